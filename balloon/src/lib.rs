@@ -1,0 +1,2 @@
+//! A virtio-balloon driver.
+#![no_std]

@@ -1,0 +1,2 @@
+//! `ebb`: runs ordinary Linux programs in small VMs.
+fn main() {}

@@ -1,0 +1,4 @@
+//! The page-frame manager of Ebb.
+#![no_std]
+
+pub mod shared;
