@@ -1,0 +1,7 @@
+//! The guest kernel of Ebb.
+#![no_std]
+#![no_main]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
