@@ -11,3 +11,11 @@ kernel-dev: ## build the guest kernel quickly, with its assertions
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel-dev
 kernel-check:
 	$(KERNEL_CARGO) check $(KERNEL_ARGS) --profile kernel-dev
+
+# A static program runs in every guest: on Ebb, on a stock kernel with nothing but an initramfs.
+WORKLOADS_CARGO = RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo
+WORKLOADS_ARGS = -p ebb-workloads --release --target x86_64-unknown-linux-gnu --target-dir target/workloads
+
+.PHONY: workloads
+workloads: ## build the experiments as one static Linux program
+	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)

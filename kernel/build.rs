@@ -3,7 +3,13 @@
 fn main() {
     let dir = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     println!("cargo:rerun-if-changed=link.ld");
-    for arg in ["-nostdlib", "-static", "-no-pie", "-nostartfiles", "-Wl,--build-id=none"] {
+    for arg in [
+        "-nostdlib",
+        "-static",
+        "-no-pie",
+        "-nostartfiles",
+        "-Wl,--build-id=none",
+    ] {
         println!("cargo:rustc-link-arg-bins={arg}");
     }
     println!("cargo:rustc-link-arg-bins=-Wl,-T,{dir}/link.ld");
