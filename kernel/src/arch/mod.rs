@@ -1,0 +1,36 @@
+//! The x86-64 machine: boot, CPUs, traps, clocks, interrupts, power.
+
+pub mod boot;
+pub mod clock;
+pub mod console;
+pub mod context;
+pub mod cpu;
+pub mod cpuset;
+pub mod fpu;
+pub mod frame;
+pub mod header;
+pub mod ipi;
+pub mod layout;
+mod panic;
+pub mod percpu;
+pub mod power;
+pub mod serial;
+pub mod timer;
+
+pub use boot::{BootInfo, PhysRange};
+pub use cpuset::{CpuSet, MAX_CPUS};
+pub use frame::UserFrame;
+pub use layout::{
+    DEVICE_BASE, KERNEL_BASE, MEMMAP_BASE, PHYSMAP_BASE, USER_END, phys_to_virt, virt_to_phys,
+};
+pub use percpu::{
+    cpu_count, cpu_id, current_task, fs_base, gs_base_user, kernel_stack, online_cpus,
+    set_current_task, set_fs_base, set_gs_base_user, set_kernel_stack, set_work_flags,
+};
+pub use power::{ExitRecord, power_off};
+
+/// Halts this CPU until an interrupt has been served; interrupts are off before and after.
+#[inline]
+pub fn idle() {
+    context::idle();
+}

@@ -1,0 +1,1 @@
+//! The balloon device: where freed memory goes.

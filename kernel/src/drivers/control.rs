@@ -1,0 +1,1 @@
+//! Control lines from the host: signals, end of input, output windows.

@@ -1,0 +1,5 @@
+//! Devices.
+
+pub mod balloon;
+pub mod control;
+pub mod port;
