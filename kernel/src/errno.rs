@@ -69,6 +69,8 @@ impl Errno {
     /// The call was broken off by a signal and starts again unless a handler without `SA_RESTART`
     /// runs.
     pub const ERESTARTSYS: Self = Self(512);
+    /// Like [`Self::ERESTARTSYS`], but it starts again whatever handler runs.
+    pub const ERESTARTNOINTR: Self = Self(513);
     /// Like [`Self::ERESTARTSYS`], but any handler makes it `EINTR`.
     pub const ERESTARTNOHAND: Self = Self(514);
     /// Starts again through `restart_syscall`.

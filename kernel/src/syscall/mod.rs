@@ -1,1 +1,78 @@
-//! (landing)
+//! System calls: the entry, the arguments and the table.
+//!
+//! A handler takes [`Args`] and gives a [`SysResult`]; what comes from the program is an allegation
+//! and checked where it is used. Calls that change the user registers take the frame too.
+
+pub mod dir;
+pub mod fd;
+pub mod file;
+pub mod futex;
+pub mod info;
+pub mod memory;
+pub mod pipe;
+pub mod poll;
+pub mod process;
+pub mod sched;
+pub mod signal;
+pub mod stat;
+mod table;
+pub mod time;
+mod unknown;
+
+use crate::arch::UserFrame;
+use crate::errno::{Errno, to_register};
+
+/// The six arguments as the registers hold them.
+#[derive(Copy, Clone, Debug)]
+pub struct Args(pub [u64; 6]);
+
+impl Args {
+    fn of(frame: &UserFrame) -> Self {
+        Self([frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9])
+    }
+
+    /// Argument `i` as a C `int`: Linux looks at the low 32 bits alone.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half is not part of an int")]
+    pub fn int(&self, i: usize) -> i32 {
+        self.0[i] as i32
+    }
+
+    /// Argument `i` as a C `unsigned int`.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the upper half is not part of an int")]
+    pub fn uint(&self, i: usize) -> u32 {
+        self.0[i] as u32
+    }
+
+    /// Argument `i` as a C `long`.
+    #[inline]
+    pub fn long(&self, i: usize) -> i64 {
+        self.0[i].cast_signed()
+    }
+
+    /// Argument `i` as a `size_t`.
+    #[inline]
+    pub fn size(&self, i: usize) -> usize {
+        self.0[i] as usize
+    }
+
+    /// Argument `i` as a user address.
+    #[inline]
+    pub fn addr(&self, i: usize) -> u64 {
+        self.0[i]
+    }
+}
+
+/// What the entry code calls for a `syscall` instruction. The number is in `orig_rax`; the result
+/// goes to `rax`.
+pub fn entry(frame: &mut UserFrame) {
+    let args = Args::of(frame);
+    #[expect(clippy::cast_possible_truncation, reason = "Linux looks at the low 32 bits alone")]
+    let number = frame.orig_rax as u32;
+    let result = table::dispatch(number, &args, frame);
+    if result == Err(Errno::ENOSYS) {
+        unknown::name_once(number);
+    }
+    frame.rax = to_register(result);
+}

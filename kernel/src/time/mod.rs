@@ -1,1 +1,1 @@
-//! (landing)
+//! Timers, and the C library's views of time.

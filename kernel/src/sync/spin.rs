@@ -1,0 +1,167 @@
+//! The spin lock.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Mutual exclusion between CPUs.
+///
+/// Interrupts are off in kernel mode, so the holder is never interrupted on its own CPU. A CPU that
+/// spins keeps answering TLB shoot-downs: the holder may be waiting for that answer.
+pub struct SpinLock<T: ?Sized> {
+    locked: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out access to one CPU at a time, so `T: Send` is all that is needed.
+unsafe impl<T: ?Sized + Send> Sync for SpinLock<T> {}
+// SAFETY: moving the lock moves the value.
+unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    /// An open lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// The value, when nobody else can know the lock any more.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> SpinLock<T> {
+    /// Takes the lock, spinning until it is free.
+    #[inline]
+    pub fn lock(&self) -> SpinGuard<'_, T> {
+        // Acquire: pairs with the Release of the guard's drop.
+        if self.locked.swap(true, Ordering::Acquire) {
+            self.lock_contended();
+        }
+        held::enter();
+        SpinGuard { lock: self }
+    }
+
+    #[cold]
+    fn lock_contended(&self) {
+        loop {
+            // Relaxed: only a hint; the swap below decides.
+            while self.locked.load(Ordering::Relaxed) {
+                crate::arch::ipi::poll_mailbox();
+                core::hint::spin_loop();
+            }
+            if !self.locked.swap(true, Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the lock if it is free right now.
+    #[inline]
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        // Relaxed: a hint that spares the exclusive cache line; the swap decides.
+        if self.locked.load(Ordering::Relaxed) || self.locked.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        held::enter();
+        Some(SpinGuard { lock: self })
+    }
+
+    /// The value, when the borrow shows that nobody else holds the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T: Default> Default for SpinLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for SpinLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let locked = self.locked.load(Ordering::Relaxed);
+        f.debug_struct("SpinLock").field("locked", &locked).finish_non_exhaustive()
+    }
+}
+
+/// Holds a [`SpinLock`]; dropping it opens the lock.
+pub struct SpinGuard<'a, T: ?Sized> {
+    lock: &'a SpinLock<T>,
+}
+
+impl<T: ?Sized> Deref for SpinGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the proof that this CPU holds the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for SpinGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `&mut self` makes the borrow unique.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for SpinGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        held::leave();
+        // Release: pairs with the Acquire in `lock`.
+        self.lock.locked.store(false, Ordering::Release);
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+/// How many spin locks each CPU holds, to catch a task that blocks with one.
+pub(super) mod held {
+    #[cfg(debug_assertions)]
+    mod counter {
+        use crate::arch::{MAX_CPUS, cpu_id};
+        use core::sync::atomic::{AtomicU32, Ordering};
+
+        static HELD: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
+
+        // Relaxed throughout: each counter is used by its own CPU alone.
+        pub(in crate::sync) fn enter() {
+            let count = &HELD[cpu_id()];
+            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        pub(in crate::sync) fn leave() {
+            let count = &HELD[cpu_id()];
+            count.store(count.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+        }
+        pub(in crate::sync) fn count() -> u32 {
+            HELD[cpu_id()].load(Ordering::Relaxed)
+        }
+    }
+    #[cfg(debug_assertions)]
+    pub(super) use counter::{enter, leave};
+
+    #[cfg(not(debug_assertions))]
+    #[inline(always)]
+    pub(super) fn enter() {}
+    #[cfg(not(debug_assertions))]
+    #[inline(always)]
+    pub(super) fn leave() {}
+
+    /// Panics when this CPU holds a spin lock; called where a task is about to block.
+    #[inline(always)]
+    pub fn assert_none() {
+        #[cfg(debug_assertions)]
+        assert_eq!(counter::count(), 0, "a task blocks while it holds a spin lock");
+    }
+}
+
+pub use held::assert_none as assert_no_spin_lock_held;
