@@ -47,7 +47,10 @@ pub fn current() -> TaskRef {
     let task = arch::current_task() as *mut Task;
     debug_assert!(!task.is_null(), "no task runs on this CPU yet");
     // SAFETY: set from the first task on, before anything asks.
-    TaskRef { task: unsafe { NonNull::new_unchecked(task) }, _not_send: PhantomData }
+    TaskRef {
+        task: unsafe { NonNull::new_unchecked(task) },
+        _not_send: PhantomData,
+    }
 }
 
 /// Whether this CPU runs a task already (early boot does not).

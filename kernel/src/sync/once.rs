@@ -78,7 +78,9 @@ impl<T> Default for Once<T> {
 
 impl<T> fmt::Debug for Once<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("ready", &self.ready).finish_non_exhaustive()
+        f.debug_struct("Once")
+            .field("ready", &self.ready)
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,7 +93,10 @@ pub struct Lazy<T> {
 impl<T> Lazy<T> {
     /// A value that `init` will make; see [`Once::get_or_init`] for what it may do.
     pub const fn new(init: fn() -> T) -> Self {
-        Self { cell: Once::new(), init }
+        Self {
+            cell: Once::new(),
+            init,
+        }
     }
 }
 

@@ -22,7 +22,10 @@ unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
 impl<T> SpinLock<T> {
     /// An open lock around `value`.
     pub const fn new(value: T) -> Self {
-        Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self {
+            locked: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// The value, when nobody else can know the lock any more.
@@ -83,7 +86,9 @@ impl<T: Default> Default for SpinLock<T> {
 impl<T: ?Sized> fmt::Debug for SpinLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let locked = self.locked.load(Ordering::Relaxed);
-        f.debug_struct("SpinLock").field("locked", &locked).finish_non_exhaustive()
+        f.debug_struct("SpinLock")
+            .field("locked", &locked)
+            .finish_non_exhaustive()
     }
 }
 
@@ -140,7 +145,10 @@ pub(super) mod held {
         }
         pub(in crate::sync) fn leave() {
             let count = &HELD[cpu_id()];
-            count.store(count.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+            count.store(
+                count.load(Ordering::Relaxed).wrapping_sub(1),
+                Ordering::Relaxed,
+            );
         }
         pub(in crate::sync) fn count() -> u32 {
             HELD[cpu_id()].load(Ordering::Relaxed)
@@ -160,7 +168,11 @@ pub(super) mod held {
     #[inline(always)]
     pub fn assert_none() {
         #[cfg(debug_assertions)]
-        assert_eq!(counter::count(), 0, "a task blocks while it holds a spin lock");
+        assert_eq!(
+            counter::count(),
+            0,
+            "a task blocks while it holds a spin lock"
+        );
     }
 }
 

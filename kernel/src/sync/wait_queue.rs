@@ -192,7 +192,12 @@ pub struct WaitQueue {
 impl WaitQueue {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { list: SpinLock::new(List { head: ptr::null(), tail: ptr::null() }) }
+        Self {
+            list: SpinLock::new(List {
+                head: ptr::null(),
+                tail: ptr::null(),
+            }),
+        }
     }
 
     /// Waits until `ready` gives true; a signal breaks the wait off. `ready` is called at least
@@ -227,7 +232,8 @@ impl WaitQueue {
         ready: impl FnMut() -> bool,
         deadline: Nanos,
     ) -> WaitEnd {
-        self.wait_general(Break::Never, Some(deadline), ready).unwrap_or(WaitEnd::TimedOut)
+        self.wait_general(Break::Never, Some(deadline), ready)
+            .unwrap_or(WaitEnd::TimedOut)
     }
 
     fn wait_general(
@@ -249,7 +255,11 @@ impl WaitQueue {
                 Some(Err(Interrupted))
             } else if sched::block_until(deadline) {
                 // The condition may have come true together with the deadline.
-                Some(Ok(if ready() { WaitEnd::Ready } else { WaitEnd::TimedOut }))
+                Some(Ok(if ready() {
+                    WaitEnd::Ready
+                } else {
+                    WaitEnd::TimedOut
+                }))
             } else {
                 None
             };
@@ -333,7 +343,10 @@ impl Default for WaitQueue {
 
 impl Drop for WaitQueue {
     fn drop(&mut self) {
-        debug_assert!(self.list.get_mut().head.is_null(), "a wait queue goes while tasks wait");
+        debug_assert!(
+            self.list.get_mut().head.is_null(),
+            "a wait queue goes while tasks wait"
+        );
     }
 }
 
@@ -355,7 +368,10 @@ pub struct WaitSet<'q> {
 impl<'q> WaitSet<'q> {
     /// An empty set for the current task.
     pub const fn new() -> Self {
-        Self { places: Vec::new(), _not_send: PhantomData }
+        Self {
+            places: Vec::new(),
+            _not_send: PhantomData,
+        }
     }
 
     /// Joins `queue`.
@@ -381,7 +397,11 @@ impl<'q> WaitSet<'q> {
             } else if Break::Signal.due() {
                 Some(Err(Interrupted))
             } else if sched::block_until(deadline) {
-                Some(Ok(if ready() { WaitEnd::Ready } else { WaitEnd::TimedOut }))
+                Some(Ok(if ready() {
+                    WaitEnd::Ready
+                } else {
+                    WaitEnd::TimedOut
+                }))
             } else {
                 None
             };
@@ -414,6 +434,8 @@ impl Drop for WaitSet<'_> {
 
 impl fmt::Debug for WaitSet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitSet").field("places", &self.places.len()).finish()
+        f.debug_struct("WaitSet")
+            .field("places", &self.places.len())
+            .finish()
     }
 }

@@ -28,19 +28,27 @@ pub struct Args(pub [u64; 6]);
 
 impl Args {
     fn of(frame: &UserFrame) -> Self {
-        Self([frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9])
+        Self([
+            frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
+        ])
     }
 
     /// Argument `i` as a C `int`: Linux looks at the low 32 bits alone.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half is not part of an int")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the upper half is not part of an int"
+    )]
     pub fn int(&self, i: usize) -> i32 {
         self.0[i] as i32
     }
 
     /// Argument `i` as a C `unsigned int`.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half is not part of an int")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the upper half is not part of an int"
+    )]
     pub fn uint(&self, i: usize) -> u32 {
         self.0[i] as u32
     }
@@ -68,7 +76,10 @@ impl Args {
 /// goes to `rax`.
 pub fn entry(frame: &mut UserFrame) {
     let args = Args::of(frame);
-    #[expect(clippy::cast_possible_truncation, reason = "Linux looks at the low 32 bits alone")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "Linux looks at the low 32 bits alone"
+    )]
     let number = frame.orig_rax as u32;
     let result = table::dispatch(number, &args, frame);
     if result == Err(Errno::ENOSYS) {

@@ -1,6 +1,8 @@
 //! The one table: call number to handler.
 
-use super::{Args, dir, fd, file, futex, info, memory, pipe, poll, process, sched, signal, stat, time};
+use super::{
+    Args, dir, fd, file, futex, info, memory, pipe, poll, process, sched, signal, stat, time,
+};
 use crate::arch::UserFrame;
 use crate::errno::{Errno, SysResult};
 use linux_raw_sys::general as nr;
