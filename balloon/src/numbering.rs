@@ -1,0 +1,127 @@
+//! Which index the reporting queue has.
+//!
+//! The standard gives the queues fixed numbers: inflateq 0, deflateq 1, statsq 2, free_page_vq 3,
+//! reporting_vq 4, those that belong to absent features left out. Device models (QEMU up to now,
+//! others after it) instead number the queues that they have without gaps, in the same order, and
+//! Linux did so for many years too: QEMU always has a statsq, so with `free-page-reporting=on`
+//! alone its reporting queue is number 3, not 4. Up to the statsq both ways agree.
+//!
+//! So the driver asks which queues exist and takes the numbering that fits:
+//!
+//! | offered                   | standard | without gaps |
+//! |---------------------------|----------|--------------|
+//! | STATS, HINT and REPORTING | 4        | 4            |
+//! | STATS and REPORTING       | 4        | 3            |
+//! | HINT and REPORTING        | 4        | 3            |
+//! | REPORTING                 | 4        | 2            |
+
+use crate::features::Features;
+
+/// Indices that are the same in both ways of numbering.
+pub(crate) const INFLATE: u16 = 0;
+pub(crate) const DEFLATE: u16 = 1;
+pub(crate) const STATS: u16 = 2;
+
+/// Indices of the standard.
+const HINT_STANDARD: u16 = 3;
+const REPORTING_STANDARD: u16 = 4;
+
+/// Finds the reporting queue of a device that offers it. `exists` says whether there is a queue of
+/// an index. `None`: no numbering fits.
+pub(crate) fn reporting_queue(
+    offered: Features,
+    accepted: Features,
+    mut exists: impl FnMut(u16) -> bool,
+) -> Option<u16> {
+    // By the standard, queue 3 exists only together with hinting: where it exists without, the
+    // device numbers without gaps, and a queue 4 would be something of its own.
+    let hint_offered = offered.contains(Features::FREE_PAGE_HINT);
+    if (hint_offered || !exists(HINT_STANDARD)) && exists(REPORTING_STANDARD) {
+        return Some(REPORTING_STANDARD);
+    }
+    // Without gaps: mostly over what the device offers, else over what was accepted.
+    let of_offered = without_gaps(offered);
+    if exists(of_offered) {
+        return Some(of_offered);
+    }
+    let of_accepted = without_gaps(accepted);
+    exists(of_accepted).then_some(of_accepted)
+}
+
+/// The index of the reporting queue when the queues of these features are numbered without gaps.
+fn without_gaps(features: Features) -> u16 {
+    let before = [Features::STATS_VQ, Features::FREE_PAGE_HINT];
+    let optional = before.iter().filter(|&&bit| features.contains(bit)).count();
+    // At most 2.
+    DEFLATE + 1 + u16::try_from(optional).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reporting_queue;
+    use crate::features::Features;
+
+    const STATS: Features = Features::STATS_VQ;
+    const HINT: Features = Features::FREE_PAGE_HINT;
+    const REPORTING: Features = Features::REPORTING;
+
+    fn find(offered: Features, accepted: Features, queues: &[u16]) -> Option<u16> {
+        reporting_queue(offered, accepted, |index| queues.contains(&index))
+    }
+
+    #[test]
+    fn by_the_standard() {
+        for (offered, queues) in [
+            (STATS | HINT | REPORTING, &[0, 1, 2, 3, 4][..]),
+            (STATS | REPORTING, &[0, 1, 2, 4]),
+            (HINT | REPORTING, &[0, 1, 3, 4]),
+            (REPORTING, &[0, 1, 4]),
+        ] {
+            for accepted in [offered - HINT, offered - HINT - STATS] {
+                assert_eq!(find(offered, accepted, queues), Some(4), "{offered:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_gaps_over_the_offer() {
+        for (offered, queues, index) in [
+            (STATS | HINT | REPORTING, &[0, 1, 2, 3, 4][..], 4),
+            (STATS | REPORTING, &[0, 1, 2, 3], 3),
+            (HINT | REPORTING, &[0, 1, 2, 3], 3),
+            (REPORTING, &[0, 1, 2], 2),
+        ] {
+            for accepted in [offered - HINT, offered - HINT - STATS] {
+                assert_eq!(find(offered, accepted, queues), Some(index), "{offered:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_gaps_over_what_was_accepted() {
+        for (accepted, queues, index) in [
+            (STATS | REPORTING, &[0, 1, 2, 3][..], 3),
+            (REPORTING, &[0, 1, 2], 2),
+        ] {
+            assert_eq!(
+                find(STATS | HINT | REPORTING, accepted, queues),
+                Some(index)
+            );
+        }
+    }
+
+    #[test]
+    fn queues_of_unknown_features_follow() {
+        assert_eq!(
+            find(STATS | REPORTING, STATS | REPORTING, &[0, 1, 2, 3, 4, 5]),
+            Some(3)
+        );
+        assert_eq!(find(REPORTING, REPORTING, &[0, 1, 2, 3, 4]), Some(2));
+    }
+
+    #[test]
+    fn absent() {
+        assert_eq!(find(STATS | REPORTING, STATS | REPORTING, &[0, 1, 2]), None);
+        assert_eq!(find(REPORTING, REPORTING, &[]), None);
+    }
+}
