@@ -1,0 +1,81 @@
+//! Rights and kinds of mappings.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// What user code may do with a page.
+    #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+    pub struct Prot: u32 {
+        /// Load from it.
+        const READ = 1;
+        /// Store to it.
+        const WRITE = 2;
+        /// Fetch instructions from it.
+        const EXEC = 4;
+    }
+
+    /// How a mapping is made.
+    #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+    pub struct MapFlags: u32 {
+        /// Exactly at the given address; what was there is unmapped.
+        const FIXED = 1;
+        /// Exactly at the given address; `EEXIST` when something is there.
+        const FIXED_NOREPLACE = 1 << 1;
+        /// A stack: grows downwards when it is touched below.
+        const GROWSDOWN = 1 << 2;
+        /// All pages are mapped at once.
+        const POPULATE = 1 << 3;
+        /// Not counted as committed memory.
+        const NORESERVE = 1 << 4;
+        /// Below 2 GiB.
+        const LOW = 1 << 5;
+        /// Pages stay in memory; counted in `VmLck`.
+        const LOCKED = 1 << 6;
+    }
+
+    /// Rights and kind of an area. Areas that differ here are never merged.
+    #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+    pub struct VmaFlags: u32 {
+        /// Loads are allowed.
+        const READ = 1;
+        /// Stores are allowed.
+        const WRITE = 2;
+        /// Instruction fetches are allowed.
+        const EXEC = 4;
+        /// Stores reach the file or the other sharers; without it they make a private copy.
+        const SHARED = 1 << 3;
+        /// `mprotect` may allow stores.
+        const MAY_WRITE = 1 << 4;
+        /// Grows downwards.
+        const GROWS_DOWN = 1 << 5;
+        /// Counted as committed memory.
+        const ACCOUNTED = 1 << 6;
+        /// `mlock`ed: counted in `VmLck`, not dropped.
+        const LOCKED = 1 << 7;
+        /// The heap that `brk` moves.
+        const HEAP = 1 << 8;
+        /// The initial stack.
+        const STACK = 1 << 9;
+        /// Not copied by fork.
+        const DONT_FORK = 1 << 10;
+        /// Zero in the child after fork.
+        const WIPE_ON_FORK = 1 << 11;
+    }
+}
+
+impl VmaFlags {
+    /// The rights.
+    pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
+
+    /// The rights as a `Prot`.
+    pub fn prot(self) -> Prot {
+        Prot::from_bits_truncate(self.bits())
+    }
+}
+
+impl Prot {
+    /// The same rights as flags of an area.
+    pub fn flags(self) -> VmaFlags {
+        VmaFlags::from_bits_truncate(self.bits())
+    }
+}

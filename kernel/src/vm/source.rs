@@ -1,0 +1,76 @@
+//! What can be mapped besides private anonymous memory.
+
+use crate::errno::Errno;
+use crate::memory::FrameRef;
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+
+pub use super::mappings::Mappings;
+
+/// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
+pub trait PageSource: Send + Sync {
+    /// The page with this number: made (of zeros) where the file has a hole. May wait for memory;
+    /// called without a spin lock held.
+    ///
+    /// # Errors
+    /// `None` is beyond the end of the file (the program gets `SIGBUS`), `ENOMEM`/`ENOSPC` when no
+    /// page could be made.
+    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno>;
+
+    /// The length in bytes.
+    fn size(&self) -> u64;
+
+    /// Frees the bytes (`MADV_REMOVE`).
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the file cannot.
+    fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        let _ = range;
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Who maps it. The file keeps this and calls [`Mappings::invalidate`] *after* it has dropped
+    /// pages (truncate, hole), so that nobody goes on using them.
+    fn mappings(&self) -> &Mappings;
+}
+
+/// A file as a mapping knows it; one for each `mmap` call, shared by what it is split into.
+pub struct MappedFile {
+    /// Where the pages come from.
+    pub source: Arc<dyn PageSource>,
+    /// Its name in `/proc/PID/maps`.
+    pub path: Arc<[u8]>,
+    /// Its inode number there.
+    pub inode: u64,
+    /// Its device number there.
+    pub device: u64,
+    /// Counted as shared memory (`RssShmem`) rather than as file pages.
+    pub shmem: bool,
+}
+
+impl fmt::Debug for MappedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MappedFile").field("inode", &self.inode).finish_non_exhaustive()
+    }
+}
+
+/// What a new mapping shows.
+#[derive(Debug)]
+pub enum Backing {
+    /// Zeros, private.
+    Anonymous,
+    /// Zeros, shared with children.
+    SharedAnonymous,
+    /// A file.
+    File {
+        /// The file.
+        file: MappedFile,
+        /// Where in it, in bytes; a multiple of the page size.
+        offset: u64,
+        /// Stores reach the file.
+        shared: bool,
+        /// Whether the descriptor allows stores (matters for shared mappings).
+        writable: bool,
+    },
+}

@@ -1,0 +1,426 @@
+//! The set of a space's virtual memory areas (VMAs): sorted, disjoint, neighbours merged.
+//!
+//! No hardware in it: the bytes of an area come from a [`Backing`] that the set only splits and
+//! joins, so host tests run this very file against a naive model.
+//!
+//! The areas stand in sorted chunks of at most [`CHUNK`], a B-tree of two levels. Unlike the
+//! standard maps it says so when there is no memory: [`VmaSet::prepare`] gets what a change
+//! needs beforehand, and nothing fails half-way.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The most areas in a chunk: with 40-byte areas just below a 2 KiB size class.
+pub const CHUNK: usize = 48;
+
+/// There was no memory for the set itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct NoMemory;
+
+/// Where the bytes of an area come from, as far as the set must know.
+pub trait Backing: Clone {
+    /// The backing of what starts `bytes` further on.
+    #[must_use]
+    fn advanced(&self, bytes: u64) -> Self;
+    /// Whether `next`, placed `bytes` after the start of this, carries it on.
+    fn continues(&self, bytes: u64, next: &Self) -> bool;
+}
+
+/// One area: pages `start..end` with the same rights and one backing.
+#[derive(Clone, Debug)]
+pub struct Vma<F, B> {
+    /// Address of the first byte, a multiple of the page size.
+    pub start: u64,
+    /// Address after the last byte, a multiple of the page size, above `start`.
+    pub end: u64,
+    /// Rights and kind; areas with different flags are never merged.
+    pub flags: F,
+    /// The bytes behind it, at `start`.
+    pub backing: B,
+}
+
+impl<F: Copy + PartialEq, B: Backing> Vma<F, B> {
+    /// Its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
+    fn joins(&self, next: &Self) -> bool {
+        self.end == next.start
+            && self.flags == next.flags
+            && self.backing.continues(self.bytes(), &next.backing)
+    }
+}
+
+/// Where an area stands: chunk and place in it. Valid until the set changes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Position {
+    chunk: usize,
+    place: usize,
+}
+
+/// A set of areas.
+#[derive(Debug)]
+pub struct VmaSet<F, B> {
+    /// No chunk is empty; starts ascend within and across chunks.
+    chunks: Vec<Vec<Vma<F, B>>>,
+    /// Chunks got by `prepare`, for splits that must not fail.
+    spare: Vec<Vec<Vma<F, B>>>,
+    count: usize,
+}
+
+impl<F: Copy + PartialEq, B: Backing> Default for VmaSet<F, B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
+    /// The most areas that one change inserts: an area in the middle of another makes two more.
+    const GROWTH: usize = 3;
+
+    /// The empty set.
+    pub const fn new() -> Self {
+        Self { chunks: Vec::new(), spare: Vec::new(), count: 0 }
+    }
+
+    /// How many areas there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// A copy of the set.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; nothing is left behind.
+    pub fn try_clone(&self) -> Result<Self, NoMemory> {
+        let mut copy = Self::new();
+        copy.chunks.try_reserve_exact(self.chunks.len()).map_err(|_| NoMemory)?;
+        for chunk in &self.chunks {
+            let mut to = Vec::new();
+            to.try_reserve_exact(chunk.len()).map_err(|_| NoMemory)?;
+            to.extend(chunk.iter().cloned());
+            copy.chunks.push(to);
+        }
+        copy.count = self.count;
+        Ok(copy)
+    }
+
+    /// The position of the first area that ends above `address`; one after the last if none does.
+    fn seek(&self, address: u64) -> Position {
+        let after = self.chunks.partition_point(|c| c[0].start <= address);
+        let chunk = after.saturating_sub(1);
+        let Some(areas) = self.chunks.get(chunk) else { return Position { chunk: 0, place: 0 } };
+        let place = areas.partition_point(|a| a.end <= address);
+        if place == areas.len() {
+            Position { chunk: chunk + 1, place: 0 }
+        } else {
+            Position { chunk, place }
+        }
+    }
+
+    fn at(&self, p: Position) -> Option<&Vma<F, B>> {
+        self.chunks.get(p.chunk)?.get(p.place)
+    }
+
+    /// The area that holds this address.
+    pub fn find(&self, address: u64) -> Option<&Vma<F, B>> {
+        self.at(self.seek(address)).filter(|a| a.start <= address)
+    }
+
+    /// The first area that ends above this address.
+    pub fn next_from(&self, address: u64) -> Option<&Vma<F, B>> {
+        self.at(self.seek(address))
+    }
+
+    /// The last area that starts below this address.
+    pub fn last_before(&self, address: u64) -> Option<&Vma<F, B>> {
+        let after = self.chunks.partition_point(|c| c[0].start < address);
+        let areas = self.chunks.get(after.checked_sub(1)?)?;
+        areas.get(areas.partition_point(|a| a.start < address).checked_sub(1)?)
+    }
+
+    /// All areas, upwards.
+    pub fn iter(&self) -> impl Iterator<Item = &Vma<F, B>> {
+        self.chunks.iter().flatten()
+    }
+
+    /// The areas that overlap these addresses, upwards.
+    pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Vma<F, B>> {
+        let from = self.seek(range.start);
+        let first = self.chunks.get(from.chunk).map_or(&[][..], |c| &c[from.place..]);
+        let rest = self.chunks.get(from.chunk + 1..).unwrap_or(&[]);
+        first.iter().chain(rest.iter().flatten()).take_while(move |a| a.start < range.end)
+    }
+
+    /// Whether areas cover every one of these addresses.
+    pub fn covers(&self, range: Range<u64>) -> bool {
+        let mut reached = range.start;
+        for area in self.overlapping(range.clone()) {
+            if area.start > reached {
+                return false;
+            }
+            reached = area.end;
+        }
+        reached >= range.end
+    }
+
+    /// The highest address at which `bytes` fit between the areas and within `within`.
+    pub fn highest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
+        let mut top = within.end;
+        for area in self.chunks.iter().rev().flat_map(|c| c.iter().rev()) {
+            if area.start >= top {
+                continue;
+            }
+            if area.end < top && top - area.end >= bytes {
+                break;
+            }
+            top = area.start;
+            if top <= within.start {
+                return None;
+            }
+        }
+        let at = top.checked_sub(bytes)?;
+        let floor = self.last_before(top).map_or(within.start, |a| a.end.max(within.start));
+        (at >= floor).then_some(at)
+    }
+
+    /// The lowest address at which `bytes` fit between the areas and within `within`.
+    pub fn lowest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
+        let mut at = within.start;
+        for area in self.overlapping(within.clone()) {
+            if area.start > at && area.start - at >= bytes {
+                return Some(at);
+            }
+            at = area.end.max(at);
+        }
+        (at < within.end && within.end - at >= bytes).then_some(at)
+    }
+
+    /// Gets the memory that one change between `start` and `end` can need: after this the next
+    /// `split`, or `insert`, at or between the two does not fail.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; the set is unchanged.
+    pub fn prepare(&mut self, start: u64, end: u64) -> Result<(), NoMemory> {
+        if self.chunks.is_empty() {
+            self.spare_chunks(1)?;
+        }
+        // An insertion goes to the chunk of its position or to the one before.
+        for address in [start, end] {
+            let chunk = self.seek(address).chunk;
+            for index in chunk.saturating_sub(1)..=chunk {
+                let Some(areas) = self.chunks.get_mut(index) else { continue };
+                if areas.len() + Self::GROWTH > CHUNK {
+                    self.spare_chunks(Self::GROWTH)?;
+                } else {
+                    // Grows by doubling up to the cap, so a small space has small chunks.
+                    let room = areas.len().clamp(Self::GROWTH, CHUNK - areas.len());
+                    if areas.capacity() - areas.len() < Self::GROWTH {
+                        areas.try_reserve_exact(room).map_err(|_| NoMemory)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn spare_chunks(&mut self, chunks: usize) -> Result<(), NoMemory> {
+        self.chunks.try_reserve(chunks).map_err(|_| NoMemory)?;
+        self.spare.try_reserve_exact(chunks.saturating_sub(self.spare.len())).map_err(|_| NoMemory)?;
+        while self.spare.len() < chunks {
+            let mut chunk = Vec::new();
+            // The very first chunk of a set starts small.
+            let capacity = if chunks == 1 { 4 } else { CHUNK };
+            chunk.try_reserve_exact(capacity).map_err(|_| NoMemory)?;
+            self.spare.push(chunk);
+        }
+        Ok(())
+    }
+
+    /// Inserts at a position; the memory was prepared.
+    fn put(&mut self, p: Position, area: Vma<F, B>) {
+        self.count += 1;
+        if self.chunks.is_empty() {
+            let mut chunk = self.spare.pop().unwrap_or_default();
+            chunk.push(area);
+            self.chunks.push(chunk);
+            return;
+        }
+        // A position at the front of a chunk is as well the back of the one before, if that has
+        // room.
+        let mut p = p;
+        if p.place == 0
+            && p.chunk > 0
+            && (p.chunk == self.chunks.len() || self.chunks[p.chunk - 1].len() < CHUNK)
+        {
+            p = Position { chunk: p.chunk - 1, place: self.chunks[p.chunk - 1].len() };
+        }
+        if self.chunks[p.chunk].len() >= CHUNK {
+            let mut upper = self.spare.pop().unwrap_or_default();
+            let areas = &mut self.chunks[p.chunk];
+            // An ascending fill leaves full chunks behind, not half-full ones.
+            let keep = if p.place == areas.len() { areas.len() - 1 } else { areas.len() / 2 };
+            upper.extend(areas.drain(keep..));
+            self.chunks.insert(p.chunk + 1, upper);
+            if p.place > keep {
+                p = Position { chunk: p.chunk + 1, place: p.place - keep };
+            }
+        }
+        self.chunks[p.chunk].insert(p.place, area);
+    }
+
+    /// Makes `address` a boundary: an area across it becomes two. Prepared beforehand.
+    pub fn split(&mut self, address: u64) {
+        let p = self.seek(address);
+        let Some(area) = self.chunks.get_mut(p.chunk).and_then(|c| c.get_mut(p.place)) else {
+            return;
+        };
+        if area.start >= address {
+            return;
+        }
+        let upper = Vma {
+            start: address,
+            end: area.end,
+            flags: area.flags,
+            backing: area.backing.advanced(address - area.start),
+        };
+        area.end = address;
+        self.put(Position { chunk: p.chunk, place: p.place + 1 }, upper);
+    }
+
+    /// Puts in an area where none is, and joins it with its neighbours. Prepared beforehand.
+    pub fn insert(&mut self, area: Vma<F, B>) {
+        let p = self.seek(area.start);
+        debug_assert!(area.start < area.end);
+        debug_assert!(self.at(p).is_none_or(|next| next.start >= area.end));
+        let (start, end) = (area.start, area.end);
+        if let Some(before) = self.before_mut(p)
+            && before.joins(&area)
+        {
+            before.end = end;
+        } else {
+            self.put(p, area);
+        }
+        self.merge(start..end);
+    }
+
+    fn before_mut(&mut self, p: Position) -> Option<&mut Vma<F, B>> {
+        if p.place > 0 {
+            self.chunks.get_mut(p.chunk)?.get_mut(p.place - 1)
+        } else {
+            self.chunks.get_mut(p.chunk.checked_sub(1)?)?.last_mut()
+        }
+    }
+
+    /// Takes out the areas between two boundaries (see [`Self::split`]), handing each to `taken`.
+    pub fn remove(&mut self, range: Range<u64>, mut taken: impl FnMut(&Vma<F, B>)) {
+        loop {
+            let chunk = self.seek(range.start).chunk;
+            let Some(areas) = self.chunks.get_mut(chunk) else { break };
+            let from = areas.partition_point(|a| a.start < range.start);
+            let to = areas.partition_point(|a| a.start < range.end);
+            if from >= to {
+                break;
+            }
+            self.count -= to - from;
+            areas[from..to].iter().for_each(&mut taken);
+            areas.drain(from..to);
+            if areas.is_empty() {
+                self.chunks.remove(chunk);
+            }
+        }
+        self.tidy(range.start);
+    }
+
+    /// Joins two neighbouring chunks that are less than half full together.
+    fn tidy(&mut self, around: u64) {
+        let first = self.seek(around).chunk.saturating_sub(1);
+        for chunk in first..first + 2 {
+            let Some([left, right]) = self.chunks.get_mut(chunk..chunk + 2) else { return };
+            let sum = left.len() + right.len();
+            if sum > CHUNK / 2 {
+                continue;
+            }
+            // A join is worth nothing that would have to fail: without memory it waits.
+            if left.try_reserve_exact(right.len()).is_ok() {
+                left.append(right);
+                self.chunks.remove(chunk + 1);
+                return;
+            }
+        }
+    }
+
+    /// Changes the flags of the areas between two boundaries.
+    pub fn set_flags(&mut self, range: Range<u64>, mut change: impl FnMut(F) -> F) {
+        let from = self.seek(range.start);
+        for (index, chunk) in self.chunks.iter_mut().enumerate().skip(from.chunk) {
+            let place = if index == from.chunk { from.place } else { 0 };
+            for area in &mut chunk[place..] {
+                if area.start >= range.end {
+                    return;
+                }
+                area.flags = change(area.flags);
+            }
+        }
+    }
+
+    /// Moves the start of the area that starts at `from` down or up to `to`. The caller knows
+    /// that the room is free.
+    pub fn move_start(&mut self, from: u64, to: u64) {
+        let p = self.seek(from);
+        if let Some(area) = self.chunks.get_mut(p.chunk).and_then(|c| c.get_mut(p.place))
+            && area.start == from
+            && to < area.end
+        {
+            area.start = to;
+        }
+    }
+
+    /// Joins what can be joined from the area before `range` to the one after it.
+    pub fn merge(&mut self, range: Range<u64>) {
+        let mut at = self.last_before(range.start).map_or(range.start, |a| a.start);
+        loop {
+            let p = self.seek(at);
+            let Some(area) = self.at(p) else { return };
+            if area.start > range.end {
+                return;
+            }
+            let next = self.seek(area.end);
+            match self.at(next) {
+                Some(following) if area.joins(following) => {
+                    let end = following.end;
+                    self.chunks[p.chunk][p.place].end = end;
+                    self.chunks[next.chunk].remove(next.place);
+                    self.count -= 1;
+                    if self.chunks[next.chunk].is_empty() {
+                        self.chunks.remove(next.chunk);
+                    }
+                }
+                Some(following) => at = following.start,
+                None => return,
+            }
+        }
+    }
+
+    /// Checks the invariants; for tests.
+    ///
+    /// # Panics
+    /// When one does not hold.
+    pub fn validate(&self) {
+        let mut end = 0;
+        let mut count = 0;
+        assert!(self.chunks.iter().all(|c| !c.is_empty() && c.len() <= CHUNK));
+        for area in self.iter() {
+            assert!(area.start >= end && area.end > area.start);
+            end = area.end;
+            count += 1;
+        }
+        assert_eq!(count, self.count);
+    }
+}
