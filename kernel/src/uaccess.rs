@@ -110,7 +110,10 @@ impl<T> Clone for UserPtr<T> {
 impl<T> UserPtr<T> {
     /// A value at this address, whatever that is.
     pub const fn new(address: u64) -> Self {
-        Self { address, value: PhantomData }
+        Self {
+            address,
+            value: PhantomData,
+        }
     }
 
     /// The address.
@@ -180,7 +183,9 @@ pub fn read_plain<T: Plain>(from: u64) -> Result<T, Errno> {
 /// `EFAULT`.
 pub fn write_plain<T: Plain>(to: u64, value: &T) -> Result<(), Errno> {
     // SAFETY: callers build such values from zeroed memory, so the padding is initialised.
-    let bytes = unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) };
+    let bytes = unsafe {
+        core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>())
+    };
     copy_out(to, bytes)
 }
 

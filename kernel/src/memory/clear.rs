@@ -11,8 +11,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 static STRING_OPERATIONS: AtomicBool = AtomicBool::new(false);
 
 /// CPUID leaf 0x4000_0000 of a TCG machine, in ebx, ecx, edx.
-const TCG_SIGNATURE: [u32; 3] =
-    [u32::from_le_bytes(*b"TCGT"), u32::from_le_bytes(*b"CGTC"), u32::from_le_bytes(*b"GTCG")];
+const TCG_SIGNATURE: [u32; 3] = [
+    u32::from_le_bytes(*b"TCGT"),
+    u32::from_le_bytes(*b"CGTC"),
+    u32::from_le_bytes(*b"GTCG"),
+];
 
 // No stack use at all, so they are safe to call from anywhere; xmm0 to xmm7 are free in kernel
 // mode (saved on entry, caller-saved by the ABI).

@@ -40,14 +40,18 @@ impl FrameRef {
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset <= PAGE_SIZE && to.len() <= PAGE_SIZE - offset);
         // SAFETY: the range is inside the frame (asserted), which lives as long as `self`.
-        unsafe { core::ptr::copy_nonoverlapping(self.as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
+        unsafe {
+            core::ptr::copy_nonoverlapping(self.as_ptr().add(offset), to.as_mut_ptr(), to.len())
+        }
     }
 
     /// Copies bytes into it, from `offset` on; both must lie within the frame.
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert!(offset <= PAGE_SIZE && from.len() <= PAGE_SIZE - offset);
         // SAFETY: as in `read`.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len()) }
+        unsafe {
+            core::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len())
+        }
     }
 
     /// Zeroes bytes `offset..offset + len` of it, which must lie within the frame.

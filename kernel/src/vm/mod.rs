@@ -8,7 +8,7 @@ pub mod vma;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use source::{Backing, MappedFile, Mappings, PageSource};
-pub use space::{Advice, AddressSpace, Limits, Usage, VmaInfo};
+pub use space::{AddressSpace, Advice, Limits, Usage, VmaInfo};
 
 use crate::arch::UserFrame;
 

@@ -51,7 +51,9 @@ pub struct MappedFile {
 
 impl fmt::Debug for MappedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MappedFile").field("inode", &self.inode).finish_non_exhaustive()
+        f.debug_struct("MappedFile")
+            .field("inode", &self.inode)
+            .finish_non_exhaustive()
     }
 }
 

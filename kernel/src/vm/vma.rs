@@ -81,7 +81,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
 
     /// The empty set.
     pub const fn new() -> Self {
-        Self { chunks: Vec::new(), spare: Vec::new(), count: 0 }
+        Self {
+            chunks: Vec::new(),
+            spare: Vec::new(),
+            count: 0,
+        }
     }
 
     /// How many areas there are.
@@ -100,7 +104,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     /// [`NoMemory`]; nothing is left behind.
     pub fn try_clone(&self) -> Result<Self, NoMemory> {
         let mut copy = Self::new();
-        copy.chunks.try_reserve_exact(self.chunks.len()).map_err(|_| NoMemory)?;
+        copy.chunks
+            .try_reserve_exact(self.chunks.len())
+            .map_err(|_| NoMemory)?;
         for chunk in &self.chunks {
             let mut to = Vec::new();
             to.try_reserve_exact(chunk.len()).map_err(|_| NoMemory)?;
@@ -115,10 +121,15 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     fn seek(&self, address: u64) -> Position {
         let after = self.chunks.partition_point(|c| c[0].start <= address);
         let chunk = after.saturating_sub(1);
-        let Some(areas) = self.chunks.get(chunk) else { return Position { chunk: 0, place: 0 } };
+        let Some(areas) = self.chunks.get(chunk) else {
+            return Position { chunk: 0, place: 0 };
+        };
         let place = areas.partition_point(|a| a.end <= address);
         if place == areas.len() {
-            Position { chunk: chunk + 1, place: 0 }
+            Position {
+                chunk: chunk + 1,
+                place: 0,
+            }
         } else {
             Position { chunk, place }
         }
@@ -142,7 +153,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     pub fn last_before(&self, address: u64) -> Option<&Vma<F, B>> {
         let after = self.chunks.partition_point(|c| c[0].start < address);
         let areas = self.chunks.get(after.checked_sub(1)?)?;
-        areas.get(areas.partition_point(|a| a.start < address).checked_sub(1)?)
+        areas.get(
+            areas
+                .partition_point(|a| a.start < address)
+                .checked_sub(1)?,
+        )
     }
 
     /// All areas, upwards.
@@ -153,9 +168,15 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     /// The areas that overlap these addresses, upwards.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Vma<F, B>> {
         let from = self.seek(range.start);
-        let first = self.chunks.get(from.chunk).map_or(&[][..], |c| &c[from.place..]);
+        let first = self
+            .chunks
+            .get(from.chunk)
+            .map_or(&[][..], |c| &c[from.place..]);
         let rest = self.chunks.get(from.chunk + 1..).unwrap_or(&[]);
-        first.iter().chain(rest.iter().flatten()).take_while(move |a| a.start < range.end)
+        first
+            .iter()
+            .chain(rest.iter().flatten())
+            .take_while(move |a| a.start < range.end)
     }
 
     /// Whether areas cover every one of these addresses.
@@ -186,7 +207,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             }
         }
         let at = top.checked_sub(bytes)?;
-        let floor = self.last_before(top).map_or(within.start, |a| a.end.max(within.start));
+        let floor = self
+            .last_before(top)
+            .map_or(within.start, |a| a.end.max(within.start));
         (at >= floor).then_some(at)
     }
 
@@ -215,7 +238,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         for address in [start, end] {
             let chunk = self.seek(address).chunk;
             for index in chunk.saturating_sub(1)..=chunk {
-                let Some(areas) = self.chunks.get_mut(index) else { continue };
+                let Some(areas) = self.chunks.get_mut(index) else {
+                    continue;
+                };
                 if areas.len() + Self::GROWTH > CHUNK {
                     self.spare_chunks(Self::GROWTH)?;
                 } else {
@@ -232,7 +257,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
 
     fn spare_chunks(&mut self, chunks: usize) -> Result<(), NoMemory> {
         self.chunks.try_reserve(chunks).map_err(|_| NoMemory)?;
-        self.spare.try_reserve_exact(chunks.saturating_sub(self.spare.len())).map_err(|_| NoMemory)?;
+        self.spare
+            .try_reserve_exact(chunks.saturating_sub(self.spare.len()))
+            .map_err(|_| NoMemory)?;
         while self.spare.len() < chunks {
             let mut chunk = Vec::new();
             // The very first chunk of a set starts small.
@@ -259,17 +286,27 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             && p.chunk > 0
             && (p.chunk == self.chunks.len() || self.chunks[p.chunk - 1].len() < CHUNK)
         {
-            p = Position { chunk: p.chunk - 1, place: self.chunks[p.chunk - 1].len() };
+            p = Position {
+                chunk: p.chunk - 1,
+                place: self.chunks[p.chunk - 1].len(),
+            };
         }
         if self.chunks[p.chunk].len() >= CHUNK {
             let mut upper = self.spare.pop().unwrap_or_default();
             let areas = &mut self.chunks[p.chunk];
             // An ascending fill leaves full chunks behind, not half-full ones.
-            let keep = if p.place == areas.len() { areas.len() - 1 } else { areas.len() / 2 };
+            let keep = if p.place == areas.len() {
+                areas.len() - 1
+            } else {
+                areas.len() / 2
+            };
             upper.extend(areas.drain(keep..));
             self.chunks.insert(p.chunk + 1, upper);
             if p.place > keep {
-                p = Position { chunk: p.chunk + 1, place: p.place - keep };
+                p = Position {
+                    chunk: p.chunk + 1,
+                    place: p.place - keep,
+                };
             }
         }
         self.chunks[p.chunk].insert(p.place, area);
@@ -278,7 +315,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     /// Makes `address` a boundary: an area across it becomes two. Prepared beforehand.
     pub fn split(&mut self, address: u64) {
         let p = self.seek(address);
-        let Some(area) = self.chunks.get_mut(p.chunk).and_then(|c| c.get_mut(p.place)) else {
+        let Some(area) = self
+            .chunks
+            .get_mut(p.chunk)
+            .and_then(|c| c.get_mut(p.place))
+        else {
             return;
         };
         if area.start >= address {
@@ -291,7 +332,13 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             backing: area.backing.advanced(address - area.start),
         };
         area.end = address;
-        self.put(Position { chunk: p.chunk, place: p.place + 1 }, upper);
+        self.put(
+            Position {
+                chunk: p.chunk,
+                place: p.place + 1,
+            },
+            upper,
+        );
     }
 
     /// Puts in an area where none is, and joins it with its neighbours. Prepared beforehand.
@@ -322,7 +369,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     pub fn remove(&mut self, range: Range<u64>, mut taken: impl FnMut(&Vma<F, B>)) {
         loop {
             let chunk = self.seek(range.start).chunk;
-            let Some(areas) = self.chunks.get_mut(chunk) else { break };
+            let Some(areas) = self.chunks.get_mut(chunk) else {
+                break;
+            };
             let from = areas.partition_point(|a| a.start < range.start);
             let to = areas.partition_point(|a| a.start < range.end);
             if from >= to {
@@ -342,7 +391,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     fn tidy(&mut self, around: u64) {
         let first = self.seek(around).chunk.saturating_sub(1);
         for chunk in first..first + 2 {
-            let Some([left, right]) = self.chunks.get_mut(chunk..chunk + 2) else { return };
+            let Some([left, right]) = self.chunks.get_mut(chunk..chunk + 2) else {
+                return;
+            };
             let sum = left.len() + right.len();
             if sum > CHUNK / 2 {
                 continue;
@@ -374,7 +425,10 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     /// that the room is free.
     pub fn move_start(&mut self, from: u64, to: u64) {
         let p = self.seek(from);
-        if let Some(area) = self.chunks.get_mut(p.chunk).and_then(|c| c.get_mut(p.place))
+        if let Some(area) = self
+            .chunks
+            .get_mut(p.chunk)
+            .and_then(|c| c.get_mut(p.place))
             && area.start == from
             && to < area.end
         {
@@ -384,7 +438,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
 
     /// Joins what can be joined from the area before `range` to the one after it.
     pub fn merge(&mut self, range: Range<u64>) {
-        let mut at = self.last_before(range.start).map_or(range.start, |a| a.start);
+        let mut at = self
+            .last_before(range.start)
+            .map_or(range.start, |a| a.start);
         loop {
             let p = self.seek(at);
             let Some(area) = self.at(p) else { return };
@@ -415,7 +471,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     pub fn validate(&self) {
         let mut end = 0;
         let mut count = 0;
-        assert!(self.chunks.iter().all(|c| !c.is_empty() && c.len() <= CHUNK));
+        assert!(
+            self.chunks
+                .iter()
+                .all(|c| !c.is_empty() && c.len() <= CHUNK)
+        );
         for area in self.iter() {
             assert!(area.start >= end && area.end > area.start);
             end = area.end;
