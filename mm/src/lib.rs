@@ -1,4 +1,47 @@
-//! The page-frame manager of Ebb.
+//! The page-frame manager of Ebb: a lock-free allocator of 4 KiB frames for kernels and VMMs, and
+//! the free page reporting that gives unused frames back to the host.
+//!
+//! `no_std` without `alloc`: the caller hands in the metadata, which must be zero. Zero means
+//! "everything free, never touched, nothing to report", so nothing is written at boot and memory
+//! that is never used has metadata that is never touched.
 #![no_std]
+#![deny(unsafe_code)]
 
+#[cfg(test)]
+extern crate std;
+
+mod allocator;
+mod bitmap;
+mod block;
+mod claim;
+mod config;
+mod error;
+mod frame;
+mod front;
+mod header;
+mod hub;
+mod isolate;
+mod metadata;
+mod mobility;
+mod request;
 pub mod shared;
+mod state;
+mod stats;
+mod summary;
+mod sync;
+mod validate;
+mod watermark;
+mod zone;
+
+pub use allocator::{Allocator, Events};
+pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
+pub use error::{AllocError, ClaimError};
+pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
+pub use front::Front;
+pub use isolate::{IsolatedBlock, PutBack};
+pub use metadata::metadata_layout;
+pub use mobility::Mobility;
+pub use request::{Request, Reserve};
+pub use stats::{FreeAreas, Stats, ZoneStats};
+pub use validate::Broken;
+pub use watermark::Watermarks;

@@ -1,0 +1,461 @@
+//! The allocator: what a kernel calls.
+
+use core::{fmt, ptr::NonNull};
+
+use crate::{
+    AllocError, Config, ConfigError, Frame, FrameRange, Front, Mobility, Order, Request, Reserve,
+    Watermarks, ZoneKind,
+    bitmap::{Taken, WORD_FRAMES},
+    config::{self, MAX_ZONES},
+    frame::{PAGEBLOCK_FRAMES, index},
+    front::{Freed, TELL_FRAMES},
+    header::{Header, MAGIC, VERSION},
+    hub::Hub,
+    metadata::{self, Plan},
+    summary::{TREE_FRAMES, TREE_FRAMES_SHIFT},
+    sync::Ordering,
+    watermark::min_free_kbytes,
+    zone::{Zone, ZoneRef},
+};
+
+/// What the allocator tells its owner. Called from within allocations and frees, so it must not
+/// call back; it may set a flag or wake a thread.
+pub trait Events: Sync {
+    /// A block of the reporting order was freed while the reporter slept: it should be polled.
+    fn report_requested(&self);
+    /// A zone fell below its low watermark: memory should be freed.
+    fn low_memory(&self, zone: usize) {
+        let _ = zone;
+    }
+}
+
+/// No one to tell.
+impl Events for () {
+    fn report_requested(&self) {}
+}
+
+/// A page-frame allocator over metadata that its caller owns. Any number of threads may call it;
+/// each hands in a [`Front`] of its own.
+pub struct Allocator<'m> {
+    zones: [Option<Zone<'m>>; MAX_ZONES],
+    /// Indices of the zones, in the order in which requests try them.
+    fallback: [u8; MAX_ZONES],
+    zone_count: usize,
+    pub(crate) hub: Hub<'m>,
+}
+
+impl fmt::Debug for Allocator<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allocator").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl<'m> Allocator<'m> {
+    /// An allocator of the zones in `config`, all of whose memory is free and untouched.
+    ///
+    /// Writes the header and the entries of pageblocks that lie on the edge of a range, nothing
+    /// else.
+    ///
+    /// # Errors
+    /// If the configuration is not one.
+    ///
+    /// # Safety
+    /// `metadata` is valid for reads and writes for `'m`, of the size and alignment that
+    /// [`metadata_layout`](crate::metadata_layout) gives for `config`, all zero, and used for
+    /// nothing else in that time. Others may read it; they may write it only as this crate does.
+    #[allow(unsafe_code, reason = "hands the caller's promise on to the metadata module")]
+    pub unsafe fn new(
+        metadata: NonNull<u8>,
+        config: &Config<'_>,
+        events: &'m dyn Events,
+    ) -> Result<Self, ConfigError> {
+        let extents = config::extents(config)?;
+        let plan = Plan::new(&extents);
+        // SAFETY: what `map` asks for is what the caller has promised.
+        let (header, arrays) = unsafe { metadata::map(metadata, &plan) };
+        let total: u64 = config.zones.iter().map(managed).sum();
+        let mut zones = [const { None }; MAX_ZONES];
+        let mut fallback = [0; MAX_ZONES];
+        for (zone, config) in config.zones.iter().enumerate() {
+            let (record, managed) = (&header.zone[zone], managed(config));
+            record.describe(config, &extents[zone], &plan.zones[zone], managed);
+            let new = Zone::new(
+                (config.kind, config.node),
+                extents[zone],
+                arrays[zone],
+                record,
+                managed,
+            );
+            new.count_free(i64::try_from(managed).unwrap_or(i64::MAX));
+            zones[zone] = Some(new);
+            fallback[zone] = u8::try_from(zone).unwrap_or(0);
+        }
+        let zone_count = config.zones.len();
+        // Stable, so zones of one kind keep their order.
+        insertion_sort(&mut fallback[..zone_count], |&zone| {
+            core::cmp::Reverse(config.zones[usize::from(zone)].kind)
+        });
+        let mut allocator = Self { zones, fallback, zone_count, hub: Hub::new(events, header) };
+        for (zone, config) in config.zones.iter().enumerate() {
+            let missing = allocator.mark_missing(zone, config.ranges);
+            if let Some(zone) = &mut allocator.zones[zone] {
+                zone.missing = missing;
+            }
+        }
+        allocator.set_min_free_frames(min_free_kbytes(total) / 4);
+        allocator.publish(header, plan.bytes);
+        Ok(allocator)
+    }
+
+    fn publish(&self, header: &Header, bytes: usize) {
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.zones.store(u32::try_from(self.zone_count).unwrap_or(0), Ordering::Relaxed);
+        header.bytes.store(bytes as u64, Ordering::Relaxed);
+        // `Release` pairs with the `Acquire` of a reader in another address space.
+        header.magic.store(MAGIC, Ordering::Release);
+    }
+
+    /// Takes out what the trees of a zone cover beyond its ranges; the blocks wholly so.
+    fn mark_missing(&self, zone: usize, ranges: &[FrameRange]) -> u64 {
+        let at = self.zone(zone);
+        let mut missing = 0;
+        for extent in at.zone.extents.as_slice() {
+            let mut from = extent.first << TREE_FRAMES_SHIFT;
+            let end = from + extent.trees * TREE_FRAMES;
+            let frames = from..end;
+            let inside = ranges.iter().filter(|range| frames.contains(&range.start.number()));
+            let mut gap = |start: u64, end: u64| {
+                let mut frame = start;
+                while frame < end {
+                    let next = end.min((frame / PAGEBLOCK_FRAMES + 1) * PAGEBLOCK_FRAMES);
+                    missing += u64::from(at.mark_missing(Frame::new(frame), next - frame));
+                    frame = next;
+                }
+            };
+            for range in inside.copied() {
+                gap(from, range.start.number());
+                from = range.end().number();
+            }
+            gap(from, end);
+        }
+        missing
+    }
+
+    #[inline]
+    pub(crate) fn zone(&self, zone: usize) -> ZoneRef<'_, 'm> {
+        let Some(zone) = &self.zones[zone] else {
+            unreachable!("zone {zone} of {}", self.zone_count)
+        };
+        ZoneRef { zone, hub: &self.hub }
+    }
+
+    /// How many zones there are. They are numbered as in the configuration.
+    pub fn zones(&self) -> usize {
+        self.zone_count
+    }
+
+    /// The zone and the block that hold a frame.
+    #[inline]
+    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
+        self.zones[..self.zone_count].iter().enumerate().find_map(|(index, zone)| {
+            let block = zone.as_ref()?.block_of(frame)?;
+            Some((index, block))
+        })
+    }
+
+    #[inline]
+    fn locate_managed(&self, frame: Frame) -> (usize, usize) {
+        let Some(at) = self.locate(frame) else { panic!("{frame:?} is not managed") };
+        at
+    }
+
+    /// Takes a block.
+    ///
+    /// Costs nothing shared in the common case of order 0, where the front holds frames. At worst
+    /// it looks through the summaries of all zones.
+    ///
+    /// # Errors
+    /// If there is none. Frames in this front have been given back then and were considered;
+    /// those in the fronts of others have been asked for.
+    #[inline]
+    pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
+        if request.order == Order::BASE && request.zone == ZoneKind::Normal {
+            if let Some(frame) = front.slots[request.mobility.index()].pop() {
+                return Ok(frame);
+            }
+        }
+        self.allocate_shared(front, request)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_shared(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
+        if let Some(frame) = self.search_zones(front, request) {
+            return Ok(frame);
+        }
+        // What this front holds of other mobilities may be what is missing.
+        self.drain(front);
+        if let Some(frame) = self.search_zones(front, request) {
+            return Ok(frame);
+        }
+        self.hub.request_drain();
+        let Request { order, zone, .. } = request;
+        Err(if self.isolated_frames(zone) != 0 {
+            AllocError::Isolated { order, zone }
+        } else {
+            AllocError::Exhausted { order, zone }
+        })
+    }
+
+    /// Zones that a request may use, in the order in which it tries them.
+    fn fallback(&self, highest: ZoneKind) -> impl Iterator<Item = usize> {
+        self.fallback[..self.zone_count]
+            .iter()
+            .map(|&zone| usize::from(zone))
+            .filter(move |&zone| self.zone(zone).zone.kind <= highest)
+    }
+
+    fn search_zones(&self, front: &mut Front, request: Request) -> Option<Frame> {
+        if request.order == Order::BASE
+            && let Some(frame) = self.reuse(front, request)
+        {
+            return Some(frame);
+        }
+        let frames = request.order.frames();
+        // First the zones that stay above their low mark, then as deep as the request may go.
+        for low in [true, false] {
+            for zone in self.fallback(request.zone) {
+                let at = self.zone(zone);
+                let marks = at.zone.marks.load();
+                let floor = match (low, request.reserve) {
+                    (true, _) => marks.low,
+                    (false, Reserve::Keep) => marks.min,
+                    (false, Reserve::Use) => 0,
+                };
+                let spare = self.free_in(zone, front).saturating_sub(floor);
+                if spare < frames {
+                    continue;
+                }
+                let taken = match request.order.get() {
+                    0 => self.refill(zone, front, request, spare),
+                    1..=8 => at.take_run(request.order, request.mobility),
+                    _ => at.take_whole(request.order, request.mobility),
+                };
+                if let Some(frame) = taken {
+                    if request.order != Order::BASE {
+                        self.count(zone, front, -(1 << request.order.get()));
+                    }
+                    return Some(frame);
+                }
+            }
+            if low && let Some(zone) = self.fallback(request.zone).next() {
+                self.hub.low_memory(zone);
+            }
+        }
+        None
+    }
+
+    /// Free frames of a zone, with what this front has not told.
+    #[inline]
+    fn free_in(&self, zone: usize, front: &Front) -> u64 {
+        let untold = if front.untold_zone == zone { front.untold } else { 0 };
+        self.zone(zone).zone.free_frames().saturating_add_signed(untold)
+    }
+
+    /// Takes one frame, and where the request's zone is the highest the rest of its word.
+    fn refill(&self, zone: usize, front: &mut Front, request: Request, spare: u64) -> Option<Frame> {
+        let at = self.zone(zone);
+        if request.zone != ZoneKind::Normal {
+            // The slots are for requests that take frames of any zone.
+            let word = at.take_word(None, request.mobility, 1)?;
+            self.count(zone, front, -1);
+            return Some(Frame::new(word.base + u64::from(word.mask.trailing_zeros())));
+        }
+        let slot = &front.slots[request.mobility.index()];
+        debug_assert!(slot.mask == 0, "refilled while it holds frames");
+        let last = slot.block.filter(|_| slot.zone == zone);
+        let most = u32::try_from(spare).unwrap_or(WORD_FRAMES).min(WORD_FRAMES);
+        let word = at.take_word(last, request.mobility, most)?;
+        self.count(zone, front, -i64::from(word.mask.count_ones()));
+        let slot = &mut front.slots[request.mobility.index()];
+        slot.mask = word.mask;
+        slot.base = word.base;
+        slot.zone = zone;
+        slot.block = Some(word.block);
+        slot.pop()
+    }
+
+    /// Hands freed frames of this front out again.
+    fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
+        for place in 0..front.freed.len() {
+            let freed = front.freed[place];
+            if freed.mask == 0 {
+                continue;
+            }
+            let (zone, block) = self.locate_managed(Frame::new(freed.base()));
+            let at = self.zone(zone);
+            if at.zone.kind > request.zone
+                || at.zone.arrays.states[block].load().mobility() != request.mobility
+            {
+                continue;
+            }
+            if request.zone != ZoneKind::Normal {
+                let freed = &mut front.freed[place];
+                let bit = freed.mask.trailing_zeros();
+                freed.mask &= freed.mask - 1;
+                return Some(Frame::new(freed.base() + u64::from(bit)));
+            }
+            front.freed[place].mask = 0;
+            let slot = &mut front.slots[request.mobility.index()];
+            debug_assert!(slot.mask == 0, "refilled while it holds frames");
+            slot.mask = freed.mask;
+            slot.base = freed.base();
+            return slot.pop();
+        }
+        None
+    }
+
+    /// Notes frames freed (positive) or taken (negative), and tells the zone now and then.
+    #[inline]
+    fn count(&self, zone: usize, front: &mut Front, frames: i64) {
+        if front.untold_zone != zone {
+            self.tell(front);
+            front.untold_zone = zone;
+        }
+        front.untold += frames;
+        if front.untold.abs() >= TELL_FRAMES {
+            self.tell(front);
+        }
+    }
+
+    fn tell(&self, front: &mut Front) {
+        if front.untold != 0 {
+            self.zone(front.untold_zone).zone.count_free(front.untold);
+            front.untold = 0;
+        }
+    }
+
+    /// Gives a block back.
+    ///
+    /// Costs nothing shared in the common case of order 0, where other frames of the same 64 were
+    /// freed lately; else one exchange on the bits and one on the state of a block.
+    ///
+    /// # Panics
+    /// If the block is not in use, as far as that can be seen: a frame freed twice shows when its
+    /// word goes back to the bitmap.
+    #[inline]
+    pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
+        if order == Order::BASE && front.note_freed(frame) {
+            return;
+        }
+        self.free_shared(front, frame, order);
+    }
+
+    #[inline(never)]
+    fn free_shared(&self, front: &mut Front, frame: Frame, order: Order) {
+        if order == Order::BASE {
+            let freed = front.start_word(frame);
+            self.give_freed(front, freed);
+            return;
+        }
+        assert!(frame.is_aligned(order), "{frame:?} freed at order {}", order.get());
+        let (zone, block) = self.locate_managed(frame);
+        let at = self.zone(zone);
+        if order < Order::PAGEBLOCK {
+            at.block(block).give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
+            self.hub.freed_run(order);
+        } else {
+            at.block(block).give_whole();
+            if order > Order::PAGEBLOCK {
+                at.block(block + 1).give_whole();
+            }
+        }
+        self.count(zone, front, 1 << order.get());
+    }
+
+    fn give_freed(&self, front: &mut Front, freed: Freed) {
+        if freed.mask == 0 {
+            return;
+        }
+        let (zone, block) = self.locate_managed(Frame::new(freed.base()));
+        let word = index(freed.word % (PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES)));
+        let used = self.zone(zone).block(block).give_word(Taken { word, mask: freed.mask });
+        self.hub.freed_in_word(used);
+        self.count(zone, front, i64::from(freed.mask.count_ones()));
+    }
+
+    /// Gives back all that a front holds. To be called when its CPU goes idle, when
+    /// [`drain_requested`](Self::drain_requested) says so, and before the front is dropped.
+    pub fn drain(&self, front: &mut Front) {
+        front.drains = self.hub.drains();
+        for mobility in Mobility::ALL {
+            let slot = &mut front.slots[mobility.index()];
+            let freed = Freed { word: slot.base / u64::from(WORD_FRAMES), mask: slot.mask };
+            slot.mask = 0;
+            slot.block = None;
+            self.give_freed(front, freed);
+        }
+        for place in 0..front.freed.len() {
+            let freed = front.freed[place];
+            front.freed[place].mask = 0;
+            self.give_freed(front, freed);
+        }
+        self.tell(front);
+    }
+
+    /// Whether every front was asked to drain since this one last did. One relaxed load.
+    #[inline]
+    pub fn drain_requested(&self, front: &Front) -> bool {
+        self.hub.drains() != front.drains
+    }
+
+    /// Asks every front to drain.
+    pub fn request_drain(&self) {
+        self.hub.request_drain();
+    }
+
+    /// The marks of a zone.
+    pub fn watermarks(&self, zone: usize) -> Watermarks {
+        self.zone(zone).zone.marks.load()
+    }
+
+    /// Sets the marks of a zone.
+    pub fn set_watermarks(&self, zone: usize, marks: Watermarks) {
+        self.zone(zone).zone.marks.store(marks);
+    }
+
+    /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames.
+    pub fn set_min_free_frames(&self, min_free: u64) {
+        let managed = |zone: usize| self.zone(zone).zone.managed;
+        let total = (0..self.zone_count).map(managed).sum();
+        for zone in 0..self.zone_count {
+            self.set_watermarks(zone, Watermarks::for_zone(min_free, managed(zone), total));
+        }
+    }
+
+    /// The order from which on free blocks are reported; none while reporting is off.
+    pub fn reporting_order(&self) -> Option<Order> {
+        self.hub.reporting_order()
+    }
+
+    /// Sets the order from which on free blocks are reported, or turns reporting off. Calls for a
+    /// pass of the reporter.
+    pub fn set_reporting_order(&self, order: Option<Order>) {
+        self.hub.set_reporting_order(order);
+    }
+}
+
+fn managed(zone: &crate::ZoneConfig<'_>) -> u64 {
+    zone.ranges.iter().map(|range| range.frames).sum()
+}
+
+/// Stable, for a handful of items.
+fn insertion_sort<T: Copy, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
+    for end in 1..items.len() {
+        let mut at = end;
+        while at > 0 && key(&items[at - 1]) > key(&items[at]) {
+            items.swap(at - 1, at);
+            at -= 1;
+        }
+    }
+}

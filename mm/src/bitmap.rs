@@ -1,0 +1,257 @@
+//! The bits of a pageblock: one cache line, one bit a frame, 1 = in use.
+//!
+//! Who sets a bit from 0 to 1 owns the frame. Bits are only ever taken by an exchange that shows
+//! that each of them was 0, and given back by one that shows that each was 1. An order that spans
+//! words (7, 8) takes them one by one, and what it has taken when one fails it gives back before
+//! it says so: a run is either owned whole or not at all.
+
+use crate::{
+    Order,
+    sync::{AtomicU64, Ordering},
+};
+
+/// Bits in a word.
+pub(crate) const WORD_FRAMES: u32 = u64::BITS;
+/// Words in a line.
+pub(crate) const WORDS: usize = 8;
+/// The largest order that fits a word.
+const WORD_ORDER: u8 = 6;
+/// How often the words are looked through for a free bit that the count promises. Others may move
+/// it between the words meanwhile; then this block is given up for another.
+const LOOKS: usize = 4;
+
+/// Frames taken from one word of a line.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    /// Which word.
+    pub(crate) word: usize,
+    /// Which of its frames.
+    pub(crate) mask: u64,
+}
+
+/// 512 bits.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line {
+    words: [AtomicU64; WORDS],
+}
+
+/// The lowest `n` bits of those set.
+fn lowest(mut set: u64, n: u32) -> u64 {
+    let mut rest = set;
+    for _ in 0..n.min(set.count_ones()) {
+        rest &= rest - 1;
+    }
+    set &= !rest;
+    set
+}
+
+/// The bits at which an aligned run of `1 << order` set bits starts, for orders of a word.
+#[inline]
+pub(crate) const fn runs(mut set: u64, order: u8) -> u64 {
+    const STARTS: [u64; 7] = [
+        !0,
+        0x5555_5555_5555_5555,
+        0x1111_1111_1111_1111,
+        0x0101_0101_0101_0101,
+        0x0001_0001_0001_0001,
+        0x0000_0001_0000_0001,
+        0x0000_0000_0000_0001,
+    ];
+    let mut k = 0;
+    while k < order {
+        set &= set >> (1 << k);
+        k += 1;
+    }
+    set & STARTS[order as usize]
+}
+
+/// `1 << order` bits from the lowest, for orders of a word.
+#[inline]
+pub(crate) const fn run(order: u8) -> u64 {
+    !0 >> (WORD_FRAMES - (1 << order))
+}
+
+impl Line {
+    #[cfg(any(test, loom))]
+    pub(crate) fn zero() -> Self {
+        Self { words: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// `Relaxed`: a hint for an exchange that follows, or a look at rest.
+    #[inline]
+    pub(crate) fn word(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_ones(&self) -> u32 {
+        (0..WORDS).map(|word| self.word(word).count_ones()).sum()
+    }
+
+    /// Takes exactly these bits, if all are free. `Acquire` pairs with the `Release` of `give`:
+    /// the last owner's stores to the frames are over.
+    pub(crate) fn take_exactly(&self, word: usize, mask: u64) -> bool {
+        let mut old = self.word(word);
+        // Bounded by the progress of others: each retry means that a bit of the word changed hands.
+        while old & mask == 0 {
+            match self.words[word].compare_exchange_weak(
+                old,
+                old | mask,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => old = now,
+            }
+        }
+        false
+    }
+
+    /// Gives these bits back and says what is set in the word after. `Release` pairs with the
+    /// `Acquire` of who takes them next.
+    ///
+    /// # Panics
+    /// If one of them is not in use: the caller freed what it did not own.
+    #[inline]
+    pub(crate) fn give(&self, word: usize, mask: u64) -> u64 {
+        let old = self.words[word].fetch_and(!mask, Ordering::Release);
+        assert!(old & mask == mask, "freed frames that are free: {:#x} of {old:#x}", mask & !old);
+        old & !mask
+    }
+
+    /// The word from which most frames can be taken, and how many; a wholly free one at once.
+    #[inline]
+    pub(crate) fn best_word(&self) -> (usize, u32) {
+        let mut best = (0, 0);
+        for word in 0..WORDS {
+            let set = self.word(word);
+            if set == 0 {
+                return (word, WORD_FRAMES);
+            }
+            let free = set.count_zeros();
+            if free > best.1 {
+                best = (word, free);
+            }
+        }
+        best
+    }
+
+    /// Takes up to `most` frames of one word, `first` if it has any. The caller has reserved them
+    /// in the count.
+    #[inline]
+    pub(crate) fn take_some(&self, first: usize, most: u32) -> Option<Taken> {
+        for look in 0..LOOKS * WORDS {
+            let word = (first + look) % WORDS;
+            let mut old = self.word(word);
+            while old != !0 {
+                let mask = if old.count_zeros() <= most { !old } else { lowest(!old, most) };
+                // `Acquire` as in `take_exactly`.
+                match self.words[word].compare_exchange_weak(
+                    old,
+                    old | mask,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => return Some(Taken { word, mask }),
+                    Err(now) => old = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether an aligned run of this order is free; false for the order of a block and above.
+    pub(crate) fn has_run(&self, order: Order) -> bool {
+        let order = order.get();
+        if order <= WORD_ORDER {
+            return (0..WORDS).any(|word| runs(!self.word(word), order) != 0);
+        }
+        if order >= Order::PAGEBLOCK.get() {
+            return false;
+        }
+        let span = 1 << (order - WORD_ORDER);
+        (0..WORDS).step_by(span).any(|first| self.is_free(first, span))
+    }
+
+    fn is_free(&self, first: usize, span: usize) -> bool {
+        (first..first + span).all(|word| self.word(word) == 0)
+    }
+
+    /// Takes an aligned run of an order below that of a block: its first frame's index. The
+    /// caller has reserved it in the count.
+    pub(crate) fn take_run(&self, order: Order) -> Option<usize> {
+        let order = order.get();
+        debug_assert!(order < Order::PAGEBLOCK.get());
+        if order <= WORD_ORDER {
+            return (0..WORDS).find_map(|word| {
+                self.take_run_in(word, order).map(|bit| word * WORD_FRAMES as usize + bit as usize)
+            });
+        }
+        let span = 1 << (order - WORD_ORDER);
+        (0..WORDS)
+            .step_by(span)
+            .find(|&first| self.is_free(first, span) && self.take_words(first, span))
+            .map(|first| first * WORD_FRAMES as usize)
+    }
+
+    fn take_run_in(&self, word: usize, order: u8) -> Option<u32> {
+        let mut old = self.word(word);
+        loop {
+            let starts = runs(!old, order);
+            if starts == 0 {
+                return None;
+            }
+            let bit = starts.trailing_zeros();
+            // `Acquire` as in `take_exactly`.
+            match self.words[word].compare_exchange_weak(
+                old,
+                old | run(order) << bit,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(bit),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Takes adjacent words whole, or none.
+    pub(crate) fn take_words(&self, first: usize, span: usize) -> bool {
+        for word in first..first + span {
+            if !self.take_exactly(word, !0) {
+                for taken in first..word {
+                    self.give(taken, !0);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives an aligned run of an order below that of a block back.
+    ///
+    /// # Panics
+    /// If a frame of it is not in use.
+    pub(crate) fn give_run(&self, first: usize, order: Order) {
+        let order = order.get();
+        let word = first / WORD_FRAMES as usize;
+        if order <= WORD_ORDER {
+            self.give(word, run(order) << (first % WORD_FRAMES as usize));
+        } else {
+            for word in word..word + (1 << (order - WORD_ORDER)) {
+                self.give(word, !0);
+            }
+        }
+    }
+
+    /// Sets bits that only their owner changes: touched marks of frames that he holds. `Relaxed`:
+    /// the frame's bit orders its owners.
+    pub(crate) fn mark(&self, word: usize, mask: u64) {
+        self.words[word].fetch_or(mask, Ordering::Relaxed);
+    }
+
+    /// Clears such bits.
+    pub(crate) fn unmark(&self, word: usize, mask: u64) {
+        self.words[word].fetch_and(!mask, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,97 @@
+//! Frames that are in use before anybody allocates.
+
+use crate::{
+    Allocator, ClaimError, Frame, FrameRange, Mobility,
+    bitmap::Taken,
+    block::words,
+    frame::{PAGEBLOCK_FRAMES, index},
+    state::Admission,
+    zone::ZoneRef,
+};
+
+impl Allocator<'_> {
+    /// Takes a range: the kernel's image, its initial file system, the metadata itself. Its frames
+    /// are allocated at order 0, unmovable, and count as touched; they may be freed one by one.
+    ///
+    /// # Errors
+    /// If a frame is not managed or in use; nothing is taken then.
+    pub fn claim(&self, range: FrameRange) -> Result<(), ClaimError> {
+        let mut managed = true;
+        self.for_each_word(range, |found| {
+            managed &= found.is_some();
+            managed
+        });
+        if !managed {
+            return Err(ClaimError::NotManaged(range));
+        }
+        let admit = Admission { mobility: Mobility::Unmovable, any: true, fine: self.hub.fine() };
+        let mut claimed = 0;
+        let mut free = true;
+        self.for_each_word(range, |found| {
+            free &= found.is_some_and(|(at, block, word)| {
+                let taken = at.block(block).take_exactly(word, admit);
+                if taken {
+                    at.zone.count_free(-i64::from(word.mask.count_ones()));
+                    claimed += u64::from(word.mask.count_ones());
+                }
+                taken
+            });
+            free
+        });
+        if free {
+            return Ok(());
+        }
+        self.for_each_word(FrameRange::new(range.start, claimed), |found| {
+            if let Some((at, block, word)) = found {
+                at.block(block).give_word(word);
+                at.zone.count_free(i64::from(word.mask.count_ones()));
+            }
+            true
+        });
+        Err(ClaimError::InUse(range))
+    }
+
+    /// Visits the words of the bitmap that a range spans, none where a block is not managed, until
+    /// told to stop.
+    fn for_each_word(
+        &self,
+        range: FrameRange,
+        mut visit: impl FnMut(Option<(ZoneRef<'_, '_>, usize, Taken)>) -> bool,
+    ) {
+        let end = range.start.number().saturating_add(range.frames);
+        let mut frame = range.start.number();
+        while frame < end {
+            let inside = frame % PAGEBLOCK_FRAMES;
+            let next = end.min(frame - inside + PAGEBLOCK_FRAMES);
+            let Some((zone, block)) = self.locate(Frame::new(frame)) else {
+                visit(None);
+                return;
+            };
+            let frames = u32::try_from(next - frame).unwrap_or(0);
+            for word in words(index(inside), frames) {
+                if !visit(Some((self.zone(zone), block, word))) {
+                    return;
+                }
+            }
+            frame = next;
+        }
+    }
+}
+
+impl ZoneRef<'_, '_> {
+    /// Marks frames of one block for which there is no memory; true if that is all of it.
+    pub(crate) fn mark_missing(self, start: Frame, frames: u64) -> bool {
+        let Some(block) = self.zone.block_of(start) else { return false };
+        let at = self.block(block);
+        let frames = u32::try_from(frames).unwrap_or(0);
+        let change = at.state.set_missing(frames);
+        self.zone.arrays.summaries[block / crate::summary::TREE_BLOCKS].count(change);
+        if change.new.is_missing() {
+            return true;
+        }
+        for word in words(index(start.number() % PAGEBLOCK_FRAMES), frames) {
+            at.bits.mark(word.word, word.mask);
+        }
+        false
+    }
+}

@@ -1,0 +1,141 @@
+//! The frames that a CPU holds: plain memory, so that the common allocation and the common free
+//! touch nothing shared.
+//!
+//! A front holds, for each mobility, what is left of one word of the bitmap (up to 64 frames,
+//! taken with one exchange), and up to four words of freed frames that are being assembled. The
+//! frames of a word come back with one exchange when another word needs its place, when they are
+//! allocated again, or when the front is drained.
+
+use crate::{Frame, Mobility};
+
+/// Words of freed frames that are assembled at a time. A word's place is its number modulo this,
+/// so that looking costs one comparison.
+pub(crate) const FREED_WORDS: usize = 4;
+/// The shared count of free frames is told when the front's own is off by so many.
+pub(crate) const TELL_FRAMES: i64 = 256;
+const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
+
+/// What is left of a word that was taken.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Frames that can be handed out.
+    pub(crate) mask: u64,
+    /// Number of the frame of bit 0.
+    pub(crate) base: u64,
+    /// The zone and block that it is of; the next word is sought there.
+    pub(crate) zone: usize,
+    pub(crate) block: Option<usize>,
+}
+
+impl Slot {
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Frame> {
+        if self.mask == 0 {
+            return None;
+        }
+        let bit = self.mask.trailing_zeros();
+        self.mask &= self.mask - 1;
+        Some(Frame::new(self.base + u64::from(bit)))
+    }
+}
+
+/// Freed frames of one word.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Freed {
+    /// The word: the frames' numbers divided by 64.
+    pub(crate) word: u64,
+    /// Which of its frames.
+    pub(crate) mask: u64,
+}
+
+impl Freed {
+    pub(crate) const fn base(self) -> u64 {
+        self.word << WORD_SHIFT
+    }
+}
+
+/// The frames that one CPU (or thread) holds. Hand it to every call by `&mut`; it needs no lock
+/// as long as only one CPU uses it at a time. At most 448 frames are in it: 64 for each mobility
+/// and 256 freed ones.
+///
+/// Give everything back by `Allocator::drain` before dropping it: the frames in it are lost
+/// otherwise.
+#[derive(Debug)]
+pub struct Front {
+    pub(crate) slots: [Slot; Mobility::COUNT],
+    pub(crate) freed: [Freed; FREED_WORDS],
+    /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
+    pub(crate) untold: i64,
+    pub(crate) untold_zone: usize,
+    /// The number of drain requests that it has followed.
+    pub(crate) drains: u32,
+}
+
+impl Front {
+    /// A front that holds nothing.
+    pub const fn new() -> Self {
+        const SLOT: Slot = Slot { mask: 0, base: 0, zone: 0, block: None };
+        const FREED: Freed = Freed { word: 0, mask: 0 };
+        Self {
+            slots: [SLOT; Mobility::COUNT],
+            freed: [FREED; FREED_WORDS],
+            untold: 0,
+            untold_zone: 0,
+            drains: 0,
+        }
+    }
+
+    /// How many frames it holds.
+    pub fn held(&self) -> u64 {
+        let slots = self.slots.iter().map(|slot| slot.mask.count_ones());
+        let freed = self.freed.iter().map(|freed| freed.mask.count_ones());
+        slots.chain(freed).map(u64::from).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.iter().all(|slot| slot.mask == 0)
+            && self.freed.iter().all(|freed| freed.mask == 0)
+            && self.untold == 0
+    }
+
+    /// The place for freed frames of this word.
+    #[inline]
+    pub(crate) fn freed_at(&mut self, word: u64) -> &mut Freed {
+        &mut self.freed[crate::frame::index(word) % FREED_WORDS]
+    }
+
+    /// Notes a freed frame whose word is being assembled; false if another has its place.
+    #[inline]
+    pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
+        let word = frame.number() >> WORD_SHIFT;
+        let bit = 1 << (frame.number() % u64::from(u64::BITS));
+        let freed = self.freed_at(word);
+        if freed.word != word {
+            return false;
+        }
+        assert!(freed.mask & bit == 0, "{frame:?} was freed twice");
+        freed.mask |= bit;
+        true
+    }
+
+    /// Starts a word with a freed frame; what had its place is the caller's to give back.
+    pub(crate) fn start_word(&mut self, frame: Frame) -> Freed {
+        let word = frame.number() >> WORD_SHIFT;
+        let bit = 1 << (frame.number() % u64::from(u64::BITS));
+        let held = self.slots.iter().any(|slot| slot.base >> WORD_SHIFT == word && slot.mask & bit != 0);
+        assert!(!held, "{frame:?} was freed twice");
+        core::mem::replace(self.freed_at(word), Freed { word, mask: bit })
+    }
+}
+
+impl Default for Front {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        debug_assert!(self.is_empty(), "a front was dropped with {} frames in it", self.held());
+    }
+}

@@ -1,0 +1,105 @@
+//! The first page of the metadata: what a reader in another address space needs to find its way.
+
+use crate::{
+    config::{Extents, MAX_EXTENTS, MAX_ZONES, ZoneConfig},
+    metadata::ZonePlan,
+    sync::{AtomicI64, AtomicU32, AtomicU64, Ordering},
+};
+
+/// The first eight bytes of valid metadata: `EbbFrame` in memory order.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
+/// The layout that this crate writes.
+pub(crate) const VERSION: u32 = 1;
+
+/// Where an extent's frames and blocks are.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct ExtentRecord {
+    /// Number of the first tree (aligned 64 MiB).
+    pub(crate) first: AtomicU64,
+    /// How many trees.
+    pub(crate) trees: AtomicU64,
+    /// Index of the first tree in the zone's arrays.
+    pub(crate) base: AtomicU64,
+}
+
+/// One zone. Written once before the header is published, but for `free` and `borrowed`.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct ZoneRecord {
+    /// Free frames, but for those that fronts hold and have not told of. Signed, as fronts tell
+    /// of taking and freeing in any order.
+    pub(crate) free: AtomicI64,
+    /// Frames of blocks in use that the reporter holds.
+    pub(crate) borrowed: AtomicU64,
+    padding: [AtomicU64; 6],
+    /// A `ZoneKind`.
+    pub(crate) kind: AtomicU32,
+    /// The NUMA node.
+    pub(crate) node: AtomicU32,
+    /// Frames that there are.
+    pub(crate) managed: AtomicU64,
+    /// Trees, and so the lengths of all arrays.
+    pub(crate) trees: AtomicU64,
+    /// Offsets of the arrays from the start of the metadata.
+    pub(crate) summaries: AtomicU64,
+    pub(crate) states: AtomicU64,
+    pub(crate) bits: AtomicU64,
+    pub(crate) touched: AtomicU64,
+    /// How many of `extent` are valid.
+    pub(crate) extents: AtomicU32,
+    spare: AtomicU32,
+    pub(crate) extent: [ExtentRecord; MAX_EXTENTS],
+}
+
+/// The header.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub(crate) struct Header {
+    /// [`MAGIC`], stored last.
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    /// How many of `zone` are valid.
+    pub(crate) zones: AtomicU32,
+    /// Length of the metadata.
+    pub(crate) bytes: AtomicU64,
+    /// The order from which on free blocks are reported; 255 = off.
+    pub(crate) reporting_order: AtomicU32,
+    spare: AtomicU32,
+    pub(crate) zone: [ZoneRecord; MAX_ZONES],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Header>() == 4096);
+    assert!(size_of::<ZoneRecord>().is_multiple_of(64));
+};
+
+impl ZoneRecord {
+    /// Fills the record of a zone in, before anybody reads it: `Relaxed`, published by `magic`.
+    pub(crate) fn describe(
+        &self,
+        config: &ZoneConfig<'_>,
+        extents: &Extents,
+        plan: &ZonePlan,
+        managed: u64,
+    ) {
+        let order = Ordering::Relaxed;
+        self.kind.store(config.kind as u32, order);
+        self.node.store(u32::from(config.node), order);
+        self.managed.store(managed, order);
+        self.trees.store(extents.trees(), order);
+        self.summaries.store(plan.summaries as u64, order);
+        self.states.store(plan.states as u64, order);
+        self.bits.store(plan.bits as u64, order);
+        self.touched.store(plan.touched as u64, order);
+        let mut count = 0;
+        for (record, extent) in self.extent.iter().zip(extents.as_slice()) {
+            record.first.store(extent.first, order);
+            record.trees.store(extent.trees, order);
+            record.base.store(extent.base, order);
+            count += 1;
+        }
+        self.extents.store(count, order);
+    }
+}

@@ -1,0 +1,295 @@
+//! The state word of a pageblock.
+
+use core::fmt;
+
+use crate::{
+    Mobility,
+    sync::{AtomicU32, Ordering},
+};
+
+/// Frames in a block, as the state word counts them.
+pub(crate) const BLOCK_FRAMES: u32 = 512;
+
+const COUNT: u32 = 0x3ff;
+const HUGE: u32 = 1 << 10;
+const ISOLATED: u32 = 1 << 11;
+const MISSING: u32 = 1 << 12;
+const TOUCHED: u32 = 1 << 13;
+const FINE: u32 = 1 << 14;
+const MOBILITY_SHIFT: u32 = 16;
+const MOBILITY: u32 = 3 << MOBILITY_SHIFT;
+
+/// A block that takes frames of another mobility changes over to it while at most so many of its
+/// frames are in use (Linux: half of the block).
+const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
+
+/// A value of the state word.
+///
+/// | bits | field | values |
+/// |---|---|---|
+/// | 0–9 | count | frames that cannot be taken: 0 = the block is free, 512 = none is left |
+/// | 10 | huge | 1 = allocated whole; its bits are all zero and its count is 512 |
+/// | 11 | isolated | 1 = taken out whole by `isolate`; its bits are all zero, its count is 512 |
+/// | 12 | missing | 1 = no memory is there: part of no range; its count is 512 for ever |
+/// | 13 | touched | 0 = the host holds nothing of it (never used, or reported since) |
+/// | 14 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
+/// | 16–17 | mobility | that of its frames in use; means nothing while the count is 0 |
+///
+/// The count is raised before bits are set and lowered after they are cleared, so it is never less
+/// than the number of bits set, and a count of 0 means that no operation on its frames is under
+/// way.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) struct State(u32);
+
+/// What a block is good for to one who searches.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// Free, and nothing of it is on the host.
+    Untouched,
+    /// Free, and the host holds memory for it.
+    Touched,
+    /// Some frames are in use, some free.
+    Partial(Mobility),
+    /// No frame is free.
+    Full(Mobility),
+    /// Taken out whole by `isolate`.
+    Isolated,
+}
+
+impl State {
+    /// Free and untouched.
+    pub(crate) const ZERO: Self = Self(0);
+
+    pub(crate) const fn count(self) -> u32 {
+        self.0 & COUNT
+    }
+
+    pub(crate) const fn is_free(self) -> bool {
+        self.0 & COUNT == 0
+    }
+
+    pub(crate) const fn is_huge(self) -> bool {
+        self.0 & HUGE != 0
+    }
+
+    pub(crate) const fn is_isolated(self) -> bool {
+        self.0 & ISOLATED != 0
+    }
+
+    pub(crate) const fn is_missing(self) -> bool {
+        self.0 & MISSING != 0
+    }
+
+    pub(crate) const fn is_touched(self) -> bool {
+        self.0 & TOUCHED != 0
+    }
+
+    pub(crate) const fn is_fine(self) -> bool {
+        self.0 & FINE != 0
+    }
+
+    pub(crate) const fn mobility(self) -> Mobility {
+        match (self.0 & MOBILITY) >> MOBILITY_SHIFT {
+            0 => Mobility::Unmovable,
+            1 => Mobility::Movable,
+            _ => Mobility::Reclaimable,
+        }
+    }
+
+    pub(crate) const fn class(self) -> Class {
+        if self.is_isolated() {
+            Class::Isolated
+        } else if self.is_free() {
+            if self.is_touched() { Class::Touched } else { Class::Untouched }
+        } else if self.count() < BLOCK_FRAMES {
+            Class::Partial(self.mobility())
+        } else {
+            Class::Full(self.mobility())
+        }
+    }
+
+    const fn with_mobility(self, mobility: Mobility) -> Self {
+        Self(self.0 & !MOBILITY | (mobility as u32) << MOBILITY_SHIFT)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("class", &self.class())
+            .field("count", &self.count())
+            .field("huge", &self.is_huge())
+            .field("missing", &self.is_missing())
+            .field("touched", &self.is_touched())
+            .field("fine", &self.is_fine())
+            .finish()
+    }
+}
+
+/// What one atomic step made of a state word.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) old: State,
+    pub(crate) new: State,
+}
+
+/// In which blocks frames may be reserved.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Admission {
+    /// What the frames are for.
+    pub(crate) mobility: Mobility,
+    /// Whether a block of another mobility will do.
+    pub(crate) any: bool,
+    /// Whether a block touched for the first time gets exact touched bits: while blocks below
+    /// order 9 are reported.
+    pub(crate) fine: bool,
+}
+
+/// The state word in memory. Every change is one atomic read-modify-write of `AcqRel`: the
+/// `Release` of one who lowers the count to 0 is what the `Acquire` of one who then takes the
+/// block whole pairs with, so he sees all bits cleared and nobody's stores to the frames after.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct AtomicState(AtomicU32);
+
+impl AtomicState {
+    #[cfg(any(test, loom))]
+    pub(crate) fn zero() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// `Acquire`, as whoever sees a count that another lowered may rely on the cleared bits.
+    #[inline]
+    pub(crate) fn load(&self) -> State {
+        State(self.0.load(Ordering::Acquire))
+    }
+
+    /// Retries until `step` refuses the value it is shown. Bounded by the progress of others: a
+    /// failed exchange means that another's succeeded.
+    #[inline]
+    fn update(&self, mut step: impl FnMut(State) -> Option<State>) -> Option<Change> {
+        let mut old = self.load();
+        loop {
+            let new = step(old)?;
+            match self.0.compare_exchange_weak(
+                old.0,
+                new.0,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Some(Change { old, new }),
+                Err(now) => old = State(now),
+            }
+        }
+    }
+
+    /// Raises the count by `least` to `most` frames: they are the caller's to take from the bits.
+    pub(crate) fn reserve(
+        &self,
+        least: u32,
+        most: u32,
+        admit: Admission,
+    ) -> Option<(u32, Change)> {
+        let change = self.update(|old| {
+            let room = BLOCK_FRAMES.saturating_sub(old.count());
+            if room < least || room == 0 {
+                return None;
+            }
+            let mut new = State(old.0 + room.min(most));
+            if old.is_free()
+                || (old.mobility() != admit.mobility && admit.any && old.count() <= RETYPE_AT_MOST)
+            {
+                new = new.with_mobility(admit.mobility);
+            } else if old.mobility() != admit.mobility && !admit.any {
+                return None;
+            }
+            if !old.is_touched() {
+                new.0 |= TOUCHED | if admit.fine { FINE } else { 0 };
+            }
+            Some(new)
+        })?;
+        Some((change.new.count() - change.old.count(), change))
+    }
+
+    /// Raises the count by exactly `frames` for one who takes free frames out to report them:
+    /// nothing else changes, and only a block that is in use and touched will do.
+    pub(crate) fn borrow(&self, frames: u32) -> Option<Change> {
+        self.update(|old| {
+            (!old.is_free() && old.is_touched() && old.count() + frames <= BLOCK_FRAMES)
+                .then_some(State(old.0 + frames))
+        })
+    }
+
+    /// Lowers the count by frames whose bits the caller has cleared, or never set.
+    ///
+    /// # Panics
+    /// If fewer frames are in use: the caller freed what it did not own.
+    #[inline]
+    pub(crate) fn release(&self, frames: u32) -> Change {
+        let old = State(self.0.fetch_sub(frames, Ordering::AcqRel));
+        assert!(
+            old.count() >= frames && old.0 & (HUGE | ISOLATED | MISSING) == 0,
+            "freed {frames} frames of a block that has fewer: {old:?}"
+        );
+        Change { old, new: State(old.0 - frames) }
+    }
+
+    /// Takes a free block whole.
+    pub(crate) fn take_whole(&self, mobility: Mobility) -> Option<Change> {
+        self.update(|old| {
+            old.is_free()
+                .then_some(State(old.0 | HUGE | TOUCHED | BLOCK_FRAMES).with_mobility(mobility))
+        })
+    }
+
+    /// Gives a block back that was taken whole.
+    ///
+    /// # Panics
+    /// If it was not.
+    pub(crate) fn free_whole(&self) -> Change {
+        let change = self.update(|old| {
+            assert!(old.is_huge(), "freed a block that is not allocated whole: {old:?}");
+            Some(State(old.0 & !(HUGE | COUNT)))
+        });
+        change.expect("the step never refuses")
+    }
+
+    /// Takes a free block out, if `wanted` says so.
+    pub(crate) fn isolate(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
+        self.update(|old| {
+            (old.is_free() && wanted(old)).then_some(State(old.0 | ISOLATED | BLOCK_FRAMES))
+        })
+    }
+
+    /// Puts an isolated block back. `reported`: the host has dropped it, and the touched bits of
+    /// its frames, if they were in use, are zero again.
+    ///
+    /// # Panics
+    /// If it is not isolated.
+    pub(crate) fn put_back(&self, reported: bool) -> Change {
+        let change = self.update(|old| {
+            assert!(old.is_isolated(), "put back a block that is not isolated: {old:?}");
+            let marks = if reported { TOUCHED | FINE } else { 0 };
+            Some(State(old.0 & !(ISOLATED | COUNT | marks)))
+        });
+        change.expect("the step never refuses")
+    }
+
+    /// The touched bits of its frames are exact from here on, or (false) zero and mute.
+    pub(crate) fn set_fine(&self, fine: bool) {
+        if fine {
+            self.0.fetch_or(FINE, Ordering::AcqRel);
+        } else {
+            self.0.fetch_and(!FINE, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes frames out for ever, before anybody else uses the block: there is no memory.
+    pub(crate) fn set_missing(&self, frames: u32) -> Change {
+        let change = self.update(|old| {
+            let new = State(old.0 + frames);
+            Some(if new.count() == BLOCK_FRAMES { State(new.0 | MISSING) } else { new })
+        });
+        change.expect("the step never refuses")
+    }
+}

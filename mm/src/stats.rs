@@ -1,0 +1,186 @@
+//! What the allocator can say of itself: the figures behind `/proc/meminfo`, `/proc/zoneinfo`,
+//! `/proc/buddyinfo` and `/proc/pagetypeinfo`.
+
+use crate::{
+    Allocator, Mobility, Order, Watermarks, ZoneKind,
+    bitmap::{WORDS, runs, run},
+    frame::PAGEBLOCK_FRAMES,
+    state::{BLOCK_FRAMES, Class},
+    summary::{Summary, TREE_BLOCKS},
+};
+
+/// Figures of one zone. Frames that fronts hold count as in use, and the free frames are off by
+/// up to 256 for each front that has not told of its latest.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ZoneStats {
+    /// What the zone is good for.
+    pub kind: ZoneKind,
+    /// Its NUMA node.
+    pub node: u16,
+    /// Frames that there are.
+    pub managed_frames: u64,
+    /// Frames that are free.
+    pub free_frames: u64,
+    /// Frames of free pageblocks that the host may hold memory for.
+    pub unreported_free_frames: u64,
+    /// Frames taken out by `isolate`, free but not to be had.
+    pub isolated_frames: u64,
+    /// Pageblocks with any memory.
+    pub blocks: u64,
+    /// Pageblocks all of whose frames are free.
+    pub free_blocks: u64,
+    /// Pageblocks in use, by mobility.
+    pub blocks_of: [u64; Mobility::COUNT],
+    /// The marks.
+    pub watermarks: Watermarks,
+}
+
+/// Figures of all zones.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Frames that there are.
+    pub managed_frames: u64,
+    /// Frames that are free.
+    pub free_frames: u64,
+    /// Frames of free pageblocks that the host may hold memory for.
+    pub unreported_free_frames: u64,
+    /// Frames taken out by `isolate`.
+    pub isolated_frames: u64,
+    /// The sums of all zones' marks.
+    pub watermarks: Watermarks,
+}
+
+/// How many free blocks a zone has, by order and mobility, each counted once at the largest order
+/// that it is aligned for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct FreeAreas {
+    /// By order, then by mobility. Free pageblocks are of no mobility and counted as movable.
+    pub counts: [[u64; Mobility::COUNT]; Order::COUNT],
+}
+
+impl FreeAreas {
+    /// Blocks of this order, of one mobility or of all.
+    pub fn count(&self, order: Order, mobility: Option<Mobility>) -> u64 {
+        let counts = &self.counts[usize::from(order.get())];
+        mobility.map_or_else(|| counts.iter().sum(), |mobility| counts[mobility.index()])
+    }
+
+    /// Frames in all of them.
+    pub fn frames(&self) -> u64 {
+        Order::all().map(|order| self.count(order, None) * order.frames()).sum()
+    }
+}
+
+impl Allocator<'_> {
+    /// Figures of all zones. Reads the summaries: 8 bytes for each 64 MiB.
+    pub fn stats(&self) -> Stats {
+        (0..self.zones()).map(|zone| self.zone_stats(zone)).fold(Stats::default(), |sum, zone| {
+            let (marks, of) = (sum.watermarks, zone.watermarks);
+            Stats {
+                managed_frames: sum.managed_frames + zone.managed_frames,
+                free_frames: sum.free_frames + zone.free_frames,
+                unreported_free_frames: sum.unreported_free_frames + zone.unreported_free_frames,
+                isolated_frames: sum.isolated_frames + zone.isolated_frames,
+                watermarks: Watermarks {
+                    min: marks.min + of.min,
+                    low: marks.low + of.low,
+                    high: marks.high + of.high,
+                },
+            }
+        })
+    }
+
+    /// Figures of one zone.
+    ///
+    /// # Panics
+    /// If there is no such zone.
+    pub fn zone_stats(&self, zone: usize) -> ZoneStats {
+        let at = self.zone(zone);
+        let zone = at.zone;
+        let sum = |of: &dyn Fn(Summary) -> u8| -> u64 {
+            let one = |summary: Summary| u64::from(of(summary)).min(TREE_BLOCKS as u64);
+            zone.arrays.summaries.iter().map(|summary| one(summary.load())).sum()
+        };
+        let mut blocks_of = Mobility::ALL.map(|mobility| sum(&|summary| summary.of(mobility)));
+        // Where there is no memory, the state says full and unmovable.
+        blocks_of[0] = blocks_of[0].saturating_sub(zone.missing);
+        let isolated_frames = at.isolated_frames();
+        let free_blocks = sum(&Summary::free);
+        ZoneStats {
+            kind: zone.kind,
+            node: zone.node,
+            managed_frames: zone.managed,
+            free_frames: zone.free_frames().min(zone.managed),
+            unreported_free_frames: sum(&|summary| summary.count(Class::Touched))
+                * PAGEBLOCK_FRAMES,
+            isolated_frames,
+            blocks: zone.blocks() as u64 - zone.missing,
+            free_blocks,
+            blocks_of,
+            watermarks: zone.marks.load(),
+        }
+    }
+
+    /// Free blocks of this order in a zone, of one mobility or of all. Looks through the zone: see
+    /// [`free_areas`](Self::free_areas), which counts all orders at once.
+    pub fn free_blocks(&self, zone: usize, order: Order, mobility: Option<Mobility>) -> u64 {
+        self.free_areas(zone).count(order, mobility)
+    }
+
+    /// All free blocks of a zone by order and mobility. Looks through the bits of every pageblock
+    /// in partial use; not at trees of 64 MiB that were never used or are all free.
+    ///
+    /// # Panics
+    /// If there is no such zone.
+    pub fn free_areas(&self, zone: usize) -> FreeAreas {
+        let zone = self.zone(zone).zone;
+        let mut areas = FreeAreas::default();
+        let movable = Mobility::Movable.index();
+        for (tree, summary) in zone.arrays.summaries.iter().enumerate() {
+            if usize::from(summary.load().free()) == TREE_BLOCKS {
+                areas.counts[10][movable] += TREE_BLOCKS as u64 / 2;
+                continue;
+            }
+            let blocks = tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS;
+            for low in blocks.step_by(2) {
+                let pair = [low, low + 1].map(|block| (block, zone.arrays.states[block].load()));
+                if pair.iter().all(|(_, state)| state.is_free()) {
+                    areas.counts[10][movable] += 1;
+                    continue;
+                }
+                for (block, state) in pair {
+                    if state.is_free() {
+                        areas.counts[9][movable] += 1;
+                    } else if state.count() < BLOCK_FRAMES {
+                        let mobility = state.mobility().index();
+                        let bits = &zone.arrays.bits[block];
+                        let words = core::array::from_fn(|word| !bits.word(word));
+                        count_runs(words, |order| areas.counts[order][mobility] += 1);
+                    }
+                }
+            }
+        }
+        areas
+    }
+}
+
+/// Calls `found` with the order of each free block that is not part of a larger one.
+fn count_runs(mut free: [u64; WORDS], mut found: impl FnMut(usize)) {
+    for (order, span) in [(8, 4), (7, 2)] {
+        for words in free.chunks_exact_mut(span) {
+            if words.iter().all(|&word| word == !0) {
+                words.fill(0);
+                found(order);
+            }
+        }
+    }
+    for word in &mut free {
+        for order in (0..=6).rev() {
+            // Bounded by the 64 bits: each turn takes one away.
+            while let starts @ 1.. = runs(*word, order) {
+                *word &= !(run(order) << starts.trailing_zeros());
+                found(usize::from(order));
+            }
+        }
+    }
+}

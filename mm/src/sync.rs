@@ -1,0 +1,7 @@
+//! The atomics that the allocator is built on: the machine's, or loom's where its model checker
+//! explores their interleavings (`RUSTFLAGS="--cfg loom"`).
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};

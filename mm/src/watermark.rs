@@ -1,0 +1,74 @@
+//! How many frames of a zone are kept for those who must not fail.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// The marks of one zone, in frames.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Watermarks {
+    /// Requests that keep the reserve fail rather than go below.
+    pub min: u64,
+    /// Below this, requests turn to other zones first, `Events::low_memory` is called, and nothing
+    /// is taken out to be reported.
+    pub low: u64,
+    /// Whoever frees memory on low memory stops here.
+    pub high: u64,
+}
+
+/// Linux's bounds of `min_free_kbytes`.
+const MIN_FREE_KB: (u64, u64) = (128, 256 * 1024);
+/// Linux's `watermark_scale_factor`: ten thousandths of a zone between the marks.
+const SCALE: u64 = 10;
+const FRAME_KB: u64 = 4;
+
+/// Linux's `min_free_kbytes` for so many managed frames: 4 × the square root of the KiB.
+#[must_use]
+pub fn min_free_kbytes(managed: u64) -> u64 {
+    (managed * FRAME_KB * 16).isqrt().clamp(MIN_FREE_KB.0, MIN_FREE_KB.1)
+}
+
+impl Watermarks {
+    /// Linux's marks for a zone of `managed` frames among `total`, where `min_free` frames are
+    /// kept in all. Bounded so that a tiny zone is not all reserve: `min` is at most an eighth.
+    #[must_use]
+    pub fn for_zone(min_free: u64, managed: u64, total: u64) -> Self {
+        // 128 bits, as a user's min_free_kbytes times a zone's frames can exceed 64.
+        let share = u128::from(min_free) * u128::from(managed) / u128::from(total.max(1));
+        let min = u64::try_from(share).unwrap_or(u64::MAX).min(managed / 8);
+        let step = (min / 4).max(managed * SCALE / 10_000);
+        Self { min, low: min + step, high: min + 2 * step }
+    }
+}
+
+/// The marks in memory. `Relaxed`: each is a limit of its own.
+#[derive(Debug)]
+pub(crate) struct AtomicWatermarks {
+    min: AtomicU64,
+    low: AtomicU64,
+    high: AtomicU64,
+}
+
+impl AtomicWatermarks {
+    pub(crate) fn new(marks: Watermarks) -> Self {
+        Self {
+            min: AtomicU64::new(marks.min),
+            low: AtomicU64::new(marks.low),
+            high: AtomicU64::new(marks.high),
+        }
+    }
+
+    pub(crate) fn load(&self) -> Watermarks {
+        let order = Ordering::Relaxed;
+        Watermarks {
+            min: self.min.load(order),
+            low: self.low.load(order),
+            high: self.high.load(order),
+        }
+    }
+
+    pub(crate) fn store(&self, marks: Watermarks) {
+        let order = Ordering::Relaxed;
+        self.min.store(marks.min, order);
+        self.low.store(marks.low, order);
+        self.high.store(marks.high, order);
+    }
+}

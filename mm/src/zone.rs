@@ -1,0 +1,354 @@
+//! A zone: where its frames are, and the search for some that are free.
+
+use core::array;
+
+use crate::{
+    Frame, Mobility, Order, ZoneKind,
+    bitmap::{Taken, WORD_FRAMES},
+    block::{Block, Watch},
+    config::Extents,
+    frame::{PAGEBLOCK_FRAMES, index},
+    header::ZoneRecord,
+    hub::Hub,
+    metadata::Arrays,
+    state::{Admission, BLOCK_FRAMES, Change, Class},
+    summary::{TREE_BLOCKS, TREE_FRAMES, TREE_FRAMES_SHIFT},
+    sync::{AtomicU32, Ordering},
+    watermark::AtomicWatermarks,
+};
+
+/// How many blocks in use an order above 0 is sought in before a free block is broken up for it.
+const PARTIAL_ATTEMPTS: usize = 64;
+
+/// One zone.
+#[derive(Debug)]
+pub(crate) struct Zone<'m> {
+    pub(crate) kind: ZoneKind,
+    pub(crate) node: u16,
+    pub(crate) managed: u64,
+    /// Blocks of its trees that have no memory at all.
+    pub(crate) missing: u64,
+    pub(crate) extents: Extents,
+    pub(crate) arrays: Arrays<'m>,
+    pub(crate) record: &'m ZoneRecord,
+    pub(crate) marks: AtomicWatermarks,
+    /// For each class that is searched for, a tree below which there is likely none.
+    lowest: [AtomicU32; 5],
+}
+
+/// Frames of one word of a zone's bitmap.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Word {
+    /// The block that they are in.
+    pub(crate) block: usize,
+    /// Number of the frame of bit 0.
+    pub(crate) base: u64,
+    /// Which of the 64 frames from there.
+    pub(crate) mask: u64,
+}
+
+impl<'m> Zone<'m> {
+    pub(crate) fn new(
+        (kind, node): (ZoneKind, u16),
+        extents: Extents,
+        arrays: Arrays<'m>,
+        record: &'m ZoneRecord,
+        managed: u64,
+    ) -> Self {
+        Self {
+            kind,
+            node,
+            managed,
+            missing: 0,
+            extents,
+            arrays,
+            record,
+            marks: AtomicWatermarks::new(crate::Watermarks::default()),
+            lowest: array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.arrays.states.len()
+    }
+
+    /// The index of the block that holds this frame.
+    #[inline]
+    pub(crate) fn block_of(&self, frame: Frame) -> Option<usize> {
+        let tree = frame.number() >> TREE_FRAMES_SHIFT;
+        self.extents.as_slice().iter().find_map(|extent| {
+            let inside = tree.wrapping_sub(extent.first);
+            (inside < extent.trees).then(|| {
+                let offset = frame.number() % TREE_FRAMES / PAGEBLOCK_FRAMES;
+                index(extent.base + inside) * TREE_BLOCKS + index(offset)
+            })
+        })
+    }
+
+    /// The first frame of a block.
+    #[inline]
+    pub(crate) fn first_frame(&self, block: usize) -> Frame {
+        let tree = (block / TREE_BLOCKS) as u64;
+        let offset = (block % TREE_BLOCKS) as u64 * PAGEBLOCK_FRAMES;
+        for extent in self.extents.as_slice() {
+            let inside = tree.wrapping_sub(extent.base);
+            if inside < extent.trees {
+                return Frame::new((extent.first + inside) * TREE_FRAMES + offset);
+            }
+        }
+        unreachable!("block {block} of {}", self.blocks())
+    }
+
+    /// Free frames by the shared count, which fronts tell late.
+    #[inline]
+    pub(crate) fn free_frames(&self) -> u64 {
+        // `Relaxed`: a sum that is out of date at once anyway.
+        u64::try_from(self.record.free.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    #[inline]
+    pub(crate) fn count_free(&self, frames: i64) {
+        self.record.free.fetch_add(frames, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn lowest(&self, class: Class) -> Option<&AtomicU32> {
+        match class {
+            Class::Partial(mobility) => Some(&self.lowest[mobility.index()]),
+            Class::Touched => Some(&self.lowest[3]),
+            Class::Untouched => Some(&self.lowest[4]),
+            Class::Full(_) | Class::Isolated => None,
+        }
+    }
+}
+
+/// A zone and those who must hear of what happens in it.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct ZoneRef<'a, 'm> {
+    pub(crate) zone: &'a Zone<'m>,
+    pub(crate) hub: &'a Hub<'m>,
+}
+
+/// A block's place: hears of changes of its state and tells the summary, the search and the
+/// reporter.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Seat<'a, 'm> {
+    at: ZoneRef<'a, 'm>,
+    block: usize,
+}
+
+impl Watch for Seat<'_, '_> {
+    #[inline]
+    fn changed(&self, change: Change) {
+        let ZoneRef { zone, hub } = self.at;
+        let tree = self.block / TREE_BLOCKS;
+        if !zone.arrays.summaries[tree].count(change) {
+            return;
+        }
+        let class = change.new.class();
+        if let Some(lowest) = zone.lowest(class) {
+            let tree = u32::try_from(tree).unwrap_or(u32::MAX);
+            // `Relaxed`, and not one step: a hint that is too high costs placement, no frame.
+            if tree < lowest.load(Ordering::Relaxed) {
+                lowest.store(tree, Ordering::Relaxed);
+            }
+        }
+        if class == Class::Touched {
+            hub.freed_block();
+        }
+    }
+}
+
+/// Which of several blocks to take frames from.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Prefer {
+    /// The one with the fewest free frames: the others may become free.
+    Fullest,
+    /// The one with the most: for taking a block over from another mobility.
+    Emptiest,
+}
+
+impl<'a, 'm> ZoneRef<'a, 'm> {
+    #[inline]
+    pub(crate) fn block(self, block: usize) -> Block<'a, Seat<'a, 'm>> {
+        let arrays = &self.zone.arrays;
+        Block {
+            state: &arrays.states[block],
+            bits: &arrays.bits[block],
+            touched: &arrays.touched[block],
+            watch: Seat { at: self, block },
+        }
+    }
+
+    #[inline]
+    pub(crate) fn admission(self, mobility: Mobility) -> Admission {
+        Admission { mobility, any: false, fine: self.hub.fine() }
+    }
+
+    /// Takes up to `most` frames of one word, of the block that the last came from if it has any.
+    pub(crate) fn take_word(
+        self,
+        last: Option<usize>,
+        mobility: Mobility,
+        most: u32,
+    ) -> Option<Word> {
+        let attempt = |block: usize, admit: Admission| {
+            let taken = self.block(block).take_word(most, admit)?;
+            Some(self.word(block, taken))
+        };
+        last.and_then(|block| {
+            // Not a free one: those are chosen by the search.
+            let partial = !self.zone.arrays.states[block].load().is_free();
+            partial.then(|| attempt(block, self.admission(mobility))).flatten()
+        })
+        .or_else(|| self.place(1, mobility, attempt))
+    }
+
+    fn word(self, block: usize, taken: Taken) -> Word {
+        let first = self.zone.first_frame(block).number();
+        Word { block, base: first + taken.word as u64 * u64::from(WORD_FRAMES), mask: taken.mask }
+    }
+
+    /// Takes a block below the order of a pageblock.
+    pub(crate) fn take_run(self, order: Order, mobility: Mobility) -> Option<Frame> {
+        self.place(1 << order.get(), mobility, |block, admit| {
+            let first = self.block(block).take_run(order, admit)?;
+            Some(self.zone.first_frame(block).offset(first as u64))
+        })
+    }
+
+    /// Finds a block for frames of this mobility: one in use by it, else a free one that the host
+    /// already holds memory for, else one that it does not, else one of another mobility.
+    fn place<T>(
+        self,
+        room: u32,
+        mobility: Mobility,
+        attempt: impl Fn(usize, Admission) -> Option<T>,
+    ) -> Option<T> {
+        let own = self.admission(mobility);
+        let any = Admission { any: true, ..own };
+        let find = |class, prefer, admit, attempts: &mut usize| {
+            self.search(class, room, prefer, attempts, |block| attempt(block, admit))
+        };
+        let mut few = if room == 1 { usize::MAX } else { PARTIAL_ATTEMPTS };
+        let mut all = usize::MAX;
+        find(Class::Partial(mobility), Prefer::Fullest, own, &mut few)
+            .or_else(|| find(Class::Touched, Prefer::Fullest, own, &mut all))
+            .or_else(|| find(Class::Untouched, Prefer::Fullest, own, &mut all))
+            .or_else(|| {
+                (few == 0)
+                    .then(|| find(Class::Partial(mobility), Prefer::Fullest, own, &mut all))
+                    .flatten()
+            })
+            .or_else(|| {
+                mobility.fallbacks().into_iter().find_map(|other| {
+                    find(Class::Partial(other), Prefer::Emptiest, any, &mut all)
+                })
+            })
+    }
+
+    /// Takes a whole pageblock, or two.
+    pub(crate) fn take_whole(self, order: Order, mobility: Mobility) -> Option<Frame> {
+        let take = |block: usize| {
+            if order == Order::PAGEBLOCK {
+                return self.block(block).take_whole(mobility).then_some(block);
+            }
+            // A tree is aligned, so the lower of two buddies has an even index.
+            let (low, high) = (block & !1, block | 1);
+            let states = self.zone.arrays.states;
+            if !states[low].load().is_free() || !states[high].load().is_free() {
+                return None;
+            }
+            if !self.block(low).take_whole(mobility) {
+                return None;
+            }
+            if !self.block(high).take_whole(mobility) {
+                self.block(low).give_whole();
+                return None;
+            }
+            Some(low)
+        };
+        [Class::Touched, Class::Untouched].into_iter().find_map(|class| {
+            let block =
+                self.search(class, BLOCK_FRAMES, Prefer::Fullest, &mut usize::MAX.clone(), take)?;
+            Some(self.zone.first_frame(block))
+        })
+    }
+
+    /// Tries blocks of a class, tree by tree, at most `attempts` of them.
+    fn search<T>(
+        self,
+        class: Class,
+        room: u32,
+        prefer: Prefer,
+        attempts: &mut usize,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        let summaries = self.zone.arrays.summaries;
+        let lowest = self.zone.lowest(class)?;
+        let start = (lowest.load(Ordering::Relaxed) as usize).min(summaries.len() - 1);
+        let mut met = false;
+        for tree in (start..summaries.len()).chain(0..start) {
+            if summaries[tree].load().count(class) == 0 {
+                continue;
+            }
+            if !met {
+                met = true;
+                // Whoever lowers it at this moment may be overruled: it costs placement only.
+                lowest.store(u32::try_from(tree).unwrap_or(0), Ordering::Relaxed);
+            }
+            let found = self.search_tree(tree, class, room, prefer, attempts, &attempt);
+            if found.is_some() || *attempts == 0 {
+                return found;
+            }
+        }
+        None
+    }
+
+    fn search_tree<T>(
+        self,
+        tree: usize,
+        class: Class,
+        room: u32,
+        prefer: Prefer,
+        attempts: &mut usize,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        let first = tree * TREE_BLOCKS;
+        let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
+        let mut tried = 0u32;
+        for _ in 0..TREE_BLOCKS {
+            let mut best: Option<(usize, u32)> = None;
+            for (offset, state) in states.iter().enumerate() {
+                let state = state.load();
+                let count = state.count();
+                if tried & 1 << offset != 0
+                    || state.class() != class
+                    || BLOCK_FRAMES.saturating_sub(count) < room
+                {
+                    continue;
+                }
+                let better = best.is_none_or(|(_, other)| match prefer {
+                    Prefer::Fullest => count > other,
+                    Prefer::Emptiest => count < other,
+                });
+                if better {
+                    best = Some((offset, count));
+                    if count == 0 {
+                        break;
+                    }
+                }
+            }
+            let (offset, _) = best?;
+            if let Some(found) = attempt(first + offset) {
+                return Some(found);
+            }
+            tried |= 1 << offset;
+            *attempts -= 1;
+            if *attempts == 0 {
+                break;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,191 @@
+//! The allocator by example.
+
+mod arena;
+
+use arena::{range, with};
+use ebb_mm::{
+    AllocError, ClaimError, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
+    ZoneConfig, ZoneKind,
+};
+
+const MIB: u64 = 256;
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+#[test]
+fn every_frame_is_handed_out_once_and_comes_back() {
+    let ranges = [range(0, 160), range(MIB, 127 * MIB + 77)];
+    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    with(&Config { zones: &zones }, &(), |a| {
+        a.validate().expect("valid when new");
+        let total = a.stats().managed_frames;
+        assert_eq!(total, 160 + 127 * MIB + 77);
+        assert_eq!(a.stats().free_frames, total);
+        let mut front = Front::new();
+        let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Use);
+        let mut seen = std::collections::HashSet::new();
+        loop {
+            match a.allocate(&mut front, request) {
+                Ok(frame) => {
+                    assert!(ranges.iter().any(|range| range.contains(frame)), "{frame:?}");
+                    assert!(seen.insert(frame), "{frame:?} was handed out twice");
+                }
+                Err(error) => {
+                    let zone = ZoneKind::Normal;
+                    assert_eq!(error, AllocError::Exhausted { order: Order::BASE, zone });
+                    break;
+                }
+            }
+        }
+        assert_eq!(seen.len() as u64, total);
+        for frame in seen {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid when all is freed");
+        assert_eq!(a.stats().free_frames, total);
+        assert_eq!(a.free_areas(0).frames(), total);
+    });
+}
+
+#[test]
+fn each_order_is_aligned_and_apart() {
+    let ranges = [range(0, 256 * MIB)];
+    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    with(&Config { zones: &zones }, &(), |a| {
+        let mut front = Front::new();
+        let mut used = vec![false; 256 * MIB as usize];
+        let mut held = Vec::new();
+        for round in 0..40u8 {
+            let order = order(round % 11);
+            let mobility = Mobility::ALL[usize::from(round % 3)];
+            let frame = a.allocate(&mut front, Request::new(order, mobility)).expect("memory");
+            assert!(frame.is_aligned(order), "{frame:?} of {order:?}");
+            for number in frame.number()..frame.offset(order.frames()).number() {
+                let used = &mut used[usize::try_from(number).expect("small")];
+                assert!(!std::mem::replace(used, true), "frame {number:#x} twice");
+            }
+            held.push((frame, order));
+        }
+        for (frame, order) in held {
+            a.free(&mut front, frame, order);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid");
+        assert_eq!(a.free_blocks(0, Order::MAX, None), 256 / 4);
+    });
+}
+
+#[test]
+fn zones_fall_back_and_keep_their_reserve() {
+    let low = [range(0, 64 * MIB)];
+    let high = [range(1 << 20, 64 * MIB)];
+    let zones = [
+        ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &low },
+        ZoneConfig { kind: ZoneKind::Normal, node: 0, ranges: &high },
+    ];
+    with(&Config { zones: &zones }, &(), |a| {
+        let mut front = Front::new();
+        let request = Request::new(Order::BASE, Mobility::Movable);
+        let mut held = Vec::new();
+        while let Ok(frame) = a.allocate(&mut front, request) {
+            held.push(frame);
+        }
+        assert!(high[0].contains(held[0]), "the highest zone comes first");
+        let min = a.watermarks(0).min + a.watermarks(1).min;
+        assert!(min > 0);
+        let left = 128 * MIB - held.len() as u64;
+        assert!((min..min + 64).contains(&left), "{left} frames are left, {min} are to be kept");
+        let last = request.reserve(Reserve::Use).zone(ZoneKind::Dma32);
+        let frame = a.allocate(&mut front, last).expect("the reserve");
+        assert!(low[0].contains(frame));
+        held.push(frame);
+        for frame in held {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn claimed_frames_are_in_use_until_freed() {
+    let ranges = [range(0, 64 * MIB)];
+    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    with(&Config { zones: &zones }, &(), |a| {
+        let image = range(300, 1500);
+        a.claim(image).expect("free");
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, 64 * MIB - 1500);
+        assert_eq!(a.claim(range(1799, 2)), Err(ClaimError::InUse(range(1799, 2))));
+        assert_eq!(
+            a.claim(range(64 * MIB - 1, 2)),
+            Err(ClaimError::NotManaged(range(64 * MIB - 1, 2)))
+        );
+        a.validate().expect("valid");
+        let mut front = Front::new();
+        for frame in 0..1500 {
+            a.free(&mut front, Frame::new(300 + frame), Order::BASE);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, 64 * MIB);
+        assert_eq!(a.stats().unreported_free_frames, 4 * 512);
+    });
+}
+
+#[test]
+fn an_isolated_block_is_not_handed_out() {
+    let ranges = [range(0, 64 * MIB)];
+    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    with(&Config { zones: &zones }, &(), |a| {
+        let mut front = Front::new();
+        let mut isolated: Vec<_> =
+            (0..32).map(|block| a.isolate(Frame::new(block * 512)).expect("free")).collect();
+        assert!(a.isolate(Frame::new(0)).is_none());
+        let request = Request::new(Order::BASE, Mobility::Movable);
+        let zone = ZoneKind::Normal;
+        let error = AllocError::Isolated { order: Order::BASE, zone };
+        assert_eq!(a.allocate(&mut front, request), Err(error));
+        a.validate().expect("valid");
+        let one = isolated.remove(7);
+        let start = one.range().start;
+        a.put_back(one, PutBack::Unchanged);
+        let whole = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Use);
+        assert_eq!(a.allocate(&mut front, whole), Ok(start));
+        a.free(&mut front, start, Order::PAGEBLOCK);
+        for block in isolated {
+            a.put_back(block, PutBack::Reported);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, 64 * MIB);
+        assert_eq!(a.stats().unreported_free_frames, 512);
+    });
+}
+
+#[test]
+fn mobilities_do_not_share_a_block_while_others_are_free() {
+    let ranges = [range(0, 64 * MIB)];
+    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    with(&Config { zones: &zones }, &(), |a| {
+        let mut front = Front::new();
+        let mut held = Vec::new();
+        let mut owner = std::collections::HashMap::new();
+        for round in 0..3000usize {
+            let mobility = Mobility::ALL[round % 3];
+            let frame =
+                a.allocate(&mut front, Request::new(Order::BASE, mobility)).expect("memory");
+            let of = *owner.entry(frame.number() / 512).or_insert(mobility);
+            assert_eq!(of, mobility, "{frame:?}");
+            held.push(frame);
+        }
+        for frame in held {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid");
+    });
+}

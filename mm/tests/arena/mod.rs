@@ -1,0 +1,30 @@
+//! Metadata for tests: zeroed memory that outlives the allocator in it.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::{
+    alloc::{alloc_zeroed, dealloc, handle_alloc_error},
+    ptr::NonNull,
+};
+
+use ebb_mm::{Allocator, Config, Events, Frame, FrameRange, metadata_layout};
+
+/// A range, by frame numbers.
+pub fn range(start: u64, frames: u64) -> FrameRange {
+    FrameRange::new(Frame::new(start), frames)
+}
+
+/// Calls `test` with a new allocator.
+pub fn with<R>(config: &Config<'_>, events: &dyn Events, test: impl FnOnce(&Allocator<'_>) -> R) -> R {
+    let layout = metadata_layout(config).expect("a valid configuration");
+    // SAFETY: the layout is not empty: it has a header.
+    let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+        handle_alloc_error(layout)
+    };
+    // SAFETY: zeroed memory of this layout, freed after the allocator is gone.
+    let allocator = unsafe { Allocator::new(base, config, events) }.expect("a valid configuration");
+    let result = test(&allocator);
+    drop(allocator);
+    // SAFETY: allocated above with this layout; nothing refers to it any more.
+    unsafe { dealloc(base.as_ptr(), layout) };
+    result
+}
