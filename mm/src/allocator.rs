@@ -46,7 +46,9 @@ pub struct Allocator<'m> {
 
 impl fmt::Debug for Allocator<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Allocator").field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Allocator")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,7 +65,10 @@ impl<'m> Allocator<'m> {
     /// `metadata` is valid for reads and writes for `'m`, of the size and alignment that
     /// [`metadata_layout`](crate::metadata_layout) gives for `config`, all zero, and used for
     /// nothing else in that time. Others may read it; they may write it only as this crate does.
-    #[allow(unsafe_code, reason = "hands the caller's promise on to the metadata module")]
+    #[allow(
+        unsafe_code,
+        reason = "hands the caller's promise on to the metadata module"
+    )]
     pub unsafe fn new(
         metadata: NonNull<u8>,
         config: &Config<'_>,
@@ -95,7 +100,12 @@ impl<'m> Allocator<'m> {
         insertion_sort(&mut fallback[..zone_count], |&zone| {
             core::cmp::Reverse(config.zones[usize::from(zone)].kind)
         });
-        let mut allocator = Self { zones, fallback, zone_count, hub: Hub::new(events, header) };
+        let mut allocator = Self {
+            zones,
+            fallback,
+            zone_count,
+            hub: Hub::new(events, header),
+        };
         for (zone, config) in config.zones.iter().enumerate() {
             let missing = allocator.mark_missing(zone, config.ranges);
             if let Some(zone) = &mut allocator.zones[zone] {
@@ -109,7 +119,10 @@ impl<'m> Allocator<'m> {
 
     fn publish(&self, header: &Header, bytes: usize) {
         header.version.store(VERSION, Ordering::Relaxed);
-        header.zones.store(u32::try_from(self.zone_count).unwrap_or(0), Ordering::Relaxed);
+        header.zones.store(
+            u32::try_from(self.zone_count).unwrap_or(0),
+            Ordering::Relaxed,
+        );
         header.bytes.store(bytes as u64, Ordering::Relaxed);
         // `Release` pairs with the `Acquire` of a reader in another address space.
         header.magic.store(MAGIC, Ordering::Release);
@@ -123,7 +136,9 @@ impl<'m> Allocator<'m> {
             let mut from = extent.first << TREE_FRAMES_SHIFT;
             let end = from + extent.trees * TREE_FRAMES;
             let frames = from..end;
-            let inside = ranges.iter().filter(|range| frames.contains(&range.start.number()));
+            let inside = ranges
+                .iter()
+                .filter(|range| frames.contains(&range.start.number()));
             let mut gap = |start: u64, end: u64| {
                 let mut frame = start;
                 while frame < end {
@@ -146,7 +161,10 @@ impl<'m> Allocator<'m> {
         let Some(zone) = &self.zones[zone] else {
             unreachable!("zone {zone} of {}", self.zone_count)
         };
-        ZoneRef { zone, hub: &self.hub }
+        ZoneRef {
+            zone,
+            hub: &self.hub,
+        }
     }
 
     /// How many zones there are. They are numbered as in the configuration.
@@ -157,15 +175,20 @@ impl<'m> Allocator<'m> {
     /// The zone and the block that hold a frame.
     #[inline]
     pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
-        self.zones[..self.zone_count].iter().enumerate().find_map(|(index, zone)| {
-            let block = zone.as_ref()?.block_of(frame)?;
-            Some((index, block))
-        })
+        self.zones[..self.zone_count]
+            .iter()
+            .enumerate()
+            .find_map(|(index, zone)| {
+                let block = zone.as_ref()?.block_of(frame)?;
+                Some((index, block))
+            })
     }
 
     #[inline]
     fn locate_managed(&self, frame: Frame) -> (usize, usize) {
-        let Some(at) = self.locate(frame) else { panic!("{frame:?} is not managed") };
+        let Some(at) = self.locate(frame) else {
+            panic!("{frame:?} is not managed")
+        };
         at
     }
 
@@ -258,18 +281,33 @@ impl<'m> Allocator<'m> {
     /// Free frames of a zone, with what this front has not told.
     #[inline]
     fn free_in(&self, zone: usize, front: &Front) -> u64 {
-        let untold = if front.untold_zone == zone { front.untold } else { 0 };
-        self.zone(zone).zone.free_frames().saturating_add_signed(untold)
+        let untold = if front.untold_zone == zone {
+            front.untold
+        } else {
+            0
+        };
+        self.zone(zone)
+            .zone
+            .free_frames()
+            .saturating_add_signed(untold)
     }
 
     /// Takes one frame, and where the request's zone is the highest the rest of its word.
-    fn refill(&self, zone: usize, front: &mut Front, request: Request, spare: u64) -> Option<Frame> {
+    fn refill(
+        &self,
+        zone: usize,
+        front: &mut Front,
+        request: Request,
+        spare: u64,
+    ) -> Option<Frame> {
         let at = self.zone(zone);
         if request.zone != ZoneKind::Normal {
             // The slots are for requests that take frames of any zone.
             let word = at.take_word(None, request.mobility, 1)?;
             self.count(zone, front, -1);
-            return Some(Frame::new(word.base + u64::from(word.mask.trailing_zeros())));
+            return Some(Frame::new(
+                word.base + u64::from(word.mask.trailing_zeros()),
+            ));
         }
         let slot = &front.slots[request.mobility.index()];
         debug_assert!(slot.mask == 0, "refilled while it holds frames");
@@ -358,11 +396,16 @@ impl<'m> Allocator<'m> {
             self.give_freed(front, freed);
             return;
         }
-        assert!(frame.is_aligned(order), "{frame:?} freed at order {}", order.get());
+        assert!(
+            frame.is_aligned(order),
+            "{frame:?} freed at order {}",
+            order.get()
+        );
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
         if order < Order::PAGEBLOCK {
-            at.block(block).give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
+            at.block(block)
+                .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
             self.hub.freed_run(order);
         } else {
             at.block(block).give_whole();
@@ -379,7 +422,10 @@ impl<'m> Allocator<'m> {
         }
         let (zone, block) = self.locate_managed(Frame::new(freed.base()));
         let word = index(freed.word % (PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES)));
-        let used = self.zone(zone).block(block).give_word(Taken { word, mask: freed.mask });
+        let used = self.zone(zone).block(block).give_word(Taken {
+            word,
+            mask: freed.mask,
+        });
         self.hub.freed_in_word(used);
         self.count(zone, front, i64::from(freed.mask.count_ones()));
     }
@@ -390,7 +436,10 @@ impl<'m> Allocator<'m> {
         front.drains = self.hub.drains();
         for mobility in Mobility::ALL {
             let slot = &mut front.slots[mobility.index()];
-            let freed = Freed { word: slot.base / u64::from(WORD_FRAMES), mask: slot.mask };
+            let freed = Freed {
+                word: slot.base / u64::from(WORD_FRAMES),
+                mask: slot.mask,
+            };
             slot.mask = 0;
             slot.block = None;
             self.give_freed(front, freed);

@@ -75,7 +75,9 @@ pub(crate) const fn run(order: u8) -> u64 {
 impl Line {
     #[cfg(any(test, loom))]
     pub(crate) fn zero() -> Self {
-        Self { words: core::array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 
     /// `Relaxed`: a hint for an exchange that follows, or a look at rest.
@@ -115,7 +117,11 @@ impl Line {
     #[inline]
     pub(crate) fn give(&self, word: usize, mask: u64) -> u64 {
         let old = self.words[word].fetch_and(!mask, Ordering::Release);
-        assert!(old & mask == mask, "freed frames that are free: {:#x} of {old:#x}", mask & !old);
+        assert!(
+            old & mask == mask,
+            "freed frames that are free: {:#x} of {old:#x}",
+            mask & !old
+        );
         old & !mask
     }
 
@@ -144,7 +150,11 @@ impl Line {
             let word = (first + look) % WORDS;
             let mut old = self.word(word);
             while old != !0 {
-                let mask = if old.count_zeros() <= most { !old } else { lowest(!old, most) };
+                let mask = if old.count_zeros() <= most {
+                    !old
+                } else {
+                    lowest(!old, most)
+                };
                 // `Acquire` as in `take_exactly`.
                 match self.words[word].compare_exchange_weak(
                     old,
@@ -170,7 +180,9 @@ impl Line {
             return false;
         }
         let span = 1 << (order - WORD_ORDER);
-        (0..WORDS).step_by(span).any(|first| self.is_free(first, span))
+        (0..WORDS)
+            .step_by(span)
+            .any(|first| self.is_free(first, span))
     }
 
     fn is_free(&self, first: usize, span: usize) -> bool {
@@ -184,7 +196,8 @@ impl Line {
         debug_assert!(order < Order::PAGEBLOCK.get());
         if order <= WORD_ORDER {
             return (0..WORDS).find_map(|word| {
-                self.take_run_in(word, order).map(|bit| word * WORD_FRAMES as usize + bit as usize)
+                self.take_run_in(word, order)
+                    .map(|bit| word * WORD_FRAMES as usize + bit as usize)
             });
         }
         let span = 1 << (order - WORD_ORDER);

@@ -68,7 +68,9 @@ impl<W: Watch> Block<'_, W> {
     /// Takes exactly these frames of one word.
     pub(crate) fn take_exactly(&self, taken: Taken, admit: Admission) -> bool {
         let frames = taken.mask.count_ones();
-        let Some((_, change)) = self.state.reserve(frames, frames, admit) else { return false };
+        let Some((_, change)) = self.state.reserve(frames, frames, admit) else {
+            return false;
+        };
         self.watch.changed(change);
         if !self.bits.take_exactly(taken.word, taken.mask) {
             self.watch.changed(self.state.release(frames));
@@ -91,7 +93,8 @@ impl<W: Watch> Block<'_, W> {
     /// Gives frames of one word back; what is in use in the word after.
     pub(crate) fn give_word(&self, taken: Taken) -> u64 {
         let after = self.bits.give(taken.word, taken.mask);
-        self.watch.changed(self.state.release(taken.mask.count_ones()));
+        self.watch
+            .changed(self.state.release(taken.mask.count_ones()));
         after
     }
 
@@ -103,7 +106,9 @@ impl<W: Watch> Block<'_, W> {
 
     /// Takes the block whole, if it is free.
     pub(crate) fn take_whole(&self, mobility: Mobility) -> bool {
-        let Some(change) = self.state.take_whole(mobility) else { return false };
+        let Some(change) = self.state.take_whole(mobility) else {
+            return false;
+        };
         self.watch.changed(change);
         if change.old.is_fine() {
             self.forget_touched();
@@ -119,7 +124,9 @@ impl<W: Watch> Block<'_, W> {
 
     /// Takes the block out, if it is free and wanted.
     pub(crate) fn isolate(&self, wanted: impl Fn(State) -> bool) -> bool {
-        let Some(change) = self.state.isolate(wanted) else { return false };
+        let Some(change) = self.state.isolate(wanted) else {
+            return false;
+        };
         self.watch.changed(change);
         true
     }
@@ -147,6 +154,9 @@ pub(crate) fn words(first: usize, frames: u32) -> impl Iterator<Item = Taken> {
         let low = first.saturating_sub(word * size);
         let high = (end - word * size).min(size);
         let below = |bits: usize| if bits == size { !0 } else { (1u64 << bits) - 1 };
-        Taken { word, mask: below(high) & !below(low) }
+        Taken {
+            word,
+            mask: below(high) & !below(low),
+        }
     })
 }

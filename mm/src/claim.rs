@@ -24,7 +24,11 @@ impl Allocator<'_> {
         if !managed {
             return Err(ClaimError::NotManaged(range));
         }
-        let admit = Admission { mobility: Mobility::Unmovable, any: true, fine: self.hub.fine() };
+        let admit = Admission {
+            mobility: Mobility::Unmovable,
+            any: true,
+            fine: self.hub.fine(),
+        };
         let mut claimed = 0;
         let mut free = true;
         self.for_each_word(range, |found| {
@@ -81,7 +85,9 @@ impl Allocator<'_> {
 impl ZoneRef<'_, '_> {
     /// Marks frames of one block for which there is no memory; true if that is all of it.
     pub(crate) fn mark_missing(self, start: Frame, frames: u64) -> bool {
-        let Some(block) = self.zone.block_of(start) else { return false };
+        let Some(block) = self.zone.block_of(start) else {
+            return false;
+        };
         let at = self.block(block);
         let frames = u32::try_from(frames).unwrap_or(0);
         let change = at.state.set_missing(frames);

@@ -68,13 +68,25 @@ impl fmt::Display for ConfigError {
             Self::Empty => write!(f, "a zone without frames, or no zone"),
             Self::TooManyZones(n) => write!(f, "{n} zones, at most {MAX_ZONES} are possible"),
             Self::TooManyExtents(zone) => {
-                write!(f, "zone {zone} has more than {MAX_EXTENTS} separate extents")
+                write!(
+                    f,
+                    "zone {zone} has more than {MAX_EXTENTS} separate extents"
+                )
             }
             Self::Unsorted(range) => {
-                write!(f, "range at frame {:#x} starts before the end of the last", at(range).0)
+                write!(
+                    f,
+                    "range at frame {:#x} starts before the end of the last",
+                    at(range).0
+                )
             }
             Self::OutOfRange(range) => {
-                write!(f, "range at frame {:#x} of {:#x} frames", at(range).0, at(range).1)
+                write!(
+                    f,
+                    "range at frame {:#x} of {:#x} frames",
+                    at(range).0,
+                    at(range).1
+                )
             }
             Self::BeyondDma32(range) => {
                 write!(f, "range at frame {:#x} reaches beyond 4 GiB", at(range).0)
@@ -110,7 +122,9 @@ impl Extents {
     }
 
     pub(crate) fn trees(&self) -> u64 {
-        self.as_slice().last().map_or(0, |last| last.base + last.trees)
+        self.as_slice()
+            .last()
+            .map_or(0, |last| last.base + last.trees)
     }
 
     fn push(&mut self, first: u64, last: u64) -> bool {
@@ -121,8 +135,14 @@ impl Extents {
             return true;
         }
         let base = self.trees();
-        let Some(extent) = self.list.get_mut(self.len) else { return false };
-        *extent = Extent { first, trees: last + 1 - first, base };
+        let Some(extent) = self.list.get_mut(self.len) else {
+            return false;
+        };
+        *extent = Extent {
+            first,
+            trees: last + 1 - first,
+            base,
+        };
         self.len += 1;
         true
     }

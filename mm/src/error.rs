@@ -33,7 +33,11 @@ impl fmt::Display for AllocError {
             Self::Exhausted { order, zone } => (order, zone, "the zones are exhausted"),
             Self::Isolated { order, zone } => (order, zone, "the free blocks are isolated"),
         };
-        write!(f, "no block of order {} at or below zone {zone:?}: {why}", order.get())
+        write!(
+            f,
+            "no block of order {} at or below zone {zone:?}: {why}",
+            order.get()
+        )
     }
 }
 
@@ -54,7 +58,12 @@ impl fmt::Display for ClaimError {
             Self::NotManaged(range) => (range, "not managed"),
             Self::InUse(range) => (range, "in use"),
         };
-        write!(f, "frames {:#x}..{:#x}: {why}", range.start.number(), range.end().number())
+        write!(
+            f,
+            "frames {:#x}..{:#x}: {why}",
+            range.start.number(),
+            range.end().number()
+        )
     }
 }
 

@@ -18,7 +18,10 @@ const _: () = assert!(usize::BITS == 64, "frame numbers are used as indices");
 
 /// A frame number as an index. Lossless: `usize` has 64 bits (asserted above).
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits, asserted above")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "usize has 64 bits, asserted above"
+)]
 pub(crate) const fn index(number: u64) -> usize {
     number as usize
 }
@@ -90,7 +93,11 @@ impl Order {
     /// The order, if it is at most [`Order::MAX`].
     #[inline]
     pub const fn new(order: u8) -> Option<Self> {
-        if order <= Self::MAX.0 { Some(Self(order)) } else { None }
+        if order <= Self::MAX.0 {
+            Some(Self(order))
+        } else {
+            None
+        }
     }
 
     /// The smallest order with at least so many frames; none if that is above [`Order::MAX`].
@@ -149,14 +156,20 @@ impl FrameRange {
     pub const fn inside(address: u64, bytes: u64) -> Self {
         let start = address.div_ceil(FRAME_SIZE as u64);
         let end = address.saturating_add(bytes) >> FRAME_SHIFT;
-        Self { start: Frame(start), frames: end.saturating_sub(start) }
+        Self {
+            start: Frame(start),
+            frames: end.saturating_sub(start),
+        }
     }
 
     /// The frames that these bytes touch.
     pub const fn covering(address: u64, bytes: u64) -> Self {
         let start = address >> FRAME_SHIFT;
         let end = address.saturating_add(bytes).div_ceil(FRAME_SIZE as u64);
-        Self { start: Frame(start), frames: end.saturating_sub(start) }
+        Self {
+            start: Frame(start),
+            frames: end.saturating_sub(start),
+        }
     }
 
     /// The frame after the last.

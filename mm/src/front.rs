@@ -74,7 +74,12 @@ pub struct Front {
 impl Front {
     /// A front that holds nothing.
     pub const fn new() -> Self {
-        const SLOT: Slot = Slot { mask: 0, base: 0, zone: 0, block: None };
+        const SLOT: Slot = Slot {
+            mask: 0,
+            base: 0,
+            zone: 0,
+            block: None,
+        };
         const FREED: Freed = Freed { word: 0, mask: 0 };
         Self {
             slots: [SLOT; Mobility::COUNT],
@@ -122,7 +127,10 @@ impl Front {
     pub(crate) fn start_word(&mut self, frame: Frame) -> Freed {
         let word = frame.number() >> WORD_SHIFT;
         let bit = 1 << (frame.number() % u64::from(u64::BITS));
-        let held = self.slots.iter().any(|slot| slot.base >> WORD_SHIFT == word && slot.mask & bit != 0);
+        let held = self
+            .slots
+            .iter()
+            .any(|slot| slot.base >> WORD_SHIFT == word && slot.mask & bit != 0);
         assert!(!held, "{frame:?} was freed twice");
         core::mem::replace(self.freed_at(word), Freed { word, mask: bit })
     }
@@ -136,6 +144,10 @@ impl Default for Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        debug_assert!(self.is_empty(), "a front was dropped with {} frames in it", self.held());
+        debug_assert!(
+            self.is_empty(),
+            "a front was dropped with {} frames in it",
+            self.held()
+        );
     }
 }

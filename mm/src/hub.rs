@@ -30,7 +30,9 @@ pub(crate) struct Hub<'m> {
 
 impl fmt::Debug for Hub<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("trigger", &self.trigger).finish_non_exhaustive()
+        f.debug_struct("Hub")
+            .field("trigger", &self.trigger)
+            .finish_non_exhaustive()
     }
 }
 
@@ -53,7 +55,9 @@ impl<'m> Hub<'m> {
     /// calls for.
     #[inline]
     pub(crate) fn reporting_order(&self) -> Option<Order> {
-        u8::try_from(self.header.reporting_order.load(Ordering::Relaxed)).ok().and_then(Order::new)
+        u8::try_from(self.header.reporting_order.load(Ordering::Relaxed))
+            .ok()
+            .and_then(Order::new)
     }
 
     pub(crate) fn set_reporting_order(&self, order: Option<Order>) {

@@ -2,12 +2,11 @@
 //! being allocated (to report it, to hint it, to compact into it).
 
 use crate::{
-    Allocator, Frame, FrameRange,
+    Allocator, Frame, FrameRange, ZoneKind,
     frame::PAGEBLOCK_FRAMES,
-    summary::TREE_BLOCKS,
     state::{Class, State},
+    summary::TREE_BLOCKS,
     zone::ZoneRef,
-    ZoneKind,
 };
 
 /// A free pageblock that was taken out. Nobody can allocate it until it is put back; dropping this
@@ -59,7 +58,11 @@ impl Allocator<'_> {
             return None;
         }
         at.zone.count_free(-(PAGEBLOCK_FRAMES.cast_signed()));
-        Some(IsolatedBlock { zone, block, start: at.zone.first_frame(block) })
+        Some(IsolatedBlock {
+            zone,
+            block,
+            start: at.zone.first_frame(block),
+        })
     }
 
     /// Puts an isolated block back.
@@ -89,7 +92,11 @@ impl ZoneRef<'_, '_> {
             .map(|summary| u64::from(summary.load().count(Class::Isolated)).min(TREE_BLOCKS as u64))
             .sum();
         // `Relaxed`: a hint; who fails for its want tries again.
-        let borrowed = self.zone.record.borrowed.load(crate::sync::Ordering::Relaxed);
+        let borrowed = self
+            .zone
+            .record
+            .borrowed
+            .load(crate::sync::Ordering::Relaxed);
         blocks * PAGEBLOCK_FRAMES + borrowed
     }
 }

@@ -1,5 +1,8 @@
 //! The caller's memory as the allocator's arrays. The one module with unsafe code.
-#![allow(unsafe_code, reason = "the named module in which metadata memory becomes references")]
+#![allow(
+    unsafe_code,
+    reason = "the named module in which metadata memory becomes references"
+)]
 
 use core::{alloc::Layout, ptr::NonNull};
 

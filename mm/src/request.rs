@@ -28,7 +28,12 @@ impl Request {
     /// A block from any zone, above the reserve.
     #[inline]
     pub const fn new(order: Order, mobility: Mobility) -> Self {
-        Self { order, mobility, zone: ZoneKind::Normal, reserve: Reserve::Keep }
+        Self {
+            order,
+            mobility,
+            zone: ZoneKind::Normal,
+            reserve: Reserve::Keep,
+        }
     }
 
     /// The same from zones of this kind or below only.

@@ -100,7 +100,11 @@ impl State {
         if self.is_isolated() {
             Class::Isolated
         } else if self.is_free() {
-            if self.is_touched() { Class::Touched } else { Class::Untouched }
+            if self.is_touched() {
+                Class::Touched
+            } else {
+                Class::Untouched
+            }
         } else if self.count() < BLOCK_FRAMES {
             Class::Partial(self.mobility())
         } else {
@@ -171,12 +175,10 @@ impl AtomicState {
         let mut old = self.load();
         loop {
             let new = step(old)?;
-            match self.0.compare_exchange_weak(
-                old.0,
-                new.0,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self
+                .0
+                .compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return Some(Change { old, new }),
                 Err(now) => old = State(now),
             }
@@ -184,12 +186,7 @@ impl AtomicState {
     }
 
     /// Raises the count by `least` to `most` frames: they are the caller's to take from the bits.
-    pub(crate) fn reserve(
-        &self,
-        least: u32,
-        most: u32,
-        admit: Admission,
-    ) -> Option<(u32, Change)> {
+    pub(crate) fn reserve(&self, least: u32, most: u32, admit: Admission) -> Option<(u32, Change)> {
         let change = self.update(|old| {
             let room = BLOCK_FRAMES.saturating_sub(old.count());
             if room < least || room == 0 {
@@ -231,7 +228,10 @@ impl AtomicState {
             old.count() >= frames && old.0 & (HUGE | ISOLATED | MISSING) == 0,
             "freed {frames} frames of a block that has fewer: {old:?}"
         );
-        Change { old, new: State(old.0 - frames) }
+        Change {
+            old,
+            new: State(old.0 - frames),
+        }
     }
 
     /// Takes a free block whole.
@@ -248,7 +248,10 @@ impl AtomicState {
     /// If it was not.
     pub(crate) fn free_whole(&self) -> Change {
         let change = self.update(|old| {
-            assert!(old.is_huge(), "freed a block that is not allocated whole: {old:?}");
+            assert!(
+                old.is_huge(),
+                "freed a block that is not allocated whole: {old:?}"
+            );
             Some(State(old.0 & !(HUGE | COUNT)))
         });
         change.expect("the step never refuses")
@@ -268,7 +271,10 @@ impl AtomicState {
     /// If it is not isolated.
     pub(crate) fn put_back(&self, reported: bool) -> Change {
         let change = self.update(|old| {
-            assert!(old.is_isolated(), "put back a block that is not isolated: {old:?}");
+            assert!(
+                old.is_isolated(),
+                "put back a block that is not isolated: {old:?}"
+            );
             let marks = if reported { TOUCHED | FINE } else { 0 };
             Some(State(old.0 & !(ISOLATED | COUNT | marks)))
         });
@@ -288,7 +294,11 @@ impl AtomicState {
     pub(crate) fn set_missing(&self, frames: u32) -> Change {
         let change = self.update(|old| {
             let new = State(old.0 + frames);
-            Some(if new.count() == BLOCK_FRAMES { State(new.0 | MISSING) } else { new })
+            Some(if new.count() == BLOCK_FRAMES {
+                State(new.0 | MISSING)
+            } else {
+                new
+            })
         });
         change.expect("the step never refuses")
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     Allocator, Mobility, Order, Watermarks, ZoneKind,
-    bitmap::{WORDS, runs, run},
+    bitmap::{WORDS, run, runs},
     frame::PAGEBLOCK_FRAMES,
     state::{BLOCK_FRAMES, Class},
     summary::{Summary, TREE_BLOCKS},
@@ -67,27 +67,32 @@ impl FreeAreas {
 
     /// Frames in all of them.
     pub fn frames(&self) -> u64 {
-        Order::all().map(|order| self.count(order, None) * order.frames()).sum()
+        Order::all()
+            .map(|order| self.count(order, None) * order.frames())
+            .sum()
     }
 }
 
 impl Allocator<'_> {
     /// Figures of all zones. Reads the summaries: 8 bytes for each 64 MiB.
     pub fn stats(&self) -> Stats {
-        (0..self.zones()).map(|zone| self.zone_stats(zone)).fold(Stats::default(), |sum, zone| {
-            let (marks, of) = (sum.watermarks, zone.watermarks);
-            Stats {
-                managed_frames: sum.managed_frames + zone.managed_frames,
-                free_frames: sum.free_frames + zone.free_frames,
-                unreported_free_frames: sum.unreported_free_frames + zone.unreported_free_frames,
-                isolated_frames: sum.isolated_frames + zone.isolated_frames,
-                watermarks: Watermarks {
-                    min: marks.min + of.min,
-                    low: marks.low + of.low,
-                    high: marks.high + of.high,
-                },
-            }
-        })
+        (0..self.zones())
+            .map(|zone| self.zone_stats(zone))
+            .fold(Stats::default(), |sum, zone| {
+                let (marks, of) = (sum.watermarks, zone.watermarks);
+                Stats {
+                    managed_frames: sum.managed_frames + zone.managed_frames,
+                    free_frames: sum.free_frames + zone.free_frames,
+                    unreported_free_frames: sum.unreported_free_frames
+                        + zone.unreported_free_frames,
+                    isolated_frames: sum.isolated_frames + zone.isolated_frames,
+                    watermarks: Watermarks {
+                        min: marks.min + of.min,
+                        low: marks.low + of.low,
+                        high: marks.high + of.high,
+                    },
+                }
+            })
     }
 
     /// Figures of one zone.
@@ -99,7 +104,11 @@ impl Allocator<'_> {
         let zone = at.zone;
         let sum = |of: &dyn Fn(Summary) -> u8| -> u64 {
             let one = |summary: Summary| u64::from(of(summary)).min(TREE_BLOCKS as u64);
-            zone.arrays.summaries.iter().map(|summary| one(summary.load())).sum()
+            zone.arrays
+                .summaries
+                .iter()
+                .map(|summary| one(summary.load()))
+                .sum()
         };
         let mut blocks_of = Mobility::ALL.map(|mobility| sum(&|summary| summary.of(mobility)));
         // Where there is no memory, the state says full and unmovable.

@@ -63,12 +63,14 @@ impl Summary {
 
     /// Blocks all of whose frames are free.
     pub(crate) const fn free(self) -> u8 {
-        self.count(Class::Touched).saturating_add(self.count(Class::Untouched))
+        self.count(Class::Touched)
+            .saturating_add(self.count(Class::Untouched))
     }
 
     /// Blocks whose frames in use, if any, have this mobility.
     pub(crate) const fn of(self, mobility: Mobility) -> u8 {
-        self.count(Class::Partial(mobility)).saturating_add(self.count(Class::Full(mobility)))
+        self.count(Class::Partial(mobility))
+            .saturating_add(self.count(Class::Full(mobility)))
     }
 }
 

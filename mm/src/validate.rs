@@ -83,14 +83,22 @@ impl Allocator<'_> {
                 let state = arrays.states[block].load();
                 let (bits, touched) = (&arrays.bits[block], &arrays.touched[block]);
                 let set = bits.count_ones();
-                counted.count(Change { old: State::ZERO, new: state });
+                counted.count(Change {
+                    old: State::ZERO,
+                    new: state,
+                });
                 let whole = state.is_huge() || state.is_isolated() || state.is_missing();
                 if whole && set != 0 {
                     return Err(Broken::WholeWithBits { zone: index, block });
                 }
                 let count = state.count();
                 if !whole && count != set || whole && count != BLOCK_FRAMES {
-                    return Err(Broken::Count { zone: index, block, count, bits: set });
+                    return Err(Broken::Count {
+                        zone: index,
+                        block,
+                        count,
+                        bits: set,
+                    });
                 }
                 let fine = state.is_touched() && state.is_fine();
                 if !fine && (state.is_fine() || touched.count_ones() != 0) {
@@ -104,7 +112,11 @@ impl Allocator<'_> {
         }
         let count = zone.free_frames();
         if count != free {
-            return Err(Broken::Free { zone: index, count, sum: free });
+            return Err(Broken::Free {
+                zone: index,
+                count,
+                sum: free,
+            });
         }
         Ok(())
     }

@@ -23,7 +23,9 @@ const FRAME_KB: u64 = 4;
 /// Linux's `min_free_kbytes` for so many managed frames: 4 × the square root of the KiB.
 #[must_use]
 pub fn min_free_kbytes(managed: u64) -> u64 {
-    (managed * FRAME_KB * 16).isqrt().clamp(MIN_FREE_KB.0, MIN_FREE_KB.1)
+    (managed * FRAME_KB * 16)
+        .isqrt()
+        .clamp(MIN_FREE_KB.0, MIN_FREE_KB.1)
 }
 
 impl Watermarks {
@@ -35,7 +37,11 @@ impl Watermarks {
         let share = u128::from(min_free) * u128::from(managed) / u128::from(total.max(1));
         let min = u64::try_from(share).unwrap_or(u64::MAX).min(managed / 8);
         let step = (min / 4).max(managed * SCALE / 10_000);
-        Self { min, low: min + step, high: min + 2 * step }
+        Self {
+            min,
+            low: min + step,
+            high: min + 2 * step,
+        }
     }
 }
 

@@ -182,7 +182,11 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
 
     #[inline]
     pub(crate) fn admission(self, mobility: Mobility) -> Admission {
-        Admission { mobility, any: false, fine: self.hub.fine() }
+        Admission {
+            mobility,
+            any: false,
+            fine: self.hub.fine(),
+        }
     }
 
     /// Takes up to `most` frames of one word, of the block that the last came from if it has any.
@@ -199,14 +203,20 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         last.and_then(|block| {
             // Not a free one: those are chosen by the search.
             let partial = !self.zone.arrays.states[block].load().is_free();
-            partial.then(|| attempt(block, self.admission(mobility))).flatten()
+            partial
+                .then(|| attempt(block, self.admission(mobility)))
+                .flatten()
         })
         .or_else(|| self.place(1, mobility, attempt))
     }
 
     fn word(self, block: usize, taken: Taken) -> Word {
         let first = self.zone.first_frame(block).number();
-        Word { block, base: first + taken.word as u64 * u64::from(WORD_FRAMES), mask: taken.mask }
+        Word {
+            block,
+            base: first + taken.word as u64 * u64::from(WORD_FRAMES),
+            mask: taken.mask,
+        }
     }
 
     /// Takes a block below the order of a pageblock.
@@ -230,7 +240,11 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         let find = |class, prefer, admit, attempts: &mut usize| {
             self.search(class, room, prefer, attempts, |block| attempt(block, admit))
         };
-        let mut few = if room == 1 { usize::MAX } else { PARTIAL_ATTEMPTS };
+        let mut few = if room == 1 {
+            usize::MAX
+        } else {
+            PARTIAL_ATTEMPTS
+        };
         let mut all = usize::MAX;
         find(Class::Partial(mobility), Prefer::Fullest, own, &mut few)
             .or_else(|| find(Class::Touched, Prefer::Fullest, own, &mut all))
@@ -241,9 +255,10 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
                     .flatten()
             })
             .or_else(|| {
-                mobility.fallbacks().into_iter().find_map(|other| {
-                    find(Class::Partial(other), Prefer::Emptiest, any, &mut all)
-                })
+                mobility
+                    .fallbacks()
+                    .into_iter()
+                    .find_map(|other| find(Class::Partial(other), Prefer::Emptiest, any, &mut all))
             })
     }
 
@@ -268,11 +283,18 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             }
             Some(low)
         };
-        [Class::Touched, Class::Untouched].into_iter().find_map(|class| {
-            let block =
-                self.search(class, BLOCK_FRAMES, Prefer::Fullest, &mut usize::MAX.clone(), take)?;
-            Some(self.zone.first_frame(block))
-        })
+        [Class::Touched, Class::Untouched]
+            .into_iter()
+            .find_map(|class| {
+                let block = self.search(
+                    class,
+                    BLOCK_FRAMES,
+                    Prefer::Fullest,
+                    &mut usize::MAX.clone(),
+                    take,
+                )?;
+                Some(self.zone.first_frame(block))
+            })
     }
 
     /// Tries blocks of a class, tree by tree, at most `attempts` of them.

@@ -17,7 +17,11 @@ fn order(order: u8) -> Order {
 #[test]
 fn every_frame_is_handed_out_once_and_comes_back() {
     let ranges = [range(0, 160), range(MIB, 127 * MIB + 77)];
-    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
     with(&Config { zones: &zones }, &(), |a| {
         a.validate().expect("valid when new");
         let total = a.stats().managed_frames;
@@ -29,12 +33,21 @@ fn every_frame_is_handed_out_once_and_comes_back() {
         loop {
             match a.allocate(&mut front, request) {
                 Ok(frame) => {
-                    assert!(ranges.iter().any(|range| range.contains(frame)), "{frame:?}");
+                    assert!(
+                        ranges.iter().any(|range| range.contains(frame)),
+                        "{frame:?}"
+                    );
                     assert!(seen.insert(frame), "{frame:?} was handed out twice");
                 }
                 Err(error) => {
                     let zone = ZoneKind::Normal;
-                    assert_eq!(error, AllocError::Exhausted { order: Order::BASE, zone });
+                    assert_eq!(
+                        error,
+                        AllocError::Exhausted {
+                            order: Order::BASE,
+                            zone
+                        }
+                    );
                     break;
                 }
             }
@@ -53,7 +66,11 @@ fn every_frame_is_handed_out_once_and_comes_back() {
 #[test]
 fn each_order_is_aligned_and_apart() {
     let ranges = [range(0, 256 * MIB)];
-    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
     with(&Config { zones: &zones }, &(), |a| {
         let mut front = Front::new();
         let mut used = vec![false; 256 * MIB as usize];
@@ -61,7 +78,9 @@ fn each_order_is_aligned_and_apart() {
         for round in 0..40u8 {
             let order = order(round % 11);
             let mobility = Mobility::ALL[usize::from(round % 3)];
-            let frame = a.allocate(&mut front, Request::new(order, mobility)).expect("memory");
+            let frame = a
+                .allocate(&mut front, Request::new(order, mobility))
+                .expect("memory");
             assert!(frame.is_aligned(order), "{frame:?} of {order:?}");
             for number in frame.number()..frame.offset(order.frames()).number() {
                 let used = &mut used[usize::try_from(number).expect("small")];
@@ -83,8 +102,16 @@ fn zones_fall_back_and_keep_their_reserve() {
     let low = [range(0, 64 * MIB)];
     let high = [range(1 << 20, 64 * MIB)];
     let zones = [
-        ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &low },
-        ZoneConfig { kind: ZoneKind::Normal, node: 0, ranges: &high },
+        ZoneConfig {
+            kind: ZoneKind::Dma32,
+            node: 0,
+            ranges: &low,
+        },
+        ZoneConfig {
+            kind: ZoneKind::Normal,
+            node: 0,
+            ranges: &high,
+        },
     ];
     with(&Config { zones: &zones }, &(), |a| {
         let mut front = Front::new();
@@ -97,7 +124,10 @@ fn zones_fall_back_and_keep_their_reserve() {
         let min = a.watermarks(0).min + a.watermarks(1).min;
         assert!(min > 0);
         let left = 128 * MIB - held.len() as u64;
-        assert!((min..min + 64).contains(&left), "{left} frames are left, {min} are to be kept");
+        assert!(
+            (min..min + 64).contains(&left),
+            "{left} frames are left, {min} are to be kept"
+        );
         let last = request.reserve(Reserve::Use).zone(ZoneKind::Dma32);
         let frame = a.allocate(&mut front, last).expect("the reserve");
         assert!(low[0].contains(frame));
@@ -113,13 +143,20 @@ fn zones_fall_back_and_keep_their_reserve() {
 #[test]
 fn claimed_frames_are_in_use_until_freed() {
     let ranges = [range(0, 64 * MIB)];
-    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
     with(&Config { zones: &zones }, &(), |a| {
         let image = range(300, 1500);
         a.claim(image).expect("free");
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, 64 * MIB - 1500);
-        assert_eq!(a.claim(range(1799, 2)), Err(ClaimError::InUse(range(1799, 2))));
+        assert_eq!(
+            a.claim(range(1799, 2)),
+            Err(ClaimError::InUse(range(1799, 2)))
+        );
         assert_eq!(
             a.claim(range(64 * MIB - 1, 2)),
             Err(ClaimError::NotManaged(range(64 * MIB - 1, 2)))
@@ -139,15 +176,23 @@ fn claimed_frames_are_in_use_until_freed() {
 #[test]
 fn an_isolated_block_is_not_handed_out() {
     let ranges = [range(0, 64 * MIB)];
-    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
     with(&Config { zones: &zones }, &(), |a| {
         let mut front = Front::new();
-        let mut isolated: Vec<_> =
-            (0..32).map(|block| a.isolate(Frame::new(block * 512)).expect("free")).collect();
+        let mut isolated: Vec<_> = (0..32)
+            .map(|block| a.isolate(Frame::new(block * 512)).expect("free"))
+            .collect();
         assert!(a.isolate(Frame::new(0)).is_none());
         let request = Request::new(Order::BASE, Mobility::Movable);
         let zone = ZoneKind::Normal;
-        let error = AllocError::Isolated { order: Order::BASE, zone };
+        let error = AllocError::Isolated {
+            order: Order::BASE,
+            zone,
+        };
         assert_eq!(a.allocate(&mut front, request), Err(error));
         a.validate().expect("valid");
         let one = isolated.remove(7);
@@ -169,15 +214,20 @@ fn an_isolated_block_is_not_handed_out() {
 #[test]
 fn mobilities_do_not_share_a_block_while_others_are_free() {
     let ranges = [range(0, 64 * MIB)];
-    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
     with(&Config { zones: &zones }, &(), |a| {
         let mut front = Front::new();
         let mut held = Vec::new();
         let mut owner = std::collections::HashMap::new();
         for round in 0..3000usize {
             let mobility = Mobility::ALL[round % 3];
-            let frame =
-                a.allocate(&mut front, Request::new(Order::BASE, mobility)).expect("memory");
+            let frame = a
+                .allocate(&mut front, Request::new(Order::BASE, mobility))
+                .expect("memory");
             let of = *owner.entry(frame.number() / 512).or_insert(mobility);
             assert_eq!(of, mobility, "{frame:?}");
             held.push(frame);

@@ -14,7 +14,11 @@ pub fn range(start: u64, frames: u64) -> FrameRange {
 }
 
 /// Calls `test` with a new allocator.
-pub fn with<R>(config: &Config<'_>, events: &dyn Events, test: impl FnOnce(&Allocator<'_>) -> R) -> R {
+pub fn with<R>(
+    config: &Config<'_>,
+    events: &dyn Events,
+    test: impl FnOnce(&Allocator<'_>) -> R,
+) -> R {
     let layout = metadata_layout(config).expect("a valid configuration");
     // SAFETY: the layout is not empty: it has a header.
     let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
