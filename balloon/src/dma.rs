@@ -18,8 +18,11 @@ pub(crate) struct DmaPage<H: Hal> {
 impl<H: Hal> DmaPage<H> {
     pub(crate) fn new() -> Option<Self> {
         let (address, start) = H::dma_alloc(1, BufferDirection::DriverToDevice);
-        // Zero is how a `Hal` says that it has no memory.
-        (address != 0).then_some(Self {
+        // How a `Hal` says that it has no memory. There is then nothing to drop.
+        if address == 0 {
+            return None;
+        }
+        Some(Self {
             address,
             start,
             hal: PhantomData,

@@ -105,7 +105,7 @@ impl<H: Hal> Transfer<H> {
         mut next: impl FnMut() -> Option<Pfn>,
     ) -> Result<u32, BalloonError> {
         // Before any page is taken: a faulted queue is not worth it.
-        self.requests.check_idle()?;
+        self.requests.check()?;
         assert_eq!(self.held, 0, "one batch at a time");
         let limit = min(
             PFNS_PER_REQUEST,

@@ -54,8 +54,8 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         self.ring.set_dev_notify(enable);
     }
 
-    /// Checks that the queue is free for a request.
-    pub(crate) fn check_idle(&mut self) -> Result<(), DeviceFault> {
+    /// Checks that the device has kept to the protocol so far.
+    pub(crate) fn check(&mut self) -> Result<(), DeviceFault> {
         match self.state {
             State::Faulted(fault) => Err(fault),
             // A stale entry would pass for the answer to the next request.
@@ -82,7 +82,7 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         writable: &'a mut [&'a mut [u8]],
     ) -> Result<(), BalloonError> {
         assert!(!self.is_held(), "one request at a time");
-        self.check_idle()?;
+        self.check()?;
         // SAFETY: the caller keeps the buffers as they are until the request is back.
         let added = unsafe { self.ring.add(readable, writable) };
         let token = added.map_err(|error| BalloonError::Queue {
@@ -107,7 +107,7 @@ impl<H: Hal, const SIZE: usize> RequestQueue<H, SIZE> {
         readable: &'a [&'a [u8]],
         writable: &'a mut [&'a mut [u8]],
     ) -> Result<bool, DeviceFault> {
-        self.check_idle()?;
+        self.check()?;
         let State::Held { token: held } = self.state else {
             return Ok(false);
         };

@@ -305,7 +305,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             ..
         } = self;
         let queue = reporting.as_mut().map_err(|reason| *reason)?;
-        queue.requests.check_idle()?;
+        queue.requests.check()?;
         if !queue.held.is_empty() {
             return Err(ReportError::Busy);
         }
@@ -328,7 +328,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     pub fn report_done(&mut self) -> Result<Option<Reported>, ReportError> {
         self.check_alive()?;
         let queue = self.reporting.as_mut().map_err(|reason| *reason)?;
-        queue.requests.check_idle()?;
+        queue.requests.check()?;
         if queue.held.is_empty() {
             return Err(ReportError::NotSubmitted);
         }

@@ -1,0 +1,21 @@
+//! The driver against a device model that runs in the test: each queue, each combination of
+//! features, and devices that lie.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking, and knows its numbers"
+)]
+
+mod device;
+mod guest;
+mod hal;
+mod transport;
+
+mod deflating;
+mod hostile;
+mod inflating;
+mod model;
+mod reporting;
+mod setup;
+mod statistics;
