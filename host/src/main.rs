@@ -1,2 +1,42 @@
 //! `ebb`: runs ordinary Linux programs in small VMs.
-fn main() {}
+//!
+//! `ebb run -- PROGRAM` packs a program into an initramfs, boots the guest kernel that this binary
+//! holds in QEMU, streams the program's standard streams, and reports how much memory the guest
+//! used beside how much of the host's it held.
+
+mod busybox;
+mod cli;
+mod console;
+mod control;
+mod failure;
+mod files;
+mod header;
+mod image;
+mod initramfs;
+mod program;
+mod qemu;
+mod qmp;
+mod ram;
+mod run;
+mod signals;
+mod size;
+mod stream;
+mod terminal;
+mod vm;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli::Cli { command } = cli::Cli::parse();
+    let result = match command {
+        cli::Command::Run(options) => run::run(&options),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            failure.print();
+            ExitCode::from(failure.status())
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What the command line looks like.
+
+use crate::size::Size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Runs ordinary Linux programs in small VMs and gives the memory they free back to the host.
+#[derive(Parser, Debug)]
+#[command(name = "ebb", version, about, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a program in a guest of its own
+    Run(Box<RunOptions>),
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  ebb run -- ./server --port 80             a static program of yours
+  ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
+  ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
+  ebb run --file data.csv -- ./stats data.csv
+  ebb run --timeline mem.jsonl --summary -- ./job
+
+Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
+the guest kernel failed; 126 if the program cannot run in the guest; 127 if it was not found.
+
+Ctrl-C goes to the program; the third one ends the VM.";
+
+/// Options of `ebb run`.
+#[derive(Args, Debug)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunOptions {
+    /// Memory of the guest, from 32M to 512G
+    #[arg(short, long, value_name = "SIZE", default_value = "1G")]
+    pub(crate) memory: Size,
+
+    /// Virtual CPUs, 1 to 64 [default: the host's, at most 8]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) cpus: Option<u32>,
+
+    /// How freed memory goes back to the host
+    #[arg(long, value_name = "MODE", default_value = "reporting")]
+    pub(crate) give_back: GiveBack,
+
+    /// What runs the guest's instructions; `auto` takes KVM where a probe boots on it
+    #[arg(long, default_value = "auto")]
+    pub(crate) accel: AccelChoice,
+
+    /// QEMU machine type
+    #[arg(long, default_value = "microvm")]
+    pub(crate) machine: Machine,
+
+    /// Pack a file or directory; DEST is its path in the guest [default: as given, under /]
+    #[arg(long = "file", value_name = "SRC[:DEST]")]
+    pub(crate) files: Vec<OsString>,
+
+    /// Set a variable of the program's environment; `K` alone copies the host's value
+    #[arg(long, value_name = "K=V")]
+    pub(crate) env: Vec<OsString>,
+
+    /// Set a kernel knob before the program starts
+    #[arg(long, value_name = "vm.NAME=VALUE")]
+    pub(crate) sysctl: Vec<Sysctl>,
+
+    /// Lowest order of the free blocks that are reported, 0 to 10 [default: 9, 2 MiB]
+    #[arg(long, value_name = "ORDER", value_parser = clap::value_parser!(u8).range(0..=10))]
+    pub(crate) reporting_order: Option<u8>,
+
+    /// Pack busybox and its applets even if the program does not need it to start
+    #[arg(long)]
+    pub(crate) busybox: bool,
+
+    /// Write JSON lines of time, guest used, host resident, reported
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+
+    /// Print the summary at the end even if stderr is not a terminal
+    #[arg(long)]
+    pub(crate) summary: bool,
+
+    /// Print nothing but the program's output and errors
+    #[arg(short, long, conflicts_with_all = ["summary", "verbose"])]
+    pub(crate) quiet: bool,
+
+    /// Show the kernel's log and what ebb does on stderr
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Let guest time be guest instructions (1 ns each), on one CPU, for measuring
+    #[arg(long)]
+    pub(crate) icount: bool,
+
+    /// End the VM after so many seconds, with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(crate) timeout: Option<u64>,
+
+    /// QEMU to run
+    #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]
+    pub(crate) qemu: PathBuf,
+
+    /// Boot this kernel image instead of the one in this binary (for kernel developers)
+    #[arg(long, value_name = "PATH", env = "EBB_KERNEL_IMAGE", hide_short_help = true)]
+    pub(crate) kernel_image: Option<PathBuf>,
+
+    /// Add text to the kernel's command line (for kernel developers)
+    #[arg(long, value_name = "TEXT", hide_short_help = true, allow_hyphen_values = true)]
+    pub(crate) append: Vec<String>,
+
+    /// Hand an argument to QEMU (for kernel developers)
+    #[arg(long, value_name = "ARG", hide_short_help = true, allow_hyphen_values = true)]
+    pub(crate) qemu_arg: Vec<OsString>,
+
+    /// Print QEMU's command line and stop
+    #[arg(long, hide_short_help = true)]
+    pub(crate) print_qemu: bool,
+
+    /// Write the initramfs to a file and stop
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) dump_initramfs: Option<PathBuf>,
+
+    /// Program and its arguments: a static x86-64 program, a script, or a busybox applet
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// How memory that the guest frees goes back to the host.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum GiveBack {
+    /// Free page reporting by the balloon device
+    Reporting,
+    /// Not at all
+    Off,
+}
+
+/// What the user asks to run guest instructions.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AccelChoice {
+    /// KVM if this kernel boots on it here, else TCG
+    Auto,
+    /// The CPU's own virtualisation
+    Kvm,
+    /// QEMU's translator: everywhere, slower
+    Tcg,
+}
+
+/// The board that QEMU emulates.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Machine {
+    /// Minimal board with virtio-mmio; starts fastest
+    Microvm,
+    /// PC board with PCI Express
+    Q35,
+}
+
+/// One `--sysctl`: a name below `vm.` and its value, fit for the kernel's command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sysctl {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+impl FromStr for Sysctl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(format!("`{text}` lacks `=`; write it like vm.min_free_kbytes=4096"));
+        };
+        let word = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        };
+        let Some(knob) = name.strip_prefix("vm.") else {
+            return Err(format!("`{name}` is not below `vm.`"));
+        };
+        if !word(knob) {
+            return Err(format!("`{name}` is not the name of a knob"));
+        }
+        // The command line is split at blanks, so a value with one would be cut.
+        if !word(value) {
+            return Err(format!("`{value}` is not a value that a kernel command line can carry"));
+        }
+        Ok(Self { name: name.to_owned(), value: value.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn program_takes_the_rest() {
+        let cli = Cli::try_parse_from(["ebb", "run", "-m", "2G", "--", "sh", "-c", "ls -m"]).unwrap();
+        let Command::Run(run) = cli.command;
+        assert_eq!(run.program, ["sh", "-c", "ls -m"]);
+        assert_eq!(run.memory, Size::mebibytes(2048));
+    }
+
+    #[test]
+    fn sysctl_must_fit_the_command_line() {
+        assert!("vm.min_free_kbytes=4096".parse::<Sysctl>().is_ok());
+        for bad in ["vm.x", "kernel.pid_max=1", "vm.=1", "vm.x=", "vm.x=1 init=/bin/sh", "vm.a b=1"] {
+            assert!(bad.parse::<Sysctl>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What ebb says and returns when it is ebb that failed, not the program.
+
+use crate::busybox::BusyboxError;
+use crate::files::FileError;
+use crate::image::ImageError;
+use crate::initramfs::PackError;
+use crate::program::{FormatError, ProgramError};
+use crate::qemu::{Ended, SpawnError};
+use crate::qmp::MonitorError;
+use std::error::Error;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+/// ebb's own failure, as env(1) and timeout(1) number them.
+const STATUS_FAILED: u8 = 125;
+const STATUS_CANNOT_RUN: u8 = 126;
+const STATUS_NOT_FOUND: u8 = 127;
+const STATUS_TIMEOUT: u8 = 124;
+
+/// Why `ebb run` has no status of a program to return.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("--env {}: {why}", .argument.to_string_lossy())]
+    Env { argument: OsString, why: &'static str },
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("cannot set up the guest: {what}")]
+    Setup { what: &'static str, source: io::Error },
+    #[error("QEMU did not start the guest")]
+    Monitor { source: MonitorError, qemu: Vec<String> },
+    #[error("{0}")]
+    Accel(String),
+    #[error("the guest kernel panicked")]
+    Panic { console: Vec<String> },
+    #[error("the guest ended without saying how the program did ({how})")]
+    Lost { how: String, console: Vec<String>, qemu: Vec<String> },
+    #[error("QEMU was killed by signal {signal}")]
+    Killed { signal: i32 },
+    #[error("the program was still running after {seconds} s")]
+    Timeout { seconds: u64 },
+    #[error("cannot write {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("cannot write {stream}")]
+    Output { stream: &'static str, source: io::Error },
+}
+
+impl Failure {
+    /// The exit status for it.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Self::Timeout { .. } => STATUS_TIMEOUT,
+            Self::Program(ProgramError::NotFound(_) | ProgramError::UnknownCommand(_)) => {
+                STATUS_NOT_FOUND
+            }
+            Self::Program(_) => STATUS_CANNOT_RUN,
+            _ => STATUS_FAILED,
+        }
+    }
+
+    /// Says what happened, why, and what to do.
+    pub(crate) fn print(&self) {
+        let mut text = format!("ebb: {self}");
+        let mut source = self.source();
+        while let Some(error) = source {
+            text.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        text.push('\n');
+        for (title, lines) in self.logs() {
+            if !lines.is_empty() {
+                text.push_str(&format!("  the last lines of {title}:\n"));
+            }
+            for line in lines {
+                text.push_str(&format!("    {line}\n"));
+            }
+        }
+        if let Some(help) = self.help() {
+            text.push_str(&format!("  help: {help}\n"));
+        }
+        eprint!("{text}");
+    }
+
+    fn logs(&self) -> Vec<(&'static str, &[String])> {
+        match self {
+            Self::Panic { console } => vec![("its log", console)],
+            Self::Lost { console, qemu, .. } => vec![("its log", console), ("QEMU", qemu)],
+            Self::Monitor { qemu, .. } => vec![("QEMU", qemu)],
+            _ => Vec::new(),
+        }
+    }
+
+    fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Spawn(SpawnError::NotFound(_)) => {
+                "apt install qemu-system-x86, or name one with --qemu PATH"
+            }
+            Self::Program(ProgramError::Format { source: FormatError::Dynamic(_), .. }) => {
+                "only static programs run so far; link it statically (gcc -static; \
+                 cargo build --target x86_64-unknown-linux-musl; CGO_ENABLED=0 go build)"
+            }
+            Self::Program(ProgramError::Busybox {
+                source: BusyboxError::Missing | BusyboxError::NotStatic(_),
+                ..
+            }) => "apt install busybox-static",
+            Self::Program(ProgramError::Interpreter { .. }) => {
+                "pack a static one with --file INTERPRETER:PATH, or let it be a busybox script \
+                 (#!/bin/sh)"
+            }
+            Self::Image(ImageError::NotEmbedded) => {
+                "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"
+            }
+            Self::Killed { .. } => "was the host out of memory? `dmesg` tells",
+            Self::Panic { .. } => "this is a bug in ebb; -v shows the whole log",
+            Self::Lost { .. } => "-v shows the whole log",
+            _ => return None,
+        })
+    }
+}
+
+/// How QEMU's end reads in a message.
+pub(crate) fn describe(ended: Ended) -> String {
+    match ended {
+        Ended::Exit(code) => format!("QEMU exited with status {code}"),
+        Ended::Signal(signal) => format!("QEMU died by signal {signal}"),
+    }
+}

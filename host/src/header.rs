@@ -1,0 +1,169 @@
+//! Reads the page that the guest kernel shows its host.
+
+use crate::ram::{GuestAddress, GuestRam};
+use ebb_mm::shared::{GuestHeader, MAGIC, VERSION, stage};
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Where the guest says it is in its life.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// No user program has run yet.
+    Booting,
+    /// The program runs.
+    Running,
+    /// The program ended with this Linux wait status.
+    Exited(WaitStatus),
+    /// The kernel panicked.
+    Panicked,
+}
+
+/// How a program ended, as `wait(2)` encodes it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WaitStatus(u32);
+
+impl WaitStatus {
+    /// The status as shells give it: the exit code, or 128 + the signal.
+    pub(crate) fn code(self) -> u8 {
+        let [low, code, ..] = self.0.to_le_bytes();
+        match low & 0x7f {
+            0 => code,
+            signal => 128 + signal,
+        }
+    }
+
+    /// The signal that ended the program, if one did.
+    pub(crate) fn signal(self) -> Option<i32> {
+        match self.0 & 0x7f {
+            0 => None,
+            signal => i32::try_from(signal).ok(),
+        }
+    }
+}
+
+/// What the guest told at one moment. Counts are allegations; nothing here indexes anything.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) stage: Stage,
+    pub(crate) cpus: u32,
+    /// Guest time at which the first user instruction ran; `None` before.
+    pub(crate) first_user_ns: Option<u64>,
+    pub(crate) metadata: GuestAddress,
+    pub(crate) metadata_bytes: u64,
+    pub(crate) managed_frames: u64,
+    pub(crate) reports: u64,
+    pub(crate) reported_ranges: u64,
+    pub(crate) reported_frames: u64,
+    pub(crate) file_frames: u64,
+    pub(crate) faults: u64,
+}
+
+/// The header of one guest.
+#[derive(Debug)]
+pub(crate) struct Header<'ram> {
+    ram: &'ram GuestRam,
+    address: GuestAddress,
+}
+
+impl<'ram> Header<'ram> {
+    /// The header at `address` of `ram`.
+    pub(crate) fn new(ram: &'ram GuestRam, address: GuestAddress) -> Self {
+        Self { ram, address }
+    }
+
+    /// What it says now; `None` while the kernel is not loaded, or if it is none that we know.
+    pub(crate) fn read(&self) -> Option<Reading> {
+        let known = self.u64(offset_of!(GuestHeader, magic))? == MAGIC
+            && self.u32(offset_of!(GuestHeader, version))? == VERSION;
+        if !known {
+            return None;
+        }
+        let address = self.field(offset_of!(GuestHeader, stage))?;
+        // Pairs with the kernel's Release store of the stage: what it wrote before is seen below.
+        let stage = match self.ram.atomic_u32(address)?.load(Acquire) {
+            stage::BOOTING => Stage::Booting,
+            stage::RUNNING => Stage::Running,
+            stage::EXITED => {
+                Stage::Exited(WaitStatus(self.u32(offset_of!(GuestHeader, exit_status))?))
+            }
+            stage::PANICKED => Stage::Panicked,
+            _ => return None,
+        };
+        let first_user_ns = self.u64(offset_of!(GuestHeader, first_user_ns))?;
+        Some(Reading {
+            stage,
+            cpus: self.u32(offset_of!(GuestHeader, cpus))?,
+            first_user_ns: (first_user_ns != 0).then_some(first_user_ns),
+            metadata: GuestAddress(self.u64(offset_of!(GuestHeader, metadata_address))?),
+            metadata_bytes: self.u64(offset_of!(GuestHeader, metadata_bytes))?,
+            managed_frames: self.u64(offset_of!(GuestHeader, managed_frames))?,
+            reports: self.u64(offset_of!(GuestHeader, reports))?,
+            reported_ranges: self.u64(offset_of!(GuestHeader, reported_ranges))?,
+            reported_frames: self.u64(offset_of!(GuestHeader, reported_frames))?,
+            file_frames: self.u64(offset_of!(GuestHeader, file_frames))?,
+            faults: self.u64(offset_of!(GuestHeader, faults))?,
+        })
+    }
+
+    fn field(&self, offset: usize) -> Option<GuestAddress> {
+        self.address.checked_add(u64::try_from(offset).ok()?)
+    }
+
+    // Relaxed: a statistic of its own; the one order that matters is the stage's.
+    fn u32(&self, offset: usize) -> Option<u32> {
+        Some(self.ram.atomic_u32(self.field(offset)?)?.load(Relaxed))
+    }
+
+    fn u64(&self, offset: usize) -> Option<u64> {
+        Some(self.ram.atomic_u64(self.field(offset)?)?.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Machine;
+
+    const AT: u64 = 0x3000;
+
+    fn put32(ram: &GuestRam, offset: usize, value: u32) {
+        rustix::io::pwrite(ram.fd(), &value.to_le_bytes(), AT + offset as u64).unwrap();
+    }
+
+    fn put64(ram: &GuestRam, offset: usize, value: u64) {
+        rustix::io::pwrite(ram.fd(), &value.to_le_bytes(), AT + offset as u64).unwrap();
+    }
+
+    #[test]
+    fn reads_a_valid_header_and_no_other() {
+        let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
+        let header = Header::new(&ram, GuestAddress(AT));
+        assert!(header.read().is_none());
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        assert!(header.read().is_none());
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        assert_eq!(header.read().unwrap().stage, Stage::Booting);
+        put32(&ram, offset_of!(GuestHeader, exit_status), 7 << 8);
+        put32(&ram, offset_of!(GuestHeader, stage), stage::EXITED);
+        let Stage::Exited(status) = header.read().unwrap().stage else { panic!("not exited") };
+        assert_eq!((status.code(), status.signal()), (7, None));
+        put32(&ram, offset_of!(GuestHeader, stage), 99);
+        assert!(header.read().is_none());
+    }
+
+    #[test]
+    fn header_outside_ram_is_nothing() {
+        let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
+        assert!(Header::new(&ram, GuestAddress((1 << 20) - 8)).read().is_none());
+        assert!(Header::new(&ram, GuestAddress(u64::MAX - 7)).read().is_none());
+    }
+
+    #[test]
+    fn wait_status_becomes_a_shell_status() {
+        assert_eq!(WaitStatus(0).code(), 0);
+        assert_eq!(WaitStatus(3 << 8).code(), 3);
+        assert_eq!(WaitStatus(9).code(), 137);
+        assert_eq!(WaitStatus(11 | 0x80).code(), 139);
+        assert_eq!(WaitStatus(u32::MAX).code(), 255);
+    }
+}

@@ -1,0 +1,380 @@
+//! The guest's first file system: a `cpio` archive (newc) whose files can be adopted in place.
+//!
+//! Three rules beyond newc, for a kernel that maps the archive's pages instead of copying them:
+//! - the data of each non-empty file starts at a multiple of 4096 (its name is padded with NULs);
+//! - zero bytes follow it up to the next multiple of 4096, so that its last page is a proper page
+//!   of a file; a reader skips zero bytes between members;
+//! - the archive's length is a multiple of 4096.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Pages are what the guest adopts.
+const PAGE: u64 = 4096;
+/// Length of a newc header.
+const HEADER: u64 = 110;
+/// Longest path that Linux takes, without its NUL.
+const PATH_MAX: usize = 4095;
+
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
+const PERMISSIONS: u32 = 0o7777;
+
+/// Where the bytes of a packed file come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// A file of the host, read when the archive is written.
+    Host(PathBuf),
+    /// These bytes.
+    Bytes(Vec<u8>),
+}
+
+/// One member.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    Directory { mode: u32 },
+    File { mode: u32, source: Source },
+    Symlink { target: Vec<u8> },
+}
+
+/// An absolute path in the guest, without `.`, `..` or doubled slashes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct GuestPath(Vec<u8>);
+
+/// Why a file system could not be packed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PackError {
+    #[error("`{0}` is no path in the guest: it must be absolute, without `..`")]
+    Path(String),
+    #[error("{0} would be both a file and a directory in the guest")]
+    Conflict(GuestPath),
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} changed while it was packed; run again when nothing writes it", .0.display())]
+    Changed(PathBuf),
+    #[error("{} is larger than an initramfs file can be (4 GiB)", .0.display())]
+    TooLarge(PathBuf),
+    #[error("cannot write the initramfs")]
+    Write(#[source] io::Error),
+}
+
+impl GuestPath {
+    /// Reads an absolute path; `.` and doubled slashes go.
+    pub(crate) fn parse(path: &[u8]) -> Result<Self, PackError> {
+        let refuse = || PackError::Path(String::from_utf8_lossy(path).into_owned());
+        if path.first() != Some(&b'/') || path.len() > PATH_MAX || path.contains(&0) {
+            return Err(refuse());
+        }
+        let mut clean = Vec::with_capacity(path.len());
+        for part in path.split(|byte| *byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => return Err(refuse()),
+                name => {
+                    clean.push(b'/');
+                    clean.extend_from_slice(name);
+                }
+            }
+        }
+        if clean.is_empty() { Err(refuse()) } else { Ok(Self(clean)) }
+    }
+
+    /// The path `name` below this one.
+    pub(crate) fn join(&self, name: &[u8]) -> Result<Self, PackError> {
+        Self::parse(&[self.0.as_slice(), b"/", name].concat())
+    }
+
+    /// All of it, with the leading slash.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The directories above, nearest last, without the root.
+    fn parents(&self) -> impl Iterator<Item = Self> + '_ {
+        let slashes = self.0.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
+        slashes.map(|(end, _)| Self(self.0[..end].to_vec()))
+    }
+}
+
+impl std::fmt::Display for GuestPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// A file system to be packed. Later additions replace earlier ones of the same path.
+#[derive(Debug, Default)]
+pub(crate) struct Initramfs {
+    // Sorted, so that a directory comes before what it holds.
+    nodes: BTreeMap<GuestPath, Node>,
+}
+
+impl Initramfs {
+    /// Puts `node` at `path`, with the directories above it.
+    pub(crate) fn add(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
+        for parent in path.parents() {
+            match self.nodes.get(&parent) {
+                Some(Node::Directory { .. }) => {}
+                Some(_) => return Err(PackError::Conflict(parent)),
+                None => {
+                    self.nodes.insert(parent, Node::Directory { mode: 0o755 });
+                }
+            }
+        }
+        let is_directory = matches!(node, Node::Directory { .. });
+        if let Some(old) = self.nodes.get(&path)
+            && matches!(old, Node::Directory { .. }) != is_directory
+        {
+            return Err(PackError::Conflict(path));
+        }
+        self.nodes.insert(path, node);
+        Ok(())
+    }
+
+    /// Puts `node` at `path` unless something stands there already.
+    pub(crate) fn add_missing(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
+        if self.nodes.contains_key(&path) { Ok(()) } else { self.add(path, node) }
+    }
+
+    /// What stands at `path`.
+    pub(crate) fn get(&self, path: &GuestPath) -> Option<&Node> {
+        self.nodes.get(path)
+    }
+
+    /// Writes the archive and returns its length.
+    pub(crate) fn write(&self, output: impl Write) -> Result<u64, PackError> {
+        let mut archive = Archive { output: BufWriter::new(output), position: 0, inode: 0 };
+        for (path, node) in &self.nodes {
+            // newc paths are relative to the root.
+            let name = &path.as_bytes()[1..];
+            match node {
+                Node::Directory { mode } => {
+                    archive.member(name, DIRECTORY | (mode & PERMISSIONS), 0, false)?;
+                }
+                Node::Symlink { target } => {
+                    archive.member(name, SYMLINK | 0o777, count(target), false)?;
+                    archive.write(target)?;
+                    archive.align(4)?;
+                }
+                Node::File { mode, source } => {
+                    archive.file(name, REGULAR | (mode & PERMISSIONS), source)?;
+                }
+            }
+        }
+        archive.member(b"TRAILER!!!", 0, 0, false)?;
+        archive.align(PAGE)?;
+        archive.output.flush().map_err(PackError::Write)?;
+        Ok(archive.position)
+    }
+}
+
+fn count(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+struct Archive<W: Write> {
+    output: BufWriter<W>,
+    position: u64,
+    inode: u64,
+}
+
+impl<W: Write> Archive<W> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        self.output.write_all(bytes).map_err(PackError::Write)?;
+        self.position += count(bytes);
+        Ok(())
+    }
+
+    fn align(&mut self, to: u64) -> Result<(), PackError> {
+        self.zeros(self.position.next_multiple_of(to) - self.position)
+    }
+
+    fn zeros(&mut self, mut bytes: u64) -> Result<(), PackError> {
+        static ZEROS: [u8; 4096] = [0; 4096];
+        while bytes > 0 {
+            let now = bytes.min(PAGE);
+            self.write(&ZEROS[..usize::try_from(now).unwrap_or(ZEROS.len())])?;
+            bytes -= now;
+        }
+        Ok(())
+    }
+
+    /// Writes header and name; what is written next is the data, page-aligned if asked.
+    fn member(&mut self, name: &[u8], mode: u32, size: u64, aligned: bool) -> Result<(), PackError> {
+        let least = HEADER + count(name) + 1;
+        let end = self.position + least;
+        let padding = end.next_multiple_of(if aligned { PAGE } else { 4 }) - end;
+        // newc's own padding of the name to 4 is not counted in its length; ours is.
+        let name_bytes = count(name) + 1 + if aligned { padding } else { 0 };
+        self.inode += 1;
+        let (links, mtime) = (1, 0);
+        let fields = [
+            self.inode,
+            u64::from(mode),
+            0,
+            0,
+            links,
+            mtime,
+            size,
+            0,
+            0,
+            0,
+            0,
+            name_bytes,
+            0,
+        ];
+        let mut header = String::from("070701");
+        for field in fields {
+            header.push_str(&format!("{field:08x}"));
+        }
+        self.write(header.as_bytes())?;
+        self.write(name)?;
+        self.zeros(1 + padding)
+    }
+
+    fn file(&mut self, name: &[u8], mode: u32, source: &Source) -> Result<(), PackError> {
+        match source {
+            Source::Bytes(bytes) => {
+                self.member(name, mode, count(bytes), !bytes.is_empty())?;
+                self.write(bytes)?;
+                if bytes.is_empty() { Ok(()) } else { self.align(PAGE) }
+            }
+            Source::Host(path) => self.host_file(name, mode, path),
+        }
+    }
+
+    fn host_file(&mut self, name: &[u8], mode: u32, path: &Path) -> Result<(), PackError> {
+        let failed = |source| PackError::Read { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        if size > u64::from(u32::MAX) {
+            return Err(PackError::TooLarge(path.to_owned()));
+        }
+        self.member(name, mode, size, size != 0)?;
+        let mut limited = file.take(size);
+        let mut chunk = vec![0; 1 << 16];
+        let mut left = size;
+        while left > 0 {
+            let read = match limited.read(&mut chunk) {
+                Ok(0) => return Err(PackError::Changed(path.to_owned())),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            self.write(&chunk[..read])?;
+            left -= count(&chunk[..read]);
+        }
+        if size == 0 { Ok(()) } else { self.align(PAGE) }
+    }
+}
+
+/// The bytes of a list as the guest kernel reads its own: each item ended by a NUL.
+pub(crate) fn nul_terminated<'a>(items: impl IntoIterator<Item = &'a std::ffi::OsStr>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for item in items {
+        bytes.extend_from_slice(item.as_bytes());
+        bytes.push(0);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Member {
+        name: String,
+        mode: u32,
+        offset: usize,
+        data: Vec<u8>,
+    }
+
+    /// A reader that knows the three rules, as the guest kernel does.
+    fn read(archive: &[u8]) -> Vec<Member> {
+        let field = |at: usize, index: usize| {
+            let start = at + 6 + index * 8;
+            let text = std::str::from_utf8(&archive[start..start + 8]).unwrap();
+            usize::from_str_radix(text, 16).unwrap()
+        };
+        let mut members = Vec::new();
+        let mut at = 0;
+        loop {
+            while archive[at] == 0 {
+                at += 4;
+            }
+            assert_eq!(&archive[at..at + 6], b"070701", "header at {at}");
+            let (mode, size, name_bytes) = (field(at, 1), field(at, 6), field(at, 11));
+            let name = &archive[at + 110..at + 110 + name_bytes];
+            let name = name.split(|b| *b == 0).next().unwrap();
+            let data = (at + 110 + name_bytes).next_multiple_of(4);
+            let name = String::from_utf8(name.to_vec()).unwrap();
+            if name == "TRAILER!!!" {
+                return members;
+            }
+            let mode = u32::try_from(mode).unwrap();
+            let bytes = archive[data..data + size].to_vec();
+            members.push(Member { name, mode, offset: data, data: bytes });
+            at = (data + size).next_multiple_of(4);
+        }
+    }
+
+    fn path(text: &str) -> GuestPath {
+        GuestPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn archive_reads_back_with_aligned_files() {
+        let mut tree = Initramfs::default();
+        let file = |bytes: &[u8]| Node::File { mode: 0o640, source: Source::Bytes(bytes.into()) };
+        tree.add(path("/bin/a"), file(&[7; 5000])).unwrap();
+        tree.add(path("/bin/b"), file(&[9; 4096])).unwrap();
+        tree.add(path("/bin/empty"), file(&[])).unwrap();
+        tree.add(path("/bin/l"), Node::Symlink { target: b"busybox".to_vec() }).unwrap();
+        tree.add(path("/deep/er/still/x"), file(b"x")).unwrap();
+        let mut bytes = Vec::new();
+        let length = tree.write(&mut bytes).unwrap();
+        assert_eq!(length, bytes.len() as u64);
+        assert_eq!(bytes.len() % 4096, 0);
+        let members = read(&bytes);
+        let names: Vec<_> = members.iter().map(|m| m.name.as_str()).collect();
+        let expected = [
+            "bin", "bin/a", "bin/b", "bin/empty", "bin/l", "deep", "deep/er", "deep/er/still",
+            "deep/er/still/x",
+        ];
+        assert_eq!(names, expected);
+        for member in members.iter().filter(|m| m.mode & REGULAR == REGULAR && !m.data.is_empty()) {
+            if member.mode & SYMLINK == SYMLINK {
+                continue;
+            }
+            assert_eq!(member.offset % 4096, 0, "{}", member.name);
+            let end = member.offset + member.data.len();
+            assert!(bytes[end..end.next_multiple_of(4096)].iter().all(|b| *b == 0));
+            assert_eq!(member.mode, REGULAR | 0o640);
+        }
+        assert_eq!(members[1].data, [7; 5000]);
+        assert_eq!(members[4].data, b"busybox");
+    }
+
+    #[test]
+    fn paths_are_cleaned_or_refused() {
+        assert_eq!(path("//a/./b/").as_bytes(), b"/a/b");
+        for bad in ["", "a", "/", "/a/../b", "/a\0b"] {
+            assert!(GuestPath::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert!(GuestPath::parse(&[b'/'; 5000]).is_err());
+    }
+
+    #[test]
+    fn file_and_directory_conflict() {
+        let mut tree = Initramfs::default();
+        let file = || Node::File { mode: 0o644, source: Source::Bytes(vec![]) };
+        tree.add(path("/a"), file()).unwrap();
+        assert!(matches!(tree.add(path("/a/b"), file()), Err(PackError::Conflict(_))));
+        tree.add(path("/d/e"), file()).unwrap();
+        assert!(matches!(tree.add(path("/d"), file()), Err(PackError::Conflict(_))));
+    }
+}

@@ -1,0 +1,189 @@
+//! QEMU's command line for a guest. Everything is handed over as an open file: nothing is left on
+//! disk, and nobody else can connect.
+
+use crate::cli::Machine;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::fd::RawFd;
+
+/// What runs the guest's instructions.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Accel {
+    Kvm,
+    Tcg,
+}
+
+impl fmt::Display for Accel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "TCG",
+        })
+    }
+}
+
+/// The hardware of a guest, and the descriptors that QEMU inherits for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    pub(crate) machine: Machine,
+    pub(crate) accel: Accel,
+    pub(crate) memory_bytes: u64,
+    pub(crate) cpus: u32,
+    pub(crate) reporting: bool,
+    pub(crate) icount: bool,
+    pub(crate) kernel_arguments: String,
+    pub(crate) ram: RawFd,
+    pub(crate) kernel: RawFd,
+    pub(crate) initramfs: RawFd,
+    pub(crate) monitor: RawFd,
+    pub(crate) console: RawFd,
+    /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
+    pub(crate) ports: [RawFd; 3],
+    pub(crate) extra: Vec<OsString>,
+}
+
+/// Slots on a PCI bus below this hold the chipset.
+const FIRST_PCI_SLOT: usize = 2;
+
+/// The arguments for `board`.
+pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
+    let mut line = Arguments(Vec::new());
+    line.flag("-nodefaults").flag("-no-user-config").flag("-no-reboot").flag("-S");
+    line.option("-name", "ebb".into());
+    line.option("-display", "none".into());
+    line.option("-machine", machine(board));
+    line.option(
+        "-accel",
+        match board.accel {
+            Accel::Kvm => "kvm".into(),
+            Accel::Tcg if board.icount => "tcg".into(),
+            Accel::Tcg => "tcg,thread=multi".into(),
+        },
+    );
+    line.option(
+        "-cpu",
+        match board.accel {
+            Accel::Kvm => "host".into(),
+            Accel::Tcg => "max".into(),
+        },
+    );
+    line.option("-smp", board.cpus.to_string());
+    if board.icount {
+        line.option("-icount", "shift=0,sleep=off".into());
+    }
+    line.option("-m", format!("{}k", board.memory_bytes >> 10));
+    line.option(
+        "-object",
+        format!(
+            "memory-backend-file,id=ram,size={},mem-path={},share=on,prealloc=off,dump=off",
+            board.memory_bytes,
+            fd_path(board.ram)
+        ),
+    );
+    line.option("-kernel", fd_path(board.kernel));
+    line.option("-initrd", fd_path(board.initramfs));
+    line.option("-append", board.kernel_arguments.clone());
+    line.option("-chardev", socket("monitor", board.monitor));
+    line.option("-mon", "chardev=monitor,mode=control".into());
+    line.option("-chardev", socket("console", board.console));
+    line.option("-serial", "chardev:console".into());
+    for (index, fd) in board.ports.iter().enumerate() {
+        line.option("-chardev", socket(&format!("port{index}"), *fd));
+        line.option("-device", virtio(board, "serial", index, &format!("id=serial{index},max_ports=1")));
+        line.option("-device", format!("virtconsole,bus=serial{index}.0,chardev=port{index}"));
+    }
+    let reporting = if board.reporting { "on" } else { "off" };
+    let balloon = format!("id=balloon,free-page-reporting={reporting},deflate-on-oom=on");
+    line.option("-device", virtio(board, "balloon", board.ports.len(), &balloon));
+    line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
+    line.0.extend(board.extra.iter().cloned());
+    line.0
+}
+
+fn machine(board: &Board) -> String {
+    match board.machine {
+        Machine::Microvm => "microvm,memory-backend=ram,acpi=on,rtc=on,pit=off,pic=off,\
+            ioapic2=off,isa-serial=on,auto-kernel-cmdline=off"
+            .into(),
+        Machine::Q35 => {
+            "q35,memory-backend=ram,smm=off,sata=off,usb=off,vmport=off,graphics=off".into()
+        }
+    }
+}
+
+/// A virtio device in the slot `index`: the kernel tells devices of a kind apart by their slots.
+fn virtio(board: &Board, kind: &str, index: usize, properties: &str) -> String {
+    match board.machine {
+        Machine::Microvm => {
+            format!("virtio-{kind}-device,bus=virtio-mmio-bus.{index},{properties}")
+        }
+        Machine::Q35 => {
+            let slot = FIRST_PCI_SLOT + index;
+            format!("virtio-{kind}-pci,addr={slot:#x},disable-legacy=on,{properties}")
+        }
+    }
+}
+
+fn socket(id: &str, fd: RawFd) -> String {
+    format!("socket,id={id},fd={fd}")
+}
+
+fn fd_path(fd: RawFd) -> String {
+    format!("/proc/self/fd/{fd}")
+}
+
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn flag(&mut self, name: &str) -> &mut Self {
+        self.0.push(name.into());
+        self
+    }
+
+    fn option(&mut self, name: &str, value: String) -> &mut Self {
+        self.0.push(name.into());
+        self.0.push(value.into());
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_have_fixed_slots() {
+        let mut board = Board {
+            machine: Machine::Microvm,
+            accel: Accel::Tcg,
+            memory_bytes: 1 << 30,
+            cpus: 2,
+            reporting: true,
+            icount: false,
+            kernel_arguments: "a=b".into(),
+            ram: 3,
+            kernel: 4,
+            initramfs: 5,
+            monitor: 6,
+            console: 7,
+            ports: [8, 9, 10],
+            extra: vec!["-d".into()],
+        };
+        let text = |board: &Board| {
+            let line = command_line(board);
+            line.iter().map(|a| a.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        let microvm = text(&board);
+        assert!(microvm.contains("virtio-serial-device,bus=virtio-mmio-bus.2,id=serial2"));
+        assert!(microvm.contains("virtio-balloon-device,bus=virtio-mmio-bus.3,id=balloon"));
+        assert!(microvm.contains("free-page-reporting=on"));
+        assert!(microvm.contains("-m 1048576k"));
+        assert!(microvm.ends_with(" -d"));
+        board.machine = Machine::Q35;
+        board.reporting = false;
+        let q35 = text(&board);
+        assert!(q35.contains("virtio-serial-pci,addr=0x2,"));
+        assert!(q35.contains("virtio-balloon-pci,addr=0x5,"));
+        assert!(q35.contains("free-page-reporting=off"));
+    }
+}

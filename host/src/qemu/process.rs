@@ -1,0 +1,210 @@
+//! QEMU as a child process that never outlives ebb.
+
+use crate::console::Log;
+use crate::terminal::Terminal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// A running QEMU. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub(crate) struct Qemu {
+    child: Child,
+    handle: Handle,
+    log: Arc<Log>,
+    log_reader: Option<JoinHandle<()>>,
+}
+
+/// Sends signals to QEMU from any thread, and never to another process that got its number.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle(Arc<OwnedFd>);
+
+/// How QEMU ended.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    Exit(i32),
+    Signal(i32),
+}
+
+/// Why QEMU could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpawnError {
+    #[error("{} was not found", .0.display())]
+    NotFound(PathBuf),
+    #[error("cannot start {}", path.display())]
+    Start { path: PathBuf, source: io::Error },
+}
+
+impl Qemu {
+    /// Starts `program`, which inherits `files` under their present numbers and nothing else.
+    pub(crate) fn spawn(
+        program: &Path,
+        arguments: &[OsString],
+        files: &[OwnedFd],
+        shown_on: Option<Arc<Terminal>>,
+    ) -> Result<Self, SpawnError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => SpawnError::NotFound(program.to_owned()),
+            _ => SpawnError::Start { path: program.to_owned(), source },
+        };
+        for file in files {
+            rustix::io::fcntl_setfd(file, FdFlags::empty()).map_err(|e| failed(e.into()))?;
+        }
+        let parent = rustix::process::getpid();
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // The terminal's Ctrl-C and Ctrl-Z are for the program, not for QEMU.
+            .process_group(0);
+        let die_with_parent = move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // If ebb died before that call, no signal will ever come.
+            if rustix::process::getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(io::Error::from(Errno::SRCH))
+            }
+        };
+        // SAFETY: the closure runs in the forked child before exec; it makes two system calls and
+        // neither allocates nor takes a lock.
+        unsafe { command.pre_exec(die_with_parent) };
+        let mut child = command.spawn().map_err(failed)?;
+        // A child that has been started can only be missing from the process table if the kernel
+        // is out of something; then it must not be left behind either.
+        let pid = rustix::process::Pid::from_child(&child);
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(failed(error.into()));
+            }
+        };
+        let log = Arc::new(Log::new("qemu"));
+        let log_reader = child.stderr.take().map(|stderr| {
+            let log = Arc::clone(&log);
+            thread::spawn(move || log.pump(stderr, shown_on.as_deref()))
+        });
+        Ok(Self { child, handle: Handle(Arc::new(pidfd)), log, log_reader })
+    }
+
+    /// For sending signals from elsewhere.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Its process number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits at most so long for it to end.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
+        let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
+        let pidfd = self.handle.0.as_fd();
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) => Ok(Some(self.child.wait()?.into())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What it said on its stderr; waits for the end of that.
+    pub(crate) fn last_words(&mut self, lines: usize) -> Vec<String> {
+        if let Some(reader) = self.log_reader.take() {
+            let _ = reader.join();
+        }
+        self.log.last(lines)
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // Fails only if it was reaped before, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Handle {
+    /// Ends QEMU at once. It holds nothing that could be lost.
+    pub(crate) fn kill(&self) {
+        let _ = pidfd_send_signal(&*self.0, Signal::KILL);
+    }
+
+    /// Stops all its threads.
+    pub(crate) fn pause(&self) {
+        let _ = pidfd_send_signal(&*self.0, Signal::STOP);
+    }
+
+    /// Lets them go on.
+    pub(crate) fn resume(&self) {
+        let _ = pidfd_send_signal(&*self.0, Signal::CONT);
+    }
+}
+
+impl From<ExitStatus> for Ended {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Exit(code),
+            (None, signal) => Self::Signal(signal.unwrap_or(0)),
+        }
+    }
+}
+
+/// Memory that the process `pid` holds beside the guest's RAM: its own pages and the files that it
+/// maps, without shared memory.
+pub(crate) fn overhead_bytes(pid: u32) -> Option<u64> {
+    parse_overhead(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+fn parse_overhead(status: &str) -> Option<u64> {
+    let kibibytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    };
+    Some((kibibytes("RssAnon:")? + kibibytes("RssFile:")?) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overhead_leaves_shared_memory_out() {
+        let status = "Name:\tqemu\nRssAnon:\t   1000 kB\nRssFile:\t  24 kB\nRssShmem:\t 99 kB\n";
+        assert_eq!(parse_overhead(status), Some(1024 << 10));
+        assert_eq!(parse_overhead("Name:\tx\n"), None);
+        assert!(overhead_bytes(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn missing_program_is_named() {
+        let path = Path::new("/no/such/qemu");
+        let error = Qemu::spawn(path, &[], &[], None).unwrap_err();
+        assert!(matches!(error, SpawnError::NotFound(p) if p == path));
+    }
+
+    #[test]
+    fn dropped_process_is_gone() {
+        let arguments = [OsString::from("1000")];
+        let qemu = Qemu::spawn(Path::new("sleep"), &arguments, &[], None).unwrap();
+        let pid = qemu.pid();
+        assert!(Path::new(&format!("/proc/{pid}")).exists());
+        drop(qemu);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

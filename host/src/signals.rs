@@ -1,0 +1,98 @@
+//! Signals that users send to ebb are meant for the program.
+
+use crate::control::Control;
+use crate::qemu::Handle;
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+/// So many signals within [`IMPATIENCE`] end the VM, whatever the program does with them.
+const INSISTENCE: usize = 3;
+const IMPATIENCE: Duration = Duration::from_secs(3);
+
+/// What the signal thread and the rest know of each other.
+#[derive(Debug, Default)]
+pub(crate) struct Signalled {
+    /// The program runs, so that it can get signals.
+    running: AtomicBool,
+    /// The VM is gone; what is left is our own.
+    ended: AtomicBool,
+    /// The signal for which the VM was killed; 0 for none.
+    killed_by: AtomicI32,
+}
+
+impl Signalled {
+    // All three are flags that stand alone: what they say is acted on by asking the kernel or the
+    // guest anew, never by reading memory written before them. So Relaxed is enough.
+
+    /// From now on signals go to the program.
+    pub(crate) fn program_runs(&self) {
+        self.running.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on a signal ends ebb.
+    pub(crate) fn vm_ended(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The signal for which the VM was killed, if it was.
+    pub(crate) fn killed_by(&self) -> Option<i32> {
+        match self.killed_by.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(signal),
+        }
+    }
+}
+
+/// Catches the signals from here on; a thread then has to [`forward`] them.
+pub(crate) fn catch() -> std::io::Result<Signals> {
+    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP])
+}
+
+/// Hands each signal on, until ebb ends.
+pub(crate) fn forward(
+    signals: &mut Signals,
+    shared: &Arc<Signalled>,
+    control: &Control,
+    qemu: &Handle,
+) {
+    let mut recent = VecDeque::with_capacity(INSISTENCE);
+    for signal in signals.forever() {
+        if signal == SIGTSTP {
+            suspend(qemu);
+            continue;
+        }
+        if shared.ended.load(Ordering::Relaxed) {
+            std::process::exit(128 + signal);
+        }
+        let now = Instant::now();
+        if recent.len() == INSISTENCE - 1 {
+            let first: Option<Instant> = recent.pop_front();
+            if first.is_some_and(|first| now.duration_since(first) <= IMPATIENCE) {
+                kill(signal, shared, qemu);
+            }
+        }
+        recent.push_back(now);
+        if shared.running.load(Ordering::Relaxed) {
+            control.signal(signal);
+        } else {
+            kill(signal, shared, qemu);
+        }
+    }
+}
+
+fn kill(signal: i32, shared: &Signalled, qemu: &Handle) {
+    let _ = shared.killed_by.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
+    qemu.kill();
+}
+
+/// Ctrl-Z: the VM is in a process group of its own, so it has to be stopped and continued with us.
+fn suspend(qemu: &Handle) {
+    qemu.pause();
+    // Returns when somebody continues ebb. If it cannot stop, the VM just goes on.
+    let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+    qemu.resume();
+}
