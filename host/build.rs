@@ -9,8 +9,7 @@ use std::{env, fs};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const PROFILE: &str = "kernel";
-const FLAGS: &str =
-    "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes";
+const FLAGS: &str = "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes";
 
 fn main() {
     println!("cargo:rerun-if-env-changed=EBB_KERNEL");
@@ -27,7 +26,10 @@ fn main() {
     };
     println!("cargo:rerun-if-changed={}", kernel.display());
     if let Err(error) = fs::copy(&kernel, &embedded) {
-        panic!("cannot embed the guest kernel {}: {error}", kernel.display());
+        panic!(
+            "cannot embed the guest kernel {}: {error}",
+            kernel.display()
+        );
     }
 }
 
@@ -35,7 +37,9 @@ fn main() {
 /// lock of the usual one), and returns the image.
 fn build(out: &Path) -> PathBuf {
     let host = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let root = host.parent().expect("the host crate stands in the workspace");
+    let root = host
+        .parent()
+        .expect("the host crate stands in the workspace");
     for part in ["kernel", "mm", "balloon", "Cargo.lock", "Cargo.toml"] {
         println!("cargo:rerun-if-changed={}", root.join(part).display());
     }
@@ -43,7 +47,15 @@ fn build(out: &Path) -> PathBuf {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(root)
-        .args(["build", "--package", "ebb-kernel", "--target", TARGET, "--profile", PROFILE])
+        .args([
+            "build",
+            "--package",
+            "ebb-kernel",
+            "--target",
+            TARGET,
+            "--profile",
+            PROFILE,
+        ])
         .arg("--target-dir")
         .arg(&target_dir);
     // What the outer cargo set for the host's build would leak into the kernel's.

@@ -40,7 +40,10 @@ impl Busybox {
         if !matches!(program::inspect(&path), Ok(Format::Static)) {
             return Err(BusyboxError::NotStatic(path));
         }
-        let failed = |source| BusyboxError::List { path: path.clone(), source };
+        let failed = |source| BusyboxError::List {
+            path: path.clone(),
+            source,
+        };
         let output = Command::new(&path)
             .arg("--list")
             .stdin(Stdio::null())
@@ -49,13 +52,21 @@ impl Busybox {
             .map_err(failed)?;
         let list = String::from_utf8_lossy(&output.stdout);
         let name = |line: &&str| !line.is_empty() && !line.contains(['/', '\0']) && *line != "..";
-        let applets = list.lines().filter(name).take(APPLETS_MAX).map(str::to_owned).collect();
+        let applets = list
+            .lines()
+            .filter(name)
+            .take(APPLETS_MAX)
+            .map(str::to_owned)
+            .collect();
         Ok(Self { path, applets })
     }
 
     /// Whether `name` is one of its commands.
     pub(crate) fn has(&self, name: &OsStr) -> bool {
-        name == "busybox" || name.to_str().is_some_and(|name| self.applets.contains(name))
+        name == "busybox"
+            || name
+                .to_str()
+                .is_some_and(|name| self.applets.contains(name))
     }
 
     /// Adds it and a link for each applet, but where the user packed something else.
@@ -63,9 +74,14 @@ impl Busybox {
         let source = Source::Host(self.path.clone());
         tree.add_missing(
             GuestPath::parse(GUEST_PATH.as_bytes())?,
-            Node::File { mode: 0o755, source },
+            Node::File {
+                mode: 0o755,
+                source,
+            },
         )?;
-        let link = |target: &str| Node::Symlink { target: target.as_bytes().to_vec() };
+        let link = |target: &str| Node::Symlink {
+            target: target.as_bytes().to_vec(),
+        };
         for applet in &self.applets {
             let path = Path::new("/bin").join(applet);
             let path = GuestPath::parse(path.as_os_str().as_encoded_bytes())?;

@@ -106,15 +106,30 @@ pub(crate) struct RunOptions {
     pub(crate) qemu: PathBuf,
 
     /// Boot this kernel image instead of the one in this binary (for kernel developers)
-    #[arg(long, value_name = "PATH", env = "EBB_KERNEL_IMAGE", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "EBB_KERNEL_IMAGE",
+        hide_short_help = true
+    )]
     pub(crate) kernel_image: Option<PathBuf>,
 
     /// Add text to the kernel's command line (for kernel developers)
-    #[arg(long, value_name = "TEXT", hide_short_help = true, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        hide_short_help = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) append: Vec<String>,
 
     /// Hand an argument to QEMU (for kernel developers)
-    #[arg(long, value_name = "ARG", hide_short_help = true, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "ARG",
+        hide_short_help = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) qemu_arg: Vec<OsString>,
 
     /// Print QEMU's command line and stop
@@ -172,10 +187,15 @@ impl FromStr for Sysctl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((name, value)) = text.split_once('=') else {
-            return Err(format!("`{text}` lacks `=`; write it like vm.min_free_kbytes=4096"));
+            return Err(format!(
+                "`{text}` lacks `=`; write it like vm.min_free_kbytes=4096"
+            ));
         };
         let word = |text: &str| {
-            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+            !text.is_empty()
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
         };
         let Some(knob) = name.strip_prefix("vm.") else {
             return Err(format!("`{name}` is not below `vm.`"));
@@ -185,9 +205,14 @@ impl FromStr for Sysctl {
         }
         // The command line is split at blanks, so a value with one would be cut.
         if !word(value) {
-            return Err(format!("`{value}` is not a value that a kernel command line can carry"));
+            return Err(format!(
+                "`{value}` is not a value that a kernel command line can carry"
+            ));
         }
-        Ok(Self { name: name.to_owned(), value: value.to_owned() })
+        Ok(Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        })
     }
 }
 
@@ -203,7 +228,8 @@ mod tests {
 
     #[test]
     fn program_takes_the_rest() {
-        let cli = Cli::try_parse_from(["ebb", "run", "-m", "2G", "--", "sh", "-c", "ls -m"]).unwrap();
+        let cli =
+            Cli::try_parse_from(["ebb", "run", "-m", "2G", "--", "sh", "-c", "ls -m"]).unwrap();
         let Command::Run(run) = cli.command;
         assert_eq!(run.program, ["sh", "-c", "ls -m"]);
         assert_eq!(run.memory, Size::mebibytes(2048));
@@ -212,7 +238,14 @@ mod tests {
     #[test]
     fn sysctl_must_fit_the_command_line() {
         assert!("vm.min_free_kbytes=4096".parse::<Sysctl>().is_ok());
-        for bad in ["vm.x", "kernel.pid_max=1", "vm.=1", "vm.x=", "vm.x=1 init=/bin/sh", "vm.a b=1"] {
+        for bad in [
+            "vm.x",
+            "kernel.pid_max=1",
+            "vm.=1",
+            "vm.x=",
+            "vm.x=1 init=/bin/sh",
+            "vm.a b=1",
+        ] {
             assert!(bad.parse::<Sysctl>().is_err(), "{bad}");
         }
     }

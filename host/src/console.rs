@@ -20,7 +20,10 @@ pub(crate) struct Log {
 impl Log {
     /// An empty log; `name` prefixes its lines where they are shown.
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, lines: Mutex::new(VecDeque::new()) }
+        Self {
+            name,
+            lines: Mutex::new(VecDeque::new()),
+        }
     }
 
     /// Reads `stream` to its end. Lines are shown on `terminal` as they come, if one is given.
@@ -53,7 +56,11 @@ impl Log {
     /// The last `count` lines, oldest first.
     pub(crate) fn last(&self, count: usize) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
+        lines
+            .iter()
+            .skip(lines.len().saturating_sub(count))
+            .cloned()
+            .collect()
     }
 
     fn keep(&self, line: &[u8], terminal: Option<&Terminal>) {

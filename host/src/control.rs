@@ -89,7 +89,10 @@ impl Control {
                     return Some(format!("window {port} {total}\n"));
                 }
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -128,7 +131,10 @@ mod tests {
             if waiting { control.next() } else { None }
         })
         .collect();
-        assert_eq!(lines, ["signal 2\n", "eof 99\n", "window 0 30\n", "window 1 10\n"]);
+        assert_eq!(
+            lines,
+            ["signal 2\n", "eof 99\n", "window 0 30\n", "window 1 10\n"]
+        );
         control.end();
         assert_eq!(control.next(), None);
     }

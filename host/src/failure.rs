@@ -32,19 +32,32 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Usage(String),
     #[error("--env {}: {why}", .argument.to_string_lossy())]
-    Env { argument: OsString, why: &'static str },
+    Env {
+        argument: OsString,
+        why: &'static str,
+    },
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     #[error("cannot set up the guest: {what}")]
-    Setup { what: &'static str, source: io::Error },
+    Setup {
+        what: &'static str,
+        source: io::Error,
+    },
     #[error("QEMU did not start the guest")]
-    Monitor { source: MonitorError, qemu: Vec<String> },
+    Monitor {
+        source: MonitorError,
+        qemu: Vec<String>,
+    },
     #[error("{0}")]
     Accel(String),
     #[error("the guest kernel panicked")]
     Panic { console: Vec<String> },
     #[error("the guest ended without saying how the program did ({how})")]
-    Lost { how: String, console: Vec<String>, qemu: Vec<String> },
+    Lost {
+        how: String,
+        console: Vec<String>,
+        qemu: Vec<String>,
+    },
     #[error("QEMU was killed by signal {signal}")]
     Killed { signal: i32 },
     #[error("the program was still running after {seconds} s")]
@@ -52,7 +65,10 @@ pub(crate) enum Failure {
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot write {stream}")]
-    Output { stream: &'static str, source: io::Error },
+    Output {
+        stream: &'static str,
+        source: io::Error,
+    },
 }
 
 impl Failure {
@@ -105,7 +121,10 @@ impl Failure {
             Self::Spawn(SpawnError::NotFound(_)) => {
                 "apt install qemu-system-x86, or name one with --qemu PATH"
             }
-            Self::Program(ProgramError::Format { source: FormatError::Dynamic(_), .. }) => {
+            Self::Program(ProgramError::Format {
+                source: FormatError::Dynamic(_),
+                ..
+            }) => {
                 "only static programs run so far; link it statically (gcc -static; \
                  cargo build --target x86_64-unknown-linux-musl; CGO_ENABLED=0 go build)"
             }

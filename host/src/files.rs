@@ -52,7 +52,12 @@ pub(crate) fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(), FileErro
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(FileError::Missing(source.to_owned()));
         }
-        Err(error) => return Err(FileError::Read { path: source.to_owned(), source: error }),
+        Err(error) => {
+            return Err(FileError::Read {
+                path: source.to_owned(),
+                source: error,
+            });
+        }
     };
     let mut left = ENTRIES_MAX;
     let destination = match destination {
@@ -60,7 +65,9 @@ pub(crate) fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(), FileErro
             return add_entries(tree, source, None, DEPTH_MAX, &mut left);
         }
         Some(path) if path.ends_with(b"/") => {
-            let name = source.file_name().ok_or(FileError::NoDestination(source.to_owned()))?;
+            let name = source
+                .file_name()
+                .ok_or(FileError::NoDestination(source.to_owned()))?;
             GuestPath::parse(&[path, name.as_bytes()].concat())?
         }
         Some(path) => GuestPath::parse(path)?,
@@ -89,7 +96,10 @@ fn add_node(
 ) -> Result<(), FileError> {
     let too_much = || FileError::TooMuch(source.to_owned());
     *left = left.checked_sub(1).ok_or_else(too_much)?;
-    let failed = |error| FileError::Read { path: source.to_owned(), source: error };
+    let failed = |error| FileError::Read {
+        path: source.to_owned(),
+        source: error,
+    };
     let mode = metadata.permissions().mode();
     let kind = metadata.file_type();
     if kind.is_dir() {
@@ -115,7 +125,10 @@ fn add_entries(
     depth: usize,
     left: &mut usize,
 ) -> Result<(), FileError> {
-    let failed = |error| FileError::Read { path: source.to_owned(), source: error };
+    let failed = |error| FileError::Read {
+        path: source.to_owned(),
+        source: error,
+    };
     for entry in fs::read_dir(source).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
@@ -134,7 +147,8 @@ mod tests {
     use super::*;
 
     fn packed(tree: &Initramfs, path: &str) -> bool {
-        tree.get(&GuestPath::parse(path.as_bytes()).unwrap()).is_some()
+        tree.get(&GuestPath::parse(path.as_bytes()).unwrap())
+            .is_some()
     }
 
     #[test]
@@ -144,7 +158,13 @@ mod tests {
         add(&mut tree, OsStr::new("Cargo.toml:/etc/conf")).unwrap();
         add(&mut tree, OsStr::new("Cargo.toml:/etc/")).unwrap();
         add(&mut tree, OsStr::new("src:/all")).unwrap();
-        for path in ["/src/main.rs", "/etc/conf", "/etc/Cargo.toml", "/all/qemu", "/all/main.rs"] {
+        for path in [
+            "/src/main.rs",
+            "/etc/conf",
+            "/etc/Cargo.toml",
+            "/all/qemu",
+            "/all/main.rs",
+        ] {
             assert!(packed(&tree, path), "{path}");
         }
     }
@@ -153,9 +173,21 @@ mod tests {
     fn errors_name_the_file() {
         let mut tree = Initramfs::default();
         let missing = add(&mut tree, OsStr::new("no/such:/x")).unwrap_err();
-        assert_eq!(missing.to_string(), "--file no/such: no such file or directory");
-        assert!(matches!(add(&mut tree, OsStr::new(":/x")), Err(FileError::NoSource(_))));
-        assert!(matches!(add(&mut tree, OsStr::new("../host")), Err(FileError::NoDestination(_))));
-        assert!(matches!(add(&mut tree, OsStr::new("/dev/null")), Err(FileError::Kind(_))));
+        assert_eq!(
+            missing.to_string(),
+            "--file no/such: no such file or directory"
+        );
+        assert!(matches!(
+            add(&mut tree, OsStr::new(":/x")),
+            Err(FileError::NoSource(_))
+        ));
+        assert!(matches!(
+            add(&mut tree, OsStr::new("../host")),
+            Err(FileError::NoDestination(_))
+        ));
+        assert!(matches!(
+            add(&mut tree, OsStr::new("/dev/null")),
+            Err(FileError::Kind(_))
+        ));
     }
 }

@@ -145,7 +145,9 @@ mod tests {
         assert_eq!(header.read().unwrap().stage, Stage::Booting);
         put32(&ram, offset_of!(GuestHeader, exit_status), 7 << 8);
         put32(&ram, offset_of!(GuestHeader, stage), stage::EXITED);
-        let Stage::Exited(status) = header.read().unwrap().stage else { panic!("not exited") };
+        let Stage::Exited(status) = header.read().unwrap().stage else {
+            panic!("not exited")
+        };
         assert_eq!((status.code(), status.signal()), (7, None));
         put32(&ram, offset_of!(GuestHeader, stage), 99);
         assert!(header.read().is_none());
@@ -154,8 +156,16 @@ mod tests {
     #[test]
     fn header_outside_ram_is_nothing() {
         let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
-        assert!(Header::new(&ram, GuestAddress((1 << 20) - 8)).read().is_none());
-        assert!(Header::new(&ram, GuestAddress(u64::MAX - 7)).read().is_none());
+        assert!(
+            Header::new(&ram, GuestAddress((1 << 20) - 8))
+                .read()
+                .is_none()
+        );
+        assert!(
+            Header::new(&ram, GuestAddress(u64::MAX - 7))
+                .read()
+                .is_none()
+        );
     }
 
     #[test]

@@ -29,7 +29,10 @@ pub(crate) enum ImageError {
     #[error("this ebb was built without a guest kernel (EBB_SKIP_KERNEL)")]
     NotEmbedded,
     #[error("cannot read the kernel image {path}")]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("the kernel image is not a usable ELF file")]
     Elf(#[from] elf::ParseError),
     #[error("the kernel image {0}")]
@@ -40,15 +43,19 @@ impl KernelImage {
     /// The image at `path`, or the embedded one.
     pub(crate) fn load(path: Option<&Path>) -> Result<Self, ImageError> {
         let bytes = match path {
-            Some(path) => Cow::Owned(
-                std::fs::read(path)
-                    .map_err(|source| ImageError::Read { path: path.to_owned(), source })?,
-            ),
+            Some(path) => Cow::Owned(std::fs::read(path).map_err(|source| ImageError::Read {
+                path: path.to_owned(),
+                source,
+            })?),
             None if EMBEDDED.is_empty() => return Err(ImageError::NotEmbedded),
             None => Cow::Borrowed(EMBEDDED),
         };
         let (header, span_bytes) = inspect(&bytes)?;
-        Ok(Self { bytes, header, span_bytes })
+        Ok(Self {
+            bytes,
+            header,
+            span_bytes,
+        })
     }
 }
 
@@ -58,8 +65,9 @@ fn inspect(bytes: &[u8]) -> Result<(GuestAddress, u64), ImageError> {
     if file.ehdr.class != elf::file::Class::ELF64 || file.ehdr.e_machine != elf::abi::EM_X86_64 {
         return Err(ImageError::Unfit("is not for x86-64"));
     }
-    let (symbols, names) =
-        file.symbol_table()?.ok_or(ImageError::Unfit("has no symbols (was it stripped?)"))?;
+    let (symbols, names) = file
+        .symbol_table()?
+        .ok_or(ImageError::Unfit("has no symbols (was it stripped?)"))?;
     let header = symbols
         .iter()
         .find(|symbol| {
@@ -70,9 +78,20 @@ fn inspect(bytes: &[u8]) -> Result<(GuestAddress, u64), ImageError> {
     let address = header
         .st_value
         .checked_sub(KERNEL_BASE)
-        .ok_or(ImageError::Unfit("has its header outside the kernel's addresses"))?;
-    let segments = file.segments().ok_or(ImageError::Unfit("has no segments"))?;
-    let loaded = segments.iter().filter(|segment| segment.p_type == elf::abi::PT_LOAD);
-    let span = loaded.map(|segment| segment.p_memsz).try_fold(0u64, u64::checked_add);
-    Ok((GuestAddress(address), span.ok_or(ImageError::Unfit("has impossible segments"))?))
+        .ok_or(ImageError::Unfit(
+            "has its header outside the kernel's addresses",
+        ))?;
+    let segments = file
+        .segments()
+        .ok_or(ImageError::Unfit("has no segments"))?;
+    let loaded = segments
+        .iter()
+        .filter(|segment| segment.p_type == elf::abi::PT_LOAD);
+    let span = loaded
+        .map(|segment| segment.p_memsz)
+        .try_fold(0u64, u64::checked_add);
+    Ok((
+        GuestAddress(address),
+        span.ok_or(ImageError::Unfit("has impossible segments"))?,
+    ))
 }

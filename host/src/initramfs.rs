@@ -80,7 +80,11 @@ impl GuestPath {
                 }
             }
         }
-        if clean.is_empty() { Err(refuse()) } else { Ok(Self(clean)) }
+        if clean.is_empty() {
+            Err(refuse())
+        } else {
+            Ok(Self(clean))
+        }
     }
 
     /// The path `name` below this one.
@@ -95,7 +99,12 @@ impl GuestPath {
 
     /// The directories above, nearest last, without the root.
     fn parents(&self) -> impl Iterator<Item = Self> + '_ {
-        let slashes = self.0.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
+        let slashes = self
+            .0
+            .iter()
+            .enumerate()
+            .skip(1)
+            .filter(|(_, byte)| **byte == b'/');
         slashes.map(|(end, _)| Self(self.0[..end].to_vec()))
     }
 }
@@ -137,7 +146,11 @@ impl Initramfs {
 
     /// Puts `node` at `path` unless something stands there already.
     pub(crate) fn add_missing(&mut self, path: GuestPath, node: Node) -> Result<(), PackError> {
-        if self.nodes.contains_key(&path) { Ok(()) } else { self.add(path, node) }
+        if self.nodes.contains_key(&path) {
+            Ok(())
+        } else {
+            self.add(path, node)
+        }
     }
 
     /// What stands at `path`.
@@ -147,7 +160,11 @@ impl Initramfs {
 
     /// Writes the archive and returns its length.
     pub(crate) fn write(&self, output: impl Write) -> Result<u64, PackError> {
-        let mut archive = Archive { output: BufWriter::new(output), position: 0, inode: 0 };
+        let mut archive = Archive {
+            output: BufWriter::new(output),
+            position: 0,
+            inode: 0,
+        };
         for (path, node) in &self.nodes {
             // newc paths are relative to the root.
             let name = &path.as_bytes()[1..];
@@ -204,7 +221,13 @@ impl<W: Write> Archive<W> {
     }
 
     /// Writes header and name; what is written next is the data, page-aligned if asked.
-    fn member(&mut self, name: &[u8], mode: u32, size: u64, aligned: bool) -> Result<(), PackError> {
+    fn member(
+        &mut self,
+        name: &[u8],
+        mode: u32,
+        size: u64,
+        aligned: bool,
+    ) -> Result<(), PackError> {
         let least = HEADER + count(name) + 1;
         let end = self.position + least;
         let padding = end.next_multiple_of(if aligned { PAGE } else { 4 }) - end;
@@ -241,14 +264,21 @@ impl<W: Write> Archive<W> {
             Source::Bytes(bytes) => {
                 self.member(name, mode, count(bytes), !bytes.is_empty())?;
                 self.write(bytes)?;
-                if bytes.is_empty() { Ok(()) } else { self.align(PAGE) }
+                if bytes.is_empty() {
+                    Ok(())
+                } else {
+                    self.align(PAGE)
+                }
             }
             Source::Host(path) => self.host_file(name, mode, path),
         }
     }
 
     fn host_file(&mut self, name: &[u8], mode: u32, path: &Path) -> Result<(), PackError> {
-        let failed = |source| PackError::Read { path: path.to_owned(), source };
+        let failed = |source| PackError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let file = File::open(path).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();
         if size > u64::from(u32::MAX) {
@@ -317,7 +347,12 @@ mod tests {
             }
             let mode = u32::try_from(mode).unwrap();
             let bytes = archive[data..data + size].to_vec();
-            members.push(Member { name, mode, offset: data, data: bytes });
+            members.push(Member {
+                name,
+                mode,
+                offset: data,
+                data: bytes,
+            });
             at = (data + size).next_multiple_of(4);
         }
     }
@@ -329,11 +364,20 @@ mod tests {
     #[test]
     fn archive_reads_back_with_aligned_files() {
         let mut tree = Initramfs::default();
-        let file = |bytes: &[u8]| Node::File { mode: 0o640, source: Source::Bytes(bytes.into()) };
+        let file = |bytes: &[u8]| Node::File {
+            mode: 0o640,
+            source: Source::Bytes(bytes.into()),
+        };
         tree.add(path("/bin/a"), file(&[7; 5000])).unwrap();
         tree.add(path("/bin/b"), file(&[9; 4096])).unwrap();
         tree.add(path("/bin/empty"), file(&[])).unwrap();
-        tree.add(path("/bin/l"), Node::Symlink { target: b"busybox".to_vec() }).unwrap();
+        tree.add(
+            path("/bin/l"),
+            Node::Symlink {
+                target: b"busybox".to_vec(),
+            },
+        )
+        .unwrap();
         tree.add(path("/deep/er/still/x"), file(b"x")).unwrap();
         let mut bytes = Vec::new();
         let length = tree.write(&mut bytes).unwrap();
@@ -342,17 +386,31 @@ mod tests {
         let members = read(&bytes);
         let names: Vec<_> = members.iter().map(|m| m.name.as_str()).collect();
         let expected = [
-            "bin", "bin/a", "bin/b", "bin/empty", "bin/l", "deep", "deep/er", "deep/er/still",
+            "bin",
+            "bin/a",
+            "bin/b",
+            "bin/empty",
+            "bin/l",
+            "deep",
+            "deep/er",
+            "deep/er/still",
             "deep/er/still/x",
         ];
         assert_eq!(names, expected);
-        for member in members.iter().filter(|m| m.mode & REGULAR == REGULAR && !m.data.is_empty()) {
+        for member in members
+            .iter()
+            .filter(|m| m.mode & REGULAR == REGULAR && !m.data.is_empty())
+        {
             if member.mode & SYMLINK == SYMLINK {
                 continue;
             }
             assert_eq!(member.offset % 4096, 0, "{}", member.name);
             let end = member.offset + member.data.len();
-            assert!(bytes[end..end.next_multiple_of(4096)].iter().all(|b| *b == 0));
+            assert!(
+                bytes[end..end.next_multiple_of(4096)]
+                    .iter()
+                    .all(|b| *b == 0)
+            );
             assert_eq!(member.mode, REGULAR | 0o640);
         }
         assert_eq!(members[1].data, [7; 5000]);
@@ -371,10 +429,19 @@ mod tests {
     #[test]
     fn file_and_directory_conflict() {
         let mut tree = Initramfs::default();
-        let file = || Node::File { mode: 0o644, source: Source::Bytes(vec![]) };
+        let file = || Node::File {
+            mode: 0o644,
+            source: Source::Bytes(vec![]),
+        };
         tree.add(path("/a"), file()).unwrap();
-        assert!(matches!(tree.add(path("/a/b"), file()), Err(PackError::Conflict(_))));
+        assert!(matches!(
+            tree.add(path("/a/b"), file()),
+            Err(PackError::Conflict(_))
+        ));
         tree.add(path("/d/e"), file()).unwrap();
-        assert!(matches!(tree.add(path("/d"), file()), Err(PackError::Conflict(_))));
+        assert!(matches!(
+            tree.add(path("/d"), file()),
+            Err(PackError::Conflict(_))
+        ));
     }
 }

@@ -20,7 +20,10 @@ pub(crate) enum Format {
     /// A static x86-64 ELF program, position-independent or not.
     Static,
     /// A script: its interpreter and the one argument that it may have.
-    Script { interpreter: PathBuf, argument: Option<OsString> },
+    Script {
+        interpreter: PathBuf,
+        argument: Option<OsString>,
+    },
 }
 
 /// Why a file is not a program that a guest can run.
@@ -71,11 +74,16 @@ pub(crate) fn pack(
     tree: &mut Initramfs,
     command: &[OsString],
 ) -> Result<Vec<OsString>, ProgramError> {
-    let (name, arguments) = command.split_first().map_or((OsStr::new(""), command), |(n, a)| (n, a));
+    let (name, arguments) = command
+        .split_first()
+        .map_or((OsStr::new(""), command), |(n, a)| (n, a));
     let (path, format) = locate(tree, name)?;
     let mut argv = Vec::new();
     match format {
-        Some(Format::Script { interpreter, argument }) => {
+        Some(Format::Script {
+            interpreter,
+            argument,
+        }) => {
             argv.push(provide_interpreter(tree, &path, &interpreter)?);
             argv.extend(argument);
         }
@@ -88,13 +96,13 @@ pub(crate) fn pack(
 }
 
 /// The guest path of the program, packed; no format: a busybox applet.
-fn locate(
-    tree: &mut Initramfs,
-    name: &OsStr,
-) -> Result<(GuestPath, Option<Format>), ProgramError> {
+fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Format>), ProgramError> {
     // A path that --file has packed is meant as the guest's.
     if let Ok(path) = GuestPath::parse(name.as_bytes())
-        && let Some(Node::File { source: Source::Host(source), .. }) = tree.get(&path)
+        && let Some(Node::File {
+            source: Source::Host(source),
+            ..
+        }) = tree.get(&path)
     {
         let source = source.clone();
         let format = inspect_named(&source)?;
@@ -110,7 +118,10 @@ fn locate(
     } else if !file.is_file() {
         let busybox = Busybox::find();
         if matches!(&busybox, Ok(busybox) if busybox.has(name)) {
-            return Ok((GuestPath::parse(&[b"/bin/", name.as_bytes()].concat())?, None));
+            return Ok((
+                GuestPath::parse(&[b"/bin/", name.as_bytes()].concat())?,
+                None,
+            ));
         }
         file = match (search_path(name), busybox) {
             (Some(file), _) => file,
@@ -134,11 +145,17 @@ fn unknown(name: &OsStr) -> ProgramError {
 }
 
 fn executable(source: &Path) -> Node {
-    Node::File { mode: 0o755, source: Source::Host(source.to_owned()) }
+    Node::File {
+        mode: 0o755,
+        source: Source::Host(source.to_owned()),
+    }
 }
 
 fn inspect_named(path: &Path) -> Result<Format, ProgramError> {
-    inspect(path).map_err(|source| ProgramError::Format { path: path.to_owned(), source })
+    inspect(path).map_err(|source| ProgramError::Format {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Makes the guest have what the script's first line names; returns its path there.
@@ -152,8 +169,10 @@ fn provide_interpreter(
     {
         return Ok(interpreter.as_os_str().to_owned());
     }
-    let busybox = Busybox::find()
-        .map_err(|source| ProgramError::Busybox { what: format!("the script {script}"), source })?;
+    let busybox = Busybox::find().map_err(|source| ProgramError::Busybox {
+        what: format!("the script {script}"),
+        source,
+    })?;
     match interpreter.file_name() {
         Some(name) if busybox.has(name) => {
             busybox.pack(tree)?;
@@ -168,7 +187,10 @@ fn provide_interpreter(
 
 /// Packs busybox because `what` needs it.
 pub(crate) fn pack_busybox(tree: &mut Initramfs, what: &str) -> Result<(), ProgramError> {
-    let needed = |source| ProgramError::Busybox { what: what.to_owned(), source };
+    let needed = |source| ProgramError::Busybox {
+        what: what.to_owned(),
+        source,
+    };
     Ok(Busybox::find().map_err(needed)?.pack(tree)?)
 }
 
@@ -176,9 +198,13 @@ pub(crate) fn pack_busybox(tree: &mut Initramfs, what: &str) -> Result<(), Progr
 pub(crate) fn search_path(name: &OsStr) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    env::split_paths(&path).filter(|entry| entry.is_absolute()).map(|entry| entry.join(name)).find(
-        |file| file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0),
-    )
+    env::split_paths(&path)
+        .filter(|entry| entry.is_absolute())
+        .map(|entry| entry.join(name))
+        .find(|file| {
+            file.metadata()
+                .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        })
 }
 
 /// Reads enough of a file to say what it is.
@@ -189,11 +215,18 @@ pub(crate) fn inspect(path: &Path) -> Result<Format, FormatError> {
     }
     let mut start = Vec::with_capacity(SHEBANG_MAX);
     let limit = u64::try_from(SHEBANG_MAX).unwrap_or(u64::MAX);
-    (&mut file).take(limit).read_to_end(&mut start).map_err(FormatError::Read)?;
+    (&mut file)
+        .take(limit)
+        .read_to_end(&mut start)
+        .map_err(FormatError::Read)?;
     if start.is_empty() {
         return Err(FormatError::Empty);
     }
-    if start.starts_with(b"\x7fELF") { inspect_elf(&start, file) } else { inspect_script(&start) }
+    if start.starts_with(b"\x7fELF") {
+        inspect_elf(&start, file)
+    } else {
+        inspect_script(&start)
+    }
 }
 
 fn inspect_elf(start: &[u8], mut file: File) -> Result<Format, FormatError> {
@@ -206,26 +239,34 @@ fn inspect_elf(start: &[u8], mut file: File) -> Result<Format, FormatError> {
         _ => return Err(FormatError::Unknown),
     };
     if class != elf::abi::ELFCLASS64 || machine != elf::abi::EM_X86_64 {
-        let bits = if class == elf::abi::ELFCLASS64 { 64 } else { 32 };
+        let bits = if class == elf::abi::ELFCLASS64 {
+            64
+        } else {
+            32
+        };
         let name = elf::to_str::e_machine_to_human_str(machine)
             .map_or_else(|| format!("machine {machine}"), str::to_owned);
         return Err(FormatError::Machine(format!("{name}, {bits}-bit")));
     }
     io::Seek::rewind(&mut file).map_err(FormatError::Read)?;
-    let mut stream =
-        ElfStream::<LittleEndian, _>::open_stream(file).map_err(FormatError::Elf)?;
+    let mut stream = ElfStream::<LittleEndian, _>::open_stream(file).map_err(FormatError::Elf)?;
     match stream.ehdr.e_type {
         elf::abi::ET_EXEC | elf::abi::ET_DYN => {}
         elf::abi::ET_REL => return Err(FormatError::Type("object file")),
         elf::abi::ET_CORE => return Err(FormatError::Type("core dump")),
         _ => return Err(FormatError::Type("file of unknown type")),
     }
-    let interpreter =
-        stream.segments().iter().find(|segment| segment.p_type == elf::abi::PT_INTERP).copied();
+    let interpreter = stream
+        .segments()
+        .iter()
+        .find(|segment| segment.p_type == elf::abi::PT_INTERP)
+        .copied();
     if let Some(segment) = interpreter {
         let data = stream.segment_data(&segment).map_err(FormatError::Elf)?;
         let name = data.split(|byte| *byte == 0).next().unwrap_or_default();
-        return Err(FormatError::Dynamic(String::from_utf8_lossy(name).into_owned()));
+        return Err(FormatError::Dynamic(
+            String::from_utf8_lossy(name).into_owned(),
+        ));
     }
     if stream.ehdr.e_entry == 0 {
         return Err(FormatError::Type("shared library"));
@@ -235,7 +276,11 @@ fn inspect_elf(start: &[u8], mut file: File) -> Result<Format, FormatError> {
 
 fn inspect_script(start: &[u8]) -> Result<Format, FormatError> {
     let line = start.strip_prefix(b"#!").ok_or(FormatError::Unknown)?;
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let line = line
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
     let (interpreter, argument) = match line.iter().position(u8::is_ascii_whitespace) {
         Some(blank) => (&line[..blank], Some(line[blank..].trim_ascii())),
         None => (line, None),
@@ -260,14 +305,26 @@ mod tests {
             interpreter: interpreter.into(),
             argument: argument.map(Into::into),
         };
-        assert_eq!(inspect_script(b"#!/bin/sh\necho").unwrap(), script("/bin/sh", None));
+        assert_eq!(
+            inspect_script(b"#!/bin/sh\necho").unwrap(),
+            script("/bin/sh", None)
+        );
         let awk = inspect_script(b"#! /usr/bin/awk  -f \n").unwrap();
         assert_eq!(awk, script("/usr/bin/awk", Some("-f")));
         let env = inspect_script(b"#!/usr/bin/env -S sh -e").unwrap();
         assert_eq!(env, script("/usr/bin/env", Some("-S sh -e")));
-        assert!(matches!(inspect_script(b"#!\n"), Err(FormatError::NoInterpreter)));
-        assert!(matches!(inspect_script(b"#!sh\n"), Err(FormatError::NoInterpreter)));
-        assert!(matches!(inspect_script(b"echo hello\n"), Err(FormatError::Unknown)));
+        assert!(matches!(
+            inspect_script(b"#!\n"),
+            Err(FormatError::NoInterpreter)
+        ));
+        assert!(matches!(
+            inspect_script(b"#!sh\n"),
+            Err(FormatError::NoInterpreter)
+        ));
+        assert!(matches!(
+            inspect_script(b"echo hello\n"),
+            Err(FormatError::Unknown)
+        ));
     }
 
     #[test]
@@ -296,7 +353,13 @@ mod tests {
         assert!(matches!(refused(&elf(1, 3)), FormatError::Machine(_)));
         assert!(matches!(refused(&elf(2, 62)), FormatError::Elf(_)));
         assert!(matches!(refused(b"\x7fELF"), FormatError::Unknown));
-        assert!(matches!(inspect(Path::new("/")), Err(FormatError::Directory)));
-        assert!(matches!(inspect(Path::new("/dev/null")), Err(FormatError::Empty)));
+        assert!(matches!(
+            inspect(Path::new("/")),
+            Err(FormatError::Directory)
+        ));
+        assert!(matches!(
+            inspect(Path::new("/dev/null")),
+            Err(FormatError::Empty)
+        ));
     }
 }

@@ -95,7 +95,12 @@ impl GuestRam {
             )?
         };
         let base = NonNull::new(address.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Self { fd, layout: Layout::new(machine, size), base, len })
+        Ok(Self {
+            fd,
+            layout: Layout::new(machine, size),
+            base,
+            len,
+        })
     }
 
     /// The file itself, for QEMU.
@@ -154,7 +159,10 @@ mod tests {
     fn layout_knows_the_hole() {
         let small = Layout::new(Machine::Microvm, 1 << 30);
         assert_eq!(small.offset(GuestAddress(0x20_0000), 4096), Some(0x20_0000));
-        assert_eq!(small.offset(GuestAddress((1 << 30) - 8), 8), Some((1 << 30) - 8));
+        assert_eq!(
+            small.offset(GuestAddress((1 << 30) - 8), 8),
+            Some((1 << 30) - 8)
+        );
         assert_eq!(small.offset(GuestAddress((1 << 30) - 8), 16), None);
         assert_eq!(small.offset(GuestAddress(HIGH), 8), None);
         assert_eq!(small.offset(GuestAddress(u64::MAX), 8), None);
@@ -163,7 +171,10 @@ mod tests {
         assert_eq!(large.offset(GuestAddress(0xc000_0000), 8), None);
         assert_eq!(large.offset(GuestAddress(0xbfff_fffc), 8), None);
         assert_eq!(large.offset(GuestAddress(HIGH), 8), Some(0xc000_0000));
-        assert_eq!(large.offset(GuestAddress(HIGH + (2 << 30) - 8), 8), Some((5 << 30) - 8));
+        assert_eq!(
+            large.offset(GuestAddress(HIGH + (2 << 30) - 8), 8),
+            Some((5 << 30) - 8)
+        );
         assert_eq!(large.offset(GuestAddress(HIGH + (2 << 30)), 8), None);
 
         assert_eq!(Layout::new(Machine::Q35, 0xb000_0000).low, 0x8000_0000);
@@ -176,7 +187,10 @@ mod tests {
         rustix::io::pwrite(ram.fd(), &0x1122_3344_5566_7788u64.to_le_bytes(), 4096).unwrap();
         let word = ram.atomic_u64(GuestAddress(4096)).unwrap();
         assert_eq!(word.load(Relaxed), 0x1122_3344_5566_7788);
-        assert_eq!(ram.atomic_u32(GuestAddress(4100)).unwrap().load(Relaxed), 0x1122_3344);
+        assert_eq!(
+            ram.atomic_u32(GuestAddress(4100)).unwrap().load(Relaxed),
+            0x1122_3344
+        );
         assert!(ram.atomic_u64(GuestAddress(4097)).is_none());
         assert!(ram.atomic_u64(GuestAddress(1 << 20)).is_none());
         assert_eq!(ram.resident_bytes().unwrap(), 4096);

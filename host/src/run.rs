@@ -44,13 +44,15 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
     let initramfs = pack(options)?;
     if let Some(path) = &options.dump_initramfs {
-        let file = File::create(path)
-            .map_err(|source| Failure::Write { path: path.clone(), source })?;
+        let file = File::create(path).map_err(|source| Failure::Write {
+            path: path.clone(),
+            source,
+        })?;
         initramfs.write(file)?;
         return Ok(0);
     }
-    let archive = vm::memory_file("ebb-initramfs")
-        .map_err(|errno| vm::setup("the initramfs", errno))?;
+    let archive =
+        vm::memory_file("ebb-initramfs").map_err(|errno| vm::setup("the initramfs", errno))?;
     let archive_bytes = initramfs.write(&archive)?;
     let kernel = KernelImage::load(options.kernel_image.as_deref())?;
     if archive_bytes + kernel.span_bytes > memory.bytes() / 2 {
@@ -125,18 +127,31 @@ fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
     if options.busybox {
         program::pack_busybox(&mut tree, "--busybox")?;
     }
-    for (path, mode) in
-        [("/dev", 0o755), ("/proc", 0o555), ("/sys", 0o555), ("/tmp", 0o1777), ("/root", 0o700)]
-    {
+    for (path, mode) in [
+        ("/dev", 0o755),
+        ("/proc", 0o555),
+        ("/sys", 0o555),
+        ("/tmp", 0o1777),
+        ("/root", 0o700),
+    ] {
         tree.add_missing(GuestPath::parse(path.as_bytes())?, Node::Directory { mode })?;
     }
     let environment = environment(&options.env)?;
     let lists = [
-        ("/.ebb/argv", nul_terminated(argv.iter().map(OsString::as_os_str))),
-        ("/.ebb/env", nul_terminated(environment.iter().map(OsString::as_os_str))),
+        (
+            "/.ebb/argv",
+            nul_terminated(argv.iter().map(OsString::as_os_str)),
+        ),
+        (
+            "/.ebb/env",
+            nul_terminated(environment.iter().map(OsString::as_os_str)),
+        ),
     ];
     for (path, bytes) in lists {
-        let node = Node::File { mode: 0o400, source: Source::Bytes(bytes) };
+        let node = Node::File {
+            mode: 0o400,
+            source: Source::Bytes(bytes),
+        };
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
     Ok(tree)
@@ -144,12 +159,18 @@ fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
 
 fn environment(settings: &[OsString]) -> Result<Vec<OsString>, Failure> {
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
-    variables.insert("PATH".into(), "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into());
+    variables.insert(
+        "PATH".into(),
+        "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into(),
+    );
     variables.insert("HOME".into(), "/root".into());
     let terminal = std::env::var_os("TERM").unwrap_or_else(|| "dumb".into());
     variables.insert("TERM".into(), terminal);
     for setting in settings {
-        let refuse = |why| Failure::Env { argument: setting.clone(), why };
+        let refuse = |why| Failure::Env {
+            argument: setting.clone(),
+            why,
+        };
         let bytes = setting.as_bytes();
         let equals = bytes.iter().position(|byte| *byte == b'=');
         let name = OsStr::from_bytes(&bytes[..equals.unwrap_or(bytes.len())]);
@@ -175,7 +196,9 @@ fn kernel_arguments(options: &RunOptions) -> String {
     let epoch = if options.icount {
         FIXED_EPOCH_NS
     } else {
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos())
+        SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos())
     };
     let give_back = match options.give_back {
         GiveBack::Reporting => "reporting",
@@ -216,10 +239,20 @@ fn supervise(options: &RunOptions, spec: Spec<'_>, archive: File) -> Result<u8, 
     let accel = spec.accel;
     let header_address = spec.kernel.header;
     // Caught before there is a QEMU that a signal could leave behind.
-    let mut caught = signals::catch()
-        .map_err(|source| Failure::Setup { what: "signal handlers", source })?;
+    let mut caught = signals::catch().map_err(|source| Failure::Setup {
+        what: "signal handlers",
+        source,
+    })?;
     let vm = Vm::new(spec, archive, verbose.clone())?;
-    let Vm { mut qemu, ram, mut monitor, console, stdio, stderr, control: control_port } = vm;
+    let Vm {
+        mut qemu,
+        ram,
+        mut monitor,
+        console,
+        stdio,
+        stderr,
+        control: control_port,
+    } = vm;
     if let Some(terminal) = &verbose {
         terminal.message(&format!("ebb: QEMU {} with {accel}", monitor.version));
     }
@@ -233,9 +266,10 @@ fn supervise(options: &RunOptions, spec: Spec<'_>, archive: File) -> Result<u8, 
     let log = Arc::new(Log::new("kernel"));
     let console_log = Arc::clone(&log);
     let console = thread::spawn(move || console_log.pump(console, verbose.as_deref()));
-    let stdin = stdio
-        .try_clone()
-        .map_err(|source| Failure::Setup { what: "the stdin socket", source })?;
+    let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
+        what: "the stdin socket",
+        source,
+    })?;
     let lines = Arc::clone(&control);
     thread::spawn(move || stream::feed(stdin, &lines));
     let mut outputs = Vec::new();
@@ -243,22 +277,36 @@ fn supervise(options: &RunOptions, spec: Spec<'_>, archive: File) -> Result<u8, 
         let output = Arc::new(Output::new(port, &terminal));
         let receiver = Arc::clone(&output);
         thread::spawn(move || receiver.receive(socket));
-        let (sender, terminal, lines) =
-            (Arc::clone(&output), Arc::clone(&terminal), Arc::clone(&control));
-        outputs.push((output, thread::spawn(move || sender.deliver(&terminal, &lines))));
+        let (sender, terminal, lines) = (
+            Arc::clone(&output),
+            Arc::clone(&terminal),
+            Arc::clone(&control),
+        );
+        outputs.push((
+            output,
+            thread::spawn(move || sender.deliver(&terminal, &lines)),
+        ));
     }
     monitor.start().map_err(|source| {
         qemu.handle().kill();
-        Failure::Monitor { source, qemu: qemu.last_words(QEMU_LINES) }
+        Failure::Monitor {
+            source,
+            qemu: qemu.last_words(QEMU_LINES),
+        }
     })?;
     let monitor = thread::spawn(move || monitor.wait_for_end());
 
     let header = Header::new(&ram, header_address);
-    let deadline = options.timeout.map(|seconds| started + Duration::from_secs(seconds));
+    let deadline = options
+        .timeout
+        .map(|seconds| started + Duration::from_secs(seconds));
     let mut timed_out = false;
     let mut through: Option<Instant> = None;
     let ended = loop {
-        let failed = |source| Failure::Setup { what: "waiting for QEMU", source };
+        let failed = |source| Failure::Setup {
+            what: "waiting for QEMU",
+            source,
+        };
         if let Some(ended) = qemu.wait(TICK).map_err(failed)? {
             break ended;
         }
@@ -284,7 +332,10 @@ fn supervise(options: &RunOptions, spec: Spec<'_>, archive: File) -> Result<u8, 
     let mut output_errors = Vec::new();
     for ((_, deliverer), stream) in outputs.into_iter().zip(["stdout", "stderr"]) {
         if let Ok(Err(errno)) = deliverer.join() {
-            output_errors.push(Failure::Output { stream, source: io::Error::from(errno) });
+            output_errors.push(Failure::Output {
+                stream,
+                source: io::Error::from(errno),
+            });
         }
     }
     let _ = console.join();
@@ -314,7 +365,11 @@ fn supervise(options: &RunOptions, spec: Spec<'_>, archive: File) -> Result<u8, 
             if let Some(cause) = cause {
                 how.push_str(&format!(", cause {cause:?}"));
             }
-            Failure::Lost { how, console, qemu: qemu.last_words(QEMU_LINES) }
+            Failure::Lost {
+                how,
+                console,
+                qemu: qemu.last_words(QEMU_LINES),
+            }
         }
     })
 }

@@ -85,7 +85,9 @@ pub(crate) fn forward(
 }
 
 fn kill(signal: i32, shared: &Signalled, qemu: &Handle) {
-    let _ = shared.killed_by.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = shared
+        .killed_by
+        .compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
     qemu.kill();
 }
 

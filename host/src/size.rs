@@ -8,7 +8,12 @@ use std::str::FromStr;
 pub(crate) struct Size(pub(crate) u64);
 
 /// The binary units, largest first, with the letters that name them.
-const UNITS: [(char, u64); 4] = [('T', 1 << 40), ('G', 1 << 30), ('M', 1 << 20), ('K', 1 << 10)];
+const UNITS: [(char, u64); 4] = [
+    ('T', 1 << 40),
+    ('G', 1 << 30),
+    ('M', 1 << 20),
+    ('K', 1 << 10),
+];
 
 impl Size {
     /// `mebibytes` MiB.
@@ -38,12 +43,23 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let malformed = || SizeError::Malformed(text.to_owned());
-        let trimmed = text.strip_suffix("iB").or_else(|| text.strip_suffix('B')).unwrap_or(text);
-        let Some(letter) = trimmed.chars().last() else { return Err(malformed()) };
-        let Some((_, unit)) = UNITS.iter().find(|(name, _)| *name == letter.to_ascii_uppercase())
+        let trimmed = text
+            .strip_suffix("iB")
+            .or_else(|| text.strip_suffix('B'))
+            .unwrap_or(text);
+        let Some(letter) = trimmed.chars().last() else {
+            return Err(malformed());
+        };
+        let Some((_, unit)) = UNITS
+            .iter()
+            .find(|(name, _)| *name == letter.to_ascii_uppercase())
         else {
             let number = text.parse::<u64>().is_ok();
-            return Err(if number { SizeError::NoUnit(text.to_owned()) } else { malformed() });
+            return Err(if number {
+                SizeError::NoUnit(text.to_owned())
+            } else {
+                malformed()
+            });
         };
         let number = &trimmed[..trimmed.len() - letter.len_utf8()];
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -59,7 +75,9 @@ impl FromStr for Size {
             let value: u64 = fraction.parse().map_err(|_| malformed())?;
             let scale = fraction.bytes().fold(1u64, |scale, _| scale * 10);
             // value < scale <= 10^6 and unit <= 2^40: the product stays below 2^60.
-            bytes = bytes.checked_add(value * *unit / scale).ok_or_else(too_large)?;
+            bytes = bytes
+                .checked_add(value * *unit / scale)
+                .ok_or_else(too_large)?;
         }
         Ok(Self(bytes))
     }
@@ -117,9 +135,18 @@ mod tests {
 
     #[test]
     fn refuses_the_rest_by_name() {
-        assert_eq!("1024".parse::<Size>(), Err(SizeError::NoUnit("1024".into())));
-        for text in ["", "G", "-1G", "1..5G", "1.5.5G", "lots", "1,5G", "é", ".5G"] {
-            assert_eq!(text.parse::<Size>(), Err(SizeError::Malformed(text.into())), "{text}");
+        assert_eq!(
+            "1024".parse::<Size>(),
+            Err(SizeError::NoUnit("1024".into()))
+        );
+        for text in [
+            "", "G", "-1G", "1..5G", "1.5.5G", "lots", "1,5G", "é", ".5G",
+        ] {
+            assert_eq!(
+                text.parse::<Size>(),
+                Err(SizeError::Malformed(text.into())),
+                "{text}"
+            );
         }
         let huge = "99999999999T";
         assert_eq!(huge.parse::<Size>(), Err(SizeError::TooLarge(huge.into())));

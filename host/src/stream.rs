@@ -44,7 +44,12 @@ impl Output {
     /// The output that arrives on `port`.
     pub(crate) fn new(port: OutputPort, terminal: &Terminal) -> Self {
         let shared_with_terminal = terminal.interactive() && termios::isatty(target(port));
-        Self { port, shared_with_terminal, state: Mutex::default(), changed: Condvar::new() }
+        Self {
+            port,
+            shared_with_terminal,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// Takes what the guest writes until QEMU ends.
@@ -59,7 +64,10 @@ impl Output {
             };
             let mut state = self.lock();
             while state.bytes.len() >= BUFFER_MAX {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             state.bytes.extend(&chunk[..read]);
             self.changed.notify_all();
@@ -121,7 +129,10 @@ impl Output {
             if state.ended {
                 return false;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 

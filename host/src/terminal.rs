@@ -30,7 +30,10 @@ impl Terminal {
     pub(crate) fn new() -> Self {
         Self {
             interactive: termios::isatty(rustix::stdio::stderr()),
-            state: Mutex::new(State { drawn: false, line_start: true }),
+            state: Mutex::new(State {
+                drawn: false,
+                line_start: true,
+            }),
         }
     }
 
@@ -71,9 +74,16 @@ impl Terminal {
     pub(crate) fn message(&self, text: &str) {
         let mut state = self.lock();
         wipe(&mut state);
-        let start = if state.line_start || !self.interactive { "" } else { "\n" };
+        let start = if state.line_start || !self.interactive {
+            ""
+        } else {
+            "\n"
+        };
         // There is nobody left to tell if stderr is gone.
-        let _ = write_all(rustix::stdio::stderr(), format!("{start}{text}\n").as_bytes());
+        let _ = write_all(
+            rustix::stdio::stderr(),
+            format!("{start}{text}\n").as_bytes(),
+        );
         state.line_start = true;
     }
 
@@ -85,7 +95,10 @@ impl Terminal {
             Err(TryLockError::WouldBlock) => return,
         };
         if self.interactive && state.line_start {
-            let _ = write_all(rustix::stdio::stderr(), format!("\r{line}\x1b[K").as_bytes());
+            let _ = write_all(
+                rustix::stdio::stderr(),
+                format!("\r{line}\x1b[K").as_bytes(),
+            );
             state.drawn = true;
         }
     }

@@ -68,13 +68,18 @@ impl Vm {
         let mut qemu = Qemu::spawn(program, &arguments, &parts.inherited, shown_on)?;
         let ports = parts.board.ports;
         // Our copies of QEMU's ends must go, or its death would not end our reads.
-        let (blocking, rest): (Vec<_>, Vec<_>) =
-            parts.inherited.into_iter().partition(|fd| ports[..2].contains(&fd.as_raw_fd()));
+        let (blocking, rest): (Vec<_>, Vec<_>) = parts
+            .inherited
+            .into_iter()
+            .partition(|fd| ports[..2].contains(&fd.as_raw_fd()));
         drop(rest);
         let [monitor, console, stdio, stderr, control] = parts.ours;
         let monitor = Monitor::connect(monitor).map_err(|source| {
             qemu.handle().kill();
-            Failure::Monitor { source, qemu: qemu.last_words(QEMU_LINES) }
+            Failure::Monitor {
+                source,
+                qemu: qemu.last_words(QEMU_LINES),
+            }
         })?;
         // QEMU has set its ends to non-blocking by now, and drops the output of a console whose
         // socket is full. The flag belongs to the open file, which we share: without it QEMU
@@ -87,7 +92,15 @@ impl Vm {
             block().map_err(|errno| setup("the output sockets", errno))?;
         }
         let ram = Arc::new(parts.ram);
-        Ok(Self { qemu, ram, monitor, console, stdio, stderr, control })
+        Ok(Self {
+            qemu,
+            ram,
+            monitor,
+            console,
+            stdio,
+            stderr,
+            control,
+        })
     }
 }
 
@@ -104,7 +117,8 @@ impl Parts {
         let shared = ram.fd().try_clone_to_owned();
         let shared = shared.map_err(|error| ("the guest's memory", errno(&error)))?;
         let kernel = memory_file("ebb-kernel").and_then(|mut file| {
-            file.write_all(&spec.kernel.bytes).map_err(|error| errno(&error))?;
+            file.write_all(&spec.kernel.bytes)
+                .map_err(|error| errno(&error))?;
             Ok(file)
         });
         let kernel = OwnedFd::from(kernel.map_err(|errno| ("the kernel image", errno))?);
@@ -135,18 +149,29 @@ impl Parts {
         };
         let mut inherited = vec![shared, kernel, initramfs];
         inherited.extend(theirs);
-        Ok(Self { board, ram, inherited, ours })
+        Ok(Self {
+            board,
+            ram,
+            inherited,
+            ours,
+        })
     }
 }
 
 /// An empty file that exists only in memory.
 pub(crate) fn memory_file(name: &str) -> Result<File, Errno> {
-    Ok(File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?))
+    Ok(File::from(rustix::fs::memfd_create(
+        name,
+        MemfdFlags::CLOEXEC,
+    )?))
 }
 
 /// A [`Failure`] to get `what` from the host.
 pub(crate) fn setup(what: &'static str, errno: Errno) -> Failure {
-    Failure::Setup { what, source: errno.into() }
+    Failure::Setup {
+        what,
+        source: errno.into(),
+    }
 }
 
 fn errno(error: &std::io::Error) -> Errno {

@@ -48,7 +48,10 @@ const FIRST_PCI_SLOT: usize = 2;
 /// The arguments for `board`.
 pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     let mut line = Arguments(Vec::new());
-    line.flag("-nodefaults").flag("-no-user-config").flag("-no-reboot").flag("-S");
+    line.flag("-nodefaults")
+        .flag("-no-user-config")
+        .flag("-no-reboot")
+        .flag("-S");
     line.option("-name", "ebb".into());
     line.option("-display", "none".into());
     line.option("-machine", machine(board));
@@ -89,12 +92,26 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.option("-serial", "chardev:console".into());
     for (index, fd) in board.ports.iter().enumerate() {
         line.option("-chardev", socket(&format!("port{index}"), *fd));
-        line.option("-device", virtio(board, "serial", index, &format!("id=serial{index},max_ports=1")));
-        line.option("-device", format!("virtconsole,bus=serial{index}.0,chardev=port{index}"));
+        line.option(
+            "-device",
+            virtio(
+                board,
+                "serial",
+                index,
+                &format!("id=serial{index},max_ports=1"),
+            ),
+        );
+        line.option(
+            "-device",
+            format!("virtconsole,bus=serial{index}.0,chardev=port{index}"),
+        );
     }
     let reporting = if board.reporting { "on" } else { "off" };
     let balloon = format!("id=balloon,free-page-reporting={reporting},deflate-on-oom=on");
-    line.option("-device", virtio(board, "balloon", board.ports.len(), &balloon));
+    line.option(
+        "-device",
+        virtio(board, "balloon", board.ports.len(), &balloon),
+    );
     line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
     line.0.extend(board.extra.iter().cloned());
     line.0
@@ -171,7 +188,10 @@ mod tests {
         };
         let text = |board: &Board| {
             let line = command_line(board);
-            line.iter().map(|a| a.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+            line.iter()
+                .map(|a| a.to_str().unwrap())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let microvm = text(&board);
         assert!(microvm.contains("virtio-serial-device,bus=virtio-mmio-bus.2,id=serial2"));

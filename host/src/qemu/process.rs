@@ -55,7 +55,10 @@ impl Qemu {
     ) -> Result<Self, SpawnError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::NotFound => SpawnError::NotFound(program.to_owned()),
-            _ => SpawnError::Start { path: program.to_owned(), source },
+            _ => SpawnError::Start {
+                path: program.to_owned(),
+                source,
+            },
         };
         for file in files {
             rustix::io::fcntl_setfd(file, FdFlags::empty()).map_err(|e| failed(e.into()))?;
@@ -98,7 +101,12 @@ impl Qemu {
             let log = Arc::clone(&log);
             thread::spawn(move || log.pump(stderr, shown_on.as_deref()))
         });
-        Ok(Self { child, handle: Handle(Arc::new(pidfd)), log, log_reader })
+        Ok(Self {
+            child,
+            handle: Handle(Arc::new(pidfd)),
+            log,
+            log_reader,
+        })
     }
 
     /// For sending signals from elsewhere.
