@@ -122,14 +122,14 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// The reporter falls asleep: the next block freed wakes it.
-    pub(crate) fn watch(&self) {
-        self.trigger.store(WATCHING, Ordering::Release);
-    }
-
     /// The reporter starts a pass.
     pub(crate) fn work(&self) {
         self.trigger.store(WORKING, Ordering::Release);
+    }
+
+    /// The pass is over and the next one fixed: nobody needs to call for it.
+    pub(crate) fn rest(&self) {
+        self.trigger.store(SILENT, Ordering::Release);
     }
 
     /// The pass is over: whether a block was freed meanwhile. If not, the reporter sleeps now.

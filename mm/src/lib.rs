@@ -23,6 +23,8 @@ mod hub;
 mod isolate;
 mod metadata;
 mod mobility;
+mod report;
+mod reporting;
 mod request;
 pub mod shared;
 mod state;
@@ -30,6 +32,8 @@ mod stats;
 mod summary;
 mod sync;
 mod validate;
+#[cfg(not(loom))]
+pub mod view;
 mod watermark;
 mod zone;
 
@@ -41,7 +45,9 @@ pub use front::Front;
 pub use isolate::{IsolatedBlock, PutBack};
 pub use metadata::metadata_layout;
 pub use mobility::Mobility;
+pub use report::{REQUEST_FRAMES, REQUEST_RANGES};
+pub use reporting::{Poll, REPORTING_DELAY, ReportSink, Reporter};
 pub use request::{Request, Reserve};
 pub use stats::{FreeAreas, Stats, ZoneStats};
 pub use validate::Broken;
-pub use watermark::Watermarks;
+pub use watermark::{Watermarks, min_free_kbytes};

@@ -1,5 +1,5 @@
 //! Metadata for tests: zeroed memory that outlives the allocator in it.
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use std::{
     alloc::{alloc_zeroed, dealloc, handle_alloc_error},

@@ -1,0 +1,271 @@
+//! One request to the host: the ranges that are taken out for it, and their putting back.
+
+use crate::{
+    Allocator, Frame, FrameRange, Order, PutBack,
+    bitmap::{Line, Taken, WORD_FRAMES, WORDS, run, runs},
+    block::{Watch, words},
+    frame::{PAGEBLOCK_FRAMES, index},
+    isolate::IsolatedBlock,
+    state::State,
+    sync::Ordering,
+    zone::ZoneRef,
+};
+
+/// Ranges of a request (the seed's `PAGE_REPORTING_CAPACITY`).
+pub const REQUEST_RANGES: usize = 32;
+/// Frames of a request: what the seed's 32 ranges have at its order. So much memory is out of
+/// everybody's reach while the host is at it.
+pub const REQUEST_FRAMES: u64 = REQUEST_RANGES as u64 * PAGEBLOCK_FRAMES;
+
+/// Whether all of a block was looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Collected {
+    /// Nothing that should be reported is left in it.
+    All,
+    /// The request is full: send it, then look again.
+    Full,
+}
+
+/// A request being filled. What is in it is isolated.
+#[derive(Debug)]
+pub(crate) struct ReportRequest<'a, 'm> {
+    allocator: &'a Allocator<'m>,
+    zone: usize,
+    order: Order,
+    ranges: [FrameRange; REQUEST_RANGES],
+    len: usize,
+    frames: u64,
+    /// Frames that may be in it.
+    limit: u64,
+}
+
+impl<'a, 'm> ReportRequest<'a, 'm> {
+    pub(crate) fn new(
+        allocator: &'a Allocator<'m>,
+        zone: usize,
+        order: Order,
+        limit: u64,
+    ) -> Self {
+        let none = FrameRange::new(Frame::new(0), 0);
+        Self {
+            allocator,
+            zone,
+            order,
+            ranges: [none; REQUEST_RANGES],
+            len: 0,
+            frames: 0,
+            limit: limit.min(REQUEST_FRAMES),
+        }
+    }
+
+    pub(crate) fn ranges(&self) -> &[FrameRange] {
+        &self.ranges[..self.len]
+    }
+
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    fn at(&self) -> ZoneRef<'a, 'm> {
+        self.allocator.zone(self.zone)
+    }
+
+    /// Whether the range can be added: it may follow on the last.
+    fn fits(&self, range: FrameRange) -> bool {
+        self.frames + range.frames <= self.limit
+            && (self.len < REQUEST_RANGES || self.follows(range))
+    }
+
+    fn follows(&self, range: FrameRange) -> bool {
+        self.ranges().last().is_some_and(|last| last.end() == range.start)
+    }
+
+    fn push(&mut self, range: FrameRange) {
+        debug_assert!(self.fits(range), "{range:?} does not fit");
+        self.frames += range.frames;
+        if self.follows(range) {
+            self.ranges[self.len - 1].frames += range.frames;
+        } else {
+            self.ranges[self.len] = range;
+            self.len += 1;
+        }
+    }
+
+    /// Takes what should be reported of a block (of the pair that starts there, for order 10).
+    pub(crate) fn collect(&mut self, block: usize) -> Collected {
+        let state = self.at().zone.arrays.states[block].load();
+        if self.order > Order::PAGEBLOCK {
+            return if block.is_multiple_of(2) { self.collect_pair(block) } else { Collected::All };
+        }
+        if state.is_free() {
+            return self.collect_whole(block, state);
+        }
+        let partial = !state.is_huge() && !state.is_isolated() && !state.is_missing();
+        if self.order == Order::PAGEBLOCK || !partial || !state.is_touched() {
+            return Collected::All;
+        }
+        if self.order.get() <= 6 {
+            self.collect_in_words(block)
+        } else {
+            self.collect_spans(block)
+        }
+    }
+
+    fn collect_whole(&mut self, block: usize, state: State) -> Collected {
+        if !state.is_touched() {
+            return Collected::All;
+        }
+        let range = FrameRange::new(self.at().zone.first_frame(block), PAGEBLOCK_FRAMES);
+        if !self.fits(range) {
+            return Collected::Full;
+        }
+        let Some(isolated) = self.allocator.isolate_block(self.zone, block, State::is_touched)
+        else {
+            // Somebody took it: it is in use, and announced when it is free again.
+            return Collected::All;
+        };
+        let at = self.at().block(block);
+        if at.state.load().is_fine() && at.touched.count_ones() == 0 {
+            // All its frames were reported one by one.
+            self.allocator.put_back(isolated, PutBack::Reported);
+        } else {
+            self.push(range);
+        }
+        Collected::All
+    }
+
+    fn collect_pair(&mut self, block: usize) -> Collected {
+        let states = self.at().zone.arrays.states;
+        let [low, high] = [block, block + 1].map(|block| states[block].load());
+        if !low.is_free() || !high.is_free() || !(low.is_touched() || high.is_touched()) {
+            return Collected::All;
+        }
+        let first = self.at().zone.first_frame(block);
+        let range = FrameRange::new(first, Order::MAX.frames());
+        if !self.fits(range) {
+            return Collected::Full;
+        }
+        let Some(low) = self.allocator.isolate_block(self.zone, block, |_| true) else {
+            return Collected::All;
+        };
+        match self.allocator.isolate_block(self.zone, block + 1, |_| true) {
+            Some(_) => self.push(range),
+            None => self.allocator.put_back(low, PutBack::Unchanged),
+        }
+        Collected::All
+    }
+
+    /// Frames of a word that the host may hold.
+    fn touched(&self, block: usize, word: usize) -> u64 {
+        let at = self.at().block(block);
+        if at.state.load().is_fine() { at.touched.word(word) } else { !0 }
+    }
+
+    /// Runs of orders that fit a word, in a block of which a part is in use.
+    fn collect_in_words(&mut self, block: usize) -> Collected {
+        let order = self.order.get();
+        let first = self.at().zone.first_frame(block);
+        for word in 0..WORDS {
+            let free = !self.at().zone.arrays.bits[block].word(word);
+            let touched = self.touched(block, word);
+            let mut starts = runs(free, order);
+            // Bounded by the 64 bits: each turn takes one away.
+            while starts != 0 {
+                let bit = starts.trailing_zeros();
+                starts &= starts - 1;
+                let mask = run(order) << bit;
+                if touched & mask == 0 {
+                    continue;
+                }
+                let frame = word as u64 * u64::from(WORD_FRAMES) + u64::from(bit);
+                let range = FrameRange::new(first.offset(frame), self.order.frames());
+                if !self.fits(range) {
+                    return Collected::Full;
+                }
+                if self.borrow(block, 1 << order, |bits| bits.take_exactly(word, mask)) {
+                    self.push(range);
+                }
+            }
+        }
+        Collected::All
+    }
+
+    /// Runs of orders that span words.
+    fn collect_spans(&mut self, block: usize) -> Collected {
+        let frames = 1 << self.order.get();
+        let span = (frames / WORD_FRAMES) as usize;
+        let at = self.at().zone.first_frame(block);
+        for first in (0..WORDS).step_by(span) {
+            let bits = &self.at().zone.arrays.bits[block];
+            let free = (first..first + span).all(|word| bits.word(word) == 0);
+            let touched = (first..first + span).any(|word| self.touched(block, word) != 0);
+            if !free || !touched {
+                continue;
+            }
+            let offset = first as u64 * u64::from(WORD_FRAMES);
+            let range = FrameRange::new(at.offset(offset), self.order.frames());
+            if !self.fits(range) {
+                return Collected::Full;
+            }
+            if self.borrow(block, frames, |bits| bits.take_words(first, span)) {
+                self.push(range);
+            }
+        }
+        Collected::All
+    }
+
+    /// Takes frames out of a block that is in use and sees to it that its marks are exact.
+    fn borrow(&self, block: usize, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
+        let (zone, at) = (self.at().zone, self.at().block(block));
+        let Some(change) = at.state.borrow(frames) else { return false };
+        at.watch.changed(change);
+        if !take(at.bits) {
+            at.watch.changed(at.state.release(frames));
+            return false;
+        }
+        // While the count includes our frames the block is not free, so nobody isolates it and
+        // puts it back untouched between these two steps; and only the reporter makes marks exact.
+        if !at.state.load().is_fine() {
+            for word in 0..WORDS {
+                at.touched.mark(word, !0);
+            }
+            at.state.set_fine(true);
+        }
+        zone.count_free(-i64::from(frames));
+        zone.record.borrowed.fetch_add(u64::from(frames), Ordering::Relaxed);
+        true
+    }
+
+    /// Puts everything back: as reported, or as it was.
+    pub(crate) fn put_back(mut self, how: PutBack) {
+        for range in &self.ranges[..self.len] {
+            let mut frame = range.start.number();
+            let end = range.end().number();
+            while frame < end {
+                let next = end.min((frame / PAGEBLOCK_FRAMES + 1) * PAGEBLOCK_FRAMES);
+                self.put_back_in_block(Frame::new(frame), next - frame, how);
+                frame = next;
+            }
+        }
+        self.len = 0;
+    }
+
+    fn put_back_in_block(&self, start: Frame, frames: u64, how: PutBack) {
+        let zone = self.at().zone;
+        let Some(block) = zone.block_of(start) else { unreachable!("{start:?} was isolated") };
+        let at = self.at().block(block);
+        if at.state.load().is_isolated() {
+            self.allocator.put_back(IsolatedBlock { zone: self.zone, block, start }, how);
+            return;
+        }
+        let count = u32::try_from(frames).unwrap_or(0);
+        for Taken { word, mask } in words(index(start.number() % PAGEBLOCK_FRAMES), count) {
+            if how == PutBack::Reported {
+                at.touched.unmark(word, mask);
+            }
+            at.give_word(Taken { word, mask });
+        }
+        zone.record.borrowed.fetch_sub(frames, Ordering::Relaxed);
+        zone.count_free(frames.cast_signed());
+    }
+}

@@ -1,0 +1,181 @@
+//! The metadata as a reader in another address space sees it: the host, over the guest's RAM.
+//!
+//! Everything read is an allegation of whoever writes it: counts are capped by what there can be,
+//! offsets are checked, and no bytes whatever make a reader panic or leave the memory it was given.
+
+use core::{
+    error, fmt,
+    mem::offset_of,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::{
+    ZoneKind,
+    config::MAX_ZONES,
+    frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
+    header::{Header, MAGIC, VERSION, ZoneRecord},
+    state::Class,
+    summary::{Summary, TREE_BLOCKS, TREE_FRAMES},
+};
+
+/// Memory that can be read in words while others write it.
+pub trait Memory {
+    /// The eight bytes at this offset, which is a multiple of 8; none beyond the end.
+    fn word(&self, offset: u64) -> Option<u64>;
+}
+
+impl Memory for [AtomicU64] {
+    fn word(&self, offset: u64) -> Option<u64> {
+        let word = self.get(usize::try_from(offset / 8).ok()?)?;
+        // `Acquire` for the magic, which pairs with the `Release` of the allocator; the rest is
+        // out of date at once anyway.
+        Some(word.load(Ordering::Acquire))
+    }
+}
+
+impl<M: Memory + ?Sized> Memory for &M {
+    fn word(&self, offset: u64) -> Option<u64> {
+        (**self).word(offset)
+    }
+}
+
+/// Why the memory is not metadata that can be read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ViewError {
+    /// It does not start with the magic number, but with this.
+    Magic(u64),
+    /// It has a layout that this crate does not know.
+    Version(u32),
+    /// It says that it has so many zones.
+    Zones(u32),
+    /// Something would be at this offset, beyond its end.
+    OutOfBounds(u64),
+}
+
+impl fmt::Display for ViewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Magic(found) => write!(f, "no allocator metadata: it starts with {found:#x}"),
+            Self::Version(found) => write!(f, "metadata of version {found}, not {VERSION}"),
+            Self::Zones(found) => write!(f, "metadata of {found} zones, at most {MAX_ZONES}"),
+            Self::OutOfBounds(offset) => write!(f, "metadata ends before offset {offset:#x}"),
+        }
+    }
+}
+
+impl error::Error for ViewError {}
+
+/// A reader of an allocator's metadata.
+#[derive(Debug)]
+pub struct View<M> {
+    memory: M,
+    zones: u32,
+}
+
+/// What one zone says of itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ZoneView {
+    /// What it is good for.
+    pub kind: ZoneKind,
+    /// Its NUMA node.
+    pub node: u16,
+    /// Frames that there are: no more than its trees can hold.
+    pub managed_frames: u64,
+    /// Frames that are free: no more than there are.
+    pub free_frames: u64,
+    /// Frames of free pageblocks.
+    pub free_block_frames: u64,
+    /// Of those, frames that the host may hold memory for.
+    pub unreported_free_frames: u64,
+    /// Frames that are isolated.
+    pub isolated_frames: u64,
+}
+
+/// The low and the high half of a word, as `u32` fields that share it.
+#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+const fn halves(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+impl<M: Memory> View<M> {
+    /// A reader of the metadata at the start of this memory.
+    ///
+    /// # Errors
+    /// If it is not metadata of this version.
+    pub fn new(memory: M) -> Result<Self, ViewError> {
+        let mut view = Self { memory, zones: 0 };
+        let magic = view.word(offset_of!(Header, magic))?;
+        if magic != MAGIC {
+            return Err(ViewError::Magic(magic));
+        }
+        const { assert!(offset_of!(Header, zones) == offset_of!(Header, version) + 4) }
+        let [version, zones] = halves(view.word(offset_of!(Header, version))?);
+        if version != VERSION {
+            return Err(ViewError::Version(version));
+        }
+        if zones as usize > MAX_ZONES {
+            return Err(ViewError::Zones(zones));
+        }
+        view.zones = zones;
+        Ok(view)
+    }
+
+    fn word(&self, offset: usize) -> Result<u64, ViewError> {
+        self.at(offset as u64)
+    }
+
+    fn at(&self, offset: u64) -> Result<u64, ViewError> {
+        let misaligned = !offset.is_multiple_of(8);
+        let word = if misaligned { None } else { self.memory.word(offset) };
+        word.ok_or(ViewError::OutOfBounds(offset))
+    }
+
+    /// The zones. Reads 8 bytes for each 64 MiB.
+    pub fn zones(&self) -> impl Iterator<Item = Result<ZoneView, ViewError>> {
+        (0..self.zones as usize).map(|zone| self.zone(zone))
+    }
+
+    /// Free frames of all zones, and of those the frames of free pageblocks that the host may hold
+    /// memory for.
+    ///
+    /// # Errors
+    /// If the metadata is not consistent.
+    pub fn free_frames(&self) -> Result<(u64, u64), ViewError> {
+        self.zones().try_fold((0, 0), |(free, unreported): (u64, u64), zone| {
+            let zone = zone?;
+            // Each is below 2^40 + 2^14, and there are at most 8.
+            Ok((free + zone.free_frames, unreported + zone.unreported_free_frames))
+        })
+    }
+
+    fn zone(&self, zone: usize) -> Result<ZoneView, ViewError> {
+        let record = offset_of!(Header, zone) + zone * size_of::<ZoneRecord>();
+        let field = |offset: usize| self.word(record + offset);
+        const { assert!(offset_of!(ZoneRecord, node) == offset_of!(ZoneRecord, kind) + 4) }
+        let [kind, node] = halves(field(offset_of!(ZoneRecord, kind))?);
+        let trees = field(offset_of!(ZoneRecord, trees))?.min(FRAME_LIMIT / TREE_FRAMES);
+        let summaries = field(offset_of!(ZoneRecord, summaries))?;
+        let (mut free, mut touched, mut isolated) = (0, 0, 0);
+        for tree in 0..trees {
+            // A false count of trees ends at the end of the memory.
+            let summary = Summary::from_bits(self.at(summaries.saturating_add(tree * 8))?);
+            let blocks = |count: u8| u64::from(count).min(TREE_BLOCKS as u64);
+            free += blocks(summary.free());
+            touched += blocks(summary.count(Class::Touched));
+            isolated += blocks(summary.count(Class::Isolated));
+        }
+        let managed = field(offset_of!(ZoneRecord, managed))?.min(trees * TREE_FRAMES);
+        let count = field(offset_of!(ZoneRecord, free))?.cast_signed();
+        let borrowed = field(offset_of!(ZoneRecord, borrowed))?;
+        let frames = |blocks: u64| (blocks * PAGEBLOCK_FRAMES).min(managed);
+        Ok(ZoneView {
+            kind: if kind == ZoneKind::Dma32 as u32 { ZoneKind::Dma32 } else { ZoneKind::Normal },
+            node: u16::try_from(node).unwrap_or(u16::MAX),
+            managed_frames: managed,
+            free_frames: u64::try_from(count).unwrap_or(0).min(managed),
+            free_block_frames: frames(free),
+            unreported_free_frames: frames(touched),
+            isolated_frames: frames(isolated).saturating_add(borrowed).min(managed),
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! Free page reporting with virtual time: how many passes, nothing twice, nothing lost.
+
+mod arena;
+
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use arena::{range, with};
+use ebb_mm::{
+    Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order, REQUEST_RANGES,
+    ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+};
+
+const MIB: u64 = 256;
+
+#[derive(Default)]
+struct Calls(AtomicU64);
+
+impl Events for Calls {
+    fn report_requested(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A host: knows which frames it was told are free, and fails when it should.
+#[derive(Default)]
+struct Host {
+    reported: HashSet<u64>,
+    requests: u64,
+    fail: bool,
+}
+
+impl ReportSink for Host {
+    type Error = u64;
+
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), u64> {
+        assert!((1..=REQUEST_RANGES).contains(&ranges.len()), "{} ranges", ranges.len());
+        if self.fail {
+            return Err(self.requests);
+        }
+        self.requests += 1;
+        for range in ranges {
+            for frame in range.start.number()..range.end().number() {
+                assert!(self.reported.insert(frame), "frame {frame:#x} reported twice");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Polls until the reporter sleeps; the times of passes that reported something, and their frames.
+fn drain_out(
+    reporter: &mut Reporter,
+    a: &Allocator<'_>,
+    host: &mut Host,
+    mut now: Duration,
+) -> Vec<(u64, u64)> {
+    let mut passes = Vec::new();
+    for _ in 0..1000 {
+        let poll = reporter.poll(now, a, host);
+        if poll.frames != 0 {
+            passes.push((now.as_secs(), poll.frames));
+        }
+        match poll.next {
+            Some(next) => now = next,
+            None => return passes,
+        }
+    }
+    panic!("the reporter never sleeps");
+}
+
+fn two_gib(test: impl FnOnce(&Allocator<'_>, &Calls)) {
+    let ranges = [range(0, 160), range(MIB, 2047 * MIB)];
+    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let calls = Calls::default();
+    with(&Config { zones: &zones }, &calls, |a| test(a, &calls));
+}
+
+fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
+    let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
+    (0..blocks).map(|_| a.allocate(front, request).expect("memory")).collect()
+}
+
+#[test]
+fn what_a_program_frees_is_back_in_three_passes() {
+    two_gib(|a, calls| {
+        let mut front = Front::new();
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(0)), []);
+        let before = calls.0.load(Ordering::Relaxed);
+        let frames = take(a, &mut front, Order::BASE, 1400 * MIB);
+        assert_eq!(reporter.poll(seconds(100), a, &mut host).next, None);
+        for frame in frames {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.drain(&mut front);
+        assert_eq!(calls.0.load(Ordering::Relaxed), before + 1, "one call for one sleep");
+        let unreported = a.stats().unreported_free_frames;
+        assert!(unreported > 1399 * MIB);
+        let passes = drain_out(&mut reporter, a, &mut host, seconds(100));
+        assert_eq!(passes.iter().map(|pass| pass.0).collect::<Vec<_>>(), [102, 104, 106]);
+        assert_eq!(passes.iter().map(|pass| pass.1).sum::<u64>(), unreported);
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        assert_eq!(host.reported.len() as u64, unreported);
+        a.validate().expect("valid");
+        // At rest nothing is reported again; what is used again is.
+        assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(200)), []);
+        let frames = take(a, &mut front, Order::PAGEBLOCK, 3);
+        for &frame in &frames {
+            for number in frame.number()..frame.offset(512).number() {
+                host.reported.remove(&number);
+            }
+        }
+        for frame in frames {
+            a.free(&mut front, frame, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+        assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(300)), [(302, 3 * 512)]);
+        assert_eq!(calls.0.load(Ordering::Relaxed), before + 2);
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn memory_never_used_is_never_reported() {
+    two_gib(|a, _| {
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        for lowest in 0..=10 {
+            a.set_reporting_order(Some(order(lowest)));
+            assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(0)), []);
+        }
+    });
+}
+
+#[test]
+fn a_failing_host_is_asked_again_later_and_nothing_is_lost() {
+    two_gib(|a, _| {
+        let mut front = Front::new();
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        for frame in take(a, &mut front, Order::PAGEBLOCK, 100) {
+            a.free(&mut front, frame, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+        host.fail = true;
+        assert_eq!(reporter.poll(seconds(0), a, &mut host).next, Some(seconds(2)));
+        for pass in 1..5 {
+            let poll = reporter.poll(seconds(2 * pass), a, &mut host);
+            assert_eq!(poll.error, Some(0));
+            assert_eq!(poll.next, Some(seconds(2 * pass + 2)));
+            assert_eq!(a.stats().unreported_free_frames, 100 * 512);
+            a.validate().expect("valid");
+        }
+        host.fail = false;
+        assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(10)), [(10, 100 * 512)]);
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn a_zone_at_its_low_watermark_is_left_alone() {
+    two_gib(|a, _| {
+        let mut front = Front::new();
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        let mut held = take(a, &mut front, Order::PAGEBLOCK, 1022);
+        let low = a.watermarks(0).low;
+        while a.stats().free_frames + 512 <= low {
+            a.free(&mut front, held.pop().expect("blocks"), Order::PAGEBLOCK);
+            a.drain(&mut front);
+        }
+        assert_eq!(reporter.poll(seconds(0), a, &mut host).next, Some(seconds(2)));
+        let poll = reporter.poll(seconds(2), a, &mut host);
+        assert_eq!((poll.requests, poll.next), (0, Some(seconds(4))));
+        for frame in held {
+            a.free(&mut front, frame, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+        drain_out(&mut reporter, a, &mut host, seconds(4));
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn every_order_reports_every_free_frame_it_can() {
+    for lowest in 0..=10 {
+        two_gib(|a, calls| {
+            let mut front = Front::new();
+            let (mut reporter, mut host) = (Reporter::new(), Host::default());
+            a.set_reporting_order(Some(order(lowest)));
+            drain_out(&mut reporter, a, &mut host, seconds(0));
+            let before = calls.0.load(Ordering::Relaxed);
+            // Of each block of 2^lowest frames all are used, and every second one is freed.
+            let frames = take(a, &mut front, Order::BASE, 64 * MIB);
+            let (freed, kept): (Vec<_>, Vec<_>) = frames
+                .into_iter()
+                .partition(|frame| frame.number() >> lowest & 1 == 0);
+            for &frame in &freed {
+                a.free(&mut front, frame, Order::BASE);
+            }
+            a.drain(&mut front);
+            assert_eq!(calls.0.load(Ordering::Relaxed), before + 1);
+            drain_out(&mut reporter, a, &mut host, seconds(0));
+            a.validate().expect("valid");
+            let missed = freed.iter().filter(|f| !host.reported.contains(&f.number())).count();
+            // Blocks on an edge, and those that were never whole.
+            assert!(missed <= 1024, "order {lowest}: {missed} frames");
+            assert!(kept.iter().all(|frame| !host.reported.contains(&frame.number())));
+            for frame in kept {
+                a.free(&mut front, frame, Order::BASE);
+            }
+            a.drain(&mut front);
+            // Frames reported one by one are not reported again with their block.
+            if lowest < 9 {
+                host.reported.clear();
+            }
+            drain_out(&mut reporter, a, &mut host, seconds(0));
+            a.validate().expect("valid");
+            // At order 10 the buddy of the block that has the hole has nobody to go with.
+            let alone = if lowest == 10 { 512 } else { 0 };
+            assert_eq!(a.stats().unreported_free_frames, alone);
+        });
+    }
+}
+
+#[test]
+fn lowering_the_order_reports_what_was_left() {
+    two_gib(|a, _| {
+        let mut front = Front::new();
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        let frames = take(a, &mut front, Order::BASE, 64 * MIB);
+        let (freed, kept): (Vec<_>, Vec<_>) =
+            frames.into_iter().partition(|frame| frame.number() % 512 != 0);
+        for &frame in &freed {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.drain(&mut front);
+        drain_out(&mut reporter, a, &mut host, seconds(0));
+        assert_eq!(host.reported.len(), 0);
+        a.set_reporting_order(Some(Order::BASE));
+        drain_out(&mut reporter, a, &mut host, seconds(0));
+        assert!(freed.iter().all(|frame| host.reported.contains(&frame.number())));
+        assert!(kept.iter().all(|frame| !host.reported.contains(&frame.number())));
+        // Used again at order 9 and off: no marks are kept, and none is missing later.
+        a.set_reporting_order(None);
+        assert_eq!(reporter.poll(seconds(50), a, &mut host).next, None);
+        for frame in kept {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.drain(&mut front);
+        for frame in take(a, &mut front, Order::PAGEBLOCK, 500) {
+            a.free(&mut front, frame, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid");
+        host.reported.clear();
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        drain_out(&mut reporter, a, &mut host, seconds(0));
+        assert_eq!(host.reported.len(), 500 * 512);
+        a.validate().expect("valid");
+    });
+}
