@@ -40,12 +40,7 @@ pub(crate) struct ReportRequest<'a, 'm> {
 }
 
 impl<'a, 'm> ReportRequest<'a, 'm> {
-    pub(crate) fn new(
-        allocator: &'a Allocator<'m>,
-        zone: usize,
-        order: Order,
-        limit: u64,
-    ) -> Self {
+    pub(crate) fn new(allocator: &'a Allocator<'m>, zone: usize, order: Order, limit: u64) -> Self {
         let none = FrameRange::new(Frame::new(0), 0);
         Self {
             allocator,
@@ -77,7 +72,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     }
 
     fn follows(&self, range: FrameRange) -> bool {
-        self.ranges().last().is_some_and(|last| last.end() == range.start)
+        self.ranges()
+            .last()
+            .is_some_and(|last| last.end() == range.start)
     }
 
     fn push(&mut self, range: FrameRange) {
@@ -95,7 +92,11 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     pub(crate) fn collect(&mut self, block: usize) -> Collected {
         let state = self.at().zone.arrays.states[block].load();
         if self.order > Order::PAGEBLOCK {
-            return if block.is_multiple_of(2) { self.collect_pair(block) } else { Collected::All };
+            return if block.is_multiple_of(2) {
+                self.collect_pair(block)
+            } else {
+                Collected::All
+            };
         }
         if state.is_free() {
             return self.collect_whole(block, state);
@@ -119,7 +120,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         if !self.fits(range) {
             return Collected::Full;
         }
-        let Some(isolated) = self.allocator.isolate_block(self.zone, block, State::is_touched)
+        let Some(isolated) = self
+            .allocator
+            .isolate_block(self.zone, block, State::is_touched)
         else {
             // Somebody took it: it is in use, and announced when it is free again.
             return Collected::All;
@@ -158,7 +161,11 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     /// Frames of a word that the host may hold.
     fn touched(&self, block: usize, word: usize) -> u64 {
         let at = self.at().block(block);
-        if at.state.load().is_fine() { at.touched.word(word) } else { !0 }
+        if at.state.load().is_fine() {
+            at.touched.word(word)
+        } else {
+            !0
+        }
     }
 
     /// Runs of orders that fit a word, in a block of which a part is in use.
@@ -217,7 +224,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     /// Takes frames out of a block that is in use and sees to it that its marks are exact.
     fn borrow(&self, block: usize, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
         let (zone, at) = (self.at().zone, self.at().block(block));
-        let Some(change) = at.state.borrow(frames) else { return false };
+        let Some(change) = at.state.borrow(frames) else {
+            return false;
+        };
         at.watch.changed(change);
         if !take(at.bits) {
             at.watch.changed(at.state.release(frames));
@@ -232,7 +241,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
             at.state.set_fine(true);
         }
         zone.count_free(-i64::from(frames));
-        zone.record.borrowed.fetch_add(u64::from(frames), Ordering::Relaxed);
+        zone.record
+            .borrowed
+            .fetch_add(u64::from(frames), Ordering::Relaxed);
         true
     }
 
@@ -252,10 +263,19 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
 
     fn put_back_in_block(&self, start: Frame, frames: u64, how: PutBack) {
         let zone = self.at().zone;
-        let Some(block) = zone.block_of(start) else { unreachable!("{start:?} was isolated") };
+        let Some(block) = zone.block_of(start) else {
+            unreachable!("{start:?} was isolated")
+        };
         let at = self.at().block(block);
         if at.state.load().is_isolated() {
-            self.allocator.put_back(IsolatedBlock { zone: self.zone, block, start }, how);
+            self.allocator.put_back(
+                IsolatedBlock {
+                    zone: self.zone,
+                    block,
+                    start,
+                },
+                how,
+            );
             return;
         }
         let count = u32::try_from(frames).unwrap_or(0);

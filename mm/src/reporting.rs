@@ -97,7 +97,11 @@ impl Reporter {
 
     /// A reporter with another delay.
     pub const fn with_delay(delay: Duration) -> Self {
-        Self { stage: Stage::Asleep, delay, cursors: [0; MAX_ZONES] }
+        Self {
+            stage: Stage::Asleep,
+            delay,
+            cursors: [0; MAX_ZONES],
+        }
     }
 
     /// Makes a pass if one is due. `now` is the time of any clock that does not run backwards.
@@ -107,7 +111,13 @@ impl Reporter {
         allocator: &Allocator<'_>,
         sink: &mut S,
     ) -> Poll<S::Error> {
-        let mut poll = Poll { next: None, requests: 0, ranges: 0, frames: 0, error: None };
+        let mut poll = Poll {
+            next: None,
+            requests: 0,
+            ranges: 0,
+            frames: 0,
+            error: None,
+        };
         let Some(order) = allocator.reporting_order() else {
             self.stage = Stage::Asleep;
             return poll;
@@ -216,7 +226,10 @@ struct Budget {
 
 impl Budget {
     fn new(free_frames: u64) -> Self {
-        Self { frames: free_frames.div_ceil(PASS_PART).max(PASS_FRAMES), ranges: PASS_RANGES }
+        Self {
+            frames: free_frames.div_ceil(PASS_PART).max(PASS_FRAMES),
+            ranges: PASS_RANGES,
+        }
     }
 
     /// A request of what the budget and the zone's low watermark allow.
@@ -228,7 +241,11 @@ impl Budget {
     ) -> ReportRequest<'a, 'm> {
         let at = allocator.zone(zone).zone;
         let spare = at.free_frames().saturating_sub(at.marks.load().low);
-        let limit = if self.ranges == 0 { 0 } else { self.frames.min(spare) };
+        let limit = if self.ranges == 0 {
+            0
+        } else {
+            self.frames.min(spare)
+        };
         ReportRequest::new(allocator, zone, order, limit)
     }
 
@@ -240,7 +257,11 @@ impl Budget {
     ) -> Result<(), S::Error> {
         let (ranges, frames) = (request.ranges().len() as u64, request.frames());
         let sent = sink.report(request.ranges());
-        request.put_back(if sent.is_ok() { PutBack::Reported } else { PutBack::Unchanged });
+        request.put_back(if sent.is_ok() {
+            PutBack::Reported
+        } else {
+            PutBack::Unchanged
+        });
         sent?;
         self.frames = self.frames.saturating_sub(frames);
         self.ranges = self.ranges.saturating_sub(ranges);

@@ -92,7 +92,10 @@ pub struct ZoneView {
 }
 
 /// The low and the high half of a word, as `u32` fields that share it.
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the halves are what is wanted"
+)]
 const fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
@@ -126,7 +129,11 @@ impl<M: Memory> View<M> {
 
     fn at(&self, offset: u64) -> Result<u64, ViewError> {
         let misaligned = !offset.is_multiple_of(8);
-        let word = if misaligned { None } else { self.memory.word(offset) };
+        let word = if misaligned {
+            None
+        } else {
+            self.memory.word(offset)
+        };
         word.ok_or(ViewError::OutOfBounds(offset))
     }
 
@@ -141,11 +148,15 @@ impl<M: Memory> View<M> {
     /// # Errors
     /// If the metadata is not consistent.
     pub fn free_frames(&self) -> Result<(u64, u64), ViewError> {
-        self.zones().try_fold((0, 0), |(free, unreported): (u64, u64), zone| {
-            let zone = zone?;
-            // Each is below 2^40 + 2^14, and there are at most 8.
-            Ok((free + zone.free_frames, unreported + zone.unreported_free_frames))
-        })
+        self.zones()
+            .try_fold((0, 0), |(free, unreported): (u64, u64), zone| {
+                let zone = zone?;
+                // Each is below 2^40 + 2^14, and there are at most 8.
+                Ok((
+                    free + zone.free_frames,
+                    unreported + zone.unreported_free_frames,
+                ))
+            })
     }
 
     fn zone(&self, zone: usize) -> Result<ZoneView, ViewError> {
@@ -169,7 +180,11 @@ impl<M: Memory> View<M> {
         let borrowed = field(offset_of!(ZoneRecord, borrowed))?;
         let frames = |blocks: u64| (blocks * PAGEBLOCK_FRAMES).min(managed);
         Ok(ZoneView {
-            kind: if kind == ZoneKind::Dma32 as u32 { ZoneKind::Dma32 } else { ZoneKind::Normal },
+            kind: if kind == ZoneKind::Dma32 as u32 {
+                ZoneKind::Dma32
+            } else {
+                ZoneKind::Normal
+            },
             node: u16::try_from(node).unwrap_or(u16::MAX),
             managed_frames: managed,
             free_frames: u64::try_from(count).unwrap_or(0).min(managed),

@@ -37,14 +37,21 @@ impl ReportSink for Host {
     type Error = u64;
 
     fn report(&mut self, ranges: &[FrameRange]) -> Result<(), u64> {
-        assert!((1..=REQUEST_RANGES).contains(&ranges.len()), "{} ranges", ranges.len());
+        assert!(
+            (1..=REQUEST_RANGES).contains(&ranges.len()),
+            "{} ranges",
+            ranges.len()
+        );
         if self.fail {
             return Err(self.requests);
         }
         self.requests += 1;
         for range in ranges {
             for frame in range.start.number()..range.end().number() {
-                assert!(self.reported.insert(frame), "frame {frame:#x} reported twice");
+                assert!(
+                    self.reported.insert(frame),
+                    "frame {frame:#x} reported twice"
+                );
             }
         }
         Ok(())
@@ -82,14 +89,20 @@ fn drain_out(
 
 fn two_gib(test: impl FnOnce(&Allocator<'_>, &Calls)) {
     let ranges = [range(0, 160), range(MIB, 2047 * MIB)];
-    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
     let calls = Calls::default();
     with(&Config { zones: &zones }, &calls, |a| test(a, &calls));
 }
 
 fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
     let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
-    (0..blocks).map(|_| a.allocate(front, request).expect("memory")).collect()
+    (0..blocks)
+        .map(|_| a.allocate(front, request).expect("memory"))
+        .collect()
 }
 
 #[test]
@@ -106,11 +119,18 @@ fn what_a_program_frees_is_back_in_three_passes() {
             a.free(&mut front, frame, Order::BASE);
         }
         a.drain(&mut front);
-        assert_eq!(calls.0.load(Ordering::Relaxed), before + 1, "one call for one sleep");
+        assert_eq!(
+            calls.0.load(Ordering::Relaxed),
+            before + 1,
+            "one call for one sleep"
+        );
         let unreported = a.stats().unreported_free_frames;
         assert!(unreported > 1399 * MIB);
         let passes = drain_out(&mut reporter, a, &mut host, seconds(100));
-        assert_eq!(passes.iter().map(|pass| pass.0).collect::<Vec<_>>(), [102, 104, 106]);
+        assert_eq!(
+            passes.iter().map(|pass| pass.0).collect::<Vec<_>>(),
+            [102, 104, 106]
+        );
         assert_eq!(passes.iter().map(|pass| pass.1).sum::<u64>(), unreported);
         assert_eq!(a.stats().unreported_free_frames, 0);
         assert_eq!(host.reported.len() as u64, unreported);
@@ -127,7 +147,10 @@ fn what_a_program_frees_is_back_in_three_passes() {
             a.free(&mut front, frame, Order::PAGEBLOCK);
         }
         a.drain(&mut front);
-        assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(300)), [(302, 3 * 512)]);
+        assert_eq!(
+            drain_out(&mut reporter, a, &mut host, seconds(300)),
+            [(302, 3 * 512)]
+        );
         assert_eq!(calls.0.load(Ordering::Relaxed), before + 2);
         a.validate().expect("valid");
     });
@@ -155,7 +178,10 @@ fn a_failing_host_is_asked_again_later_and_nothing_is_lost() {
         }
         a.drain(&mut front);
         host.fail = true;
-        assert_eq!(reporter.poll(seconds(0), a, &mut host).next, Some(seconds(2)));
+        assert_eq!(
+            reporter.poll(seconds(0), a, &mut host).next,
+            Some(seconds(2))
+        );
         for pass in 1..5 {
             let poll = reporter.poll(seconds(2 * pass), a, &mut host);
             assert_eq!(poll.error, Some(0));
@@ -164,7 +190,10 @@ fn a_failing_host_is_asked_again_later_and_nothing_is_lost() {
             a.validate().expect("valid");
         }
         host.fail = false;
-        assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(10)), [(10, 100 * 512)]);
+        assert_eq!(
+            drain_out(&mut reporter, a, &mut host, seconds(10)),
+            [(10, 100 * 512)]
+        );
         assert_eq!(a.stats().unreported_free_frames, 0);
         a.validate().expect("valid");
     });
@@ -182,7 +211,10 @@ fn a_zone_at_its_low_watermark_is_left_alone() {
             a.free(&mut front, held.pop().expect("blocks"), Order::PAGEBLOCK);
             a.drain(&mut front);
         }
-        assert_eq!(reporter.poll(seconds(0), a, &mut host).next, Some(seconds(2)));
+        assert_eq!(
+            reporter.poll(seconds(0), a, &mut host).next,
+            Some(seconds(2))
+        );
         let poll = reporter.poll(seconds(2), a, &mut host);
         assert_eq!((poll.requests, poll.next), (0, Some(seconds(4))));
         for frame in held {
@@ -216,10 +248,16 @@ fn every_order_reports_every_free_frame_it_can() {
             assert_eq!(calls.0.load(Ordering::Relaxed), before + 1);
             drain_out(&mut reporter, a, &mut host, seconds(0));
             a.validate().expect("valid");
-            let missed = freed.iter().filter(|f| !host.reported.contains(&f.number())).count();
+            let missed = freed
+                .iter()
+                .filter(|f| !host.reported.contains(&f.number()))
+                .count();
             // Blocks on an edge, and those that were never whole.
             assert!(missed <= 1024, "order {lowest}: {missed} frames");
-            assert!(kept.iter().all(|frame| !host.reported.contains(&frame.number())));
+            assert!(
+                kept.iter()
+                    .all(|frame| !host.reported.contains(&frame.number()))
+            );
             for frame in kept {
                 a.free(&mut front, frame, Order::BASE);
             }
@@ -244,8 +282,9 @@ fn lowering_the_order_reports_what_was_left() {
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         a.set_reporting_order(Some(Order::PAGEBLOCK));
         let frames = take(a, &mut front, Order::BASE, 64 * MIB);
-        let (freed, kept): (Vec<_>, Vec<_>) =
-            frames.into_iter().partition(|frame| frame.number() % 512 != 0);
+        let (freed, kept): (Vec<_>, Vec<_>) = frames
+            .into_iter()
+            .partition(|frame| frame.number() % 512 != 0);
         for &frame in &freed {
             a.free(&mut front, frame, Order::BASE);
         }
@@ -254,8 +293,15 @@ fn lowering_the_order_reports_what_was_left() {
         assert_eq!(host.reported.len(), 0);
         a.set_reporting_order(Some(Order::BASE));
         drain_out(&mut reporter, a, &mut host, seconds(0));
-        assert!(freed.iter().all(|frame| host.reported.contains(&frame.number())));
-        assert!(kept.iter().all(|frame| !host.reported.contains(&frame.number())));
+        assert!(
+            freed
+                .iter()
+                .all(|frame| host.reported.contains(&frame.number()))
+        );
+        assert!(
+            kept.iter()
+                .all(|frame| !host.reported.contains(&frame.number()))
+        );
         // Used again at order 9 and off: no marks are kept, and none is missing later.
         a.set_reporting_order(None);
         assert_eq!(reporter.poll(seconds(50), a, &mut host).next, None);
