@@ -1,13 +1,10 @@
 //! Counted references to frames.
 
-use super::PAGE_SIZE;
-use crate::arch::phys_to_virt;
+use super::memmap::{self, Descriptor, Kind};
+use super::{PAGE_SIZE, percpu};
 use core::fmt;
 use core::ptr::NonNull;
-
-/// (landing) what the memmap holds for a frame.
-#[repr(C, align(64))]
-struct Descriptor([u64; 8]);
+use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 
 /// A reference to a frame: a clone counts one more, a drop one less, and the last one frees it.
 ///
@@ -21,19 +18,71 @@ unsafe impl Send for FrameRef {}
 unsafe impl Sync for FrameRef {}
 
 impl FrameRef {
+    /// A fresh frame with any contents; does not wait.
+    #[inline]
+    pub(crate) fn try_new(
+        kind: Kind,
+        mobility: Mobility,
+        reserve: Reserve,
+    ) -> Result<Self, AllocError> {
+        let frame = percpu::allocate(Request::new(Order::BASE, mobility).reserve(reserve))?;
+        percpu::add(kind.count(), 1);
+        let descriptor = Descriptor::of(frame);
+        Descriptor::get(frame).take(kind, Order::BASE);
+        Ok(Self(descriptor))
+    }
+
+    /// Takes over a reference that was counted for somebody else.
+    ///
+    /// # Safety
+    /// That somebody gives the reference up.
+    #[inline]
+    pub(crate) unsafe fn from_counted(frame: Frame) -> Self {
+        Self(Descriptor::of(frame))
+    }
+
+    /// A new reference to a frame that somebody else holds one of, who cannot drop it meanwhile.
+    #[inline]
+    pub(crate) fn new_reference(frame: Frame) -> Self {
+        Descriptor::get(frame).get_reference();
+        Self(Descriptor::of(frame))
+    }
+
+    /// Gives the reference up without dropping it: the caller holds it in another form.
+    #[inline]
+    pub(crate) fn into_counted(self) -> Frame {
+        let frame = self.frame();
+        core::mem::forget(self);
+        frame
+    }
+
+    #[inline]
+    fn descriptor(&self) -> &Descriptor {
+        // SAFETY: descriptors are mapped for good and all fields are atomic.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The frame.
+    #[inline]
+    pub fn frame(&self) -> Frame {
+        Descriptor::frame(self.0)
+    }
+
     /// The physical address of its first byte.
+    #[inline]
     pub fn address(&self) -> u64 {
-        (self.0.as_ptr() as u64 - crate::arch::MEMMAP_BASE) / 64 * PAGE_SIZE as u64
+        self.frame().address()
     }
 
     /// Its first byte in the physmap.
+    #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
-        phys_to_virt(self.address())
+        memmap::frame_ptr(self.frame())
     }
 
     /// How many references there are at this moment (mappings count too).
     pub fn references(&self) -> u32 {
-        1
+        self.descriptor().references()
     }
 
     /// Copies bytes out of it, from `offset` on; both must lie within the frame.
@@ -41,7 +90,7 @@ impl FrameRef {
         assert!(offset <= PAGE_SIZE && to.len() <= PAGE_SIZE - offset);
         // SAFETY: the range is inside the frame (asserted), which lives as long as `self`.
         unsafe {
-            core::ptr::copy_nonoverlapping(self.as_ptr().add(offset), to.as_mut_ptr(), to.len())
+            core::ptr::copy_nonoverlapping(self.as_ptr().add(offset), to.as_mut_ptr(), to.len());
         }
     }
 
@@ -50,7 +99,7 @@ impl FrameRef {
         assert!(offset <= PAGE_SIZE && from.len() <= PAGE_SIZE - offset);
         // SAFETY: as in `read`.
         unsafe {
-            core::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len())
+            core::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len());
         }
     }
 
@@ -63,13 +112,18 @@ impl FrameRef {
 }
 
 impl Clone for FrameRef {
+    #[inline]
     fn clone(&self) -> Self {
+        self.descriptor().get_reference();
         Self(self.0)
     }
 }
 
 impl Drop for FrameRef {
-    fn drop(&mut self) {}
+    #[inline]
+    fn drop(&mut self) {
+        memmap::release(self.frame());
+    }
 }
 
 impl fmt::Debug for FrameRef {

@@ -1,24 +1,28 @@
 //! The kernel's memory: frames, their descriptors, the heap, low memory, reporting.
 
+mod boot;
 mod clear;
 pub mod frame;
+mod heap;
+pub mod knobs;
+pub(crate) mod memmap;
+pub(crate) mod percpu;
+pub(crate) mod pressure;
+pub mod report;
+mod slab;
+mod stack;
+pub mod stats;
 
+pub(crate) use boot::kernel_root;
 pub use clear::{clear_page, copy_page};
+pub use ebb_mm::Mobility;
 pub use frame::FrameRef;
+pub use stack::KernelStack;
 
 use crate::arch::{BootInfo, PhysRange};
 use crate::errno::Errno;
-
-/// (landing) re-export of `ebb_mm::Mobility`.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Mobility {
-    /// Stays where it is until it is freed: page tables, kernel memory, memory for devices.
-    Unmovable = 0,
-    /// Can be copied elsewhere: user memory.
-    Movable = 1,
-    /// Can be dropped and got back: caches.
-    Reclaimable = 2,
-}
+use ebb_mm::{Allocator, Frame, FrameRange, Order, Reserve};
+use memmap::{Descriptor, Kind};
 
 /// Bytes in a frame and a page.
 pub const PAGE_SIZE: usize = 4096;
@@ -26,19 +30,37 @@ pub const PAGE_SIZE: usize = 4096;
 /// Builds the allocator, the memmap and the heap from what the machine has. Called once, before
 /// anything allocates.
 pub fn init(boot: &'static BootInfo) {
-    let _ = boot;
+    clear::init();
+    boot::build(boot, &report::EVENTS);
+    report::configure(boot);
+}
+
+/// The frame allocator.
+#[inline]
+pub fn allocator() -> &'static Allocator<'static> {
+    boot::allocator()
 }
 
 /// A frame with any contents. May wait for memory (balloon, OOM killer): not under a spin lock.
+/// Unmovable frames count as kernel memory, others as pages of files.
 ///
 /// # Errors
 /// `ENOMEM` when nothing could be freed, or the current task is being killed.
 pub fn alloc_frame(mobility: Mobility) -> Result<FrameRef, Errno> {
-    let _ = mobility;
-    Err(Errno::ENOMEM)
+    let kind = if mobility == Mobility::Unmovable { Kind::Kernel } else { Kind::File };
+    let mut relief = pressure::Relief::new(Order::BASE);
+    loop {
+        match FrameRef::try_new(kind, mobility, Reserve::Keep) {
+            Ok(frame) => return Ok(frame),
+            Err(error) => relief.step(error)?,
+        }
+    }
 }
 
 /// A frame of zeros; otherwise as [`alloc_frame`].
+///
+/// # Errors
+/// As [`alloc_frame`].
 pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     let frame = alloc_frame(mobility)?;
     // SAFETY: nobody else knows the new frame.
@@ -46,63 +68,45 @@ pub fn alloc_zeroed(mobility: Mobility) -> Result<FrameRef, Errno> {
     Ok(frame)
 }
 
-/// Takes the frame at `address` (page-aligned, inside the initrd) over as an ordinary frame: it is
-/// freed when the reference and its clones are gone. At most once for each frame.
+/// A frame that nobody would miss, for the balloon; does not wait.
+pub fn spare_frame() -> Option<FrameRef> {
+    let stats = allocator().stats();
+    // Inflating must not be what makes allocations wait.
+    if stats.free_frames <= stats.watermarks.high.saturating_mul(2) {
+        return None;
+    }
+    FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
+}
+
+/// Takes the frame at `address` (page-aligned, inside the initrd) over as an ordinary frame of a
+/// file: it is freed when the reference and its clones are gone. At most once for each frame.
 pub fn adopt(address: u64) -> FrameRef {
-    let _ = address;
-    unimplemented!()
+    let frame = Frame::containing(address);
+    let descriptor = Descriptor::get(frame);
+    assert!(descriptor.kind().is_none(), "boot memory at {address:#x} is adopted twice");
+    descriptor.take(Kind::File, Order::BASE);
+    percpu::add(Kind::File.count(), 1);
+    // SAFETY: `take` counted one reference, for this.
+    unsafe { FrameRef::from_counted(frame) }
 }
 
 /// Gives boot memory that nobody needs any more (parts of the initrd) to the allocator. Only whole
 /// frames inside the range are given.
 pub fn release_boot(range: PhysRange) {
-    let _ = range;
+    let frames = FrameRange::inside(range.start, range.bytes());
+    for offset in 0..frames.frames {
+        percpu::free(frames.start.offset(offset), Order::BASE);
+    }
 }
 
 /// Gives back what this CPU holds in reserve; called by the idle loop before it halts.
-pub fn on_idle() {}
+pub fn on_idle() {
+    percpu::drain();
+    report::kick();
+}
 
 /// Counts frames that back files (`Cached` in /proc/meminfo); tmpfs calls it when it takes (+) or
 /// drops (-) frames.
 pub fn count_file_frames(change: i64) {
-    let _ = change;
+    percpu::add(percpu::Count::SharedFrames, change.cast_unsigned());
 }
-
-/// A task's kernel stack.
-#[derive(Debug)]
-pub struct KernelStack(());
-
-impl KernelStack {
-    /// Its size in bytes.
-    pub const BYTES: usize = 32 << 10;
-
-    /// A new stack. Does not wait.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub fn new() -> Result<Self, Errno> {
-        Err(Errno::ENOMEM)
-    }
-
-    /// The address after its highest byte, a multiple of 16.
-    pub fn top(&self) -> *mut u8 {
-        core::ptr::null_mut()
-    }
-
-    /// Whether the guard words at its low end are intact; looked at on context switches.
-    pub fn is_intact(&self) -> bool {
-        true
-    }
-}
-
-/// Stands in until the heap lands.
-struct NoHeap;
-// SAFETY: never returns memory.
-unsafe impl core::alloc::GlobalAlloc for NoHeap {
-    unsafe fn alloc(&self, _: core::alloc::Layout) -> *mut u8 {
-        core::ptr::null_mut()
-    }
-    unsafe fn dealloc(&self, _: *mut u8, _: core::alloc::Layout) {}
-}
-#[global_allocator]
-static HEAP: NoHeap = NoHeap;

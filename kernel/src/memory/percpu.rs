@@ -1,0 +1,133 @@
+//! What each CPU keeps for itself: its front of the allocator, and its counters.
+
+use crate::arch::{MAX_CPUS, cpu_id};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{AllocError, Frame, Front, Order, Request};
+
+/// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Count {
+    /// Page faults.
+    Faults,
+    /// Page faults that had to wait for memory or a file.
+    MajorFaults,
+    /// Frames allocated below 4 GiB.
+    AllocatedDma32,
+    /// Frames allocated above.
+    AllocatedNormal,
+    /// Frames freed.
+    Freed,
+    /// Frames in use: private memory of programs.
+    AnonymousFrames,
+    /// Frames in use: files and shared memory.
+    FileFrames,
+    /// Frames in use: page tables.
+    PageTableFrames,
+    /// Frames in use: the heap.
+    SlabFrames,
+    /// Frames in use: kernel stacks.
+    StackFrames,
+    /// Frames in use: other kernel memory.
+    KernelFrames,
+    /// Page-table entries that map file and shared pages.
+    MappedFile,
+    /// Of `FileFrames`, those of shared memory and tmpfs that are not cached boot files.
+    SharedFrames,
+    /// Times that the OOM killer was called.
+    OomKills,
+    /// Times that an allocation had to wait.
+    Stalls,
+    /// Pages that were shared and had to be copied for a store.
+    CopiedPages,
+}
+
+const COUNTS: usize = Count::CopiedPages as usize + 1;
+
+/// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
+#[repr(C, align(128))]
+struct Local {
+    front: UnsafeCell<Front>,
+    counts: [AtomicU64; COUNTS],
+}
+
+// SAFETY: `front` is used by its own CPU alone, where kernel code is never preempted and nothing
+// called meanwhile comes back here (`Events` only sets flags); the counters are atomic.
+unsafe impl Sync for Local {}
+
+static LOCALS: [Local; MAX_CPUS] = [const {
+    Local { front: UnsafeCell::new(Front::new()), counts: [const { AtomicU64::new(0) }; COUNTS] }
+}; MAX_CPUS];
+
+#[inline]
+fn local() -> &'static Local {
+    &LOCALS[cpu_id()]
+}
+
+impl Local {
+    /// Relaxed, and not one atomic operation: only this CPU writes, readers take any value.
+    #[inline]
+    fn add(&self, count: Count, by: u64) {
+        let value = &self.counts[count as usize];
+        value.store(value.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+}
+
+/// Counts `by` more.
+#[inline]
+pub(crate) fn add(count: Count, by: u64) {
+    local().add(count, by);
+}
+
+/// Counts `by` less.
+#[inline]
+pub(crate) fn subtract(count: Count, by: u64) {
+    local().add(count, by.wrapping_neg());
+}
+
+/// The sum over all CPUs.
+pub(crate) fn sum(count: Count) -> u64 {
+    LOCALS.iter().fold(0, |sum, local| {
+        sum.wrapping_add(local.counts[count as usize].load(Ordering::Relaxed))
+    })
+}
+
+/// Allocates a block through this CPU's front; does not wait.
+#[inline]
+pub(crate) fn allocate(request: Request) -> Result<Frame, AllocError> {
+    let local = local();
+    // SAFETY: see `Sync for Local`: no other reference to the front exists now.
+    let front = unsafe { &mut *local.front.get() };
+    let frame = super::allocator().allocate(front, request)?;
+    let zone = if frame.address() < 1 << 32 { Count::AllocatedDma32 } else { Count::AllocatedNormal };
+    local.add(zone, request.order.frames());
+    Ok(frame)
+}
+
+/// Gives a block back through this CPU's front.
+#[inline]
+pub(crate) fn free(frame: Frame, order: Order) {
+    let local = local();
+    // SAFETY: as in `allocate`.
+    let front = unsafe { &mut *local.front.get() };
+    local.add(Count::Freed, order.frames());
+    super::allocator().free(front, frame, order);
+}
+
+/// Empties this CPU's front.
+pub(crate) fn drain() {
+    // SAFETY: as in `allocate`.
+    let front = unsafe { &mut *local().front.get() };
+    super::allocator().drain(front);
+}
+
+/// Empties this CPU's front if another CPU asked all of them to.
+#[inline]
+pub(crate) fn drain_if_asked() {
+    // SAFETY: as in `allocate`.
+    let front = unsafe { &mut *local().front.get() };
+    if super::allocator().drain_requested(front) {
+        super::allocator().drain(front);
+    }
+}

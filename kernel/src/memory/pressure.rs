@@ -1,0 +1,141 @@
+//! Low memory: what an allocation does that finds none.
+//!
+//! In this order: wait for blocks that are isolated (a report under way), have every CPU give back
+//! what its front holds, take pages back from the balloon, kill the largest process. A task that is
+//! being killed itself gets an error at once, so that it can go and free what it has.
+
+use super::percpu::{self, Count};
+use crate::arch::clock::{self, Nanos};
+use crate::errno::Errno;
+use crate::{drivers, sched, sync, task};
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{AllocError, Frame, Order, Request, Reserve};
+
+/// The most waits for isolated blocks, a millisecond each: a report is answered within far less.
+const ISOLATED_WAITS: u32 = 2000;
+/// The most steps of any other kind before an allocation gives up.
+const STEPS: u32 = 4000;
+/// How long a killed process has before the next one is killed.
+const KILL_INTERVAL: Nanos = Nanos(1_000_000_000);
+/// How long a step waits for somebody to free memory.
+const WAIT: u64 = 2_000_000;
+/// Frames that are asked back from the balloon at a time.
+const DEFLATE_FRAMES: u32 = 256;
+/// Orders above this are not worth a process: the caller does without.
+const COSTLY: u8 = 3;
+
+/// When the OOM killer last killed, in nanoseconds of the clock; 0: never.
+static LAST_KILL: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the caller may block here: it is a task, and this CPU holds no spin lock.
+pub(crate) fn may_block() -> bool {
+    sched::started() && sync::spin_locks_held() == 0
+}
+
+/// One allocation's way through the measures above.
+#[derive(Debug)]
+pub(crate) struct Relief {
+    order: Order,
+    isolated: u32,
+    steps: u32,
+}
+
+impl Relief {
+    pub(crate) const fn new(order: Order) -> Self {
+        Self { order, isolated: 0, steps: 0 }
+    }
+
+    /// Does the next thing that may help, waiting if need be; then the allocation is tried again.
+    ///
+    /// # Errors
+    /// `ENOMEM`: nothing helps, or the current task is being killed.
+    #[cold]
+    pub(crate) fn step(&mut self, error: AllocError) -> Result<(), Errno> {
+        percpu::drain();
+        if !may_block() {
+            // The drain alone may have helped, once.
+            self.steps += 1;
+            return if self.steps == 1 { Ok(()) } else { Err(Errno::ENOMEM) };
+        }
+        if sched::current().killed() {
+            return Err(Errno::ENOMEM);
+        }
+        percpu::add(Count::Stalls, 1);
+        if matches!(error, AllocError::Isolated { .. }) {
+            self.isolated += 1;
+            if self.isolated > ISOLATED_WAITS {
+                return Err(Errno::ENOMEM);
+            }
+            wait(WAIT / 2);
+            return Ok(());
+        }
+        self.steps += 1;
+        match self.steps {
+            1 => {
+                super::allocator().request_drain();
+                sched::yield_now();
+                Ok(())
+            }
+            STEPS.. => Err(Errno::ENOMEM),
+            _ => self.take_from_others(),
+        }
+    }
+
+    fn take_from_others(&self) -> Result<(), Errno> {
+        if drivers::balloon::deflate_on_oom(DEFLATE_FRAMES) > 0 {
+            return Ok(());
+        }
+        if self.order.get() > 0 {
+            let stats = super::allocator().stats();
+            // There is memory, but in pieces; a process more or less does not change that.
+            if self.order.get() > COSTLY || stats.free_frames > stats.watermarks.high {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        let now = clock::now().0;
+        // Relaxed: only paces the killer; two kills at once would be a pity, not an error.
+        let last = LAST_KILL.load(Ordering::Relaxed);
+        let paced = last != 0 && now.wrapping_sub(last) < KILL_INTERVAL.0;
+        if !paced
+            && LAST_KILL
+                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            percpu::add(Count::OomKills, 1);
+            if !task::oom_kill("out of memory") {
+                return Err(Errno::ENOMEM);
+            }
+            if sched::current().killed() {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        wait(WAIT);
+        Ok(())
+    }
+}
+
+fn wait(nanos: u64) {
+    sched::sleep_until(Nanos(clock::now().0 + nanos));
+}
+
+/// Allocates a block for the kernel, waiting where that is allowed. `assured` requests may take
+/// the reserve in the end.
+#[inline]
+pub(super) fn allocate(request: Request, assured: bool) -> Option<Frame> {
+    match percpu::allocate(request) {
+        Ok(frame) => Some(frame),
+        Err(error) => allocate_slow(request, assured, error),
+    }
+}
+
+#[cold]
+fn allocate_slow(request: Request, assured: bool, mut error: AllocError) -> Option<Frame> {
+    let mut relief = Relief::new(request.order);
+    while relief.step(error).is_ok() {
+        match percpu::allocate(request) {
+            Ok(frame) => return Some(frame),
+            Err(again) => error = again,
+        }
+    }
+    if assured { percpu::allocate(request.reserve(Reserve::Use)).ok() } else { None }
+}

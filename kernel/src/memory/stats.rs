@@ -1,0 +1,149 @@
+//! The numbers of `/proc/meminfo`, `/proc/vmstat`, `/proc/buddyinfo`, `/proc/pagetypeinfo` and
+//! `/proc/zoneinfo`. The files themselves are made by `fs::proc`.
+
+use super::knobs;
+use super::percpu::{Count, sum};
+use super::report;
+use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
+
+const KIB: u64 = FRAME_SIZE as u64 >> 10;
+
+/// The allocator's own numbers.
+pub fn frames() -> Stats {
+    super::allocator().stats()
+}
+
+/// The fields of `/proc/meminfo`, in KiB, in Linux's order.
+pub fn meminfo() -> [(&'static str, u64); 28] {
+    let stats = frames();
+    let files = sum(Count::FileFrames);
+    let shared = sum(Count::SharedFrames).min(files);
+    let anonymous = sum(Count::AnonymousFrames);
+    let slab = sum(Count::SlabFrames);
+    let available = stats.free_frames.saturating_sub(stats.watermarks.low);
+    let frames = [
+        ("MemTotal", stats.managed_frames),
+        ("MemFree", stats.free_frames),
+        ("MemAvailable", available),
+        ("Buffers", 0),
+        ("Cached", files),
+        ("SwapCached", 0),
+        ("Active", 0),
+        ("Inactive", anonymous + files),
+        ("Active(anon)", 0),
+        ("Inactive(anon)", anonymous + files),
+        ("Active(file)", 0),
+        ("Inactive(file)", 0),
+        ("Unevictable", 0),
+        ("Mlocked", 0),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+        ("Dirty", 0),
+        ("Writeback", 0),
+        ("AnonPages", anonymous),
+        ("Mapped", sum(Count::MappedFile)),
+        ("Shmem", shared),
+        ("KReclaimable", 0),
+        ("Slab", slab),
+        ("SReclaimable", 0),
+        ("SUnreclaim", slab),
+        ("KernelStack", sum(Count::StackFrames)),
+        ("PageTables", sum(Count::PageTableFrames)),
+        ("CommitLimit", knobs::commit_limit()),
+    ];
+    frames.map(|(name, pages)| (name, pages * KIB))
+}
+
+/// What `/proc/meminfo` has after [`meminfo`]: `Committed_AS` and the rest, in KiB.
+pub fn meminfo_tail() -> [(&'static str, u64); 4] {
+    [
+        ("Committed_AS", knobs::committed() * KIB),
+        ("VmallocTotal", 34_359_738_367),
+        ("VmallocUsed", sum(Count::KernelFrames) * KIB),
+        ("VmallocChunk", 0),
+    ]
+}
+
+/// The fields of `/proc/vmstat`.
+pub fn vmstat() -> [(&'static str, u64); 27] {
+    let stats = frames();
+    let files = sum(Count::FileFrames);
+    let reports = report::totals();
+    [
+        ("nr_free_pages", stats.free_frames),
+        ("nr_anon_pages", sum(Count::AnonymousFrames)),
+        ("nr_mapped", sum(Count::MappedFile)),
+        ("nr_file_pages", files),
+        ("nr_shmem", sum(Count::SharedFrames).min(files)),
+        ("nr_slab_reclaimable", 0),
+        ("nr_slab_unreclaimable", sum(Count::SlabFrames)),
+        ("nr_page_table_pages", sum(Count::PageTableFrames)),
+        ("nr_kernel_stack", sum(Count::StackFrames) * KIB),
+        ("nr_isolated_free", stats.isolated_frames),
+        ("nr_unreported_free", stats.unreported_free_frames),
+        ("pgpgin", 0),
+        ("pgpgout", 0),
+        ("pswpin", 0),
+        ("pswpout", 0),
+        ("pgalloc_dma32", sum(Count::AllocatedDma32)),
+        ("pgalloc_normal", sum(Count::AllocatedNormal)),
+        ("pgfree", sum(Count::Freed)),
+        ("pgfault", sum(Count::Faults)),
+        ("pgmajfault", sum(Count::MajorFaults)),
+        ("allocstall_normal", sum(Count::Stalls)),
+        ("oom_kill", sum(Count::OomKills)),
+        ("page_reporting_requests", reports.requests),
+        ("page_reporting_ranges", reports.ranges),
+        ("page_reporting_pages", reports.frames),
+        ("page_reporting_errors", reports.errors),
+        ("pgcopied", sum(Count::CopiedPages)),
+    ]
+}
+
+/// How many zones there are.
+pub fn zones() -> usize {
+    super::allocator().zones()
+}
+
+/// A zone's Linux name.
+pub fn zone_name(kind: ZoneKind) -> &'static str {
+    match kind {
+        ZoneKind::Dma32 => "DMA32",
+        ZoneKind::Normal => "Normal",
+    }
+}
+
+/// One zone's numbers.
+pub fn zone(zone: usize) -> ZoneStats {
+    super::allocator().zone_stats(zone)
+}
+
+/// One zone's free blocks by order and mobility; scans the zone.
+pub fn free_areas(zone: usize) -> FreeAreas {
+    super::allocator().free_areas(zone)
+}
+
+/// Every order, smallest first.
+pub fn orders() -> impl Iterator<Item = Order> {
+    Order::all()
+}
+
+/// Linux's name of a mobility in `/proc/pagetypeinfo`.
+pub fn mobility_name(mobility: Mobility) -> &'static str {
+    match mobility {
+        Mobility::Unmovable => "Unmovable",
+        Mobility::Movable => "Movable",
+        Mobility::Reclaimable => "Reclaimable",
+    }
+}
+
+/// Total, used, free, shared, buffers/cached in bytes, for `sysinfo(2)` and `free`.
+pub fn totals() -> (u64, u64, u64) {
+    let stats = frames();
+    let bytes = FRAME_SIZE as u64;
+    (
+        stats.managed_frames * bytes,
+        stats.free_frames * bytes,
+        sum(Count::SharedFrames) * bytes,
+    )
+}
