@@ -8,5 +8,5 @@ mod spin;
 mod wait_queue;
 
 pub use once::{Lazy, Once};
-pub use spin::{SpinGuard, SpinLock, assert_no_spin_lock_held};
+pub use spin::{SpinGuard, SpinLock, assert_no_spin_lock_held, spin_locks_held};
 pub use wait_queue::{Interrupted, WaitEnd, WaitQueue, WaitSet};

@@ -129,51 +129,40 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinGuard<'_, T> {
     }
 }
 
-/// How many spin locks each CPU holds, to catch a task that blocks with one.
-pub(super) mod held {
-    #[cfg(debug_assertions)]
-    mod counter {
-        use crate::arch::{MAX_CPUS, cpu_id};
-        use core::sync::atomic::{AtomicU32, Ordering};
+/// How many spin locks each CPU holds: a task that holds one must not block, and an allocation
+/// that finds no memory must know.
+mod held {
+    use crate::arch::{MAX_CPUS, cpu_id};
+    use core::sync::atomic::{AtomicU32, Ordering};
 
-        static HELD: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
+    static HELD: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
-        // Relaxed throughout: each counter is used by its own CPU alone.
-        pub(in crate::sync) fn enter() {
-            let count = &HELD[cpu_id()];
-            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-        pub(in crate::sync) fn leave() {
-            let count = &HELD[cpu_id()];
-            count.store(
-                count.load(Ordering::Relaxed).wrapping_sub(1),
-                Ordering::Relaxed,
-            );
-        }
-        pub(in crate::sync) fn count() -> u32 {
-            HELD[cpu_id()].load(Ordering::Relaxed)
-        }
+    // Relaxed throughout: each counter is used by its own CPU alone.
+    #[inline]
+    pub(super) fn enter() {
+        let count = &HELD[cpu_id()];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
-    #[cfg(debug_assertions)]
-    pub(super) use counter::{enter, leave};
-
-    #[cfg(not(debug_assertions))]
-    #[inline(always)]
-    pub(super) fn enter() {}
-    #[cfg(not(debug_assertions))]
-    #[inline(always)]
-    pub(super) fn leave() {}
-
-    /// Panics when this CPU holds a spin lock; called where a task is about to block.
-    #[inline(always)]
-    pub fn assert_none() {
-        #[cfg(debug_assertions)]
-        assert_eq!(
-            counter::count(),
-            0,
-            "a task blocks while it holds a spin lock"
-        );
+    #[inline]
+    pub(super) fn leave() {
+        let count = &HELD[cpu_id()];
+        count.store(count.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+    }
+    #[inline]
+    pub(super) fn count() -> u32 {
+        HELD[cpu_id()].load(Ordering::Relaxed)
     }
 }
 
-pub use held::assert_none as assert_no_spin_lock_held;
+/// How many spin locks this CPU holds.
+#[inline]
+pub fn spin_locks_held() -> u32 {
+    held::count()
+}
+
+/// Panics when this CPU holds a spin lock, in builds with assertions; called where a task is about
+/// to block.
+#[inline]
+pub fn assert_no_spin_lock_held() {
+    debug_assert_eq!(held::count(), 0, "a task blocks while it holds a spin lock");
+}
