@@ -69,7 +69,10 @@ struct Ranges {
 
 impl Ranges {
     const fn new() -> Self {
-        Self { list: [FrameRange::new(Frame::new(0), 0); MAX_RANGES], len: 0 }
+        Self {
+            list: [FrameRange::new(Frame::new(0), 0); MAX_RANGES],
+            len: 0,
+        }
     }
 
     /// Adds the whole frames of `start..end`; what does not fit the list is left unused.
@@ -115,7 +118,11 @@ impl Carving {
         let (mut large_pages, mut directories) = (0, 0);
         each_unit(ram, RAM_PER_LARGE_PAGE, |_| large_pages += 1);
         each_unit(ram, RAM_PER_LARGE_PAGE * 512, |_| directories += 1);
-        Self { memmap: large_pages * LARGE_PAGE, directories: directories + 1, metadata }
+        Self {
+            memmap: large_pages * LARGE_PAGE,
+            directories: directories + 1,
+            metadata,
+        }
     }
 
     fn bytes(&self) -> u64 {
@@ -133,8 +140,14 @@ impl Carving {
                 if start < range.start.address() {
                     break;
                 }
-                let candidate = PhysRange { start, end: start + bytes };
-                match taken.iter().find(|t| t.start < candidate.end && candidate.start < t.end) {
+                let candidate = PhysRange {
+                    start,
+                    end: start + bytes,
+                };
+                match taken
+                    .iter()
+                    .find(|t| t.start < candidate.end && candidate.start < t.end)
+                {
                     Some(hit) => end = hit.start,
                     None => return Some(candidate),
                 }
@@ -158,8 +171,16 @@ fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
 
 /// Calls `act` with the configuration of the ranges.
 fn with_config<T>(dma32: &Ranges, normal: &Ranges, act: impl FnOnce(&Config<'_>) -> T) -> T {
-    let low = ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: dma32.as_slice() };
-    let high = ZoneConfig { kind: ZoneKind::Normal, node: 0, ranges: normal.as_slice() };
+    let low = ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: dma32.as_slice(),
+    };
+    let high = ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: normal.as_slice(),
+    };
     let both = [low, high];
     let zones = match (dma32.len, normal.len) {
         (0, _) => &both[1..],
@@ -186,7 +207,10 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     let initrd = boot.initrd.unwrap_or_default();
     let taken = [boot.kernel, initrd];
     let Some(place) = carving.place(&ram, &taken) else {
-        panic!("no room in RAM for {} bytes of descriptors: give the guest more", carving.bytes());
+        panic!(
+            "no room in RAM for {} bytes of descriptors: give the guest more",
+            carving.bytes()
+        );
     };
 
     map_memmap(&ram, &carving, place);
@@ -201,7 +225,8 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         // (asserted), zero (see above), and nobody else's.
         unsafe { Allocator::new(at, config, events) }
     });
-    let allocator = allocator.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
+    let allocator =
+        allocator.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
 
     for range in taken {
         let frames = FrameRange::covering(range.start, range.end - range.start);
@@ -212,9 +237,13 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         }
     }
     HEADER.metadata_address.store(metadata, Ordering::Relaxed);
-    HEADER.metadata_bytes.store(layout.size() as u64, Ordering::Relaxed);
+    HEADER
+        .metadata_bytes
+        .store(layout.size() as u64, Ordering::Relaxed);
     // Release: pairs with the host's Acquire: a count means that the address before it holds.
-    HEADER.managed_frames.store(allocator.stats().managed_frames, Ordering::Release);
+    HEADER
+        .managed_frames
+        .store(allocator.stats().managed_frames, Ordering::Release);
     assert!(ALLOCATOR.set(allocator).is_ok(), "memory is set up twice");
 }
 
@@ -228,13 +257,20 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
     // SAFETY (of all stores below): the tables are the kernel's own, in the physmap; no other CPU
     // runs, and nobody uses these addresses yet.
     let set = |table: u64, index: u64, value: u64| unsafe {
-        phys_to_virt(table).cast::<u64>().add(index as usize).write_volatile(value);
+        phys_to_virt(table)
+            .cast::<u64>()
+            .add(index as usize)
+            .write_volatile(value);
     };
     set(root, top_index, upper | PRESENT | WRITABLE | ACCESSED_DIRTY);
     let mut directory = tables;
     each_unit(ram, RAM_PER_LARGE_PAGE * 512, |number| {
         directory += FRAME_SIZE as u64;
-        set(upper, number % 512, directory | PRESENT | WRITABLE | ACCESSED_DIRTY);
+        set(
+            upper,
+            number % 512,
+            directory | PRESENT | WRITABLE | ACCESSED_DIRTY,
+        );
     });
     let mut page = place.start;
     let (mut directory, mut current) = (tables, u64::MAX);
@@ -253,7 +289,10 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
 pub(super) fn memmap_physical(offset: u64) -> Option<u64> {
     // SAFETY (both loads): present entries lead to tables of the kernel, which stay.
     let entry = |table: u64, index: u64| unsafe {
-        phys_to_virt(table).cast::<u64>().add((index % 512) as usize).read_volatile()
+        phys_to_virt(table)
+            .cast::<u64>()
+            .add((index % 512) as usize)
+            .read_volatile()
     };
     let address = MEMMAP_BASE + offset;
     let mut table = kernel_root();
@@ -265,6 +304,5 @@ pub(super) fn memmap_physical(offset: u64) -> Option<u64> {
         table = value & 0x000f_ffff_ffff_f000;
     }
     let value = entry(table, address >> 21);
-    (value & PRESENT != 0)
-        .then_some((value & 0x000f_ffff_ffe0_0000) + (address & (LARGE_PAGE - 1)))
+    (value & PRESENT != 0).then_some((value & 0x000f_ffff_ffe0_0000) + (address & (LARGE_PAGE - 1)))
 }

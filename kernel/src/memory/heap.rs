@@ -29,7 +29,9 @@ struct Heap {
 }
 
 #[global_allocator]
-static HEAP: Heap = Heap { classes: [const { SpinLock::new(Class { partial: 0 }) }; SIZES.len()] };
+static HEAP: Heap = Heap {
+    classes: [const { SpinLock::new(Class { partial: 0 }) }; SIZES.len()],
+};
 
 impl Class {
     fn link(&mut self, frame: Frame) {
@@ -49,12 +51,16 @@ impl Class {
         let next = descriptor.next.load(Ordering::Relaxed);
         let previous = descriptor.previous.load(Ordering::Relaxed);
         if next != 0 {
-            Descriptor::get(Frame::new(next)).previous.store(previous, Ordering::Relaxed);
+            Descriptor::get(Frame::new(next))
+                .previous
+                .store(previous, Ordering::Relaxed);
         }
         if previous == 0 {
             self.partial = next;
         } else {
-            Descriptor::get(Frame::new(previous)).next.store(next, Ordering::Relaxed);
+            Descriptor::get(Frame::new(previous))
+                .next
+                .store(next, Ordering::Relaxed);
         }
     }
 
@@ -70,9 +76,15 @@ impl Class {
         let object = objects.take(slab::capacity(class), |free| {
             // SAFETY: a free object of this slab, at least 8 bytes, aligned to 8; its first two
             // hold the link that `free` wrote.
-            unsafe { base.add(usize::from(free) * SIZES[class]).cast::<u16>().read() }
+            unsafe {
+                base.add(usize::from(free) * SIZES[class])
+                    .cast::<u16>()
+                    .read()
+            }
         })?;
-        descriptor.objects.store(objects.to_word(), Ordering::Relaxed);
+        descriptor
+            .objects
+            .store(objects.to_word(), Ordering::Relaxed);
         if objects.used() == slab::capacity(class) {
             self.unlink(frame);
         }
@@ -84,13 +96,18 @@ impl Class {
     fn put(&mut self, class: usize, frame: Frame, at: *mut u8) -> bool {
         let descriptor = Descriptor::get(frame);
         let offset = at as usize % PAGE_SIZE;
-        assert!(offset.is_multiple_of(SIZES[class]), "{at:p} is not a heap object");
+        assert!(
+            offset.is_multiple_of(SIZES[class]),
+            "{at:p} is not a heap object"
+        );
         let object = u16::try_from(offset / SIZES[class]).unwrap_or(u16::MAX);
         let mut objects = Objects::from_word(descriptor.objects.load(Ordering::Relaxed));
         let was_full = objects.used() == slab::capacity(class);
         // SAFETY: the object is the caller's to free, at least 8 bytes, aligned to 8.
         objects.put(object, |next| unsafe { at.cast::<u16>().write(next) });
-        descriptor.objects.store(objects.to_word(), Ordering::Relaxed);
+        descriptor
+            .objects
+            .store(objects.to_word(), Ordering::Relaxed);
         if objects.used() == 0 {
             if !was_full {
                 self.unlink(frame);
@@ -120,7 +137,9 @@ fn small(class: usize) -> Option<NonNull<u8>> {
     // Without the lock: getting a frame may wait.
     let frame = frames(Order::BASE, Kind::Slab, true)?;
     let descriptor = Descriptor::get(frame);
-    descriptor.class.store(u16::try_from(class).unwrap_or(0), Ordering::Relaxed);
+    descriptor
+        .class
+        .store(u16::try_from(class).unwrap_or(0), Ordering::Relaxed);
     let mut partial = HEAP.classes[class].lock();
     partial.link(frame);
     partial.take(class)

@@ -84,7 +84,10 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
 
 /// `CommitLimit` of `/proc/meminfo`, in pages.
 pub fn commit_limit() -> u64 {
-    stats::frames().managed_frames.saturating_mul(overcommit_ratio()) / 100
+    stats::frames()
+        .managed_frames
+        .saturating_mul(overcommit_ratio())
+        / 100
 }
 
 /// `Committed_AS` of `/proc/meminfo`, in pages.

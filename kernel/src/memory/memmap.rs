@@ -101,7 +101,11 @@ impl Descriptor {
     /// Marks the first frame of a new block: one reference, this kind.
     #[inline]
     pub(crate) fn take(&self, kind: Kind, order: Order) {
-        debug_assert_eq!(self.references.load(Ordering::Relaxed), 0, "a free frame is in use");
+        debug_assert_eq!(
+            self.references.load(Ordering::Relaxed),
+            0,
+            "a free frame is in use"
+        );
         // Relaxed: the frame belongs to this CPU alone until its address is handed on, and that
         // publishes these stores too.
         self.kind.store(kind as u8, Ordering::Relaxed);
@@ -163,7 +167,10 @@ impl Descriptor {
     pub(crate) fn get_reference(&self) {
         // Relaxed: a new reference is made from one that exists, which keeps the frame.
         let before = self.references.fetch_add(1, Ordering::Relaxed);
-        assert!(before != 0 && before < u32::MAX / 2, "reference count {before}");
+        assert!(
+            before != 0 && before < u32::MAX / 2,
+            "reference count {before}"
+        );
     }
 
     /// One reference less; true: it was the last, and the frame is the caller's to free.

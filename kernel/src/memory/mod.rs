@@ -47,7 +47,11 @@ pub fn allocator() -> &'static Allocator<'static> {
 /// # Errors
 /// `ENOMEM` when nothing could be freed, or the current task is being killed.
 pub fn alloc_frame(mobility: Mobility) -> Result<FrameRef, Errno> {
-    let kind = if mobility == Mobility::Unmovable { Kind::Kernel } else { Kind::File };
+    let kind = if mobility == Mobility::Unmovable {
+        Kind::Kernel
+    } else {
+        Kind::File
+    };
     let mut relief = pressure::Relief::new(Order::BASE);
     loop {
         match FrameRef::try_new(kind, mobility, Reserve::Keep) {
@@ -83,7 +87,10 @@ pub fn spare_frame() -> Option<FrameRef> {
 pub fn adopt(address: u64) -> FrameRef {
     let frame = Frame::containing(address);
     let descriptor = Descriptor::get(frame);
-    assert!(descriptor.kind().is_none(), "boot memory at {address:#x} is adopted twice");
+    assert!(
+        descriptor.kind().is_none(),
+        "boot memory at {address:#x} is adopted twice"
+    );
     descriptor.take(Kind::File, Order::BASE);
     percpu::add(Kind::File.count(), 1);
     // SAFETY: `take` counted one reference, for this.

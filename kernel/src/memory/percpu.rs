@@ -57,7 +57,10 @@ struct Local {
 unsafe impl Sync for Local {}
 
 static LOCALS: [Local; MAX_CPUS] = [const {
-    Local { front: UnsafeCell::new(Front::new()), counts: [const { AtomicU64::new(0) }; COUNTS] }
+    Local {
+        front: UnsafeCell::new(Front::new()),
+        counts: [const { AtomicU64::new(0) }; COUNTS],
+    }
 }; MAX_CPUS];
 
 #[inline]
@@ -70,7 +73,10 @@ impl Local {
     #[inline]
     fn add(&self, count: Count, by: u64) {
         let value = &self.counts[count as usize];
-        value.store(value.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        value.store(
+            value.load(Ordering::Relaxed).wrapping_add(by),
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -100,7 +106,11 @@ pub(crate) fn allocate(request: Request) -> Result<Frame, AllocError> {
     // SAFETY: see `Sync for Local`: no other reference to the front exists now.
     let front = unsafe { &mut *local.front.get() };
     let frame = super::allocator().allocate(front, request)?;
-    let zone = if frame.address() < 1 << 32 { Count::AllocatedDma32 } else { Count::AllocatedNormal };
+    let zone = if frame.address() < 1 << 32 {
+        Count::AllocatedDma32
+    } else {
+        Count::AllocatedNormal
+    };
     local.add(zone, request.order.frames());
     Ok(frame)
 }

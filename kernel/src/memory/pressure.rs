@@ -42,7 +42,11 @@ pub(crate) struct Relief {
 
 impl Relief {
     pub(crate) const fn new(order: Order) -> Self {
-        Self { order, isolated: 0, steps: 0 }
+        Self {
+            order,
+            isolated: 0,
+            steps: 0,
+        }
     }
 
     /// Does the next thing that may help, waiting if need be; then the allocation is tried again.
@@ -55,7 +59,11 @@ impl Relief {
         if !may_block() {
             // The drain alone may have helped, once.
             self.steps += 1;
-            return if self.steps == 1 { Ok(()) } else { Err(Errno::ENOMEM) };
+            return if self.steps == 1 {
+                Ok(())
+            } else {
+                Err(Errno::ENOMEM)
+            };
         }
         if sched::current().killed() {
             return Err(Errno::ENOMEM);
@@ -137,5 +145,9 @@ fn allocate_slow(request: Request, assured: bool, mut error: AllocError) -> Opti
             Err(again) => error = again,
         }
     }
-    if assured { percpu::allocate(request.reserve(Reserve::Use)).ok() } else { None }
+    if assured {
+        percpu::allocate(request.reserve(Reserve::Use)).ok()
+    } else {
+        None
+    }
 }

@@ -1,9 +1,9 @@
 //! Free page reporting: the kernel thread that drives the reporter, and its knobs.
 
 use super::memmap::descriptor_pages;
+use crate::arch::BootInfo;
 use crate::arch::clock::{self, Nanos};
 use crate::arch::header::HEADER;
-use crate::arch::BootInfo;
 use crate::errno::Errno;
 use crate::sync::WaitQueue;
 use crate::{drivers, sched};
@@ -82,7 +82,10 @@ pub fn order() -> u64 {
 /// # Errors
 /// `EINVAL` above 10.
 pub fn set_order(order: u64) -> Result<(), Errno> {
-    let order = u8::try_from(order).ok().and_then(Order::new).ok_or(Errno::EINVAL)?;
+    let order = u8::try_from(order)
+        .ok()
+        .and_then(Order::new)
+        .ok_or(Errno::EINVAL)?;
     ORDER.store(order.get(), Ordering::Relaxed);
     apply();
     WANTED.store(true, Ordering::Release);
@@ -136,9 +139,15 @@ fn run() {
         let now = Duration::from_nanos(clock::now().0);
         let poll = reporter.poll(now, super::allocator(), &mut sink);
         // Relaxed: the host reads each counter for itself.
-        HEADER.reports.fetch_add(core::mem::take(&mut sink.reports), Ordering::Relaxed);
-        HEADER.reported_ranges.fetch_add(poll.ranges, Ordering::Relaxed);
-        HEADER.reported_frames.fetch_add(poll.frames, Ordering::Relaxed);
+        HEADER
+            .reports
+            .fetch_add(core::mem::take(&mut sink.reports), Ordering::Relaxed);
+        HEADER
+            .reported_ranges
+            .fetch_add(poll.ranges, Ordering::Relaxed);
+        HEADER
+            .reported_frames
+            .fetch_add(poll.frames, Ordering::Relaxed);
         if let Some(error) = poll.error
             && ERRORS.fetch_add(1, Ordering::Relaxed) == 0
         {

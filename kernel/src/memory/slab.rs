@@ -6,8 +6,9 @@
 //! all `fresh`, and none of it has to be written.
 
 /// Bytes that slabs of each class hand out. Each is as aligned as its lowest set bit says.
-pub(super) const SIZES: [usize; 15] =
-    [8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1344, 2048];
+pub(super) const SIZES: [usize; 15] = [
+    8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1344, 2048,
+];
 
 /// The largest object of a slab.
 pub(super) const MAX_SIZE: usize = SIZES[SIZES.len() - 1];
@@ -42,7 +43,11 @@ pub(super) struct Objects {
 impl Objects {
     #[expect(clippy::cast_possible_truncation, reason = "three fields of 16 bits")]
     pub(super) const fn from_word(word: u64) -> Self {
-        Self { free: word as u16, fresh: (word >> 16) as u16, used: (word >> 32) as u16 }
+        Self {
+            free: word as u16,
+            fresh: (word >> 16) as u16,
+            used: (word >> 32) as u16,
+        }
     }
 
     pub(super) const fn to_word(self) -> u64 {
@@ -72,7 +77,10 @@ impl Objects {
 
     /// Puts an object back; `link` writes the link into it.
     pub(super) fn put(&mut self, object: u16, link: impl FnOnce(u16)) {
-        assert!(object < self.fresh && self.used > 0, "a heap object is freed that was not in use");
+        assert!(
+            object < self.fresh && self.used > 0,
+            "a heap object is freed that was not in use"
+        );
         link(self.free);
         self.free = object + 1;
         self.used -= 1;

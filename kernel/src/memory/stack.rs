@@ -62,7 +62,11 @@ impl KernelStack {
 
 impl Drop for KernelStack {
     fn drop(&mut self) {
-        assert!(self.is_intact(), "a kernel stack at {:p} ran over", self.words());
+        assert!(
+            self.is_intact(),
+            "a kernel stack at {:p} ran over",
+            self.words()
+        );
         free_block(self.frame, Descriptor::get(self.frame));
     }
 }

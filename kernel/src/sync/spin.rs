@@ -146,7 +146,10 @@ mod held {
     #[inline]
     pub(super) fn leave() {
         let count = &HELD[cpu_id()];
-        count.store(count.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+        count.store(
+            count.load(Ordering::Relaxed).wrapping_sub(1),
+            Ordering::Relaxed,
+        );
     }
     #[inline]
     pub(super) fn count() -> u32 {
