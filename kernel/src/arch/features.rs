@@ -68,7 +68,10 @@ pub fn detect() -> Result<(), &'static str> {
         }
     };
     note(one.ecx & 1 << 26 != 0, Feature::Xsave);
-    note(one.ecx & 1 << 26 != 0 && one.ecx & 1 << 28 != 0, Feature::Avx);
+    note(
+        one.ecx & 1 << 26 != 0 && one.ecx & 1 << 28 != 0,
+        Feature::Avx,
+    );
     note(one.ecx & 1 << 21 != 0, Feature::X2apic);
     note(one.ecx & 1 << 24 != 0, Feature::TscDeadline);
     note(one.ecx & 1 << 30 != 0, Feature::Rdrand);

@@ -114,8 +114,12 @@ pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
     }
     // SAFETY: only addresses are taken.
     let tops = unsafe {
-        [&raw const (*block).nmi, &raw const (*block).double_fault, &raw const (*block).machine_check]
-            .map(|stack| stack.add(1) as u64)
+        [
+            &raw const (*block).nmi,
+            &raw const (*block).double_fault,
+            &raw const (*block).machine_check,
+        ]
+        .map(|stack| stack.add(1) as u64)
     };
     let mut ist = [0; 7];
     ist[usize::from(IST_NMI) - 1] = tops[0];
@@ -182,7 +186,7 @@ pub(super) unsafe fn install(cpu: usize) {
             cs = in(reg) u64::from(KERNEL_CS),
             ss = in(reg) u64::from(KERNEL_SS),
             zero = in(reg) 0u64,
-            scratch = lateout(reg) _,
+            scratch = out(reg) _,
         );
         cpu::wrmsr(msr::GS_BASE, area as u64);
         cpu::wrmsr(msr::KERNEL_GS_BASE, 0);
@@ -339,7 +343,10 @@ pub fn fs_base() -> u64 {
 /// Sets the user's FS base, which must be below [`USER_END`](super::USER_END).
 #[inline]
 pub fn set_fs_base(address: u64) {
-    assert!(address < super::USER_END, "FS base {address:#x} is not a user address");
+    assert!(
+        address < super::USER_END,
+        "FS base {address:#x} is not a user address"
+    );
     // SAFETY: the kernel does not use FS.
     unsafe { cpu::wrmsr(msr::FS_BASE, address) };
 }
@@ -353,7 +360,10 @@ pub fn gs_base_user() -> u64 {
 /// Sets the user's GS base, which must be below [`USER_END`](super::USER_END).
 #[inline]
 pub fn set_gs_base_user(address: u64) {
-    assert!(address < super::USER_END, "GS base {address:#x} is not a user address");
+    assert!(
+        address < super::USER_END,
+        "GS base {address:#x} is not a user address"
+    );
     // SAFETY: `swapgs` puts it into GS on the way to user mode only.
     unsafe { cpu::wrmsr(msr::KERNEL_GS_BASE, address) };
 }

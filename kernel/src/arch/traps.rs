@@ -3,9 +3,7 @@
 use super::cpu::{self, msr};
 use super::frame::{KERNEL_CS, RFLAGS_RF, RFLAGS_TF, UserFrame};
 use super::layout::USER_END;
-use super::percpu::{
-    IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI, TablePointer, offset,
-};
+use super::percpu::{IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI, TablePointer, offset};
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
 
@@ -323,7 +321,7 @@ extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
         super::interrupt::dispatch(vector);
     } else {
         let error = frame.error;
-        crate::signal::on_exception(frame, vector, error);
+        crate::signal::on_exception(frame, vector as u8, error);
     }
 }
 
@@ -335,7 +333,7 @@ extern "C" fn kernel_trap(frame: &mut UserFrame, vector: u64) {
     }
     if vector == vector::PAGE_FAULT {
         let address = cpu::read_cr2();
-        if let Some(rip) = crate::vm::kernel_fault(address, frame.rip, frame.error) {
+        if let Some(rip) = crate::vm::on_kernel_fault(address, frame.error, frame.rip) {
             frame.rip = rip;
             return;
         }
@@ -373,7 +371,10 @@ impl Gate {
             | u64::from(ist) << 32
             | (0x8e | dpl << 5) << 40
             | (handler >> 16 & 0xffff) << 48;
-        Self { low, high: handler >> 32 }
+        Self {
+            low,
+            high: handler >> 32,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ mod entry;
 pub mod paging;
 mod pvh;
 
-use super::{clock, cpu, features, percpu, traps};
+use super::{clock, features, percpu, traps};
 use core::cell::UnsafeCell;
 use pvh::Handover;
 
@@ -49,10 +49,12 @@ pub struct BootInfo {
 impl BootInfo {
     /// The values of `key=value` words of the command line with that key, in order.
     pub fn options<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'static str> + 'a {
-        self.cmdline.split_ascii_whitespace().filter_map(move |word| {
-            let (name, value) = word.split_once('=')?;
-            (name == key).then_some(value)
-        })
+        self.cmdline
+            .split_ascii_whitespace()
+            .filter_map(move |word| {
+                let (name, value) = word.split_once('=')?;
+                (name == key).then_some(value)
+            })
     }
 
     /// The last value of `key=value` on the command line.
@@ -91,7 +93,10 @@ extern "C" fn start(start_info: u64) -> ! {
     }
     let image = paging::image();
     let ram = &handover.ram[..handover.ranges];
-    let Some(home) = ram.iter().find(|r| r.contains(image.start) && r.contains(image.end)) else {
+    let Some(home) = ram
+        .iter()
+        .find(|r| r.contains(image.start) && r.contains(image.end))
+    else {
         panic!("the kernel at {image:x?} is not in the RAM of the memory map: {ram:x?}");
     };
     let limit = match handover.initrd {
@@ -106,13 +111,15 @@ extern "C" fn start(start_info: u64) -> ! {
         ram,
         cmdline: core::str::from_utf8(&handover.cmdline[..handover.cmdline_len]).unwrap_or(""),
         initrd: handover.initrd,
-        kernel: PhysRange { start: image.start, end: carver.taken_end() },
+        kernel: PhysRange {
+            start: image.start,
+            end: carver.taken_end(),
+        },
         max_address: ram.last().map_or(0, |r| r.end),
         rsdp: (handover.rsdp != 0).then_some(handover.rsdp),
     };
     traps::init_syscall();
     // SAFETY: written once, here; shared from now on.
     let boot = unsafe { (*BOOT.0.get()).insert(boot) };
-    let _ = cpu::read_cr3();
     crate::kernel_main(boot)
 }

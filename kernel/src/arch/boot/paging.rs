@@ -43,7 +43,10 @@ macro_rules! address {
 
 /// The image's physical range.
 pub fn image() -> PhysRange {
-    PhysRange { start: address!(kernel_start) - KERNEL_BASE, end: address!(kernel_end) - KERNEL_BASE }
+    PhysRange {
+        start: address!(kernel_start) - KERNEL_BASE,
+        end: address!(kernel_end) - KERNEL_BASE,
+    }
 }
 
 /// Physical address of the top-level table, whose upper half every address space shares.
@@ -67,7 +70,10 @@ pub struct Carver {
 impl Carver {
     /// From the end of the image to `end`.
     pub fn new(end: u64) -> Self {
-        Self { next: image().end, end }
+        Self {
+            next: image().end,
+            end,
+        }
     }
 
     /// First address not taken.
@@ -78,7 +84,10 @@ impl Carver {
     /// A zeroed page.
     fn table(&mut self) -> u64 {
         let page = self.next;
-        assert!(page + PAGE <= self.end, "no RAM behind the kernel image for its page tables");
+        assert!(
+            page + PAGE <= self.end,
+            "no RAM behind the kernel image for its page tables"
+        );
         self.next += PAGE;
         // SAFETY: RAM that nobody uses, mapped one to one by the early tables.
         unsafe { core::ptr::write_bytes(page as *mut u64, 0, ENTRIES) };
@@ -117,7 +126,11 @@ pub unsafe fn build(carver: &mut Carver, ram: &[PhysRange], low_end: u64) {
     map_image(carver, top);
     map_physmap(carver, top, 0, low_end);
     for range in ram.iter().filter(|r| r.end > low_end) {
-        assert!(range.end <= PHYSMAP_SIZE, "RAM at {:#x} is out of reach", range.end);
+        assert!(
+            range.end <= PHYSMAP_SIZE,
+            "RAM at {:#x} is out of reach",
+            range.end
+        );
         map_physmap(carver, top, range.start.max(low_end), range.end);
     }
     let mut table = top;
@@ -158,8 +171,7 @@ fn map_image(carver: &mut Carver, top: u64) {
 
 /// Maps a range outwards to 2 MiB, with 1 GiB pages where they fit.
 fn map_physmap(carver: &mut Carver, top: u64, start: u64, end: u64) {
-    let flags =
-        bits::PRESENT | bits::WRITABLE | bits::LARGE | bits::GLOBAL | bits::NO_EXECUTE;
+    let flags = bits::PRESENT | bits::WRITABLE | bits::LARGE | bits::GLOBAL | bits::NO_EXECUTE;
     let huge = features::has(Feature::GibPages);
     let mut at = start / LARGE * LARGE;
     while at < end {
@@ -182,7 +194,10 @@ pub fn map_device(phys: u64, bytes: usize) -> *mut u8 {
     let pages = (phys + bytes as u64 - first).div_ceil(PAGE);
     // Relaxed: devices are found by one CPU.
     let at = DEVICE_PAGES.fetch_add(pages, Ordering::Relaxed);
-    assert!(at + pages <= ENTRIES as u64 && at * PAGE < DEVICE_SIZE, "no room for device registers");
+    assert!(
+        at + pages <= ENTRIES as u64 && at * PAGE < DEVICE_SIZE,
+        "no room for device registers"
+    );
     let table = crate::arch::phys_to_virt(DEVICE_TABLE.load(Ordering::Relaxed)).cast::<u64>();
     for i in 0..pages {
         let entry = (first + i * PAGE)

@@ -147,7 +147,11 @@ impl Handover {
                 self.add(entry.address, entry.address.saturating_add(entry.size));
             }
         }
-        if self.ranges == 0 { Err(HandoverError::NoRam) } else { Ok(()) }
+        if self.ranges == 0 {
+            Err(HandoverError::NoRam)
+        } else {
+            Ok(())
+        }
     }
 
     fn add(&mut self, start: u64, end: u64) {
@@ -166,8 +170,15 @@ impl Handover {
         }
         // Firmware does not overlap its ranges; where it does, the first keeps the memory.
         let floor = if at > 0 { self.ram[at - 1].end } else { 0 };
-        let ceiling = if at < self.ranges { self.ram[at + 1].start } else { u64::MAX };
-        self.ram[at] = PhysRange { start: start.max(floor), end: end.min(ceiling) };
+        let ceiling = if at < self.ranges {
+            self.ram[at + 1].start
+        } else {
+            u64::MAX
+        };
+        self.ram[at] = PhysRange {
+            start: start.max(floor),
+            end: end.min(ceiling),
+        };
         if self.ram[at].start >= self.ram[at].end {
             self.ram.copy_within(at + 1..self.ranges + 1, at);
             return;
