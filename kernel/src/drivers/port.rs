@@ -48,6 +48,3 @@ impl Port {
     /// Waits, bounded, until the host has taken everything.
     pub fn flush(&self) {}
 }
-
-/// Waits, bounded, until the host has taken all output.
-pub fn flush_all() {}

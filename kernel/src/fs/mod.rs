@@ -1,1 +1,162 @@
-//! (landing)
+//! Files: the tree, what is open, and what stands behind it.
+//!
+//! ```text
+//! FileTable --fd--> OpenFile (offset, flags) --> File (reads, writes, polls)
+//!                       |
+//! path --lookup-->    Node (name, attributes, directory entries) --open--> File
+//! ```
+//! A [`Node`] stands in the tree, a [`File`] is what one or more opens of it made, an [`OpenFile`]
+//! is what descriptors share. There is one tree: a root in memory filled from the initramfs, and
+//! `/tmp`, `/dev`, `/proc` and `/sys` mounted in it for good.
+
+pub mod anonymous;
+pub mod context;
+pub mod dev;
+pub mod epoll;
+pub mod eventfd;
+pub mod file;
+pub mod flags;
+pub mod io;
+pub mod lookup;
+pub mod node;
+pub mod path;
+pub mod pipe;
+pub mod poll;
+pub mod radix;
+pub mod table;
+pub mod timerfd;
+pub mod tmpfs;
+
+pub use context::Context;
+pub use file::{File, OpenFile, Place};
+pub use flags::{FileKind, OpenFlags};
+pub use io::{ByteSink, ByteSource};
+pub use lookup::open_path;
+pub use node::{Metadata, Node, NodeRef, Timestamp};
+pub use poll::PollMask;
+pub use table::FileTable;
+
+use crate::arch::{BootInfo, clock};
+use crate::errno::Errno;
+use crate::memory::{self, PAGE_SIZE};
+use crate::sync::Once;
+use core::sync::atomic::{AtomicU64, Ordering};
+use io::SliceSink;
+use node::DirEntry;
+use tmpfs::Tmpfs;
+
+/// Device numbers of the file systems: minors of major 0, as Linux gives to those without a device.
+mod devices {
+    pub(super) const ROOT: u64 = 1;
+    pub(super) const TMP: u64 = 2;
+    pub(super) const DEV: u64 = 3;
+    pub(super) const ANONYMOUS: u64 = 6;
+    pub(super) const MEMFD: u64 = 7;
+}
+use devices::ANONYMOUS as ANONYMOUS_DEVICE;
+
+static ROOT: Once<NodeRef> = Once::new();
+static MEMFD: Once<alloc::sync::Arc<Tmpfs>> = Once::new();
+static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
+
+/// Builds the tree and unpacks the initramfs into it.
+pub fn init(_boot: &'static BootInfo) {
+    let half_of_ram = memory::allocator().stats().managed_frames / 2;
+    let root_fs = Tmpfs::new(devices::ROOT, half_of_ram);
+    let root: NodeRef = root_fs.make_root(None, b"", 0o755);
+    let _ = ROOT.set(root);
+    let _ = MEMFD.set(Tmpfs::new(devices::MEMFD, half_of_ram));
+    let _ = (devices::TMP, devices::DEV);
+}
+
+/// The root of the tree.
+pub fn root() -> NodeRef {
+    match ROOT.get() {
+        Some(root) => root.clone(),
+        None => panic!("files are used before they are set up"),
+    }
+}
+
+/// The file system of files without a name.
+pub fn memfd() -> Result<&'static alloc::sync::Arc<Tmpfs>, Errno> {
+    MEMFD.get().ok_or(Errno::ENOSYS)
+}
+
+fn next_anonymous_inode() -> u64 {
+    // Relaxed: only the number itself matters.
+    NEXT_ANONYMOUS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The wall clock's time.
+pub fn now() -> Timestamp {
+    const SECOND: u64 = 1_000_000_000;
+    let nanos = clock::now().saturating_add(clock::realtime_offset()).0;
+    Timestamp {
+        seconds: (nanos / SECOND).cast_signed(),
+        // A remainder below a billion fits.
+        nanos: u32::try_from(nanos % SECOND).unwrap_or(0),
+    }
+}
+
+/// Lets others run between two pieces of long work, once every megabyte of it; `done` counts bytes.
+/// No lock may be held.
+fn breathe(done: usize) {
+    const EVERY: usize = 1 << 20;
+    if done % EVERY < PAGE_SIZE && done >= EVERY && crate::sched::started() {
+        crate::sched::cond_resched();
+    }
+}
+
+/// Fills `buffer` from `position` of a regular file; for exec.
+///
+/// # Errors
+/// `ENOEXEC` when the file ends before.
+pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    let wanted = buffer.len();
+    let mut sink = SliceSink::new(buffer);
+    let mut offset = position;
+    while sink.room() > 0 {
+        if file.file().read(&mut sink, &mut offset, file.flags())? == 0 {
+            return Err(Errno::ENOEXEC);
+        }
+    }
+    debug_assert!(offset == position + wanted as u64);
+    Ok(())
+}
+
+/// Lists `.` and `..` of `node`, if `offset` has not passed them; false when `emit` had enough.
+fn list_dots(
+    node: &dyn Node,
+    offset: &mut u64,
+    emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+) -> bool {
+    let own = node.id().inode;
+    let above = node.parent().map_or(own, |parent| parent.id().inode);
+    for (at, name, inode) in [(0, &b"."[..], own), (1, b"..", above)] {
+        if *offset > at {
+            continue;
+        }
+        let entry = DirEntry {
+            name,
+            inode,
+            kind: FileKind::Directory,
+            next: at + 1,
+        };
+        if !emit(&entry) {
+            return false;
+        }
+        *offset = at + 1;
+    }
+    true
+}
+
+/// The calling process's `RLIMIT_FSIZE`, if it has one.
+fn file_size_limit() -> Option<u64> {
+    None
+}
+
+/// Tells the calling process that its file grew too large (`SIGXFSZ`).
+fn file_too_large() {}
+
+/// Tells the calling process that nobody reads what it writes (`SIGPIPE`).
+fn broken_pipe() {}

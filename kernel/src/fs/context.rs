@@ -1,0 +1,76 @@
+//! Where a process stands in the tree.
+
+use super::node::NodeRef;
+use crate::sync::SpinLock;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+#[derive(Clone, Debug)]
+struct Places {
+    root: NodeRef,
+    cwd: NodeRef,
+}
+
+/// Root, working directory and umask. `CLONE_FS` shares it, `fork` copies it.
+#[derive(Debug)]
+pub struct Context {
+    places: SpinLock<Places>,
+    umask: AtomicU32,
+}
+
+impl Context {
+    /// At the root of the tree, with Linux's umask of 022.
+    pub fn new() -> Arc<Self> {
+        let root = super::root();
+        Arc::new(Self {
+            places: SpinLock::new(Places {
+                root: root.clone(),
+                cwd: root,
+            }),
+            umask: AtomicU32::new(0o022),
+        })
+    }
+
+    /// A copy for a forked process.
+    pub fn fork_copy(&self) -> Arc<Self> {
+        let places = self.places.lock().clone();
+        Arc::new(Self {
+            places: SpinLock::new(places),
+            umask: AtomicU32::new(self.umask()),
+        })
+    }
+
+    /// Root directory.
+    pub fn root(&self) -> NodeRef {
+        self.places.lock().root.clone()
+    }
+
+    /// Working directory.
+    pub fn cwd(&self) -> NodeRef {
+        self.places.lock().cwd.clone()
+    }
+
+    /// Moves the working directory to the directory `node`.
+    pub fn set_cwd(&self, node: NodeRef) {
+        // The guard is a temporary of the statement, the old node outlives it.
+        let old = core::mem::replace(&mut self.places.lock().cwd, node);
+        drop(old);
+    }
+
+    /// Moves the root to the directory `node` (`chroot`).
+    pub fn set_root(&self, node: NodeRef) {
+        let old = core::mem::replace(&mut self.places.lock().root, node);
+        drop(old);
+    }
+
+    /// Permission bits that new files do not get.
+    pub fn umask(&self) -> u32 {
+        // Relaxed: it orders nothing else.
+        self.umask.load(Ordering::Relaxed)
+    }
+
+    /// Sets the umask and gives the old one.
+    pub fn set_umask(&self, mask: u32) -> u32 {
+        self.umask.swap(mask & 0o777, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,446 @@
+//! epoll: a set of files, and the list of those of them that may be ready.
+//!
+//! An item is put on the ready list by its file's [`Notifier`] and taken off by a wait, which looks
+//! at the file itself: the list is a hint, the file's `poll` the truth. A level-triggered item that
+//! is still ready goes back to the list's end.
+
+use super::file::{File, OpenFile};
+use super::poll::{Notifier, PollMask, Watcher};
+use super::timerfd::Due;
+use crate::arch::clock::Nanos;
+use crate::errno::Errno;
+use crate::sync::{SpinLock, WaitEnd};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use linux_raw_sys::general::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP};
+
+/// Bits of an interest that are no readiness.
+const CONTROL: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
+/// Most files in one set.
+const MAX_ITEMS: usize = 1 << 20;
+
+/// An event as the program gets it.
+#[derive(Copy, Clone, Debug)]
+pub struct Event {
+    /// Readiness, or what is of interest.
+    pub events: u32,
+    /// The program's own.
+    pub data: u64,
+}
+
+/// A descriptor and the open file behind it when it was added.
+type Key = (i32, usize);
+
+struct Item {
+    key: Key,
+    file: Weak<OpenFile>,
+    epoll: Weak<Epoll>,
+    notifier: Option<Arc<Notifier>>,
+    /// What is of interest; no readiness bits while a one-shot item is spent.
+    interest: SpinLock<Event>,
+    /// Whether it is on the ready list; changed under the set's lock.
+    queued: AtomicBool,
+    /// The file is an epoll set itself.
+    is_epoll: bool,
+    /// The file is a timer, which nobody notifies of when it goes off.
+    is_timer: bool,
+    /// The expiry of the timer that was last put on the ready list.
+    seen_expiry: AtomicU64,
+}
+
+impl Item {
+    fn wants(&self, mask: PollMask) -> bool {
+        let events = self.interest.lock().events & !CONTROL;
+        // A change without a name is any change.
+        events != 0 && (mask.is_empty() || mask.bits() & (events | PollMask::ALWAYS.bits()) != 0)
+    }
+}
+
+impl Watcher for Item {
+    fn event(&self, mask: PollMask) {
+        if !self.wants(mask) {
+            return;
+        }
+        if let Some(epoll) = self.epoll.upgrade() {
+            epoll.mark_ready(self.key);
+        }
+    }
+}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        if self.is_epoll
+            && let Some(file) = self.file.upgrade()
+            && let Some(inner) = file.file().as_epoll()
+        {
+            inner.watched.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    items: BTreeMap<Key, Arc<Item>>,
+    /// Has room for every item, so that marking one ready never allocates.
+    ready: VecDeque<Key>,
+}
+
+/// An epoll set.
+pub struct Epoll {
+    this: Weak<Epoll>,
+    state: SpinLock<State>,
+    notifier: Arc<Notifier>,
+    /// Sets that this set is in.
+    watched: AtomicUsize,
+    /// Sets in this set.
+    watching: AtomicUsize,
+    /// Timers in this set.
+    timers: AtomicUsize,
+}
+
+/// Held while one set is put into another: keeps the depth at two, so that events travel a bounded
+/// way and never in a circle.
+static NESTING: SpinLock<()> = SpinLock::new(());
+
+impl core::fmt::Debug for Epoll {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Epoll")
+    }
+}
+
+impl Epoll {
+    /// An empty set.
+    pub fn new() -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            state: SpinLock::new(State::default()),
+            notifier: Arc::new(Notifier::new()),
+            watched: AtomicUsize::new(0),
+            watching: AtomicUsize::new(0),
+            timers: AtomicUsize::new(0),
+        })
+    }
+
+    fn key(fd: i32, file: &Arc<OpenFile>) -> Key {
+        (fd, Arc::as_ptr(file) as usize)
+    }
+
+    /// Puts an item on the ready list and tells those who wait.
+    fn mark_ready(&self, key: Key) {
+        let mut state = self.state.lock();
+        let Some(item) = state.items.get(&key) else {
+            return;
+        };
+        // Relaxed: under the lock.
+        if !item.queued.swap(true, Ordering::Relaxed) {
+            state.ready.push_back(key);
+        }
+        drop(state);
+        self.notifier.notify(PollMask::READABLE);
+    }
+
+    /// Adds the open file behind `fd`.
+    pub fn add(&self, fd: i32, file: &Arc<OpenFile>, interest: Event) -> Result<(), Errno> {
+        let Some(notifier) = file.file().notifier() else {
+            // Regular files and directories are always ready; Linux refuses them.
+            return Err(Errno::EPERM);
+        };
+        let inner = file.file().as_epoll();
+        if let Some(inner) = inner {
+            if core::ptr::eq(inner, self) {
+                return Err(Errno::EINVAL);
+            }
+            let _nesting = NESTING.lock();
+            if inner.watching.load(Ordering::Relaxed) > 0
+                || self.watched.load(Ordering::Relaxed) > 0
+            {
+                return Err(Errno::ELOOP);
+            }
+            inner.watched.fetch_add(1, Ordering::Relaxed);
+            self.watching.fetch_add(1, Ordering::Relaxed);
+        }
+        let key = Self::key(fd, file);
+        let item = Arc::new(Item {
+            key,
+            file: Arc::downgrade(file),
+            epoll: self.this.clone(),
+            notifier: Some(notifier.clone()),
+            interest: SpinLock::new(interest),
+            queued: AtomicBool::new(false),
+            is_epoll: inner.is_some(),
+            is_timer: file.file().as_timer().is_some(),
+            seen_expiry: AtomicU64::new(0),
+        });
+        if item.is_timer {
+            self.timers.fetch_add(1, Ordering::Relaxed);
+        }
+        let entered = self.enter(key, item.clone());
+        if entered.is_err() {
+            self.uncount(&item);
+        }
+        let replaced = entered?;
+        if let Some(replaced) = replaced {
+            // An entry of a closed file whose memory this one got.
+            self.forget(&replaced);
+        }
+        if let Err(error) = notifier.watch(item.clone()) {
+            self.remove_key(key);
+            return Err(error);
+        }
+        // It may be ready already, or have become so before it was watched.
+        if item.wants(file.file().poll()) {
+            self.mark_ready(key);
+        }
+        Ok(())
+    }
+
+    fn enter(&self, key: Key, item: Arc<Item>) -> Result<Option<Arc<Item>>, Errno> {
+        let mut state = self.state.lock();
+        let stale = match state.items.get(&key) {
+            Some(old) if old.file.strong_count() > 0 => return Err(Errno::EEXIST),
+            Some(_) => true,
+            None => false,
+        };
+        if state.items.len() >= MAX_ITEMS {
+            return Err(Errno::ENOSPC);
+        }
+        // A stale key may still be on the list, so there is room for one more than the items.
+        let needed = (state.items.len() + 2).saturating_sub(state.ready.len());
+        state.ready.try_reserve(needed).map_err(|_| Errno::ENOMEM)?;
+        if stale {
+            state.ready.retain(|&other| other != key);
+        }
+        Ok(state.items.insert(key, item))
+    }
+
+    /// Stops watching for an item that is out of the set.
+    fn forget(&self, item: &Arc<Item>) {
+        if let Some(notifier) = &item.notifier {
+            let watcher: Arc<dyn Watcher> = item.clone();
+            notifier.unwatch(&watcher);
+        }
+        self.uncount(item);
+    }
+
+    fn uncount(&self, item: &Item) {
+        if item.is_epoll {
+            self.watching.fetch_sub(1, Ordering::Relaxed);
+        }
+        if item.is_timer {
+            self.timers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn remove_key(&self, key: Key) -> bool {
+        let mut state = self.state.lock();
+        let Some(item) = state.items.remove(&key) else {
+            return false;
+        };
+        state.ready.retain(|&other| other != key);
+        drop(state);
+        self.forget(&item);
+        true
+    }
+
+    /// Takes the file out.
+    pub fn remove(&self, fd: i32, file: &Arc<OpenFile>) -> Result<(), Errno> {
+        if self.remove_key(Self::key(fd, file)) {
+            Ok(())
+        } else {
+            Err(Errno::ENOENT)
+        }
+    }
+
+    /// Changes what is of interest.
+    pub fn modify(&self, fd: i32, file: &Arc<OpenFile>, interest: Event) -> Result<(), Errno> {
+        let key = Self::key(fd, file);
+        let item = self
+            .state
+            .lock()
+            .items
+            .get(&key)
+            .cloned()
+            .ok_or(Errno::ENOENT)?;
+        *item.interest.lock() = interest;
+        if item.wants(file.file().poll()) {
+            self.mark_ready(key);
+        }
+        Ok(())
+    }
+
+    /// When the first timer in the set goes off; marks those ready that have.
+    fn next_timer(&self) -> Option<Nanos> {
+        if self.timers.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut next = None;
+        let mut due = Vec::new();
+        let state = self.state.lock();
+        for item in state.items.values().filter(|item| item.is_timer) {
+            let Some(file) = item.file.upgrade() else {
+                continue;
+            };
+            if let Some(timer) = file.file().as_timer() {
+                match timer.due_at() {
+                    Due::Now(expiry) => {
+                        // An edge is one expiry.
+                        if item.seen_expiry.swap(expiry.0, Ordering::Relaxed) != expiry.0 {
+                            due.push(item.key);
+                        }
+                    }
+                    Due::At(at) => next = Some(next.map_or(at, |n: Nanos| n.min(at))),
+                    Due::Never => {}
+                }
+            }
+        }
+        drop(state);
+        for key in due {
+            self.mark_ready(key);
+        }
+        next
+    }
+
+    /// Collects up to `most` events without waiting.
+    fn collect(&self, most: usize, events: &mut Vec<Event>) {
+        let rounds = self.state.lock().ready.len();
+        for _ in 0..rounds {
+            if events.len() == most {
+                break;
+            }
+            let mut state = self.state.lock();
+            let Some(key) = state.ready.pop_front() else {
+                break;
+            };
+            let Some(item) = state.items.get(&key).cloned() else {
+                continue;
+            };
+            item.queued.store(false, Ordering::Relaxed);
+            drop(state);
+            let Some(file) = item.file.upgrade() else {
+                // Closed without being taken out: it leaves the set, as on Linux.
+                self.remove_key(key);
+                continue;
+            };
+            let Event {
+                events: asked,
+                data,
+            } = *item.interest.lock();
+            if asked & !CONTROL == 0 {
+                continue;
+            }
+            let ready = file.file().poll().bits() & (asked & !CONTROL | PollMask::ALWAYS.bits());
+            if ready == 0 {
+                continue;
+            }
+            if asked & EPOLLONESHOT != 0 {
+                let mut interest = item.interest.lock();
+                if interest.events & !CONTROL == 0 {
+                    // Another waiter was first.
+                    continue;
+                }
+                interest.events &= CONTROL;
+            } else if asked & EPOLLET == 0 {
+                let mut state = self.state.lock();
+                if state.items.contains_key(&key) && !item.queued.swap(true, Ordering::Relaxed) {
+                    state.ready.push_back(key);
+                }
+            }
+            events.push(Event {
+                events: ready,
+                data,
+            });
+        }
+    }
+
+    /// Whether any item is ready; drops those from the list that are not.
+    fn any_ready(&self) -> bool {
+        let rounds = self.state.lock().ready.len();
+        for _ in 0..rounds {
+            let mut state = self.state.lock();
+            let Some(key) = state.ready.pop_front() else {
+                return false;
+            };
+            let Some(item) = state.items.get(&key).cloned() else {
+                continue;
+            };
+            item.queued.store(false, Ordering::Relaxed);
+            drop(state);
+            let asked = item.interest.lock().events;
+            let Some(file) = item.file.upgrade() else {
+                continue;
+            };
+            let wanted = asked & !CONTROL | PollMask::ALWAYS.bits();
+            if asked & !CONTROL != 0 && file.file().poll().bits() & wanted != 0 {
+                let mut state = self.state.lock();
+                if state.items.contains_key(&key) && !item.queued.swap(true, Ordering::Relaxed) {
+                    state.ready.push_front(key);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Waits for events, at most until `deadline` (`None`: however long), and gives up to `most`.
+    pub fn wait(&self, most: usize, deadline: Option<Nanos>) -> Result<Vec<Event>, Errno> {
+        let mut events = Vec::new();
+        let known = self.state.lock().items.len().max(1);
+        events
+            .try_reserve(most.min(known))
+            .map_err(|_| Errno::ENOMEM)?;
+        let most = events.capacity().min(most);
+        loop {
+            let timer = self.next_timer();
+            self.collect(most, &mut events);
+            let over = deadline.is_some_and(|deadline| deadline <= crate::arch::clock::now());
+            if !events.is_empty() || over {
+                return Ok(events);
+            }
+            let has_ready = || !self.state.lock().ready.is_empty();
+            let queue = self.notifier.queue();
+            let wake_at = match (deadline, timer) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            let ended = match wake_at {
+                Some(deadline) => queue.wait_deadline(has_ready, deadline),
+                None => queue.wait(has_ready).map(|()| WaitEnd::Ready),
+            };
+            // At the deadline the loop looks once more and leaves.
+            let _: WaitEnd = ended.map_err(|_| Errno::EINTR)?;
+        }
+    }
+}
+
+/// An epoll descriptor's file.
+#[derive(Debug)]
+pub struct EpollFile(pub Arc<Epoll>);
+
+impl File for EpollFile {
+    fn poll(&self) -> PollMask {
+        if self.0.any_ready() {
+            PollMask::READABLE
+        } else {
+            PollMask::empty()
+        }
+    }
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(self.0.notifier.clone())
+    }
+    fn as_epoll(&self) -> Option<&Epoll> {
+        Some(&self.0)
+    }
+}
+
+impl Drop for EpollFile {
+    /// The set ends with its descriptor, not with its last reference: that may be a notifier's,
+    /// whose lock `forget` takes.
+    fn drop(&mut self) {
+        let items = core::mem::take(&mut self.0.state.lock().items);
+        for item in items.into_values() {
+            self.0.forget(&item);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Open files: what a descriptor leads to.
+
+use super::flags::{FileKind, OpenFlags};
+use super::io::{ByteSink, ByteSource};
+use super::node::{DirEntry, Metadata, NodeRef};
+use super::poll::{Notifier, PollMask};
+use super::{epoll::Epoll, pipe::PipeEnd, timerfd::TimerFile};
+use crate::errno::{Errno, SysResult};
+use crate::sync::Mutex;
+use crate::vm::PageSource;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What reads and writes. One may serve many open files; the offset is theirs.
+///
+/// No method is called with a spin lock held, and `read`/`write` must hold none while they move
+/// bytes, as user memory may fault.
+pub trait File: Send + Sync {
+    /// Reads at `offset`, moves it on, and gives the count; 0 is the end.
+    fn read(&self, _to: &mut dyn ByteSink, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
+        Err(Errno::EINVAL)
+    }
+    /// Writes at `offset` (at the end with `APPEND`), moves it on, and gives the count.
+    fn write(&self, _from: &mut dyn ByteSource, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
+        Err(Errno::EINVAL)
+    }
+    /// Whether it has offsets.
+    fn seekable(&self) -> bool {
+        false
+    }
+    /// Where data (or with `hole` a hole) begins at or after `offset`; `ENXIO` beyond the end.
+    fn seek_data(&self, _offset: u64, _hole: bool) -> Result<u64, Errno> {
+        Err(Errno::EINVAL)
+    }
+    /// What it is ready for now.
+    fn poll(&self) -> PollMask {
+        PollMask::IN | PollMask::OUT | PollMask::RDNORM | PollMask::WRNORM
+    }
+    /// Who tells when that changes; `None` if it never does.
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        None
+    }
+    /// A device-specific call.
+    fn ioctl(&self, _command: u32, _argument: u64) -> SysResult {
+        Err(Errno::ENOTTY)
+    }
+    /// Its pages, if it can be mapped.
+    fn page_source(&self) -> Option<Arc<dyn PageSource>> {
+        None
+    }
+    /// Lists a directory from `offset` on, which moves with each entry that `emit` takes (`true`).
+    fn list(
+        &self,
+        _offset: &mut u64,
+        _emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<(), Errno> {
+        Err(Errno::ENOTDIR)
+    }
+    /// `fallocate` with Linux's mode bits.
+    fn allocate(&self, _mode: u32, _offset: u64, _length: u64) -> Result<(), Errno> {
+        Err(Errno::ENODEV)
+    }
+    /// The epoll instance that it is.
+    fn as_epoll(&self) -> Option<&Epoll> {
+        None
+    }
+    /// The pipe end that it is.
+    fn as_pipe(&self) -> Option<&PipeEnd> {
+        None
+    }
+    /// The timer that it is.
+    fn as_timer(&self) -> Option<&TimerFile> {
+        None
+    }
+}
+
+impl core::fmt::Debug for dyn File {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("File")
+    }
+}
+
+/// The name under which a file was opened.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The directory.
+    pub parent: NodeRef,
+    /// The name in it.
+    pub name: Box<[u8]>,
+}
+
+/// An open file description: what `dup` and `fork` share.
+pub struct OpenFile {
+    node: NodeRef,
+    file: Arc<dyn File>,
+    place: Option<Place>,
+    flags: AtomicU32,
+    offset: AtomicU64,
+    /// Held while a call uses the shared offset, so that two writers never get one place.
+    moving: Mutex<()>,
+}
+
+impl core::fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("OpenFile")
+            .field("node", &self.node)
+            .field("flags", &self.flags())
+            .finish()
+    }
+}
+
+/// What an `O_PATH` descriptor leads to: nothing can be done with it.
+struct PathOnly;
+
+impl File for PathOnly {
+    fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
+        Err(Errno::EBADF)
+    }
+    fn write(&self, _: &mut dyn ByteSource, _: &mut u64, _: OpenFlags) -> SysResult {
+        Err(Errno::EBADF)
+    }
+    fn poll(&self) -> PollMask {
+        PollMask::NVAL
+    }
+    fn ioctl(&self, _: u32, _: u64) -> SysResult {
+        Err(Errno::EBADF)
+    }
+    fn list(&self, _: &mut u64, _: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<(), Errno> {
+        Err(Errno::EBADF)
+    }
+}
+
+impl OpenFile {
+    /// Opens `node`, which was found at `place`.
+    pub fn open(node: NodeRef, place: Option<Place>, flags: OpenFlags) -> Result<Arc<Self>, Errno> {
+        let file = if flags.contains(OpenFlags::PATH) {
+            Arc::new(PathOnly) as Arc<dyn File>
+        } else {
+            node.clone().open(flags)?
+        };
+        Ok(Self::new(node, file, place, flags))
+    }
+
+    /// An open file of parts that the caller made.
+    pub fn new(
+        node: NodeRef,
+        file: Arc<dyn File>,
+        place: Option<Place>,
+        flags: OpenFlags,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            node,
+            file,
+            place,
+            flags: AtomicU32::new((flags - OpenFlags::OPENING).bits()),
+            offset: AtomicU64::new(0),
+            moving: Mutex::new(()),
+        })
+    }
+
+    /// The node.
+    pub fn node(&self) -> &NodeRef {
+        &self.node
+    }
+
+    /// What reads and writes.
+    pub fn file(&self) -> &Arc<dyn File> {
+        &self.file
+    }
+
+    /// The name under which it was opened.
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// What `stat` tells.
+    pub fn metadata(&self) -> Metadata {
+        self.node.metadata()
+    }
+
+    /// Flags.
+    pub fn flags(&self) -> OpenFlags {
+        // Relaxed: a flag orders nothing else.
+        OpenFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// `F_SETFL`: takes the changeable ones of `flags`.
+    pub fn set_flags(&self, flags: OpenFlags) {
+        let kept = self.flags() - OpenFlags::CHANGEABLE;
+        self.flags.store(
+            (kept | (flags & OpenFlags::CHANGEABLE)).bits(),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// The offset of the next `read` or `write`.
+    pub fn offset(&self) -> u64 {
+        // Relaxed: `moving` orders its users.
+        self.offset.load(Ordering::Relaxed)
+    }
+
+    /// Runs `call` with the shared offset, alone; gives files without offsets a throw-away one.
+    pub fn with_offset<R>(&self, call: impl FnOnce(&mut u64) -> R) -> R {
+        if !self.file.seekable() {
+            return call(&mut 0);
+        }
+        let _alone = self.moving.lock();
+        let mut offset = self.offset();
+        let result = call(&mut offset);
+        self.offset.store(offset, Ordering::Relaxed);
+        result
+    }
+
+    /// `read` at the shared offset.
+    pub fn read(&self, to: &mut dyn ByteSink) -> SysResult {
+        if !self.flags().readable() {
+            return Err(Errno::EBADF);
+        }
+        self.with_offset(|offset| self.file.read(to, offset, self.flags()))
+    }
+
+    /// `write` at the shared offset.
+    pub fn write(&self, from: &mut dyn ByteSource) -> SysResult {
+        if !self.flags().writable() {
+            return Err(Errno::EBADF);
+        }
+        self.with_offset(|offset| self.file.write(from, offset, self.flags()))
+    }
+
+    /// `pread`.
+    pub fn read_at(&self, mut offset: u64, to: &mut dyn ByteSink) -> SysResult {
+        if !self.flags().readable() {
+            return Err(Errno::EBADF);
+        }
+        if !self.file.seekable() {
+            return Err(Errno::ESPIPE);
+        }
+        self.file.read(to, &mut offset, self.flags())
+    }
+
+    /// `pwrite`; like Linux it appends with `O_APPEND`, whatever the offset.
+    pub fn write_at(&self, mut offset: u64, from: &mut dyn ByteSource) -> SysResult {
+        if !self.flags().writable() {
+            return Err(Errno::EBADF);
+        }
+        if !self.file.seekable() {
+            return Err(Errno::ESPIPE);
+        }
+        self.file.write(from, &mut offset, self.flags())
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.node.kind() == FileKind::Directory
+    }
+
+    /// Its path as `/proc/PID/fd` shows it.
+    pub fn path(&self) -> Vec<u8> {
+        super::lookup::describe(&self.node, self.place.as_ref())
+    }
+}

@@ -1,0 +1,143 @@
+//! Open flags and file kinds, with Linux's numbers.
+
+use bitflags::bitflags;
+use linux_raw_sys::general as raw;
+
+bitflags! {
+    /// What `open` and `fcntl` say about an open file.
+    #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+    pub struct OpenFlags: u32 {
+        /// Writing only; without this and `READ_WRITE`: reading only.
+        const WRITE_ONLY = raw::O_WRONLY;
+        /// Reading and writing.
+        const READ_WRITE = raw::O_RDWR;
+        /// Make the file if it is not there.
+        const CREATE = raw::O_CREAT;
+        /// With `CREATE`: fail if it is there.
+        const EXCLUSIVE = raw::O_EXCL;
+        /// Never become the controlling terminal (there is none).
+        const NO_CTTY = raw::O_NOCTTY;
+        /// Cut the file to nothing.
+        const TRUNCATE = raw::O_TRUNC;
+        /// Every write goes to the end.
+        const APPEND = raw::O_APPEND;
+        /// Never block.
+        const NONBLOCK = raw::O_NONBLOCK;
+        /// Integrity of data (memory is as stable as it gets here).
+        const DSYNC = raw::O_DSYNC;
+        /// No cache between (there is none).
+        const DIRECT = raw::O_DIRECT;
+        /// Offsets have 64 bits; always so.
+        const LARGE = raw::O_LARGEFILE;
+        /// Fail if it is no directory.
+        const DIRECTORY = raw::O_DIRECTORY;
+        /// Fail if the last component is a symbolic link.
+        const NO_FOLLOW = raw::O_NOFOLLOW;
+        /// Leave the access time.
+        const NO_ATIME = raw::O_NOATIME;
+        /// Close on exec: a flag of the descriptor, not of the open file.
+        const CLOSE_ON_EXEC = raw::O_CLOEXEC;
+        /// Integrity of file and data; includes `DSYNC`.
+        const SYNC = raw::O_SYNC;
+        /// Only the place: no reading, no writing.
+        const PATH = raw::O_PATH;
+        /// A nameless file in the named directory; includes `DIRECTORY`.
+        const TEMPORARY = raw::O_TMPFILE;
+    }
+}
+
+impl OpenFlags {
+    /// The flags that `fcntl(F_SETFL)` may change.
+    pub const CHANGEABLE: Self = Self::APPEND
+        .union(Self::NONBLOCK)
+        .union(Self::DIRECT)
+        .union(Self::NO_ATIME);
+    /// The flags that only matter while opening.
+    pub const OPENING: Self = Self::CREATE
+        .union(Self::EXCLUSIVE)
+        .union(Self::NO_CTTY)
+        .union(Self::TRUNCATE)
+        .union(Self::CLOSE_ON_EXEC);
+
+    /// What a program passed; bits without a meaning are ignored, as `open` does.
+    pub fn from_user(bits: u64) -> Self {
+        // Only the low 32 bits have a meaning.
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the register's upper half is ignored"
+        )]
+        Self::from_bits_truncate(bits as u32)
+    }
+
+    /// Whether reading is allowed.
+    pub fn readable(self) -> bool {
+        !self.contains(Self::PATH) && self.bits() & raw::O_ACCMODE != raw::O_WRONLY
+    }
+
+    /// Whether writing is allowed.
+    pub fn writable(self) -> bool {
+        !self.contains(Self::PATH) && self.bits() & raw::O_ACCMODE != raw::O_RDONLY
+    }
+
+    /// Whether a call returns `EAGAIN` where it would block.
+    pub fn nonblocking(self) -> bool {
+        self.contains(Self::NONBLOCK)
+    }
+}
+
+/// What kind of file a node is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A named pipe, or an unnamed one.
+    Fifo,
+    /// A character device.
+    Character,
+    /// A directory.
+    Directory,
+    /// A block device.
+    Block,
+    /// A regular file.
+    Regular,
+    /// A symbolic link.
+    Symlink,
+    /// A socket.
+    Socket,
+    /// A file without a kind: eventfd, epoll and their like.
+    Anonymous,
+}
+
+impl FileKind {
+    /// The kind's bits in `st_mode`.
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            Self::Fifo => raw::S_IFIFO,
+            Self::Character => raw::S_IFCHR,
+            Self::Directory => raw::S_IFDIR,
+            Self::Block => raw::S_IFBLK,
+            Self::Regular => raw::S_IFREG,
+            Self::Symlink => raw::S_IFLNK,
+            Self::Socket => raw::S_IFSOCK,
+            Self::Anonymous => 0,
+        }
+    }
+
+    /// The kind that `st_mode` bits name.
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & raw::S_IFMT {
+            raw::S_IFIFO => Self::Fifo,
+            raw::S_IFCHR => Self::Character,
+            raw::S_IFDIR => Self::Directory,
+            raw::S_IFBLK => Self::Block,
+            raw::S_IFREG => Self::Regular,
+            raw::S_IFLNK => Self::Symlink,
+            raw::S_IFSOCK => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The kind as `getdents64` gives it (`DT_*`).
+    pub const fn dirent_type(self) -> u8 {
+        // The mode's upper four bits, at most 15.
+        (self.mode_bits() >> 12) as u8
+    }
+}

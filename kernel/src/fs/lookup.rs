@@ -1,0 +1,414 @@
+//! From a path to a node, and back.
+
+use super::context::Context;
+use super::file::{OpenFile, Place};
+use super::flags::{FileKind, OpenFlags};
+use super::node::{LinkTarget, NewNode, NodeRef};
+use super::path::{self, Component, NAME_MAX, PATH_MAX};
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// The most symbolic links that one lookup follows.
+const MAX_LINKS: usize = 40;
+/// The most steps upwards that a description of a directory takes; deeper ones have no path that a
+/// call could return.
+const MAX_DEPTH: usize = PATH_MAX;
+
+/// What is done with a symbolic link in last place.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum LastLink {
+    /// It is followed.
+    Follow,
+    /// It is meant itself.
+    Keep,
+}
+
+/// What the last component of a path was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LastName {
+    /// A name in [`Found::parent`].
+    Name(Box<[u8]>),
+    /// The root, or the empty path with `AT_EMPTY_PATH`.
+    Root,
+    /// `.`.
+    Current,
+    /// `..`.
+    Parent,
+    /// A link that leads straight to a node (`/proc/PID/fd/N`).
+    Jump,
+}
+
+/// What a path leads to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The directory that the last component was looked up in.
+    pub parent: NodeRef,
+    /// The last component.
+    pub name: LastName,
+    /// What is there, if anything.
+    pub node: Option<NodeRef>,
+    /// The path ended in a slash: it can only mean a directory.
+    pub must_be_directory: bool,
+    /// Where `node` really is, when a link led straight to it.
+    jumped_to: Option<Place>,
+}
+
+impl Found {
+    /// What is there, or `ENOENT`.
+    pub fn existing(self) -> Result<NodeRef, Errno> {
+        self.node.ok_or(Errno::ENOENT)
+    }
+
+    /// Under which name the node is known; `None` where it has no entry.
+    pub fn place(&self) -> Option<Place> {
+        match &self.name {
+            LastName::Name(name) => Some(Place {
+                parent: self.parent.clone(),
+                name: name.clone(),
+            }),
+            LastName::Jump => self.jumped_to.clone(),
+            _ => None,
+        }
+    }
+
+    /// The name that a new entry gets; `taken` is the error for `/`, `.` and `..`.
+    pub fn new_name(&self, taken: Errno) -> Result<&[u8], Errno> {
+        match &self.name {
+            LastName::Name(name) => Ok(name),
+            _ => Err(taken),
+        }
+    }
+}
+
+/// Whether two handles mean the same node.
+pub fn same(a: &NodeRef, b: &NodeRef) -> bool {
+    a.id() == b.id()
+}
+
+/// The root of whatever is mounted on `node`, or `node`.
+fn through_mounts(mut node: NodeRef) -> NodeRef {
+    while let Some(top) = node.covered_by() {
+        node = top;
+    }
+    node
+}
+
+/// One path that is being walked: the whole text, and how far the walk got.
+struct Leg {
+    text: Vec<u8>,
+    at: usize,
+}
+
+/// Walks `path` from `start` (or from `root` if it is absolute).
+///
+/// Nothing recurses: links in the middle are kept on a stack of at most [`MAX_LINKS`] legs.
+pub fn resolve(
+    root: &NodeRef,
+    start: NodeRef,
+    path: &[u8],
+    last_link: LastLink,
+) -> Result<Found, Errno> {
+    if path.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    if path.len() >= PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    let mut here = if path::is_absolute(path) {
+        root.clone()
+    } else {
+        start
+    };
+    let mut legs = Vec::new();
+    legs.push(Leg {
+        text: path.to_vec(),
+        at: 0,
+    });
+    let mut links = 0;
+    let mut found = Found {
+        parent: here.clone(),
+        name: LastName::Root,
+        node: Some(here.clone()),
+        must_be_directory: true,
+        jumped_to: None,
+    };
+    while let Some(leg) = legs.last_mut() {
+        let Some((component, rest)) = path::split_first(&leg.text[leg.at..]) else {
+            legs.pop();
+            continue;
+        };
+        let at = leg.text.len() - rest.len();
+        let component_start = match component {
+            Component::Name(name) => at - name.len(),
+            Component::Current => at - 1,
+            Component::Parent => at - 2,
+        };
+        let slash_follows = !rest.is_empty();
+        leg.at = at;
+        if here.kind() != FileKind::Directory {
+            return Err(Errno::ENOTDIR);
+        }
+        let is_last = legs
+            .iter()
+            .all(|leg| path::is_finished(&leg.text[leg.at..]));
+        // A slash behind any leg whose last component this is asks for a directory.
+        let must_be_directory =
+            is_last && (slash_follows || legs.iter().any(|leg| path::names_directory(&leg.text)));
+        let parent = here.clone();
+        let name = match component_of(&legs, component_start, at) {
+            Component::Current => {
+                found = Found {
+                    parent,
+                    name: LastName::Current,
+                    node: Some(here.clone()),
+                    must_be_directory: true,
+                    jumped_to: None,
+                };
+                continue;
+            }
+            Component::Parent => {
+                if !same(&here, root) {
+                    here = here.parent().unwrap_or(here);
+                }
+                found = Found {
+                    parent,
+                    name: LastName::Parent,
+                    node: Some(here.clone()),
+                    must_be_directory: true,
+                    jumped_to: None,
+                };
+                continue;
+            }
+            Component::Name(name) => name,
+        };
+        if name.len() > NAME_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let name: Box<[u8]> = name.into();
+        let next = match here.lookup(&name) {
+            Ok(next) => through_mounts(next),
+            Err(Errno::ENOENT) if is_last => {
+                return Ok(Found {
+                    parent,
+                    name: LastName::Name(name),
+                    node: None,
+                    must_be_directory,
+                    jumped_to: None,
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        found = Found {
+            parent,
+            name: LastName::Name(name),
+            node: Some(next.clone()),
+            must_be_directory,
+            jumped_to: None,
+        };
+        let follow = !is_last || must_be_directory || last_link == LastLink::Follow;
+        if next.kind() != FileKind::Symlink || !follow {
+            here = next;
+            continue;
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(Errno::ELOOP);
+        }
+        match next.link_target()? {
+            LinkTarget::Path(target) => {
+                if target.is_empty() {
+                    return Err(Errno::ENOENT);
+                }
+                if path::is_absolute(&target) {
+                    here = root.clone();
+                    found = Found {
+                        parent: here.clone(),
+                        name: LastName::Root,
+                        node: Some(here.clone()),
+                        must_be_directory: true,
+                        jumped_to: None,
+                    };
+                }
+                legs.push(Leg {
+                    text: target,
+                    at: 0,
+                });
+            }
+            LinkTarget::Node(node, place) => {
+                here = node;
+                found.name = LastName::Jump;
+                found.node = Some(here.clone());
+                found.jumped_to = place;
+            }
+        }
+    }
+    if found.must_be_directory
+        && found
+            .node
+            .as_ref()
+            .is_some_and(|node| node.kind() != FileKind::Directory)
+    {
+        return Err(Errno::ENOTDIR);
+    }
+    Ok(found)
+}
+
+/// The component at `start..end` of the innermost leg.
+fn component_of(legs: &[Leg], start: usize, end: usize) -> Component<'_> {
+    let text = legs.last().map_or(&[][..], |leg| &leg.text[start..end]);
+    path::split_first(text).map_or(Component::Current, |(component, _)| component)
+}
+
+/// Opens what `path` leads to, from the context's working directory.
+pub fn open_path(
+    context: &Context,
+    path: &[u8],
+    flags: OpenFlags,
+    permissions: u32,
+) -> Result<Arc<OpenFile>, Errno> {
+    open_at(context, context.cwd(), path, flags, permissions)
+}
+
+/// Opens what `path` leads to, from `start`, making it if `flags` say so.
+pub fn open_at(
+    context: &Context,
+    start: NodeRef,
+    path: &[u8],
+    flags: OpenFlags,
+    permissions: u32,
+) -> Result<Arc<OpenFile>, Errno> {
+    let root = context.root();
+    let permissions = permissions & 0o7777 & !context.umask();
+    if flags.contains(OpenFlags::TEMPORARY) {
+        return open_nameless(&root, start, path, flags, permissions);
+    }
+    let create = flags.contains(OpenFlags::CREATE) && !flags.contains(OpenFlags::PATH);
+    if create && flags.contains(OpenFlags::DIRECTORY) {
+        return Err(Errno::EINVAL);
+    }
+    let keep =
+        flags.contains(OpenFlags::NO_FOLLOW) || (create && flags.contains(OpenFlags::EXCLUSIVE));
+    let last_link = if keep {
+        LastLink::Keep
+    } else {
+        LastLink::Follow
+    };
+    // A second round is due when another task made or removed the file meanwhile; one that always
+    // loses that race is told so.
+    for _ in 0..MAX_LINKS {
+        let found = resolve(&root, start.clone(), path, last_link)?;
+        match &found.node {
+            Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
+            Some(node) => return open_found(&found, node.clone(), flags),
+            None if !create => return Err(Errno::ENOENT),
+            None if found.must_be_directory => return Err(Errno::EISDIR),
+            None => {}
+        }
+        let name = found.new_name(Errno::EISDIR)?;
+        match found.parent.create(name, NewNode::Regular, permissions) {
+            Ok(node) => {
+                // A new file is open as asked, whatever its permissions say.
+                return OpenFile::open(node, found.place(), flags - OpenFlags::TRUNCATE);
+            }
+            Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::ELOOP)
+}
+
+fn open_found(found: &Found, node: NodeRef, flags: OpenFlags) -> Result<Arc<OpenFile>, Errno> {
+    let kind = node.kind();
+    if kind == FileKind::Symlink && !flags.contains(OpenFlags::PATH) {
+        return Err(Errno::ELOOP);
+    }
+    if kind == FileKind::Directory {
+        if flags.writable() || flags.intersects(OpenFlags::CREATE) {
+            return Err(Errno::EISDIR);
+        }
+    } else if flags.contains(OpenFlags::DIRECTORY) {
+        return Err(Errno::ENOTDIR);
+    }
+    let truncate = flags.contains(OpenFlags::TRUNCATE)
+        && !flags.contains(OpenFlags::PATH)
+        && kind == FileKind::Regular;
+    if truncate {
+        node.set_size(0)?;
+    }
+    OpenFile::open(node, found.place(), flags)
+}
+
+fn open_nameless(
+    root: &NodeRef,
+    start: NodeRef,
+    path: &[u8],
+    flags: OpenFlags,
+    permissions: u32,
+) -> Result<Arc<OpenFile>, Errno> {
+    if !flags.writable() {
+        return Err(Errno::EINVAL);
+    }
+    let directory = resolve(root, start, path, LastLink::Follow)?.existing()?;
+    if directory.kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    let node = directory.create_nameless(permissions)?;
+    OpenFile::open(node, None, flags - OpenFlags::TEMPORARY)
+}
+
+/// The path of `node`, which was found at `place`, from the root of the tree; as `/proc` shows it.
+pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
+    if node.kind() == FileKind::Directory {
+        return directory_path(node, None).unwrap_or_else(|| b"(deleted)".to_vec());
+    }
+    let Some(place) = place else {
+        return node.label().unwrap_or_else(|| b"(deleted)".to_vec());
+    };
+    let mut path = directory_path(&place.parent, None).unwrap_or_default();
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(&place.name);
+    if !place
+        .parent
+        .lookup(&place.name)
+        .is_ok_and(|found| same(&through_mounts(found), node))
+    {
+        path.extend_from_slice(b" (deleted)");
+    }
+    path
+}
+
+/// The path of a directory below `root` (or below the tree's root); `None` when it was removed, or
+/// lies too deep for a path, or outside `root`.
+pub fn directory_path(directory: &NodeRef, root: Option<&NodeRef>) -> Option<Vec<u8>> {
+    let mut names: Vec<Box<[u8]>> = Vec::new();
+    let mut here = directory.clone();
+    let mut length = 0;
+    while !root.is_some_and(|root| same(&here, root)) {
+        let Some(parent) = here.parent() else {
+            if root.is_some() || !here.name().is_empty() {
+                return None;
+            }
+            break;
+        };
+        let name = here.name();
+        length += name.len() + 1;
+        if names.len() >= MAX_DEPTH || length >= PATH_MAX {
+            return None;
+        }
+        names.push(name);
+        here = parent;
+    }
+    let mut path = Vec::new();
+    for name in names.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    Some(path)
+}

@@ -1,0 +1,254 @@
+//! What stands in the tree: files, directories, links, devices.
+
+use super::file::{File, Place};
+use super::flags::{FileKind, OpenFlags};
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// A counted reference to a node.
+pub type NodeRef = Arc<dyn Node>;
+
+/// A point in wall-clock time.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// Seconds since 1970; negative before.
+    pub seconds: i64,
+    /// Nanoseconds within the second, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+/// What tells a node from every other: equal in two handles exactly if they mean the same file.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId {
+    /// Device number of the file system.
+    pub device: u64,
+    /// The number in it.
+    pub inode: u64,
+}
+
+/// What `stat` tells.
+#[derive(Copy, Clone, Debug)]
+pub struct Metadata {
+    /// Identity.
+    pub id: NodeId,
+    /// Kind.
+    pub kind: FileKind,
+    /// Permission bits with set-id and sticky, below 0o10000.
+    pub permissions: u32,
+    /// Names that lead here; 0 once the file is deleted.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, else 0.
+    pub rdev: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// 512-byte units of memory behind it.
+    pub blocks: u64,
+    /// Last read.
+    pub accessed: Timestamp,
+    /// Last change of the data.
+    pub modified: Timestamp,
+    /// Last change of the data or the attributes.
+    pub changed: Timestamp,
+}
+
+impl Metadata {
+    /// `st_mode`: kind and permissions.
+    pub fn mode(&self) -> u32 {
+        self.kind.mode_bits() | self.permissions
+    }
+}
+
+/// Attributes to change; `None` leaves one as it is.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct AttributeChange {
+    /// New permission bits.
+    pub permissions: Option<u32>,
+    /// New owner.
+    pub uid: Option<u32>,
+    /// New group.
+    pub gid: Option<u32>,
+    /// New access time.
+    pub accessed: Option<Timestamp>,
+    /// New modification time.
+    pub modified: Option<Timestamp>,
+}
+
+/// What to make in a directory.
+#[derive(Copy, Clone, Debug)]
+pub enum NewNode<'a> {
+    /// An empty regular file.
+    Regular,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this text.
+    Symlink(&'a [u8]),
+    /// A named pipe.
+    Fifo,
+    /// A character device of this number.
+    Character(u64),
+    /// A block device of this number (nothing drives it).
+    Block(u64),
+    /// A socket's name.
+    Socket,
+}
+
+/// Where a symbolic link leads.
+#[derive(Debug)]
+pub enum LinkTarget {
+    /// A path, relative to the link's directory.
+    Path(Vec<u8>),
+    /// Straight to a node, whatever its name (`/proc/PID/{exe,cwd,fd/N}`).
+    Node(NodeRef, Option<Place>),
+}
+
+/// One entry of a directory listing.
+#[derive(Debug)]
+pub struct DirEntry<'a> {
+    /// Name.
+    pub name: &'a [u8],
+    /// Inode number.
+    pub inode: u64,
+    /// Kind.
+    pub kind: FileKind,
+    /// Where a listing goes on after this entry (`d_off`).
+    pub next: u64,
+}
+
+/// What `statfs` tells of a file system, in units of 4 KiB.
+#[derive(Copy, Clone, Debug)]
+pub struct FsStats {
+    /// Linux's magic number of the type.
+    pub magic: u64,
+    /// Its size.
+    pub blocks: u64,
+    /// What is free of it.
+    pub free_blocks: u64,
+    /// Most files it can hold; 0 when there is no such number.
+    pub files: u64,
+    /// How many more it can hold.
+    pub free_files: u64,
+}
+
+/// A node of the tree.
+pub trait Node: Send + Sync {
+    /// Identity.
+    fn id(&self) -> NodeId;
+    /// Kind; never changes.
+    fn kind(&self) -> FileKind;
+    /// What `stat` tells.
+    fn metadata(&self) -> Metadata;
+    /// What `statfs` tells of its file system.
+    fn fs_stats(&self) -> FsStats;
+    /// Opens it. May block (a FIFO waits for its peer), may make a new object.
+    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno>;
+
+    /// Changes attributes.
+    fn change(&self, _change: &AttributeChange) -> Result<(), Errno> {
+        Err(Errno::EPERM)
+    }
+    /// Cuts or extends a regular file.
+    fn set_size(&self, _size: u64) -> Result<(), Errno> {
+        Err(Errno::EINVAL)
+    }
+    /// Where a symbolic link leads.
+    fn link_target(&self) -> Result<LinkTarget, Errno> {
+        Err(Errno::EINVAL)
+    }
+    /// The text that `readlink` gives.
+    fn link_text(&self) -> Result<Vec<u8>, Errno> {
+        match self.link_target()? {
+            LinkTarget::Path(path) => Ok(path),
+            LinkTarget::Node(..) => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The entry `name` of a directory.
+    fn lookup(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
+        Err(Errno::ENOTDIR)
+    }
+    /// Makes an entry; `EEXIST` if there is one.
+    fn create(&self, _name: &[u8], _new: NewNode<'_>, _permissions: u32) -> Result<NodeRef, Errno> {
+        Err(self.no_changes())
+    }
+    /// A regular file without a name, in this directory's file system (`O_TMPFILE`).
+    fn create_nameless(&self, _permissions: u32) -> Result<NodeRef, Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Gives `node` a further name.
+    fn link(&self, _name: &[u8], _node: &NodeRef) -> Result<(), Errno> {
+        Err(self.no_changes())
+    }
+    /// Takes the name of a file away.
+    fn unlink(&self, _name: &[u8]) -> Result<(), Errno> {
+        Err(self.no_changes())
+    }
+    /// Removes an empty directory.
+    fn remove_directory(&self, _name: &[u8]) -> Result<(), Errno> {
+        Err(self.no_changes())
+    }
+    /// Moves an entry to `to`/`new_name`, per `how`.
+    fn rename(
+        &self,
+        _name: &[u8],
+        _to: &NodeRef,
+        _new_name: &[u8],
+        _how: RenameMode,
+    ) -> Result<(), Errno> {
+        Err(self.no_changes())
+    }
+    /// The directory that this directory is in; `None` for a root and for a removed one.
+    fn parent(&self) -> Option<NodeRef> {
+        None
+    }
+    /// A directory's own name in its parent; empty for a root.
+    fn name(&self) -> Box<[u8]> {
+        Box::default()
+    }
+    /// The root of the file system that is mounted here.
+    fn covered_by(&self) -> Option<NodeRef> {
+        None
+    }
+    /// How the node is called where it has no path, as `pipe:[7]`.
+    fn label(&self) -> Option<Vec<u8>> {
+        None
+    }
+    /// The tmpfs node behind this, for operations within one file system.
+    fn as_tmpfs(self: Arc<Self>) -> Option<Arc<super::tmpfs::TmpNode>> {
+        None
+    }
+    /// The error for a change to a directory that cannot change, or to what is none.
+    #[doc(hidden)]
+    fn no_changes(&self) -> Errno {
+        if self.kind() == FileKind::Directory {
+            Errno::EPERM
+        } else {
+            Errno::ENOTDIR
+        }
+    }
+}
+
+impl core::fmt::Debug for dyn Node {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Node")
+            .field("id", &self.id())
+            .field("kind", &self.kind())
+            .finish()
+    }
+}
+
+/// How `rename` treats a name that is taken.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// It is replaced.
+    Replace,
+    /// `EEXIST`.
+    KeepExisting,
+    /// The two change places.
+    Exchange,
+}

@@ -1,0 +1,460 @@
+//! Pipes, with a name (FIFO) and without.
+
+pub mod ring;
+
+use super::file::{File, OpenFile};
+use super::flags::{FileKind, OpenFlags};
+use super::io::{ByteSink, ByteSource};
+use super::node::{AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
+use super::poll::{Notifier, PollMask};
+use crate::errno::{Errno, SysResult};
+use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use crate::sync::{Mutex, SpinLock};
+use crate::uaccess;
+use alloc::format;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use linux_raw_sys::ioctl::FIONREAD;
+use ring::Ring;
+
+/// Writes of at most this many bytes are never torn.
+pub const PIPE_BUF: usize = 4096;
+/// Bytes that a new pipe holds.
+const DEFAULT_CAPACITY: usize = 64 << 10;
+/// Bytes that a pipe can be made to hold (`fs.pipe-max-size`).
+pub const MAX_CAPACITY: usize = 1 << 20;
+/// Linux's magic number of the file system that pipes live in.
+const PIPEFS_MAGIC: u64 = 0x5049_5045;
+
+/// A pipe.
+///
+/// `used`, `readers` and `writers` are what readiness depends on. Each is changed before
+/// [`Notifier::notify`] and read after a waiter has registered, so no change is missed.
+#[derive(Debug)]
+pub struct Pipe {
+    ring: Mutex<Ring<FrameRef>>,
+    /// Bytes in the ring, as of the last change under `ring`.
+    used: AtomicUsize,
+    capacity: AtomicUsize,
+    readers: AtomicUsize,
+    writers: AtomicUsize,
+    /// How often an end was opened: a FIFO's opener waits for a change, not for a peer that may
+    /// have come and gone.
+    reader_opens: AtomicUsize,
+    writer_opens: AtomicUsize,
+    notifier: Arc<Notifier>,
+}
+
+impl Pipe {
+    /// An empty pipe without ends.
+    pub fn new() -> Result<Arc<Self>, Errno> {
+        Ok(Arc::new(Self {
+            ring: Mutex::new(Ring::new(DEFAULT_CAPACITY).map_err(|_| Errno::ENOMEM)?),
+            used: AtomicUsize::new(0),
+            capacity: AtomicUsize::new(DEFAULT_CAPACITY),
+            readers: AtomicUsize::new(0),
+            writers: AtomicUsize::new(0),
+            reader_opens: AtomicUsize::new(0),
+            writer_opens: AtomicUsize::new(0),
+            notifier: Arc::new(Notifier::new()),
+        }))
+    }
+
+    // SeqCst on the counters: a waiter's registration and its look at them must not be reordered
+    // with a changer's store and its look at the waiters. The queue's lock orders them as well;
+    // this spares the argument.
+    fn used(&self) -> usize {
+        self.used.load(Ordering::SeqCst)
+    }
+    fn room(&self) -> usize {
+        self.capacity
+            .load(Ordering::SeqCst)
+            .saturating_sub(self.used())
+    }
+    fn has_readers(&self) -> bool {
+        self.readers.load(Ordering::SeqCst) > 0
+    }
+    fn has_writers(&self) -> bool {
+        self.writers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Moves what is there to `to`; 0 if nothing is.
+    fn drain(&self, to: &mut dyn ByteSink) -> SysResult {
+        let mut ring = self.ring.lock();
+        let mut done = 0;
+        let mut result = Ok(());
+        while let Some(run) = ring.front()
+            && to.room() > 0
+        {
+            let count = run.length.min(to.room());
+            match to.put_frame(run.page, run.offset, count) {
+                Ok(moved) => {
+                    drop(ring.consume(moved));
+                    done += moved;
+                    if moved < count {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        self.used.store(ring.len(), Ordering::SeqCst);
+        drop(ring);
+        if done > 0 {
+            self.notifier.notify(PollMask::WRITABLE);
+            return Ok(done);
+        }
+        result.map(|()| 0)
+    }
+
+    /// Moves up to `count` bytes in; 0 if fewer than `at_least` fit.
+    fn fill(&self, from: &mut dyn ByteSource, count: usize, at_least: usize) -> SysResult {
+        let mut ring = self.ring.lock();
+        if ring.room() < at_least {
+            return Ok(0);
+        }
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < count && ring.room() > 0 {
+            if ring.needs_page() {
+                match memory::alloc_frame(Mobility::Unmovable) {
+                    Ok(frame) => ring.supply(frame),
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+            }
+            let Some(run) = ring.back() else { break };
+            let wanted = run.length.min(count - done);
+            let moved = from.take_frame(run.page, run.offset, wanted);
+            drop(ring.commit(*moved.as_ref().unwrap_or(&0)));
+            match moved {
+                Ok(moved) => {
+                    done += moved;
+                    if moved < wanted {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        self.used.store(ring.len(), Ordering::SeqCst);
+        drop(ring);
+        if done > 0 {
+            self.notifier.notify(PollMask::READABLE);
+            return Ok(done);
+        }
+        result.map(|()| 0)
+    }
+
+    fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
+        if to.room() == 0 {
+            return Ok(0);
+        }
+        loop {
+            // Looked at before the ring: a writer writes first and leaves then.
+            let had_writers = self.has_writers();
+            let moved = self.drain(to)?;
+            if moved > 0 || !had_writers {
+                return Ok(moved);
+            }
+            if nonblocking {
+                return Err(Errno::EAGAIN);
+            }
+            self.notifier
+                .queue()
+                .wait(|| self.used() > 0 || !self.has_writers())?;
+        }
+    }
+
+    fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
+        let total = from.left();
+        let mut done = 0;
+        while done < total {
+            if !self.has_readers() {
+                if done > 0 {
+                    return Ok(done);
+                }
+                super::broken_pipe();
+                return Err(Errno::EPIPE);
+            }
+            let left = total - done;
+            // Small writes go in one piece or wait; large ones wait for a page's worth of room, so
+            // that writer and reader do not take turns byte by byte.
+            let at_least = if total <= PIPE_BUF {
+                total
+            } else if nonblocking {
+                1
+            } else {
+                left.min(PIPE_BUF)
+            };
+            match self.fill(from, left, at_least) {
+                Ok(0) => {}
+                Ok(moved) => {
+                    done += moved;
+                    continue;
+                }
+                Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
+            }
+            if nonblocking {
+                return if done > 0 {
+                    Ok(done)
+                } else {
+                    Err(Errno::EAGAIN)
+                };
+            }
+            let wait = self
+                .notifier
+                .queue()
+                .wait(|| self.room() >= at_least || !self.has_readers());
+            if let Err(interrupted) = wait {
+                return if done > 0 {
+                    Ok(done)
+                } else {
+                    Err(interrupted.into())
+                };
+            }
+        }
+        Ok(done)
+    }
+
+    /// Changes how many bytes fit (`F_SETPIPE_SZ`); gives what it became.
+    pub fn set_capacity(&self, wanted: usize) -> SysResult {
+        let capacity = wanted.max(1).next_power_of_two().max(PAGE_SIZE);
+        if wanted > MAX_CAPACITY {
+            return Err(Errno::EPERM);
+        }
+        let mut ring = self.ring.lock();
+        if ring.len() > capacity {
+            return Err(Errno::EBUSY);
+        }
+        ring.resize(capacity).map_err(|_| Errno::ENOMEM)?;
+        self.capacity.store(capacity, Ordering::SeqCst);
+        drop(ring);
+        self.notifier.notify(PollMask::WRITABLE);
+        Ok(capacity)
+    }
+}
+
+/// An end of a pipe, or both (`O_RDWR` on a FIFO).
+#[derive(Debug)]
+pub struct PipeEnd {
+    pipe: Arc<Pipe>,
+    reads: bool,
+    writes: bool,
+}
+
+impl PipeEnd {
+    fn new(pipe: Arc<Pipe>, flags: OpenFlags) -> Self {
+        let (reads, writes) = (flags.readable(), flags.writable());
+        if reads {
+            pipe.readers.fetch_add(1, Ordering::SeqCst);
+            pipe.reader_opens.fetch_add(1, Ordering::SeqCst);
+        }
+        if writes {
+            pipe.writers.fetch_add(1, Ordering::SeqCst);
+            pipe.writer_opens.fetch_add(1, Ordering::SeqCst);
+        }
+        Self {
+            pipe,
+            reads,
+            writes,
+        }
+    }
+
+    /// The pipe.
+    pub fn pipe(&self) -> &Pipe {
+        &self.pipe
+    }
+
+    /// How many bytes fit (`F_GETPIPE_SZ`).
+    pub fn capacity(&self) -> usize {
+        self.pipe.capacity.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for PipeEnd {
+    fn drop(&mut self) {
+        let mut gone = PollMask::empty();
+        if self.reads && self.pipe.readers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            gone |= PollMask::ERR | PollMask::WRITABLE;
+        }
+        if self.writes && self.pipe.writers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            gone |= PollMask::HUP | PollMask::READABLE;
+        }
+        if !gone.is_empty() {
+            self.pipe.notifier.notify(gone);
+        }
+    }
+}
+
+impl File for PipeEnd {
+    fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
+        self.pipe.read(to, flags.nonblocking())
+    }
+
+    fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
+        self.pipe.write(from, flags.nonblocking())
+    }
+
+    fn poll(&self) -> PollMask {
+        let mut mask = PollMask::empty();
+        if self.reads {
+            if self.pipe.used() > 0 {
+                mask |= PollMask::READABLE;
+            }
+            // A FIFO that no writer has opened yet is not at its end.
+            if !self.pipe.has_writers() && self.pipe.writer_opens.load(Ordering::SeqCst) > 0 {
+                mask |= PollMask::HUP;
+            }
+        }
+        if self.writes {
+            if self.pipe.room() >= PIPE_BUF {
+                mask |= PollMask::WRITABLE;
+            }
+            if !self.pipe.has_readers() {
+                mask |= PollMask::ERR;
+            }
+        }
+        mask
+    }
+
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(self.pipe.notifier.clone())
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> SysResult {
+        if command != FIONREAD {
+            return Err(Errno::ENOTTY);
+        }
+        let count = i32::try_from(self.pipe.used()).unwrap_or(i32::MAX);
+        uaccess::copy_out(argument, &count.to_le_bytes())?;
+        Ok(0)
+    }
+
+    fn as_pipe(&self) -> Option<&PipeEnd> {
+        Some(self)
+    }
+}
+
+/// The node of a pipe without a name; opening it through `/proc/PID/fd` makes a further end.
+#[derive(Debug)]
+struct PipeNode {
+    pipe: Weak<Pipe>,
+    inode: u64,
+    made: Timestamp,
+    attributes: SpinLock<(u32, u32, u32)>,
+}
+
+impl Node for PipeNode {
+    fn id(&self) -> NodeId {
+        NodeId {
+            device: super::ANONYMOUS_DEVICE,
+            inode: self.inode,
+        }
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Fifo
+    }
+    fn metadata(&self) -> Metadata {
+        let (permissions, uid, gid) = *self.attributes.lock();
+        Metadata {
+            id: self.id(),
+            kind: FileKind::Fifo,
+            permissions,
+            links: 1,
+            uid,
+            gid,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            accessed: self.made,
+            modified: self.made,
+            changed: self.made,
+        }
+    }
+    fn fs_stats(&self) -> FsStats {
+        FsStats {
+            magic: PIPEFS_MAGIC,
+            blocks: 0,
+            free_blocks: 0,
+            files: 0,
+            free_files: 0,
+        }
+    }
+    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        let pipe = self.pipe.upgrade().ok_or(Errno::ENXIO)?;
+        Ok(Arc::new(PipeEnd::new(pipe, flags)))
+    }
+    fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
+        let mut attributes = self.attributes.lock();
+        attributes.0 = change.permissions.unwrap_or(attributes.0) & 0o7777;
+        attributes.1 = change.uid.unwrap_or(attributes.1);
+        attributes.2 = change.gid.unwrap_or(attributes.2);
+        Ok(())
+    }
+    fn label(&self) -> Option<Vec<u8>> {
+        Some(format!("pipe:[{}]", self.inode).into_bytes())
+    }
+}
+
+/// A new pipe's two ends: for reading, for writing.
+pub fn pair(flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
+    let pipe = Pipe::new()?;
+    let node: NodeRef = Arc::new(PipeNode {
+        pipe: Arc::downgrade(&pipe),
+        inode: super::next_anonymous_inode(),
+        made: super::now(),
+        attributes: SpinLock::new((0o600, 0, 0)),
+    });
+    let flags = flags & (OpenFlags::NONBLOCK | OpenFlags::DIRECT);
+    let end = |flags: OpenFlags| {
+        let end = Arc::new(PipeEnd::new(pipe.clone(), flags));
+        OpenFile::new(node.clone(), end, None, flags)
+    };
+    Ok((end(flags), end(flags | OpenFlags::WRITE_ONLY)))
+}
+
+/// Opens a FIFO; `current` is the pipe behind the name while anybody has it open.
+///
+/// A reader waits for a writer and the other way round, unless it must not block: then a reader
+/// gets its end at once, a writer without a reader `ENXIO`.
+pub(super) fn open_fifo(
+    current: &SpinLock<Weak<Pipe>>,
+    flags: OpenFlags,
+) -> Result<Arc<dyn File>, Errno> {
+    let fresh = Pipe::new()?;
+    let mut slot = current.lock();
+    let pipe = slot.upgrade().unwrap_or_else(|| {
+        *slot = Arc::downgrade(&fresh);
+        fresh.clone()
+    });
+    drop(slot);
+    let (reads, writes) = (flags.readable(), flags.writable());
+    if writes && !reads && flags.nonblocking() && !pipe.has_readers() {
+        return Err(Errno::ENXIO);
+    }
+    let seen_readers = pipe.reader_opens.load(Ordering::SeqCst);
+    let seen_writers = pipe.writer_opens.load(Ordering::SeqCst);
+    let end = PipeEnd::new(pipe.clone(), flags);
+    // Tells those who wait for a peer.
+    pipe.notifier.notify(PollMask::empty());
+    if !(reads && writes) && !flags.nonblocking() {
+        pipe.notifier.queue().wait(|| {
+            if reads {
+                pipe.has_writers() || pipe.writer_opens.load(Ordering::SeqCst) != seen_writers
+            } else {
+                pipe.has_readers() || pipe.reader_opens.load(Ordering::SeqCst) != seen_readers
+            }
+        })?;
+    }
+    Ok(Arc::new(end))
+}

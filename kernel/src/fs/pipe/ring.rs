@@ -1,0 +1,238 @@
+//! A ring of bytes in pages that come and go with the bytes: pure logic.
+//!
+//! A byte's position counts from the ring's start; position `p` lies in slot `(p / 4096) % slots`
+//! at offset `p % 4096`. There is one slot more than the capacity needs, so that the bytes never
+//! wrap into the page that they start in.
+
+use alloc::vec::Vec;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// The ring, with pages of type `P`.
+#[derive(Debug)]
+pub struct Ring<P> {
+    slots: Vec<Option<P>>,
+    capacity: usize,
+    head: usize,
+    len: usize,
+}
+
+/// Memory for the slots is short.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+/// A run of bytes in one page.
+#[derive(Debug)]
+pub struct Run<'a, P> {
+    /// The page.
+    pub page: &'a P,
+    /// First byte in it.
+    pub offset: usize,
+    /// How many.
+    pub length: usize,
+}
+
+impl<P> Ring<P> {
+    /// An empty ring of `capacity` bytes, a multiple of [`PAGE`] and not 0.
+    pub fn new(capacity: usize) -> Result<Self, NoMemory> {
+        Ok(Self {
+            slots: Self::empty_slots(capacity)?,
+            capacity,
+            head: 0,
+            len: 0,
+        })
+    }
+
+    fn empty_slots(capacity: usize) -> Result<Vec<Option<P>>, NoMemory> {
+        let count = capacity / PAGE + 1;
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(count).map_err(|_| NoMemory)?;
+        slots.resize_with(count, || None);
+        Ok(slots)
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that fit in it.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes that still fit.
+    pub fn room(&self) -> usize {
+        self.capacity - self.len
+    }
+
+    fn slot(&self, position: usize) -> usize {
+        position / PAGE % self.slots.len()
+    }
+
+    /// The oldest bytes that lie in one page.
+    pub fn front(&self) -> Option<Run<'_, P>> {
+        if self.len == 0 {
+            return None;
+        }
+        let offset = self.head % PAGE;
+        let length = (PAGE - offset).min(self.len);
+        let page = self.slots[self.slot(self.head)].as_ref()?;
+        Some(Run {
+            page,
+            offset,
+            length,
+        })
+    }
+
+    /// Forgets the `count` oldest bytes, which lie within [`Self::front`]; gives back the page if no
+    /// byte is left in it.
+    pub fn consume(&mut self, count: usize) -> Option<P> {
+        debug_assert!(count <= self.len && count <= PAGE - self.head % PAGE);
+        let slot = self.slot(self.head);
+        self.head += count;
+        self.len -= count;
+        let freed = self.len == 0 || self.head.is_multiple_of(PAGE);
+        if self.len == 0 {
+            self.head = 0;
+        } else {
+            self.head %= self.slots.len() * PAGE;
+        }
+        if freed { self.slots[slot].take() } else { None }
+    }
+
+    /// Whether the next byte needs a page to be [supplied](Self::supply) first.
+    pub fn needs_page(&self) -> bool {
+        self.room() > 0 && self.slots[self.slot(self.head + self.len)].is_none()
+    }
+
+    /// Puts a page where the next byte goes.
+    pub fn supply(&mut self, page: P) {
+        let slot = self.slot(self.head + self.len);
+        debug_assert!(self.slots[slot].is_none());
+        self.slots[slot] = Some(page);
+    }
+
+    /// Where the next bytes go; `None` when it is full or needs a page.
+    pub fn back(&self) -> Option<Run<'_, P>> {
+        let tail = self.head + self.len;
+        let offset = tail % PAGE;
+        let length = (PAGE - offset).min(self.room());
+        if length == 0 {
+            return None;
+        }
+        let page = self.slots[self.slot(tail)].as_ref()?;
+        Some(Run {
+            page,
+            offset,
+            length,
+        })
+    }
+
+    /// Counts `count` bytes that were written to [`Self::back`]; with 0 gives back a page that was
+    /// supplied in vain.
+    pub fn commit(&mut self, count: usize) -> Option<P> {
+        debug_assert!(count <= self.room());
+        let tail = self.head + self.len;
+        self.len += count;
+        if count == 0 && (self.len == 0 || tail.is_multiple_of(PAGE)) && self.room() > 0 {
+            let slot = self.slot(tail);
+            return self.slots[slot].take();
+        }
+        None
+    }
+
+    /// Changes the capacity, which must hold what is in it.
+    pub fn resize(&mut self, capacity: usize) -> Result<(), NoMemory> {
+        debug_assert!(capacity >= self.len && capacity > 0 && capacity.is_multiple_of(PAGE));
+        let mut slots = Self::empty_slots(capacity)?;
+        let used = (self.head % PAGE + self.len).div_ceil(PAGE);
+        for (n, slot) in slots.iter_mut().enumerate().take(used) {
+            let from = self.slot(self.head + n * PAGE);
+            *slot = self.slots[from].take();
+        }
+        self.slots = slots;
+        self.head %= PAGE;
+        self.capacity = capacity;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::RefCell;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    type Page = RefCell<[u8; PAGE]>;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(usize),
+        Read(usize),
+        Resize(usize),
+        FailedWrite,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..20_000_usize).prop_map(Step::Write),
+            4 => (0..20_000_usize).prop_map(Step::Read),
+            1 => (1..6_usize).prop_map(Step::Resize),
+            1 => Just(Step::FailedWrite),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_queue_of_bytes(steps in prop::collection::vec(step(), 0..60)) {
+            let mut ring = Ring::<Page>::new(2 * PAGE).unwrap();
+            let mut model = VecDeque::new();
+            let mut next = 0_u8;
+            for step in steps {
+                match step {
+                    Step::Write(mut count) => while count > 0 && ring.room() > 0 {
+                        if ring.needs_page() { ring.supply(RefCell::new([0; PAGE])); }
+                        let run = ring.back().unwrap();
+                        let n = run.length.min(count);
+                        for at in run.offset..run.offset + n {
+                            next = next.wrapping_mul(31).wrapping_add(7);
+                            run.page.borrow_mut()[at] = next;
+                            model.push_back(next);
+                        }
+                        prop_assert!(ring.commit(n).is_none());
+                        count -= n;
+                    },
+                    Step::Read(mut count) => while count > 0 && !ring.is_empty() {
+                        let run = ring.front().unwrap();
+                        let n = run.length.min(count);
+                        for at in run.offset..run.offset + n {
+                            prop_assert_eq!(Some(run.page.borrow()[at]), model.pop_front());
+                        }
+                        ring.consume(n);
+                        count -= n;
+                    },
+                    Step::Resize(pages) => if pages * PAGE >= ring.len() {
+                        ring.resize(pages * PAGE).unwrap();
+                    },
+                    Step::FailedWrite => if ring.room() > 0 {
+                        let fresh = ring.needs_page();
+                        if fresh { ring.supply(RefCell::new([0; PAGE])); }
+                        prop_assert_eq!(ring.commit(0).is_some(), fresh);
+                    },
+                }
+                prop_assert_eq!(ring.len(), model.len());
+                let pages = ring.slots.iter().filter(|s| s.is_some()).count();
+                prop_assert!(pages <= ring.len().div_ceil(PAGE) + 1);
+                prop_assert!(!ring.is_empty() || pages == 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A radix tree from page index to page: pure logic.
+//!
+//! Sparse files of any size cost memory only for the pages that they have: an inner node serves 64
+//! children, a file of one page needs no node at all, and a node whose last child goes is freed.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+const BITS: u32 = 6;
+const FANOUT: usize = 1 << BITS;
+/// Enough levels for every 52-bit page index; bounds every recursion below.
+const MAX_HEIGHT: u32 = 9;
+
+/// Memory for an inner node is short.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+struct Inner<T> {
+    used: u16,
+    slots: Box<[Option<Slot<T>>]>,
+}
+
+enum Slot<T> {
+    Inner(Inner<T>),
+    Leaf(T),
+}
+
+impl<T> Inner<T> {
+    fn new() -> Result<Self, NoMemory> {
+        let mut slots = Vec::new();
+        slots.try_reserve_exact(FANOUT).map_err(|_| NoMemory)?;
+        slots.resize_with(FANOUT, || None);
+        Ok(Self {
+            used: 0,
+            slots: slots.into_boxed_slice(),
+        })
+    }
+}
+
+/// The tree. `height` 0 means that `root` is the leaf of index 0.
+pub struct RadixTree<T> {
+    root: Option<Slot<T>>,
+    height: u32,
+    len: usize,
+}
+
+impl<T> Default for RadixTree<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> core::fmt::Debug for RadixTree<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RadixTree")
+            .field("len", &self.len)
+            .field("height", &self.height)
+            .finish()
+    }
+}
+
+fn slot_of(index: u64, level: u32) -> usize {
+    // The mask keeps six bits, so the value fits.
+    usize::try_from((index >> (BITS * (level - 1))) & (FANOUT as u64 - 1)).unwrap_or(0)
+}
+
+/// The first index that a tree of `height` levels cannot hold.
+fn capacity(height: u32) -> u64 {
+    1_u64.checked_shl(BITS * height).unwrap_or(u64::MAX)
+}
+
+impl<T> RadixTree<T> {
+    /// An empty tree.
+    pub const fn new() -> Self {
+        Self {
+            root: None,
+            height: 0,
+            len: 0,
+        }
+    }
+
+    /// How many pages it holds.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The page at `index`.
+    pub fn get(&self, index: u64) -> Option<&T> {
+        if index >= capacity(self.height) {
+            return None;
+        }
+        let mut slot = self.root.as_ref()?;
+        let mut level = self.height;
+        loop {
+            match slot {
+                Slot::Leaf(value) => return Some(value),
+                Slot::Inner(inner) => {
+                    slot = inner.slots[slot_of(index, level)].as_ref()?;
+                    level -= 1;
+                }
+            }
+        }
+    }
+
+    /// Puts `value` at `index` and gives back what was there. Without memory the tree is unchanged
+    /// and `value` is dropped.
+    pub fn insert(&mut self, index: u64, value: T) -> Result<Option<T>, NoMemory> {
+        if index >= capacity(MAX_HEIGHT) {
+            return Err(NoMemory);
+        }
+        while index >= capacity(self.height) {
+            if let Some(old) = self.root.take() {
+                match Inner::new() {
+                    Ok(mut inner) => {
+                        inner.slots[0] = Some(old);
+                        inner.used = 1;
+                        self.root = Some(Slot::Inner(inner));
+                    }
+                    Err(error) => {
+                        self.root = Some(old);
+                        return Err(error);
+                    }
+                }
+            }
+            self.height += 1;
+        }
+        let replaced = Self::insert_below(&mut self.root, self.height, index, value);
+        match &replaced {
+            Ok(None) => self.len += 1,
+            Ok(Some(_)) => {}
+            Err(_) => self.shrink(),
+        }
+        replaced
+    }
+
+    fn insert_below(
+        slot: &mut Option<Slot<T>>,
+        level: u32,
+        index: u64,
+        value: T,
+    ) -> Result<Option<T>, NoMemory> {
+        if level == 0 {
+            return Ok(match slot.replace(Slot::Leaf(value)) {
+                Some(Slot::Leaf(old)) => Some(old),
+                _ => None,
+            });
+        }
+        if slot.is_none() {
+            *slot = Some(Slot::Inner(Inner::new()?));
+        }
+        let Some(Slot::Inner(inner)) = slot else {
+            return Err(NoMemory);
+        };
+        let child = &mut inner.slots[slot_of(index, level)];
+        let was_empty = child.is_none();
+        let result = Self::insert_below(child, level - 1, index, value);
+        if was_empty && child.is_some() {
+            inner.used += 1;
+        }
+        if inner.used == 0 {
+            *slot = None;
+        }
+        result
+    }
+
+    /// The first page at `index` or above.
+    pub fn next_from(&self, index: u64) -> Option<(u64, &T)> {
+        if index >= capacity(self.height) {
+            return None;
+        }
+        Self::next_below(self.root.as_ref()?, self.height, 0, index)
+    }
+
+    fn next_below(slot: &Slot<T>, level: u32, base: u64, from: u64) -> Option<(u64, &T)> {
+        match slot {
+            Slot::Leaf(value) => (base >= from).then_some((base, value)),
+            Slot::Inner(inner) => {
+                let span = capacity(level - 1);
+                let first = if from <= base {
+                    0
+                } else {
+                    (from - base) / span
+                };
+                let first = usize::try_from(first).unwrap_or(FANOUT).min(FANOUT);
+                (first..FANOUT).find_map(|at| {
+                    let child = inner.slots[at].as_ref()?;
+                    Self::next_below(child, level - 1, base + at as u64 * span, from)
+                })
+            }
+        }
+    }
+
+    /// Takes the first page in `from..end` out.
+    pub fn take_first(&mut self, from: u64, end: u64) -> Option<(u64, T)> {
+        let (index, _) = self.next_from(from)?;
+        if index >= end {
+            return None;
+        }
+        self.remove(index).map(|value| (index, value))
+    }
+
+    /// Takes the page at `index` out.
+    pub fn remove(&mut self, index: u64) -> Option<T> {
+        if index >= capacity(self.height) {
+            return None;
+        }
+        let removed = Self::remove_below(&mut self.root, self.height, index)?;
+        self.len -= 1;
+        self.shrink();
+        Some(removed)
+    }
+
+    fn remove_below(slot: &mut Option<Slot<T>>, level: u32, index: u64) -> Option<T> {
+        match slot {
+            None => None,
+            Some(Slot::Leaf(_)) => match slot.take() {
+                Some(Slot::Leaf(value)) => Some(value),
+                _ => None,
+            },
+            Some(Slot::Inner(inner)) => {
+                let child = &mut inner.slots[slot_of(index, level)];
+                let removed = Self::remove_below(child, level - 1, index)?;
+                if child.is_none() {
+                    inner.used -= 1;
+                    if inner.used == 0 {
+                        *slot = None;
+                    }
+                }
+                Some(removed)
+            }
+        }
+    }
+
+    /// Gives up levels that only serve index 0.
+    fn shrink(&mut self) {
+        if self.root.is_none() {
+            self.height = 0;
+        }
+        while self.height > 0 {
+            let Some(Slot::Inner(inner)) = &mut self.root else {
+                return;
+            };
+            if inner.used != 1 || inner.slots[0].is_none() {
+                return;
+            }
+            self.root = inner.slots[0].take();
+            self.height -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u64),
+        Remove(u64),
+        TakeFirst(u64, u64),
+        Next(u64),
+    }
+
+    fn index() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0..200_u64,
+            4000..4200_u64,
+            Just((1 << 51) - 1),
+            (0..51_u32).prop_map(|b| 1 << b)
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => index().prop_map(Step::Insert),
+            2 => index().prop_map(Step::Remove),
+            1 => (index(), index()).prop_map(|(a, b)| Step::TakeFirst(a, b)),
+            1 => index().prop_map(Step::Next),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_an_ordered_map(steps in prop::collection::vec(step(), 0..200)) {
+            let mut tree = RadixTree::new();
+            let mut model = BTreeMap::new();
+            for (n, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Insert(i) => prop_assert_eq!(tree.insert(i, n), Ok(model.insert(i, n))),
+                    Step::Remove(i) => prop_assert_eq!(tree.remove(i), model.remove(&i)),
+                    Step::TakeFirst(a, b) => {
+                        let first = model.range(a..).next().map(|(&k, &v)| (k, v)).filter(|e| e.0 < b);
+                        if let Some((k, _)) = first { model.remove(&k); }
+                        prop_assert_eq!(tree.take_first(a, b), first);
+                    }
+                    Step::Next(i) => prop_assert_eq!(
+                        tree.next_from(i).map(|(k, &v)| (k, v)),
+                        model.range(i..).next().map(|(&k, &v)| (k, v))
+                    ),
+                }
+                prop_assert_eq!(tree.len(), model.len());
+                for (&k, v) in &model {
+                    prop_assert_eq!(tree.get(k), Some(v));
+                }
+            }
+            while let Some((k, v)) = tree.take_first(0, u64::MAX) {
+                prop_assert_eq!(model.remove(&k), Some(v));
+            }
+            prop_assert!(model.is_empty() && tree.root.is_none() && tree.height == 0);
+        }
+    }
+
+    #[test]
+    fn an_index_beyond_any_file_is_refused() {
+        let mut tree = RadixTree::new();
+        assert_eq!(tree.insert(u64::MAX, ()), Err(NoMemory));
+        assert_eq!(tree.get(u64::MAX), None);
+        assert!(tree.is_empty());
+    }
+}

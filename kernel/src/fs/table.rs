@@ -1,0 +1,263 @@
+//! A process's table of file descriptors.
+
+use super::file::OpenFile;
+use crate::errno::Errno;
+use crate::sync::SpinLock;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+/// The number of descriptors that nobody may exceed (`fs.nr_open`).
+pub const MAX_DESCRIPTORS: usize = 1 << 20;
+
+#[derive(Clone, Debug)]
+struct Descriptor {
+    file: Arc<OpenFile>,
+    close_on_exec: bool,
+}
+
+#[derive(Default)]
+struct Slots {
+    slots: Vec<Option<Descriptor>>,
+    /// No slot below is free.
+    lowest_free: usize,
+}
+
+impl Slots {
+    fn get(&self, fd: i32) -> Result<&Descriptor, Errno> {
+        let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+        self.slots
+            .get(at)
+            .and_then(Option::as_ref)
+            .ok_or(Errno::EBADF)
+    }
+
+    fn get_mut(&mut self, fd: i32) -> Result<&mut Descriptor, Errno> {
+        let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+        self.slots
+            .get_mut(at)
+            .and_then(Option::as_mut)
+            .ok_or(Errno::EBADF)
+    }
+
+    /// Makes sure that slot `at` exists.
+    fn grow_to(&mut self, at: usize) -> Result<(), Errno> {
+        if at >= self.slots.len() {
+            let size = (at + 1)
+                .max(8)
+                .next_power_of_two()
+                .min(MAX_DESCRIPTORS.max(at + 1));
+            let more = size - self.slots.len();
+            self.slots
+                .try_reserve_exact(more)
+                .map_err(|_| Errno::ENOMEM)?;
+            self.slots.resize(size, None);
+        }
+        Ok(())
+    }
+
+    fn first_free(&self, minimum: usize) -> usize {
+        let from = minimum.max(self.lowest_free);
+        let tail = self.slots.get(from..).unwrap_or_default();
+        from + tail.iter().position(Option::is_none).unwrap_or(tail.len())
+    }
+}
+
+/// The table. `CLONE_FILES` shares it, `fork` copies it.
+#[derive(Debug, Default)]
+pub struct FileTable {
+    slots: SpinLock<Slots>,
+}
+
+impl FileTable {
+    /// An empty table.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// The open file behind `fd`.
+    pub fn get(&self, fd: i32) -> Result<Arc<OpenFile>, Errno> {
+        self.slots
+            .lock()
+            .get(fd)
+            .map(|descriptor| descriptor.file.clone())
+    }
+
+    /// Gives `file` the lowest free descriptor at `minimum` or above and below `limit`
+    /// (`RLIMIT_NOFILE`); `EMFILE` if there is none.
+    pub fn insert(
+        &self,
+        file: Arc<OpenFile>,
+        close_on_exec: bool,
+        minimum: usize,
+        limit: usize,
+    ) -> Result<usize, Errno> {
+        let mut slots = self.slots.lock();
+        let at = slots.first_free(minimum);
+        if at >= limit.min(MAX_DESCRIPTORS) {
+            // The guard goes first: dropping the file may take other locks.
+            drop(slots);
+            return Err(Errno::EMFILE);
+        }
+        if let Err(error) = slots.grow_to(at) {
+            drop(slots);
+            return Err(error);
+        }
+        slots.slots[at] = Some(Descriptor {
+            file,
+            close_on_exec,
+        });
+        if at == slots.lowest_free {
+            slots.lowest_free = at + 1;
+        }
+        Ok(at)
+    }
+
+    /// Makes `fd` mean `file` and gives back what it meant before (`dup2`).
+    pub fn replace(
+        &self,
+        fd: i32,
+        file: Arc<OpenFile>,
+        close_on_exec: bool,
+        limit: usize,
+    ) -> Result<Option<Arc<OpenFile>>, Errno> {
+        let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+        if at >= limit.min(MAX_DESCRIPTORS) {
+            return Err(Errno::EBADF);
+        }
+        let mut slots = self.slots.lock();
+        if let Err(error) = slots.grow_to(at) {
+            drop(slots);
+            return Err(error);
+        }
+        let old = slots.slots[at].replace(Descriptor {
+            file,
+            close_on_exec,
+        });
+        Ok(old.map(|descriptor| descriptor.file))
+    }
+
+    /// Whether a further descriptor below `limit` is free, to fail before anything is made.
+    pub fn check_room(&self, limit: usize) -> Result<(), Errno> {
+        if self.slots.lock().first_free(0) < limit.min(MAX_DESCRIPTORS) {
+            Ok(())
+        } else {
+            Err(Errno::EMFILE)
+        }
+    }
+
+    /// Takes `fd` out; dropping the result closes it.
+    pub fn remove(&self, fd: i32) -> Result<Arc<OpenFile>, Errno> {
+        let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
+        let mut slots = self.slots.lock();
+        let slot = slots.slots.get_mut(at).ok_or(Errno::EBADF)?;
+        let descriptor = slot.take().ok_or(Errno::EBADF)?;
+        slots.lowest_free = slots.lowest_free.min(at);
+        Ok(descriptor.file)
+    }
+
+    /// Whether `fd` closes on exec.
+    pub fn close_on_exec(&self, fd: i32) -> Result<bool, Errno> {
+        self.slots
+            .lock()
+            .get(fd)
+            .map(|descriptor| descriptor.close_on_exec)
+    }
+
+    /// Sets whether `fd` closes on exec.
+    pub fn set_close_on_exec(&self, fd: i32, close: bool) -> Result<(), Errno> {
+        self.slots.lock().get_mut(fd)?.close_on_exec = close;
+        Ok(())
+    }
+
+    /// A copy for a forked process: the same open files.
+    pub fn fork_copy(&self) -> Result<Arc<Self>, Errno> {
+        loop {
+            let size = self.slots.lock().slots.len();
+            let mut copy = Vec::new();
+            copy.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+            let slots = self.slots.lock();
+            if slots.slots.len() > size {
+                continue; // It grew meanwhile; at most MAX_DESCRIPTORS doublings.
+            }
+            copy.extend(slots.slots.iter().cloned());
+            let slots = Slots {
+                slots: copy,
+                lowest_free: slots.lowest_free,
+            };
+            return Ok(Arc::new(Self {
+                slots: SpinLock::new(slots),
+            }));
+        }
+    }
+
+    /// Closes what exec closes.
+    pub fn close_for_exec(&self) {
+        self.close_where(0, i32::MAX, |descriptor| descriptor.close_on_exec);
+    }
+
+    /// Closes `first..=last`.
+    pub fn close_range(&self, first: i32, last: i32) {
+        self.close_where(first, last, |_| true);
+    }
+
+    /// Closes everything, at the end of a process.
+    pub fn close_all(&self) {
+        self.close_where(0, i32::MAX, |_| true);
+    }
+
+    fn close_where(&self, first: i32, last: i32, chosen: impl Fn(&Descriptor) -> bool) {
+        let mut from = usize::try_from(first).unwrap_or(0);
+        let last = usize::try_from(last).unwrap_or(0);
+        loop {
+            let mut slots = self.slots.lock();
+            let end = slots.slots.len().min(last.saturating_add(1));
+            let found = (from..end).find(|&at| slots.slots[at].as_ref().is_some_and(&chosen));
+            let Some(at) = found else { return };
+            let descriptor = slots.slots[at].take();
+            slots.lowest_free = slots.lowest_free.min(at);
+            // Closed without the lock: it may block, or take other locks.
+            drop(slots);
+            drop(descriptor);
+            from = at + 1;
+        }
+    }
+
+    /// Sets close-on-exec for `first..=last` (`CLOSE_RANGE_CLOEXEC`).
+    pub fn mark_range(&self, first: i32, last: i32) {
+        let mut slots = self.slots.lock();
+        let first = usize::try_from(first).unwrap_or(0);
+        let last = usize::try_from(last).unwrap_or(0);
+        for slot in slots
+            .slots
+            .iter_mut()
+            .take(last.saturating_add(1))
+            .skip(first)
+        {
+            if let Some(descriptor) = slot {
+                descriptor.close_on_exec = true;
+            }
+        }
+    }
+
+    /// The first descriptor at `from` or above with its file, for `/proc/PID/fd`.
+    pub fn next_from(&self, from: usize) -> Option<(usize, Arc<OpenFile>)> {
+        let slots = self.slots.lock();
+        let found =
+            slots
+                .slots
+                .iter()
+                .enumerate()
+                .skip(from)
+                .try_for_each(|(at, slot)| match slot {
+                    Some(descriptor) => ControlFlow::Break((at, descriptor.file.clone())),
+                    None => ControlFlow::Continue(()),
+                });
+        found.break_value()
+    }
+
+    /// How many slots there are (`FDSize` in `/proc/PID/status`).
+    pub fn size(&self) -> usize {
+        self.slots.lock().slots.len().max(64)
+    }
+}

@@ -1,0 +1,353 @@
+//! Directories of tmpfs.
+//!
+//! Locks: an operation on one directory takes that directory's lock alone. Whoever needs several
+//! (rename, rmdir) holds [`SEVERAL`] first, so two of them never wait for each other; a holder of
+//! one lock never waits for a second.
+
+use super::super::file::File;
+use super::super::node::{DirEntry, Node, NodeRef, RenameMode};
+use super::TmpNode;
+use crate::errno::Errno;
+use crate::sync::SpinLock;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use core::ops::Bound;
+
+/// Held by whoever takes more than one directory's lock.
+static SEVERAL: SpinLock<()> = SpinLock::new(());
+
+/// Listing offsets 0 and 1 are `.` and `..`; entries come behind.
+const FIRST_COOKIE: u64 = 2;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    node: Arc<TmpNode>,
+    /// Where a listing finds it: unchanged while the entry lives, whatever is added or removed.
+    cookie: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    by_name: BTreeMap<Arc<[u8]>, Entry>,
+    by_cookie: BTreeMap<u64, Arc<[u8]>>,
+    next_cookie: u64,
+    /// The directory above; `None` for the tree's root and for a removed directory.
+    above: Option<Weak<dyn Node>>,
+    /// Own name in the directory above.
+    name: Box<[u8]>,
+    /// Nothing may be entered any more.
+    removed: bool,
+    /// The root of what is mounted here.
+    covered_by: Option<NodeRef>,
+}
+
+/// A directory's entries and its place in the tree.
+#[derive(Debug)]
+pub(super) struct Directory {
+    state: SpinLock<State>,
+}
+
+impl State {
+    fn insert(&mut self, name: &[u8], node: Arc<TmpNode>) {
+        let name: Arc<[u8]> = name.into();
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        self.by_cookie.insert(cookie, name.clone());
+        self.by_name.insert(name, Entry { node, cookie });
+    }
+
+    fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
+        let entry = self.by_name.remove(name)?;
+        self.by_cookie.remove(&entry.cookie);
+        Some(entry.node)
+    }
+}
+
+impl Directory {
+    pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8], _root: bool) -> Self {
+        Self {
+            state: SpinLock::new(State {
+                by_name: BTreeMap::new(),
+                by_cookie: BTreeMap::new(),
+                next_cookie: FIRST_COOKIE,
+                above,
+                name: name.into(),
+                removed: false,
+                covered_by: None,
+            }),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().by_name.len()
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<Arc<TmpNode>> {
+        self.state
+            .lock()
+            .by_name
+            .get(name)
+            .map(|entry| entry.node.clone())
+    }
+
+    pub(super) fn insert(&self, name: &[u8], node: Arc<TmpNode>) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        let error = if state.removed {
+            Errno::ENOENT
+        } else if state.by_name.contains_key(name) {
+            Errno::EEXIST
+        } else {
+            state.insert(name, node);
+            return Ok(());
+        };
+        // The lock goes before the node does.
+        drop(state);
+        drop(node);
+        Err(error)
+    }
+
+    pub(super) fn remove_file(&self, name: &[u8]) -> Result<Arc<TmpNode>, Errno> {
+        let mut state = self.state.lock();
+        let entry = state.by_name.get(name).ok_or(Errno::ENOENT)?;
+        if entry.node.directory().is_ok() {
+            return Err(Errno::EISDIR);
+        }
+        state.remove(name).ok_or(Errno::ENOENT)
+    }
+
+    pub(super) fn remove_directory(&self, name: &[u8]) -> Result<Arc<TmpNode>, Errno> {
+        let _several = SEVERAL.lock();
+        let mut state = self.state.lock();
+        let node = state.by_name.get(name).ok_or(Errno::ENOENT)?.node.clone();
+        node.directory()?.retire()?;
+        state.remove(name);
+        Ok(node)
+    }
+
+    /// Takes an empty directory out of the tree; `SEVERAL` is held.
+    fn retire(&self) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if state.covered_by.is_some() {
+            return Err(Errno::EBUSY);
+        }
+        if !state.by_name.is_empty() {
+            return Err(Errno::ENOTEMPTY);
+        }
+        state.removed = true;
+        state.above = None;
+        Ok(())
+    }
+
+    pub(super) fn parent(&self) -> Option<NodeRef> {
+        self.state.lock().above.as_ref()?.upgrade()
+    }
+
+    pub(super) fn name(&self) -> Box<[u8]> {
+        self.state.lock().name.clone()
+    }
+
+    pub(super) fn covered_by(&self) -> Option<NodeRef> {
+        self.state.lock().covered_by.clone()
+    }
+
+    pub(super) fn cover(&self, top: NodeRef) {
+        let old = self.state.lock().covered_by.replace(top);
+        drop(old);
+    }
+
+    fn set_place(&self, above: &TmpNode, name: &[u8]) {
+        let above: Weak<dyn Node> = above.this.clone();
+        let mut state = self.state.lock();
+        state.above = Some(above);
+        state.name = name.into();
+    }
+}
+
+/// Whether `directory` is `ancestor` or lies below it; `SEVERAL` is held, so the tree stands still.
+fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
+    let mut here = directory.this.upgrade();
+    // Each step goes up one level of a finite tree.
+    while let Some(node) = here {
+        if core::ptr::eq(Arc::as_ptr(&node), ancestor) {
+            return true;
+        }
+        here = Node::parent(&*node).and_then(Node::as_tmpfs);
+    }
+    false
+}
+
+/// Renames within one file system.
+pub(super) fn rename(
+    from: &TmpNode,
+    name: &[u8],
+    to: &TmpNode,
+    new_name: &[u8],
+    how: RenameMode,
+) -> Result<(), Errno> {
+    let (source_dir, target_dir) = (from.directory()?, to.directory()?);
+    let several = SEVERAL.lock();
+    let source = source_dir.get(name).ok_or(Errno::ENOENT)?;
+    let target = target_dir.get(new_name);
+    let source_is_dir = source.directory().is_ok();
+    if source_is_dir && lies_in(to, &source) {
+        return Err(Errno::EINVAL);
+    }
+    match (&target, how) {
+        (Some(_), RenameMode::KeepExisting) => return Err(Errno::EEXIST),
+        (None, RenameMode::Exchange) => return Err(Errno::ENOENT),
+        _ => {}
+    }
+    let is_covered = |node: &TmpNode| node.covered_by().is_some();
+    if is_covered(&source) || target.as_ref().is_some_and(|node| is_covered(node)) {
+        return Err(Errno::EBUSY);
+    }
+    if target
+        .as_ref()
+        .is_some_and(|target| Arc::ptr_eq(target, &source))
+    {
+        return Ok(());
+    }
+    let target_is_dir = target
+        .as_ref()
+        .is_some_and(|target| target.directory().is_ok());
+    if how == RenameMode::Exchange {
+        let Some(target) = target else {
+            return Err(Errno::ENOENT);
+        };
+        if target_is_dir && lies_in(from, &target) {
+            return Err(Errno::EINVAL);
+        }
+        return exchange(from, name, to, new_name, &source, &target);
+    }
+    if let Some(target) = &target {
+        if target_is_dir && lies_in(from, target) {
+            return Err(Errno::ENOTEMPTY);
+        }
+        match (source_is_dir, target_is_dir) {
+            (true, false) => return Err(Errno::ENOTDIR),
+            (false, true) => return Err(Errno::EISDIR),
+            (true, true) => target.directory()?.retire()?,
+            (false, false) => {}
+        }
+    }
+    // Only this function and `remove_directory` can retire `to`, and both hold `SEVERAL`; but a
+    // file may come or go under a single lock, so each step looks again.
+    if target_dir.state.lock().removed {
+        return Err(Errno::ENOENT);
+    }
+    let moved = source_dir.state.lock().remove(name).ok_or(Errno::ENOENT)?;
+    let mut target_state = target_dir.state.lock();
+    let replaced = target_state.remove(new_name);
+    target_state.insert(new_name, moved.clone());
+    drop(target_state);
+    if let Ok(directory) = moved.directory() {
+        directory.set_place(to, new_name);
+        from.add_links(-1);
+        to.add_links(1);
+    }
+    if let Some(replaced) = &replaced {
+        if replaced.directory().is_ok() {
+            replaced.add_links(-2);
+            to.add_links(-1);
+        } else {
+            replaced.add_links(-1);
+        }
+    }
+    drop(several);
+    moved.add_links(0);
+    from.touch_modified();
+    to.touch_modified();
+    Ok(())
+}
+
+/// Swaps two entries; `SEVERAL` is held.
+fn exchange(
+    from: &TmpNode,
+    name: &[u8],
+    to: &TmpNode,
+    new_name: &[u8],
+    source: &Arc<TmpNode>,
+    target: &Arc<TmpNode>,
+) -> Result<(), Errno> {
+    let swap = |at: &TmpNode, name: &[u8], node: &Arc<TmpNode>| -> Result<(), Errno> {
+        let directory = at.directory()?;
+        let mut state = directory.state.lock();
+        let entry = state.by_name.get_mut(name).ok_or(Errno::ENOENT)?;
+        let old = core::mem::replace(&mut entry.node, node.clone());
+        drop(state);
+        drop(old);
+        if let Ok(directory) = node.directory() {
+            directory.set_place(at, name);
+            at.add_links(1);
+        }
+        Ok(())
+    };
+    swap(from, name, target)?;
+    swap(to, new_name, source)?;
+    for (node, left) in [(source, from), (target, to)] {
+        if node.directory().is_ok() {
+            left.add_links(-1);
+        }
+        left.touch_modified();
+    }
+    Ok(())
+}
+
+/// An open directory.
+struct OpenDirectory(Arc<TmpNode>);
+
+pub(super) fn open(node: Arc<TmpNode>) -> Arc<dyn File> {
+    Arc::new(OpenDirectory(node))
+}
+
+impl OpenDirectory {
+    /// The first entry at `cookie` or above, with what a listing shows.
+    fn entry_from(&self, cookie: u64) -> Option<(u64, Arc<[u8]>, Arc<TmpNode>)> {
+        let state = self.0.directory().ok()?.state.lock();
+        let (&at, name) = state
+            .by_cookie
+            .range((Bound::Included(cookie), Bound::Unbounded))
+            .next()?;
+        let node = state.by_name.get(name)?.node.clone();
+        Some((at, name.clone(), node))
+    }
+}
+
+impl File for OpenDirectory {
+    fn read(
+        &self,
+        _: &mut dyn super::super::io::ByteSink,
+        _: &mut u64,
+        _: super::super::flags::OpenFlags,
+    ) -> crate::errno::SysResult {
+        Err(Errno::EISDIR)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn list(
+        &self,
+        offset: &mut u64,
+        emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<(), Errno> {
+        if !super::super::list_dots(&*self.0, offset, emit) {
+            return Ok(());
+        }
+        while let Some((cookie, name, node)) = self.entry_from(*offset) {
+            let entry = DirEntry {
+                name: &name,
+                inode: node.inode,
+                kind: node.kind(),
+                next: cookie + 1,
+            };
+            if !emit(&entry) {
+                return Ok(());
+            }
+            *offset = cookie + 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,465 @@
+//! The file system in memory: the root, `/tmp`, `/dev`, and nameless files (memfd).
+//!
+//! A file's pages are ordinary frames, allocated when they are first written and freed at once by
+//! truncation or when the last name and the last open file are gone.
+
+mod directory;
+mod regular;
+
+use regular::Pace;
+pub use regular::Regular;
+
+use super::dev;
+use super::file::File;
+use super::flags::{FileKind, OpenFlags};
+use super::node::{
+    AttributeChange, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, RenameMode,
+    Timestamp,
+};
+use super::pipe::{self, Pipe};
+use crate::errno::Errno;
+use crate::memory::{self, PAGE_SIZE};
+use crate::sync::SpinLock;
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use directory::Directory;
+
+/// Linux's magic number of tmpfs.
+pub const MAGIC: u64 = 0x0102_1994;
+
+/// What a node costs beside its pages, charged against the size of the file system.
+const NODE_BYTES: u64 = 1024;
+
+/// One file system: a tree of its own with limits of its own.
+#[derive(Debug)]
+pub struct Tmpfs {
+    device: u64,
+    next_inode: AtomicU64,
+    /// Frames behind its files.
+    pages: AtomicU64,
+    page_limit: u64,
+    nodes: AtomicU64,
+    node_limit: u64,
+}
+
+impl Tmpfs {
+    /// A file system with device number `device` that holds up to `page_limit` pages.
+    pub fn new(device: u64, page_limit: u64) -> Arc<Self> {
+        Arc::new(Self {
+            device,
+            next_inode: AtomicU64::new(1),
+            pages: AtomicU64::new(0),
+            page_limit,
+            nodes: AtomicU64::new(0),
+            node_limit: page_limit.saturating_mul(PAGE_SIZE as u64) / NODE_BYTES / 4,
+        })
+    }
+
+    /// Its root directory, to be mounted in `parent` as `name`.
+    pub fn make_root(
+        self: &Arc<Self>,
+        parent: Option<&NodeRef>,
+        name: &[u8],
+        mode: u32,
+    ) -> Arc<TmpNode> {
+        let above = parent.map(Arc::downgrade);
+        let body = Body::Directory(Directory::new(above, name, true));
+        TmpNode::new(self, body, mode)
+    }
+
+    /// Counts one page, if the limit allows it.
+    fn charge_page(&self) -> Result<(), Errno> {
+        // Relaxed: a count that orders nothing.
+        let counted = self.pages.fetch_add(1, Ordering::Relaxed);
+        if counted >= self.page_limit {
+            self.pages.fetch_sub(1, Ordering::Relaxed);
+            return Err(Errno::ENOSPC);
+        }
+        memory::count_file_frames(1);
+        Ok(())
+    }
+
+    fn discharge_pages(&self, count: u64) {
+        self.pages.fetch_sub(count, Ordering::Relaxed);
+        memory::count_file_frames(-(count.cast_signed()));
+    }
+
+    /// A regular file without a name.
+    pub fn make_nameless(self: &Arc<Self>, permissions: u32) -> Result<Arc<TmpNode>, Errno> {
+        self.check_node_room()?;
+        let node = TmpNode::new(self, Body::Regular(Regular::new()), permissions);
+        node.attributes.lock().links = 0;
+        Ok(node)
+    }
+
+    fn check_node_room(&self) -> Result<(), Errno> {
+        if self.nodes.load(Ordering::Relaxed) < self.node_limit {
+            Ok(())
+        } else {
+            Err(Errno::ENOSPC)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Attributes {
+    permissions: u32,
+    uid: u32,
+    gid: u32,
+    links: u32,
+    accessed: Timestamp,
+    modified: Timestamp,
+    changed: Timestamp,
+}
+
+#[derive(Debug)]
+enum Body {
+    Regular(Regular),
+    Directory(Directory),
+    Symlink(Box<[u8]>),
+    Fifo(SpinLock<Weak<Pipe>>),
+    Device { block: bool, number: u64 },
+    Socket,
+}
+
+/// A file, directory, link or device of a [`Tmpfs`].
+#[derive(Debug)]
+pub struct TmpNode {
+    fs: Arc<Tmpfs>,
+    inode: u64,
+    this: Weak<Self>,
+    attributes: SpinLock<Attributes>,
+    body: Body,
+}
+
+impl TmpNode {
+    fn new(fs: &Arc<Tmpfs>, body: Body, permissions: u32) -> Arc<Self> {
+        fs.nodes.fetch_add(1, Ordering::Relaxed);
+        let now = super::now();
+        let links = if matches!(body, Body::Directory(_)) {
+            2
+        } else {
+            1
+        };
+        Arc::new_cyclic(|this| Self {
+            fs: fs.clone(),
+            inode: fs.next_inode.fetch_add(1, Ordering::Relaxed),
+            this: this.clone(),
+            attributes: SpinLock::new(Attributes {
+                permissions: permissions & 0o7777,
+                uid: 0,
+                gid: 0,
+                links,
+                accessed: now,
+                modified: now,
+                changed: now,
+            }),
+            body,
+        })
+    }
+
+    /// A node as `new` says, below the directory `parent`, not yet entered there.
+    fn make(&self, name: &[u8], new: NewNode<'_>, permissions: u32) -> Result<Arc<Self>, Errno> {
+        self.fs.check_node_room()?;
+        let body = match new {
+            NewNode::Regular => Body::Regular(Regular::new()),
+            NewNode::Directory => {
+                let above: Weak<dyn Node> = self.this.clone();
+                Body::Directory(Directory::new(Some(above), name, false))
+            }
+            NewNode::Symlink(target) => Body::Symlink(target.into()),
+            NewNode::Fifo => Body::Fifo(SpinLock::new(Weak::new())),
+            NewNode::Character(number) => Body::Device {
+                block: false,
+                number,
+            },
+            NewNode::Block(number) => Body::Device {
+                block: true,
+                number,
+            },
+            NewNode::Socket => Body::Socket,
+        };
+        Ok(Self::new(&self.fs, body, permissions))
+    }
+
+    /// The regular file's content.
+    pub fn regular(&self) -> Option<&Regular> {
+        match &self.body {
+            Body::Regular(regular) => Some(regular),
+            _ => None,
+        }
+    }
+
+    fn directory(&self) -> Result<&Directory, Errno> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// A read happened: as with Linux's `relatime`, the access time moves only if it would
+    /// otherwise be older than the last change, or older than a day.
+    fn touch_accessed(&self) {
+        const DAY: i64 = 24 * 60 * 60;
+        let now = super::now();
+        let mut attributes = self.attributes.lock();
+        let accessed = attributes.accessed;
+        if accessed <= attributes.modified || now.seconds - accessed.seconds >= DAY {
+            attributes.accessed = now;
+        }
+    }
+
+    /// Frees the content if nobody can reach the node but the `holders` references that the caller
+    /// knows of: in small steps, where the last drop would do it in one.
+    pub fn release_if_last(self: &Arc<Self>, holders: usize) {
+        if let Body::Regular(regular) = &self.body
+            && self.attributes.lock().links == 0
+            && Arc::strong_count(self) <= holders
+        {
+            regular.free_all(&self.fs, Pace::Breathing);
+        }
+    }
+
+    fn touch_modified(&self) {
+        let now = super::now();
+        let mut attributes = self.attributes.lock();
+        attributes.modified = now;
+        attributes.changed = now;
+    }
+
+    fn add_links(&self, change: i32) {
+        let now = super::now();
+        let mut attributes = self.attributes.lock();
+        attributes.links = attributes.links.saturating_add_signed(change);
+        attributes.changed = now;
+    }
+
+    /// Mounts `top` over this directory.
+    pub fn cover(&self, top: NodeRef) -> Result<(), Errno> {
+        self.directory()?.cover(top);
+        Ok(())
+    }
+
+    /// Sets the times as an archive has them, after the content is in place.
+    pub fn set_times(&self, time: Timestamp) {
+        let mut attributes = self.attributes.lock();
+        attributes.accessed = time;
+        attributes.modified = time;
+    }
+}
+
+impl Drop for TmpNode {
+    fn drop(&mut self) {
+        if let Body::Regular(regular) = &self.body {
+            regular.free_all(&self.fs, Pace::Straight);
+        }
+        self.fs.nodes.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Node for TmpNode {
+    fn id(&self) -> NodeId {
+        NodeId {
+            device: self.fs.device,
+            inode: self.inode,
+        }
+    }
+
+    fn kind(&self) -> FileKind {
+        match &self.body {
+            Body::Regular(_) => FileKind::Regular,
+            Body::Directory(_) => FileKind::Directory,
+            Body::Symlink(_) => FileKind::Symlink,
+            Body::Fifo(_) => FileKind::Fifo,
+            Body::Device { block: false, .. } => FileKind::Character,
+            Body::Device { block: true, .. } => FileKind::Block,
+            Body::Socket => FileKind::Socket,
+        }
+    }
+
+    fn metadata(&self) -> Metadata {
+        let (size, pages, rdev) = match &self.body {
+            Body::Regular(regular) => {
+                let (size, pages) = regular.extent();
+                (size, pages, 0)
+            }
+            // What Linux's tmpfs counts for an entry.
+            Body::Directory(directory) => (directory.len() as u64 * 20 + 40, 0, 0),
+            Body::Symlink(target) => (target.len() as u64, 0, 0),
+            Body::Device { number, .. } => (0, 0, *number),
+            Body::Fifo(_) | Body::Socket => (0, 0, 0),
+        };
+        let attributes = self.attributes.lock();
+        Metadata {
+            id: self.id(),
+            kind: self.kind(),
+            permissions: attributes.permissions,
+            links: attributes.links,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            rdev,
+            size,
+            blocks: pages * (PAGE_SIZE as u64 / 512),
+            accessed: attributes.accessed,
+            modified: attributes.modified,
+            changed: attributes.changed,
+        }
+    }
+
+    fn fs_stats(&self) -> FsStats {
+        let fs = &self.fs;
+        let nodes = fs.nodes.load(Ordering::Relaxed);
+        FsStats {
+            magic: MAGIC,
+            blocks: fs.page_limit,
+            free_blocks: fs
+                .page_limit
+                .saturating_sub(fs.pages.load(Ordering::Relaxed)),
+            files: fs.node_limit,
+            free_files: fs.node_limit.saturating_sub(nodes),
+        }
+    }
+
+    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        match &self.body {
+            Body::Regular(_) => Ok(regular::open(self)),
+            Body::Directory(_) => Ok(directory::open(self)),
+            Body::Symlink(_) => Err(Errno::ELOOP),
+            Body::Fifo(current) => pipe::open_fifo(current, flags),
+            Body::Device {
+                block: false,
+                number,
+            } => dev::open(*number),
+            Body::Device { block: true, .. } | Body::Socket => Err(Errno::ENXIO),
+        }
+    }
+
+    fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
+        let mut attributes = self.attributes.lock();
+        if let Some(permissions) = change.permissions {
+            attributes.permissions = permissions & 0o7777;
+        }
+        if let Some(uid) = change.uid {
+            attributes.uid = uid;
+        }
+        if let Some(gid) = change.gid {
+            attributes.gid = gid;
+        }
+        if let Some(accessed) = change.accessed {
+            attributes.accessed = accessed;
+        }
+        if let Some(modified) = change.modified {
+            attributes.modified = modified;
+        }
+        attributes.changed = super::now();
+        Ok(())
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Errno> {
+        match &self.body {
+            Body::Regular(_) => regular::set_size(self, size),
+            Body::Directory(_) => Err(Errno::EISDIR),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn link_target(&self) -> Result<LinkTarget, Errno> {
+        match &self.body {
+            Body::Symlink(target) => Ok(LinkTarget::Path(target.to_vec())),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+        Ok(self.directory()?.get(name).ok_or(Errno::ENOENT)?)
+    }
+
+    fn create(&self, name: &[u8], new: NewNode<'_>, permissions: u32) -> Result<NodeRef, Errno> {
+        let directory = self.directory()?;
+        let node = self.make(name, new, permissions)?;
+        directory.insert(name, node.clone())?;
+        if node.kind() == FileKind::Directory {
+            self.add_links(1);
+        }
+        self.touch_modified();
+        Ok(node)
+    }
+
+    fn create_nameless(&self, permissions: u32) -> Result<NodeRef, Errno> {
+        Ok(self.fs.make_nameless(permissions)?)
+    }
+
+    fn link(&self, name: &[u8], node: &NodeRef) -> Result<(), Errno> {
+        let directory = self.directory()?;
+        let node = node.clone().as_tmpfs().ok_or(Errno::EXDEV)?;
+        if !Arc::ptr_eq(&self.fs, &node.fs) {
+            return Err(Errno::EXDEV);
+        }
+        if node.kind() == FileKind::Directory {
+            return Err(Errno::EPERM);
+        }
+        if node.attributes.lock().links >= u32::MAX / 2 {
+            return Err(Errno::EMLINK);
+        }
+        node.add_links(1);
+        if let Err(error) = directory.insert(name, node.clone()) {
+            node.add_links(-1);
+            return Err(error);
+        }
+        self.touch_modified();
+        Ok(())
+    }
+
+    fn unlink(&self, name: &[u8]) -> Result<(), Errno> {
+        let removed = self.directory()?.remove_file(name)?;
+        removed.add_links(-1);
+        removed.release_if_last(1);
+        self.touch_modified();
+        Ok(())
+    }
+
+    fn remove_directory(&self, name: &[u8]) -> Result<(), Errno> {
+        let removed = self.directory()?.remove_directory(name)?;
+        removed.add_links(-2);
+        self.add_links(-1);
+        self.touch_modified();
+        Ok(())
+    }
+
+    fn rename(
+        &self,
+        name: &[u8],
+        to: &NodeRef,
+        new_name: &[u8],
+        how: RenameMode,
+    ) -> Result<(), Errno> {
+        self.directory()?;
+        let to = to.clone().as_tmpfs().ok_or(Errno::EXDEV)?;
+        if !Arc::ptr_eq(&self.fs, &to.fs) {
+            return Err(Errno::EXDEV);
+        }
+        directory::rename(self, name, &to, new_name, how)
+    }
+
+    fn parent(&self) -> Option<NodeRef> {
+        self.directory().ok()?.parent()
+    }
+
+    fn name(&self) -> Box<[u8]> {
+        self.directory().map(Directory::name).unwrap_or_default()
+    }
+
+    fn covered_by(&self) -> Option<NodeRef> {
+        self.directory().ok()?.covered_by()
+    }
+
+    fn label(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn as_tmpfs(self: Arc<Self>) -> Option<Arc<TmpNode>> {
+        Some(self)
+    }
+}

@@ -1,0 +1,527 @@
+//! Regular files of tmpfs.
+//!
+//! Two locks: `writing` (a mutex) keeps writers, truncation and appends apart and may be held while
+//! user memory faults; `content` (a spin lock) guards the page tree for moments. A page fault on a
+//! mapping takes `content` alone, so a write whose source is a mapping of the same file is served.
+
+use super::super::file::File;
+use super::super::flags::OpenFlags;
+use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use super::super::radix::RadixTree;
+use super::{Node, TmpNode, Tmpfs};
+use crate::errno::{Errno, SysResult};
+use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use crate::sync::{Mutex, SpinLock};
+use crate::vm::{Mappings, PageSource};
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, Ordering};
+use linux_raw_sys::general::{
+    F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE,
+    FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
+};
+
+/// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
+pub const MAX_SIZE: u64 = i64::MAX as u64;
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Pages that are freed between two looks at whether others should run.
+const FREE_BATCH: usize = 64;
+
+/// Whether a long release of memory lets others run meanwhile.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// It does; the caller holds no spin lock.
+    Breathing,
+    /// It does not: the caller may hold one.
+    Straight,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    pages: RadixTree<FrameRef>,
+    size: u64,
+}
+
+/// The content of a regular file.
+#[derive(Debug)]
+pub struct Regular {
+    content: SpinLock<Content>,
+    writing: Mutex<()>,
+    mappings: Mappings,
+    /// `F_SEAL_*` bits; changed under `writing`.
+    seals: AtomicU32,
+}
+
+impl Regular {
+    pub(super) fn new() -> Self {
+        Self {
+            content: SpinLock::new(Content::default()),
+            writing: Mutex::new(()),
+            mappings: Mappings::new(),
+            // Only a memfd that asks for it can be sealed.
+            seals: AtomicU32::new(F_SEAL_SEAL),
+        }
+    }
+
+    /// Size in bytes, and pages behind it.
+    pub(super) fn extent(&self) -> (u64, u64) {
+        let content = self.content.lock();
+        (content.size, content.pages.len() as u64)
+    }
+
+    /// The seals.
+    pub fn seals(&self) -> u32 {
+        // Relaxed: `writing` orders those who act on it.
+        self.seals.load(Ordering::Relaxed)
+    }
+
+    /// Opens the file for sealing (a memfd with `MFD_ALLOW_SEALING`).
+    pub fn allow_seals(&self) {
+        self.seals.store(0, Ordering::Relaxed);
+    }
+
+    /// Adds seals; `EPERM` once sealed against it.
+    pub fn add_seals(&self, seals: u32) -> Result<(), Errno> {
+        let _writing = self.writing.lock();
+        let old = self.seals();
+        if old & F_SEAL_SEAL != 0 {
+            return Err(Errno::EPERM);
+        }
+        self.seals.store(old | seals, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn check_seals(&self, any_of: u32) -> Result<(), Errno> {
+        if self.seals() & any_of == 0 {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
+    }
+
+    /// Takes a frame that already holds page `index`, as the archive's unpacking does.
+    pub(super) fn adopt(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<(), Errno> {
+        fs.charge_page()?;
+        let result = self.content.lock().pages.insert(index, frame);
+        match result {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) | Err(_) => {
+                fs.discharge_pages(1);
+                Err(Errno::ENOMEM)
+            }
+        }
+    }
+
+    fn set_size_field(&self, size: u64) {
+        self.content.lock().size = size;
+    }
+
+    /// The page at `index`, made of zeros where there is a hole.
+    fn page_or_new(&self, fs: &Tmpfs, index: u64) -> Result<FrameRef, Errno> {
+        if let Some(frame) = self.content.lock().pages.get(index) {
+            return Ok(frame.clone());
+        }
+        fs.charge_page()?;
+        match memory::alloc_zeroed(Mobility::Movable) {
+            Ok(frame) => self.enter(fs, index, frame),
+            Err(error) => {
+                fs.discharge_pages(1);
+                Err(error)
+            }
+        }
+    }
+
+    /// Enters a charged page, unless another came first: that one is taken then.
+    fn enter(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<FrameRef, Errno> {
+        let mut content = self.content.lock();
+        let outcome = match content.pages.get(index) {
+            Some(first) => Ok(first.clone()),
+            None => match content.pages.insert(index, frame.clone()) {
+                Ok(_) => return Ok(frame),
+                Err(_) => Err(Errno::ENOMEM),
+            },
+        };
+        drop(content);
+        fs.discharge_pages(1);
+        outcome
+    }
+
+    /// Frees the pages in `range`, in batches.
+    fn free_pages(&self, fs: &Tmpfs, range: Range<u64>, pace: Pace) {
+        let mut from = range.start;
+        loop {
+            let mut batch: [Option<FrameRef>; FREE_BATCH] = [const { None }; FREE_BATCH];
+            let mut content = self.content.lock();
+            let mut taken = 0;
+            while taken < FREE_BATCH
+                && let Some((index, frame)) = content.pages.take_first(from, range.end)
+            {
+                batch[taken] = Some(frame);
+                taken += 1;
+                from = index + 1;
+            }
+            drop(content);
+            drop(batch);
+            fs.discharge_pages(taken as u64);
+            if taken < FREE_BATCH {
+                return;
+            }
+            if pace == Pace::Breathing {
+                super::super::breathe(FREE_BATCH * PAGE_SIZE);
+            }
+        }
+    }
+
+    /// Frees everything; nobody uses the file any more.
+    pub(super) fn free_all(&self, fs: &Tmpfs, pace: Pace) {
+        self.free_pages(fs, 0..u64::MAX, pace);
+    }
+
+    /// Zeroes the bytes of `range`, which lies within one page, if the page is there.
+    fn zero_within_page(&self, range: Range<u64>) {
+        let frame = self.content.lock().pages.get(range.start / PAGE).cloned();
+        if let Some(frame) = frame {
+            frame.zero(in_page(range.start), bytes(range.end - range.start));
+        }
+    }
+
+    /// Makes the bytes of `range` zero: whole pages are freed, `writing` is held.
+    fn punch(&self, source: &dyn PageSource, fs: &Tmpfs, range: Range<u64>) {
+        let first_whole = range.start.div_ceil(PAGE);
+        let end_whole = range.end / PAGE;
+        if first_whole > end_whole {
+            return self.zero_within_page(range);
+        }
+        if range.start < first_whole * PAGE {
+            self.zero_within_page(range.start..first_whole * PAGE);
+        }
+        if range.end > end_whole * PAGE {
+            self.zero_within_page(end_whole * PAGE..range.end);
+        }
+        if first_whole < end_whole {
+            self.free_pages(fs, first_whole..end_whole, Pace::Breathing);
+            self.mappings.invalidate(source, first_whole..end_whole);
+        }
+    }
+}
+
+/// The offset within a page.
+fn in_page(offset: u64) -> usize {
+    bytes(offset % PAGE)
+}
+
+/// A count of bytes that is known to be small.
+fn bytes(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Cuts or extends the file.
+pub(super) fn set_size(node: &TmpNode, size: u64) -> Result<(), Errno> {
+    let regular = node.regular().ok_or(Errno::EINVAL)?;
+    if size > MAX_SIZE {
+        return Err(Errno::EFBIG);
+    }
+    let _writing = regular.writing.lock();
+    let old = regular.extent().0;
+    if size < old {
+        regular.check_seals(F_SEAL_SHRINK)?;
+        regular.set_size_field(size);
+        let first_gone = size.div_ceil(PAGE);
+        if !size.is_multiple_of(PAGE) {
+            // What lies behind the end must read as zero if the file grows again.
+            regular.zero_within_page(size..first_gone * PAGE);
+        }
+        regular.free_pages(&node.fs, first_gone..u64::MAX, Pace::Breathing);
+        regular.mappings.invalidate(node, first_gone..u64::MAX);
+    } else if size > old {
+        regular.check_seals(F_SEAL_GROW)?;
+        regular.set_size_field(size);
+    }
+    node.touch_modified();
+    Ok(())
+}
+
+/// Fills an empty file with frames that hold its content, and sets its size.
+pub(super) fn fill(
+    node: &TmpNode,
+    frames: impl Iterator<Item = FrameRef>,
+    size: u64,
+) -> Result<(), Errno> {
+    let regular = node.regular().ok_or(Errno::EINVAL)?;
+    for (index, frame) in (0..).zip(frames) {
+        regular.adopt(&node.fs, index, frame)?;
+    }
+    regular.set_size_field(size);
+    Ok(())
+}
+
+impl TmpNode {
+    /// Fills an empty regular file with frames that hold its content, and sets its size.
+    pub fn fill(&self, frames: impl Iterator<Item = FrameRef>, size: u64) -> Result<(), Errno> {
+        fill(self, frames, size)
+    }
+}
+
+impl PageSource for TmpNode {
+    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+        let regular = self.regular().ok_or(Errno::ENODEV)?;
+        let size = regular.extent().0;
+        if index >= size.div_ceil(PAGE) {
+            return Ok(None);
+        }
+        let frame = regular.page_or_new(&self.fs, index)?;
+        // Truncation may have freed the range while the page was made: such a page must not stay.
+        let size = regular.extent().0;
+        if index >= size.div_ceil(PAGE) {
+            regular.free_pages(&self.fs, index..index + 1, Pace::Breathing);
+            return Ok(None);
+        }
+        Ok(Some(frame))
+    }
+
+    fn size(&self) -> u64 {
+        self.regular().map_or(0, |regular| regular.extent().0)
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        let regular = self.regular().ok_or(Errno::EOPNOTSUPP)?;
+        let _writing = regular.writing.lock();
+        regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+        regular.punch(self, &self.fs, range);
+        Ok(())
+    }
+
+    fn mappings(&self) -> &Mappings {
+        static NOBODY: Mappings = Mappings::new();
+        self.regular().map_or(&NOBODY, |regular| &regular.mappings)
+    }
+}
+
+/// An open regular file.
+struct OpenRegular(Arc<TmpNode>);
+
+pub(super) fn open(node: Arc<TmpNode>) -> Arc<dyn File> {
+    Arc::new(OpenRegular(node))
+}
+
+impl OpenRegular {
+    fn regular(&self) -> Result<&Regular, Errno> {
+        self.0.regular().ok_or(Errno::EINVAL)
+    }
+
+    /// Writes up to the end of one page, of which the first `offset` bytes stay.
+    fn write_page(
+        &self,
+        regular: &Regular,
+        from: &mut dyn ByteSource,
+        offset: u64,
+        count: usize,
+    ) -> SysResult {
+        let fs = &self.0.fs;
+        let index = offset / PAGE;
+        let existing = regular.content.lock().pages.get(index).cloned();
+        if let Some(frame) = existing {
+            return from.take_frame(&frame, in_page(offset), count);
+        }
+        if count < PAGE_SIZE {
+            let frame = regular.page_or_new(fs, index)?;
+            return from.take_frame(&frame, in_page(offset), count);
+        }
+        // A whole new page: filled before anybody sees it, so it need not be cleared first.
+        fs.charge_page()?;
+        let filled = memory::alloc_frame(Mobility::Movable).and_then(|frame| {
+            let taken = from.take_frame(&frame, 0, PAGE_SIZE)?;
+            frame.zero(taken, PAGE_SIZE - taken);
+            Ok((frame, taken))
+        });
+        let (frame, taken) = match filled {
+            Ok(filled) => filled,
+            Err(error) => {
+                fs.discharge_pages(1);
+                return Err(error);
+            }
+        };
+        let entered = regular.enter(fs, index, frame.clone())?;
+        if entered.address() != frame.address() {
+            // A page fault made the page meanwhile; the bytes go there.
+            super::super::io::copy_frame(&frame, &entered);
+        }
+        Ok(taken)
+    }
+}
+
+impl File for OpenRegular {
+    fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
+        let regular = self.regular()?;
+        let mut done = 0;
+        while to.room() > 0 && done < MAX_RW_COUNT {
+            let content = regular.content.lock();
+            if *offset >= content.size {
+                break;
+            }
+            let in_file = bytes(content.size - *offset);
+            let frame = content.pages.get(*offset / PAGE).cloned();
+            drop(content);
+            let count = (PAGE_SIZE - in_page(*offset)).min(in_file).min(to.room());
+            let moved = match &frame {
+                Some(frame) => to.put_frame(frame, in_page(*offset), count),
+                None => to.put_zeros(count),
+            };
+            match moved {
+                Ok(moved) => {
+                    done += moved;
+                    *offset += moved as u64;
+                    if moved < count {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            super::super::breathe(done);
+        }
+        if done > 0 {
+            self.0.touch_accessed();
+        }
+        Ok(done)
+    }
+
+    fn write(&self, from: &mut dyn ByteSource, offset: &mut u64, flags: OpenFlags) -> SysResult {
+        let regular = self.regular()?;
+        if from.left() == 0 {
+            return Ok(0);
+        }
+        let _writing = regular.writing.lock();
+        regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+        let old_size = regular.extent().0;
+        if flags.contains(OpenFlags::APPEND) {
+            *offset = old_size;
+        }
+        if *offset >= MAX_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        let mut room = MAX_SIZE - *offset;
+        if let Some(limit) = super::super::file_size_limit() {
+            if *offset >= limit {
+                super::super::file_too_large();
+                return Err(Errno::EFBIG);
+            }
+            room = room.min(limit - *offset);
+        }
+        if regular.seals() & F_SEAL_GROW != 0 {
+            room = room.min(old_size.saturating_sub(*offset));
+            if room == 0 {
+                return Err(Errno::EPERM);
+            }
+        }
+        let total = from.left().min(MAX_RW_COUNT).min(bytes(room));
+        let mut done = 0;
+        while done < total {
+            let count = (PAGE_SIZE - in_page(*offset)).min(total - done);
+            match self.write_page(regular, from, *offset, count) {
+                Ok(moved) => {
+                    done += moved;
+                    *offset += moved as u64;
+                    let mut content = regular.content.lock();
+                    content.size = content.size.max(*offset);
+                    drop(content);
+                    if moved < count {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => {
+                    // A page that was made for the failed write, behind the end, must not stay.
+                    let index = *offset / PAGE;
+                    if index >= regular.extent().0.div_ceil(PAGE) {
+                        regular.free_pages(&self.0.fs, index..index + 1, Pace::Breathing);
+                    }
+                    return Err(error);
+                }
+                Err(_) => break,
+            }
+            super::super::breathe(done);
+        }
+        self.0.touch_modified();
+        Ok(done)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
+        let content = self.regular()?.content.lock();
+        if offset >= content.size {
+            return Err(Errno::ENXIO);
+        }
+        if !hole {
+            let (index, _) = content.pages.next_from(offset / PAGE).ok_or(Errno::ENXIO)?;
+            let at = (index * PAGE).max(offset);
+            return if at < content.size {
+                Ok(at)
+            } else {
+                Err(Errno::ENXIO)
+            };
+        }
+        let mut index = offset / PAGE;
+        // Bounded by the number of pages that the file has.
+        while content.pages.get(index).is_some() {
+            index += 1;
+        }
+        Ok((index * PAGE).max(offset).min(content.size))
+    }
+
+    fn page_source(&self) -> Option<Arc<dyn PageSource>> {
+        Some(self.0.clone())
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
+        let regular = self.regular()?;
+        let end = offset
+            .checked_add(length)
+            .filter(|&end| end <= MAX_SIZE)
+            .ok_or(Errno::EFBIG)?;
+        let keep_size = mode & FALLOC_FL_KEEP_SIZE != 0;
+        let known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE;
+        if mode & !known != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let _writing = regular.writing.lock();
+        if mode & FALLOC_FL_PUNCH_HOLE != 0 {
+            if !keep_size || mode & FALLOC_FL_ZERO_RANGE != 0 {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+            regular.punch(&*self.0, &self.0.fs, offset..end);
+            self.0.touch_modified();
+            return Ok(());
+        }
+        let old_size = regular.extent().0;
+        if !keep_size && end > old_size {
+            regular.check_seals(F_SEAL_GROW)?;
+        }
+        if mode & FALLOC_FL_ZERO_RANGE != 0 {
+            regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+            regular.punch(&*self.0, &self.0.fs, offset..end);
+        }
+        let pages = offset / PAGE..end.div_ceil(PAGE);
+        if pages.end - pages.start > self.0.fs.page_limit {
+            return Err(Errno::ENOSPC);
+        }
+        for index in pages {
+            if let Err(error) = regular.page_or_new(&self.0.fs, index) {
+                // As Linux: what was not there before goes again.
+                let beyond = old_size.div_ceil(PAGE)..u64::MAX;
+                regular.free_pages(&self.0.fs, beyond, Pace::Breathing);
+                return Err(error);
+            }
+            super::super::breathe(bytes(index % 4096 * PAGE));
+        }
+        if !keep_size {
+            let mut content = regular.content.lock();
+            content.size = content.size.max(end);
+        }
+        self.0.touch_modified();
+        Ok(())
+    }
+}
