@@ -27,8 +27,18 @@ use arch::BootInfo;
 
 /// Runs on the first CPU, on its boot stack, with final page tables and the console ready.
 pub fn kernel_main(boot: &'static BootInfo) -> ! {
-    let _ = boot;
-    loop {
-        arch::idle();
-    }
+    memory::init(boot);
+    arch::init(boot);
+    console!(
+        "ebb {}, {} MiB",
+        env!("CARGO_PKG_VERSION"),
+        boot.max_address >> 20
+    );
+    console!("{boot:x?}");
+    console!(
+        "tsc {} kHz, 1970+{} s",
+        arch::clock::tsc_khz(),
+        arch::clock::realtime_offset().0 / 1_000_000_000
+    );
+    arch::power_off(arch::ExitRecord { wait_status: 0 });
 }

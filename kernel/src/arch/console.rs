@@ -1,11 +1,13 @@
 //! The kernel log on the serial console.
 
-use super::serial;
+use super::{clock, percpu, serial};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of a line that go out at once.
 const LINE_BYTES: usize = 256;
+/// Looks at the lock before a line is written anyway: a garbled line is better than none.
+const MAX_SPINS: u32 = 50_000_000;
 
 /// One line of the kernel log, with a time stamp; format arguments as of `format!`.
 #[macro_export]
@@ -43,14 +45,27 @@ impl Write for Line {
     }
 }
 
-/// Writes one line; what [`console!`] calls.
+/// Writes one line; what [`console!`](crate::console) calls.
 pub fn line(args: fmt::Arguments<'_>) {
-    let _ = OWNER.load(Ordering::Relaxed);
+    let me = percpu::cpu_id() as u32 + 1;
+    let mut spins = 0;
+    // Acquire: partner of the Release below. A panic inside a line owns the lock already.
+    while let Err(owner) = OWNER.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+        spins += 1;
+        if owner == me || spins > MAX_SPINS {
+            break;
+        }
+        super::ipi::poll_mailbox();
+        core::hint::spin_loop();
+    }
     let mut line = Line {
         bytes: [0; LINE_BYTES],
         len: 0,
     };
+    let now = clock::now().0 / 1000;
+    let _ = write!(line, "[{:5}.{:06}] ", now / 1_000_000, now % 1_000_000);
     let _ = line.write_fmt(args);
     let _ = line.write_str("\n");
     line.flush();
+    OWNER.store(0, Ordering::Release);
 }

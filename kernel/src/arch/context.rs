@@ -1,14 +1,65 @@
 //! Switching kernel stacks, and the way to user mode.
 
 use super::UserFrame;
+use super::traps;
+use core::arch::global_asm;
 
-/// A kernel stack that does not run now: its stack pointer, below which the callee-saved
+/// A kernel stack that does not run now: its stack pointer, above which the callee-saved
 /// registers stand.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Context {
     rsp: u64,
 }
+
+global_asm!(
+    r#"
+    .text
+    .balign 16
+    .global arch_switch
+arch_switch:
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq (%rsi), %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    ret
+
+    .balign 16
+arch_context_start:
+    movq %r12, %rdi
+    xorl %ebp, %ebp
+    call *%rbx
+    ud2
+
+    .balign 16
+    .global arch_idle
+arch_idle:
+    sti
+    hlt
+    cli
+    ret
+    "#,
+    options(att_syntax)
+);
+
+unsafe extern "C" {
+    fn arch_switch(from: *mut Context, to: *const Context);
+    fn arch_context_start();
+    fn arch_idle();
+}
+
+/// Words that [`switch`] finds on the stack of a context: six registers and where to go on.
+const SAVED_WORDS: usize = 7;
 
 impl Context {
     /// For a context that is running now: [`switch`] fills it.
@@ -22,8 +73,15 @@ impl Context {
     /// At least 256 bytes below `stack_top` (16-byte aligned) are writable and belong to the
     /// context.
     pub unsafe fn new(stack_top: *mut u8, entry: extern "C" fn(usize) -> !, arg: usize) -> Self {
-        let _ = (stack_top, entry, arg);
-        Self { rsp: 0 }
+        assert!((stack_top as usize).is_multiple_of(16));
+        let start: unsafe extern "C" fn() = arch_context_start;
+        // r15 r14 r13 r12 rbp rbx, return address; two words keep the stack aligned.
+        let words = [0, 0, 0, arg, 0, entry as usize, start as usize, 0, 0];
+        let rsp = stack_top.cast::<usize>().wrapping_sub(words.len());
+        const { assert!(SAVED_WORDS + 2 == 9) };
+        // SAFETY: the caller gives the stack.
+        unsafe { rsp.cast::<[usize; 9]>().write(words) };
+        Self { rsp: rsp as u64 }
     }
 }
 
@@ -31,23 +89,26 @@ impl Context {
 ///
 /// # Safety
 /// `to` was saved by `switch` or made by [`Context::new`], runs nowhere, and its stack is mapped.
+#[inline]
 pub unsafe fn switch(from: *mut Context, to: *const Context) {
-    let _ = (from, to);
-    unimplemented!()
+    // SAFETY: passed on to the caller.
+    unsafe { arch_switch(from, to) };
 }
 
 /// Loads a frame and continues in user mode. Looks at the work flags first.
 ///
 /// # Safety
-/// The frame's selectors and flags are a user's ([`UserFrame::sanitize`]), and it stands at the
-/// top of the current kernel stack.
+/// The frame's selectors and flags are a user's ([`UserFrame::sanitize`]), and nothing below it on
+/// its stack is needed any more.
 pub unsafe fn enter_user(frame: *const UserFrame) -> ! {
-    let _ = frame;
-    unimplemented!()
+    super::header::note_first_user();
+    // SAFETY: passed on to the caller.
+    unsafe { traps::arch_enter_user(frame) }
 }
 
-/// `sti; hlt; cli`.
+/// `sti; hlt; cli`. The interrupt that ends it may run any handler.
+#[inline]
 pub fn idle() {
-    // SAFETY: the caller-saved registers may be changed by the interrupt's handler.
-    unsafe { core::arch::asm!("sti", "hlt", "cli", clobber_abi("C")) };
+    // SAFETY: a function of the C ABI; handlers save what it must keep.
+    unsafe { arch_idle() };
 }

@@ -90,6 +90,13 @@ impl fmt::Debug for CpuSet {
 #[derive(Clone, Debug)]
 pub struct Cpus(u64);
 
+impl Cpus {
+    /// The CPUs of a mask, ascending.
+    pub const fn of(mask: u64) -> Self {
+        Self(mask)
+    }
+}
+
 impl Iterator for Cpus {
     type Item = usize;
 

@@ -1,48 +1,255 @@
 //! x87, MXCSR and AVX state of user programs; xmm0–15 are in the [`UserFrame`].
+//!
+//! The state stays in the registers while the kernel runs, which does not touch it; it is saved
+//! when another task is to run, and loaded only where the registers do not hold it any more.
 
 use super::UserFrame;
+use super::features::{self, Feature};
+use super::percpu::{cpu_id, fpu_owner, set_fpu_owner};
+use core::arch::asm;
 
-/// Bytes of the legacy FXSAVE image that signal frames carry.
+/// Bytes of the legacy FXSAVE image.
 pub const FXSAVE_BYTES: usize = 512;
+/// Bytes of the XSAVE image: legacy, header, upper halves of ymm.
+const XSAVE_BYTES: usize = 512 + 64 + 256;
+/// Bytes of the largest image in a signal frame: XSAVE and the closing magic.
+pub const SIGNAL_IMAGE_BYTES: usize = XSAVE_BYTES + 4;
+
+const X87: u64 = 1;
+const SSE: u64 = 2;
+const AVX: u64 = 4;
+/// MXCSR of a new program: all exceptions masked.
+const MXCSR_DEFAULT: u32 = 0x1f80;
+/// x87 control word of a new program.
+const FCW_DEFAULT: u16 = 0x37f;
+/// MXCSR bits that may be set; others fault.
+const MXCSR_MASK: u32 = 0xffff;
+
+/// Offsets in the FXSAVE image.
+mod at {
+    pub(super) const MXCSR: usize = 24;
+    pub(super) const MXCSR_MASK: usize = 28;
+    pub(super) const XMM: usize = 160;
+    /// Linux's `_fpx_sw_bytes` in the image of a signal frame.
+    pub(super) const SOFTWARE: usize = 464;
+    pub(super) const XSTATE_BV: usize = 512;
+    pub(super) const YMM_HIGH: usize = 576;
+}
+
+/// Linux's `FP_XSTATE_MAGIC1`: an XSAVE image follows.
+const MAGIC1: u32 = 0x4650_5853;
+/// Linux's `FP_XSTATE_MAGIC2`, behind the XSAVE image.
+const MAGIC2: u32 = 0x4650_5845;
 
 /// A task's FPU state while it does not run.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub struct FpuState {
-    area: [u8; 832],
+    area: [u8; XSAVE_BYTES],
+    /// The CPU whose registers were last this state; `NOWHERE`: none.
+    cpu: usize,
+}
+
+const NOWHERE: usize = usize::MAX;
+
+impl Clone for FpuState {
+    fn clone(&self) -> Self {
+        Self {
+            area: self.area,
+            cpu: NOWHERE,
+        }
+    }
+}
+
+fn mask() -> u64 {
+    if features::has(Feature::Avx) {
+        X87 | AVX
+    } else {
+        X87 | SSE
+    }
+}
+
+fn put(area: &mut [u8], at: usize, bytes: &[u8]) {
+    area[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn u32_at(area: &[u8], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&area[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+fn u64_at(area: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(area, at)) | u64::from(u32_at(area, at + 4)) << 32
 }
 
 impl FpuState {
     /// The state that a new program starts with.
     pub fn new() -> Self {
-        Self { area: [0; 832] }
+        let mut area = [0; XSAVE_BYTES];
+        put(&mut area, 0, &FCW_DEFAULT.to_le_bytes());
+        put(&mut area, at::MXCSR, &MXCSR_DEFAULT.to_le_bytes());
+        // No part noted as present: XRSTOR gives x87 and ymm their first state.
+        Self { area, cpu: NOWHERE }
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self) as usize
     }
 
     /// Saves the registers; call when the task stops running on this CPU, and before a clone.
     pub fn save(&mut self) {
-        unimplemented!()
+        self.store();
+        self.cpu = cpu_id();
+        set_fpu_owner(self.address());
     }
 
-    /// Loads the registers; call before the task runs in user mode.
+    fn store(&mut self) {
+        let area = self.area.as_mut_ptr();
+        // SAFETY: the area is aligned and large enough for the parts asked for.
+        unsafe {
+            if features::has(Feature::Xsave) {
+                let mask = mask();
+                asm!("xsave64 [{}]", in(reg) area, in("eax") mask as u32, in("edx") 0,
+                     options(nostack));
+            } else {
+                asm!("fxsave64 [{}]", in(reg) area, options(nostack));
+            }
+        }
+    }
+
+    /// Loads the registers, unless they hold this state still; call before the task runs in user
+    /// mode.
     pub fn restore(&mut self) {
-        unimplemented!()
+        let cpu = cpu_id();
+        if fpu_owner() == self.address() && self.cpu == cpu {
+            return;
+        }
+        self.load();
+        self.cpu = cpu;
+        set_fpu_owner(self.address());
+    }
+
+    fn load(&self) {
+        let area = self.area.as_ptr();
+        // SAFETY: the area came from the CPU, or was made harmless by `sanitize`; the kernel's own
+        // xmm are declared as changed.
+        unsafe {
+            if features::has(Feature::Xsave) {
+                asm!("xrstor64 [{}]", in(reg) area, in("eax") mask() as u32, in("edx") 0,
+                     out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                     out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                     out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                     out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                     options(nostack, readonly));
+            } else {
+                asm!("fxrstor64 [{}]", in(reg) area,
+                     out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                     out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                     out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                     out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                     options(nostack, readonly));
+            }
+        }
     }
 
     /// Puts the current task's registers into the state of a new program (exec).
     pub fn reset(&mut self) {
-        unimplemented!()
+        *self = Self::new();
+        self.restore_now();
     }
 
-    /// The FXSAVE image of the current task for a signal frame, xmm from its frame.
+    fn restore_now(&mut self) {
+        self.load();
+        self.cpu = cpu_id();
+        set_fpu_owner(self.address());
+    }
+
+    /// The image of the current task's registers for a signal frame, and its length: what Linux
+    /// puts at `fpstate`, which must be 64-byte aligned.
+    pub fn signal_image(&mut self, frame: &UserFrame) -> ([u8; SIGNAL_IMAGE_BYTES], usize) {
+        self.save();
+        let mut image = [0; SIGNAL_IMAGE_BYTES];
+        image[..XSAVE_BYTES].copy_from_slice(&self.area);
+        put(&mut image, at::MXCSR_MASK, &MXCSR_MASK.to_le_bytes());
+        for (i, xmm) in frame.xmm.iter().enumerate() {
+            put(&mut image, at::XMM + 16 * i, &xmm.to_le_bytes());
+        }
+        put(&mut image, at::SOFTWARE, &[0; 48]);
+        if !features::has(Feature::Avx) {
+            return (image, FXSAVE_BYTES);
+        }
+        let present = u64_at(&image, at::XSTATE_BV) & (X87 | AVX) | SSE;
+        put(&mut image, at::XSTATE_BV, &present.to_le_bytes());
+        put(&mut image, at::SOFTWARE, &MAGIC1.to_le_bytes());
+        put(
+            &mut image,
+            at::SOFTWARE + 4,
+            &(SIGNAL_IMAGE_BYTES as u32).to_le_bytes(),
+        );
+        put(
+            &mut image,
+            at::SOFTWARE + 8,
+            &(X87 | SSE | AVX).to_le_bytes(),
+        );
+        put(
+            &mut image,
+            at::SOFTWARE + 16,
+            &(XSAVE_BYTES as u32).to_le_bytes(),
+        );
+        put(&mut image, XSAVE_BYTES, &MAGIC2.to_le_bytes());
+        (image, SIGNAL_IMAGE_BYTES)
+    }
+
+    /// Whether a signal frame's legacy image says that an XSAVE image of ours follows, so that all
+    /// [`SIGNAL_IMAGE_BYTES`] are to be read.
+    pub fn is_extended(legacy: &[u8; FXSAVE_BYTES]) -> bool {
+        features::has(Feature::Avx)
+            && u32_at(legacy, at::SOFTWARE) == MAGIC1
+            && u32_at(legacy, at::SOFTWARE + 4) as usize == SIGNAL_IMAGE_BYTES
+            && u32_at(legacy, at::SOFTWARE + 16) as usize == XSAVE_BYTES
+    }
+
+    /// Takes the current task's state from a signal frame's image, which may hold anything. Without
+    /// the extended part (512 bytes) the upper halves of ymm become zero.
+    pub fn set_signal_image(&mut self, frame: &mut UserFrame, image: &[u8]) {
+        let mut area = [0; XSAVE_BYTES];
+        area[..FXSAVE_BYTES].copy_from_slice(&image[..FXSAVE_BYTES]);
+        let mut present = X87 | SSE;
+        if image.len() >= SIGNAL_IMAGE_BYTES && u32_at(image, XSAVE_BYTES) == MAGIC2 {
+            present = u64_at(image, at::XSTATE_BV) & (X87 | SSE | AVX);
+            let high = &image[at::YMM_HIGH..XSAVE_BYTES];
+            put(&mut area, at::YMM_HIGH, high);
+        }
+        for (i, xmm) in frame.xmm.iter_mut().enumerate() {
+            let at = at::XMM + 16 * i;
+            let low = u64_at(image, at);
+            let high = u64_at(image, at + 8);
+            *xmm = if present & SSE != 0 {
+                u128::from(low) | u128::from(high) << 64
+            } else {
+                0
+            };
+        }
+        // A reserved bit of MXCSR, or of the header, would fault in the kernel.
+        let mxcsr = u32_at(&area, at::MXCSR) & MXCSR_MASK;
+        put(&mut area, at::MXCSR, &mxcsr.to_le_bytes());
+        put(&mut area, at::XSTATE_BV, &(present & mask()).to_le_bytes());
+        self.area = area;
+        self.restore_now();
+    }
+
+    /// The FXSAVE image alone, as [`Self::signal_image`] makes it.
     pub fn to_fxsave(&mut self, frame: &UserFrame) -> [u8; FXSAVE_BYTES] {
-        let _ = frame;
-        unimplemented!()
+        let mut legacy = [0; FXSAVE_BYTES];
+        legacy.copy_from_slice(&self.signal_image(frame).0[..FXSAVE_BYTES]);
+        legacy[at::SOFTWARE..].fill(0);
+        legacy
     }
 
-    /// Takes the current task's state from a signal frame's image, which may hold anything.
+    /// Takes the state from an FXSAVE image, which may hold anything.
     pub fn from_fxsave(&mut self, frame: &mut UserFrame, image: &[u8; FXSAVE_BYTES]) {
-        let _ = (frame, image);
-        unimplemented!()
+        self.set_signal_image(frame, image);
     }
 }
 

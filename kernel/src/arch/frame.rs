@@ -3,14 +3,14 @@
 use super::layout::USER_END;
 use core::mem::{offset_of, size_of};
 
-/// Selector of 64-bit user code, with its privilege level.
-pub const USER_CS: u16 = 0x2b;
-/// Selector of user data, with its privilege level.
-pub const USER_SS: u16 = 0x23;
+/// Selector of 64-bit user code, with its privilege level; Linux's value.
+pub const USER_CS: u16 = 0x33;
+/// Selector of user data, with its privilege level; Linux's value.
+pub const USER_SS: u16 = 0x2b;
 /// Selector of kernel code.
-pub const KERNEL_CS: u16 = 0x08;
+pub const KERNEL_CS: u16 = 0x10;
 /// Selector of kernel data.
-pub const KERNEL_SS: u16 = 0x10;
+pub const KERNEL_SS: u16 = 0x18;
 
 /// RFLAGS: interrupts are served.
 pub const RFLAGS_IF: u64 = 1 << 9;

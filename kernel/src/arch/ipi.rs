@@ -1,6 +1,15 @@
 //! Interrupts between CPUs: reschedule, and TLB flush with an answer.
+//!
+//! A CPU posts its request in its own box, sets its bit in the mailbox of each CPU that must serve
+//! it, and interrupts those. They take the bits, do what the boxes say and clear their bits there.
+//! A CPU that waits keeps serving its own mailbox, so two that wait for each other both go on.
 
-use super::CpuSet;
+use super::clock::{self, Nanos};
+use super::cpu;
+use super::cpuset::{CpuSet, Cpus, MAX_CPUS};
+use super::{apic, cpu_id, interrupt, percpu};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// What other CPUs are to drop from their TLBs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -20,19 +29,138 @@ pub enum FlushRequest {
     Barrier,
 }
 
+/// Above, dropping everything costs less than dropping page by page.
+const MAX_SINGLE_PAGES: u64 = 32;
+/// A CPU that does not answer for this long never will.
+const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
+
+#[repr(align(64))]
+struct Box {
+    request: UnsafeCell<FlushRequest>,
+    /// CPUs that have not answered yet.
+    waiting: AtomicU64,
+}
+
+// SAFETY: the owner writes the request while nobody is in `waiting`; others read it before they
+// take their bit out.
+unsafe impl Sync for Box {}
+
+static BOXES: [Box; MAX_CPUS] = [const {
+    Box {
+        request: UnsafeCell::new(FlushRequest::Barrier),
+        waiting: AtomicU64::new(0),
+    }
+}; MAX_CPUS];
+
+/// For each CPU, whose boxes it must look into.
+#[repr(align(64))]
+struct Mailbox(AtomicU64);
+
+static MAILBOXES: [Mailbox; MAX_CPUS] = [const { Mailbox(AtomicU64::new(0)) }; MAX_CPUS];
+
 /// Makes a CPU look at its run queue: `sched::on_resched()` runs there.
 pub fn resched(cpu: usize) {
-    let _ = cpu;
-    unimplemented!()
+    if let Some(apic_id) = percpu::apic_id(cpu) {
+        apic::send(apic_id, interrupt::RESCHED);
+    }
+}
+
+/// Drops translations on this CPU.
+pub fn flush_local(request: FlushRequest) {
+    match request {
+        FlushRequest::Range { start, pages } if pages <= MAX_SINGLE_PAGES => {
+            for page in 0..pages {
+                cpu::invlpg(start.wrapping_add(page * 4096));
+            }
+        }
+        FlushRequest::All | FlushRequest::Range { .. } => cpu::flush_tlb_all(),
+        FlushRequest::Kernel => {
+            const PGE: u64 = 1 << 7;
+            let cr4 = cpu::read_cr4();
+            // SAFETY: the same value again in the end; switching PGE drops everything.
+            unsafe {
+                cpu::write_cr4(cr4 & !PGE);
+                cpu::write_cr4(cr4);
+            }
+        }
+        // The exchanges of the answer are the barrier.
+        FlushRequest::Barrier => {}
+    }
 }
 
 /// Has each of `cpus` do the request, and returns when all have. This CPU, if it is among them,
 /// does it itself.
 pub fn flush_tlb(cpus: &CpuSet, request: FlushRequest) {
-    let _ = (cpus, request);
-    unimplemented!()
+    let me = cpu_id();
+    let online = percpu::online_cpus().mask();
+    let mask = cpus.mask() & online;
+    if mask & (1 << me) != 0 {
+        flush_local(request);
+    }
+    let others = mask & !(1 << me);
+    if others != 0 {
+        ask(me, others, request);
+    }
+}
+
+fn ask(me: usize, others: u64, request: FlushRequest) {
+    let post = &BOXES[me];
+    debug_assert!(post.waiting.load(Ordering::Relaxed) == 0);
+    // SAFETY: nobody is in `waiting`, so nobody reads.
+    unsafe { *post.request.get() = request };
+    // Relaxed: the Release below publishes both.
+    post.waiting.store(others, Ordering::Relaxed);
+    for cpu in Cpus::of(others) {
+        // SeqCst is Release (partner: the Acquire of the exchange in `serve`) and the barrier
+        // between our change of the page tables and their use of them.
+        let before = MAILBOXES[cpu].0.fetch_or(1 << me, Ordering::SeqCst);
+        // Whoever set the first bit interrupts; the bits are taken together.
+        if before == 0
+            && let Some(apic_id) = percpu::apic_id(cpu)
+        {
+            apic::send(apic_id, interrupt::MAILBOX);
+        }
+    }
+    let mut polls = 0u32;
+    let mut deadline = None;
+    // Acquire: partner of the Release in `serve`: what they did is done.
+    while post.waiting.load(Ordering::Acquire) != 0 {
+        poll_mailbox();
+        core::hint::spin_loop();
+        polls = polls.wrapping_add(1);
+        if polls.is_multiple_of(1 << 16) {
+            let now = clock::now();
+            let deadline = *deadline.get_or_insert(now.saturating_add(ANSWER_TIMEOUT));
+            assert!(
+                now < deadline,
+                "CPUs {:#x} do not answer CPU {me}'s {request:?}",
+                post.waiting.load(Ordering::Relaxed)
+            );
+        }
+    }
 }
 
 /// Serves the requests of other CPUs; from every loop that waits for another CPU.
 #[inline]
-pub fn poll_mailbox() {}
+pub fn poll_mailbox() {
+    let me = cpu_id();
+    // Relaxed: a hint; the exchange in `serve` takes the bits.
+    if MAILBOXES[me].0.load(Ordering::Relaxed) != 0 {
+        serve(me);
+    }
+}
+
+#[cold]
+fn serve(me: usize) {
+    // SeqCst: Acquire for the requests (partner: `ask`), and the barrier after which our accesses
+    // see their page tables.
+    let from = MAILBOXES[me].0.swap(0, Ordering::SeqCst);
+    for cpu in Cpus::of(from) {
+        let post = &BOXES[cpu];
+        // SAFETY: our bit is in `waiting` until we take it out below; until then it stays.
+        let request = unsafe { *post.request.get() };
+        flush_local(request);
+        // Release: partner of the Acquire in `ask`.
+        post.waiting.fetch_and(!(1 << me), Ordering::Release);
+    }
+}

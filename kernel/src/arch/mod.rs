@@ -1,22 +1,30 @@
 //! The x86-64 machine: boot, CPUs, traps, clocks, interrupts, power.
 
+mod apic;
 pub mod boot;
 pub mod clock;
 pub mod console;
 pub mod context;
 pub mod cpu;
 pub mod cpuset;
+pub mod features;
 pub mod fpu;
 pub mod frame;
 pub mod header;
+pub mod interrupt;
 pub mod ipi;
 pub mod layout;
+mod memory_routines;
 mod panic;
 pub mod percpu;
 pub mod power;
+mod rtc;
 pub mod serial;
+mod smp;
 pub mod timer;
+pub mod traps;
 
+pub use boot::paging::{map_device, root as kernel_root};
 pub use boot::{BootInfo, PhysRange};
 pub use cpuset::{CpuSet, MAX_CPUS};
 pub use frame::UserFrame;
@@ -24,8 +32,8 @@ pub use layout::{
     DEVICE_BASE, KERNEL_BASE, MEMMAP_BASE, PHYSMAP_BASE, USER_END, phys_to_virt, virt_to_phys,
 };
 pub use percpu::{
-    cpu_count, cpu_id, current_task, fs_base, gs_base_user, kernel_stack, online_cpus,
-    set_current_task, set_fs_base, set_gs_base_user, set_kernel_stack, set_work_flags,
+    clear_work_flags, cpu_count, cpu_id, current_task, fs_base, gs_base_user, kernel_stack,
+    online_cpus, set_current_task, set_fs_base, set_gs_base_user, set_kernel_stack, set_work_flags,
 };
 pub use power::{ExitRecord, power_off};
 
@@ -33,4 +41,11 @@ pub use power::{ExitRecord, power_off};
 #[inline]
 pub fn idle() {
     context::idle();
+}
+
+/// Interrupts and clock of the first CPU.
+pub fn init(boot: &BootInfo) {
+    apic::init();
+    clock::init(boot);
+    percpu::set_online(apic::id());
 }

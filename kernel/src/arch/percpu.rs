@@ -1,19 +1,44 @@
-//! The per-CPU area: what a CPU finds through its GS base.
+//! The per-CPU area: what a CPU finds through its GS base, its descriptor tables, its stacks.
 
 use super::cpu::{self, msr};
 use super::cpuset::{CpuSet, MAX_CPUS};
+use super::frame::{KERNEL_CS, KERNEL_SS};
 use core::arch::asm;
+use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// What the assembly of the entries and exits needs of a CPU, at offsets that it knows.
+/// Bytes of each stack that an exception switches to by itself.
+const IST_BYTES: usize = 8192;
+/// IST number of the non-maskable interrupt.
+pub(super) const IST_NMI: u8 = 1;
+/// IST number of the double fault, which a kernel stack overflow becomes.
+pub(super) const IST_DOUBLE_FAULT: u8 = 2;
+/// IST number of the machine check.
+pub(super) const IST_MACHINE_CHECK: u8 = 3;
+/// Selector of the task state segment.
+const TSS_SELECTOR: u16 = 0x40;
+
+/// The hardware's task state segment: which stacks to switch to.
+#[derive(Debug)]
+#[repr(C, packed(4))]
+struct TaskState {
+    reserved0: u32,
+    rsp: [u64; 3],
+    reserved1: u64,
+    ist: [u64; 7],
+    reserved2: [u16; 5],
+    io_map: u16,
+}
+
+const _: () = assert!(size_of::<TaskState>() == 104);
+
+/// What the assembly of the entries and exits needs of a CPU, and its descriptor tables.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct PerCpu {
-    /// Address of this area itself.
-    this: *const PerCpu,
     /// Top of the current task's kernel stack, for `syscall`; the TSS holds the same.
-    pub(super) kernel_stack: u64,
+    kernel_stack: u64,
     /// Where the syscall entry puts the user's stack pointer for a moment.
     user_rsp: u64,
     /// The current task's word of work before it returns to user mode; 0: none.
@@ -22,18 +47,38 @@ pub struct PerCpu {
     current: usize,
     /// This CPU's number.
     id: u32,
+    /// Its APIC's number.
+    apic_id: AtomicU32,
     /// Whose FPU state the registers hold: its address; 0: nobody's.
-    pub(super) fpu_owner: usize,
+    fpu_owner: usize,
+    /// Address of this area itself.
+    this: *const PerCpu,
+    tss: TaskState,
+    gdt: [u64; 10],
 }
+
+/// An area with the stacks of its exceptions, as it is allocated.
+#[repr(C, align(4096))]
+pub(super) struct Block {
+    area: PerCpu,
+    nmi: IstStack,
+    double_fault: IstStack,
+    machine_check: IstStack,
+}
+
+#[repr(C, align(4096))]
+struct IstStack([u8; IST_BYTES]);
 
 /// Offsets of [`PerCpu`] for assembly.
 pub(super) mod offset {
-    use super::{PerCpu, offset_of};
+    use super::{PerCpu, TaskState, offset_of};
     pub(in super::super) const KERNEL_STACK: usize = offset_of!(PerCpu, kernel_stack);
     pub(in super::super) const USER_RSP: usize = offset_of!(PerCpu, user_rsp);
     pub(in super::super) const WORK: usize = offset_of!(PerCpu, work);
     pub(super) const CURRENT: usize = offset_of!(PerCpu, current);
     pub(super) const ID: usize = offset_of!(PerCpu, id);
+    pub(super) const FPU_OWNER: usize = offset_of!(PerCpu, fpu_owner);
+    pub(super) const TSS_RSP0: usize = offset_of!(PerCpu, tss) + offset_of!(TaskState, rsp);
 }
 
 /// No work for a CPU that runs no task.
@@ -43,14 +88,148 @@ static AREAS: [AtomicPtr<PerCpu>; MAX_CPUS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
 static ONLINE: CpuSet = CpuSet::new();
 
+/// The first CPU's block: it needs one before there is an allocator.
+#[repr(transparent)]
+struct FirstBlock(UnsafeCell<core::mem::MaybeUninit<Block>>);
+
+// SAFETY: only the first CPU touches it, through its GS base.
+unsafe impl Sync for FirstBlock {}
+
+#[unsafe(link_section = ".bss.pages.percpu")]
+static FIRST: FirstBlock = FirstBlock(UnsafeCell::new(core::mem::MaybeUninit::zeroed()));
+
+/// Prepares a CPU's area in a block and makes it known.
+///
+/// # Safety
+/// The block is zeroed, of size and alignment of [`Block`], and given up for good.
+pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
+    assert!(cpu < MAX_CPUS);
+    // SAFETY: the caller gives the block; zero is a valid value of every field.
+    let area = unsafe { &mut (*block).area };
+    area.this = area;
+    area.work = &NO_WORK;
+    #[allow(clippy::cast_possible_truncation, reason = "below MAX_CPUS")]
+    {
+        area.id = cpu as u32;
+    }
+    // SAFETY: only addresses are taken.
+    let tops = unsafe {
+        [
+            &raw const (*block).nmi,
+            &raw const (*block).double_fault,
+            &raw const (*block).machine_check,
+        ]
+        .map(|stack| stack.add(1) as u64)
+    };
+    let mut ist = [0; 7];
+    ist[usize::from(IST_NMI) - 1] = tops[0];
+    ist[usize::from(IST_DOUBLE_FAULT) - 1] = tops[1];
+    ist[usize::from(IST_MACHINE_CHECK) - 1] = tops[2];
+    area.tss.ist = ist;
+    // No I/O permission map: it would begin behind the segment.
+    area.tss.io_map = 104;
+    let base = (&raw const area.tss) as u64;
+    let limit = size_of::<TaskState>() as u64 - 1;
+    area.gdt = [
+        0,
+        0x00cf_9b00_0000_ffff, // 0x08: kernel, 32-bit code
+        0x00af_9b00_0000_ffff, // 0x10: kernel code
+        0x00cf_9300_0000_ffff, // 0x18: kernel data
+        0x00cf_fb00_0000_ffff, // 0x20: user, 32-bit code (sysret's base)
+        0x00cf_f300_0000_ffff, // 0x28: user data
+        0x00af_fb00_0000_ffff, // 0x30: user code
+        0,
+        limit | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56,
+        base >> 32,
+    ];
+    // Release: partner of the Acquire in `area`.
+    AREAS[cpu].store(area, Ordering::Release);
+}
+
+/// Gives the first CPU its area.
+///
+/// # Safety
+/// Once, as the first thing.
+pub(super) unsafe fn install_first() {
+    // SAFETY: the static is zeroed and used here only.
+    unsafe {
+        prepare(FIRST.0.get().cast(), 0);
+        install(0);
+    }
+}
+
+/// Loads a prepared area's tables into this CPU's registers.
+///
+/// # Safety
+/// Each number once, on the CPU that is to have it.
+pub(super) unsafe fn install(cpu: usize) {
+    let area = area(cpu);
+    assert!(!area.is_null());
+    // SAFETY: the area lives for ever; its tables are complete; selectors fit the table.
+    unsafe {
+        let pointer = TablePointer {
+            limit: (size_of::<[u64; 10]>() - 1) as u16,
+            base: (&raw const (*area).gdt) as u64,
+        };
+        asm!("lgdt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags));
+        asm!(
+            "push {cs}",
+            "lea {scratch}, [rip + 2f]",
+            "push {scratch}",
+            "retfq",
+            "2:",
+            "mov ds, {ss:e}",
+            "mov es, {ss:e}",
+            "mov ss, {ss:e}",
+            "mov fs, {zero:e}",
+            "mov gs, {zero:e}",
+            cs = in(reg) u64::from(KERNEL_CS),
+            ss = in(reg) u64::from(KERNEL_SS),
+            zero = in(reg) 0u64,
+            scratch = out(reg) _,
+        );
+        cpu::wrmsr(msr::GS_BASE, area as u64);
+        cpu::wrmsr(msr::KERNEL_GS_BASE, 0);
+        asm!("ltr {:x}", in(reg) TSS_SELECTOR, options(nostack, preserves_flags));
+    }
+}
+
+/// Operand of `lgdt` and `lidt`.
+#[repr(C, packed)]
+pub(super) struct TablePointer {
+    pub(super) limit: u16,
+    pub(super) base: u64,
+}
+
+fn area(cpu: usize) -> *mut PerCpu {
+    // Acquire: partner of the Release in `prepare`.
+    AREAS[cpu].load(Ordering::Acquire)
+}
+
+/// The APIC number of a CPU whose area is prepared.
+pub(super) fn apic_id(cpu: usize) -> Option<u32> {
+    let area = area(cpu);
+    // SAFETY: areas live for ever. Relaxed: the CPU set it before it came online.
+    (!area.is_null()).then(|| unsafe { (*area).apic_id.load(Ordering::Relaxed) })
+}
+
+/// Notes this CPU's APIC number and that it is online.
+pub(super) fn set_online(apic_id: u32) {
+    let cpu = cpu_id();
+    // SAFETY: areas live for ever.
+    unsafe { (*area(cpu)).apic_id.store(apic_id, Ordering::Relaxed) };
+    ONLINE.insert(cpu);
+}
+
 /// This CPU's number, 0 to [`MAX_CPUS`] - 1.
 #[inline]
 pub fn cpu_id() -> usize {
     let id: u32;
-    // SAFETY: GS holds this CPU's area from its first Rust code on.
+    // SAFETY: GS holds this CPU's area from its first Rust code on. Not `pure`: a task that was
+    // switched away may go on on another CPU.
     unsafe {
         asm!("mov {:e}, gs:[{}]", out(reg) id, const offset::ID,
-             options(pure, readonly, nostack, preserves_flags));
+             options(readonly, nostack, preserves_flags));
     }
     id as usize
 }
@@ -69,7 +248,7 @@ pub fn online_cpus() -> &'static CpuSet {
 #[inline]
 pub fn current_task() -> usize {
     let task;
-    // SAFETY: as in `cpu_id`. Not `pure`: a context switch changes it under the compiler.
+    // SAFETY: as in `cpu_id`.
     unsafe {
         asm!("mov {}, gs:[{}]", out(reg) task, const offset::CURRENT,
              options(readonly, nostack, preserves_flags));
@@ -100,11 +279,23 @@ pub unsafe fn set_work_flags(word: *const AtomicU32) {
     }
 }
 
+/// Takes the word back: returns to user mode find no work until another is named.
+#[inline]
+pub fn clear_work_flags() {
+    // SAFETY: a static lives for ever.
+    unsafe { set_work_flags(&NO_WORK) };
+}
+
 /// Where the next entry from user mode puts its frame: the top of the task's kernel stack.
 #[inline]
 pub fn kernel_stack() -> u64 {
-    let _ = msr::EFER;
-    unimplemented!()
+    let top;
+    // SAFETY: as in `cpu_id`.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) top, const offset::KERNEL_STACK,
+             options(readonly, nostack, preserves_flags));
+    }
+    top
 }
 
 /// Sets where the next entry from user mode puts its frame; 16-byte aligned.
@@ -113,8 +304,34 @@ pub fn kernel_stack() -> u64 {
 /// The stack must stay mapped while user code of this task runs here.
 #[inline]
 pub unsafe fn set_kernel_stack(top: u64) {
-    let _ = top;
-    unimplemented!()
+    debug_assert!(top.is_multiple_of(16));
+    // SAFETY: as in `set_current_task`; the caller vouches for the stack.
+    unsafe {
+        asm!("mov gs:[{}], {top}", "mov gs:[{}], {top}", const offset::KERNEL_STACK,
+             const offset::TSS_RSP0, top = in(reg) top, options(nostack, preserves_flags));
+    }
+}
+
+/// Whose FPU state the registers hold.
+#[inline]
+pub(super) fn fpu_owner() -> usize {
+    let owner;
+    // SAFETY: as in `cpu_id`.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) owner, const offset::FPU_OWNER,
+             options(readonly, nostack, preserves_flags));
+    }
+    owner
+}
+
+/// Notes whose FPU state the registers hold.
+#[inline]
+pub(super) fn set_fpu_owner(owner: usize) {
+    // SAFETY: as in `set_current_task`.
+    unsafe {
+        asm!("mov gs:[{}], {}", const offset::FPU_OWNER, in(reg) owner,
+             options(nostack, preserves_flags));
+    }
 }
 
 /// The user's FS base (its thread pointer).
@@ -123,7 +340,7 @@ pub fn fs_base() -> u64 {
     cpu::rdmsr(msr::FS_BASE)
 }
 
-/// Sets the user's FS base. The address must be canonical.
+/// Sets the user's FS base, which must be below [`USER_END`](super::USER_END).
 #[inline]
 pub fn set_fs_base(address: u64) {
     assert!(
@@ -140,7 +357,7 @@ pub fn gs_base_user() -> u64 {
     cpu::rdmsr(msr::KERNEL_GS_BASE)
 }
 
-/// Sets the user's GS base. The address must be canonical.
+/// Sets the user's GS base, which must be below [`USER_END`](super::USER_END).
 #[inline]
 pub fn set_gs_base_user(address: u64) {
     assert!(
@@ -149,11 +366,4 @@ pub fn set_gs_base_user(address: u64) {
     );
     // SAFETY: `swapgs` puts it into GS on the way to user mode only.
     unsafe { cpu::wrmsr(msr::KERNEL_GS_BASE, address) };
-}
-
-#[allow(dead_code, reason = "used by the start of CPUs")]
-fn area(cpu: usize) -> *mut PerCpu {
-    let _ = &NO_WORK;
-    // Acquire: partner of the Release in `install`.
-    AREAS[cpu].load(Ordering::Acquire)
 }

@@ -48,3 +48,6 @@ impl Port {
     /// Waits, bounded, until the host has taken everything.
     pub fn flush(&self) {}
 }
+
+/// Waits, bounded, until the host has taken all output.
+pub fn flush_all() {}
