@@ -155,6 +155,16 @@ pub(crate) enum GiveBack {
     Off,
 }
 
+impl GiveBack {
+    /// The name that users and the kernel know it by.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reporting => "reporting",
+            Self::Off => "off",
+        }
+    }
+}
+
 /// What the user asks to run guest instructions.
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AccelChoice {

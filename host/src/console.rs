@@ -63,6 +63,12 @@ impl Log {
             .collect()
     }
 
+    /// The last line that is kept and has `text` in it.
+    pub(crate) fn last_with(&self, text: &str) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().rev().find(|line| line.contains(text)).cloned()
+    }
+
     fn keep(&self, line: &[u8], terminal: Option<&Terminal>) {
         // A guest must not steer the user's terminal, so control characters are shown, not sent.
         let text: String = String::from_utf8_lossy(line)

@@ -2,8 +2,15 @@
 
 use crate::ram::{GuestAddress, GuestRam};
 use ebb_mm::shared::{GuestHeader, MAGIC, VERSION, stage};
+use ebb_mm::view::{Memory, View};
 use std::mem::offset_of;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// How much of the allocator's metadata is looked at: its header and 8 bytes for each 64 MiB of
+/// the largest guest, with room for their alignment. What lies beyond is never read, so a header
+/// that lies about it costs a bounded time, and no pages that were not there.
+const METADATA_MAX: u64 = 132 << 10;
 
 /// Where the guest says it is in its life.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -50,7 +57,6 @@ pub(crate) struct Reading {
     pub(crate) first_user_ns: Option<u64>,
     pub(crate) metadata: GuestAddress,
     pub(crate) metadata_bytes: u64,
-    pub(crate) managed_frames: u64,
     pub(crate) reports: u64,
     pub(crate) reported_ranges: u64,
     pub(crate) reported_frames: u64,
@@ -58,17 +64,39 @@ pub(crate) struct Reading {
     pub(crate) faults: u64,
 }
 
+/// What the guest's allocator tells, in frames.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Counts {
+    /// Frames handed out.
+    pub(crate) used: u64,
+    /// Free frames that the host may still hold memory for.
+    pub(crate) unreported: u64,
+}
+
 /// The header of one guest.
-#[derive(Debug)]
-pub(crate) struct Header<'ram> {
-    ram: &'ram GuestRam,
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    ram: Arc<GuestRam>,
     address: GuestAddress,
 }
 
-impl<'ram> Header<'ram> {
+impl Header {
     /// The header at `address` of `ram`.
-    pub(crate) fn new(ram: &'ram GuestRam, address: GuestAddress) -> Self {
+    pub(crate) fn new(ram: Arc<GuestRam>, address: GuestAddress) -> Self {
         Self { ram, address }
+    }
+
+    /// What the allocator says now; `None` until it works.
+    pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
+        let view = View::new(Metadata { ram: &self.ram, reading }).ok()?;
+        let (mut used, mut unreported) = (0u64, 0u64);
+        for zone in view.zones() {
+            let zone = zone.ok()?;
+            // The view caps free by managed, and both by what memory there can be.
+            used = used.saturating_add(zone.managed_frames - zone.free_frames);
+            unreported = unreported.saturating_add(zone.unreported_free_frames);
+        }
+        Some(Counts { used, unreported })
     }
 
     /// What it says now; `None` while the kernel is not loaded, or if it is none that we know.
@@ -96,7 +124,6 @@ impl<'ram> Header<'ram> {
             first_user_ns: (first_user_ns != 0).then_some(first_user_ns),
             metadata: GuestAddress(self.u64(offset_of!(GuestHeader, metadata_address))?),
             metadata_bytes: self.u64(offset_of!(GuestHeader, metadata_bytes))?,
-            managed_frames: self.u64(offset_of!(GuestHeader, managed_frames))?,
             reports: self.u64(offset_of!(GuestHeader, reports))?,
             reported_ranges: self.u64(offset_of!(GuestHeader, reported_ranges))?,
             reported_frames: self.u64(offset_of!(GuestHeader, reported_frames))?,
@@ -119,6 +146,23 @@ impl<'ram> Header<'ram> {
     }
 }
 
+/// The allocator's metadata in the guest's RAM.
+struct Metadata<'a> {
+    ram: &'a GuestRam,
+    reading: &'a Reading,
+}
+
+impl Memory for Metadata<'_> {
+    fn word(&self, offset: u64) -> Option<u64> {
+        if offset >= self.reading.metadata_bytes.min(METADATA_MAX) {
+            return None;
+        }
+        let address = self.reading.metadata.checked_add(offset)?;
+        // Acquire pairs with the allocator's Release of its magic; the rest is out of date at once.
+        Some(self.ram.atomic_u64(address)?.load(Acquire))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,8 +180,8 @@ mod tests {
 
     #[test]
     fn reads_a_valid_header_and_no_other() {
-        let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
-        let header = Header::new(&ram, GuestAddress(AT));
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
         assert!(header.read().is_none());
         put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
         assert!(header.read().is_none());
@@ -154,15 +198,28 @@ mod tests {
     }
 
     #[test]
+    fn metadata_that_lies_is_nothing() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        for (address, bytes) in [(0, u64::MAX), (u64::MAX - 7, 64), (0x8000, 0), (0x8001, 4096)] {
+            put64(&ram, offset_of!(GuestHeader, metadata_address), address);
+            put64(&ram, offset_of!(GuestHeader, metadata_bytes), bytes);
+            assert_eq!(header.counts(&header.read().unwrap()), None);
+        }
+    }
+
+    #[test]
     fn header_outside_ram_is_nothing() {
-        let ram = GuestRam::new(Machine::Microvm, 1 << 20).unwrap();
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
         assert!(
-            Header::new(&ram, GuestAddress((1 << 20) - 8))
+            Header::new(Arc::clone(&ram), GuestAddress((1 << 20) - 8))
                 .read()
                 .is_none()
         );
         assert!(
-            Header::new(&ram, GuestAddress(u64::MAX - 7))
+            Header::new(Arc::clone(&ram), GuestAddress(u64::MAX - 7))
                 .read()
                 .is_none()
         );

@@ -4,6 +4,7 @@
 //! holds in QEMU, streams the program's standard streams, and reports how much memory the guest
 //! used beside how much of the host's it held.
 
+mod accel;
 mod busybox;
 mod cli;
 mod console;
@@ -18,10 +19,15 @@ mod qemu;
 mod qmp;
 mod ram;
 mod run;
+mod sample;
+mod session;
 mod signals;
 mod size;
+mod status_line;
 mod stream;
+mod summary;
 mod terminal;
+mod timeline;
 mod vm;
 
 use clap::Parser;

@@ -62,8 +62,6 @@ pub(crate) enum ProgramError {
     Interpreter { script: String, interpreter: String },
     #[error("{what} needs busybox in the guest")]
     Busybox { what: String, source: BusyboxError },
-    #[error("`{0}` has no file name")]
-    Name(String),
     #[error(transparent)]
     Pack(#[from] PackError),
 }

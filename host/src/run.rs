@@ -1,41 +1,27 @@
 //! `ebb run`, from the command line to the exit status.
 
+use crate::accel;
 use crate::cli::{AccelChoice, GiveBack, RunOptions};
-use crate::console::Log;
-use crate::control::{Control, OutputPort};
-use crate::failure::{Failure, describe};
+use crate::failure::Failure;
 use crate::files;
-use crate::header::{Header, Stage};
 use crate::image::KernelImage;
 use crate::initramfs::{GuestPath, Initramfs, Node, Source, nul_terminated};
 use crate::program;
-use crate::qemu::{Accel, Ended};
-use crate::signals::{self, Signalled};
+use crate::session;
 use crate::size::Size;
-use crate::stream::{self, Output};
-use crate::terminal::Terminal;
-use crate::vm::{self, Spec, Vm};
+use crate::vm::{self, Spec};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 const MEMORY_MIN: Size = Size::mebibytes(32);
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
 const CPUS_MAX: u32 = 64;
 /// Taken of the host's CPUs unless the user says otherwise.
 const CPUS_DEFAULT_MAX: u32 = 8;
-/// How often the guest is looked at.
-const TICK: Duration = Duration::from_millis(50);
-/// A guest that is through and has nothing more to write ends within this, or is ended.
-const LINGER: Duration = Duration::from_secs(5);
-/// Lines of the kernel's log in an error.
-const CONSOLE_LINES: usize = 20;
-const QEMU_LINES: usize = 10;
 /// What the clock says in a run that must not depend on when it happens.
 const FIXED_EPOCH_NS: u128 = 1_700_000_000_000_000_000;
 
@@ -61,15 +47,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             crate::size::Rounded(archive_bytes)
         )));
     }
-    let accel = match options.accel {
-        AccelChoice::Kvm => Accel::Kvm,
-        AccelChoice::Tcg | AccelChoice::Auto => Accel::Tcg,
-    };
+    let choice =
+        accel::choose(options.accel, options.icount, options.machine, &kernel, &options.qemu)?;
     let spec = Spec {
         qemu: &options.qemu,
         kernel: &kernel,
         machine: options.machine,
-        accel,
+        accel: choice.accel,
         memory,
         cpus,
         reporting: options.give_back == GiveBack::Reporting,
@@ -82,7 +66,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         println!("{} {}", options.qemu.display(), quoted(&line));
         return Ok(0);
     }
-    supervise(options, spec, archive)
+    session::run(options, spec, archive, &choice)
 }
 
 fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
@@ -200,10 +184,7 @@ fn kernel_arguments(options: &RunOptions) -> String {
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos())
     };
-    let give_back = match options.give_back {
-        GiveBack::Reporting => "reporting",
-        GiveBack::Off => "off",
-    };
+    let give_back = options.give_back.name();
     let mut text = format!("ebb.epoch={epoch} ebb.give_back={give_back}");
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
@@ -229,147 +210,4 @@ fn quoted(arguments: &[OsString]) -> String {
         }
     };
     arguments.iter().map(quote).collect::<Vec<_>>().join(" ")
-}
-
-/// Starts the VM, carries its streams, and waits for its end.
-fn supervise(options: &RunOptions, spec: Spec<'_>, archive: File) -> Result<u8, Failure> {
-    let started = Instant::now();
-    let terminal = Arc::new(Terminal::new());
-    let verbose = options.verbose.then(|| Arc::clone(&terminal));
-    let accel = spec.accel;
-    let header_address = spec.kernel.header;
-    // Caught before there is a QEMU that a signal could leave behind.
-    let mut caught = signals::catch().map_err(|source| Failure::Setup {
-        what: "signal handlers",
-        source,
-    })?;
-    let vm = Vm::new(spec, archive, verbose.clone())?;
-    let Vm {
-        mut qemu,
-        ram,
-        mut monitor,
-        console,
-        stdio,
-        stderr,
-        control: control_port,
-    } = vm;
-    if let Some(terminal) = &verbose {
-        terminal.message(&format!("ebb: QEMU {} with {accel}", monitor.version));
-    }
-
-    let control = Arc::new(Control::default());
-    let signalled = Arc::new(Signalled::default());
-    let (shared, lines, handle) = (Arc::clone(&signalled), Arc::clone(&control), qemu.handle());
-    thread::spawn(move || signals::forward(&mut caught, &shared, &lines, &handle));
-    let lines = Arc::clone(&control);
-    thread::spawn(move || lines.pump(control_port));
-    let log = Arc::new(Log::new("kernel"));
-    let console_log = Arc::clone(&log);
-    let console = thread::spawn(move || console_log.pump(console, verbose.as_deref()));
-    let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
-        what: "the stdin socket",
-        source,
-    })?;
-    let lines = Arc::clone(&control);
-    thread::spawn(move || stream::feed(stdin, &lines));
-    let mut outputs = Vec::new();
-    for (port, socket) in [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)] {
-        let output = Arc::new(Output::new(port, &terminal));
-        let receiver = Arc::clone(&output);
-        thread::spawn(move || receiver.receive(socket));
-        let (sender, terminal, lines) = (
-            Arc::clone(&output),
-            Arc::clone(&terminal),
-            Arc::clone(&control),
-        );
-        outputs.push((
-            output,
-            thread::spawn(move || sender.deliver(&terminal, &lines)),
-        ));
-    }
-    monitor.start().map_err(|source| {
-        qemu.handle().kill();
-        Failure::Monitor {
-            source,
-            qemu: qemu.last_words(QEMU_LINES),
-        }
-    })?;
-    let monitor = thread::spawn(move || monitor.wait_for_end());
-
-    let header = Header::new(&ram, header_address);
-    let deadline = options
-        .timeout
-        .map(|seconds| started + Duration::from_secs(seconds));
-    let mut timed_out = false;
-    let mut through: Option<Instant> = None;
-    let ended = loop {
-        let failed = |source| Failure::Setup {
-            what: "waiting for QEMU",
-            source,
-        };
-        if let Some(ended) = qemu.wait(TICK).map_err(failed)? {
-            break ended;
-        }
-        let now = Instant::now();
-        match header.read().map(|reading| reading.stage) {
-            Some(Stage::Running) => signalled.program_runs(),
-            Some(Stage::Exited(_) | Stage::Panicked) => {
-                if !outputs.iter().all(|(output, _)| output.idle()) {
-                    through = None;
-                } else if now.duration_since(*through.get_or_insert(now)) > LINGER {
-                    qemu.handle().kill();
-                }
-            }
-            Some(Stage::Booting) | None => {}
-        }
-        if !timed_out && deadline.is_some_and(|deadline| now >= deadline) {
-            timed_out = true;
-            qemu.handle().kill();
-        }
-    };
-    signalled.vm_ended();
-    control.end();
-    let mut output_errors = Vec::new();
-    for ((_, deliverer), stream) in outputs.into_iter().zip(["stdout", "stderr"]) {
-        if let Ok(Err(errno)) = deliverer.join() {
-            output_errors.push(Failure::Output {
-                stream,
-                source: io::Error::from(errno),
-            });
-        }
-    }
-    let _ = console.join();
-    let cause = monitor.join().ok().flatten();
-    terminal.clear();
-
-    let stage = header.read().map(|reading| reading.stage);
-    if let Some(Stage::Exited(status)) = stage {
-        let code = status.code();
-        return match output_errors.pop() {
-            Some(error) if code == 0 => Err(error),
-            _ => Ok(code),
-        };
-    }
-    if let Some(signal) = signalled.killed_by() {
-        return Ok(128 + u8::try_from(signal).unwrap_or(0));
-    }
-    if let (true, Some(seconds)) = (timed_out, options.timeout) {
-        return Err(Failure::Timeout { seconds });
-    }
-    let console = log.last(CONSOLE_LINES);
-    Err(match (stage, ended) {
-        (Some(Stage::Panicked), _) => Failure::Panic { console },
-        (_, Ended::Signal(signal)) => Failure::Killed { signal },
-        (_, Ended::Exit(_)) => {
-            let mut how = describe(ended);
-            if let Some(cause) = cause {
-                how.push_str(&format!(", cause {cause:?}"));
-            }
-            Failure::Lost {
-                how,
-                console,
-                qemu: qemu.last_words(QEMU_LINES),
-            }
-        }
-    })
 }

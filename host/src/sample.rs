@@ -17,6 +17,8 @@ pub(crate) struct Sample {
     /// Frames that the guest's allocator has handed out, and the kernel image; `None` until the
     /// allocator works. Its metadata is not counted: the guest never asked for it.
     pub(crate) used: Option<u64>,
+    /// Free pageblocks that the host may still hold memory for.
+    pub(crate) unreported: Option<u64>,
     /// What the guest's RAM occupies on the host.
     pub(crate) resident: u64,
     /// Sum of all ranges reported so far.
@@ -57,13 +59,11 @@ impl Sampler {
             return Sample { at, resident, ..Sample::default() };
         };
         let bytes = |frames: u64| frames.saturating_mul(frame);
-        let used = self.header.counts(&reading).map(|counts| {
-            bytes(counts.managed_frames.saturating_sub(counts.free_frames))
-                .saturating_add(self.image_bytes)
-        });
+        let counts = self.header.counts(&reading);
         Sample {
             at,
-            used,
+            used: counts.map(|counts| bytes(counts.used).saturating_add(self.image_bytes)),
+            unreported: counts.map(|counts| bytes(counts.unreported)),
             resident,
             reported: bytes(reading.reported_frames),
             reports: reading.reports,

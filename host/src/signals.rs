@@ -1,11 +1,11 @@
 //! Signals that users send to ebb are meant for the program.
 
 use crate::control::Control;
+use crate::header::{Header, Stage};
 use crate::qemu::Handle;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,6 @@ const IMPATIENCE: Duration = Duration::from_secs(3);
 /// What the signal thread and the rest know of each other.
 #[derive(Debug, Default)]
 pub(crate) struct Signalled {
-    /// The program runs, so that it can get signals.
-    running: AtomicBool,
     /// The VM is gone; what is left is our own.
     ended: AtomicBool,
     /// The signal for which the VM was killed; 0 for none.
@@ -25,13 +23,7 @@ pub(crate) struct Signalled {
 }
 
 impl Signalled {
-    // All three are flags that stand alone: what they say is acted on by asking the kernel or the
-    // guest anew, never by reading memory written before them. So Relaxed is enough.
-
-    /// From now on signals go to the program.
-    pub(crate) fn program_runs(&self) {
-        self.running.store(true, Ordering::Relaxed);
-    }
+    // Both stand alone: nobody reads memory on the strength of them. So Relaxed is enough.
 
     /// From now on a signal ends ebb.
     pub(crate) fn vm_ended(&self) {
@@ -55,8 +47,9 @@ pub(crate) fn catch() -> std::io::Result<Signals> {
 /// Hands each signal on, until ebb ends.
 pub(crate) fn forward(
     signals: &mut Signals,
-    shared: &Arc<Signalled>,
+    shared: &Signalled,
     control: &Control,
+    header: &Header,
     qemu: &Handle,
 ) {
     let mut recent = VecDeque::with_capacity(INSISTENCE);
@@ -76,10 +69,10 @@ pub(crate) fn forward(
             }
         }
         recent.push_back(now);
-        if shared.running.load(Ordering::Relaxed) {
-            control.signal(signal);
-        } else {
-            kill(signal, shared, qemu);
+        // Before there is a program, and after it has ended, nobody else could take the signal.
+        match header.read().map(|reading| reading.stage) {
+            Some(Stage::Running) => control.signal(signal),
+            _ => kill(signal, shared, qemu),
         }
     }
 }
