@@ -55,12 +55,18 @@ pub(crate) fn choose(
     kernel: &KernelImage,
     qemu: &Path,
 ) -> Result<Choice, Failure> {
-    let tcg = |reason: &str| Choice { accel: Accel::Tcg, reason: reason.to_owned() };
+    let tcg = |reason: &str| Choice {
+        accel: Accel::Tcg,
+        reason: reason.to_owned(),
+    };
     match choice {
         AccelChoice::Tcg => Ok(tcg("asked for")),
         AccelChoice::Auto if icount => Ok(tcg("--icount needs it")),
         AccelChoice::Kvm => match open_device() {
-            Ok(()) => Ok(Choice { accel: Accel::Kvm, reason: "asked for".into() }),
+            Ok(()) => Ok(Choice {
+                accel: Accel::Kvm,
+                reason: "asked for".into(),
+            }),
             Err(error) => Err(Failure::Accel(format!("--accel kvm: {DEVICE}: {error}"))),
         },
         AccelChoice::Auto => match open_device() {
@@ -78,20 +84,36 @@ fn open_device() -> io::Result<()> {
 fn remembered_probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Choice {
     let host = identity(machine, kernel, qemu);
     let cache = cache_file();
-    let remembered = cache.as_deref().and_then(recall).filter(|verdict| verdict.host == host);
+    let remembered = cache
+        .as_deref()
+        .and_then(recall)
+        .filter(|verdict| verdict.host == host);
     let verdict = remembered.unwrap_or_else(|| {
         let result = probe(machine, kernel, qemu);
         let works = result.is_ok();
-        let reason = result.err().unwrap_or_else(|| "a probe booted on it".to_owned());
-        let verdict = Verdict { host, works, reason };
+        let reason = result
+            .err()
+            .unwrap_or_else(|| "a probe booted on it".to_owned());
+        let verdict = Verdict {
+            host,
+            works,
+            reason,
+        };
         if let Some(path) = &cache {
             // Without a cache the next run probes again; nothing else depends on it.
             let _ = remember(path, &verdict);
         }
         verdict
     });
-    let accel = if verdict.works { Accel::Kvm } else { Accel::Tcg };
-    Choice { accel, reason: verdict.reason }
+    let accel = if verdict.works {
+        Accel::Kvm
+    } else {
+        Accel::Tcg
+    };
+    Choice {
+        accel,
+        reason: verdict.reason,
+    }
 }
 
 /// Everything on which the verdict depends.
@@ -104,18 +126,27 @@ fn identity(machine: Machine, kernel: &KernelImage, qemu: &Path) -> String {
     } else {
         crate::program::search_path(qemu.as_os_str())
     };
-    let stamp = path.as_deref().and_then(|path| fs::metadata(path).ok()).map_or_else(
-        String::new,
-        |file| format!("{}:{}:{}", file.ino(), file.size(), file.mtime()),
-    );
+    let stamp = path
+        .as_deref()
+        .and_then(|path| fs::metadata(path).ok())
+        .map_or_else(String::new, |file| {
+            format!("{}:{}:{}", file.ino(), file.size(), file.mtime())
+        });
     let mut hasher = DefaultHasher::new();
     kernel.bytes.hash(&mut hasher);
     let (qemu, image) = (qemu.display(), hasher.finish());
-    format!("{} {release} {qemu}:{stamp} {machine:?} {image:016x}", boot.trim())
+    format!(
+        "{} {release} {qemu}:{stamp} {machine:?} {image:016x}",
+        boot.trim()
+    )
 }
 
 fn cache_file() -> Option<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let absolute = |name: &str| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|p| p.is_absolute())
+    };
     let directory =
         absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
     Some(directory.join("ebb").join("kvm.json"))
@@ -157,10 +188,15 @@ fn probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Result<(), Stri
         extra: Vec::new(),
     };
     let mut vm = Vm::new(spec, archive, None).map_err(text)?;
-    vm.monitor.start().map_err(|error| format!("the probe failed: {error}"))?;
+    vm.monitor
+        .start()
+        .map_err(|error| format!("the probe failed: {error}"))?;
     let header = Header::new(vm.ram.clone(), kernel.header);
     loop {
-        let ended = vm.qemu.wait(TICK).map_err(|error| format!("the probe failed: {error}"))?;
+        let ended = vm
+            .qemu
+            .wait(TICK)
+            .map_err(|error| format!("the probe failed: {error}"))?;
         match header.read().map(|reading| reading.stage) {
             Some(Stage::Exited(status)) if status.code() == ANSWER => return Ok(()),
             Some(Stage::Exited(_)) => return Err("the probe's program failed on KVM".into()),
@@ -179,9 +215,15 @@ fn probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Result<(), Stri
 fn archive() -> Result<fs::File, Failure> {
     let mut tree = Initramfs::default();
     let path = |text: &str| GuestPath::parse(text.as_bytes());
-    let file = |mode: u32, bytes: Vec<u8>| Node::File { mode, source: Source::Bytes(bytes) };
+    let file = |mode: u32, bytes: Vec<u8>| Node::File {
+        mode,
+        source: Source::Bytes(bytes),
+    };
     tree.add(path(PROGRAM)?, file(0o755, returning_program(ANSWER)))?;
-    tree.add(path("/.ebb/argv")?, file(0o400, nul_terminated([OsStr::new(PROGRAM)])))?;
+    tree.add(
+        path("/.ebb/argv")?,
+        file(0o400, nul_terminated([OsStr::new(PROGRAM)])),
+    )?;
     tree.add(path("/.ebb/env")?, file(0o400, Vec::new()))?;
     let archive =
         vm::memory_file("ebb-probe").map_err(|errno| vm::setup("the probe's initramfs", errno))?;
@@ -243,7 +285,11 @@ mod tests {
     fn verdicts_are_kept() {
         let directory = env::temp_dir().join(format!("ebb-cache-{}", std::process::id()));
         let path = directory.join("ebb").join("kvm.json");
-        let verdict = Verdict { host: "a b".into(), works: false, reason: "why".into() };
+        let verdict = Verdict {
+            host: "a b".into(),
+            works: false,
+            reason: "why".into(),
+        };
         assert_eq!(recall(&path), None);
         remember(&path, &verdict).unwrap();
         assert_eq!(recall(&path), Some(verdict));

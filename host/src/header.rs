@@ -88,7 +88,11 @@ impl Header {
 
     /// What the allocator says now; `None` until it works.
     pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
-        let view = View::new(Metadata { ram: &self.ram, reading }).ok()?;
+        let view = View::new(Metadata {
+            ram: &self.ram,
+            reading,
+        })
+        .ok()?;
         let (mut used, mut unreported) = (0u64, 0u64);
         for zone in view.zones() {
             let zone = zone.ok()?;
@@ -203,7 +207,12 @@ mod tests {
         let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
         put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
         put32(&ram, offset_of!(GuestHeader, version), VERSION);
-        for (address, bytes) in [(0, u64::MAX), (u64::MAX - 7, 64), (0x8000, 0), (0x8001, 4096)] {
+        for (address, bytes) in [
+            (0, u64::MAX),
+            (u64::MAX - 7, 64),
+            (0x8000, 0),
+            (0x8001, 4096),
+        ] {
             put64(&ram, offset_of!(GuestHeader, metadata_address), address);
             put64(&ram, offset_of!(GuestHeader, metadata_bytes), bytes);
             assert_eq!(header.counts(&header.read().unwrap()), None);

@@ -47,8 +47,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             crate::size::Rounded(archive_bytes)
         )));
     }
-    let choice =
-        accel::choose(options.accel, options.icount, options.machine, &kernel, &options.qemu)?;
+    let choice = accel::choose(
+        options.accel,
+        options.icount,
+        options.machine,
+        &kernel,
+        &options.qemu,
+    )?;
     let spec = Spec {
         qemu: &options.qemu,
         kernel: &kernel,

@@ -46,7 +46,12 @@ pub(crate) struct Sampler {
 impl Sampler {
     /// A sampler of the guest in `ram`, whose CPUs start now.
     pub(crate) fn new(ram: Arc<GuestRam>, header: Header, image_bytes: u64) -> Self {
-        Self { ram, header, image_bytes, started: Instant::now() }
+        Self {
+            ram,
+            header,
+            image_bytes,
+            started: Instant::now(),
+        }
     }
 
     /// Looks now.
@@ -56,7 +61,11 @@ impl Sampler {
         // A memfd of our own can be asked for its size as long as it is open.
         let resident = self.ram.resident_bytes().unwrap_or(0);
         let Some(reading) = self.header.read() else {
-            return Sample { at, resident, ..Sample::default() };
+            return Sample {
+                at,
+                resident,
+                ..Sample::default()
+            };
         };
         let bytes = |frames: u64| frames.saturating_mul(frame);
         let counts = self.header.counts(&reading);
@@ -124,7 +133,11 @@ impl Trace {
                 });
                 self.stride *= 2;
             }
-            self.points.push(Point { at: sample.at, used, resident: sample.resident });
+            self.points.push(Point {
+                at: sample.at,
+                used,
+                resident: sample.resident,
+            });
         }
         self.samples += 1;
     }

@@ -47,19 +47,33 @@ pub(crate) fn run(
     choice: &Choice,
 ) -> Result<u8, Failure> {
     let terminal = Arc::new(Terminal::new());
-    let timeline = options.timeline.as_deref().map(Timeline::create).transpose()?;
+    let timeline = options
+        .timeline
+        .as_deref()
+        .map(Timeline::create)
+        .transpose()?;
     let (memory, header_address, image_bytes) =
         (spec.memory, spec.kernel.header, spec.kernel.span_bytes);
     // Caught before there is a QEMU that a signal could leave behind.
-    let mut caught = signals::catch()
-        .map_err(|source| Failure::Setup { what: "signal handlers", source })?;
+    let mut caught = signals::catch().map_err(|source| Failure::Setup {
+        what: "signal handlers",
+        source,
+    })?;
     let verbose = options.verbose.then(|| Arc::clone(&terminal));
     let vm = Vm::new(spec, archive, verbose.clone())?;
     if let Some(terminal) = &verbose {
         let (version, accel, reason) = (&vm.monitor.version, choice.accel, &choice.reason);
         terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
     }
-    let Vm { mut qemu, ram, mut monitor, console, stdio, stderr, control: control_port } = vm;
+    let Vm {
+        mut qemu,
+        ram,
+        mut monitor,
+        console,
+        stdio,
+        stderr,
+        control: control_port,
+    } = vm;
     let header = Header::new(Arc::clone(&ram), header_address);
 
     let control = Arc::new(Control::default());
@@ -76,9 +90,10 @@ pub(crate) fn run(
     let log = Arc::new(Log::new("kernel"));
     let kept = Arc::clone(&log);
     let console = spawn("console", move || kept.pump(console, verbose.as_deref()))?;
-    let stdin = stdio
-        .try_clone()
-        .map_err(|source| Failure::Setup { what: "the stdin socket", source })?;
+    let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
+        what: "the stdin socket",
+        source,
+    })?;
     let lines = Arc::clone(&control);
     spawn("stdin", move || stream::feed(stdin, &lines))?;
     let outputs = Outputs {
@@ -87,7 +102,10 @@ pub(crate) fn run(
     };
     monitor.start().map_err(|source| {
         qemu.handle().kill();
-        Failure::Monitor { source, qemu: qemu.last_words(QEMU_LINES) }
+        Failure::Monitor {
+            source,
+            qemu: qemu.last_words(QEMU_LINES),
+        }
     })?;
     let monitor = spawn("monitor", move || Monitor::wait_for_end(monitor))?;
 
@@ -142,7 +160,11 @@ pub(crate) fn run(
             if let Some(cause) = cause {
                 how.push_str(&format!(", cause {cause:?}"));
             }
-            Failure::Lost { how, console, qemu: qemu.last_words(QEMU_LINES) }
+            Failure::Lost {
+                how,
+                console,
+                qemu: qemu.last_words(QEMU_LINES),
+            }
         }
     })
 }
@@ -154,7 +176,10 @@ fn spawn<T: Send + 'static>(
     thread::Builder::new()
         .name(name.into())
         .spawn(body)
-        .map_err(|source| Failure::Setup { what: "a thread", source })
+        .map_err(|source| Failure::Setup {
+            what: "a thread",
+            source,
+        })
 }
 
 /// An output of the program on its way to ours.
@@ -173,8 +198,11 @@ impl Delivery {
         let output = Arc::new(Output::new(port, terminal));
         let receiver = Arc::clone(&output);
         spawn("receive", move || receiver.receive(socket))?;
-        let (sender, terminal, control) =
-            (Arc::clone(&output), Arc::clone(terminal), Arc::clone(control));
+        let (sender, terminal, control) = (
+            Arc::clone(&output),
+            Arc::clone(terminal),
+            Arc::clone(control),
+        );
         let thread = spawn("deliver", move || sender.deliver(&terminal, &control))?;
         Ok(Self { output, thread })
     }
@@ -245,7 +273,10 @@ impl Watch<'_> {
             }
             // On a grid, so that looking takes no time; a late look is not made up for.
             next = (next + TICK).max(now);
-            let failed = |source| Failure::Setup { what: "waiting for QEMU", source };
+            let failed = |source| Failure::Setup {
+                what: "waiting for QEMU",
+                source,
+            };
             if let Some(ended) = qemu.wait(next - now).map_err(failed)? {
                 return Ok(ended);
             }
@@ -263,7 +294,8 @@ impl Watch<'_> {
             && tick.is_multiple_of(TICKS_A_LINE)
         {
             let columns = self.terminal.columns();
-            self.terminal.draw(&status_line::render(&sample, self.memory, columns, style));
+            self.terminal
+                .draw(&status_line::render(&sample, self.memory, columns, style));
         }
         sample
     }
@@ -281,7 +313,9 @@ impl Watch<'_> {
             qemu: self.overhead,
         };
         let summary = Summary::new(&self.trace, facts);
-        let lost = self.timeline.and_then(|timeline| timeline.finish(&sample, &summary).err());
+        let lost = self
+            .timeline
+            .and_then(|timeline| timeline.finish(&sample, &summary).err());
         if options.summary || (self.terminal.interactive() && !options.quiet) {
             self.terminal.message(&summary.to_string());
         }

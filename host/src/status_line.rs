@@ -24,25 +24,33 @@ impl Style {
             .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()))
             .unwrap_or_default()
             .to_ascii_lowercase();
-        Self { unicode: locale.contains("utf-8") || locale.contains("utf8") }
+        Self {
+            unicode: locale.contains("utf-8") || locale.contains("utf8"),
+        }
     }
 }
 
 /// The line for `sample` of a guest with `memory`, at most `columns` wide.
 pub(crate) fn render(sample: &Sample, memory: Size, columns: usize, style: Style) -> String {
     let mebibytes = |bytes: u64| (bytes + (1 << 19)) >> 20;
-    let used = sample.used.map_or_else(|| "?".to_owned(), |used| mebibytes(used).to_string());
+    let used = sample
+        .used
+        .map_or_else(|| "?".to_owned(), |used| mebibytes(used).to_string());
     let resident = mebibytes(sample.resident).to_string();
     // The width of a figure must not jump while it grows.
     let width = mebibytes(memory.bytes()).to_string().len();
     let text = |used_bar: &str, resident_bar: &str| {
-        format!("ebb  used {used_bar}{used:>width$}  resident {resident_bar}{resident:>width$} MiB of {memory}")
+        format!(
+            "ebb  used {used_bar}{used:>width$}  resident {resident_bar}{resident:>width$} MiB of {memory}"
+        )
     };
     // The last column stays empty: some terminals wrap there.
     let room = columns.saturating_sub(1);
     let bare = text("", "").chars().count();
     // A bar has a bracket at both ends and a blank after it.
-    let cells = (room.saturating_sub(bare) / 2).saturating_sub(3).min(BAR_MAX);
+    let cells = (room.saturating_sub(bare) / 2)
+        .saturating_sub(3)
+        .min(BAR_MAX);
     if cells < BAR_MIN {
         return text("", "").chars().take(room).collect();
     }
@@ -80,7 +88,11 @@ mod tests {
     const UNICODE: Style = Style { unicode: true };
 
     fn sample(used: Option<u64>, resident: u64) -> Sample {
-        Sample { used: used.map(|m| m << 20), resident: resident << 20, ..Sample::default() }
+        Sample {
+            used: used.map(|m| m << 20),
+            resident: resident << 20,
+            ..Sample::default()
+        }
     }
 
     #[test]
@@ -97,7 +109,10 @@ mod tests {
     #[test]
     fn shows_both_figures() {
         let line = render(&sample(Some(512), 1024), Size::mebibytes(1024), 60, PLAIN);
-        assert_eq!(line, "ebb  used [##   ]  512  resident [#####] 1024 MiB of 1G");
+        assert_eq!(
+            line,
+            "ebb  used [##   ]  512  resident [#####] 1024 MiB of 1G"
+        );
         let line = render(&sample(None, 3), Size::mebibytes(1024), 40, UNICODE);
         assert_eq!(line, "ebb  used    ?  resident    3 MiB of 1G");
     }

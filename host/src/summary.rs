@@ -92,12 +92,16 @@ pub(crate) fn memory_return(points: &[Point]) -> Option<Return> {
         return None;
     }
     // Where the fall begins: the last point still within 5 % of the peak.
-    let begin = points.iter().rposition(|point| point.used >= peak - freed / 20)?;
+    let begin = points
+        .iter()
+        .rposition(|point| point.used >= peak - freed / 20)?;
     let fall = &points[begin..];
     let full = fall.first()?;
     let reached = |share: u64| {
         let goal = full.resident.saturating_sub(share);
-        fall.iter().find(|point| point.resident <= goal).map(|point| point.at - full.at)
+        fall.iter()
+            .find(|point| point.resident <= goal)
+            .map(|point| point.at - full.at)
     };
     let least = fall.iter().map(|point| point.resident).min()?;
     Some(Return {
@@ -112,8 +116,17 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = crate::size::Size(self.memory);
         let plural = if self.cpus == 1 { "" } else { "s" };
-        write!(f, "ebb: guest with {memory} and {} CPU{plural} on {}", self.cpus, self.accel)?;
-        write!(f, ", give-back {}, ran {}", self.give_back, Seconds(self.ran))?;
+        write!(
+            f,
+            "ebb: guest with {memory} and {} CPU{plural} on {}",
+            self.cpus, self.accel
+        )?;
+        write!(
+            f,
+            ", give-back {}, ran {}",
+            self.give_back,
+            Seconds(self.ran)
+        )?;
         if let Some(start) = self.start {
             write!(f, " (program began at {})", Seconds(start))?;
         }
@@ -125,27 +138,49 @@ impl fmt::Display for Summary {
             write!(f, "\n  {name:<9} peak {peak:>11}   at the end {now:>11}")
         };
         line(f, "used", self.peak_used, self.used_now)?;
-        line(f, "resident", Some(self.peak_resident), Some(self.resident_now))?;
+        line(
+            f,
+            "resident",
+            Some(self.peak_resident),
+            Some(self.resident_now),
+        )?;
         if let Some(returned) = self.returned {
-            write!(f, "\n  freed     {}, on the host again: ", Rounded(returned.freed))?;
+            write!(
+                f,
+                "\n  freed     {}, on the host again: ",
+                Rounded(returned.freed)
+            )?;
             match (returned.half, returned.most) {
                 (Some(half), Some(most)) => {
-                    write!(f, "half after {}, 95 % after {}", Seconds(half), Seconds(most))?;
+                    write!(
+                        f,
+                        "half after {}, 95 % after {}",
+                        Seconds(half),
+                        Seconds(most)
+                    )?;
                 }
                 (half, _) => {
                     if let Some(half) = half {
                         write!(f, "half after {}, ", Seconds(half))?;
                     }
-                    let percent = u128::from(returned.returned) * 100
-                        / u128::from(returned.freed).max(1);
+                    let percent =
+                        u128::from(returned.returned) * 100 / u128::from(returned.freed).max(1);
                     write!(f, "{percent} % when the program ended")?;
                 }
             }
         }
         let (reports, ranges) = (self.reports, self.reported_ranges);
-        write!(f, "\n  reported  {} in {ranges} ranges, {reports} reports", Rounded(self.reported))?;
+        write!(
+            f,
+            "\n  reported  {} in {ranges} ranges, {reports} reports",
+            Rounded(self.reported)
+        )?;
         if let Some(qemu) = self.qemu {
-            write!(f, "\n  QEMU      {} beside the guest's memory", Rounded(qemu))?;
+            write!(
+                f,
+                "\n  QEMU      {} beside the guest's memory",
+                Rounded(qemu)
+            )?;
         }
         Ok(())
     }
@@ -156,7 +191,11 @@ struct Seconds(Duration);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let decimals = if self.0 < Duration::from_secs(10) { 2 } else { 1 };
+        let decimals = if self.0 < Duration::from_secs(10) {
+            2
+        } else {
+            1
+        };
         write!(f, "{:.decimals$} s", self.0.as_secs_f64())
     }
 }
@@ -211,7 +250,10 @@ mod tests {
     fn what_never_came_back_has_no_time() {
         let curve = points(&[(0, 100, 110), (100, 10, 110), (5000, 10, 50)]);
         let back = memory_return(&curve).unwrap();
-        assert_eq!((back.half, back.most), (Some(Duration::from_millis(5000)), None));
+        assert_eq!(
+            (back.half, back.most),
+            (Some(Duration::from_millis(5000)), None)
+        );
         assert_eq!(back.returned, 60 * MIB);
         let off = points(&[(0, 100, 110), (100, 10, 110), (5000, 10, 110)]);
         let back = memory_return(&off).unwrap();
@@ -243,7 +285,12 @@ mod tests {
     #[test]
     fn reads_well() {
         let mut trace = Trace::new();
-        for point in points(&[(0, 100, 110), (100, 10, 110), (2050, 10, 60), (4100, 10, 15)]) {
+        for point in points(&[
+            (0, 100, 110),
+            (100, 10, 110),
+            (2050, 10, 60),
+            (4100, 10, 15),
+        ]) {
             trace.add(Sample {
                 at: point.at,
                 used: Some(point.used),

@@ -38,9 +38,15 @@ struct Line<'a> {
 impl Timeline {
     /// Begins the file, or says at once that it cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path)
-            .map_err(|source| Failure::Write { path: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), file, error: None })
+        let file = File::create(path).map_err(|source| Failure::Write {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            error: None,
+        })
     }
 
     /// Adds a line.
@@ -54,7 +60,10 @@ impl Timeline {
         self.write(sample, Some(summary));
         match self.error {
             None => Ok(()),
-            Some(source) => Err(Failure::Write { path: self.path, source }),
+            Some(source) => Err(Failure::Write {
+                path: self.path,
+                source,
+            }),
         }
     }
 
@@ -74,11 +83,13 @@ impl Timeline {
             faults: sample.faults,
             summary,
         };
-        let result = serde_json::to_vec(&line).map_err(io::Error::from).and_then(|mut bytes| {
-            bytes.push(b'\n');
-            // One write a line, so that a reader who follows the file sees whole lines.
-            self.file.write_all(&bytes)
-        });
+        let result = serde_json::to_vec(&line)
+            .map_err(io::Error::from)
+            .and_then(|mut bytes| {
+                bytes.push(b'\n');
+                // One write a line, so that a reader who follows the file sees whole lines.
+                self.file.write_all(&bytes)
+            });
         self.error = result.err();
     }
 }
