@@ -1,0 +1,113 @@
+//! The guest's memory: a memfd, mapped here and in QEMU.
+
+use ebb_balloon::PAGE_SIZE;
+use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::cell::Cell;
+use std::os::fd::OwnedFd;
+use std::ptr::{NonNull, null_mut};
+use virtio_drivers::{BufferDirection, Hal, PhysAddr};
+
+thread_local! {
+    /// Where the memory is mapped, its size, and the first address that is not allocated. A test
+    /// has one machine at a time, and a thread of its own.
+    static MAPPING: Cell<Option<(NonNull<u8>, usize, usize)>> = const { Cell::new(None) };
+}
+
+/// Allocations start here: above what firmware uses.
+const FIRST: usize = 1 << 20;
+
+/// The memory as the driver's `Hal`: addresses of the guest are offsets in the memfd.
+#[derive(Debug)]
+pub(crate) struct GuestMemory {
+    file: OwnedFd,
+    start: NonNull<u8>,
+    size: usize,
+}
+
+impl GuestMemory {
+    pub(crate) fn new(size: usize) -> Self {
+        let file = memfd_create("guest memory", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, size as u64).unwrap();
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe { mmap(null_mut(), size, access, MapFlags::SHARED, &file, 0) }.unwrap();
+        let start = NonNull::new(start.cast()).unwrap();
+        MAPPING.set(Some((start, size, FIRST)));
+        Self { file, start, size }
+    }
+
+    pub(crate) fn file(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// Bytes that the host has given to memory from an address on.
+    pub(crate) fn resident_from(&self, address: usize) -> usize {
+        let mut resident = 0;
+        let mut at = address as u64;
+        // Stretches of data and holes take turns; after the last data there is an error.
+        while let Ok(data) = seek(&self.file, SeekFrom::Data(at)) {
+            let hole = seek(&self.file, SeekFrom::Hole(data)).unwrap();
+            resident += (hole - data) as usize;
+            at = hole;
+        }
+        resident
+    }
+
+    pub(crate) fn pointer(address: usize) -> NonNull<u8> {
+        let (start, size, _) = MAPPING.get().unwrap();
+        assert!(address < size);
+        // SAFETY: within the mapping.
+        unsafe { start.add(address) }
+    }
+
+    pub(crate) fn fill(address: usize, len: usize, value: u8) {
+        let last = Self::pointer(address + len - 1);
+        let first = Self::pointer(address);
+        assert_eq!(last.addr().get() - first.addr().get(), len - 1);
+        // SAFETY: within the mapping, as just seen.
+        unsafe { first.write_bytes(value, len) };
+    }
+
+    pub(crate) fn first_byte(address: usize) -> u8 {
+        // SAFETY: within the mapping.
+        unsafe { Self::pointer(address).read_volatile() }
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        MAPPING.set(None);
+        // SAFETY: the mapping that `new` made; the driver is gone with its machine.
+        unsafe { munmap(self.start.as_ptr().cast(), self.size) }.unwrap();
+    }
+}
+
+// SAFETY: each allocation is a part of the mapping that was never given out before, and new memory
+// is zero.
+unsafe impl Hal for GuestMemory {
+    fn dma_alloc(pages: usize, _direction: BufferDirection) -> (PhysAddr, NonNull<u8>) {
+        let (start, size, next) = MAPPING.get().unwrap();
+        let end = next + pages * PAGE_SIZE;
+        assert!(end <= size / 2, "the driver leaks memory");
+        MAPPING.set(Some((start, size, end)));
+        (next as PhysAddr, Self::pointer(next))
+    }
+
+    unsafe fn dma_dealloc(_address: PhysAddr, _start: NonNull<u8>, _pages: usize) -> i32 {
+        0
+    }
+
+    unsafe fn mmio_phys_to_virt(_address: PhysAddr, _size: usize) -> NonNull<u8> {
+        unreachable!("the transport has its own way to the registers")
+    }
+
+    unsafe fn share(buffer: NonNull<[u8]>, _direction: BufferDirection) -> PhysAddr {
+        let (start, size, _) = MAPPING.get().unwrap();
+        let offset = buffer.addr().get() - start.addr().get();
+        assert!(offset < size);
+        offset as PhysAddr
+    }
+
+    unsafe fn unshare(_address: PhysAddr, _buffer: NonNull<[u8]>, _direction: BufferDirection) {}
+}
