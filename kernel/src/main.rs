@@ -14,6 +14,7 @@ pub mod drivers;
 pub mod errno;
 pub mod fs;
 pub mod memory;
+pub mod random;
 pub mod sched;
 pub mod signal;
 pub mod sync;

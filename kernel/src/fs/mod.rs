@@ -16,6 +16,7 @@ pub mod epoll;
 pub mod eventfd;
 pub mod file;
 pub mod flags;
+pub mod initramfs;
 pub mod io;
 pub mod lookup;
 pub mod node;
@@ -23,6 +24,7 @@ pub mod path;
 pub mod pipe;
 pub mod poll;
 pub mod radix;
+pub mod stdio;
 pub mod table;
 pub mod timerfd;
 pub mod tmpfs;
@@ -59,14 +61,30 @@ static ROOT: Once<NodeRef> = Once::new();
 static MEMFD: Once<alloc::sync::Arc<Tmpfs>> = Once::new();
 static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
 
-/// Builds the tree and unpacks the initramfs into it.
-pub fn init(_boot: &'static BootInfo) {
+/// Builds the tree and unpacks the initramfs into it. Memory and the clock must work already.
+pub fn init(boot: &'static BootInfo) {
+    // As Linux's tmpfs: up to half of RAM each.
     let half_of_ram = memory::allocator().stats().managed_frames / 2;
-    let root_fs = Tmpfs::new(devices::ROOT, half_of_ram);
-    let root: NodeRef = root_fs.make_root(None, b"", 0o755);
-    let _ = ROOT.set(root);
+    let root: NodeRef = Tmpfs::new(devices::ROOT, half_of_ram).make_root(None, b"", 0o755);
+    assert!(ROOT.set(root.clone()).is_ok(), "files are set up twice");
     let _ = MEMFD.set(Tmpfs::new(devices::MEMFD, half_of_ram));
-    let _ = (devices::TMP, devices::DEV);
+    let tmp: NodeRef = Tmpfs::new(devices::TMP, half_of_ram).make_root(Some(&root), b"tmp", 0o1777);
+    let dev: NodeRef = Tmpfs::new(devices::DEV, half_of_ram).make_root(Some(&root), b"dev", 0o755);
+    let built = dev::populate(&dev)
+        .and_then(|()| mount(&root, b"tmp", tmp))
+        .and_then(|()| mount(&root, b"dev", dev));
+    if let Err(error) = built {
+        panic!("the tree of files cannot be built: {error}");
+    }
+    if let Some(initrd) = boot.initrd {
+        initramfs::unpack(initrd, &root);
+    }
+}
+
+/// Mounts the file system with root `top` at `name` in the tree's root.
+fn mount(root: &NodeRef, name: &[u8], top: NodeRef) -> Result<(), Errno> {
+    let point = root.create(name, node::NewNode::Directory, 0o755)?;
+    point.as_tmpfs().ok_or(Errno::EINVAL)?.cover(top)
 }
 
 /// The root of the tree.

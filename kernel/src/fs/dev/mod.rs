@@ -1,11 +1,67 @@
-//! Character devices.
+//! Character devices, by their Linux numbers.
+
+mod memory;
+mod terminal;
 
 use super::file::File;
+use super::node::{NewNode, NodeRef};
 use crate::errno::Errno;
 use alloc::sync::Arc;
 
+/// A device number of `major` and `minor`, as `st_rdev` has it for small numbers.
+pub const fn number(major: u64, minor: u64) -> u64 {
+    major << 8 | minor
+}
+
+/// The device nodes of `/dev`.
+const NODES: [(&[u8], u64, u32); 8] = [
+    (b"null", number(1, 3), 0o666),
+    (b"zero", number(1, 5), 0o666),
+    (b"full", number(1, 7), 0o666),
+    (b"random", number(1, 8), 0o666),
+    (b"urandom", number(1, 9), 0o666),
+    (b"kmsg", number(1, 11), 0o644),
+    (b"tty", number(5, 0), 0o666),
+    (b"console", number(5, 1), 0o600),
+];
+
+/// The symbolic links of `/dev`.
+const LINKS: [(&[u8], &[u8]); 4] = [
+    (b"fd", b"/proc/self/fd"),
+    (b"stdin", b"/proc/self/fd/0"),
+    (b"stdout", b"/proc/self/fd/1"),
+    (b"stderr", b"/proc/self/fd/2"),
+];
+
+/// Fills the directory `/dev`.
+pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
+    for (name, number, permissions) in NODES {
+        directory.create(name, NewNode::Character(number), permissions)?;
+    }
+    for (name, target) in LINKS {
+        directory.create(name, NewNode::Symlink(target), 0o777)?;
+    }
+    directory.create(b"shm", NewNode::Directory, 0o1777)?;
+    Ok(())
+}
+
 /// Opens the device with this number.
-pub(super) fn open(number: u64) -> Result<Arc<dyn File>, Errno> {
-    let _ = number;
-    Err(Errno::ENXIO)
+pub(super) fn open(device: u64) -> Result<Arc<dyn File>, Errno> {
+    const NULL: u64 = number(1, 3);
+    const ZERO: u64 = number(1, 5);
+    const FULL: u64 = number(1, 7);
+    const RANDOM: u64 = number(1, 8);
+    const URANDOM: u64 = number(1, 9);
+    const KMSG: u64 = number(1, 11);
+    const TTY: u64 = number(5, 0);
+    const CONSOLE: u64 = number(5, 1);
+    Ok(match device {
+        NULL => Arc::new(memory::Null),
+        ZERO => Arc::new(memory::Zero { full: false }),
+        FULL => Arc::new(memory::Zero { full: true }),
+        RANDOM | URANDOM => Arc::new(memory::Random),
+        KMSG => Arc::new(terminal::KernelLog),
+        TTY | CONSOLE => return terminal::open(),
+        _ => return Err(Errno::ENXIO),
+    })
 }

@@ -1,0 +1,125 @@
+//! `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random`, `/dev/urandom`.
+
+use super::super::file::File;
+use super::super::flags::OpenFlags;
+use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use crate::errno::{Errno, SysResult};
+use crate::memory::PAGE_SIZE;
+use crate::random;
+
+/// Nothing to read, and everything written is gone.
+pub(super) struct Null;
+
+impl File for Null {
+    fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
+        Ok(0)
+    }
+    fn write(&self, from: &mut dyn ByteSource, _: &mut u64, _: OpenFlags) -> SysResult {
+        Ok(from.skip(from.left()))
+    }
+    fn seekable(&self) -> bool {
+        true
+    }
+}
+
+/// Endless zeros. `full` has no room for what is written.
+pub(super) struct Zero {
+    pub(super) full: bool,
+}
+
+/// Reads until `to` is full, a piece at a time; a signal ends it between two pieces.
+fn endless(
+    to: &mut dyn ByteSink,
+    mut piece: impl FnMut(&mut dyn ByteSink, usize) -> SysResult,
+) -> SysResult {
+    let mut done = 0;
+    while to.room() > 0 && done < MAX_RW_COUNT {
+        let count = to.room().min(PAGE_SIZE);
+        match piece(to, count) {
+            Ok(moved) => {
+                done += moved;
+                if moved < count {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+        super::super::breathe(done);
+        if crate::sched::current().signal_pending() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+impl File for Zero {
+    fn read(&self, to: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
+        endless(to, |to, count| to.put_zeros(count))
+    }
+    fn write(&self, from: &mut dyn ByteSource, _: &mut u64, _: OpenFlags) -> SysResult {
+        if self.full {
+            return Err(Errno::ENOSPC);
+        }
+        Ok(from.skip(from.left()))
+    }
+    fn seekable(&self) -> bool {
+        true
+    }
+}
+
+/// Random bytes; never waits.
+pub(super) struct Random;
+
+/// Bytes that are made at once, on the stack.
+const PIECE: usize = 512;
+
+impl File for Random {
+    fn read(&self, to: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
+        endless(to, |to, count| {
+            let mut bytes = [0; PIECE];
+            let piece = count.min(PIECE);
+            random::fill(&mut bytes[..piece]);
+            let moved = to.put(&bytes[..piece])?;
+            // A full piece is as good as all that was asked for.
+            Ok(if moved == piece && piece < count {
+                moved + fill_rest(to, count - piece)?
+            } else {
+                moved
+            })
+        })
+    }
+    fn write(&self, from: &mut dyn ByteSource, _: &mut u64, _: OpenFlags) -> SysResult {
+        let mut bytes = [0; 64];
+        let mut done = 0;
+        while from.left() > 0 && done < PAGE_SIZE {
+            let taken = from.take(&mut bytes)?;
+            random::mix(&bytes[..taken]);
+            done += taken;
+        }
+        Ok(done + from.skip(from.left()))
+    }
+    fn seekable(&self) -> bool {
+        true
+    }
+}
+
+/// Puts `count` more random bytes, fewer if user memory ends.
+fn fill_rest(to: &mut dyn ByteSink, count: usize) -> SysResult {
+    let mut done = 0;
+    while done < count {
+        let mut bytes = [0; PIECE];
+        let piece = (count - done).min(PIECE);
+        random::fill(&mut bytes[..piece]);
+        match to.put(&bytes[..piece]) {
+            Ok(moved) => {
+                done += moved;
+                if moved < piece {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}

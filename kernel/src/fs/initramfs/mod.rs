@@ -1,0 +1,203 @@
+//! Unpacks the initramfs into the tree.
+//!
+//! A file whose data starts at a page boundary gets the very frames that the boot loader put it in:
+//! nothing is copied, and nothing is freed that was not needed. All other frames of the archive go
+//! to the allocator once it is unpacked.
+
+pub mod newc;
+
+use super::flags::FileKind;
+use super::lookup::{LastLink, resolve};
+use super::node::{AttributeChange, NewNode, Node, NodeRef, Timestamp};
+use super::path::PATH_MAX;
+use crate::arch::{PhysRange, phys_to_virt};
+use crate::errno::Errno;
+use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use newc::{Member, Members};
+
+/// Frames that files took over, as ranges of physical addresses in rising order.
+struct Unpacking<'a> {
+    archive: &'a [u8],
+    base: u64,
+    root: NodeRef,
+    adopted: Vec<PhysRange>,
+    /// The first name of files that have several.
+    linked: BTreeMap<u32, NodeRef>,
+}
+
+/// Unpacks the archive at `range` into the tree at `root` and gives its memory away. What cannot be
+/// unpacked is named on the console; the rest of the archive is then left out.
+pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
+    let length = usize::try_from(range.bytes()).unwrap_or(0);
+    // SAFETY: the boot loader's module lies in RAM, which the physmap covers; nobody writes there
+    // before its frames are given away below, after the last use of the slice.
+    let archive = unsafe { core::slice::from_raw_parts(phys_to_virt(range.start), length) };
+    let mut unpacking = Unpacking {
+        archive,
+        base: range.start,
+        root: root.clone(),
+        adopted: Vec::new(),
+        linked: BTreeMap::new(),
+    };
+    for member in Members::new(archive) {
+        match member {
+            Ok(member) if member.name == b".pad" => {}
+            Ok(member) => {
+                if let Err(error) = unpacking.enter(&member) {
+                    let name = alloc::string::String::from_utf8_lossy(member.name);
+                    crate::console!("initramfs: {name}: {error}");
+                    if error == Errno::ENOMEM || error == Errno::ENOSPC {
+                        break;
+                    }
+                }
+            }
+            Err(error) => {
+                crate::console!("initramfs: {error:?}, the rest is left out");
+                break;
+            }
+        }
+    }
+    let mut free_from = range.start;
+    for taken in unpacking.adopted {
+        release(free_from, taken.start);
+        free_from = taken.end;
+    }
+    // The module was claimed in whole frames.
+    release(free_from, range.end.next_multiple_of(PAGE_SIZE as u64));
+}
+
+fn release(start: u64, end: u64) {
+    if start < end {
+        memory::release_boot(PhysRange { start, end });
+    }
+}
+
+impl Unpacking<'_> {
+    fn enter(&mut self, member: &Member<'_>) -> Result<(), Errno> {
+        let found = resolve(&self.root, self.root.clone(), member.name, LastLink::Keep);
+        let found = match found {
+            Err(Errno::ENOENT) => {
+                self.make_parents(member.name)?;
+                resolve(&self.root, self.root.clone(), member.name, LastLink::Keep)?
+            }
+            other => other?,
+        };
+        let permissions = member.mode & 0o7777;
+        let kind = FileKind::from_mode(member.mode).ok_or(Errno::EINVAL)?;
+        let change = AttributeChange {
+            permissions: Some(permissions),
+            uid: Some(member.uid),
+            gid: Some(member.gid),
+            ..AttributeChange::default()
+        };
+        if let Some(there) = &found.node {
+            if kind == FileKind::Directory && there.kind() == FileKind::Directory {
+                return there.change(&change);
+            }
+            found.parent.unlink(found.new_name(Errno::EEXIST)?)?;
+        }
+        let name = found.new_name(Errno::EEXIST)?;
+        if kind == FileKind::Regular && member.links > 1 {
+            if let Some(first) = self.linked.get(&member.inode).cloned() {
+                found.parent.link(name, &first)?;
+                return self.fill(&first, member);
+            }
+        }
+        if kind == FileKind::Symlink && member.data.len() >= PATH_MAX {
+            return Err(Errno::ENAMETOOLONG);
+        }
+        let device = u64::from(member.rdev.0) << 8 | u64::from(member.rdev.1);
+        let new = match kind {
+            FileKind::Regular => NewNode::Regular,
+            FileKind::Directory => NewNode::Directory,
+            FileKind::Symlink => NewNode::Symlink(&self.archive[member.data.clone()]),
+            FileKind::Fifo => NewNode::Fifo,
+            FileKind::Character => NewNode::Character(device),
+            FileKind::Block => NewNode::Block(device),
+            FileKind::Socket => NewNode::Socket,
+            FileKind::Anonymous => return Err(Errno::EINVAL),
+        };
+        let node = found.parent.create(name, new, permissions)?;
+        node.change(&change)?;
+        if kind == FileKind::Regular {
+            self.fill(&node, member)?;
+            if member.links > 1 {
+                self.linked.insert(member.inode, node.clone());
+            }
+        }
+        if let Some(node) = node.as_tmpfs() {
+            node.set_times(Timestamp {
+                seconds: member.modified.into(),
+                nanos: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes the directories that lead to `name`.
+    fn make_parents(&self, name: &[u8]) -> Result<(), Errno> {
+        for (at, _) in name.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            if at == 0 {
+                continue;
+            }
+            let found = resolve(&self.root, self.root.clone(), &name[..at], LastLink::Follow)?;
+            if found.node.is_none() {
+                let name = found.new_name(Errno::EEXIST)?;
+                found.parent.create(name, NewNode::Directory, 0o755)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the file its content.
+    fn fill(&mut self, node: &NodeRef, member: &Member<'_>) -> Result<(), Errno> {
+        let data = member.data.clone();
+        if data.is_empty() {
+            return Ok(());
+        }
+        let node = node.clone().as_tmpfs().ok_or(Errno::EXDEV)?;
+        if Node::metadata(&*node).size > 0 {
+            return Err(Errno::EEXIST);
+        }
+        let start = self.base + data.start as u64;
+        let adoptable = if start.is_multiple_of(PAGE_SIZE as u64) {
+            self.adoptable_pages(&data)
+        } else {
+            0
+        };
+        if adoptable > 0 {
+            self.adopted.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            self.adopted.push(PhysRange {
+                start,
+                end: start + (adoptable * PAGE_SIZE) as u64,
+            });
+        }
+        // Adopted frames that the file does not take after all are freed with their references.
+        let adopted = (0..adoptable).map(|page| memory::adopt(start + (page * PAGE_SIZE) as u64));
+        let mut frames: Vec<FrameRef> = Vec::new();
+        let total = data.len().div_ceil(PAGE_SIZE);
+        frames.try_reserve_exact(total).map_err(|_| Errno::ENOMEM)?;
+        frames.extend(adopted);
+        for page in adoptable..total {
+            let from = data.start + page * PAGE_SIZE;
+            let bytes = &self.archive[from..data.end.min(from + PAGE_SIZE)];
+            let frame = memory::alloc_zeroed(Mobility::Movable)?;
+            frame.write(0, bytes);
+            frames.push(frame);
+        }
+        node.fill(frames.into_iter(), data.len() as u64)
+    }
+
+    /// How many leading pages of `data` can be taken as they are: all whole ones, and the last one
+    /// too if only zeros follow the data in it.
+    fn adoptable_pages(&self, data: &core::ops::Range<usize>) -> usize {
+        let whole = data.len() / PAGE_SIZE;
+        let page_end = data.start + data.len().next_multiple_of(PAGE_SIZE);
+        match self.archive.get(data.end..page_end) {
+            Some(tail) if tail.iter().all(|&byte| byte == 0) => data.len().div_ceil(PAGE_SIZE),
+            _ => whole,
+        }
+    }
+}

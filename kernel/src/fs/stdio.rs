@@ -1,0 +1,204 @@
+//! The program's standard streams: byte streams to and from the host, which look like pipes.
+
+use super::file::{File, OpenFile};
+use super::flags::{FileKind, OpenFlags};
+use super::io::{ByteSink, ByteSource};
+use super::node::{AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
+use super::poll::{Notifier, PollMask};
+use crate::drivers::port::{self, Port};
+use crate::errno::{Errno, SysResult};
+use crate::memory::{self, Mobility, PAGE_SIZE};
+use crate::sync::Once;
+use crate::uaccess;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::ioctl::FIONREAD;
+
+/// Which stream.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard input and output.
+    InputOutput,
+    /// Standard error.
+    Error,
+}
+
+impl Stream {
+    fn port(self) -> Option<&'static Port> {
+        match self {
+            Self::InputOutput => port::stdio(),
+            Self::Error => port::stderr(),
+        }
+    }
+}
+
+/// A stream's file.
+#[derive(Debug)]
+struct StreamFile {
+    port: Option<&'static Port>,
+    reads: bool,
+}
+
+/// A stream's file, for reading and writing.
+pub fn stream(stream: Stream) -> Arc<dyn File> {
+    Arc::new(StreamFile {
+        port: stream.port(),
+        reads: stream == Stream::InputOutput,
+    })
+}
+
+impl StreamFile {
+    fn port(&self) -> Result<&'static Port, Errno> {
+        self.port.ok_or(Errno::EIO)
+    }
+}
+
+impl File for StreamFile {
+    fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
+        if !self.reads || to.room() == 0 {
+            return Ok(0);
+        }
+        let port = self.port()?;
+        let mut buffer = Vec::new();
+        let size = to.room().min(PAGE_SIZE);
+        buffer.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+        buffer.resize(size, 0);
+        let count = port.read(&mut buffer, flags.nonblocking())?;
+        to.put(&buffer[..count])
+    }
+
+    fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
+        let port = self.port()?;
+        if from.left() == 0 {
+            return Ok(0);
+        }
+        let page = memory::alloc_frame(Mobility::Unmovable)?;
+        // SAFETY: the frame is ours alone, so its bytes may be seen through a reference; they are
+        // written by `take` before they are looked at.
+        let buffer = unsafe { core::slice::from_raw_parts_mut(page.as_ptr(), PAGE_SIZE) };
+        let mut done = 0;
+        while from.left() > 0 {
+            let taken = match from.take(buffer) {
+                Ok(taken) => taken,
+                Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
+            };
+            match port.write(&buffer[..taken], flags.nonblocking()) {
+                Ok(written) => {
+                    done += written;
+                    if written < taken {
+                        break;
+                    }
+                }
+                Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
+            }
+        }
+        Ok(done)
+    }
+
+    fn poll(&self) -> PollMask {
+        let Some(port) = self.port else {
+            return PollMask::HUP;
+        };
+        let mut mask = PollMask::empty();
+        if self.reads && port.readable() {
+            mask |= PollMask::READABLE;
+        }
+        if port.writable() {
+            mask |= PollMask::WRITABLE;
+        }
+        mask
+    }
+
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        None
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> SysResult {
+        if command != FIONREAD {
+            return Err(Errno::ENOTTY);
+        }
+        let waiting = i32::from(self.reads && self.port.is_some_and(Port::readable));
+        uaccess::copy_out(argument, &waiting.to_le_bytes())?;
+        Ok(0)
+    }
+}
+
+/// The node of a stream: a pipe without a place.
+#[derive(Debug)]
+struct StreamNode {
+    inode: u64,
+    stream: Stream,
+    made: Timestamp,
+}
+
+impl Node for StreamNode {
+    fn id(&self) -> NodeId {
+        NodeId {
+            device: super::ANONYMOUS_DEVICE,
+            inode: self.inode,
+        }
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Fifo
+    }
+    fn metadata(&self) -> Metadata {
+        Metadata {
+            id: self.id(),
+            kind: FileKind::Fifo,
+            permissions: 0o600,
+            links: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            accessed: self.made,
+            modified: self.made,
+            changed: self.made,
+        }
+    }
+    fn fs_stats(&self) -> FsStats {
+        FsStats {
+            magic: 0x5049_5045,
+            blocks: 0,
+            free_blocks: 0,
+            files: 0,
+            free_files: 0,
+        }
+    }
+    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        Ok(stream(self.stream))
+    }
+    fn change(&self, _: &AttributeChange) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn label(&self) -> Option<Vec<u8>> {
+        Some(format!("pipe:[{}]", self.inode).into_bytes())
+    }
+}
+
+fn node(which: Stream) -> NodeRef {
+    static NODES: [Once<NodeRef>; 2] = [const { Once::new() }; 2];
+    let slot = &NODES[usize::from(which == Stream::Error)];
+    if let Some(node) = slot.get() {
+        return node.clone();
+    }
+    let node: NodeRef = Arc::new(StreamNode {
+        inode: super::next_anonymous_inode(),
+        stream: which,
+        made: super::now(),
+    });
+    let _ = slot.set(node.clone());
+    slot.get().cloned().unwrap_or(node)
+}
+
+/// The open files for descriptors 0, 1 and 2 of the first program.
+pub fn open_program_streams() -> [Arc<OpenFile>; 3] {
+    let open = |which, flags| OpenFile::new(node(which), stream(which), None, flags);
+    [
+        open(Stream::InputOutput, OpenFlags::empty()),
+        open(Stream::InputOutput, OpenFlags::WRITE_ONLY),
+        open(Stream::Error, OpenFlags::WRITE_ONLY),
+    ]
+}
