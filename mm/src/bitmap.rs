@@ -73,7 +73,7 @@ pub(crate) const fn run(order: u8) -> u64 {
 }
 
 impl Line {
-    #[cfg(any(test, loom))]
+    #[cfg(all(test, loom))]
     pub(crate) fn zero() -> Self {
         Self {
             words: core::array::from_fn(|_| AtomicU64::new(0)),

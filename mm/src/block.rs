@@ -83,7 +83,6 @@ impl<W: Watch> Block<'_, W> {
     /// Notes that frames just taken will be used. Looked up after they were taken: should the
     /// reporter have made the marks exact before, whose clearing of these frames' marks is then
     /// over as well, for it held them.
-    #[inline]
     fn touch(&self, taken: Taken) {
         if self.state.load().is_fine() {
             self.touched.mark(taken.word, taken.mask);
@@ -137,6 +136,34 @@ impl<W: Watch> Block<'_, W> {
             self.forget_touched();
         }
         self.watch.changed(self.state.put_back(reported));
+    }
+
+    /// Takes frames out of a block that is in use, to report them, and sees to it that its marks
+    /// are exact. Only one caller at a time may do so: the reporter.
+    pub(crate) fn borrow(&self, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
+        let Some(change) = self.state.borrow(frames) else { return false };
+        self.watch.changed(change);
+        if !take(self.bits) {
+            self.watch.changed(self.state.release(frames));
+            return false;
+        }
+        // While the count includes these frames the block is not free, so nobody isolates it and
+        // puts it back untouched between these two steps; and only the reporter makes marks exact.
+        if !self.state.load().is_fine() {
+            for word in 0..WORDS {
+                self.touched.mark(word, !0);
+            }
+            self.state.set_fine(true);
+        }
+        true
+    }
+
+    /// Gives borrowed frames of one word back: as reported, or as they were.
+    pub(crate) fn give_borrowed(&self, taken: Taken, reported: bool) {
+        if reported {
+            self.touched.unmark(taken.word, taken.mask);
+        }
+        self.give_word(taken);
     }
 
     fn forget_touched(&self) {

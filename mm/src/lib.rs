@@ -23,6 +23,8 @@ mod hub;
 mod isolate;
 mod metadata;
 mod mobility;
+#[cfg(all(test, loom))]
+mod model;
 mod report;
 mod reporting;
 mod request;

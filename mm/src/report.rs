@@ -2,8 +2,8 @@
 
 use crate::{
     Allocator, Frame, FrameRange, Order, PutBack,
-    bitmap::{Line, Taken, WORD_FRAMES, WORDS, run, runs},
-    block::{Watch, words},
+    bitmap::{Line, WORD_FRAMES, WORDS, run, runs},
+    block::words,
     frame::{PAGEBLOCK_FRAMES, index},
     isolate::IsolatedBlock,
     state::State,
@@ -221,30 +221,14 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         Collected::All
     }
 
-    /// Takes frames out of a block that is in use and sees to it that its marks are exact.
     fn borrow(&self, block: usize, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
-        let (zone, at) = (self.at().zone, self.at().block(block));
-        let Some(change) = at.state.borrow(frames) else {
-            return false;
-        };
-        at.watch.changed(change);
-        if !take(at.bits) {
-            at.watch.changed(at.state.release(frames));
-            return false;
+        let zone = self.at().zone;
+        let borrowed = self.at().block(block).borrow(frames, take);
+        if borrowed {
+            zone.count_free(-i64::from(frames));
+            zone.record.borrowed.fetch_add(u64::from(frames), Ordering::Relaxed);
         }
-        // While the count includes our frames the block is not free, so nobody isolates it and
-        // puts it back untouched between these two steps; and only the reporter makes marks exact.
-        if !at.state.load().is_fine() {
-            for word in 0..WORDS {
-                at.touched.mark(word, !0);
-            }
-            at.state.set_fine(true);
-        }
-        zone.count_free(-i64::from(frames));
-        zone.record
-            .borrowed
-            .fetch_add(u64::from(frames), Ordering::Relaxed);
-        true
+        borrowed
     }
 
     /// Puts everything back: as reported, or as it was.
@@ -279,11 +263,8 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
             return;
         }
         let count = u32::try_from(frames).unwrap_or(0);
-        for Taken { word, mask } in words(index(start.number() % PAGEBLOCK_FRAMES), count) {
-            if how == PutBack::Reported {
-                at.touched.unmark(word, mask);
-            }
-            at.give_word(Taken { word, mask });
+        for word in words(index(start.number() % PAGEBLOCK_FRAMES), count) {
+            at.give_borrowed(word, how == PutBack::Reported);
         }
         zone.record.borrowed.fetch_sub(frames, Ordering::Relaxed);
         zone.count_free(frames.cast_signed());

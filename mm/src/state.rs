@@ -157,7 +157,7 @@ pub(crate) struct Admission {
 pub(crate) struct AtomicState(AtomicU32);
 
 impl AtomicState {
-    #[cfg(any(test, loom))]
+    #[cfg(all(test, loom))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU32::new(0))
     }

@@ -32,9 +32,14 @@ pub(crate) struct Zone<'m> {
     pub(crate) arrays: Arrays<'m>,
     pub(crate) record: &'m ZoneRecord,
     pub(crate) marks: AtomicWatermarks,
-    /// For each class that is searched for, a tree below which there is likely none.
-    lowest: [AtomicU32; 5],
+    lowest: Lowest,
 }
+
+/// For each class that is searched for, a tree below which there is likely none. On a line of its
+/// own: the rest of a zone is read by all and written by nobody.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Lowest([AtomicU32; 5]);
 
 /// Frames of one word of a zone's bitmap.
 #[derive(Copy, Clone, Debug)]
@@ -64,7 +69,7 @@ impl<'m> Zone<'m> {
             arrays,
             record,
             marks: AtomicWatermarks::new(crate::Watermarks::default()),
-            lowest: array::from_fn(|_| AtomicU32::new(0)),
+            lowest: Lowest(array::from_fn(|_| AtomicU32::new(0))),
         }
     }
 
@@ -114,9 +119,9 @@ impl<'m> Zone<'m> {
     #[inline]
     fn lowest(&self, class: Class) -> Option<&AtomicU32> {
         match class {
-            Class::Partial(mobility) => Some(&self.lowest[mobility.index()]),
-            Class::Touched => Some(&self.lowest[3]),
-            Class::Untouched => Some(&self.lowest[4]),
+            Class::Partial(mobility) => Some(&self.lowest.0[mobility.index()]),
+            Class::Touched => Some(&self.lowest.0[3]),
+            Class::Untouched => Some(&self.lowest.0[4]),
             Class::Full(_) | Class::Isolated => None,
         }
     }

@@ -1,0 +1,2 @@
+//! What an allocation and a free cost.
+fn main() {}

@@ -1,0 +1,399 @@
+//! Events replayed against a naive model: one entry a frame, every result compared. On failure
+//! proptest prints the shortest list of events that it found, and the seed.
+
+mod arena;
+
+use std::{mem::ManuallyDrop, time::Duration};
+
+use arena::{range, with};
+use ebb_mm::{
+    AllocError, Allocator, Config, Frame, FrameRange, Front, IsolatedBlock, Mobility, Order,
+    PAGEBLOCK_FRAMES, PutBack, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+};
+use proptest::prelude::*;
+
+const CASES: u32 = 256;
+const EVENTS: usize = 300;
+const FRONTS: usize = 2;
+const WORD: u64 = 64;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Allocate { front: usize, order: u8, mobility: Mobility, zone: ZoneKind, reserve: Reserve },
+    AllocateFrames { front: usize, mobility: Mobility, count: usize },
+    Free { front: usize, which: usize },
+    /// Frees so many, in the order of their addresses.
+    FreeMany { front: usize, count: usize },
+    Drain { front: usize },
+    Isolate { which: usize },
+    PutBack { which: usize, reported: bool },
+    ReportFrom { order: Option<u8> },
+    Poll { fail: bool },
+}
+
+fn mobility() -> impl Strategy<Value = Mobility> {
+    prop::sample::select(Mobility::ALL.to_vec())
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let zone = prop::sample::select(vec![ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Normal]);
+    let reserve = prop::sample::select(vec![Reserve::Keep, Reserve::Use]);
+    let front = 0..FRONTS;
+    prop_oneof![
+        6 => (front.clone(), 0..=10u8, mobility(), zone, reserve).prop_map(
+            |(front, order, mobility, zone, reserve)| {
+                Event::Allocate { front, order, mobility, zone, reserve }
+            }
+        ),
+        3 => (front.clone(), mobility(), 1..1500usize)
+            .prop_map(|(front, mobility, count)| Event::AllocateFrames { front, mobility, count }),
+        6 => (front.clone(), any::<usize>()).prop_map(|(front, which)| Event::Free { front, which }),
+        3 => (front.clone(), 1..1500usize)
+            .prop_map(|(front, count)| Event::FreeMany { front, count }),
+        2 => front.prop_map(|front| Event::Drain { front }),
+        2 => any::<usize>().prop_map(|which| Event::Isolate { which }),
+        2 => (any::<usize>(), any::<bool>())
+            .prop_map(|(which, reported)| Event::PutBack { which, reported }),
+        1 => prop::option::of(0..=10u8).prop_map(|order| Event::ReportFrom { order }),
+        3 => prop::bool::weighted(0.2).prop_map(|fail| Event::Poll { fail }),
+    ]
+}
+
+/// What the model knows of a frame.
+#[derive(Copy, Clone, Default)]
+struct Page {
+    managed: bool,
+    held: bool,
+    isolated: bool,
+    /// The host was told that it is free, and nobody took a frame of its word since.
+    reported: bool,
+}
+
+struct Model {
+    zones: [(ZoneKind, Vec<FrameRange>); 2],
+    /// By frame number, less the zone's base.
+    pages: [Vec<Page>; 2],
+    bases: [u64; 2],
+    held: Vec<(Frame, Order)>,
+}
+
+impl Model {
+    fn new(zones: [(ZoneKind, Vec<FrameRange>); 2]) -> Self {
+        let bases = [0, 1 << 20];
+        let pages = [0, 1].map(|zone| {
+            let (_, ranges) = &zones[zone];
+            let end = ranges.last().expect("ranges").end().number();
+            (bases[zone]..end + 1024)
+                .map(|number| Page {
+                    managed: ranges.iter().any(|range| range.contains(Frame::new(number))),
+                    ..Page::default()
+                })
+                .collect()
+        });
+        Self { zones, pages, bases, held: Vec::new() }
+    }
+
+    fn zone_of(&self, frame: Frame) -> usize {
+        usize::from(frame.number() >= self.bases[1])
+    }
+
+    fn pages(&mut self, range: FrameRange) -> &mut [Page] {
+        let zone = self.zone_of(range.start);
+        let first = usize::try_from(range.start.number() - self.bases[zone]).expect("small");
+        &mut self.pages[zone][first..first + usize::try_from(range.frames).expect("small")]
+    }
+
+    /// `fine`: marks are kept for each frame now, else for each block.
+    fn take(&mut self, frame: Frame, request: Request, fine: bool) {
+        let order = request.order;
+        assert!(frame.is_aligned(order), "{frame:?} of order {order:?}");
+        let (kind, _) = self.zones[self.zone_of(frame)];
+        assert!(kind <= request.zone, "{frame:?} of {kind:?} for {request:?}");
+        for page in self.pages(FrameRange::new(frame, order.frames())) {
+            assert!(page.managed && !page.held && !page.isolated, "{frame:?} is not free");
+            page.held = true;
+        }
+        let unit = if fine { WORD } else { PAGEBLOCK_FRAMES };
+        let first = Frame::new(frame.number() / unit * unit);
+        for page in self.pages(FrameRange::new(first, order.frames().max(unit))) {
+            page.reported = false;
+        }
+        self.held.push((frame, order));
+    }
+
+    fn give(&mut self, which: usize) -> (Frame, Order) {
+        let (frame, order) = self.held.swap_remove(which);
+        for page in self.pages(FrameRange::new(frame, order.frames())) {
+            assert!(std::mem::take(&mut page.held));
+        }
+        (frame, order)
+    }
+
+    fn free_frames(&self, zone: usize) -> u64 {
+        let free = |page: &&Page| page.managed && !page.held && !page.isolated;
+        self.pages[zone].iter().filter(free).count() as u64
+    }
+
+    /// Whether the request can be served by a zone at all, its reserve aside.
+    fn has_run(&self, zone: usize, order: Order) -> bool {
+        let size = usize::try_from(order.frames()).expect("small");
+        self.zones[zone].0 <= ZoneKind::Normal
+            && self.pages[zone]
+                .chunks_exact(size)
+                .any(|run| run.iter().all(|page| page.managed && !page.held && !page.isolated))
+    }
+
+    /// Checks that an allocation had to fail, all fronts being drained.
+    fn assert_out_of(&self, a: &Allocator<'_>, request: Request) {
+        for zone in 0..2 {
+            if self.zones[zone].0 > request.zone {
+                continue;
+            }
+            let floor =
+                if request.reserve == Reserve::Keep { a.watermarks(zone).min } else { 0 };
+            let free = self.free_frames(zone);
+            assert!(
+                free < floor + request.order.frames() || !self.has_run(zone, request.order),
+                "{request:?} failed with {free} free frames in zone {zone}"
+            );
+        }
+    }
+}
+
+struct Host<'a> {
+    model: &'a mut Model,
+    fail: bool,
+    order: Order,
+}
+
+impl ReportSink for Host<'_> {
+    type Error = ();
+
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ()> {
+        for &range in ranges {
+            let unit = self.order.frames();
+            assert!(range.start.is_aligned(self.order) && range.frames.is_multiple_of(unit));
+            assert!(
+                self.model.pages(range).iter().all(|p| p.managed && !p.held && !p.isolated),
+                "{range:?} was reported and is not free"
+            );
+            // A unit is reported if any word of it was used since the last report. Blocks of
+            // order 9 that came to be free in parts are reported whole.
+            let mut start = range.start.number();
+            while start < range.end().number() {
+                let whole = start.is_multiple_of(PAGEBLOCK_FRAMES)
+                    && start + PAGEBLOCK_FRAMES <= range.end().number();
+                let size = if whole { unit.max(PAGEBLOCK_FRAMES) } else { unit };
+                let pages = self.model.pages(FrameRange::new(Frame::new(start), size));
+                assert!(
+                    pages.iter().any(|page| !page.reported),
+                    "{range:?} was reported twice at {start:#x}"
+                );
+                start += size;
+            }
+        }
+        if self.fail {
+            return Err(());
+        }
+        for &range in ranges {
+            self.model.pages(range).iter_mut().for_each(|page| page.reported = true);
+        }
+        Ok(())
+    }
+}
+
+struct Replay<'a, 'm> {
+    a: &'a Allocator<'m>,
+    model: Model,
+    fronts: [ManuallyDrop<Front>; FRONTS],
+    isolated: Vec<IsolatedBlock>,
+    reporter: Reporter,
+    now: Duration,
+}
+
+impl Replay<'_, '_> {
+    fn allocate(&mut self, front: usize, request: Request) -> bool {
+        let mut result = self.a.allocate(&mut self.fronts[front], request);
+        if result.is_err() {
+            assert!(self.a.drain_requested(&self.fronts[1 - front]));
+            self.drain();
+            result = self.a.allocate(&mut self.fronts[front], request);
+        }
+        let fine = self.a.reporting_order().is_some_and(|order| order < Order::PAGEBLOCK);
+        match result {
+            Ok(frame) => self.model.take(frame, request, fine),
+            Err(error) => {
+                self.drain();
+                self.model.assert_out_of(self.a, request);
+                let isolated = self.isolated.iter().any(|block| {
+                    self.model.zones[block.zone()].0 <= request.zone
+                });
+                assert_eq!(matches!(error, AllocError::Isolated { .. }), isolated);
+            }
+        }
+        result.is_ok()
+    }
+
+    fn drain(&mut self) {
+        for front in &mut self.fronts {
+            self.a.drain(front);
+        }
+    }
+
+    fn free(&mut self, front: usize, which: usize) {
+        let (frame, order) = self.model.give(which);
+        self.a.free(&mut self.fronts[front], frame, order);
+    }
+
+    fn isolate(&mut self, which: usize) {
+        let blocks = [(0, 12), (1 << 20, 12)].map(|(base, blocks)| {
+            (0..blocks).map(move |block| Frame::new(base + block * PAGEBLOCK_FRAMES))
+        });
+        let blocks: Vec<_> = blocks.into_iter().flatten().collect();
+        let start = blocks[which % blocks.len()];
+        let range = FrameRange::new(start, PAGEBLOCK_FRAMES);
+        self.drain();
+        let end = self.model.bases[self.model.zone_of(start)]
+            + self.model.pages[self.model.zone_of(start)].len() as u64;
+        let free = range.end().number() <= end
+            && self.model.pages(range).iter().all(|p| p.managed && !p.held && !p.isolated);
+        match self.a.isolate(start) {
+            Some(block) => {
+                assert!(free, "{start:?} was isolated and is not free");
+                assert_eq!(block.range(), range);
+                self.model.pages(range).iter_mut().for_each(|page| page.isolated = true);
+                self.isolated.push(block);
+            }
+            None => assert!(!free, "{start:?} is free and was not isolated"),
+        }
+    }
+
+    fn put_back(&mut self, which: usize, reported: bool) {
+        if self.isolated.is_empty() {
+            return;
+        }
+        let block = self.isolated.swap_remove(which % self.isolated.len());
+        for page in self.model.pages(block.range()) {
+            page.isolated = false;
+            page.reported |= reported;
+        }
+        self.a.put_back(block, if reported { PutBack::Reported } else { PutBack::Unchanged });
+    }
+
+    fn poll(&mut self, fail: bool) -> bool {
+        let order = self.a.reporting_order();
+        let mut host =
+            Host { model: &mut self.model, fail, order: order.unwrap_or(Order::BASE) };
+        let poll = self.reporter.poll(self.now, self.a, &mut host);
+        assert!(order.is_some() || poll.requests == 0);
+        assert!(fail || poll.error.is_none());
+        if let Some(next) = poll.next {
+            self.now = next;
+        }
+        poll.next.is_some()
+    }
+
+    fn run(&mut self, event: &Event) {
+        match *event {
+            Event::Allocate { front, order, mobility, zone, reserve } => {
+                let order = Order::new(order).expect("an order");
+                let request = Request::new(order, mobility).zone(zone).reserve(reserve);
+                self.allocate(front, request);
+            }
+            Event::AllocateFrames { front, mobility, count } => {
+                let request = Request::new(Order::BASE, mobility);
+                for _ in 0..count {
+                    if !self.allocate(front, request) {
+                        break;
+                    }
+                }
+            }
+            Event::Free { front, which } => {
+                if !self.model.held.is_empty() {
+                    self.free(front, which % self.model.held.len());
+                }
+            }
+            Event::FreeMany { front, count } => {
+                self.model.held.sort_unstable_by_key(|&(frame, _)| std::cmp::Reverse(frame));
+                for _ in 0..count.min(self.model.held.len()) {
+                    self.free(front, self.model.held.len() - 1);
+                }
+            }
+            Event::Drain { front } => {
+                self.a.drain(&mut self.fronts[front]);
+                assert_eq!(self.fronts[front].held(), 0);
+            }
+            Event::Isolate { which } => self.isolate(which),
+            Event::PutBack { which, reported } => self.put_back(which, reported),
+            Event::ReportFrom { order } => {
+                self.a.set_reporting_order(order.and_then(Order::new));
+            }
+            Event::Poll { fail } => _ = self.poll(fail),
+        }
+    }
+
+    fn check(&mut self) {
+        self.drain();
+        self.a.validate().expect("valid");
+        for zone in 0..2 {
+            let free = self.model.free_frames(zone);
+            assert_eq!(self.a.zone_stats(zone).free_frames, free);
+            assert_eq!(self.a.free_areas(zone).frames(), free);
+        }
+    }
+
+    fn finish(&mut self) {
+        while !self.model.held.is_empty() {
+            self.free(0, self.model.held.len() - 1);
+        }
+        while !self.isolated.is_empty() {
+            self.put_back(0, false);
+        }
+        self.check();
+        self.a.set_reporting_order(Some(Order::PAGEBLOCK));
+        for zone in 0..2 {
+            self.a.set_watermarks(zone, ebb_mm::Watermarks::default());
+        }
+        for _ in 0..100 {
+            if !self.poll(false) {
+                break;
+            }
+        }
+        self.check();
+        assert_eq!(self.a.stats().unreported_free_frames, 0, "all is reported in the end");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_allocator_does_as_the_model_says(events in prop::collection::vec(event(), 1..EVENTS)) {
+        let low = vec![range(0, 160), range(256, 6 * 512 + 77), range(3500, 100)];
+        let high = vec![range((1 << 20) + 100, 5 * 512)];
+        let zones = [
+            ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &low },
+            ZoneConfig { kind: ZoneKind::Normal, node: 0, ranges: &high },
+        ];
+        let model =
+            Model::new([(ZoneKind::Dma32, low.clone()), (ZoneKind::Normal, high.clone())]);
+        with(&Config { zones: &zones }, &(), |a| {
+            let mut replay = Replay {
+                a,
+                model,
+                fronts: [(); FRONTS].map(|()| ManuallyDrop::new(Front::new())),
+                isolated: Vec::new(),
+                reporter: Reporter::new(),
+                now: Duration::ZERO,
+            };
+            for (step, event) in events.iter().enumerate() {
+                replay.run(event);
+                if step % 16 == 0 {
+                    replay.check();
+                }
+            }
+            replay.check();
+            replay.finish();
+        });
+    }
+}
