@@ -12,7 +12,6 @@ use ebb_mm::{
 };
 use proptest::prelude::*;
 
-const CASES: u32 = 256;
 const EVENTS: usize = 300;
 const FRONTS: usize = 2;
 const WORD: u64 = 64;
@@ -365,8 +364,6 @@ impl Replay<'_, '_> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
-
     #[test]
     fn the_allocator_does_as_the_model_says(events in prop::collection::vec(event(), 1..EVENTS)) {
         let low = vec![range(0, 160), range(256, 6 * 512 + 77), range(3500, 100)];

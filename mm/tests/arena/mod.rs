@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use std::{
+    sync::atomic::AtomicU64,
     alloc::{alloc_zeroed, dealloc, handle_alloc_error},
     ptr::NonNull,
 };
@@ -31,4 +32,19 @@ pub fn with<R>(
     // SAFETY: allocated above with this layout; nothing refers to it any more.
     unsafe { dealloc(base.as_ptr(), layout) };
     result
+}
+
+/// The metadata that an allocator leaves behind, as words.
+pub fn words(config: &Config<'_>, run: impl FnOnce(&Allocator<'_>)) -> Vec<AtomicU64> {
+    let layout = metadata_layout(config).expect("a valid configuration");
+    let length = layout.size().div_ceil(8);
+    let page = layout.align() / 8;
+    let memory: Vec<AtomicU64> = (0..length + page).map(|_| AtomicU64::new(0)).collect();
+    let skip = memory.as_ptr().align_offset(layout.align());
+    let base = NonNull::from(&memory[skip..]).cast();
+    // SAFETY: zero, aligned, long enough, and in atomics, so that writing through `&` is sound.
+    let allocator = unsafe { Allocator::new(base, config, &()) }.expect("a valid configuration");
+    run(&allocator);
+    drop(allocator);
+    memory.into_iter().skip(skip).collect()
 }

@@ -1,0 +1,212 @@
+//! Threads at mixed orders, with the owner of each frame checked.
+
+mod arena;
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use arena::{range, with};
+use ebb_mm::{
+    AllocError, Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, ReportSink,
+    Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+};
+
+/// How long each stress runs; `EBB_STRESS_SECONDS` sets another time.
+const SECONDS: u64 = 4;
+const THREADS: u64 = 4;
+const FRAMES: u64 = 40 * 512 + 77;
+const HELD: usize = 400;
+
+fn time() -> Duration {
+    let seconds = std::env::var("EBB_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(SECONDS))
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Who has each frame: 0 = nobody.
+struct Owners(Vec<AtomicU8>);
+
+impl Owners {
+    fn new() -> Self {
+        Self((0..FRAMES).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    fn take(&self, range: FrameRange, owner: u8) {
+        for frame in range.start.number()..range.end().number() {
+            let old = self.of(frame).swap(owner, Ordering::Relaxed);
+            assert_eq!(old, 0, "frame {frame:#x} for {owner} is in use");
+        }
+    }
+
+    fn give(&self, range: FrameRange, owner: u8) {
+        for frame in range.start.number()..range.end().number() {
+            let old = self.of(frame).swap(0, Ordering::Relaxed);
+            assert_eq!(old, owner, "frame {frame:#x} of {owner} was taken");
+        }
+    }
+
+    fn of(&self, frame: u64) -> &AtomicU8 {
+        &self.0[usize::try_from(frame).expect("small")]
+    }
+}
+
+struct Host<'a>(&'a Owners);
+
+impl ReportSink for Host<'_> {
+    type Error = ();
+
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ()> {
+        for &range in ranges {
+            self.0.take(range, 255);
+        }
+        thread::yield_now();
+        for &range in ranges {
+            self.0.give(range, 255);
+        }
+        Ok(())
+    }
+}
+
+struct Stress<'a, 'm> {
+    a: &'a Allocator<'m>,
+    owners: &'a Owners,
+    stop: &'a AtomicBool,
+    operations: &'a AtomicU64,
+}
+
+impl Stress<'_, '_> {
+    /// Takes and gives blocks of random orders until told to stop.
+    fn allocate(&self, owner: u8, seed: u64, orders: &[u8]) {
+        let mut random = Random(seed);
+        let mut front = Front::new();
+        let mut held: Vec<(Frame, Order)> = Vec::new();
+        let mut done = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            let take = held.is_empty() || held.len() < HELD && random.below(100) < 52;
+            if take {
+                let order = orders[random.below(orders.len() as u64) as usize];
+                let order = Order::new(order).expect("an order");
+                let mobility = Mobility::ALL[random.below(3) as usize];
+                let request = Request::new(order, mobility).reserve(Reserve::Use);
+                match self.a.allocate(&mut front, request) {
+                    Ok(frame) => {
+                        assert!(frame.is_aligned(order));
+                        self.owners.take(FrameRange::new(frame, order.frames()), owner);
+                        held.push((frame, order));
+                    }
+                    Err(AllocError::Isolated { .. }) => thread::yield_now(),
+                    Err(AllocError::Exhausted { .. }) => {
+                        for _ in 0..held.len() / 2 {
+                            self.give(owner, &mut front, held.swap_remove(0));
+                        }
+                    }
+                }
+            } else {
+                let which = random.below(held.len() as u64) as usize;
+                self.give(owner, &mut front, held.swap_remove(which));
+            }
+            if self.a.drain_requested(&front) || random.below(1000) == 0 {
+                self.a.drain(&mut front);
+            }
+            done += 1;
+        }
+        for block in held {
+            self.give(owner, &mut front, block);
+        }
+        self.a.drain(&mut front);
+        self.operations.fetch_add(done, Ordering::Relaxed);
+    }
+
+    fn give(&self, owner: u8, front: &mut Front, (frame, order): (Frame, Order)) {
+        self.owners.give(FrameRange::new(frame, order.frames()), owner);
+        self.a.free(front, frame, order);
+    }
+
+    /// Takes free blocks out and puts them back until told to stop.
+    fn isolate(&self, owner: u8, seed: u64) {
+        let mut random = Random(seed);
+        while !self.stop.load(Ordering::Relaxed) {
+            if let Some(block) = self.a.isolate(Frame::new(random.below(FRAMES))) {
+                self.owners.take(block.range(), owner);
+                thread::yield_now();
+                self.owners.give(block.range(), owner);
+                self.a.put_back(block, PutBack::Unchanged);
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Reports at changing orders until told to stop.
+    fn report(&self, seed: u64) {
+        let mut random = Random(seed);
+        let mut reporter = Reporter::new();
+        let mut now = Duration::ZERO;
+        while !self.stop.load(Ordering::Relaxed) {
+            if random.below(50) == 0 {
+                let order = u8::try_from(random.below(12)).ok().and_then(Order::new);
+                self.a.set_reporting_order(order);
+            }
+            let poll = reporter.poll(now, self.a, &mut Host(self.owners));
+            now = poll.next.unwrap_or(now);
+            thread::yield_now();
+        }
+    }
+}
+
+fn stress(seed: u64, orders: &[u8], report: bool) {
+    let ranges = [range(0, FRAMES)];
+    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    with(&Config { zones: &zones }, &(), |a| {
+        let (owners, stop, operations) =
+            (Owners::new(), AtomicBool::new(false), AtomicU64::new(0));
+        let run = Stress { a, owners: &owners, stop: &stop, operations: &operations };
+        a.set_watermarks(0, ebb_mm::Watermarks::default());
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let owner = u8::try_from(thread + 1).expect("few");
+                let run = &run;
+                scope.spawn(move || run.allocate(owner, seed + thread, orders));
+            }
+            if report {
+                scope.spawn(|| run.isolate(200, seed + 100));
+                scope.spawn(|| run.report(seed + 101));
+            }
+            thread::sleep(time());
+            stop.store(true, Ordering::Relaxed);
+        });
+        let done = operations.into_inner();
+        println!("seed {seed}: {done} operations in {:?}", start.elapsed());
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, FRAMES);
+    });
+}
+
+#[test]
+fn mixed_orders_with_reports_and_isolation() {
+    stress(1, &[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], true);
+}
+
+#[test]
+fn orders_that_span_words_against_single_frames() {
+    stress(2, &[0, 0, 7, 8, 6], false);
+}

@@ -1,0 +1,92 @@
+//! The view of the metadata from outside: right on right bytes, harmless on any.
+
+mod arena;
+
+use std::sync::atomic::AtomicU64;
+
+use arena::{range, words};
+use ebb_mm::{
+    Allocator, Config, Front, Mobility, Order, Request, ZoneConfig, ZoneKind,
+    view::{View, ViewError},
+};
+use proptest::prelude::*;
+
+const MIB: u64 = 256;
+
+/// Metadata of two zones, some of it in use, and the figures that a reader should find.
+fn used_metadata() -> (Vec<AtomicU64>, u64, u64) {
+    let low = [range(0, 160), range(256, 300 * MIB)];
+    let high = [range(1 << 20, 100 * MIB)];
+    let zones = [
+        ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &low },
+        ZoneConfig { kind: ZoneKind::Normal, node: 3, ranges: &high },
+    ];
+    let mut figures = (0, 0);
+    let memory = words(&Config { zones: &zones }, |a: &Allocator<'_>| {
+        let mut front = Front::new();
+        let take = |front: &mut Front, order| {
+            a.allocate(front, Request::new(order, Mobility::Movable)).expect("memory")
+        };
+        let frames: Vec<_> = (0..70_000).map(|_| take(&mut front, Order::BASE)).collect();
+        for &frame in &frames[..60_000] {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        take(&mut front, Order::PAGEBLOCK);
+        a.drain(&mut front);
+        let stats = a.stats();
+        figures = (stats.free_frames, stats.unreported_free_frames);
+    });
+    (memory, figures.0, figures.1)
+}
+
+#[test]
+fn a_reader_sees_what_the_allocator_says() {
+    let (memory, free, unreported) = used_metadata();
+    let view = View::new(&memory[..]).expect("metadata");
+    assert!(unreported > 0);
+    assert_eq!(view.free_frames(), Ok((free, unreported)));
+    let zones: Vec<_> = view.zones().map(|zone| zone.expect("a zone")).collect();
+    assert_eq!(zones.len(), 2);
+    assert_eq!((zones[0].kind, zones[0].node), (ZoneKind::Dma32, 0));
+    assert_eq!((zones[1].kind, zones[1].node), (ZoneKind::Normal, 3));
+    assert_eq!(zones[1].managed_frames, 100 * MIB);
+}
+
+#[test]
+fn no_metadata_is_an_error() {
+    let zero = [const { AtomicU64::new(0) }; 512];
+    assert_eq!(View::new(&zero[..]).err(), Some(ViewError::Magic(0)));
+    assert_eq!(View::new(&zero[..0]).err(), Some(ViewError::OutOfBounds(0)));
+}
+
+#[test]
+fn metadata_cut_short_is_an_error() {
+    let (memory, ..) = used_metadata();
+    assert!(View::new(&memory[..512]).expect("a header").free_frames().is_err());
+    assert_eq!(View::new(&memory[..1]).err(), Some(ViewError::OutOfBounds(8)));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_reader_panic(
+        changes in prop::collection::vec((0..600usize, any::<u64>()), 0..40),
+        length in 2..2000usize,
+    ) {
+        let (mut memory, ..) = used_metadata();
+        for (word, value) in changes {
+            // The magic and the version stay, so that the rest is read at all.
+            if word > 1 {
+                memory[word] = AtomicU64::new(value);
+            }
+        }
+        let length = length.min(memory.len());
+        if let Ok(view) = View::new(&memory[..length]) {
+            for zone in view.zones().flatten() {
+                prop_assert!(zone.free_frames <= zone.managed_frames);
+                prop_assert!(zone.unreported_free_frames <= zone.managed_frames);
+                prop_assert!(zone.isolated_frames <= zone.managed_frames);
+            }
+            let _ = view.free_frames();
+        }
+    }
+}
