@@ -141,7 +141,9 @@ impl<W: Watch> Block<'_, W> {
     /// Takes frames out of a block that is in use, to report them, and sees to it that its marks
     /// are exact. Only one caller at a time may do so: the reporter.
     pub(crate) fn borrow(&self, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
-        let Some(change) = self.state.borrow(frames) else { return false };
+        let Some(change) = self.state.borrow(frames) else {
+            return false;
+        };
         self.watch.changed(change);
         if !take(self.bits) {
             self.watch.changed(self.state.release(frames));

@@ -29,8 +29,15 @@ struct Memory {
     frames: [UnsafeCell<u32>; WORDS],
 }
 
-const ADMIT: Admission = Admission { mobility: Mobility::Movable, any: false, fine: false };
-const FINE: Admission = Admission { fine: true, ..ADMIT };
+const ADMIT: Admission = Admission {
+    mobility: Mobility::Movable,
+    any: false,
+    fine: false,
+};
+const FINE: Admission = Admission {
+    fine: true,
+    ..ADMIT
+};
 
 impl Memory {
     fn new() -> Self {
@@ -52,7 +59,12 @@ impl Memory {
     }
 
     fn block(&self) -> Block<'_, Unwatched> {
-        Block { state: &self.state, bits: &self.bits, touched: &self.touched, watch: Unwatched }
+        Block {
+            state: &self.state,
+            bits: &self.bits,
+            touched: &self.touched,
+            watch: Unwatched,
+        }
     }
 
     /// Writes to the frames that stand for these words. Loom fails if another does so at a time
@@ -96,14 +108,18 @@ fn order(order: u8) -> Order {
 
 /// Takes a run, writes to it, gives it back.
 fn take_run(memory: &Memory, of: Order) -> bool {
-    let Some(first) = memory.block().take_run(of, ADMIT) else { return false };
+    let Some(first) = memory.block().take_run(of, ADMIT) else {
+        return false;
+    };
     memory.write(words(first, 1 << of.get()).map(|taken| taken.word));
     memory.block().give_run(first, of);
     true
 }
 
 fn take_word(memory: &Memory) -> bool {
-    let Some(taken) = memory.block().take_word(64, ADMIT) else { return false };
+    let Some(taken) = memory.block().take_word(64, ADMIT) else {
+        return false;
+    };
     memory.write([taken.word]);
     memory.block().give_word(taken);
     true
@@ -139,16 +155,13 @@ fn two_runs_of_order_8_in_one_place_are_apart() {
 #[test]
 fn a_run_of_order_8_is_not_shared_with_a_frame() {
     check(
-        vec![
-            |m| _ = take_run(m, order(8)),
-            |m| {
-                let taken = Taken { word: 6, mask: 1 };
-                if m.block().take_exactly(taken, ADMIT) {
-                    m.write([6]);
-                    m.block().give_word(taken);
-                }
-            },
-        ],
+        vec![|m| _ = take_run(m, order(8)), |m| {
+            let taken = Taken { word: 6, mask: 1 };
+            if m.block().take_exactly(taken, ADMIT) {
+                m.write([6]);
+                m.block().give_word(taken);
+            }
+        }],
         || Memory::with_free(&[4, 5, 6, 7]),
         |m| assert_eq!(m.state.load().count(), 4 * 64),
     );
@@ -157,10 +170,7 @@ fn a_run_of_order_8_is_not_shared_with_a_frame() {
 #[test]
 fn a_word_is_taken_by_one() {
     check(
-        vec![
-            |m| _ = take_word(m),
-            |m| _ = take_word(m),
-        ],
+        vec![|m| _ = take_word(m), |m| _ = take_word(m)],
         || Memory::with_free(&[5]),
         |m| assert_eq!(m.state.load().count(), 7 * 64),
     );
@@ -189,7 +199,10 @@ fn who_takes_a_block_whole_sees_the_last_frame_given_back() {
         vec![
             |m| {
                 m.write([3]);
-                m.block().give_word(Taken { word: 3, mask: 1 << 7 });
+                m.block().give_word(Taken {
+                    word: 3,
+                    mask: 1 << 7,
+                });
             },
             |m| {
                 if m.block().take_whole(Mobility::Movable) {
@@ -201,7 +214,13 @@ fn who_takes_a_block_whole_sees_the_last_frame_given_back() {
         ],
         || {
             let memory = Memory::new();
-            assert!(memory.block().take_exactly(Taken { word: 3, mask: 1 << 7 }, ADMIT));
+            assert!(memory.block().take_exactly(
+                Taken {
+                    word: 3,
+                    mask: 1 << 7
+                },
+                ADMIT
+            ));
             memory
         },
         Memory::assert_free,
@@ -279,7 +298,10 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
         ],
         || {
             let memory = Memory::new();
-            memory.block().take_word(64, FINE).map(|taken| memory.block().give_word(taken));
+            memory
+                .block()
+                .take_word(64, FINE)
+                .map(|taken| memory.block().give_word(taken));
             memory
         },
         |m| {
@@ -287,7 +309,11 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
             let used = m.bits.count_ones() != 0;
             assert!(!used || state.is_touched());
             let marked = (0..WORDS).all(|word| m.bits.word(word) & !m.touched.word(word) == 0);
-            assert!(if state.is_fine() { marked } else { m.touched.count_ones() == 0 });
+            assert!(if state.is_fine() {
+                marked
+            } else {
+                m.touched.count_ones() == 0
+            });
         },
     );
 }

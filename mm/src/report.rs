@@ -226,7 +226,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         let borrowed = self.at().block(block).borrow(frames, take);
         if borrowed {
             zone.count_free(-i64::from(frames));
-            zone.record.borrowed.fetch_add(u64::from(frames), Ordering::Relaxed);
+            zone.record
+                .borrowed
+                .fetch_add(u64::from(frames), Ordering::Relaxed);
         }
         borrowed
     }

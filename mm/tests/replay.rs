@@ -18,16 +18,43 @@ const WORD: u64 = 64;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Allocate { front: usize, order: u8, mobility: Mobility, zone: ZoneKind, reserve: Reserve },
-    AllocateFrames { front: usize, mobility: Mobility, count: usize },
-    Free { front: usize, which: usize },
+    Allocate {
+        front: usize,
+        order: u8,
+        mobility: Mobility,
+        zone: ZoneKind,
+        reserve: Reserve,
+    },
+    AllocateFrames {
+        front: usize,
+        mobility: Mobility,
+        count: usize,
+    },
+    Free {
+        front: usize,
+        which: usize,
+    },
     /// Frees so many, in the order of their addresses.
-    FreeMany { front: usize, count: usize },
-    Drain { front: usize },
-    Isolate { which: usize },
-    PutBack { which: usize, reported: bool },
-    ReportFrom { order: Option<u8> },
-    Poll { fail: bool },
+    FreeMany {
+        front: usize,
+        count: usize,
+    },
+    Drain {
+        front: usize,
+    },
+    Isolate {
+        which: usize,
+    },
+    PutBack {
+        which: usize,
+        reported: bool,
+    },
+    ReportFrom {
+        order: Option<u8>,
+    },
+    Poll {
+        fail: bool,
+    },
 }
 
 fn mobility() -> impl Strategy<Value = Mobility> {
@@ -84,12 +111,19 @@ impl Model {
             let end = ranges.last().expect("ranges").end().number();
             (bases[zone]..end + 1024)
                 .map(|number| Page {
-                    managed: ranges.iter().any(|range| range.contains(Frame::new(number))),
+                    managed: ranges
+                        .iter()
+                        .any(|range| range.contains(Frame::new(number))),
                     ..Page::default()
                 })
                 .collect()
         });
-        Self { zones, pages, bases, held: Vec::new() }
+        Self {
+            zones,
+            pages,
+            bases,
+            held: Vec::new(),
+        }
     }
 
     fn zone_of(&self, frame: Frame) -> usize {
@@ -107,9 +141,15 @@ impl Model {
         let order = request.order;
         assert!(frame.is_aligned(order), "{frame:?} of order {order:?}");
         let (kind, _) = self.zones[self.zone_of(frame)];
-        assert!(kind <= request.zone, "{frame:?} of {kind:?} for {request:?}");
+        assert!(
+            kind <= request.zone,
+            "{frame:?} of {kind:?} for {request:?}"
+        );
         for page in self.pages(FrameRange::new(frame, order.frames())) {
-            assert!(page.managed && !page.held && !page.isolated, "{frame:?} is not free");
+            assert!(
+                page.managed && !page.held && !page.isolated,
+                "{frame:?} is not free"
+            );
             page.held = true;
         }
         let unit = if fine { WORD } else { PAGEBLOCK_FRAMES };
@@ -137,9 +177,10 @@ impl Model {
     fn has_run(&self, zone: usize, order: Order) -> bool {
         let size = usize::try_from(order.frames()).expect("small");
         self.zones[zone].0 <= ZoneKind::Normal
-            && self.pages[zone]
-                .chunks_exact(size)
-                .any(|run| run.iter().all(|page| page.managed && !page.held && !page.isolated))
+            && self.pages[zone].chunks_exact(size).any(|run| {
+                run.iter()
+                    .all(|page| page.managed && !page.held && !page.isolated)
+            })
     }
 
     /// Checks that an allocation had to fail, all fronts being drained.
@@ -148,8 +189,11 @@ impl Model {
             if self.zones[zone].0 > request.zone {
                 continue;
             }
-            let floor =
-                if request.reserve == Reserve::Keep { a.watermarks(zone).min } else { 0 };
+            let floor = if request.reserve == Reserve::Keep {
+                a.watermarks(zone).min
+            } else {
+                0
+            };
             let free = self.free_frames(zone);
             assert!(
                 free < floor + request.order.frames() || !self.has_run(zone, request.order),
@@ -173,7 +217,10 @@ impl ReportSink for Host<'_> {
             let unit = self.order.frames();
             assert!(range.start.is_aligned(self.order) && range.frames.is_multiple_of(unit));
             assert!(
-                self.model.pages(range).iter().all(|p| p.managed && !p.held && !p.isolated),
+                self.model
+                    .pages(range)
+                    .iter()
+                    .all(|p| p.managed && !p.held && !p.isolated),
                 "{range:?} was reported and is not free"
             );
             // A unit is reported if any word of it was used since the last report. Blocks of
@@ -182,7 +229,11 @@ impl ReportSink for Host<'_> {
             while start < range.end().number() {
                 let whole = start.is_multiple_of(PAGEBLOCK_FRAMES)
                     && start + PAGEBLOCK_FRAMES <= range.end().number();
-                let size = if whole { unit.max(PAGEBLOCK_FRAMES) } else { unit };
+                let size = if whole {
+                    unit.max(PAGEBLOCK_FRAMES)
+                } else {
+                    unit
+                };
                 let pages = self.model.pages(FrameRange::new(Frame::new(start), size));
                 assert!(
                     pages.iter().any(|page| !page.reported),
@@ -195,7 +246,10 @@ impl ReportSink for Host<'_> {
             return Err(());
         }
         for &range in ranges {
-            self.model.pages(range).iter_mut().for_each(|page| page.reported = true);
+            self.model
+                .pages(range)
+                .iter_mut()
+                .for_each(|page| page.reported = true);
         }
         Ok(())
     }
@@ -218,15 +272,19 @@ impl Replay<'_, '_> {
             self.drain();
             result = self.a.allocate(&mut self.fronts[front], request);
         }
-        let fine = self.a.reporting_order().is_some_and(|order| order < Order::PAGEBLOCK);
+        let fine = self
+            .a
+            .reporting_order()
+            .is_some_and(|order| order < Order::PAGEBLOCK);
         match result {
             Ok(frame) => self.model.take(frame, request, fine),
             Err(error) => {
                 self.drain();
                 self.model.assert_out_of(self.a, request);
-                let isolated = self.isolated.iter().any(|block| {
-                    self.model.zones[block.zone()].0 <= request.zone
-                });
+                let isolated = self
+                    .isolated
+                    .iter()
+                    .any(|block| self.model.zones[block.zone()].0 <= request.zone);
                 assert_eq!(matches!(error, AllocError::Isolated { .. }), isolated);
             }
         }
@@ -255,12 +313,19 @@ impl Replay<'_, '_> {
         let end = self.model.bases[self.model.zone_of(start)]
             + self.model.pages[self.model.zone_of(start)].len() as u64;
         let free = range.end().number() <= end
-            && self.model.pages(range).iter().all(|p| p.managed && !p.held && !p.isolated);
+            && self
+                .model
+                .pages(range)
+                .iter()
+                .all(|p| p.managed && !p.held && !p.isolated);
         match self.a.isolate(start) {
             Some(block) => {
                 assert!(free, "{start:?} was isolated and is not free");
                 assert_eq!(block.range(), range);
-                self.model.pages(range).iter_mut().for_each(|page| page.isolated = true);
+                self.model
+                    .pages(range)
+                    .iter_mut()
+                    .for_each(|page| page.isolated = true);
                 self.isolated.push(block);
             }
             None => assert!(!free, "{start:?} is free and was not isolated"),
@@ -276,13 +341,23 @@ impl Replay<'_, '_> {
             page.isolated = false;
             page.reported |= reported;
         }
-        self.a.put_back(block, if reported { PutBack::Reported } else { PutBack::Unchanged });
+        self.a.put_back(
+            block,
+            if reported {
+                PutBack::Reported
+            } else {
+                PutBack::Unchanged
+            },
+        );
     }
 
     fn poll(&mut self, fail: bool) -> bool {
         let order = self.a.reporting_order();
-        let mut host =
-            Host { model: &mut self.model, fail, order: order.unwrap_or(Order::BASE) };
+        let mut host = Host {
+            model: &mut self.model,
+            fail,
+            order: order.unwrap_or(Order::BASE),
+        };
         let poll = self.reporter.poll(self.now, self.a, &mut host);
         assert!(order.is_some() || poll.requests == 0);
         assert!(fail || poll.error.is_none());
@@ -294,12 +369,22 @@ impl Replay<'_, '_> {
 
     fn run(&mut self, event: &Event) {
         match *event {
-            Event::Allocate { front, order, mobility, zone, reserve } => {
+            Event::Allocate {
+                front,
+                order,
+                mobility,
+                zone,
+                reserve,
+            } => {
                 let order = Order::new(order).expect("an order");
                 let request = Request::new(order, mobility).zone(zone).reserve(reserve);
                 self.allocate(front, request);
             }
-            Event::AllocateFrames { front, mobility, count } => {
+            Event::AllocateFrames {
+                front,
+                mobility,
+                count,
+            } => {
                 let request = Request::new(Order::BASE, mobility);
                 for _ in 0..count {
                     if !self.allocate(front, request) {
@@ -313,7 +398,9 @@ impl Replay<'_, '_> {
                 }
             }
             Event::FreeMany { front, count } => {
-                self.model.held.sort_unstable_by_key(|&(frame, _)| std::cmp::Reverse(frame));
+                self.model
+                    .held
+                    .sort_unstable_by_key(|&(frame, _)| std::cmp::Reverse(frame));
                 for _ in 0..count.min(self.model.held.len()) {
                     self.free(front, self.model.held.len() - 1);
                 }
@@ -359,7 +446,11 @@ impl Replay<'_, '_> {
             }
         }
         self.check();
-        assert_eq!(self.a.stats().unreported_free_frames, 0, "all is reported in the end");
+        assert_eq!(
+            self.a.stats().unreported_free_frames,
+            0,
+            "all is reported in the end"
+        );
     }
 }
 

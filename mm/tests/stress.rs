@@ -21,7 +21,9 @@ const FRAMES: u64 = 40 * 512 + 77;
 const HELD: usize = 400;
 
 fn time() -> Duration {
-    let seconds = std::env::var("EBB_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
+    let seconds = std::env::var("EBB_STRESS_SECONDS")
+        .ok()
+        .and_then(|value| value.parse().ok());
     Duration::from_secs(seconds.unwrap_or(SECONDS))
 }
 
@@ -110,7 +112,8 @@ impl Stress<'_, '_> {
                 match self.a.allocate(&mut front, request) {
                     Ok(frame) => {
                         assert!(frame.is_aligned(order));
-                        self.owners.take(FrameRange::new(frame, order.frames()), owner);
+                        self.owners
+                            .take(FrameRange::new(frame, order.frames()), owner);
                         held.push((frame, order));
                     }
                     Err(AllocError::Isolated { .. }) => thread::yield_now(),
@@ -137,7 +140,8 @@ impl Stress<'_, '_> {
     }
 
     fn give(&self, owner: u8, front: &mut Front, (frame, order): (Frame, Order)) {
-        self.owners.give(FrameRange::new(frame, order.frames()), owner);
+        self.owners
+            .give(FrameRange::new(frame, order.frames()), owner);
         self.a.free(front, frame, order);
     }
 
@@ -174,11 +178,19 @@ impl Stress<'_, '_> {
 
 fn stress(seed: u64, orders: &[u8], report: bool) {
     let ranges = [range(0, FRAMES)];
-    let zones = [ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &ranges }];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
     with(&Config { zones: &zones }, &(), |a| {
-        let (owners, stop, operations) =
-            (Owners::new(), AtomicBool::new(false), AtomicU64::new(0));
-        let run = Stress { a, owners: &owners, stop: &stop, operations: &operations };
+        let (owners, stop, operations) = (Owners::new(), AtomicBool::new(false), AtomicU64::new(0));
+        let run = Stress {
+            a,
+            owners: &owners,
+            stop: &stop,
+            operations: &operations,
+        };
         a.set_watermarks(0, ebb_mm::Watermarks::default());
         let start = Instant::now();
         thread::scope(|scope| {

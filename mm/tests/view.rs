@@ -18,14 +18,23 @@ fn used_metadata() -> (Vec<AtomicU64>, u64, u64) {
     let low = [range(0, 160), range(256, 300 * MIB)];
     let high = [range(1 << 20, 100 * MIB)];
     let zones = [
-        ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &low },
-        ZoneConfig { kind: ZoneKind::Normal, node: 3, ranges: &high },
+        ZoneConfig {
+            kind: ZoneKind::Dma32,
+            node: 0,
+            ranges: &low,
+        },
+        ZoneConfig {
+            kind: ZoneKind::Normal,
+            node: 3,
+            ranges: &high,
+        },
     ];
     let mut figures = (0, 0);
     let memory = words(&Config { zones: &zones }, |a: &Allocator<'_>| {
         let mut front = Front::new();
         let take = |front: &mut Front, order| {
-            a.allocate(front, Request::new(order, Mobility::Movable)).expect("memory")
+            a.allocate(front, Request::new(order, Mobility::Movable))
+                .expect("memory")
         };
         let frames: Vec<_> = (0..70_000).map(|_| take(&mut front, Order::BASE)).collect();
         for &frame in &frames[..60_000] {
@@ -62,8 +71,16 @@ fn no_metadata_is_an_error() {
 #[test]
 fn metadata_cut_short_is_an_error() {
     let (memory, ..) = used_metadata();
-    assert!(View::new(&memory[..512]).expect("a header").free_frames().is_err());
-    assert_eq!(View::new(&memory[..1]).err(), Some(ViewError::OutOfBounds(8)));
+    assert!(
+        View::new(&memory[..512])
+            .expect("a header")
+            .free_frames()
+            .is_err()
+    );
+    assert_eq!(
+        View::new(&memory[..1]).err(),
+        Some(ViewError::OutOfBounds(8))
+    );
 }
 
 proptest! {

@@ -2,9 +2,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use std::{
-    sync::atomic::AtomicU64,
     alloc::{alloc_zeroed, dealloc, handle_alloc_error},
     ptr::NonNull,
+    sync::atomic::AtomicU64,
 };
 
 use ebb_mm::{Allocator, Config, Events, Frame, FrameRange, metadata_layout};
