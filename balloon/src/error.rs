@@ -53,7 +53,7 @@ pub enum DeviceFault {
     },
 }
 
-/// The device did not confirm a reset in [`RESET_POLLS`](crate::negotiate::RESET_POLLS) reads.
+/// The device did not confirm a reset within 100,000 reads of its status.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("the device did not confirm a reset: its status is still {status:?}")]
 pub struct ResetTimeout {

@@ -21,8 +21,6 @@ bitflags! {
         const REPORTING = 1 << 5;
         /// The device follows virtio 1.0 or later.
         const VERSION_1 = 1 << 32;
-        /// The device sees memory through an IOMMU or the like, which the `Hal` must then handle.
-        const ACCESS_PLATFORM = 1 << 33;
     }
 }
 
@@ -30,11 +28,11 @@ bitflags! {
 ///
 /// Not among them, on purpose: `RING_INDIRECT_DESC`, for which the queue would have to allocate
 /// with every report (and give up when it cannot), although a report fits the ring directly; and
-/// `RING_EVENT_IDX`, which saves nothing where at most one request is under way on a queue.
+/// `RING_EVENT_IDX`, which saves nothing where at most one request is under way on a queue; and
+/// `ACCESS_PLATFORM`, since page numbers are guest-physical whatever translates other addresses.
 pub(crate) const SUPPORTED: Features = Features::MUST_TELL_HOST
     .union(Features::STATS_VQ)
     .union(Features::DEFLATE_ON_OOM)
     .union(Features::PAGE_POISON)
     .union(Features::REPORTING)
-    .union(Features::VERSION_1)
-    .union(Features::ACCESS_PLATFORM);
+    .union(Features::VERSION_1);

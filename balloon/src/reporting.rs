@@ -65,10 +65,11 @@ impl ReportBatch {
     /// [`RangeError`] for a range that cannot be reported; the batch is then unchanged.
     ///
     /// # Safety
-    /// `start` must point to `len` bytes of mapped memory that nobody owns but the caller: nothing
-    /// reads or writes it, or has a reference to it, for as long as it is in the batch, and after
-    /// [`Balloon::submit_report`] took it, until [`Balloon::report_done`] returned `Some` or the
-    /// device was reset ([`Balloon::reset`] or a drop of the driver). What was in it is lost.
+    /// `start` must point to `len` bytes of mapped memory that nobody owns but the caller, and no
+    /// byte of it is in a batch already: nothing reads or writes it, or has a reference to it, for
+    /// as long as it is in the batch, and after [`Balloon::submit_report`] took it, until
+    /// [`Balloon::report_done`] returned `Some` or the device was reset ([`Balloon::reset`] or a
+    /// drop of the driver). What was in it is lost.
     pub unsafe fn push(&mut self, start: NonNull<u8>, len: usize) -> Result<(), RangeError> {
         let address = start.addr().get();
         if !address.is_multiple_of(PAGE_SIZE) {

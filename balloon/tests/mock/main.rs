@@ -12,6 +12,7 @@ mod guest;
 mod hal;
 mod transport;
 
+mod cost;
 mod deflating;
 mod hostile;
 mod inflating;

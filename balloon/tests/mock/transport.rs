@@ -138,6 +138,7 @@ impl Transport for MockTransport {
 
     fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
         let mut device = self.device();
+        device.config_accesses += 1;
         let end = offset + size_of::<T>();
         if end > device.config_len {
             return Err(Error::ConfigSpaceTooSmall);
@@ -152,6 +153,7 @@ impl Transport for MockTransport {
 
     fn write_config_space<T: IntoBytes + Immutable>(&mut self, offset: usize, value: T) -> Result {
         let mut device = self.device();
+        device.config_accesses += 1;
         let end = offset + size_of::<T>();
         if end > device.config_len {
             return Err(Error::ConfigSpaceTooSmall);

@@ -1,0 +1,40 @@
+//! What the README says that the driver costs.
+
+use crate::device::Role;
+use crate::guest::Guest;
+use crate::hal::TestHal;
+use crate::transport::{Driver, Machine};
+use ebb_balloon::{Features, Options, ReportBatch, Stats};
+
+#[test]
+fn memory() {
+    assert!(size_of::<Driver>() <= 6 << 10, "{}", size_of::<Driver>());
+    assert!(
+        size_of::<ReportBatch>() <= 528,
+        "{}",
+        size_of::<ReportBatch>()
+    );
+    let stats = Stats {
+        free_bytes: Some(0),
+        ..Stats::default()
+    };
+    let options = Options {
+        stats: Some(stats),
+        ..Options::default()
+    };
+    let _driver = Machine::new(Features::all()).start(options).unwrap();
+    assert_eq!(TestHal::pages(), 9);
+}
+
+#[test]
+fn one_notification_for_256_pages() {
+    let machine = Machine::new(Features::empty());
+    let mut driver = machine.driver();
+    let mut guest = Guest::with_pages(1024);
+    machine.device().set_target(1024);
+    machine.device().config_accesses = 0;
+    driver.step(&mut guest, u32::MAX).unwrap();
+    assert_eq!(machine.device().ring(Role::Inflate).notified, 4);
+    // The target before each request, the new size after each; and the target once more.
+    assert_eq!(machine.device().config_accesses, 9);
+}
