@@ -7,6 +7,7 @@ mod clock;
 mod idle;
 mod mapping;
 mod memhog;
+mod meminfo;
 mod page_fault;
 mod size;
 

@@ -5,7 +5,7 @@
 
 use crate::clock::{monotonic_ns, seconds};
 use crate::mapping::{Anonymous, PageSize};
-use crate::{Failure, size};
+use crate::{Failure, meminfo, size};
 use std::io::Write;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
         }
     };
     let name = size::mebibytes(bytes);
-    phase("start", "")?;
+    phase("start", &name)?;
     let mut mapping = Anonymous::map(bytes, PageSize::Default)?;
     mapping.touch();
     phase("touched", &name)?;
@@ -45,13 +45,16 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     drop(mapping);
     phase("freed", &name)?;
     std::thread::sleep(stay);
-    phase("end", "")
+    phase("end", &name)
 }
 
 /// Prints one phase with the guest's monotonic time, at once even into a pipe.
 fn phase(name: &str, detail: &str) -> Result<(), Failure> {
     let now = seconds(monotonic_ns());
-    let line = format!("memhog: {now} s {name:<8}{detail}");
+    let free = meminfo::free_kib()
+        .map(|kib| format!(", MemFree {kib} kB"))
+        .unwrap_or_default();
+    let line = format!("memhog: {now} s {name:<8}{detail}{free}");
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", line.trim_end())
         .and_then(|()| out.flush())
