@@ -129,7 +129,7 @@ impl Guests {
         let mut attempt = 1;
         loop {
             let ram = Ram::create(shape.memory_bytes())?;
-            let mut command = linux_command(stock, shape, &ram, &archive.0);
+            let command = linux_command(stock, shape, &ram, &archive.0);
             let same = |_| Ram::of_process(std::process::id(), shape.memory_bytes());
             let limits = Limits {
                 whole: limit,

@@ -233,7 +233,7 @@ mod tests {
         let record = run(
             command,
             |_| Ram::create(1 << 20).ok(),
-            Duration::from_secs(20),
+            Limits::whole(Duration::from_secs(20)),
         )
         .expect("sh");
         assert_eq!(record.status.code(), Some(3));
