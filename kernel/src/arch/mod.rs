@@ -1,5 +1,6 @@
 //! The x86-64 machine: boot, CPUs, traps, clocks, interrupts, power.
 
+mod acpi;
 mod apic;
 pub mod boot;
 pub mod clock;
@@ -12,6 +13,7 @@ pub mod fpu;
 pub mod frame;
 pub mod header;
 pub mod interrupt;
+pub mod io_apic;
 pub mod ipi;
 pub mod layout;
 mod memory_routines;
@@ -37,15 +39,30 @@ pub use percpu::{
 };
 pub use power::{ExitRecord, power_off};
 
+use crate::sync::Once;
+
 /// Halts this CPU until an interrupt has been served; interrupts are off before and after.
 #[inline]
 pub fn idle() {
     context::idle();
 }
 
+/// The machine's tables, read once.
+static MACHINE: Once<acpi::Machine> = Once::new();
+
 /// Interrupts and clock of the first CPU.
 pub fn init(boot: &BootInfo) {
     apic::init();
     clock::init(boot);
     percpu::set_online(apic::id());
+    let machine = MACHINE.get_or_init(|| acpi::read(boot.rsdp));
+    io_apic::init(machine);
+}
+
+/// Starts the other CPUs; each enters `sched::start_cpu`.
+pub fn start_other_cpus() {
+    clock::refine();
+    if let Some(machine) = MACHINE.get() {
+        smp::start_others(machine);
+    }
 }

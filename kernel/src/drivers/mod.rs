@@ -2,4 +2,23 @@
 
 pub mod balloon;
 pub mod control;
+mod discovery;
+mod hal;
+mod input;
+mod output;
+mod pci;
 pub mod port;
+
+use crate::arch::BootInfo;
+
+/// Finds the devices. Their threads start with [`start_threads`].
+pub fn init(boot: &BootInfo) {
+    let _ = boot;
+    discovery::run();
+}
+
+/// Starts the kernel threads that serve devices; when tasks can be made.
+pub fn start_threads() {
+    control::start();
+    balloon::start();
+}

@@ -1,53 +1,320 @@
 //! Byte streams to and from the host: one virtio console a port.
 
+use super::discovery::Found;
+use super::input::Input;
+use super::output::Output;
+use crate::arch::clock::{self, Nanos};
+use crate::arch::serial;
 use crate::errno::{Errno, SysResult};
+use crate::sync::{Once, SpinLock, WaitQueue};
+use bitflags::bitflags;
+use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use virtio_drivers::transport::{SomeTransport, Transport};
 
-/// A byte stream to the host, and from it where it is stdio or control.
-#[derive(Debug)]
-pub struct Port {}
+/// Ports: stdio, stderr, control.
+const PORTS: usize = 3;
+/// The port of the host's control lines.
+const CONTROL: usize = 2;
+/// Output that a port may send before the host says how much more it takes.
+const FIRST_WINDOW: u64 = 65536;
+/// How long the host may take nothing before the VM ends with output unsent.
+const FLUSH_PATIENCE: Nanos = Nanos::from_secs(30);
+
+bitflags! {
+    /// Features of the console device that are used, and those of every device.
+    #[derive(Copy, Clone, Debug)]
+    struct Features: u64 {
+        /// Made after the standard.
+        const VERSION_1 = 1 << 32;
+    }
+}
+
+/// A byte stream to the host, and from it.
+pub struct Port {
+    /// `None`: output goes to the serial console, and there is no input.
+    device: Option<SpinLock<Device>>,
+    readers: WaitQueue,
+    writers: WaitQueue,
+}
+
+struct Device {
+    transport: SomeTransport<'static>,
+    input: Input,
+    output: Output,
+}
+
+static PORT: [Once<Port>; PORTS] = [const { Once::new() }; PORTS];
+static FOUND: AtomicUsize = AtomicUsize::new(0);
+
+/// What stands in where the host gave no console.
+static SERIAL: Port = Port {
+    device: None,
+    readers: WaitQueue::new(),
+    writers: WaitQueue::new(),
+};
 
 /// Standard input and output of the program.
-pub fn stdio() -> Option<&'static Port> {
-    None
+pub fn stdio() -> &'static Port {
+    PORT[0].get().unwrap_or(&SERIAL)
 }
 
 /// Standard error of the program.
-pub fn stderr() -> Option<&'static Port> {
-    None
+pub fn stderr() -> &'static Port {
+    PORT[1].get().unwrap_or(&SERIAL)
 }
 
 /// The host's control lines.
 pub fn control() -> Option<&'static Port> {
-    None
+    PORT[CONTROL].get()
+}
+
+/// The output port with a number of the host's: 0 stdio, 1 stderr.
+pub(super) fn output(number: usize) -> Option<&'static Port> {
+    PORT.get(..CONTROL)?.get(number)?.get()
+}
+
+/// Takes a console device as the next port.
+pub(super) fn add(found: Found) {
+    // Relaxed: devices are found by one CPU.
+    let number = FOUND.fetch_add(1, Ordering::Relaxed);
+    let Some(slot) = PORT.get(number) else {
+        crate::console!("console device {number} is one too many");
+        return;
+    };
+    if !found.connect(interrupt, number) {
+        crate::console!("port {number}: no interrupt");
+        return;
+    }
+    match Device::new(found.transport) {
+        Ok(device) => {
+            let port = Port {
+                device: Some(SpinLock::new(device)),
+                readers: WaitQueue::new(),
+                writers: WaitQueue::new(),
+            };
+            if slot.set(port).is_err() {
+                crate::console!("port {number} is there already");
+            }
+        }
+        Err(error) => crate::console!("port {number}: {error}"),
+    }
+    if number == CONTROL {
+        // Only a host with control lines says how much it takes.
+        (0..CONTROL)
+            .filter_map(output)
+            .for_each(|port| port.raise_window(FIRST_WINDOW));
+    }
+}
+
+impl Device {
+    fn new(mut transport: SomeTransport<'static>) -> Result<Self, virtio_drivers::Error> {
+        transport.begin_init(Features::all());
+        let mut input = Input::new(&mut transport)?;
+        let output = Output::new(&mut transport)?;
+        transport.finish_init();
+        if !input.open(&mut transport) {
+            return Err(virtio_drivers::Error::DmaError);
+        }
+        Ok(Self {
+            transport,
+            input,
+            output,
+        })
+    }
+}
+
+/// The device of a port has used buffers.
+fn interrupt(number: usize) {
+    if let Some(port) = PORT.get(number).and_then(Once::get) {
+        port.serve(true);
+    }
+}
+
+/// Waits, within reason, until the host has taken all output.
+pub fn flush_all() {
+    PORT.iter().filter_map(Once::get).for_each(Port::flush);
 }
 
 impl Port {
+    /// Takes back what the device has used and sends what waits.
+    fn serve(&self, interrupted: bool) {
+        let Some(device) = &self.device else { return };
+        let (came, went) = {
+            let mut device = device.lock();
+            if interrupted {
+                // Before the queues are looked at: what is used later interrupts again.
+                device.transport.ack_interrupt();
+            }
+            let Device {
+                transport,
+                input,
+                output,
+            } = &mut *device;
+            let went = output.reap();
+            output.push(transport);
+            (input.reap(), went)
+        };
+        if came {
+            self.readers.wake_all();
+        }
+        if went {
+            self.writers.wake_all();
+        }
+    }
+
     /// Queues all bytes for the host; waits while the queue is full. `EAGAIN` when nothing fits and
     /// `nonblocking`; `ERESTARTSYS` when a signal came before the first byte, else what was queued.
     pub fn write(&self, bytes: &[u8], nonblocking: bool) -> SysResult {
-        let _ = (bytes, nonblocking);
-        Err(Errno::EIO)
+        let Some(device) = &self.device else {
+            serial::write(bytes);
+            return Ok(bytes.len());
+        };
+        let mut done = 0;
+        while done < bytes.len() {
+            {
+                let mut device = device.lock();
+                let Device {
+                    transport, output, ..
+                } = &mut *device;
+                if output.room() < bytes.len() - done {
+                    output.reap();
+                }
+                match output.put(&bytes[done..]) {
+                    Some(taken) => done += taken,
+                    None if done > 0 => return Ok(done),
+                    None => return Err(Errno::ENOMEM),
+                }
+                output.push(transport);
+            }
+            if done == bytes.len() {
+                break;
+            }
+            let end = if nonblocking {
+                Err(Errno::EAGAIN)
+            } else {
+                self.writers
+                    .wait(|| self.writable())
+                    .map_err(|_| Errno::ERESTARTSYS)
+            };
+            match end {
+                Ok(()) => {}
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
     }
 
     /// Takes what has come, at least one byte, waiting for it; 0 at the end of the stream.
     pub fn read(&self, buffer: &mut [u8], nonblocking: bool) -> SysResult {
-        let _ = (buffer, nonblocking);
-        Err(Errno::EIO)
+        let Some(device) = &self.device else {
+            return Ok(0);
+        };
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            {
+                let mut device = device.lock();
+                let Device {
+                    transport, input, ..
+                } = &mut *device;
+                input.reap();
+                let taken = input.take(buffer, transport);
+                if taken > 0 || input.is_at_end() {
+                    return Ok(taken);
+                }
+            }
+            if nonblocking {
+                return Err(Errno::EAGAIN);
+            }
+            self.readers
+                .wait(|| self.readable())
+                .map_err(|_| Errno::ERESTARTSYS)?;
+        }
     }
 
     /// Whether a read would not wait.
     pub fn readable(&self) -> bool {
-        false
+        self.device
+            .as_ref()
+            .is_none_or(|device| device.lock().input.is_ready())
+    }
+
+    /// Whether all input was read and the host has closed it.
+    pub fn at_end(&self) -> bool {
+        self.device
+            .as_ref()
+            .is_none_or(|device| device.lock().input.is_at_end())
     }
 
     /// Whether a write would not wait.
     pub fn writable(&self) -> bool {
-        false
+        self.device
+            .as_ref()
+            .is_none_or(|device| device.lock().output.room() > 0)
     }
 
-    /// Waits, bounded, until the host has taken everything.
-    pub fn flush(&self) {}
+    /// Who waits for input.
+    pub fn readers(&self) -> &WaitQueue {
+        &self.readers
+    }
+
+    /// Who waits for room.
+    pub fn writers(&self) -> &WaitQueue {
+        &self.writers
+    }
+
+    /// Notes that the input ends after so many bytes since boot.
+    pub(super) fn set_end(&self, total: u64) {
+        if let Some(device) = &self.device {
+            device.lock().input.set_end(total);
+            self.readers.wake_all();
+        }
+    }
+
+    /// Notes that the host takes so many bytes of output since boot.
+    pub(super) fn raise_window(&self, total: u64) {
+        if let Some(device) = &self.device {
+            device.lock().output.raise_limit(total);
+            self.serve(false);
+        }
+    }
+
+    /// Waits until the host has taken everything: as long as it keeps taking, or holds the window
+    /// closed, which only a reader behind it opens.
+    pub fn flush(&self) {
+        let Some(device) = &self.device else { return };
+        let mut last = (u64::MAX, clock::now());
+        loop {
+            self.serve(false);
+            {
+                let device = device.lock();
+                if device.output.is_empty() {
+                    return;
+                }
+                let now = clock::now();
+                if device.output.done() != last.0 || device.output.is_held_back() {
+                    last = (device.output.done(), now);
+                } else if now.saturating_sub(last.1) > FLUSH_PATIENCE {
+                    crate::console!(
+                        "the host does not take the program's output; the rest is lost"
+                    );
+                    return;
+                }
+            }
+            super::control::poll();
+            crate::arch::ipi::poll_mailbox();
+            core::hint::spin_loop();
+        }
+    }
 }
 
-/// Waits, bounded, until the host has taken all output.
-pub fn flush_all() {}
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port")
+            .field("virtio", &self.device.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -57,6 +57,15 @@ pub fn root() -> u64 {
 
 /// The page that device registers are mapped through.
 static DEVICE_TABLE: AtomicU64 = AtomicU64::new(0);
+/// First address behind what the physmap covers below 4 GiB.
+static LOW_MAPPED_END: AtomicU64 = AtomicU64::new(0);
+
+/// First address behind what the physmap covers below 4 GiB, from 0 on without holes.
+pub fn low_mapped_end() -> u64 {
+    // Relaxed: written once, before other CPUs start.
+    LOW_MAPPED_END.load(Ordering::Relaxed)
+}
+
 /// Pages of device registers given out.
 static DEVICE_PAGES: AtomicU64 = AtomicU64::new(0);
 
@@ -125,6 +134,7 @@ pub unsafe fn build(carver: &mut Carver, ram: &[PhysRange], low_end: u64) {
     let top = carver.table();
     map_image(carver, top);
     map_physmap(carver, top, 0, low_end);
+    LOW_MAPPED_END.store(low_end.next_multiple_of(LARGE), Ordering::Relaxed);
     for range in ram.iter().filter(|r| r.end > low_end) {
         assert!(
             range.end <= PHYSMAP_SIZE,

@@ -1,0 +1,99 @@
+//! Finding the virtio devices: eight register windows on a microvm, PCI on a q35.
+//!
+//! The order of the devices is the order of their places on the bus, which the host fixes: consoles
+//! for stdio, stderr and control.
+
+use super::hal::Machine;
+use super::pci::{self, ConfigPorts};
+use super::{balloon, port};
+use crate::arch::{interrupt, io_apic, map_device};
+use core::ptr::NonNull;
+use virtio_drivers::transport::mmio::MmioTransport;
+use virtio_drivers::transport::pci::PciTransport;
+use virtio_drivers::transport::pci::bus::{Command, PciRoot};
+use virtio_drivers::transport::pci::virtio_device_type;
+use virtio_drivers::transport::{DeviceType, SomeTransport, Transport};
+
+/// Where QEMU's microvm has its virtio windows.
+const WINDOWS: u64 = 0xfeb0_0000;
+/// How many there are.
+const WINDOW_COUNT: u32 = 8;
+/// Bytes of a window.
+const WINDOW_BYTES: usize = 0x200;
+/// Interrupt pin of the first window, with ACPI on.
+const FIRST_GSI: u32 = 16;
+
+/// A device on its bus.
+#[derive(Debug)]
+pub struct Found {
+    /// Its registers.
+    pub transport: SomeTransport<'static>,
+    /// Its interrupt pin.
+    pub gsi: u32,
+}
+
+impl Found {
+    /// Has the device's interrupts call a function. False when there is no way for them.
+    pub fn connect(&self, function: fn(usize), argument: usize) -> bool {
+        interrupt::register(function, argument)
+            .is_some_and(|vector| io_apic::route(self.gsi, vector))
+    }
+}
+
+/// Finds all devices and hands each to its driver.
+pub fn run() {
+    if pci::is_present() {
+        on_pci();
+    } else {
+        on_windows();
+    }
+}
+
+fn hand_over(found: Found) {
+    match found.transport.device_type() {
+        DeviceType::Console => port::add(found),
+        DeviceType::MemoryBalloon => balloon::add(found),
+        other => crate::console!("virtio device {other:?} has no driver here"),
+    }
+}
+
+fn on_windows() {
+    let windows = map_device(WINDOWS, WINDOW_BYTES * WINDOW_COUNT as usize);
+    for index in 0..WINDOW_COUNT {
+        let Some(window) = NonNull::new(windows.wrapping_add(index as usize * WINDOW_BYTES)) else {
+            return;
+        };
+        // SAFETY: a microvm has a window there; the mapping is for good, and the window is handed
+        // out once. Where there is none, the magic is wrong.
+        let transport = unsafe { MmioTransport::new(window.cast(), WINDOW_BYTES) };
+        if let Ok(transport) = transport {
+            hand_over(Found {
+                transport: transport.into(),
+                gsi: FIRST_GSI + index,
+            });
+        }
+    }
+}
+
+fn on_pci() {
+    let mut root = PciRoot::new(ConfigPorts);
+    let bus = PciRoot::new(ConfigPorts);
+    for (function, info) in bus.enumerate_bus(0) {
+        if virtio_device_type(&info).is_none() {
+            continue;
+        }
+        let (_, command) = root.get_status_command(function);
+        let wanted = command | Command::MEMORY_SPACE | Command::BUS_MASTER;
+        root.set_command(function, wanted & !Command::INTERRUPT_DISABLE);
+        match PciTransport::new::<Machine, _>(&mut root, function) {
+            Ok(transport) => {
+                let gsi = pci::interrupt_gsi(function);
+                hand_over(Found {
+                    transport: transport.into(),
+                    gsi,
+                });
+            }
+            Err(error) => crate::console!("virtio device at PCI {function}: {error}"),
+        }
+    }
+}

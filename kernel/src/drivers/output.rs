@@ -1,0 +1,217 @@
+//! The sending half of a port: a ring of bytes whose unsent part goes out in few large buffers.
+
+use super::hal::Machine;
+use alloc::alloc::{Layout, alloc};
+use core::ptr::NonNull;
+use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::{SomeTransport, Transport};
+
+/// Number of the queue in the console device.
+const QUEUE: u16 = 1;
+/// Descriptors of the queue.
+const DESCRIPTORS: usize = 16;
+/// Buffers under way at a time; the more, the smaller they become.
+const MAX_SEGMENTS: usize = 8;
+/// Bytes that wait or are under way.
+const RING_BYTES: u64 = 32 << 10;
+
+/// A part of the ring that the device is reading.
+#[derive(Copy, Clone, Debug, Default)]
+struct Segment {
+    token: u16,
+    start: u64,
+    len: u64,
+    done: bool,
+}
+
+/// Bytes on their way to the host. Positions count bytes since boot:
+/// `done <= sent <= accepted <= done + RING_BYTES`, and `sent <= limit`.
+#[derive(Debug)]
+pub(super) struct Output {
+    queue: VirtQueue<Machine, DESCRIPTORS>,
+    /// Allocated with the first byte.
+    ring: Option<NonNull<u8>>,
+    accepted: u64,
+    sent: u64,
+    done: u64,
+    /// The host takes no more than so many bytes for now.
+    limit: u64,
+    segments: [Segment; MAX_SEGMENTS],
+    /// First segment under way, and how many are.
+    first: usize,
+    count: usize,
+    /// The device broke the protocol; everything is dropped.
+    broken: bool,
+}
+
+// SAFETY: the ring belongs to this value alone, and so does the queue's memory.
+unsafe impl Send for Output {}
+
+impl Output {
+    pub(super) fn new(
+        transport: &mut SomeTransport<'static>,
+    ) -> Result<Self, virtio_drivers::Error> {
+        Ok(Self {
+            queue: VirtQueue::new(transport, QUEUE, false, false)?,
+            ring: None,
+            accepted: 0,
+            sent: 0,
+            done: 0,
+            limit: u64::MAX,
+            segments: [Segment::default(); MAX_SEGMENTS],
+            first: 0,
+            count: 0,
+            broken: false,
+        })
+    }
+
+    /// Bytes that [`Self::put`] would take.
+    pub(super) fn room(&self) -> usize {
+        (RING_BYTES - (self.accepted - self.done)) as usize
+    }
+
+    /// Whether everything has reached the host.
+    pub(super) fn is_empty(&self) -> bool {
+        self.broken || self.accepted == self.done
+    }
+
+    /// Bytes that reached the host.
+    pub(super) fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Whether the host's window keeps bytes back that could go.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.count == 0 && self.sent < self.accepted && self.sent >= self.limit
+    }
+
+    /// Sets the total that the host takes; smaller totals than before are stale.
+    pub(super) fn raise_limit(&mut self, total: u64) {
+        if self.limit == u64::MAX || total > self.limit {
+            self.limit = total;
+        }
+    }
+
+    /// Takes bytes for sending; as many as there is room for. `None`: no memory for the ring.
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Option<usize> {
+        if self.broken {
+            return Some(bytes.len());
+        }
+        let ring = match self.ring {
+            Some(ring) => ring,
+            None => {
+                const LAYOUT: Layout = match Layout::from_size_align(RING_BYTES as usize, 4096) {
+                    Ok(layout) => layout,
+                    Err(_) => panic!("the ring's size is a multiple of its alignment"),
+                };
+                // SAFETY: the size is not zero.
+                let ring = NonNull::new(unsafe { alloc(LAYOUT) })?;
+                *self.ring.insert(ring)
+            }
+        };
+        let taken = bytes.len().min(self.room());
+        let at = (self.accepted % RING_BYTES) as usize;
+        let straight = taken.min(RING_BYTES as usize - at);
+        // SAFETY: both parts lie in the ring, behind what is under way: `room` says so.
+        unsafe {
+            ring.add(at)
+                .copy_from_nonoverlapping(NonNull::from(bytes).cast(), straight);
+            let rest = NonNull::from(&bytes[straight..taken]);
+            ring.copy_from_nonoverlapping(rest.cast(), taken - straight);
+        }
+        self.accepted += taken as u64;
+        Some(taken)
+    }
+
+    fn bytes(&self, segment: Segment) -> &'static [u8] {
+        let ring = self.ring.unwrap_or(NonNull::dangling());
+        // SAFETY: segments are made in the ring, do not wrap, and are not written until they are
+        // done.
+        unsafe {
+            let start = ring.add((segment.start % RING_BYTES) as usize);
+            core::slice::from_raw_parts(start.as_ptr(), segment.len as usize)
+        }
+    }
+
+    /// Takes back what the device has read. True when there is more room than before.
+    pub(super) fn reap(&mut self) -> bool {
+        let before = self.done;
+        while let Some(token) = self.queue.peek_used() {
+            let under_way = (0..self.count)
+                .map(|i| (self.first + i) % MAX_SEGMENTS)
+                .find(|&i| self.segments[i].token == token && !self.segments[i].done);
+            let Some(index) = under_way else {
+                self.fail("used a buffer that it does not have");
+                return true;
+            };
+            let bytes = self.bytes(self.segments[index]);
+            // SAFETY: the buffer that was added under this token.
+            if let Err(error) = unsafe { self.queue.pop_used(token, &[bytes], &mut []) } {
+                crate::console!("port: {error}");
+                self.fail("broke its queue");
+                return true;
+            }
+            self.segments[index].done = true;
+        }
+        while self.count > 0 && self.segments[self.first].done {
+            self.done += self.segments[self.first].len;
+            self.first = (self.first + 1) % MAX_SEGMENTS;
+            self.count -= 1;
+        }
+        self.done != before
+    }
+
+    fn fail(&mut self, what: &str) {
+        crate::console!("port: the device {what}; output is lost from here on");
+        self.broken = true;
+        self.done = self.accepted;
+    }
+
+    /// Sends what can be sent, and has the device interrupt when more can be.
+    pub(super) fn push(&mut self, transport: &mut SomeTransport<'static>) {
+        self.submit(transport);
+        // Few bytes that all are under way need no interrupt; a writer that waits does.
+        let wanted =
+            self.sent < self.accepted.min(self.limit) || self.accepted - self.done > RING_BYTES / 2;
+        self.queue.set_dev_notify(wanted);
+        if wanted {
+            // What was done before the device saw the flag came without an interrupt.
+            core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+            if self.reap() {
+                self.submit(transport);
+            }
+        }
+    }
+
+    fn submit(&mut self, transport: &mut SomeTransport<'static>) {
+        let mut added = false;
+        while self.count < MAX_SEGMENTS && !self.broken {
+            let ready = self.accepted.min(self.limit).saturating_sub(self.sent);
+            let len = ready.min(RING_BYTES - self.sent % RING_BYTES);
+            if len == 0 {
+                break;
+            }
+            let mut segment = Segment {
+                token: 0,
+                start: self.sent,
+                len,
+                done: false,
+            };
+            // SAFETY: the bytes stay as they are until `reap` has taken the segment back.
+            match unsafe { self.queue.add(&[self.bytes(segment)], &mut []) } {
+                Ok(token) => segment.token = token,
+                Err(error) => {
+                    crate::console!("port: {error}");
+                    break;
+                }
+            }
+            self.segments[(self.first + self.count) % MAX_SEGMENTS] = segment;
+            self.count += 1;
+            self.sent += len;
+            added = true;
+        }
+        if added && self.queue.should_notify() {
+            transport.notify(QUEUE);
+        }
+    }
+}
