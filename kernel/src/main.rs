@@ -30,16 +30,15 @@ use arch::BootInfo;
 pub fn kernel_main(boot: &'static BootInfo) -> ! {
     memory::init(boot);
     arch::init(boot);
+    drivers::init(boot);
+    fs::init(boot);
+    arch::start_other_cpus();
     console!(
-        "ebb {}, {} MiB",
+        "ebb {}: {} MiB, {} CPUs, {} kHz",
         env!("CARGO_PKG_VERSION"),
-        boot.max_address >> 20
+        memory::allocator().stats().managed_frames >> 8,
+        arch::cpu_count(),
+        arch::clock::tsc_khz()
     );
-    console!("{boot:x?}");
-    console!(
-        "tsc {} kHz, 1970+{} s",
-        arch::clock::tsc_khz(),
-        arch::clock::realtime_offset().0 / 1_000_000_000
-    );
-    arch::power_off(arch::ExitRecord { wait_status: 0 });
+    task::start()
 }

@@ -180,3 +180,9 @@ fn name(vector: u64) -> &'static str {
 /// The precompiled `alloc` names it; nothing unwinds here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
+
+/// The precompiled `alloc` names it, too: where an unwinding would go on.
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    cpu::halt_forever()
+}

@@ -27,8 +27,8 @@ pub enum Stream {
 impl Stream {
     fn port(self) -> Option<&'static Port> {
         match self {
-            Self::InputOutput => port::stdio(),
-            Self::Error => port::stderr(),
+            Self::InputOutput => Some(port::stdio()),
+            Self::Error => Some(port::stderr()),
         }
     }
 }
