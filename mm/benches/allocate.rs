@@ -1,2 +1,132 @@
-//! What an allocation and a free cost.
-fn main() {}
+//! What an allocation and a free cost, at orders 0 and 9, on one and two threads.
+//! `cargo bench -p ebb-mm`; a time is that of one block taken and given back.
+#![allow(
+    missing_docs,
+    reason = "criterion's macros make public items without any"
+)]
+
+#[path = "../tests/arena/mod.rs"]
+mod arena;
+
+use std::{
+    hint::black_box,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use arena::{range, with};
+use criterion::{Criterion, criterion_group, criterion_main};
+use ebb_mm::{Allocator, Config, Frame, Front, Mobility, Order, Request, ZoneConfig, ZoneKind};
+
+/// 4 GiB from 4 GiB on.
+const FRAMES: u64 = 1 << 20;
+/// Blocks of order 0 in a bulk: 256 MiB.
+const BULK: u64 = 1 << 16;
+
+fn with_memory(bench: impl FnOnce(&Allocator<'_>)) {
+    let ranges = [range(1 << 20, FRAMES)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    with(&Config { zones: &zones }, &(), |a| {
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        // Metadata is in memory and blocks are touched, as after a while.
+        let mut front = Front::new();
+        let blocks: Vec<_> = (0..FRAMES / 512 * 9 / 10)
+            .map(|_| take(a, &mut front, Order::PAGEBLOCK))
+            .collect();
+        for block in blocks {
+            a.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+        bench(a);
+    });
+}
+
+#[inline]
+fn take(a: &Allocator<'_>, front: &mut Front, order: Order) -> Frame {
+    a.allocate(front, Request::new(order, Mobility::Movable))
+        .expect("memory")
+}
+
+/// Takes and gives one block at a time.
+fn pairs(a: &Allocator<'_>, order: Order, count: u64) -> Duration {
+    let mut front = Front::new();
+    let start = Instant::now();
+    for _ in 0..count {
+        let frame = black_box(take(a, &mut front, order));
+        a.free(&mut front, frame, order);
+    }
+    let time = start.elapsed();
+    a.drain(&mut front);
+    time
+}
+
+/// Takes many frames, then gives them all back in the order in which they came.
+fn bulk(a: &Allocator<'_>, _: Order, count: u64) -> Duration {
+    let mut front = Front::new();
+    let mut held = Vec::with_capacity(1 << 16);
+    let start = Instant::now();
+    let mut left = count;
+    while left != 0 {
+        let round = left.min(BULK);
+        held.extend((0..round).map(|_| take(a, &mut front, Order::BASE)));
+        for frame in held.drain(..) {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        left -= round;
+    }
+    let time = start.elapsed();
+    a.drain(&mut front);
+    time
+}
+
+type Run = fn(&Allocator<'_>, Order, u64) -> Duration;
+
+/// The same on several threads at once: the longest.
+fn on_threads(threads: usize, a: &Allocator<'_>, run: Run, order: Order, count: u64) -> Duration {
+    if threads == 1 {
+        return run(a, order, count);
+    }
+    let barrier = Barrier::new(threads);
+    let one = || {
+        barrier.wait();
+        run(a, order, count)
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+        let times = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        times.max().unwrap_or_default()
+    })
+}
+
+fn benches(c: &mut Criterion) {
+    let cases: [(&str, Run, Order); 3] = [
+        ("order 0, pair", pairs, Order::BASE),
+        ("order 0, bulk", bulk, Order::BASE),
+        ("order 9, pair", pairs, Order::PAGEBLOCK),
+    ];
+    for (name, run, order) in cases {
+        let mut group = c.benchmark_group(name);
+        group.sample_size(20);
+        group.measurement_time(Duration::from_secs(2));
+        group.warm_up_time(Duration::from_millis(500));
+        for threads in [1, 2] {
+            with_memory(|a| {
+                group.bench_function(format!("{threads} threads"), |b| {
+                    b.iter_custom(|count| on_threads(threads, a, run, order, count));
+                });
+                a.validate().expect("valid after the bench");
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(allocate, benches);
+criterion_main!(allocate);

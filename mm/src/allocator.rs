@@ -202,10 +202,11 @@ impl<'m> Allocator<'m> {
     /// those in the fronts of others have been asked for.
     #[inline]
     pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
-        if request.order == Order::BASE && request.zone == ZoneKind::Normal {
-            if let Some(frame) = front.slots[request.mobility.index()].pop() {
-                return Ok(frame);
-            }
+        if request.order == Order::BASE
+            && request.zone == ZoneKind::Normal
+            && let Some(frame) = front.slots[request.mobility.index()].pop()
+        {
+            return Ok(frame);
         }
         self.allocate_shared(front, request)
     }
@@ -261,7 +262,7 @@ impl<'m> Allocator<'m> {
                 }
                 let taken = match request.order.get() {
                     0 => self.refill(zone, front, request, spare),
-                    1..=8 => at.take_run(request.order, request.mobility),
+                    1..=8 => self.take_run(zone, front, request),
                     _ => at.take_whole(request.order, request.mobility),
                 };
                 if let Some(frame) = taken {
@@ -311,7 +312,7 @@ impl<'m> Allocator<'m> {
         }
         let slot = &front.slots[request.mobility.index()];
         debug_assert!(slot.mask == 0, "refilled while it holds frames");
-        let last = slot.block.filter(|_| slot.zone == zone);
+        let last = slot.last_block(zone);
         let most = u32::try_from(spare).unwrap_or(WORD_FRAMES).min(WORD_FRAMES);
         let word = at.take_word(last, request.mobility, most)?;
         self.count(zone, front, -i64::from(word.mask.count_ones()));
@@ -321,6 +322,18 @@ impl<'m> Allocator<'m> {
         slot.zone = zone;
         slot.block = Some(word.block);
         slot.pop()
+    }
+
+    /// Takes a run, where the front's last frames of its mobility came from if it can.
+    fn take_run(&self, zone: usize, front: &mut Front, request: Request) -> Option<Frame> {
+        let slot = &mut front.slots[request.mobility.index()];
+        let last = slot.last_block(zone);
+        let (block, frame) = self
+            .zone(zone)
+            .take_run(last, request.order, request.mobility)?;
+        slot.zone = zone;
+        slot.block = Some(block);
+        Some(frame)
     }
 
     /// Hands freed frames of this front out again.

@@ -22,12 +22,17 @@ pub(crate) struct Slot {
     pub(crate) mask: u64,
     /// Number of the frame of bit 0.
     pub(crate) base: u64,
-    /// The zone and block that it is of; the next word is sought there.
+    /// The zone and block that frames were last taken from; the next are sought there.
     pub(crate) zone: usize,
     pub(crate) block: Option<usize>,
 }
 
 impl Slot {
+    /// The block that frames were last taken from, if it is of this zone.
+    pub(crate) fn last_block(&self, zone: usize) -> Option<usize> {
+        self.block.filter(|_| self.zone == zone)
+    }
+
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Frame> {
         if self.mask == 0 {

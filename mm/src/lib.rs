@@ -4,6 +4,9 @@
 //! `no_std` without `alloc`: the caller hands in the metadata, which must be zero. Zero means
 //! "everything free, never touched, nothing to report", so nothing is written at boot and memory
 //! that is never used has metadata that is never touched.
+//!
+//! Start at [`Allocator`]; [`Front`] is what each CPU holds, [`Reporter`] gives memory back, and
+//! [`view`] is how another address space reads the metadata.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -53,3 +56,8 @@ pub use request::{Request, Reserve};
 pub use stats::{FreeAreas, Stats, ZoneStats};
 pub use validate::Broken;
 pub use watermark::{Watermarks, min_free_kbytes};
+
+/// The example of the README, which must compile and hold.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

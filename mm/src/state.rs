@@ -112,6 +112,20 @@ impl State {
         }
     }
 
+    /// Whether its class is this one; for the classes that are searched for.
+    #[inline]
+    pub(crate) const fn is(self, class: Class) -> bool {
+        match class {
+            Class::Untouched => self.0 & (COUNT | TOUCHED) == 0,
+            Class::Touched => self.0 & (COUNT | TOUCHED) == TOUCHED,
+            Class::Partial(mobility) => {
+                self.0 & MOBILITY == (mobility as u32) << MOBILITY_SHIFT
+                    && self.count().wrapping_sub(1) < BLOCK_FRAMES - 1
+            }
+            Class::Full(_) | Class::Isolated => false,
+        }
+    }
+
     const fn with_mobility(self, mobility: Mobility) -> Self {
         Self(self.0 & !MOBILITY | (mobility as u32) << MOBILITY_SHIFT)
     }

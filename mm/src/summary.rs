@@ -8,6 +8,9 @@ use crate::{
 
 /// Pageblocks in a tree.
 pub(crate) const TREE_BLOCKS: usize = 32;
+/// The most that a lane counts at rest: all blocks of a tree.
+const LANE_MOST: u8 = 32;
+const _: () = assert!(LANE_MOST as usize == TREE_BLOCKS);
 /// Frames in a tree: 64 MiB.
 pub(crate) const TREE_FRAMES: u64 = TREE_BLOCKS as u64 * crate::PAGEBLOCK_FRAMES;
 /// Its binary logarithm.
@@ -33,6 +36,7 @@ const fn unit(class: Class) -> u64 {
 pub(crate) struct Summary(u64);
 
 impl Summary {
+    #[cfg(not(loom))]
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -53,10 +57,8 @@ impl Summary {
             Class::Isolated => self.lane(7),
             Class::Untouched => {
                 // The sum of all lanes, in the highest.
-                let sum = self.0.wrapping_mul(0x0101_0101_0101_0101) >> 56;
-                #[expect(clippy::cast_possible_truncation, reason = "shifted down to 8 bits")]
-                let used = sum as u8;
-                (TREE_BLOCKS as u8).saturating_sub(used)
+                let sum = self.0.wrapping_mul(0x0101_0101_0101_0101).to_le_bytes()[7];
+                LANE_MOST.saturating_sub(sum)
             }
         }
     }

@@ -205,14 +205,8 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             let taken = self.block(block).take_word(most, admit)?;
             Some(self.word(block, taken))
         };
-        last.and_then(|block| {
-            // Not a free one: those are chosen by the search.
-            let partial = !self.zone.arrays.states[block].load().is_free();
-            partial
-                .then(|| attempt(block, self.admission(mobility)))
-                .flatten()
-        })
-        .or_else(|| self.place(1, mobility, attempt))
+        self.try_last(last, mobility, attempt)
+            .or_else(|| self.place(1, mobility, attempt))
     }
 
     fn word(self, block: usize, taken: Taken) -> Word {
@@ -224,12 +218,40 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         }
     }
 
-    /// Takes a block below the order of a pageblock.
-    pub(crate) fn take_run(self, order: Order, mobility: Mobility) -> Option<Frame> {
-        self.place(1 << order.get(), mobility, |block, admit| {
+    /// Takes a run below the order of a pageblock, from the block that the last came from if it
+    /// has one: that block, and the run's first frame.
+    pub(crate) fn take_run(
+        self,
+        last: Option<usize>,
+        order: Order,
+        mobility: Mobility,
+    ) -> Option<(usize, Frame)> {
+        let attempt = |block: usize, admit: Admission| {
             let first = self.block(block).take_run(order, admit)?;
-            Some(self.zone.first_frame(block).offset(first as u64))
-        })
+            Some((block, self.zone.first_frame(block).offset(first as u64)))
+        };
+        self.try_last(last, mobility, attempt)
+            .or_else(|| self.place(1 << order.get(), mobility, attempt))
+    }
+
+    /// Tries the block that the last frames came from. Not if it is free: the search chooses
+    /// which free block is to be used.
+    #[inline]
+    fn try_last<T>(
+        self,
+        last: Option<usize>,
+        mobility: Mobility,
+        attempt: impl Fn(usize, Admission) -> Option<T>,
+    ) -> Option<T> {
+        let block = last?;
+        let partial = self.zone.arrays.states[block]
+            .load()
+            .is(Class::Partial(mobility));
+        if partial {
+            attempt(block, self.admission(mobility))
+        } else {
+            None
+        }
     }
 
     /// Finds a block for frames of this mobility: one in use by it, else a free one that the host
@@ -341,41 +363,64 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         attempts: &mut usize,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
-        let first = tree * TREE_BLOCKS;
-        let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
-        let mut tried = 0u32;
-        for _ in 0..TREE_BLOCKS {
-            let mut best: Option<(usize, u32)> = None;
-            for (offset, state) in states.iter().enumerate() {
-                let state = state.load();
-                let count = state.count();
-                if tried & 1 << offset != 0
-                    || state.class() != class
-                    || BLOCK_FRAMES.saturating_sub(count) < room
-                {
-                    continue;
-                }
-                let better = best.is_none_or(|(_, other)| match prefer {
-                    Prefer::Fullest => count > other,
-                    Prefer::Emptiest => count < other,
-                });
-                if better {
-                    best = Some((offset, count));
-                    if count == 0 {
-                        break;
-                    }
-                }
-            }
-            let (offset, _) = best?;
-            if let Some(found) = attempt(first + offset) {
+        let mut untried = !0;
+        // Bounded by the blocks of a tree: each turn tries one.
+        while let Some(offset) = self.best_block(tree, class, room, prefer, untried) {
+            if let Some(found) = attempt(tree * TREE_BLOCKS + offset) {
                 return Some(found);
             }
-            tried |= 1 << offset;
+            untried &= !(1 << offset);
             *attempts -= 1;
             if *attempts == 0 {
                 break;
             }
         }
         None
+    }
+
+    /// The block of a tree that should be tried next. One of a free class is as good as another:
+    /// the lowest.
+    fn best_block(
+        self,
+        tree: usize,
+        class: Class,
+        room: u32,
+        prefer: Prefer,
+        untried: u32,
+    ) -> Option<usize> {
+        let first = tree * TREE_BLOCKS;
+        let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
+        let states = states
+            .iter()
+            .enumerate()
+            .filter(|(offset, _)| untried & 1 << offset != 0);
+        let mut states = states.map(|(offset, state)| (offset, state.load()));
+        if matches!(class, Class::Touched | Class::Untouched) {
+            return states
+                .find(|(_, state)| state.is(class))
+                .map(|(offset, _)| offset);
+        }
+        let most = BLOCK_FRAMES - room;
+        let mut best = None;
+        let mut best_worth = 0;
+        for (offset, state) in states {
+            let count = state.count();
+            if count > most || !state.is(class) {
+                continue;
+            }
+            // Neither is 0: the count of a partial block is 1 to 511.
+            let worth = match prefer {
+                Prefer::Fullest => count,
+                Prefer::Emptiest => BLOCK_FRAMES - count,
+            };
+            if worth > best_worth {
+                best_worth = worth;
+                best = Some(offset);
+                if worth == BLOCK_FRAMES - 1 {
+                    break;
+                }
+            }
+        }
+        best
     }
 }

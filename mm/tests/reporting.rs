@@ -1,4 +1,5 @@
 //! Free page reporting with virtual time: how many passes, nothing twice, nothing lost.
+#![cfg(not(loom))]
 
 mod arena;
 

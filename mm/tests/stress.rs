@@ -1,4 +1,5 @@
 //! Threads at mixed orders, with the owner of each frame checked.
+#![cfg(not(loom))]
 
 mod arena;
 
@@ -41,6 +42,10 @@ impl Random {
 
     fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
+    }
+
+    fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("below a length")
     }
 }
 
@@ -105,9 +110,9 @@ impl Stress<'_, '_> {
         while !self.stop.load(Ordering::Relaxed) {
             let take = held.is_empty() || held.len() < HELD && random.below(100) < 52;
             if take {
-                let order = orders[random.below(orders.len() as u64) as usize];
+                let order = orders[random.index(orders.len())];
                 let order = Order::new(order).expect("an order");
-                let mobility = Mobility::ALL[random.below(3) as usize];
+                let mobility = Mobility::ALL[random.index(3)];
                 let request = Request::new(order, mobility).reserve(Reserve::Use);
                 match self.a.allocate(&mut front, request) {
                     Ok(frame) => {
@@ -124,7 +129,7 @@ impl Stress<'_, '_> {
                     }
                 }
             } else {
-                let which = random.below(held.len() as u64) as usize;
+                let which = random.index(held.len());
                 self.give(owner, &mut front, held.swap_remove(which));
             }
             if self.a.drain_requested(&front) || random.below(1000) == 0 {

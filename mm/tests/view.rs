@@ -1,4 +1,5 @@
 //! The view of the metadata from outside: right on right bytes, harmless on any.
+#![cfg(not(loom))]
 
 mod arena;
 

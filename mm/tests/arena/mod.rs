@@ -28,7 +28,6 @@ pub fn with<R>(
     // SAFETY: zeroed memory of this layout, freed after the allocator is gone.
     let allocator = unsafe { Allocator::new(base, config, events) }.expect("a valid configuration");
     let result = test(&allocator);
-    drop(allocator);
     // SAFETY: allocated above with this layout; nothing refers to it any more.
     unsafe { dealloc(base.as_ptr(), layout) };
     result
@@ -45,6 +44,5 @@ pub fn words(config: &Config<'_>, run: impl FnOnce(&Allocator<'_>)) -> Vec<Atomi
     // SAFETY: zero, aligned, long enough, and in atomics, so that writing through `&` is sound.
     let allocator = unsafe { Allocator::new(base, config, &()) }.expect("a valid configuration");
     run(&allocator);
-    drop(allocator);
     memory.into_iter().skip(skip).collect()
 }
