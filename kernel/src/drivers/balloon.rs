@@ -1,41 +1,368 @@
 //! The balloon device: where freed memory goes.
+//!
+//! Reports are made by the reporter's thread (`memory::report`); the thread here follows the size
+//! that the host wants and answers its questions for statistics. The driver stands behind one lock,
+//! which is never held while a thread sleeps.
 
+use super::discovery::Found;
+use super::hal::Machine;
+use crate::arch::clock::{self, Nanos};
+use crate::arch::header::HEADER;
+use crate::arch::{ipi, phys_to_virt};
+use crate::memory::{self, FrameRef, stats};
+use crate::sync::{Once, SpinLock, WaitQueue};
+use crate::{console, sched};
 use core::fmt;
-use ebb_mm::FrameRange;
+use core::ops::ControlFlow;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, Ordering};
+use ebb_balloon::{
+    Balloon, Options, PageSource, Pfn, RangeError, ReportBatch, ReportError, ReportingUnavailable,
+    Stats, Stop, Work,
+};
+use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
+use virtio_drivers::transport::SomeTransport;
+
+/// Pages moved between two looks at the rest of the world.
+const STEP_PAGES: u32 = 256;
+/// Between looks at a device that is working.
+const POLL_INTERVAL: Nanos = Nanos::from_micros(500);
+/// Between attempts to inflate when the guest had nothing to spare.
+const SPARE_INTERVAL: Nanos = Nanos::from_secs(1);
+/// How long an out-of-memory deflation may take.
+const DEFLATE_PATIENCE: Nanos = Nanos::from_millis(200);
+/// How long a report may take: the host punches holes of up to 32 ranges.
+const REPORT_PATIENCE: Nanos = Nanos::from_secs(30);
+
+type Device = Balloon<Machine, SomeTransport<'static>>;
+
+struct Driver {
+    device: Device,
+    pages: Pages,
+}
+
+static DRIVER: Once<SpinLock<Driver>> = Once::new();
+/// [`Work`] bits that interrupts left for the thread.
+static WORK: AtomicU8 = AtomicU8::new(0);
+static WORKER: WaitQueue = WaitQueue::new();
 
 /// Why a report did not reach the host.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct ReportFailure;
+pub enum ReportFailure {
+    /// The machine has no balloon device that works.
+    NoDevice,
+    /// The device cannot take reports.
+    Unavailable(ReportingUnavailable),
+    /// The range cannot be reported.
+    BadRange(RangeError),
+    /// The device did not take this one.
+    Refused(ReportError),
+    /// The device did not answer; it was reset and takes none any more.
+    Timeout,
+}
 
 impl fmt::Display for ReportFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no balloon device")
+        match self {
+            Self::NoDevice => write!(f, "there is no balloon device"),
+            Self::Unavailable(reason) => write!(f, "{reason}"),
+            Self::BadRange(error) => write!(f, "{error}"),
+            Self::Refused(error) => write!(f, "{error}"),
+            Self::Timeout => write!(f, "the balloon device does not answer"),
+        }
+    }
+}
+
+/// The pages that are in the balloon: numbers in a chain of frames, so that nothing is allocated
+/// where memory is short.
+#[derive(Debug)]
+struct Pages {
+    /// The frame that is filled now; its last word is the number of the next frame in the chain.
+    chunk: Option<FrameRef>,
+    used: usize,
+    /// Taken ahead, for when the chunk is full.
+    reserve: Option<FrameRef>,
+}
+
+/// Page numbers in a chunk; one more word links.
+const CHUNK_ENTRIES: usize = FRAME_SIZE / 4 - 1;
+
+impl Pages {
+    const fn new() -> Self {
+        Self {
+            chunk: None,
+            used: 0,
+            reserve: None,
+        }
+    }
+
+    fn put(chunk: &FrameRef, index: usize, value: u32) {
+        chunk.write(index * 4, &value.to_le_bytes());
+    }
+
+    fn get(chunk: &FrameRef, index: usize) -> u32 {
+        let mut bytes = [0; 4];
+        chunk.read(index * 4, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+}
+
+fn frame_of(page: Pfn) -> Frame {
+    Frame::new(u64::from(page.number()))
+}
+
+// SAFETY: a spare frame has one reference, which is given up for the page, so nobody else has it
+// until `give_back` takes the reference again.
+unsafe impl PageSource for Pages {
+    fn take_spare(&mut self) -> Option<Pfn> {
+        if self.reserve.is_none() && (self.chunk.is_none() || self.used == CHUNK_ENTRIES) {
+            self.reserve = Some(memory::spare_frame()?);
+        }
+        let frame = memory::spare_frame()?;
+        // Frames beyond what a page number can say stay the guest's.
+        let page = Pfn::containing(frame.address())?;
+        let _ = frame.into_counted();
+        Some(page)
+    }
+
+    fn give_back(&mut self, page: Pfn) {
+        // SAFETY: the reference that `take_spare` gave up.
+        drop(unsafe { FrameRef::from_counted(frame_of(page)) });
+    }
+
+    fn remember(&mut self, page: Pfn) {
+        if self.chunk.is_none() || self.used == CHUNK_ENTRIES {
+            // `take_spare` saw to it that there is one; a page that came otherwise is lost to the
+            // guest, not to memory safety.
+            let Some(next) = self.reserve.take() else {
+                console!("balloon: no room to remember page {:#x}", page.number());
+                return;
+            };
+            let link = self
+                .chunk
+                .take()
+                .map_or(0, |full| full.into_counted().number());
+            Self::put(&next, CHUNK_ENTRIES, u32::try_from(link).unwrap_or(0));
+            self.chunk = Some(next);
+            self.used = 0;
+        }
+        if let Some(chunk) = &self.chunk {
+            Self::put(chunk, self.used, page.number());
+            self.used += 1;
+        }
+    }
+
+    fn recall(&mut self) -> Option<Pfn> {
+        if self.used == 0 {
+            let empty = self.chunk.take()?;
+            let link = Self::get(&empty, CHUNK_ENTRIES);
+            if link != 0 {
+                // SAFETY: the reference that `remember` gave up for the chain.
+                self.chunk = Some(unsafe { FrameRef::from_counted(Frame::new(u64::from(link))) });
+                self.used = CHUNK_ENTRIES;
+            }
+            drop(empty);
+        }
+        let chunk = self.chunk.as_ref()?;
+        self.used = self.used.checked_sub(1)?;
+        Some(Pfn::new(Self::get(chunk, self.used)))
+    }
+}
+
+/// Takes the balloon device.
+pub(super) fn add(found: Found) {
+    if !found.connect(interrupt, 0) {
+        console!("balloon: no interrupt");
+        return;
+    }
+    let options = Options {
+        stats: Some(collect()),
+        ..Options::default()
+    };
+    match Balloon::new(found.transport, options) {
+        Ok(mut device) => {
+            // QEMU is done before it returns from the notification, under TCG; elsewhere the
+            // threads look again soon.
+            device.set_completion_interrupts(false);
+            if DRIVER
+                .set(SpinLock::new(Driver {
+                    device,
+                    pages: Pages::new(),
+                }))
+                .is_err()
+            {
+                console!("balloon: a second device is left alone");
+            }
+        }
+        Err(error) => console!("balloon: {error}"),
+    }
+}
+
+/// Starts the thread that follows the host's target.
+pub(super) fn start() {
+    if DRIVER.get().is_some() {
+        // The target may be set from the start.
+        WORK.store(Work::TARGET.bits(), Ordering::Release);
+        sched::spawn_kernel("kballoond", run);
+    }
+}
+
+fn interrupt(_: usize) {
+    let Some(driver) = DRIVER.get() else { return };
+    let work = driver.lock().device.ack_interrupt();
+    if !work.is_empty() {
+        // Release: partner of the Acquire in `run`.
+        WORK.fetch_or(work.bits(), Ordering::Release);
+        WORKER.wake_all();
+    }
+}
+
+fn run() {
+    let Some(driver) = DRIVER.get() else { return };
+    let mut again = None;
+    loop {
+        let wanted = || WORK.load(Ordering::Relaxed) != 0;
+        match again {
+            Some(delay) => {
+                let deadline = clock::now().saturating_add(delay);
+                WORKER.wait_uninterruptible_deadline(wanted, deadline);
+            }
+            None => WORKER.wait_uninterruptible(wanted),
+        }
+        // Acquire: partner of the Release in `interrupt`.
+        let work = Work::from_bits_truncate(WORK.swap(0, Ordering::Acquire));
+        if work.contains(Work::STATS) {
+            // Counted before the lock is taken: counting looks at every zone.
+            let values = collect();
+            let answered = driver.lock().device.answer_stats(|| values);
+            if let Err(error) = answered {
+                console!("balloon: {error}");
+            }
+        }
+        if work.contains(Work::NEEDS_RESET) {
+            reset(driver);
+            return;
+        }
+        let step = {
+            let Driver { device, pages } = &mut *driver.lock();
+            device.step(pages, STEP_PAGES)
+        };
+        again = match step {
+            Ok(progress) => match progress.stop {
+                Stop::OnTarget | Stop::NothingToRecall { .. } => None,
+                Stop::BudgetSpent => {
+                    sched::cond_resched();
+                    Some(Nanos::ZERO)
+                }
+                Stop::Waiting(_) => Some(POLL_INTERVAL),
+                Stop::NothingToSpare { .. } => Some(SPARE_INTERVAL),
+            },
+            Err(error) => {
+                console!("balloon: {error}");
+                reset(driver);
+                return;
+            }
+        };
+    }
+}
+
+fn reset(driver: &SpinLock<Driver>) {
+    let Driver { device, pages } = &mut *driver.lock();
+    match device.reset(pages) {
+        Ok(()) => console!("balloon: reset, all of its pages are back"),
+        Err(error) => console!("balloon: {error}"),
+    }
+}
+
+/// The guest's numbers, as the device wants them.
+fn collect() -> Stats {
+    let frames = stats::frames();
+    let bytes = |frames: u64| Some(frames * FRAME_SIZE as u64);
+    let cached = stats::meminfo()
+        .iter()
+        .find(|(name, _)| *name == "Cached")
+        .map(|(_, kib)| kib << 10);
+    Stats {
+        swap_in_bytes: Some(0),
+        swap_out_bytes: Some(0),
+        // Nothing is ever read back from a disk.
+        major_faults: Some(0),
+        // Relaxed: a counter.
+        minor_faults: Some(HEADER.faults.load(Ordering::Relaxed)),
+        free_bytes: bytes(frames.free_frames),
+        total_bytes: bytes(frames.managed_frames),
+        available_bytes: bytes(frames.free_frames.saturating_sub(frames.watermarks.low)),
+        cache_bytes: cached,
+        ..Stats::default()
     }
 }
 
 /// Whether freed memory can be reported.
+///
+/// # Errors
+/// Why it cannot.
 pub fn reporting() -> Result<(), ReportFailure> {
-    Err(ReportFailure)
+    let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
+    driver
+        .lock()
+        .device
+        .reporting()
+        .map_err(ReportFailure::Unavailable)
 }
 
-/// Tells the host that these ranges are free; returns when it has taken note.
+/// Tells the host that these ranges, at most [`ebb_balloon::MAX_RANGES`], are free; returns when it
+/// has taken note. The frames must not be in use, and not be allocated meanwhile.
+///
+/// # Errors
+/// The host did not take them; the frames may be used again.
 pub fn report(ranges: &[FrameRange]) -> Result<(), ReportFailure> {
-    let _ = ranges;
-    Err(ReportFailure)
+    let driver = DRIVER.get().ok_or(ReportFailure::NoDevice)?;
+    let mut batch = ReportBatch::new();
+    for range in ranges {
+        let start =
+            NonNull::new(phys_to_virt(range.start.address())).unwrap_or(NonNull::dangling());
+        // A range is at most a block of the largest order.
+        #[expect(clippy::cast_possible_truncation, reason = "usize is 64 bits wide")]
+        let len = range.bytes() as usize;
+        // SAFETY: the caller keeps the frames out of use until this returns.
+        unsafe { batch.push(start, len) }.map_err(ReportFailure::BadRange)?;
+    }
+    driver
+        .lock()
+        .device
+        .submit_report(&mut batch)
+        .map_err(ReportFailure::Refused)?;
+    let deadline = clock::now().saturating_add(REPORT_PATIENCE);
+    loop {
+        let failure = match driver.lock().device.report_done() {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) if clock::now() < deadline => None,
+            Ok(None) => Some(ReportFailure::Timeout),
+            Err(error) => Some(ReportFailure::Refused(error)),
+        };
+        if let Some(failure) = failure {
+            // The device still has the ranges: it must be stopped before they are used again.
+            reset(driver);
+            return Err(failure);
+        }
+        sched::sleep_until(clock::now().saturating_add(POLL_INTERVAL));
+    }
 }
 
-/// Takes up to `frames` pages back from the balloon; how many came.
+/// Takes up to `frames` pages back from the balloon, because there is no memory left; how many
+/// came.
 pub fn deflate_on_oom(frames: u32) -> u32 {
-    let _ = frames;
-    0
+    let Some(driver) = DRIVER.get() else { return 0 };
+    let deadline = clock::now().saturating_add(DEFLATE_PATIENCE);
+    let Driver { device, pages } = &mut *driver.lock();
+    let deflated = device.deflate(pages, frames, || {
+        ipi::poll_mailbox();
+        core::hint::spin_loop();
+        if clock::now() < deadline {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    deflated.unwrap_or(0)
 }
-
-use super::discovery::Found;
-
-/// Takes the balloon device.
-pub(super) fn add(found: Found) {
-    let _ = found;
-}
-
-/// Starts the thread that follows the host's target.
-pub(super) fn start() {}

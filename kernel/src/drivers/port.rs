@@ -7,6 +7,7 @@ use crate::arch::clock::{self, Nanos};
 use crate::arch::serial;
 use crate::errno::{Errno, SysResult};
 use crate::sync::{Once, SpinLock, WaitQueue};
+use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +37,8 @@ pub struct Port {
     device: Option<SpinLock<Device>>,
     readers: WaitQueue,
     writers: WaitQueue,
+    /// Called when the port may have become readable or writable.
+    observer: Once<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct Device {
@@ -52,6 +55,7 @@ static SERIAL: Port = Port {
     device: None,
     readers: WaitQueue::new(),
     writers: WaitQueue::new(),
+    observer: Once::new(),
 };
 
 /// Standard input and output of the program.
@@ -92,6 +96,7 @@ pub(super) fn add(found: Found) {
                 device: Some(SpinLock::new(device)),
                 readers: WaitQueue::new(),
                 writers: WaitQueue::new(),
+                observer: Once::new(),
             };
             if slot.set(port).is_err() {
                 crate::console!("port {number} is there already");
@@ -160,6 +165,9 @@ impl Port {
         }
         if went {
             self.writers.wake_all();
+        }
+        if came || went {
+            self.tell_observer();
         }
     }
 
@@ -256,14 +264,16 @@ impl Port {
             .is_none_or(|device| device.lock().output.room() > 0)
     }
 
-    /// Who waits for input.
-    pub fn readers(&self) -> &WaitQueue {
-        &self.readers
+    /// Has a function called whenever the port may have become readable or writable, from
+    /// interrupts too. One observer a port: a second one is refused.
+    pub fn observe(&self, observer: Box<dyn Fn() + Send + Sync>) -> bool {
+        self.observer.set(observer).is_ok()
     }
 
-    /// Who waits for room.
-    pub fn writers(&self) -> &WaitQueue {
-        &self.writers
+    fn tell_observer(&self) {
+        if let Some(observer) = self.observer.get() {
+            observer();
+        }
     }
 
     /// Notes that the input ends after so many bytes since boot.
@@ -271,6 +281,7 @@ impl Port {
         if let Some(device) = &self.device {
             device.lock().input.set_end(total);
             self.readers.wake_all();
+            self.tell_observer();
         }
     }
 

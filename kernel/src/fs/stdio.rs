@@ -10,6 +10,7 @@ use crate::errno::{Errno, SysResult};
 use crate::memory::{self, Mobility, PAGE_SIZE};
 use crate::sync::Once;
 use crate::uaccess;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,51 +26,63 @@ pub enum Stream {
 }
 
 impl Stream {
-    fn port(self) -> Option<&'static Port> {
+    fn port(self) -> &'static Port {
         match self {
-            Self::InputOutput => Some(port::stdio()),
-            Self::Error => Some(port::stderr()),
+            Self::InputOutput => port::stdio(),
+            Self::Error => port::stderr(),
         }
+    }
+
+    /// Who is told when the port's readiness changes.
+    fn notifier(self) -> Arc<Notifier> {
+        static NOTIFIERS: [Once<Arc<Notifier>>; 2] = [const { Once::new() }; 2];
+        NOTIFIERS[usize::from(self == Self::Error)]
+            .get_or_init(|| {
+                let notifier = Arc::new(Notifier::new());
+                let told = notifier.clone();
+                let mask = PollMask::READABLE | PollMask::WRITABLE;
+                self.port().observe(Box::new(move || told.notify(mask)));
+                notifier
+            })
+            .clone()
     }
 }
 
 /// A stream's file.
 #[derive(Debug)]
 struct StreamFile {
-    port: Option<&'static Port>,
-    reads: bool,
+    port: &'static Port,
+    stream: Stream,
 }
 
 /// A stream's file, for reading and writing.
 pub fn stream(stream: Stream) -> Arc<dyn File> {
     Arc::new(StreamFile {
         port: stream.port(),
-        reads: stream == Stream::InputOutput,
+        stream,
     })
 }
 
 impl StreamFile {
-    fn port(&self) -> Result<&'static Port, Errno> {
-        self.port.ok_or(Errno::EIO)
+    fn reads(&self) -> bool {
+        self.stream == Stream::InputOutput
     }
 }
 
 impl File for StreamFile {
     fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
-        if !self.reads || to.room() == 0 {
+        if !self.reads() || to.room() == 0 {
             return Ok(0);
         }
-        let port = self.port()?;
         let mut buffer = Vec::new();
         let size = to.room().min(PAGE_SIZE);
         buffer.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
         buffer.resize(size, 0);
-        let count = port.read(&mut buffer, flags.nonblocking())?;
+        let count = self.port.read(&mut buffer, flags.nonblocking())?;
         to.put(&buffer[..count])
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
-        let port = self.port()?;
         if from.left() == 0 {
             return Ok(0);
         }
@@ -83,7 +96,7 @@ impl File for StreamFile {
                 Ok(taken) => taken,
                 Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
             };
-            match port.write(&buffer[..taken], flags.nonblocking()) {
+            match self.port.write(&buffer[..taken], flags.nonblocking()) {
                 Ok(written) => {
                     done += written;
                     if written < taken {
@@ -97,28 +110,28 @@ impl File for StreamFile {
     }
 
     fn poll(&self) -> PollMask {
-        let Some(port) = self.port else {
-            return PollMask::HUP;
-        };
         let mut mask = PollMask::empty();
-        if self.reads && port.readable() {
+        if self.reads() && self.port.readable() {
             mask |= PollMask::READABLE;
         }
-        if port.writable() {
+        if self.reads() && self.port.at_end() {
+            mask |= PollMask::HUP;
+        }
+        if self.port.writable() {
             mask |= PollMask::WRITABLE;
         }
         mask
     }
 
     fn notifier(&self) -> Option<Arc<Notifier>> {
-        None
+        Some(self.stream.notifier())
     }
 
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {
         if command != FIONREAD {
             return Err(Errno::ENOTTY);
         }
-        let waiting = i32::from(self.reads && self.port.is_some_and(Port::readable));
+        let waiting = i32::from(self.reads() && self.port.readable());
         uaccess::copy_out(argument, &waiting.to_le_bytes())?;
         Ok(0)
     }
