@@ -256,6 +256,18 @@ impl OpenFile {
         self.node.kind() == FileKind::Directory
     }
 
+    /// Gives a descriptor's reference up. If it is the last one to a deleted file, the memory goes
+    /// in small steps; without this call all goes at once.
+    pub fn close(self: Arc<Self>) {
+        /// The node is known to the open file, to its `File` and to us.
+        const HOLDERS: usize = 3;
+        if Arc::strong_count(&self) == 1
+            && let Some(node) = self.node.clone().as_tmpfs()
+        {
+            node.release_if_last(HOLDERS);
+        }
+    }
+
     /// Its path as `/proc/PID/fd` shows it.
     pub fn path(&self) -> Vec<u8> {
         super::lookup::describe(&self.node, self.place.as_ref())

@@ -11,6 +11,7 @@
 
 pub mod anonymous;
 pub mod context;
+pub mod current;
 pub mod dev;
 pub mod epoll;
 pub mod eventfd;
@@ -167,14 +168,3 @@ fn list_dots(
     }
     true
 }
-
-/// The calling process's `RLIMIT_FSIZE`, if it has one.
-fn file_size_limit() -> Option<u64> {
-    None
-}
-
-/// Tells the calling process that its file grew too large (`SIGXFSZ`).
-fn file_too_large() {}
-
-/// Tells the calling process that nobody reads what it writes (`SIGPIPE`).
-fn broken_pipe() {}

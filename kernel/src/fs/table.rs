@@ -218,7 +218,9 @@ impl FileTable {
             slots.lowest_free = slots.lowest_free.min(at);
             // Closed without the lock: it may block, or take other locks.
             drop(slots);
-            drop(descriptor);
+            if let Some(descriptor) = descriptor {
+                descriptor.file.close();
+            }
             from = at + 1;
         }
     }

@@ -1,136 +1,383 @@
 //! Calls on directories and names.
 
+use super::at;
 use super::Args;
 use crate::errno::{Errno, SysResult};
+use crate::fs::lookup::{self, Found, LastLink, LastName};
+use crate::fs::node::{DirEntry, NewNode, RenameMode};
+use crate::fs::path::PATH_MAX;
+use crate::fs::{FileKind, NodeRef, current};
+use crate::uaccess;
+use alloc::vec::Vec;
+use linux_raw_sys::general::{
+    AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, RENAME_EXCHANGE, RENAME_NOREPLACE,
+};
+
+/// The most bytes of entries that one call collects.
+const LISTING_BYTES: usize = 32 << 10;
+
+/// Lists the directory behind argument 0 into the buffer in arguments 1 and 2; `encode` appends one
+/// entry, or says that it does not fit.
+fn list(
+    a: &Args,
+    mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> bool,
+) -> SysResult {
+    let file = current::file(a.int(0))?;
+    if file.node().kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    let room = (a.uint(2) as usize).min(LISTING_BYTES);
+    let mut records = Vec::new();
+    records.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
+    file.with_offset(|offset| {
+        let before = *offset;
+        let mut too_small = false;
+        file.file().list(offset, &mut |entry| {
+            let fits = encode(&mut records, entry, room);
+            too_small = !fits && records.is_empty();
+            fits
+        })?;
+        if too_small {
+            return Err(Errno::EINVAL);
+        }
+        if let Err(error) = uaccess::copy_out(a.addr(1), &records) {
+            *offset = before;
+            return Err(error);
+        }
+        Ok(records.len())
+    })
+}
 
 /// `getdents(2)`.
-pub fn getdents(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getdents(a: &Args) -> SysResult {
+    list(a, |records, entry, room| {
+        // inode, offset, length, name, NUL, padding, kind in the last byte
+        let length = (18 + entry.name.len() + 2).next_multiple_of(8);
+        if records.len() + length > room {
+            return false;
+        }
+        let start = records.len();
+        records.extend_from_slice(&entry.inode.to_le_bytes());
+        records.extend_from_slice(&entry.next.to_le_bytes());
+        // Names are at most 255 bytes long.
+        records.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes());
+        records.extend_from_slice(entry.name);
+        records.resize(start + length - 1, 0);
+        records.push(entry.kind.dirent_type());
+        true
+    })
 }
 
 /// `getdents64(2)`.
-pub fn getdents64(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getdents64(a: &Args) -> SysResult {
+    list(a, |records, entry, room| {
+        // inode, offset, length, kind, name, NUL, padding
+        let length = (19 + entry.name.len() + 1).next_multiple_of(8);
+        if records.len() + length > room {
+            return false;
+        }
+        let start = records.len();
+        records.extend_from_slice(&entry.inode.to_le_bytes());
+        records.extend_from_slice(&entry.next.to_le_bytes());
+        records.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes());
+        records.push(entry.kind.dirent_type());
+        records.extend_from_slice(entry.name);
+        records.resize(start + length, 0);
+        true
+    })
+}
+
+/// The error for making something where `found` is, if something is there or nothing can be.
+fn check_free(found: &Found, directory: bool) -> Result<(), Errno> {
+    if found.node.is_some() {
+        return Err(Errno::EEXIST);
+    }
+    if found.must_be_directory && !directory {
+        return Err(Errno::ENOENT);
+    }
+    Ok(())
+}
+
+fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
+    let found = at::find(fd, path, LastLink::Keep)?;
+    check_free(&found, matches!(new, NewNode::Directory))?;
+    let masked = permissions & !current::context()?.umask();
+    found.parent.create(found.new_name(Errno::EEXIST)?, new, masked)?;
+    Ok(0)
+}
+
+fn make_directory(fd: i32, path: u64, mode: u32) -> SysResult {
+    make(fd, path, NewNode::Directory, mode & 0o1777)
 }
 
 /// `mkdir(2)`.
-pub fn mkdir(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mkdir(a: &Args) -> SysResult {
+    make_directory(AT_FDCWD, a.addr(0), a.uint(1))
 }
 
 /// `mkdirat(2)`.
-pub fn mkdirat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mkdirat(a: &Args) -> SysResult {
+    make_directory(a.int(0), a.addr(1), a.uint(2))
 }
 
-/// `rmdir(2)`.
-pub fn rmdir(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `unlink(2)`.
-pub fn unlink(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `unlinkat(2)`.
-pub fn unlinkat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `rename(2)`.
-pub fn rename(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `renameat(2)`.
-pub fn renameat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `renameat2(2)`.
-pub fn renameat2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `link(2)`.
-pub fn link(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `linkat(2)`.
-pub fn linkat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `symlink(2)`.
-pub fn symlink(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `symlinkat(2)`.
-pub fn symlinkat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `readlink(2)`.
-pub fn readlink(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `readlinkat(2)`.
-pub fn readlinkat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `getcwd(2)`.
-pub fn getcwd(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `chdir(2)`.
-pub fn chdir(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `fchdir(2)`.
-pub fn fchdir(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `chroot(2)`.
-pub fn chroot(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `umask(2)`.
-pub fn umask(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+fn make_node(fd: i32, path: u64, mode: u32, device: u64) -> SysResult {
+    let kind = if mode & linux_raw_sys::general::S_IFMT == 0 {
+        Some(FileKind::Regular)
+    } else {
+        FileKind::from_mode(mode)
+    };
+    let new = match kind {
+        Some(FileKind::Regular) => NewNode::Regular,
+        Some(FileKind::Fifo) => NewNode::Fifo,
+        Some(FileKind::Character) => NewNode::Character(device),
+        Some(FileKind::Block) => NewNode::Block(device),
+        Some(FileKind::Socket) => NewNode::Socket,
+        Some(FileKind::Directory) => return Err(Errno::EPERM),
+        _ => return Err(Errno::EINVAL),
+    };
+    make(fd, path, new, mode & 0o7777)
 }
 
 /// `mknod(2)`.
-pub fn mknod(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mknod(a: &Args) -> SysResult {
+    make_node(AT_FDCWD, a.addr(0), a.uint(1), a.uint(2).into())
 }
 
 /// `mknodat(2)`.
-pub fn mknodat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mknodat(a: &Args) -> SysResult {
+    make_node(a.int(0), a.addr(1), a.uint(2), a.uint(3).into())
 }
 
-/// `mount(2)`.
+fn remove_directory(fd: i32, path: u64) -> SysResult {
+    let found = at::find(fd, path, LastLink::Keep)?;
+    let name = match &found.name {
+        LastName::Name(name) => name,
+        LastName::Current => return Err(Errno::EINVAL),
+        LastName::Parent => return Err(Errno::ENOTEMPTY),
+        LastName::Root | LastName::Jump => return Err(Errno::EBUSY),
+    };
+    let parent = found.parent.clone();
+    let node = found.node.clone().ok_or(Errno::ENOENT)?;
+    if node.kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    if node.id().device != parent.id().device {
+        // The root of a mounted file system.
+        return Err(Errno::EBUSY);
+    }
+    parent.remove_directory(name)?;
+    Ok(0)
+}
+
+fn remove_file(fd: i32, path: u64) -> SysResult {
+    let found = at::find(fd, path, LastLink::Keep)?;
+    let name = found.new_name(Errno::EISDIR)?;
+    let node = found.node.as_ref().ok_or(Errno::ENOENT)?;
+    if node.kind() == FileKind::Directory {
+        return Err(Errno::EISDIR);
+    }
+    if found.must_be_directory {
+        return Err(Errno::ENOTDIR);
+    }
+    found.parent.unlink(name)?;
+    Ok(0)
+}
+
+/// `rmdir(2)`.
+pub fn rmdir(a: &Args) -> SysResult {
+    remove_directory(AT_FDCWD, a.addr(0))
+}
+
+/// `unlink(2)`.
+pub fn unlink(a: &Args) -> SysResult {
+    remove_file(AT_FDCWD, a.addr(0))
+}
+
+/// `unlinkat(2)`.
+pub fn unlinkat(a: &Args) -> SysResult {
+    match a.uint(2) {
+        0 => remove_file(a.int(0), a.addr(1)),
+        AT_REMOVEDIR => remove_directory(a.int(0), a.addr(1)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
+    let how = match flags {
+        0 => RenameMode::Replace,
+        RENAME_NOREPLACE => RenameMode::KeepExisting,
+        RENAME_EXCHANGE => RenameMode::Exchange,
+        _ => return Err(Errno::EINVAL),
+    };
+    let source = at::find(from.0, from.1, LastLink::Keep)?;
+    let target = at::find(to.0, to.1, LastLink::Keep)?;
+    let node = source.node.as_ref().ok_or(Errno::ENOENT)?;
+    let (name, new_name) = (source.new_name(Errno::EBUSY)?, target.new_name(Errno::EBUSY)?);
+    if target.must_be_directory && node.kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    if node.id().device != source.parent.id().device {
+        return Err(Errno::EBUSY);
+    }
+    source.parent.rename(name, &target.parent, new_name, how)?;
+    Ok(0)
+}
+
+/// `rename(2)`.
+pub fn rename(a: &Args) -> SysResult {
+    rename_path((AT_FDCWD, a.addr(0)), (AT_FDCWD, a.addr(1)), 0)
+}
+
+/// `renameat(2)`.
+pub fn renameat(a: &Args) -> SysResult {
+    rename_path((a.int(0), a.addr(1)), (a.int(2), a.addr(3)), 0)
+}
+
+/// `renameat2(2)`.
+pub fn renameat2(a: &Args) -> SysResult {
+    rename_path((a.int(0), a.addr(1)), (a.int(2), a.addr(3)), a.uint(4))
+}
+
+fn link_node(node: &NodeRef, fd: i32, path: u64) -> SysResult {
+    let found = at::find(fd, path, LastLink::Keep)?;
+    check_free(&found, false)?;
+    found.parent.link(found.new_name(Errno::EEXIST)?, node)?;
+    Ok(0)
+}
+
+/// `link(2)`.
+pub fn link(a: &Args) -> SysResult {
+    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Keep)?.existing()?;
+    link_node(&node, AT_FDCWD, a.addr(1))
+}
+
+/// `linkat(2)`.
+pub fn linkat(a: &Args) -> SysResult {
+    let flags = a.uint(4);
+    if flags & !(AT_SYMLINK_FOLLOW | linux_raw_sys::general::AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let last_link = if flags & AT_SYMLINK_FOLLOW != 0 {
+        LastLink::Follow
+    } else {
+        LastLink::Keep
+    };
+    let target = at::target(a.int(0), a.addr(1), flags, last_link)?;
+    link_node(target.node(), a.int(2), a.addr(3))
+}
+
+fn make_link(text: u64, fd: i32, path: u64) -> SysResult {
+    let text = at::read_path(text)?;
+    if text.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    let found = at::find(fd, path, LastLink::Keep)?;
+    check_free(&found, false)?;
+    found.parent.create(found.new_name(Errno::EEXIST)?, NewNode::Symlink(&text), 0o777)?;
+    Ok(0)
+}
+
+/// `symlink(2)`.
+pub fn symlink(a: &Args) -> SysResult {
+    make_link(a.addr(0), AT_FDCWD, a.addr(1))
+}
+
+/// `symlinkat(2)`.
+pub fn symlinkat(a: &Args) -> SysResult {
+    make_link(a.addr(0), a.int(1), a.addr(2))
+}
+
+fn read_link(fd: i32, path: u64, buffer: u64, room: i32) -> SysResult {
+    let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
+    if room == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let flags = linux_raw_sys::general::AT_EMPTY_PATH;
+    let target = at::target(fd, path, flags, LastLink::Keep)?;
+    let node = target.node();
+    if node.kind() != FileKind::Symlink {
+        return Err(Errno::EINVAL);
+    }
+    let text = node.link_text()?;
+    let count = text.len().min(room);
+    uaccess::copy_out(buffer, &text[..count])?;
+    Ok(count)
+}
+
+/// `readlink(2)`.
+pub fn readlink(a: &Args) -> SysResult {
+    read_link(AT_FDCWD, a.addr(0), a.addr(1), a.int(2))
+}
+
+/// `readlinkat(2)`.
+pub fn readlinkat(a: &Args) -> SysResult {
+    read_link(a.int(0), a.addr(1), a.addr(2), a.int(3))
+}
+
+/// `getcwd(2)`.
+pub fn getcwd(a: &Args) -> SysResult {
+    let context = current::context()?;
+    let mut path =
+        lookup::directory_path(&context.cwd(), Some(&context.root())).ok_or(Errno::ENOENT)?;
+    path.push(0);
+    if path.len() > PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    if path.len() > a.size(1) {
+        return Err(Errno::ERANGE);
+    }
+    uaccess::copy_out(a.addr(0), &path)?;
+    Ok(path.len())
+}
+
+fn directory(path: u64) -> Result<NodeRef, Errno> {
+    let node = at::find(AT_FDCWD, path, LastLink::Follow)?.existing()?;
+    if node.kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    Ok(node)
+}
+
+/// `chdir(2)`.
+pub fn chdir(a: &Args) -> SysResult {
+    current::context()?.set_cwd(directory(a.addr(0))?);
+    Ok(0)
+}
+
+/// `fchdir(2)`.
+pub fn fchdir(a: &Args) -> SysResult {
+    let file = current::file(a.int(0))?;
+    if file.node().kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    current::context()?.set_cwd(file.node().clone());
+    Ok(0)
+}
+
+/// `chroot(2)`.
+pub fn chroot(a: &Args) -> SysResult {
+    current::context()?.set_root(directory(a.addr(0))?);
+    Ok(0)
+}
+
+/// `umask(2)`.
+pub fn umask(a: &Args) -> SysResult {
+    Ok(current::context()?.set_umask(a.uint(0)) as usize)
+}
+
+/// `mount(2)`: what is mounted is mounted for good.
 pub fn mount(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EPERM)
 }
 
 /// `umount2(2)`.
 pub fn umount2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EPERM)
 }
 
 /// `pivot_root(2)`.
 pub fn pivot_root(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EPERM)
 }
 
 /// `inotify_init(2)`.

@@ -1,39 +1,201 @@
 //! Calls on file descriptors.
 
 use super::Args;
+use super::record::Record;
 use crate::errno::{Errno, SysResult};
+use crate::fs::table::MAX_DESCRIPTORS;
+use crate::fs::{FileKind, OpenFile, OpenFlags, current};
+use crate::uaccess;
+use alloc::sync::Arc;
+use linux_raw_sys::general::{
+    CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE, F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS,
+    F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK,
+    F_OFD_SETLKW, F_RDLCK, F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK,
+    F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETPIPE_SZ, F_SETSIG, F_UNLCK,
+    F_WRLCK, FD_CLOEXEC,
+};
+use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
+
+/// Adds a descriptor for the file behind `fd`.
+fn duplicate(fd: i32, minimum: usize, close_on_exec: bool) -> SysResult {
+    let files = current::files()?;
+    let file = files.get(fd)?;
+    files.insert(file, close_on_exec, minimum, current::descriptor_limit())
+}
 
 /// `dup(2)`.
-pub fn dup(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn dup(a: &Args) -> SysResult {
+    duplicate(a.int(0), 0, false)
+}
+
+fn duplicate_to(from: i32, to: i32, close_on_exec: bool) -> SysResult {
+    let files = current::files()?;
+    let file = files.get(from)?;
+    let replaced = files.replace(to, file, close_on_exec, current::descriptor_limit())?;
+    if let Some(replaced) = replaced {
+        replaced.close();
+    }
+    usize::try_from(to).map_err(|_| Errno::EBADF)
 }
 
 /// `dup2(2)`.
-pub fn dup2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn dup2(a: &Args) -> SysResult {
+    let (from, to) = (a.int(0), a.int(1));
+    if from == to {
+        current::file(from)?;
+        return usize::try_from(to).map_err(|_| Errno::EBADF);
+    }
+    duplicate_to(from, to, false)
 }
 
 /// `dup3(2)`.
-pub fn dup3(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `fcntl(2)`.
-pub fn fcntl(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `ioctl(2)`.
-pub fn ioctl(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn dup3(a: &Args) -> SysResult {
+    let flags = a.uint(2);
+    if flags & !OpenFlags::CLOSE_ON_EXEC.bits() != 0 || a.int(0) == a.int(1) {
+        return Err(Errno::EINVAL);
+    }
+    duplicate_to(a.int(0), a.int(1), flags != 0)
 }
 
 /// `close(2)`.
-pub fn close(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn close(a: &Args) -> SysResult {
+    current::files()?.remove(a.int(0))?.close();
+    Ok(0)
 }
 
 /// `close_range(2)`.
-pub fn close_range(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn close_range(a: &Args) -> SysResult {
+    let (first, last, flags) = (a.uint(0), a.uint(1), a.uint(2));
+    if first > last || flags & !(CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let highest = |fd: u32| i32::try_from(fd).unwrap_or(i32::MAX);
+    let files = current::files()?;
+    if flags & CLOSE_RANGE_UNSHARE != 0 && Arc::strong_count(&files) > 2 {
+        // A table that several tasks share cannot be unshared here.
+        return Err(Errno::EINVAL);
+    }
+    if flags & CLOSE_RANGE_CLOEXEC != 0 {
+        files.mark_range(highest(first), highest(last));
+    } else {
+        files.close_range(highest(first), highest(last));
+    }
+    Ok(0)
+}
+
+/// `F_GETLK` on a lock that nobody holds: nobody does, since every lock is granted.
+fn get_lock(address: u64) -> SysResult {
+    let mut lock = Record::<32>::read(address)?;
+    check_lock_type(lock.u16(0))?;
+    // Both constants are small.
+    lock.set_u16(0, u16::try_from(F_UNLCK).unwrap_or_default());
+    lock.write(address)?;
+    Ok(0)
+}
+
+fn check_lock_type(kind: u16) -> Result<(), Errno> {
+    match u32::from(kind) {
+        F_RDLCK | F_WRLCK | F_UNLCK => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn seals(file: &OpenFile) -> Result<Arc<crate::fs::tmpfs::TmpNode>, Errno> {
+    let node = file.node().clone().as_tmpfs().ok_or(Errno::EINVAL)?;
+    if node.regular().is_none() {
+        return Err(Errno::EINVAL);
+    }
+    Ok(node)
+}
+
+/// `fcntl(2)`.
+pub fn fcntl(a: &Args) -> SysResult {
+    let (fd, command) = (a.int(0), a.uint(1));
+    let files = current::files()?;
+    let file = files.get(fd)?;
+    if file.flags().contains(OpenFlags::PATH)
+        && !matches!(command, F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD | F_GETFL)
+    {
+        return Err(Errno::EBADF);
+    }
+    match command {
+        F_DUPFD | F_DUPFD_CLOEXEC => {
+            let minimum = usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?;
+            if minimum >= current::descriptor_limit().min(MAX_DESCRIPTORS) {
+                return Err(Errno::EINVAL);
+            }
+            duplicate(fd, minimum, command == F_DUPFD_CLOEXEC)
+        }
+        F_GETFD => Ok(usize::from(files.close_on_exec(fd)?)),
+        F_SETFD => {
+            files.set_close_on_exec(fd, a.uint(2) & FD_CLOEXEC != 0)?;
+            Ok(0)
+        }
+        F_GETFL => Ok((file.flags() | OpenFlags::LARGE).bits() as usize),
+        F_SETFL => {
+            file.set_flags(OpenFlags::from_user(a.0[2]));
+            Ok(0)
+        }
+        F_GETLK | F_OFD_GETLK => get_lock(a.addr(2)),
+        F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {
+            check_lock_type(Record::<32>::read(a.addr(2))?.u16(0))?;
+            Ok(0)
+        }
+        F_GETOWN | F_GETSIG | F_SETOWN | F_SETSIG => Ok(0),
+        F_GETPIPE_SZ => Ok(file.file().as_pipe().ok_or(Errno::EBADF)?.capacity()),
+        F_SETPIPE_SZ => {
+            let pipe = file.file().as_pipe().ok_or(Errno::EBADF)?;
+            pipe.pipe().set_capacity(usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?)
+        }
+        F_GET_SEALS => {
+            let node = seals(&file)?;
+            Ok(node.regular().map_or(0, |regular| regular.seals() as usize))
+        }
+        F_ADD_SEALS => {
+            let known =
+                F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
+            if a.uint(2) & !known != 0 {
+                return Err(Errno::EINVAL);
+            }
+            if !file.flags().writable() {
+                return Err(Errno::EPERM);
+            }
+            let node = seals(&file)?;
+            node.regular().ok_or(Errno::EINVAL)?.add_seals(a.uint(2))?;
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `ioctl(2)`.
+pub fn ioctl(a: &Args) -> SysResult {
+    let (fd, command, argument) = (a.int(0), a.uint(1), a.addr(2));
+    let files = current::files()?;
+    let file = files.get(fd)?;
+    if file.flags().contains(OpenFlags::PATH) {
+        return Err(Errno::EBADF);
+    }
+    match command {
+        FIOCLEX | FIONCLEX => {
+            files.set_close_on_exec(fd, command == FIOCLEX)?;
+            Ok(0)
+        }
+        FIONBIO => {
+            let mut on = [0; 4];
+            uaccess::copy_in(&mut on, argument)?;
+            let mut flags = file.flags();
+            flags.set(OpenFlags::NONBLOCK, on != [0; 4]);
+            file.set_flags(flags);
+            Ok(0)
+        }
+        FIOASYNC => Ok(0),
+        FIONREAD if file.node().kind() == FileKind::Regular => {
+            let left = file.metadata().size.saturating_sub(file.offset());
+            let left = i32::try_from(left).unwrap_or(i32::MAX);
+            uaccess::copy_out(argument, &left.to_le_bytes())?;
+            Ok(0)
+        }
+        _ => file.file().ioctl(command, argument),
+    }
 }

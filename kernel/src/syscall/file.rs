@@ -1,164 +1,428 @@
 //! Calls on open files and their data.
 
-use super::Args;
+use super::at;
+use super::record::Record;
+use super::{Args, transfer};
 use crate::errno::{Errno, SysResult};
+use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
+use crate::fs::lookup::{self, LastLink};
+use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place, current};
+use crate::uaccess;
+use alloc::sync::Arc;
+use linux_raw_sys::general::{
+    AT_FDCWD, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC,
+    MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET,
+};
+
+/// The file behind the descriptor in argument 0.
+fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
+    current::file(a.int(0))
+}
+
+/// The buffer in arguments 1 and 2.
+fn buffer(a: &Args) -> Result<[Segment; 1], Errno> {
+    if a.long(2) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok([Segment {
+        address: a.addr(1),
+        length: a.size(2).min(MAX_RW_COUNT),
+    }])
+}
+
+/// A file offset in argument `i`.
+fn offset(a: &Args, i: usize) -> Result<u64, Errno> {
+    u64::try_from(a.long(i)).map_err(|_| Errno::EINVAL)
+}
 
 /// `read(2)`.
-pub fn read(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn read(a: &Args) -> SysResult {
+    let file = file(a)?;
+    file.read(&mut UserSink::new(&buffer(a)?))
 }
 
 /// `write(2)`.
-pub fn write(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `open(2)`.
-pub fn open(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `openat(2)`.
-pub fn openat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `openat2(2)`.
-pub fn openat2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `creat(2)`.
-pub fn creat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `lseek(2)`.
-pub fn lseek(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn write(a: &Args) -> SysResult {
+    let file = file(a)?;
+    file.write(&mut UserSource::new(&buffer(a)?))
 }
 
 /// `pread64(2)`.
-pub fn pread64(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn pread64(a: &Args) -> SysResult {
+    let file = file(a)?;
+    file.read_at(offset(a, 3)?, &mut UserSink::new(&buffer(a)?))
 }
 
 /// `pwrite64(2)`.
-pub fn pwrite64(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn pwrite64(a: &Args) -> SysResult {
+    let file = file(a)?;
+    file.write_at(offset(a, 3)?, &mut UserSource::new(&buffer(a)?))
 }
 
 /// `readv(2)`.
-pub fn readv(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn readv(a: &Args) -> SysResult {
+    let file = file(a)?;
+    file.read(&mut UserSink::new(&read_segments(a.addr(1), a.0[2])?))
 }
 
 /// `writev(2)`.
-pub fn writev(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn writev(a: &Args) -> SysResult {
+    let file = file(a)?;
+    file.write(&mut UserSource::new(&read_segments(a.addr(1), a.0[2])?))
 }
 
 /// `preadv(2)`.
-pub fn preadv(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn preadv(a: &Args) -> SysResult {
+    let file = file(a)?;
+    let segments = read_segments(a.addr(1), a.0[2])?;
+    file.read_at(offset(a, 3)?, &mut UserSink::new(&segments))
 }
 
 /// `pwritev(2)`.
-pub fn pwritev(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn pwritev(a: &Args) -> SysResult {
+    let file = file(a)?;
+    let segments = read_segments(a.addr(1), a.0[2])?;
+    file.write_at(offset(a, 3)?, &mut UserSource::new(&segments))
+}
+
+/// The flags of `preadv2` and `pwritev2` that mean nothing more here: all I/O is as quick and as
+/// stable as it gets.
+fn check_vector_flags(a: &Args) -> Result<(), Errno> {
+    const HIPRI: u32 = 1;
+    const DSYNC: u32 = 2;
+    const SYNC: u32 = 4;
+    if a.uint(5) & !(HIPRI | DSYNC | SYNC) == 0 {
+        Ok(())
+    } else {
+        Err(Errno::EOPNOTSUPP)
+    }
 }
 
 /// `preadv2(2)`.
-pub fn preadv2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn preadv2(a: &Args) -> SysResult {
+    check_vector_flags(a)?;
+    if a.long(3) == -1 { readv(a) } else { preadv(a) }
 }
 
 /// `pwritev2(2)`.
-pub fn pwritev2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn pwritev2(a: &Args) -> SysResult {
+    check_vector_flags(a)?;
+    if a.long(3) == -1 {
+        writev(a)
+    } else {
+        pwritev(a)
+    }
+}
+
+fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
+    let flags = OpenFlags::from_user(flags);
+    let path = at::read_path(path)?;
+    let files = current::files()?;
+    // Before the file is made: a call that fails must leave nothing behind.
+    files.check_room(current::descriptor_limit())?;
+    let start = at::start(fd, &path)?;
+    let file = lookup::open_at(&*current::context()?, start, &path, flags, mode)?;
+    current::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
+}
+
+/// `open(2)`.
+pub fn open(a: &Args) -> SysResult {
+    open_common(AT_FDCWD, a.addr(0), a.0[1], a.uint(2))
+}
+
+/// `openat(2)`.
+pub fn openat(a: &Args) -> SysResult {
+    open_common(a.int(0), a.addr(1), a.0[2], a.uint(3))
+}
+
+/// `openat2(2)`, without restrictions on the walk.
+pub fn openat2(a: &Args) -> SysResult {
+    const HOW: usize = 24;
+    if a.size(3) < HOW {
+        return Err(Errno::EINVAL);
+    }
+    if a.size(3) > HOW {
+        return Err(Errno::E2BIG);
+    }
+    let how = Record::<HOW>::read(a.addr(2))?;
+    let (flags, mode, resolve) = (how.u64(0), how.u64(8), how.u64(16));
+    let mode = u32::try_from(mode).map_err(|_| Errno::EINVAL)?;
+    let bits = u32::try_from(flags).map_err(|_| Errno::EINVAL)?;
+    if resolve != 0 || OpenFlags::from_bits(bits).is_none() || mode & !0o7777 != 0 {
+        return Err(Errno::EINVAL);
+    }
+    open_common(a.int(0), a.addr(1), flags, mode)
+}
+
+/// `creat(2)`.
+pub fn creat(a: &Args) -> SysResult {
+    let flags = OpenFlags::CREATE | OpenFlags::WRITE_ONLY | OpenFlags::TRUNCATE;
+    open_common(AT_FDCWD, a.addr(0), flags.bits().into(), a.uint(1))
+}
+
+/// `lseek(2)`.
+pub fn lseek(a: &Args) -> SysResult {
+    let file = file(a)?;
+    if file.flags().contains(OpenFlags::PATH) {
+        return Err(Errno::EBADF);
+    }
+    if !file.file().seekable() {
+        return Err(Errno::ESPIPE);
+    }
+    let (distance, whence) = (a.long(1), a.uint(2));
+    let position = file.with_offset(|offset| {
+        let from = match whence {
+            SEEK_SET => 0,
+            SEEK_CUR => *offset,
+            SEEK_END if file.is_directory() => return Err(Errno::EINVAL),
+            SEEK_END => file.metadata().size,
+            SEEK_DATA | SEEK_HOLE => {
+                let from = u64::try_from(distance).map_err(|_| Errno::ENXIO)?;
+                *offset = file.file().seek_data(from, whence == SEEK_HOLE)?;
+                return Ok(*offset);
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        let to = from.checked_add_signed(distance).ok_or(Errno::EINVAL)?;
+        if to > i64::MAX as u64 {
+            return Err(Errno::EOVERFLOW);
+        }
+        *offset = to;
+        Ok(to)
+    })?;
+    usize::try_from(position).map_err(|_| Errno::EOVERFLOW)
 }
 
 /// `sendfile(2)`.
-pub fn sendfile(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn sendfile(a: &Args) -> SysResult {
+    let (to, from) = (current::file(a.int(0))?, current::file(a.int(1))?);
+    if !to.flags().writable() || !from.flags().readable() {
+        return Err(Errno::EBADF);
+    }
+    if to.flags().contains(OpenFlags::APPEND) || from.node().kind() != FileKind::Regular {
+        return Err(Errno::EINVAL);
+    }
+    let count = a.size(3).min(MAX_RW_COUNT);
+    if a.addr(2) == 0 {
+        if Arc::ptr_eq(&to, &from) {
+            return Err(Errno::EINVAL);
+        }
+        // The source's own offset is taken and set, not held: two calls the other way round would
+        // wait for each other.
+        let mut offset = from.offset();
+        let moved = transfer::to_shared_offset(&from, &mut offset, &to, count)?;
+        from.with_offset(|shared| *shared = offset);
+        return Ok(moved);
+    }
+    let mut record = Record::<8>::read(a.addr(2))?;
+    let mut offset = record.u64(0);
+    if offset > i64::MAX as u64 {
+        return Err(Errno::EINVAL);
+    }
+    let moved = transfer::to_shared_offset(&from, &mut offset, &to, count)?;
+    record.set_u64(0, offset);
+    record.write(a.addr(2))?;
+    Ok(moved)
 }
 
 /// `copy_file_range(2)`.
-pub fn copy_file_range(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn copy_file_range(a: &Args) -> SysResult {
+    let (from, to) = (current::file(a.int(0))?, current::file(a.int(2))?);
+    if !to.flags().writable()
+        || !from.flags().readable()
+        || to.flags().contains(OpenFlags::APPEND)
+    {
+        return Err(Errno::EBADF);
+    }
+    for file in [&from, &to] {
+        match file.node().kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    if a.uint(5) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let read_offset = |address: u64, file: &OpenFile| -> Result<u64, Errno> {
+        match address {
+            0 => Ok(file.offset()),
+            address => Record::<8>::read(address).map(|record| record.u64(0)),
+        }
+    };
+    let (mut read_at, mut write_at) = (read_offset(a.addr(1), &from)?, read_offset(a.addr(3), &to)?);
+    let count = a.size(4).min(MAX_RW_COUNT);
+    let ends = [read_at, write_at].map(|at| at.checked_add(count as u64));
+    let [Some(read_end), Some(write_end)] = ends else {
+        return Err(Errno::EOVERFLOW);
+    };
+    if read_end > i64::MAX as u64 || write_end > i64::MAX as u64 {
+        return Err(Errno::EINVAL);
+    }
+    if lookup::same(from.node(), to.node()) && read_at < write_end && write_at < read_end {
+        return Err(Errno::EINVAL);
+    }
+    let moved = transfer::at_offsets(&from, &mut read_at, &to, &mut write_at, count)?;
+    for (address, file, offset) in [(a.addr(1), &from, read_at), (a.addr(3), &to, write_at)] {
+        if address == 0 {
+            file.with_offset(|shared| *shared = offset);
+        } else {
+            uaccess::copy_out(address, &offset.to_le_bytes())?;
+        }
+    }
+    Ok(moved)
 }
 
 /// `truncate(2)`.
-pub fn truncate(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn truncate(a: &Args) -> SysResult {
+    let size = offset(a, 1)?;
+    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
+    node.set_size(size)?;
+    Ok(0)
 }
 
 /// `ftruncate(2)`.
-pub fn ftruncate(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn ftruncate(a: &Args) -> SysResult {
+    let size = offset(a, 1)?;
+    let file = file(a)?;
+    if file.flags().contains(OpenFlags::PATH) {
+        return Err(Errno::EBADF);
+    }
+    if !file.flags().writable() || file.node().kind() != FileKind::Regular {
+        return Err(Errno::EINVAL);
+    }
+    file.node().set_size(size)?;
+    Ok(0)
 }
 
 /// `fallocate(2)`.
-pub fn fallocate(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fallocate(a: &Args) -> SysResult {
+    let (offset, length) = (offset(a, 2)?, offset(a, 3)?);
+    if length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = file(a)?;
+    if !file.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    match file.node().kind() {
+        FileKind::Fifo => return Err(Errno::ESPIPE),
+        FileKind::Directory => return Err(Errno::EISDIR),
+        _ => {}
+    }
+    file.file().allocate(a.uint(1), offset, length)?;
+    Ok(0)
+}
+
+/// Nothing is written back from memory: only the descriptor is checked.
+fn check_synced(a: &Args) -> SysResult {
+    let file = file(a)?;
+    match file.node().kind() {
+        _ if file.flags().contains(OpenFlags::PATH) => Err(Errno::EBADF),
+        FileKind::Regular | FileKind::Directory => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// `fsync(2)`.
-pub fn fsync(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fsync(a: &Args) -> SysResult {
+    check_synced(a)
 }
 
 /// `fdatasync(2)`.
-pub fn fdatasync(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fdatasync(a: &Args) -> SysResult {
+    check_synced(a)
 }
 
 /// `sync(2)`.
 pub fn sync(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Ok(0)
 }
 
 /// `syncfs(2)`.
-pub fn syncfs(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn syncfs(a: &Args) -> SysResult {
+    file(a)?;
+    Ok(0)
 }
 
 /// `sync_file_range(2)`.
-pub fn sync_file_range(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn sync_file_range(a: &Args) -> SysResult {
+    check_synced(a)
 }
 
 /// `fadvise64(2)`.
-pub fn fadvise64(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fadvise64(a: &Args) -> SysResult {
+    const LAST_ADVICE: i32 = 5;
+    let file = file(a)?;
+    if file.node().kind() == FileKind::Fifo {
+        return Err(Errno::ESPIPE);
+    }
+    if a.long(2) < 0 || !(0..=LAST_ADVICE).contains(&a.int(3)) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
 }
 
 /// `readahead(2)`.
-pub fn readahead(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn readahead(a: &Args) -> SysResult {
+    let file = file(a)?;
+    if !file.flags().readable() {
+        return Err(Errno::EBADF);
+    }
+    if file.node().kind() != FileKind::Regular {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
 }
 
 /// `memfd_create(2)`.
-pub fn memfd_create(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn memfd_create(a: &Args) -> SysResult {
+    /// `NAME_MAX` less the prefix `memfd:`.
+    const LONGEST_NAME: usize = 249;
+    let flags = a.uint(1);
+    if flags & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC | MFD_NOEXEC_SEAL) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = uaccess::read_cstr(a.addr(0), LONGEST_NAME + 1).map_err(|error| match error {
+        Errno::ENAMETOOLONG => Errno::EINVAL,
+        other => other,
+    })?;
+    let permissions = if flags & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
+    let node = fs::memfd()?.make_nameless(permissions)?;
+    if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0
+        && let Some(regular) = node.regular()
+    {
+        regular.allow_seals();
+    }
+    let label = [b"memfd:", name.as_slice()].concat().into_boxed_slice();
+    let place = Place {
+        parent: fs::root(),
+        name: label,
+    };
+    let file = OpenFile::open(node, Some(place), OpenFlags::READ_WRITE)?;
+    current::install(file, flags & MFD_CLOEXEC != 0)
 }
 
-/// `flock(2)`.
-pub fn flock(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `flock(2)`: always granted.
+pub fn flock(a: &Args) -> SysResult {
+    file(a)?;
+    match a.uint(1) & !LOCK_NB {
+        LOCK_SH | LOCK_EX | LOCK_UN => Ok(0),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
-/// `splice(2)`.
+/// `splice(2)`: `EINVAL`, on which programs read and write instead.
 pub fn splice(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EINVAL)
 }
 
-/// `tee(2)`.
+/// `tee(2)`: as [`splice`].
 pub fn tee(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EINVAL)
 }
 
-/// `vmsplice(2)`.
+/// `vmsplice(2)`: as [`splice`].
 pub fn vmsplice(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EINVAL)
 }

@@ -3,6 +3,7 @@
 //! A handler takes [`Args`] and gives a [`SysResult`]; what comes from the program is an allegation
 //! and checked where it is used. Calls that change the user registers take the frame too.
 
+mod at;
 pub mod dir;
 pub mod fd;
 pub mod file;
@@ -12,11 +13,13 @@ pub mod memory;
 pub mod pipe;
 pub mod poll;
 pub mod process;
+mod record;
 pub mod sched;
 pub mod signal;
 pub mod stat;
 mod table;
 pub mod time;
+mod transfer;
 mod unknown;
 
 use crate::arch::UserFrame;

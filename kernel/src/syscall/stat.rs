@@ -1,169 +1,454 @@
 //! Calls on the attributes of files.
 
+use super::at::{self, Target};
+use super::record::Record;
 use super::Args;
 use crate::errno::{Errno, SysResult};
+use crate::fs::lookup::LastLink;
+use crate::fs::node::{AttributeChange, FsStats};
+use crate::fs::{self, FileKind, Metadata, NodeRef, OpenFlags, Timestamp, current};
+use linux_raw_sys::general::{
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE,
+    AT_SYMLINK_NOFOLLOW, STATX__RESERVED, STATX_BASIC_STATS, STATX_MNT_ID, UTIME_NOW, UTIME_OMIT,
+};
 
-/// `stat(2)`.
-pub fn stat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// What programs should read and write at a time.
+const BLOCK_SIZE: u32 = 4096;
+
+fn last_link(flags: u32) -> LastLink {
+    if flags & AT_SYMLINK_NOFOLLOW != 0 {
+        LastLink::Keep
+    } else {
+        LastLink::Follow
+    }
 }
 
-/// `fstat(2)`.
-pub fn fstat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+fn write_stat(address: u64, metadata: &Metadata) -> SysResult {
+    let mut stat = Record::<144>::new();
+    stat.set_u64(0, metadata.id.device);
+    stat.set_u64(8, metadata.id.inode);
+    stat.set_u64(16, metadata.links.into());
+    stat.set_u32(24, metadata.mode());
+    stat.set_u32(28, metadata.uid);
+    stat.set_u32(32, metadata.gid);
+    stat.set_u64(40, metadata.rdev);
+    stat.set_u64(48, metadata.size);
+    stat.set_u64(56, BLOCK_SIZE.into());
+    stat.set_u64(64, metadata.blocks);
+    let times = [metadata.accessed, metadata.modified, metadata.changed];
+    for (time, at) in times.into_iter().zip([72, 88, 104]) {
+        stat.set_u64(at, time.seconds.cast_unsigned());
+        stat.set_u64(at + 8, time.nanos.into());
+    }
+    stat.write(address)?;
+    Ok(0)
+}
+
+fn stat_path(fd: i32, path: u64, address: u64, flags: u32) -> SysResult {
+    let target = at::target(fd, path, flags, last_link(flags))?;
+    write_stat(address, &target.node().metadata())
+}
+
+/// `stat(2)`.
+pub fn stat(a: &Args) -> SysResult {
+    stat_path(AT_FDCWD, a.addr(0), a.addr(1), 0)
 }
 
 /// `lstat(2)`.
-pub fn lstat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn lstat(a: &Args) -> SysResult {
+    stat_path(AT_FDCWD, a.addr(0), a.addr(1), AT_SYMLINK_NOFOLLOW)
+}
+
+/// `fstat(2)`.
+pub fn fstat(a: &Args) -> SysResult {
+    write_stat(a.addr(1), &current::file(a.int(0))?.metadata())
 }
 
 /// `newfstatat(2)`.
-pub fn newfstatat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn newfstatat(a: &Args) -> SysResult {
+    let flags = a.uint(3);
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    stat_path(a.int(0), a.addr(1), a.addr(2), flags)
 }
 
 /// `statx(2)`.
-pub fn statx(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn statx(a: &Args) -> SysResult {
+    let (flags, mask) = (a.uint(2), a.uint(3));
+    let known = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH | AT_STATX_SYNC_TYPE;
+    if flags & !known != 0
+        || mask & STATX__RESERVED != 0
+        || flags & AT_STATX_SYNC_TYPE == AT_STATX_SYNC_TYPE
+    {
+        return Err(Errno::EINVAL);
+    }
+    let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
+    let metadata = target.node().metadata();
+    let mut statx = Record::<256>::new();
+    statx.set_u32(0, STATX_BASIC_STATS | STATX_MNT_ID);
+    statx.set_u32(4, BLOCK_SIZE);
+    statx.set_u32(16, metadata.links);
+    statx.set_u32(20, metadata.uid);
+    statx.set_u32(24, metadata.gid);
+    // Kind and permissions are the low 16 bits.
+    statx.set_u16(28, u16::try_from(metadata.mode()).unwrap_or(u16::MAX));
+    statx.set_u64(32, metadata.id.inode);
+    statx.set_u64(40, metadata.size);
+    statx.set_u64(48, metadata.blocks);
+    let times = [metadata.accessed, metadata.changed, metadata.modified];
+    for (time, at) in times.into_iter().zip([64, 96, 112]) {
+        statx.set_u64(at, time.seconds.cast_unsigned());
+        statx.set_u32(at + 8, time.nanos);
+    }
+    let halves = [(128, metadata.rdev), (136, metadata.id.device)];
+    for (at, number) in halves {
+        statx.set_u32(at, u32::try_from(number >> 8 & 0xfff).unwrap_or(0));
+        statx.set_u32(at + 4, u32::try_from(number & 0xff).unwrap_or(0));
+    }
+    statx.set_u64(144, metadata.id.device);
+    statx.write(a.addr(4))?;
+    Ok(0)
+}
+
+/// Whether root may do what `mode` asks: everything, but execute what nobody may.
+fn check_access(node: &NodeRef, mode: u32) -> SysResult {
+    const EXECUTE: u32 = 1;
+    const ALL: u32 = 7;
+    if mode & !ALL != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let metadata = node.metadata();
+    if mode & EXECUTE != 0
+        && metadata.kind != FileKind::Directory
+        && metadata.permissions & 0o111 == 0
+    {
+        return Err(Errno::EACCES);
+    }
+    Ok(0)
+}
+
+fn access_path(fd: i32, path: u64, mode: u32, flags: u32) -> SysResult {
+    let target = at::target(fd, path, flags, last_link(flags))?;
+    check_access(target.node(), mode)
 }
 
 /// `access(2)`.
-pub fn access(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn access(a: &Args) -> SysResult {
+    access_path(AT_FDCWD, a.addr(0), a.uint(1), 0)
 }
 
 /// `faccessat(2)`.
-pub fn faccessat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn faccessat(a: &Args) -> SysResult {
+    access_path(a.int(0), a.addr(1), a.uint(2), 0)
 }
 
 /// `faccessat2(2)`.
-pub fn faccessat2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn faccessat2(a: &Args) -> SysResult {
+    let flags = a.uint(3);
+    if flags & !(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    access_path(a.int(0), a.addr(1), a.uint(2), flags)
+}
+
+/// The node behind the descriptor in argument 0, which must be open for more than its place.
+fn descriptor_node(a: &Args) -> Result<NodeRef, Errno> {
+    let file = current::file(a.int(0))?;
+    if file.flags().contains(OpenFlags::PATH) {
+        return Err(Errno::EBADF);
+    }
+    Ok(file.node().clone())
+}
+
+fn change_mode(node: &NodeRef, mode: u32) -> SysResult {
+    if node.kind() == FileKind::Symlink {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    node.change(&AttributeChange {
+        permissions: Some(mode & 0o7777),
+        ..AttributeChange::default()
+    })?;
+    Ok(0)
 }
 
 /// `chmod(2)`.
-pub fn chmod(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn chmod(a: &Args) -> SysResult {
+    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
+    change_mode(&node, a.uint(1))
 }
 
 /// `fchmod(2)`.
-pub fn fchmod(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fchmod(a: &Args) -> SysResult {
+    change_mode(&descriptor_node(a)?, a.uint(1))
 }
 
 /// `fchmodat(2)`.
-pub fn fchmodat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fchmodat(a: &Args) -> SysResult {
+    let node = at::find(a.int(0), a.addr(1), LastLink::Follow)?.existing()?;
+    change_mode(&node, a.uint(2))
+}
+
+/// `fchmodat2(2)`.
+pub fn fchmodat2(a: &Args) -> SysResult {
+    let flags = a.uint(3);
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
+    change_mode(target.node(), a.uint(2))
+}
+
+fn change_owner(node: &NodeRef, uid: u32, gid: u32) -> SysResult {
+    let chosen = |id: u32| (id != u32::MAX).then_some(id);
+    let metadata = node.metadata();
+    // As Linux: a change of owner takes set-id bits from files that can be executed.
+    let permissions = (metadata.kind == FileKind::Regular && metadata.permissions & 0o111 != 0)
+        .then_some(metadata.permissions & !0o6000);
+    node.change(&AttributeChange {
+        uid: chosen(uid),
+        gid: chosen(gid),
+        permissions,
+        ..AttributeChange::default()
+    })?;
+    Ok(0)
 }
 
 /// `chown(2)`.
-pub fn chown(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `fchown(2)`.
-pub fn fchown(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn chown(a: &Args) -> SysResult {
+    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
+    change_owner(&node, a.uint(1), a.uint(2))
 }
 
 /// `lchown(2)`.
-pub fn lchown(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn lchown(a: &Args) -> SysResult {
+    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Keep)?.existing()?;
+    change_owner(&node, a.uint(1), a.uint(2))
+}
+
+/// `fchown(2)`.
+pub fn fchown(a: &Args) -> SysResult {
+    change_owner(&descriptor_node(a)?, a.uint(1), a.uint(2))
 }
 
 /// `fchownat(2)`.
-pub fn fchownat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fchownat(a: &Args) -> SysResult {
+    let flags = a.uint(4);
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
+    change_owner(target.node(), a.uint(2), a.uint(3))
+}
+
+/// New access and modification times; `None` leaves one.
+type Times = [Option<Timestamp>; 2];
+
+fn set_times(target: &Target, [accessed, modified]: Times) -> SysResult {
+    if accessed.is_none() && modified.is_none() {
+        return Ok(0);
+    }
+    target.node().change(&AttributeChange {
+        accessed,
+        modified,
+        ..AttributeChange::default()
+    })?;
+    Ok(0)
+}
+
+fn both_now() -> Times {
+    [Some(fs::now()); 2]
+}
+
+/// Reads two `struct timeval`, or takes the present for a null pointer.
+fn read_timevals(address: u64) -> Result<Times, Errno> {
+    if address == 0 {
+        return Ok(both_now());
+    }
+    let raw = Record::<32>::read(address)?;
+    let mut times = [None; 2];
+    for (time, at) in times.iter_mut().zip([0, 16]) {
+        let micros = u32::try_from(raw.u64(at + 8)).ok();
+        let micros = micros.filter(|&micros| micros < 1_000_000).ok_or(Errno::EINVAL)?;
+        *time = Some(Timestamp {
+            seconds: raw.u64(at).cast_signed(),
+            nanos: micros * 1000,
+        });
+    }
+    Ok(times)
+}
+
+/// Reads two `struct timespec` with their special values, or takes the present for a null pointer.
+fn read_timespecs(address: u64) -> Result<Times, Errno> {
+    if address == 0 {
+        return Ok(both_now());
+    }
+    let raw = Record::<32>::read(address)?;
+    let mut times = [None; 2];
+    for (time, at) in times.iter_mut().zip([0, 16]) {
+        let nanos = u32::try_from(raw.u64(at + 8)).map_err(|_| Errno::EINVAL)?;
+        *time = match nanos {
+            UTIME_NOW => Some(fs::now()),
+            UTIME_OMIT => None,
+            0..1_000_000_000 => Some(Timestamp {
+                seconds: raw.u64(at).cast_signed(),
+                nanos,
+            }),
+            _ => return Err(Errno::EINVAL),
+        };
+    }
+    Ok(times)
 }
 
 /// `utime(2)`.
-pub fn utime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn utime(a: &Args) -> SysResult {
+    let times = if a.addr(1) == 0 {
+        both_now()
+    } else {
+        let raw = Record::<16>::read(a.addr(1))?;
+        [0, 8].map(|at| {
+            Some(Timestamp {
+                seconds: raw.u64(at).cast_signed(),
+                nanos: 0,
+            })
+        })
+    };
+    set_times(&at::target(AT_FDCWD, a.addr(0), 0, LastLink::Follow)?, times)
 }
 
 /// `utimes(2)`.
-pub fn utimes(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn utimes(a: &Args) -> SysResult {
+    let times = read_timevals(a.addr(1))?;
+    set_times(&at::target(AT_FDCWD, a.addr(0), 0, LastLink::Follow)?, times)
 }
 
 /// `futimesat(2)`.
-pub fn futimesat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn futimesat(a: &Args) -> SysResult {
+    let times = read_timevals(a.addr(2))?;
+    if a.addr(1) == 0 {
+        return set_times(&Target::File(current::file(a.int(0))?), times);
+    }
+    set_times(&at::target(a.int(0), a.addr(1), 0, LastLink::Follow)?, times)
 }
 
 /// `utimensat(2)`.
-pub fn utimensat(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn utimensat(a: &Args) -> SysResult {
+    let flags = a.uint(3);
+    if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let times = read_timespecs(a.addr(2))?;
+    if a.addr(1) == 0 && a.int(0) != AT_FDCWD {
+        return set_times(&Target::File(current::file(a.int(0))?), times);
+    }
+    set_times(&at::target(a.int(0), a.addr(1), flags, last_link(flags))?, times)
+}
+
+fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
+    /// `ST_VALID | ST_NOSUID` would be a lie; Linux sets `ST_VALID` alone for a plain mount.
+    const VALID: u64 = 0x20;
+    let mut statfs = Record::<120>::new();
+    statfs.set_u64(0, stats.magic);
+    statfs.set_u64(8, BLOCK_SIZE.into());
+    statfs.set_u64(16, stats.blocks);
+    statfs.set_u64(24, stats.free_blocks);
+    statfs.set_u64(32, stats.free_blocks);
+    statfs.set_u64(40, stats.files);
+    statfs.set_u64(48, stats.free_files);
+    statfs.set_u64(56, device);
+    statfs.set_u64(64, 255);
+    statfs.set_u64(72, BLOCK_SIZE.into());
+    statfs.set_u64(80, VALID);
+    statfs.write(address)?;
+    Ok(0)
 }
 
 /// `statfs(2)`.
-pub fn statfs(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn statfs(a: &Args) -> SysResult {
+    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
+    write_statfs(a.addr(1), &node.fs_stats(), node.id().device)
 }
 
 /// `fstatfs(2)`.
-pub fn fstatfs(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fstatfs(a: &Args) -> SysResult {
+    let file = current::file(a.int(0))?;
+    let node = file.node();
+    write_statfs(a.addr(1), &node.fs_stats(), node.id().device)
+}
+
+/// Checks the path of a call on extended attributes, of which no file has any.
+fn path_without_attributes(a: &Args, last_link: LastLink) -> Result<(), Errno> {
+    at::find(AT_FDCWD, a.addr(0), last_link)?.existing().map(drop)
 }
 
 /// `setxattr(2)`.
-pub fn setxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn setxattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Follow)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `lsetxattr(2)`.
-pub fn lsetxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn lsetxattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Keep)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `fsetxattr(2)`.
-pub fn fsetxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fsetxattr(a: &Args) -> SysResult {
+    descriptor_node(a)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `getxattr(2)`.
-pub fn getxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getxattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Follow)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `lgetxattr(2)`.
-pub fn lgetxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn lgetxattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Keep)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `fgetxattr(2)`.
-pub fn fgetxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fgetxattr(a: &Args) -> SysResult {
+    descriptor_node(a)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
-/// `listxattr(2)`.
-pub fn listxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `listxattr(2)`: an empty list.
+pub fn listxattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Follow)?;
+    Ok(0)
 }
 
-/// `llistxattr(2)`.
-pub fn llistxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `llistxattr(2)`: an empty list.
+pub fn llistxattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Keep)?;
+    Ok(0)
 }
 
-/// `flistxattr(2)`.
-pub fn flistxattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `flistxattr(2)`: an empty list.
+pub fn flistxattr(a: &Args) -> SysResult {
+    descriptor_node(a)?;
+    Ok(0)
 }
 
 /// `removexattr(2)`.
-pub fn removexattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn removexattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Follow)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `lremovexattr(2)`.
-pub fn lremovexattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn lremovexattr(a: &Args) -> SysResult {
+    path_without_attributes(a, LastLink::Keep)?;
+    Err(Errno::EOPNOTSUPP)
 }
 
 /// `fremovexattr(2)`.
-pub fn fremovexattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fremovexattr(a: &Args) -> SysResult {
+    descriptor_node(a)?;
+    Err(Errno::EOPNOTSUPP)
 }

@@ -141,6 +141,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_chmod => stat::chmod(a),
         nr::__NR_fchmod => stat::fchmod(a),
         nr::__NR_fchmodat => stat::fchmodat(a),
+        nr::__NR_fchmodat2 => stat::fchmodat2(a),
         nr::__NR_chown => stat::chown(a),
         nr::__NR_fchown => stat::fchown(a),
         nr::__NR_lchown => stat::lchown(a),

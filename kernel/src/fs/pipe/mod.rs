@@ -183,7 +183,7 @@ impl Pipe {
                 if done > 0 {
                     return Ok(done);
                 }
-                super::broken_pipe();
+                super::current::broken_pipe();
                 return Err(Errno::EPIPE);
             }
             let left = total - done;

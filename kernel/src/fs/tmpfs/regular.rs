@@ -401,9 +401,9 @@ impl File for OpenRegular {
             return Err(Errno::EFBIG);
         }
         let mut room = MAX_SIZE - *offset;
-        if let Some(limit) = super::super::file_size_limit() {
+        if let Some(limit) = super::super::current::file_size_limit() {
             if *offset >= limit {
-                super::super::file_too_large();
+                super::super::current::file_too_large();
                 return Err(Errno::EFBIG);
             }
             room = room.min(limit - *offset);

@@ -1,0 +1,73 @@
+//! Paths as calls name them: a directory's descriptor, a path, and flags.
+
+use crate::errno::Errno;
+use crate::fs::lookup::{self, Found, LastLink};
+use crate::fs::path::{self, PATH_MAX};
+use crate::fs::{FileKind, NodeRef, OpenFile, current};
+use crate::uaccess;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD};
+
+/// Reads a path from the program's memory.
+pub(super) fn read_path(address: u64) -> Result<Vec<u8>, Errno> {
+    uaccess::read_cstr(address, PATH_MAX)
+}
+
+/// Where the walk of `path` starts: the directory behind `fd`, unless the path is absolute.
+pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
+    if path::is_absolute(path) {
+        return Ok(current::context()?.root());
+    }
+    if fd == AT_FDCWD {
+        return Ok(current::context()?.cwd());
+    }
+    let file = current::file(fd)?;
+    if file.node().kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    Ok(file.node().clone())
+}
+
+/// Walks the path at `address` from `fd`.
+pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
+    let path = read_path(address)?;
+    let start = start(fd, &path)?;
+    lookup::resolve(&current::context()?.root(), start, &path, last_link)
+}
+
+/// What a call with `AT_EMPTY_PATH` means.
+pub(super) enum Target {
+    /// The path's node.
+    Node(NodeRef),
+    /// The descriptor itself.
+    File(Arc<OpenFile>),
+}
+
+impl Target {
+    /// The node in either case.
+    pub(super) fn node(&self) -> &NodeRef {
+        match self {
+            Self::Node(node) => node,
+            Self::File(file) => file.node(),
+        }
+    }
+}
+
+/// What `fd`, the path at `address` and `flags` mean together; it must exist.
+pub(super) fn target(fd: i32, address: u64, flags: u32, last_link: LastLink) -> Result<Target, Errno> {
+    let path = match (flags & AT_EMPTY_PATH != 0, address) {
+        // A null pointer is an empty path here since Linux 6.11; older programs never pass one.
+        (true, 0) => Vec::new(),
+        _ => read_path(address)?,
+    };
+    if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
+        if fd == AT_FDCWD {
+            return Ok(Target::Node(current::context()?.cwd()));
+        }
+        return Ok(Target::File(current::file(fd)?));
+    }
+    let start = start(fd, &path)?;
+    let found = lookup::resolve(&current::context()?.root(), start, &path, last_link)?;
+    Ok(Target::Node(found.existing()?))
+}

@@ -1,0 +1,63 @@
+//! From one file to another without a way through the program: whole frames at a time.
+
+use crate::errno::SysResult;
+use crate::fs::io::{ByteSink, ByteSource, FrameSource, SliceSource};
+use crate::fs::{OpenFile, OpenFlags};
+use crate::memory::FrameRef;
+
+/// Writes what it takes to a file.
+struct FileSink<'a> {
+    to: &'a OpenFile,
+    offset: &'a mut u64,
+    room: usize,
+}
+
+impl FileSink<'_> {
+    fn write(&mut self, from: &mut dyn ByteSource) -> SysResult {
+        // The offset decides where it goes; `O_APPEND` was refused.
+        let flags = self.to.flags() - OpenFlags::APPEND;
+        let moved = self.to.file().write(from, self.offset, flags)?;
+        self.room -= moved.min(self.room);
+        Ok(moved)
+    }
+}
+
+impl ByteSink for FileSink<'_> {
+    fn room(&self) -> usize {
+        self.room
+    }
+    fn put(&mut self, bytes: &[u8]) -> SysResult {
+        let count = bytes.len().min(self.room);
+        self.write(&mut SliceSource::new(&bytes[..count]))
+    }
+    fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult {
+        let count = count.min(self.room);
+        self.write(&mut FrameSource::new(frame, offset, count))
+    }
+}
+
+/// Moves up to `count` bytes from `read_at` of `from` to `write_at` of `to`; both move on.
+pub(super) fn at_offsets(
+    from: &OpenFile,
+    read_at: &mut u64,
+    to: &OpenFile,
+    write_at: &mut u64,
+    count: usize,
+) -> SysResult {
+    let mut sink = FileSink {
+        to,
+        offset: write_at,
+        room: count,
+    };
+    from.file().read(&mut sink, read_at, from.flags())
+}
+
+/// Moves up to `count` bytes from `read_at` of `from` to the shared offset of `to`.
+pub(super) fn to_shared_offset(
+    from: &OpenFile,
+    read_at: &mut u64,
+    to: &OpenFile,
+    count: usize,
+) -> SysResult {
+    to.with_offset(|write_at| at_offsets(from, read_at, to, write_at, count))
+}
