@@ -4,7 +4,7 @@ use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{DirEntry, Metadata, NodeRef};
 use super::poll::{Notifier, PollMask};
-use super::{epoll::Epoll, pipe::PipeEnd, timerfd::TimerFile};
+use super::{epoll::Epoll, pipe::PipeEnd, socket::SocketFile, timerfd::TimerFile};
 use crate::errno::{Errno, SysResult};
 use crate::sync::Mutex;
 use crate::vm::PageSource;
@@ -68,6 +68,10 @@ pub trait File: Send + Sync {
     }
     /// The pipe end that it is.
     fn as_pipe(&self) -> Option<&PipeEnd> {
+        None
+    }
+    /// The socket that it is.
+    fn as_socket(&self) -> Option<&SocketFile> {
         None
     }
     /// The timer that it is.

@@ -55,7 +55,12 @@ impl Target {
 }
 
 /// What `fd`, the path at `address` and `flags` mean together; it must exist.
-pub(super) fn target(fd: i32, address: u64, flags: u32, last_link: LastLink) -> Result<Target, Errno> {
+pub(super) fn target(
+    fd: i32,
+    address: u64,
+    flags: u32,
+    last_link: LastLink,
+) -> Result<Target, Errno> {
     let path = match (flags & AT_EMPTY_PATH != 0, address) {
         // A null pointer is an empty path here since Linux 6.11; older programs never pass one.
         (true, 0) => Vec::new(),

@@ -1,7 +1,7 @@
 //! Calls on directories and names.
 
-use super::at;
 use super::Args;
+use super::at;
 use crate::errno::{Errno, SysResult};
 use crate::fs::lookup::{self, Found, LastLink, LastName};
 use crate::fs::node::{DirEntry, NewNode, RenameMode};
@@ -18,10 +18,7 @@ const LISTING_BYTES: usize = 32 << 10;
 
 /// Lists the directory behind argument 0 into the buffer in arguments 1 and 2; `encode` appends one
 /// entry, or says that it does not fit.
-fn list(
-    a: &Args,
-    mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> bool,
-) -> SysResult {
+fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> bool) -> SysResult {
     let file = current::file(a.int(0))?;
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
@@ -102,7 +99,9 @@ fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
     let found = at::find(fd, path, LastLink::Keep)?;
     check_free(&found, matches!(new, NewNode::Directory))?;
     let masked = permissions & !current::context()?.umask();
-    found.parent.create(found.new_name(Errno::EEXIST)?, new, masked)?;
+    found
+        .parent
+        .create(found.new_name(Errno::EEXIST)?, new, masked)?;
     Ok(0)
 }
 
@@ -212,7 +211,10 @@ fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     let source = at::find(from.0, from.1, LastLink::Keep)?;
     let target = at::find(to.0, to.1, LastLink::Keep)?;
     let node = source.node.as_ref().ok_or(Errno::ENOENT)?;
-    let (name, new_name) = (source.new_name(Errno::EBUSY)?, target.new_name(Errno::EBUSY)?);
+    let (name, new_name) = (
+        source.new_name(Errno::EBUSY)?,
+        target.new_name(Errno::EBUSY)?,
+    );
     if target.must_be_directory && node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
@@ -273,7 +275,11 @@ fn make_link(text: u64, fd: i32, path: u64) -> SysResult {
     }
     let found = at::find(fd, path, LastLink::Keep)?;
     check_free(&found, false)?;
-    found.parent.create(found.new_name(Errno::EEXIST)?, NewNode::Symlink(&text), 0o777)?;
+    found.parent.create(
+        found.new_name(Errno::EEXIST)?,
+        NewNode::Symlink(&text),
+        0o777,
+    )?;
     Ok(0)
 }
 

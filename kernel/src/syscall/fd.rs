@@ -8,13 +8,17 @@ use crate::fs::{FileKind, OpenFile, OpenFlags, current};
 use crate::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    CLOSE_RANGE_CLOEXEC, CLOSE_RANGE_UNSHARE, F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS,
-    F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK,
-    F_OFD_SETLKW, F_RDLCK, F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK,
-    F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_SETOWN, F_SETPIPE_SZ, F_SETSIG, F_UNLCK,
-    F_WRLCK, FD_CLOEXEC,
+    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
+    F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SEAL_FUTURE_WRITE,
+    F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
+    F_SETOWN, F_SETPIPE_SZ, F_SETSIG, F_UNLCK, F_WRLCK, FD_CLOEXEC,
 };
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
+
+/// `CLOSE_RANGE_UNSHARE`: give the task a table of its own first.
+const CLOSE_RANGE_UNSHARE: u32 = 2;
+/// `CLOSE_RANGE_CLOEXEC`: mark instead of closing.
+const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
 /// Adds a descriptor for the file behind `fd`.
 fn duplicate(fd: i32, minimum: usize, close_on_exec: bool) -> SysResult {
@@ -114,7 +118,10 @@ pub fn fcntl(a: &Args) -> SysResult {
     let files = current::files()?;
     let file = files.get(fd)?;
     if file.flags().contains(OpenFlags::PATH)
-        && !matches!(command, F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD | F_GETFL)
+        && !matches!(
+            command,
+            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_SETFD | F_GETFL
+        )
     {
         return Err(Errno::EBADF);
     }
@@ -145,7 +152,8 @@ pub fn fcntl(a: &Args) -> SysResult {
         F_GETPIPE_SZ => Ok(file.file().as_pipe().ok_or(Errno::EBADF)?.capacity()),
         F_SETPIPE_SZ => {
             let pipe = file.file().as_pipe().ok_or(Errno::EBADF)?;
-            pipe.pipe().set_capacity(usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?)
+            pipe.pipe()
+                .set_capacity(usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?)
         }
         F_GET_SEALS => {
             let node = seals(&file)?;

@@ -228,9 +228,7 @@ pub fn sendfile(a: &Args) -> SysResult {
 /// `copy_file_range(2)`.
 pub fn copy_file_range(a: &Args) -> SysResult {
     let (from, to) = (current::file(a.int(0))?, current::file(a.int(2))?);
-    if !to.flags().writable()
-        || !from.flags().readable()
-        || to.flags().contains(OpenFlags::APPEND)
+    if !to.flags().writable() || !from.flags().readable() || to.flags().contains(OpenFlags::APPEND)
     {
         return Err(Errno::EBADF);
     }
@@ -250,7 +248,8 @@ pub fn copy_file_range(a: &Args) -> SysResult {
             address => Record::<8>::read(address).map(|record| record.u64(0)),
         }
     };
-    let (mut read_at, mut write_at) = (read_offset(a.addr(1), &from)?, read_offset(a.addr(3), &to)?);
+    let (mut read_at, mut write_at) =
+        (read_offset(a.addr(1), &from)?, read_offset(a.addr(3), &to)?);
     let count = a.size(4).min(MAX_RW_COUNT);
     let ends = [read_at, write_at].map(|at| at.checked_add(count as u64));
     let [Some(read_end), Some(write_end)] = ends else {
@@ -387,7 +386,11 @@ pub fn memfd_create(a: &Args) -> SysResult {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         other => other,
     })?;
-    let permissions = if flags & MFD_NOEXEC_SEAL != 0 { 0o666 } else { 0o777 };
+    let permissions = if flags & MFD_NOEXEC_SEAL != 0 {
+        0o666
+    } else {
+        0o777
+    };
     let node = fs::memfd()?.make_nameless(permissions)?;
     if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0
         && let Some(regular) = node.regular()

@@ -2,70 +2,211 @@
 
 use super::Args;
 use crate::errno::{Errno, SysResult};
+use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource};
+use crate::fs::socket::{self, SocketFile};
+use crate::fs::{OpenFile, OpenFlags, current, pipe as pipes};
+use crate::uaccess;
+use alloc::sync::Arc;
+
+/// Installs two files and writes their descriptors to the program's memory; all or nothing.
+fn install_pair(files: [Arc<OpenFile>; 2], close_on_exec: bool, address: u64) -> SysResult {
+    let table = current::files()?;
+    let [first, second] = files;
+    let first = current::install(first, close_on_exec)?;
+    let numbers = current::install(second, close_on_exec).and_then(|second| {
+        let numbers = [first, second].map(|fd| i32::try_from(fd).unwrap_or(-1));
+        let [a, b] = numbers.map(i32::to_le_bytes);
+        let written = uaccess::copy_out(address, &[a, b].concat());
+        if written.is_err() {
+            let _ = table.remove(numbers[1]);
+        }
+        written
+    });
+    if let Err(error) = numbers {
+        let _ = table.remove(i32::try_from(first).unwrap_or(-1));
+        return Err(error);
+    }
+    Ok(0)
+}
+
+fn make_pipe(address: u64, flags: u32) -> SysResult {
+    let known = OpenFlags::CLOSE_ON_EXEC | OpenFlags::NONBLOCK | OpenFlags::DIRECT;
+    let flags = OpenFlags::from_bits(flags).filter(|flags| known.contains(*flags));
+    let flags = flags.ok_or(Errno::EINVAL)?;
+    let (reader, writer) = pipes::pair(flags)?;
+    install_pair(
+        [reader, writer],
+        flags.contains(OpenFlags::CLOSE_ON_EXEC),
+        address,
+    )
+}
 
 /// `pipe(2)`.
-pub fn pipe(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn pipe(a: &Args) -> SysResult {
+    make_pipe(a.addr(0), 0)
 }
 
 /// `pipe2(2)`.
-pub fn pipe2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn pipe2(a: &Args) -> SysResult {
+    make_pipe(a.addr(0), a.uint(1))
 }
 
-/// `socketpair(2)`.
-pub fn socketpair(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+const AF_UNIX: u32 = 1;
+const SOCK_STREAM: u32 = 1;
+const SOCK_TYPE: u32 = 0xf;
+const SOL_SOCKET: u32 = 1;
+
+/// The type and flags of a new socket.
+fn socket_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
+    let flags = OpenFlags::from_bits(kind & !SOCK_TYPE).ok_or(Errno::EINVAL)?;
+    if !(OpenFlags::NONBLOCK | OpenFlags::CLOSE_ON_EXEC).contains(flags) {
+        return Err(Errno::EINVAL);
+    }
+    Ok((kind & SOCK_TYPE, flags))
 }
 
-/// `socket(2)`.
-pub fn socket(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `socketpair(2)`: connected streams of `AF_UNIX`.
+pub fn socketpair(a: &Args) -> SysResult {
+    let (kind, flags) = socket_flags(a.uint(1))?;
+    if a.uint(0) != AF_UNIX {
+        return Err(Errno::EAFNOSUPPORT);
+    }
+    if kind != SOCK_STREAM {
+        return Err(Errno::ESOCKTNOSUPPORT);
+    }
+    if a.uint(2) > 1 {
+        return Err(Errno::EPROTONOSUPPORT);
+    }
+    let (first, second) = socket::pair(flags)?;
+    install_pair(
+        [first, second],
+        flags.contains(OpenFlags::CLOSE_ON_EXEC),
+        a.addr(3),
+    )
 }
 
-/// `connect(2)`.
-pub fn connect(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `socket(2)`: there is no network, and no name that a socket could be bound to.
+pub fn socket(a: &Args) -> SysResult {
+    socket_flags(a.uint(1))?;
+    Err(Errno::EAFNOSUPPORT)
 }
 
-/// `accept(2)`.
-pub fn accept(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// The socket behind argument 0, with its open file.
+fn with_socket<R>(
+    a: &Args,
+    call: impl FnOnce(&SocketFile, &OpenFile) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let file = current::file(a.int(0))?;
+    let socket = file.file().as_socket().ok_or(Errno::ENOTSOCK)?;
+    call(socket, &file)
 }
 
-/// `accept4(2)`.
-pub fn accept4(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `connect(2)`: every socket is connected already.
+pub fn connect(a: &Args) -> SysResult {
+    with_socket(a, |_, _| Err(Errno::EISCONN))
+}
+
+/// `accept(2)`: no socket listens.
+pub fn accept(a: &Args) -> SysResult {
+    with_socket(a, |_, _| Err(Errno::EINVAL))
+}
+
+/// `accept4(2)`: as [`accept`].
+pub fn accept4(a: &Args) -> SysResult {
+    accept(a)
 }
 
 /// `bind(2)`.
-pub fn bind(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn bind(a: &Args) -> SysResult {
+    with_socket(a, |_, _| Err(Errno::EINVAL))
 }
 
 /// `listen(2)`.
-pub fn listen(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn listen(a: &Args) -> SysResult {
+    with_socket(a, |_, _| Err(Errno::EINVAL))
+}
+
+const MSG_DONTWAIT: u32 = 0x40;
+const MSG_NOSIGNAL: u32 = 0x4000;
+/// Flags that need nothing done.
+const MSG_HARMLESS: u32 = MSG_NOSIGNAL | MSG_DONTWAIT | 0x4000_0000 | 0x8000;
+
+fn message_flags(flags: u32, file: &OpenFile) -> Result<OpenFlags, Errno> {
+    if flags & !MSG_HARMLESS != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut open = file.flags();
+    if flags & MSG_DONTWAIT != 0 {
+        open |= OpenFlags::NONBLOCK;
+    }
+    Ok(open)
 }
 
 /// `sendto(2)`.
-pub fn sendto(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn sendto(a: &Args) -> SysResult {
+    with_socket(a, |socket, file| {
+        if a.addr(4) != 0 {
+            return Err(Errno::EISCONN);
+        }
+        let flags = message_flags(a.uint(3), file)?;
+        let quiet = a.uint(3) & MSG_NOSIGNAL != 0;
+        let segments = [Segment {
+            address: a.addr(1),
+            length: a.size(2).min(MAX_RW_COUNT),
+        }];
+        socket.send(&mut UserSource::new(&segments), flags, quiet)
+    })
 }
 
 /// `recvfrom(2)`.
-pub fn recvfrom(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn recvfrom(a: &Args) -> SysResult {
+    with_socket(a, |socket, file| {
+        let flags = message_flags(a.uint(3), file)?;
+        let segments = [Segment {
+            address: a.addr(1),
+            length: a.size(2).min(MAX_RW_COUNT),
+        }];
+        let count = socket.receive(&mut UserSink::new(&segments), flags)?;
+        if a.addr(5) != 0 {
+            uaccess::copy_out(a.addr(5), &0_u32.to_le_bytes())?;
+        }
+        Ok(count)
+    })
 }
 
-/// `sendmsg(2)`.
-pub fn sendmsg(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// The parts of a `struct msghdr` that streams use: the data's pieces. Control data is not carried.
+fn message(address: u64) -> Result<alloc::vec::Vec<Segment>, Errno> {
+    let header = super::record::Record::<56>::read(address)?;
+    if header.u64(40) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    crate::fs::io::read_segments(header.u64(16), header.u64(24))
 }
 
-/// `recvmsg(2)`.
-pub fn recvmsg(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `sendmsg(2)`, without control data.
+pub fn sendmsg(a: &Args) -> SysResult {
+    with_socket(a, |socket, file| {
+        let flags = message_flags(a.uint(2), file)?;
+        let quiet = a.uint(2) & MSG_NOSIGNAL != 0;
+        let segments = message(a.addr(1))?;
+        socket.send(&mut UserSource::new(&segments), flags, quiet)
+    })
+}
+
+/// `recvmsg(2)`, without control data.
+pub fn recvmsg(a: &Args) -> SysResult {
+    with_socket(a, |socket, file| {
+        let flags = message_flags(a.uint(2), file)?;
+        let mut header = super::record::Record::<56>::read(a.addr(1))?;
+        let segments = crate::fs::io::read_segments(header.u64(16), header.u64(24))?;
+        let count = socket.receive(&mut UserSink::new(&segments), flags)?;
+        // No name, no control data, no flags.
+        header.set_u32(8, 0);
+        header.set_u64(40, 0);
+        header.set_u32(48, 0);
+        header.write(a.addr(1))?;
+        Ok(count)
+    })
 }
 
 /// `sendmmsg(2)`.
@@ -79,26 +220,74 @@ pub fn recvmmsg(_a: &Args) -> SysResult {
 }
 
 /// `shutdown(2)`.
-pub fn shutdown(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn shutdown(a: &Args) -> SysResult {
+    with_socket(a, |socket, _| {
+        match a.uint(1) {
+            0 => socket.shut_down(true, false),
+            1 => socket.shut_down(false, true),
+            2 => socket.shut_down(true, true),
+            _ => return Err(Errno::EINVAL),
+        }
+        Ok(0)
+    })
+}
+
+/// Writes the name of a socket without one: its family alone.
+fn write_no_name(a: &Args) -> SysResult {
+    with_socket(a, |_, _| {
+        let mut room = [0; 4];
+        uaccess::copy_in(&mut room, a.addr(2))?;
+        let room = u32::from_le_bytes(room) as usize;
+        let name = [1_u8, 0];
+        uaccess::copy_out(a.addr(1), &name[..room.min(name.len())])?;
+        uaccess::copy_out(a.addr(2), &2_u32.to_le_bytes())?;
+        Ok(0)
+    })
 }
 
 /// `getsockname(2)`.
-pub fn getsockname(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getsockname(a: &Args) -> SysResult {
+    write_no_name(a)
 }
 
 /// `getpeername(2)`.
-pub fn getpeername(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getpeername(a: &Args) -> SysResult {
+    write_no_name(a)
 }
 
-/// `setsockopt(2)`.
-pub fn setsockopt(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `setsockopt(2)`: options of the socket level are taken and change nothing.
+pub fn setsockopt(a: &Args) -> SysResult {
+    with_socket(a, |_, _| {
+        if a.uint(1) == SOL_SOCKET {
+            Ok(0)
+        } else {
+            Err(Errno::EOPNOTSUPP)
+        }
+    })
 }
 
-/// `getsockopt(2)`.
-pub fn getsockopt(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `getsockopt(2)`: type, domain and error.
+pub fn getsockopt(a: &Args) -> SysResult {
+    const SO_TYPE: u32 = 3;
+    const SO_ERROR: u32 = 4;
+    const SO_PROTOCOL: u32 = 38;
+    const SO_DOMAIN: u32 = 39;
+    with_socket(a, |_, _| {
+        if a.uint(1) != SOL_SOCKET {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let value = match a.uint(2) {
+            SO_TYPE => SOCK_STREAM,
+            SO_DOMAIN => AF_UNIX,
+            SO_ERROR | SO_PROTOCOL => 0,
+            _ => return Err(Errno::ENOPROTOOPT),
+        };
+        let mut room = [0; 4];
+        uaccess::copy_in(&mut room, a.addr(4))?;
+        let room = (u32::from_le_bytes(room) as usize).min(4);
+        uaccess::copy_out(a.addr(3), &value.to_le_bytes()[..room])?;
+        // At most 4.
+        uaccess::copy_out(a.addr(4), &u32::try_from(room).unwrap_or(4).to_le_bytes())?;
+        Ok(0)
+    })
 }

@@ -1,15 +1,15 @@
 //! Calls on the attributes of files.
 
+use super::Args;
 use super::at::{self, Target};
 use super::record::Record;
-use super::Args;
 use crate::errno::{Errno, SysResult};
 use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, FsStats};
 use crate::fs::{self, FileKind, Metadata, NodeRef, OpenFlags, Timestamp, current};
 use linux_raw_sys::general::{
-    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE,
-    AT_SYMLINK_NOFOLLOW, STATX__RESERVED, STATX_BASIC_STATS, STATX_MNT_ID, UTIME_NOW, UTIME_OMIT,
+    AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
+    STATX__RESERVED, STATX_BASIC_STATS, STATX_MNT_ID, UTIME_NOW, UTIME_OMIT,
 };
 
 /// What programs should read and write at a time.
@@ -269,7 +269,9 @@ fn read_timevals(address: u64) -> Result<Times, Errno> {
     let mut times = [None; 2];
     for (time, at) in times.iter_mut().zip([0, 16]) {
         let micros = u32::try_from(raw.u64(at + 8)).ok();
-        let micros = micros.filter(|&micros| micros < 1_000_000).ok_or(Errno::EINVAL)?;
+        let micros = micros
+            .filter(|&micros| micros < 1_000_000)
+            .ok_or(Errno::EINVAL)?;
         *time = Some(Timestamp {
             seconds: raw.u64(at).cast_signed(),
             nanos: micros * 1000,
@@ -313,13 +315,19 @@ pub fn utime(a: &Args) -> SysResult {
             })
         })
     };
-    set_times(&at::target(AT_FDCWD, a.addr(0), 0, LastLink::Follow)?, times)
+    set_times(
+        &at::target(AT_FDCWD, a.addr(0), 0, LastLink::Follow)?,
+        times,
+    )
 }
 
 /// `utimes(2)`.
 pub fn utimes(a: &Args) -> SysResult {
     let times = read_timevals(a.addr(1))?;
-    set_times(&at::target(AT_FDCWD, a.addr(0), 0, LastLink::Follow)?, times)
+    set_times(
+        &at::target(AT_FDCWD, a.addr(0), 0, LastLink::Follow)?,
+        times,
+    )
 }
 
 /// `futimesat(2)`.
@@ -328,7 +336,10 @@ pub fn futimesat(a: &Args) -> SysResult {
     if a.addr(1) == 0 {
         return set_times(&Target::File(current::file(a.int(0))?), times);
     }
-    set_times(&at::target(a.int(0), a.addr(1), 0, LastLink::Follow)?, times)
+    set_times(
+        &at::target(a.int(0), a.addr(1), 0, LastLink::Follow)?,
+        times,
+    )
 }
 
 /// `utimensat(2)`.
@@ -341,7 +352,10 @@ pub fn utimensat(a: &Args) -> SysResult {
     if a.addr(1) == 0 && a.int(0) != AT_FDCWD {
         return set_times(&Target::File(current::file(a.int(0))?), times);
     }
-    set_times(&at::target(a.int(0), a.addr(1), flags, last_link(flags))?, times)
+    set_times(
+        &at::target(a.int(0), a.addr(1), flags, last_link(flags))?,
+        times,
+    )
 }
 
 fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
@@ -378,7 +392,9 @@ pub fn fstatfs(a: &Args) -> SysResult {
 
 /// Checks the path of a call on extended attributes, of which no file has any.
 fn path_without_attributes(a: &Args, last_link: LastLink) -> Result<(), Errno> {
-    at::find(AT_FDCWD, a.addr(0), last_link)?.existing().map(drop)
+    at::find(AT_FDCWD, a.addr(0), last_link)?
+        .existing()
+        .map(drop)
 }
 
 /// `setxattr(2)`.

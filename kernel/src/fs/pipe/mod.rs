@@ -49,6 +49,11 @@ pub struct Pipe {
 impl Pipe {
     /// An empty pipe without ends.
     pub fn new() -> Result<Arc<Self>, Errno> {
+        Self::with_notifier(Arc::new(Notifier::new()))
+    }
+
+    /// An empty pipe without ends that tells of its changes through `notifier`.
+    pub(super) fn with_notifier(notifier: Arc<Notifier>) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(Self {
             ring: Mutex::new(Ring::new(DEFAULT_CAPACITY).map_err(|_| Errno::ENOMEM)?),
             used: AtomicUsize::new(0),
@@ -57,7 +62,7 @@ impl Pipe {
             writers: AtomicUsize::new(0),
             reader_opens: AtomicUsize::new(0),
             writer_opens: AtomicUsize::new(0),
-            notifier: Arc::new(Notifier::new()),
+            notifier,
         }))
     }
 
@@ -155,7 +160,8 @@ impl Pipe {
         result.map(|()| 0)
     }
 
-    fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
+    /// Reads what is there, at least one byte; 0 once nobody writes any more.
+    pub(super) fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         if to.room() == 0 {
             return Ok(0);
         }
@@ -175,7 +181,13 @@ impl Pipe {
         }
     }
 
-    fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
+    /// Writes everything, or as much as fits at once; `quiet` spares the caller `SIGPIPE`.
+    pub(super) fn write(
+        &self,
+        from: &mut dyn ByteSource,
+        nonblocking: bool,
+        quiet: bool,
+    ) -> SysResult {
         let total = from.left();
         let mut done = 0;
         while done < total {
@@ -183,7 +195,9 @@ impl Pipe {
                 if done > 0 {
                     return Ok(done);
                 }
-                super::current::broken_pipe();
+                if !quiet {
+                    super::current::broken_pipe();
+                }
                 return Err(Errno::EPIPE);
             }
             let left = total - done;
@@ -270,6 +284,16 @@ impl PipeEnd {
         }
     }
 
+    /// An end that reads.
+    pub(super) fn reading(pipe: &Arc<Pipe>) -> Self {
+        Self::new(pipe.clone(), OpenFlags::empty())
+    }
+
+    /// An end that writes.
+    pub(super) fn writing(pipe: &Arc<Pipe>) -> Self {
+        Self::new(pipe.clone(), OpenFlags::WRITE_ONLY)
+    }
+
     /// The pipe.
     pub fn pipe(&self) -> &Pipe {
         &self.pipe
@@ -302,7 +326,7 @@ impl File for PipeEnd {
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
-        self.pipe.write(from, flags.nonblocking())
+        self.pipe.write(from, flags.nonblocking(), false)
     }
 
     fn poll(&self) -> PollMask {

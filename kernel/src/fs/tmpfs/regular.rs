@@ -8,7 +8,7 @@ use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
 use super::super::radix::RadixTree;
-use super::{Node, TmpNode, Tmpfs};
+use super::{TmpNode, Tmpfs};
 use crate::errno::{Errno, SysResult};
 use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use crate::sync::{Mutex, SpinLock};
