@@ -1,15 +1,116 @@
-//! Address spaces.
+//! Address spaces: what they consist of, and which one each CPU uses.
 
-use super::{Backing, MapFlags, Prot, VmaFlags};
+use super::backing::{Bytes, Graveyard};
+use super::change::ChangeLock;
+use super::gather::Gather;
+use super::pagetable::PageTables;
+use super::vma::{Vma, VmaSet};
+use super::{MappedFile, VmaFlags};
+use crate::arch::{CpuSet, MAX_CPUS, USER_END, cpu, cpu_id};
 use crate::errno::Errno;
+use crate::memory::{kernel_root, knobs, pressure};
+use crate::sched;
+use crate::sync::SpinLock;
 use alloc::sync::Arc;
+use core::fmt;
 use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use ebb_mm::Order;
+
+pub(super) const PAGE: u64 = 4096;
+
+pub(super) type Area = Vma<VmaFlags, Bytes>;
 
 /// A process's memory: its areas and its page tables.
-#[derive(Debug)]
-pub struct AddressSpace(());
+pub struct AddressSpace {
+    /// Taken before `state` by whatever changes areas.
+    pub(super) change: ChangeLock,
+    pub(super) state: SpinLock<State>,
+    /// CPUs whose CR3 is this space's root.
+    pub(super) cpus: CpuSet,
+    /// Physical address of the root.
+    root: u64,
+    /// A number that no other space has had.
+    id: u64,
+}
 
-/// How much of it there is, in bytes.
+/// The last area that an anonymous page was stored to: what the next such fault needs.
+#[derive(Debug, Default)]
+pub(super) struct Hot {
+    pub(super) start: u64,
+    pub(super) bytes: u64,
+    /// The entry of a page in it, but for the frame.
+    pub(super) entry: u64,
+}
+
+/// What the lock of a space guards.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) areas: VmaSet<VmaFlags, Bytes>,
+    pub(super) tables: PageTables,
+    pub(super) hot: Hot,
+    /// Changes whenever areas do.
+    pub(super) version: u64,
+    /// Mapped pages: anonymous, file, shared memory.
+    pub(super) mapped: [u64; 3],
+    pub(super) peak_mapped: u64,
+    pub(super) sizes: Sizes,
+    pub(super) peak_bytes: u64,
+    pub(super) heap: Range<u64>,
+    pub(super) limits: Limits,
+    pub(super) arguments: Range<u64>,
+    pub(super) environment: Range<u64>,
+}
+
+/// Bytes of areas, by what they are.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Sizes {
+    pub(super) all: u64,
+    pub(super) data: u64,
+    pub(super) stack: u64,
+    pub(super) text: u64,
+    pub(super) locked: u64,
+    pub(super) accounted: u64,
+}
+
+impl Sizes {
+    /// Bytes of an area with these flags count so.
+    pub(super) fn of(flags: VmaFlags, bytes: u64) -> Self {
+        let if_set = |yes: bool| if yes { bytes } else { 0 };
+        let stack = flags.intersects(VmaFlags::GROWS_DOWN | VmaFlags::STACK);
+        let private_writable = flags & (VmaFlags::WRITE | VmaFlags::SHARED) == VmaFlags::WRITE;
+        Self {
+            all: bytes,
+            data: if_set(private_writable && !stack),
+            stack: if_set(stack),
+            text: if_set(flags.contains(VmaFlags::EXEC)),
+            locked: if_set(flags.contains(VmaFlags::LOCKED)),
+            accounted: if_set(flags.contains(VmaFlags::ACCOUNTED)),
+        }
+    }
+
+    fn pairs(&mut self, other: Self) -> [(&mut u64, u64); 6] {
+        [
+            (&mut self.all, other.all),
+            (&mut self.data, other.data),
+            (&mut self.stack, other.stack),
+            (&mut self.text, other.text),
+            (&mut self.locked, other.locked),
+            (&mut self.accounted, other.accounted),
+        ]
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.pairs(other).into_iter().for_each(|(sum, more)| *sum += more);
+    }
+
+    pub(super) fn subtract(&mut self, other: Self) {
+        self.pairs(other).into_iter().for_each(|(sum, less)| *sum -= less);
+    }
+}
+
+/// How much memory a space has, in bytes.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Usage {
     /// All areas.
@@ -52,35 +153,24 @@ pub struct VmaInfo {
     pub end: u64,
     /// Rights and kind.
     pub flags: VmaFlags,
-    /// Offset in the file.
+    /// Offset in the file, in bytes; 0 for anonymous memory.
     pub offset: u64,
-    /// Device and inode of the file; 0, 0 for anonymous memory.
-    pub inode: (u64, u64),
-    /// Path, or `[heap]`, `[stack]`, or empty.
-    pub name: Arc<[u8]>,
+    /// The file; `None` for anonymous memory.
+    pub file: Option<Arc<MappedFile>>,
+    /// Pages of it that are mapped, in bytes.
+    pub resident: u64,
 }
 
-/// What to do with existing mappings; `madvise(2)`.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Advice {
-    /// Frees the pages: private memory reads as zero (or the file's bytes) again.
-    DontNeed,
-    /// Frees the file's bytes behind a shared mapping.
-    Remove,
-    /// Maps the pages for reading now.
-    PopulateRead,
-    /// Maps the pages for writing now.
-    PopulateWrite,
-    /// Not copied by fork.
-    DontFork,
-    /// Copied by fork.
-    DoFork,
-    /// Zero in the child.
-    WipeOnFork,
-    /// Kept in the child.
-    KeepOnFork,
-    /// Accepted, changes nothing.
-    Nothing,
+impl VmaInfo {
+    /// What the last column shows: a path, `[heap]`, `[stack]`, or nothing.
+    pub fn name(&self) -> &[u8] {
+        match &self.file {
+            Some(file) => &file.path,
+            None if self.flags.contains(VmaFlags::HEAP) => b"[heap]",
+            None if self.flags.contains(VmaFlags::STACK) => b"[stack]",
+            None => b"",
+        }
+    }
 }
 
 /// Limits that the process has set (`setrlimit`), in bytes; `u64::MAX`: none.
@@ -94,114 +184,291 @@ pub struct Limits {
     pub stack: u64,
 }
 
-#[expect(unused_variables, reason = "landing")]
+impl Default for Limits {
+    fn default() -> Self {
+        Self { address_space: u64::MAX, data: u64::MAX, stack: 8 << 20 }
+    }
+}
+
+/// The space whose tables each CPU uses; null: the kernel's own.
+static ACTIVE: [AtomicPtr<AddressSpace>; MAX_CPUS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CPUS];
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The space that this CPU uses: that of the task that runs, unless a kernel thread does.
+#[inline]
+pub(super) fn active() -> Option<&'static AddressSpace> {
+    // Relaxed: only this CPU writes its entry.
+    let space = ACTIVE[cpu_id()].load(Ordering::Relaxed);
+    // SAFETY: a space is deactivated before its last reference goes (`activate`), and callers use
+    // the reference while their task runs, which holds one.
+    unsafe { space.as_ref() }
+}
+
 impl AddressSpace {
     /// A new, empty space.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new() -> Result<Arc<Self>, Errno> {
-        Err(Errno::ENOMEM)
+        let mut relief = pressure::Relief::new(Order::BASE);
+        let tables = loop {
+            match PageTables::new() {
+                Ok(tables) => break tables,
+                Err(error) => relief.step(error)?,
+            }
+        };
+        let root = tables.root();
+        let state = State {
+            areas: VmaSet::new(),
+            tables,
+            hot: Hot::default(),
+            version: 0,
+            mapped: [0; 3],
+            peak_mapped: 0,
+            sizes: Sizes::default(),
+            peak_bytes: 0,
+            heap: 0..0,
+            limits: Limits::default(),
+            arguments: 0..0,
+            environment: 0..0,
+        };
+        Ok(Arc::new(Self {
+            change: ChangeLock::new(),
+            state: SpinLock::new(state),
+            cpus: CpuSet::new(),
+            root,
+            // Relaxed: only has to be different each time.
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        }))
     }
 
-    /// A copy for a child process: private pages are shared until one of the two writes.
+    /// A number that no other space has had.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Makes it the space of this CPU: called on a switch to a task of it. Cheap when it is already.
     ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub fn fork(&self) -> Result<Arc<Self>, Errno> {
-        Err(Errno::ENOMEM)
+    /// The caller keeps a reference to the space until this CPU has activated another one or
+    /// [`Self::deactivate`] was called here.
+    #[inline]
+    pub fn activate(&self) {
+        let this = ptr::from_ref(self).cast_mut();
+        let cpu = cpu_id();
+        let before = ACTIVE[cpu].load(Ordering::Relaxed);
+        if before == this {
+            return;
+        }
+        // In the set before CR3 is loaded: pairs with the fence in `tlb::flush`.
+        self.cpus.insert(cpu);
+        // SAFETY: the tables map the kernel as all do, and stay until the space was left.
+        unsafe { cpu::write_cr3(self.root) };
+        ACTIVE[cpu].store(this, Ordering::Relaxed);
+        // SAFETY: see the contract above.
+        if let Some(before) = unsafe { before.as_ref() } {
+            before.cpus.remove(cpu);
+        }
     }
 
-    /// Makes a mapping and returns its address. `hint` is the address with `FIXED*`, else a wish;
-    /// `bytes` is rounded up to pages.
-    ///
-    /// # Errors
-    /// As `mmap(2)`.
-    pub fn map(
-        self: &Arc<Self>,
-        hint: Option<u64>,
-        bytes: u64,
-        prot: Prot,
-        flags: MapFlags,
-        backing: Backing,
-    ) -> Result<u64, Errno> {
-        Err(Errno::ENOMEM)
-    }
-
-    /// `munmap(2)`.
-    pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), Errno> {
-        Err(Errno::EINVAL)
-    }
-
-    /// `mprotect(2)`.
-    pub fn protect(&self, start: u64, bytes: u64, prot: Prot) -> Result<(), Errno> {
-        Err(Errno::EINVAL)
-    }
-
-    /// `madvise(2)`.
-    pub fn advise(&self, start: u64, bytes: u64, advice: Advice) -> Result<(), Errno> {
-        Err(Errno::EINVAL)
-    }
-
-    /// Where the heap starts (end of the program's data, rounded up); exec calls it once.
-    pub fn set_brk(&self, start: u64) {}
-
-    /// `brk(2)`: the new end of the heap, or the old one where it cannot be moved.
-    pub fn brk(&self, address: u64) -> u64 {
-        0
+    /// Leaves it, if this CPU uses it, for the kernel's own tables: before a task's last reference
+    /// may go, and when a CPU turns to the idle loop or a kernel thread.
+    pub fn deactivate(&self) {
+        let cpu = cpu_id();
+        if ACTIVE[cpu].load(Ordering::Relaxed) != ptr::from_ref(self).cast_mut() {
+            return;
+        }
+        // SAFETY: the kernel's own tables, which stay.
+        unsafe { cpu::write_cr3(kernel_root()) };
+        ACTIVE[cpu].store(ptr::null_mut(), Ordering::Relaxed);
+        self.cpus.remove(cpu);
     }
 
     /// Sets the limits that hold for this space.
-    pub fn set_limits(&self, limits: Limits) {}
-
-    /// Makes it the space of this CPU: called on a switch to a task of it. Cheap when it is already.
-    pub fn activate(&self) {}
-
-    /// Leaves it for the kernel's own tables: called before a task's last reference may go, and by
-    /// kernel threads and the idle loop when they have the time.
-    pub fn deactivate(&self) {}
+    pub fn set_limits(&self, limits: Limits) {
+        self.state.lock().limits = limits;
+    }
 
     /// How much memory it has.
     pub fn usage(&self) -> Usage {
-        Usage::default()
+        let state = self.state.lock();
+        let [anonymous, file, shmem] = state.mapped.map(|pages| pages * PAGE);
+        Usage {
+            size: state.sizes.all,
+            peak_size: state.peak_bytes.max(state.sizes.all),
+            rss_anon: anonymous,
+            rss_file: file,
+            rss_shmem: shmem,
+            peak_rss: state.peak_mapped.max(state.mapped.iter().sum()) * PAGE,
+            data: state.sizes.data,
+            stack: state.sizes.stack,
+            text: state.sizes.text,
+            locked: state.sizes.locked,
+            page_tables: state.tables.count() * PAGE,
+        }
     }
 
-    /// Hands its areas out, upwards, without a lock held meanwhile.
-    pub fn for_each_vma(&self, each: impl FnMut(&VmaInfo)) {}
-
-    /// Copies bytes of the space, which need not be the current one; all or `EFAULT`.
-    pub fn read_bytes(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
-        Err(Errno::EFAULT)
-    }
-
-    /// Copies bytes into the space, which need not be the current one; all or `EFAULT`. `force`
-    /// writes (a private copy) where the program itself may not.
-    pub fn write_bytes(&self, address: u64, from: &[u8], force: bool) -> Result<(), Errno> {
-        Err(Errno::EFAULT)
+    /// Hands its areas out, upwards, without a lock held meanwhile. `resident` is filled in when
+    /// `count` is set; that walks the page tables.
+    pub fn for_each_vma(&self, count: bool, mut each: impl FnMut(&VmaInfo)) {
+        let mut at = 0;
+        loop {
+            let info = {
+                let state = self.state.lock();
+                let Some(area) = state.areas.next_from(at) else { return };
+                let (file, offset) = match &area.backing {
+                    Bytes::Zero => (None, 0),
+                    Bytes::File(file, offset) => (Some(file.clone()), *offset),
+                };
+                let mut pages = 0;
+                if count {
+                    state.tables.runs(area.start..area.end, |_, entries| {
+                        let used = entries.iter().filter(|e| {
+                            let e = e.load(Ordering::Relaxed);
+                            e != 0 && e & super::pagetable::ZERO == 0
+                        });
+                        pages += used.count() as u64;
+                        true
+                    });
+                }
+                VmaInfo {
+                    start: area.start,
+                    end: area.end,
+                    flags: area.flags,
+                    offset,
+                    file,
+                    resident: pages * PAGE,
+                }
+            };
+            at = info.end;
+            each(&info);
+            sched::cond_resched();
+        }
     }
 
     /// Where the program's arguments stand (`/proc/PID/cmdline`).
-    pub fn set_arg_range(&self, range: Range<u64>) {}
+    pub fn set_arg_range(&self, range: Range<u64>) {
+        self.state.lock().arguments = range;
+    }
 
     /// Where its environment stands (`/proc/PID/environ`).
-    pub fn set_env_range(&self, range: Range<u64>) {}
+    pub fn set_env_range(&self, range: Range<u64>) {
+        self.state.lock().environment = range;
+    }
 
     /// What `set_arg_range` set.
     pub fn arg_range(&self) -> Range<u64> {
-        0..0
+        self.state.lock().arguments.clone()
     }
 
     /// What `set_env_range` set.
     pub fn env_range(&self) -> Range<u64> {
-        0..0
+        self.state.lock().environment.clone()
     }
 
-    /// The key by which a shared futex at this address is known to all that map the page: equal
-    /// exactly for the same byte of the same memory.
-    ///
-    /// # Errors
-    /// `EFAULT` when the page cannot be mapped for writing.
-    pub fn futex_key(&self, address: u64) -> Result<(u64, u64), Errno> {
-        Err(Errno::EFAULT)
+    /// Zaps the pages of `range`, in batches. With `owned_by_areas`, page tables go as well where no
+    /// area is left around; the range itself has none then. Without it, areas are and stay there.
+    pub(super) fn zap(&self, range: Range<u64>, extent: ZapExtent) {
+        let mut at = range.start;
+        let mut gather = Gather::new();
+        let mut pruned = true;
+        while at < range.end || !pruned {
+            {
+                let mut state = self.state.lock();
+                let from = at;
+                let files_only = extent == ZapExtent::FilePages;
+                at = state.tables.zap(at..range.end, files_only, &mut gather);
+                for (mapped, gone) in state.mapped.iter_mut().zip(gather.pages) {
+                    *mapped -= gone;
+                }
+                // Entries are left from `at` on, so tables go up to there.
+                let owned = match extent {
+                    ZapExtent::Unmapped => {
+                        let low = state.areas.last_before(range.start).map_or(0, |a| a.end);
+                        let high = state.areas.next_from(range.end).map_or(USER_END, |a| a.start);
+                        // The last table of the user's half has its end beyond the user's end.
+                        let high = if high == USER_END { USER_END.next_multiple_of(1 << 39) } else { high };
+                        low..if at < range.end { at } else { high }
+                    }
+                    ZapExtent::PagesOnly => range.start..at,
+                    ZapExtent::FilePages => 0..0,
+                };
+                // A prune that had no room begins again where this round of zapping began.
+                let prune_from = if pruned { from } else { range.start };
+                pruned = state.tables.prune(prune_from..at, owned, &mut gather);
+                gather.flush(&self.cpus, from.min(prune_from)..at.max(from + PAGE));
+            }
+            gather.free();
+            sched::cond_resched();
+        }
+        crate::memory::report::kick();
+    }
+}
+
+/// What a zap leaves standing.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum ZapExtent {
+    /// No area is left in the range: tables go too.
+    Unmapped,
+    /// The areas stay.
+    PagesOnly,
+    /// The areas stay, and so do pages that are not a file's.
+    FilePages,
+}
+
+impl State {
+    /// Notes that areas have changed.
+    pub(super) fn changed(&mut self) {
+        self.version += 1;
+        self.hot.bytes = 0;
+        self.peak_bytes = self.peak_bytes.max(self.sizes.all);
+    }
+
+    /// Notes one more mapped page.
+    #[inline]
+    pub(super) fn count_page(&mut self, kind: usize) {
+        self.mapped[kind] += 1;
+        let sum = self.mapped[0] + self.mapped[1] + self.mapped[2];
+        if sum > self.peak_mapped {
+            self.peak_mapped = sum;
+        }
+    }
+
+    /// Takes out areas that start in `range`, whose ends are boundaries, until none is left (true)
+    /// or the graveyard is full.
+    pub(super) fn take_areas(&mut self, range: Range<u64>, graveyard: &mut Graveyard) -> bool {
+        while !graveyard.is_full() {
+            let Some(area) = self.areas.pop(range.clone()) else {
+                self.changed();
+                return true;
+            };
+            let sizes = Sizes::of(area.flags, area.bytes());
+            self.sizes.subtract(sizes);
+            knobs::uncommit(sizes.accounted / PAGE);
+            graveyard.bury(area.backing);
+        }
+        self.changed();
+        false
+    }
+}
+
+impl Drop for AddressSpace {
+    fn drop(&mut self) {
+        self.deactivate();
+        assert!(self.cpus.is_empty(), "an address space goes while CPUs use it: {:?}", self.cpus);
+        loop {
+            let mut graveyard = Graveyard::default();
+            if self.state.lock().take_areas(0..USER_END, &mut graveyard) {
+                break;
+            }
+        }
+        self.zap(0..USER_END, ZapExtent::Unmapped);
+        self.state.lock().tables.free_root();
+    }
+}
+
+impl fmt::Debug for AddressSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressSpace").field("id", &self.id).finish_non_exhaustive()
     }
 }

@@ -365,26 +365,20 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Takes out the areas between two boundaries (see [`Self::split`]), handing each to `taken`.
-    pub fn remove(&mut self, range: Range<u64>, mut taken: impl FnMut(&Vma<F, B>)) {
-        loop {
-            let chunk = self.seek(range.start).chunk;
-            let Some(areas) = self.chunks.get_mut(chunk) else {
-                break;
-            };
-            let from = areas.partition_point(|a| a.start < range.start);
-            let to = areas.partition_point(|a| a.start < range.end);
-            if from >= to {
-                break;
-            }
-            self.count -= to - from;
-            areas[from..to].iter().for_each(&mut taken);
-            areas.drain(from..to);
-            if areas.is_empty() {
-                self.chunks.remove(chunk);
-            }
+    /// Takes out the first area that starts within `range`, whose ends are boundaries (see
+    /// [`Self::split`]).
+    pub fn pop(&mut self, range: Range<u64>) -> Option<Vma<F, B>> {
+        let p = self.seek(range.start);
+        self.at(p).filter(|a| a.start < range.end)?;
+        let areas = self.chunks.get_mut(p.chunk)?;
+        let area = areas.remove(p.place);
+        self.count -= 1;
+        if areas.is_empty() {
+            self.chunks.remove(p.chunk);
+        } else {
+            self.tidy(range.start);
         }
-        self.tidy(range.start);
+        Some(area)
     }
 
     /// Joins two neighbouring chunks that are less than half full together.

@@ -1,0 +1,368 @@
+//! Page tables of an address space: four levels, 4 KiB pages.
+//!
+//! An entry of the last level that is not zero holds one reference to its frame, whether or not it
+//! is present: pages without any rights (`PROT_NONE`) keep their frames in entries that are not
+//! present. Only entries of the shared frame of zeros (`ZERO`) hold none.
+
+use super::gather::Gather;
+use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
+use crate::memory::{clear_page, kernel_root, percpu};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+
+/// The CPU uses the entry.
+pub(super) const PRESENT: u64 = 1;
+/// Stores are allowed.
+pub(super) const WRITABLE: u64 = 1 << 1;
+/// User mode may use it.
+pub(super) const USER: u64 = 1 << 2;
+/// Set beforehand, so that the CPU need not write the entry.
+pub(super) const ACCESSED: u64 = 1 << 5;
+/// As `ACCESSED`, in entries that allow stores.
+pub(super) const DIRTY: u64 = 1 << 6;
+/// Ours: the frame is a page of a file.
+pub(super) const FILE: u64 = 1 << 9;
+/// Ours: the frame is a page of shared memory.
+pub(super) const SHMEM: u64 = 1 << 10;
+/// Ours: the frame is the shared frame of zeros.
+pub(super) const ZERO: u64 = 1 << 11;
+/// Instructions cannot be fetched.
+pub(super) const NO_EXECUTE: u64 = 1 << 63;
+/// The frame's address.
+pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+const PAGE: u64 = 4096;
+/// What an entry of each level covers, from the last level up.
+const SPANS: [u64; 4] = [PAGE, PAGE << 9, PAGE << 18, PAGE << 27];
+/// Bytes under one table of the last level.
+pub(super) const REGION: u64 = SPANS[1];
+/// No region has this number.
+const NO_REGION: u64 = u64::MAX;
+
+pub(super) type Table = [AtomicU64; 512];
+
+/// The frame of an entry.
+#[inline]
+pub(super) fn frame_of(entry: u64) -> Frame {
+    Frame::containing(entry & ADDRESS)
+}
+
+#[inline]
+fn table_at(entry: u64) -> &'static Table {
+    // SAFETY: present entries of upper levels lead to table frames in the physmap. They are only
+    // freed by the holder of the space's lock, who then uses no reference made before, so the
+    // 'static here means "while the lock is held". All access is atomic.
+    unsafe { &*frame_ptr(frame_of(entry)).cast::<Table>() }
+}
+
+#[inline]
+fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64 {
+    &table[(address / SPANS[level]) as usize % 512]
+}
+
+/// What stands for a region of 2 MiB.
+pub(super) enum Region {
+    /// A table of the last level.
+    Table(&'static Table),
+    /// Nothing up to this address.
+    AbsentUntil(u64),
+}
+
+/// The tables of one space.
+#[derive(Debug)]
+pub(super) struct PageTables {
+    root: Frame,
+    /// Frames of tables, the root included.
+    count: u64,
+    /// The last-level table used last, and the region that it is for.
+    recent_region: u64,
+    recent_table: *const Table,
+}
+
+// SAFETY: `recent_table` points into the physmap and is used under the space's lock only.
+unsafe impl Send for PageTables {}
+
+fn new_table() -> Result<Frame, AllocError> {
+    let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
+    let frame = percpu::allocate(request)?;
+    percpu::add(Kind::PageTable.count(), 1);
+    Descriptor::get(frame).take(Kind::PageTable, Order::BASE);
+    // SAFETY: the frame is ours alone.
+    unsafe { clear_page(frame_ptr(frame)) };
+    Ok(frame)
+}
+
+impl PageTables {
+    /// Tables that map nothing but the kernel.
+    pub(super) fn new() -> Result<Self, AllocError> {
+        let root = new_table()?;
+        let (from, to) = (table_at(kernel_root()), table_at(root.address()));
+        for index in 256..512 {
+            // Relaxed: the kernel's top-level entries are all set before the first space is made.
+            to[index].store(from[index].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(Self {
+            root,
+            count: 1,
+            recent_region: NO_REGION,
+            recent_table: core::ptr::null(),
+        })
+    }
+
+    /// The root's physical address.
+    pub(super) fn root(&self) -> u64 {
+        self.root.address()
+    }
+
+    /// Frames that the tables take.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The last-level table of the address's region, made where there is none.
+    #[inline]
+    pub(super) fn table_or_new(&mut self, address: u64) -> Result<&'static Table, AllocError> {
+        let region = address / REGION;
+        if region == self.recent_region {
+            // SAFETY: `recent_table` is forgotten when a table is freed; see `table_at`.
+            return Ok(unsafe { &*self.recent_table });
+        }
+        self.find_or_new(address)
+    }
+
+    #[cold]
+    fn find_or_new(&mut self, address: u64) -> Result<&'static Table, AllocError> {
+        let mut table = table_at(self.root.address());
+        for level in [3, 2, 1] {
+            let slot = slot(table, address, level);
+            // Relaxed (as all entry accesses here): changed under the space's lock; the CPU's
+            // walker takes entries in any order, and new tables are zeroed before they are hung
+            // in, which x86 keeps in order.
+            let mut entry = slot.load(Ordering::Relaxed);
+            if entry == 0 {
+                let frame = new_table()?;
+                self.count += 1;
+                entry = frame.address() | PRESENT | WRITABLE | USER | ACCESSED;
+                slot.store(entry, Ordering::Release);
+            }
+            table = table_at(entry);
+        }
+        self.recent_region = address / REGION;
+        self.recent_table = table;
+        Ok(table)
+    }
+
+    /// The entry of a page, where there is a table for it.
+    pub(super) fn entry(&self, address: u64) -> Option<&'static AtomicU64> {
+        match self.region(address) {
+            Region::Table(table) => Some(slot(table, address, 0)),
+            Region::AbsentUntil(_) => None,
+        }
+    }
+
+    /// The entry of a page; its table is made where there is none.
+    #[inline]
+    pub(super) fn entry_or_new(&mut self, address: u64) -> Result<&'static AtomicU64, AllocError> {
+        Ok(slot(self.table_or_new(address)?, address, 0))
+    }
+
+    /// What stands for the region of an address.
+    pub(super) fn region(&self, address: u64) -> Region {
+        let mut table = table_at(self.root.address());
+        for level in [3, 2, 1] {
+            let entry = slot(table, address, level).load(Ordering::Relaxed);
+            if entry == 0 {
+                return Region::AbsentUntil((address / SPANS[level] + 1) * SPANS[level]);
+            }
+            table = table_at(entry);
+        }
+        Region::Table(table)
+    }
+
+    /// Calls `each` with every run of entries in `range` that has a table: the run's first address
+    /// and the entries. Stops when `each` gives false; returns the address where it stopped.
+    pub(super) fn runs(
+        &self,
+        range: Range<u64>,
+        mut each: impl FnMut(u64, &'static [AtomicU64]) -> bool,
+    ) -> u64 {
+        let mut at = range.start;
+        while at < range.end {
+            match self.region(at) {
+                Region::AbsentUntil(next) => at = next,
+                Region::Table(table) => {
+                    let first = (at / PAGE) as usize % 512;
+                    let end = range.end.min((at / REGION + 1) * REGION);
+                    let pages = ((end - at) / PAGE) as usize;
+                    if !each(at, &table[first..first + pages]) {
+                        return at;
+                    }
+                    at = end;
+                }
+            }
+        }
+        range.end
+    }
+
+    /// Takes entries in `range` out, as far as the gather has room, and gives it their frames.
+    /// With `files_only`, private pages stay. Returns the address reached.
+    pub(super) fn zap(&mut self, range: Range<u64>, files_only: bool, gather: &mut Gather) -> u64 {
+        let mut at = range.start;
+        while at < range.end {
+            let table = match self.region(at) {
+                Region::AbsentUntil(next) => {
+                    at = next;
+                    continue;
+                }
+                Region::Table(table) => table,
+            };
+            let first = (at / PAGE) as usize % 512;
+            let end = range.end.min((at / REGION + 1) * REGION);
+            let pages = ((end - at) / PAGE) as usize;
+            for (index, entry) in table[first..first + pages].iter().enumerate() {
+                let value = entry.load(Ordering::Relaxed);
+                if value == 0 || files_only && value & (FILE | SHMEM) == 0 {
+                    continue;
+                }
+                if gather.is_full() {
+                    return at + index as u64 * PAGE;
+                }
+                entry.store(0, Ordering::Relaxed);
+                gather.page(value);
+            }
+            at = end;
+        }
+        range.end
+    }
+
+    /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly
+    /// in `owned`, a range without any entry left. False: the gather is full, and there are more.
+    pub(super) fn prune(
+        &mut self,
+        range: Range<u64>,
+        owned: Range<u64>,
+        gather: &mut Gather,
+    ) -> bool {
+        self.recent_region = NO_REGION;
+        for level in 1..4 {
+            let span = SPANS[level];
+            let mut at = range.start / span * span;
+            while at < range.end {
+                let next = at + span;
+                if at < owned.start {
+                    at = next;
+                    continue;
+                }
+                if next > owned.end {
+                    break;
+                }
+                match self.upper_slot(at, level) {
+                    Ok(slot) => {
+                        let entry = slot.load(Ordering::Relaxed);
+                        if entry != 0 {
+                            if gather.is_full() {
+                                return false;
+                            }
+                            debug_assert!(
+                                table_at(entry).iter().all(|e| e.load(Ordering::Relaxed) == 0),
+                                "a page table at {at:#x} is freed with entries in it"
+                            );
+                            slot.store(0, Ordering::Relaxed);
+                            gather.table(frame_of(entry));
+                            self.count -= 1;
+                        }
+                        at = next;
+                    }
+                    Err(until) => at = until,
+                }
+            }
+        }
+        true
+    }
+
+    /// The entry at `level` for an address, or up to where there is none.
+    fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
+        let mut table = table_at(self.root.address());
+        for upper in (level + 1..4).rev() {
+            let entry = slot(table, address, upper).load(Ordering::Relaxed);
+            if entry == 0 {
+                return Err((address / SPANS[upper] + 1) * SPANS[upper]);
+            }
+            table = table_at(entry);
+        }
+        Ok(slot(table, address, level))
+    }
+
+    /// Moves whatever stands for `from..from + bytes` to `to`, whose tables exist where `from` has
+    /// some and which holds nothing. Whole regions move at once where both are aligned alike.
+    pub(super) fn move_entries(&mut self, from: u64, to: u64, bytes: u64) {
+        let mut done = 0;
+        while done < bytes {
+            let (source, target) = (from + done, to + done);
+            let whole = source.is_multiple_of(REGION)
+                && target.is_multiple_of(REGION)
+                && bytes - done >= REGION;
+            let table = match self.region(source) {
+                Region::AbsentUntil(next) => {
+                    done = next - from;
+                    continue;
+                }
+                Region::Table(table) => table,
+            };
+            if whole
+                && let (Ok(old), Ok(new)) =
+                    (self.upper_slot(source, 1), self.upper_slot(target, 1))
+            {
+                // The two tables change places: the new one is empty.
+                let (a, b) = (old.load(Ordering::Relaxed), new.load(Ordering::Relaxed));
+                old.store(b, Ordering::Relaxed);
+                new.store(a, Ordering::Relaxed);
+                self.recent_region = NO_REGION;
+                done += REGION;
+                continue;
+            }
+            let entry = slot(table, source, 0);
+            let value = entry.load(Ordering::Relaxed);
+            if value != 0
+                && let Some(new) = self.entry(target)
+            {
+                debug_assert_eq!(new.load(Ordering::Relaxed), 0);
+                entry.store(0, Ordering::Relaxed);
+                new.store(value, Ordering::Relaxed);
+            }
+            done += PAGE;
+        }
+    }
+
+    /// Makes the tables that [`Self::move_entries`] needs at `to`.
+    pub(super) fn prepare_move(
+        &mut self,
+        from: u64,
+        to: u64,
+        bytes: u64,
+    ) -> Result<(), AllocError> {
+        let mut done = 0;
+        while done < bytes {
+            match self.region(from + done) {
+                Region::AbsentUntil(next) => done = next - from,
+                Region::Table(_) => {
+                    let step = REGION - (from + done) % REGION;
+                    self.find_or_new(to + done)?;
+                    let last = (done + step).min(bytes) - PAGE;
+                    self.find_or_new(to + last)?;
+                    done += step;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees the root. Everything below is gone.
+    pub(super) fn free_root(&mut self) {
+        let user = &table_at(self.root.address())[..256];
+        debug_assert!(user.iter().all(|e| e.load(Ordering::Relaxed) == 0));
+        crate::memory::memmap::release(self.root);
+        self.count = 0;
+    }
+}
