@@ -21,11 +21,15 @@ pub use stack::KernelStack;
 
 use crate::arch::{BootInfo, PhysRange};
 use crate::errno::Errno;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Allocator, Frame, FrameRange, Order, Reserve};
 use memmap::{Descriptor, Kind};
 
 /// Bytes in a frame and a page.
 pub const PAGE_SIZE: usize = 4096;
+
+/// The frame of zeros that all untouched anonymous memory shows when it is read.
+static ZERO_FRAME: AtomicU64 = AtomicU64::new(0);
 
 /// Builds the allocator, the memmap and the heap from what the machine has. Called once, before
 /// anything allocates.
@@ -33,6 +37,22 @@ pub fn init(boot: &'static BootInfo) {
     clear::init();
     boot::build(boot, &report::EVENTS);
     report::configure(boot);
+    match FrameRef::try_new(Kind::Kernel, Mobility::Unmovable, Reserve::Use) {
+        Ok(zeros) => {
+            // SAFETY: the frame is ours alone.
+            unsafe { clear_page(zeros.as_ptr()) };
+            // Never freed: the reference goes with the static.
+            ZERO_FRAME.store(zeros.into_counted().number(), Ordering::Relaxed);
+        }
+        Err(error) => panic!("no frame is left after boot: {error}"),
+    }
+}
+
+/// The frame of zeros that all untouched anonymous memory shows when it is read.
+#[inline]
+pub(crate) fn zero_frame() -> Frame {
+    // Relaxed: set once before anything is mapped.
+    Frame::new(ZERO_FRAME.load(Ordering::Relaxed))
 }
 
 /// The frame allocator.

@@ -31,6 +31,8 @@ bitflags! {
         const LOW = 1 << 5;
         /// Pages stay in memory; counted in `VmLck`.
         const LOCKED = 1 << 6;
+        /// The initial stack, which `/proc/PID/maps` names.
+        const STACK = 1 << 7;
     }
 
     /// Rights and kind of an area. Areas that differ here are never merged.

@@ -1,22 +1,102 @@
 //! Who maps a file: so that pages which the file drops leave the page tables too.
 
+use super::backing::Bytes;
+use super::space::{PAGE, ZapExtent};
+use super::{AddressSpace, PageSource};
+use crate::errno::Errno;
+use crate::sync::SpinLock;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The address spaces that map (or have mapped) a file.
 #[derive(Debug, Default)]
 pub struct Mappings {
-    _landing: (),
+    /// A place once taken keeps its number; one whose space is gone is taken again.
+    spaces: SpinLock<Vec<Weak<AddressSpace>>>,
+    /// Goes up with each invalidation: a fault that got its page before one looks again.
+    sequence: AtomicU64,
 }
 
 impl Mappings {
     /// Nobody maps it.
     pub const fn new() -> Self {
-        Self { _landing: () }
+        Self { spaces: SpinLock::new(Vec::new()), sequence: AtomicU64::new(0) }
     }
 
-    /// Takes the pages `pages` of the file out of every page table. Call it after the file has
-    /// dropped them, without a spin lock held.
-    pub fn invalidate(&self, source: &dyn super::PageSource, pages: Range<u64>) {
-        let _ = (source, pages);
+    /// Notes that a space is about to map the file.
+    pub(super) fn register(&self, space: &Arc<AddressSpace>) -> Result<(), Errno> {
+        let mut spaces = self.spaces.lock();
+        let mut vacant = None;
+        for (index, known) in spaces.iter().enumerate() {
+            if core::ptr::eq(known.as_ptr(), Arc::as_ptr(space)) {
+                return Ok(());
+            }
+            if known.strong_count() == 0 {
+                vacant = Some(index);
+            }
+        }
+        let space = Arc::downgrade(space);
+        match vacant {
+            Some(index) => spaces[index] = space,
+            None => {
+                spaces.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                spaces.push(space);
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of invalidations so far.
+    pub(super) fn sequence(&self) -> u64 {
+        // Acquire: pairs with the AcqRel in `invalidate`.
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// Takes the pages with these numbers out of every page table that maps them from `source`,
+    /// the file that this belongs to. Call it after the file has dropped them, without a spin lock
+    /// held. Private copies that programs made stay.
+    pub fn invalidate(&self, source: &dyn PageSource, pages: Range<u64>) {
+        // Before the zaps: a fault that got a page earlier either puts it in before the zap of its
+        // space, or sees the new number under that space's lock and looks again.
+        self.sequence.fetch_add(1, Ordering::AcqRel);
+        let source: *const () = core::ptr::from_ref(source).cast();
+        let mut index = 0;
+        loop {
+            let space = {
+                let spaces = self.spaces.lock();
+                let Some(space) = spaces.get(index) else { return };
+                space.upgrade()
+            };
+            if let Some(space) = space {
+                space.zap_source(source, pages.clone());
+            }
+            index += 1;
+        }
+    }
+}
+
+impl AddressSpace {
+    /// Takes out the pages that come from these pages of a file.
+    fn zap_source(&self, source: *const (), pages: Range<u64>) {
+        let mut at = 0;
+        loop {
+            let state = self.state.lock();
+            let Some(area) = state.areas.next_from(at) else { return };
+            at = area.end;
+            let Bytes::File(file, offset) = &area.backing else { continue };
+            if !file.same_source(source) {
+                continue;
+            }
+            // In pages from the start of the area.
+            let first = pages.start.max(offset / PAGE) - offset / PAGE;
+            let end = pages.end.saturating_sub(offset / PAGE).min(area.bytes() / PAGE);
+            let range = area.start + first.min(end) * PAGE..area.start + end * PAGE;
+            drop(state);
+            if !range.is_empty() {
+                self.zap(range, ZapExtent::FilePages);
+            }
+        }
     }
 }

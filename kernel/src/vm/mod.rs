@@ -1,21 +1,72 @@
 //! Virtual memory: address spaces, mappings, page faults.
+//!
+//! | file | what |
+//! |---|---|
+//! | `vma` | the set of areas, without hardware, tested on the host |
+//! | `pagetable`, `gather`, `tlb` | entries, frames on their way out, stale translations |
+//! | `space` | address spaces, which one a CPU uses, unmapping in batches |
+//! | `map`, `protect`, `remap`, `fork` | what the calls of the same names do |
+//! | `fault` | page faults |
+//! | `access` | the kernel's access to other spaces |
+//! | `source`, `shared`, `mappings` | files as mappings see them, shared memory, who maps a file |
+//!
+//! Locks, from the outside in: `AddressSpace::change` (blocks), `AddressSpace::state` (spins; a
+//! parent's before its child's), a file's own. A file's pages are got with neither held.
 
+mod access;
+mod backing;
+mod fault;
 mod flags;
+mod fork;
+mod gather;
+mod map;
 mod mappings;
+mod pagetable;
+mod protect;
+mod remap;
+mod shared;
 mod source;
 mod space;
+mod tlb;
 pub mod vma;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
+pub use protect::Advice;
+pub use remap::Remap;
 pub use source::{Backing, MappedFile, Mappings, PageSource};
-pub use space::{AddressSpace, Advice, Limits, Usage, VmaInfo};
+pub use space::{AddressSpace, Limits, Usage, VmaInfo};
 
 use crate::arch::UserFrame;
+use crate::memory::percpu::{self, Count};
+use crate::{signal, uaccess};
+use fault::{Access, Fault};
+use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKILL, SIGSEGV};
 
 /// A page fault in user mode: serves it, or raises `SIGSEGV` or `SIGBUS`. `error` is the CPU's
 /// error code.
+#[inline]
 pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
-    let _ = (frame, address, error);
+    percpu::add(Count::Faults, 1);
+    let served = match space::active() {
+        Some(space) => space.fault(address, Access::from_error(error)),
+        None => Err(Fault::NotMapped),
+    };
+    if let Err(fault) = served {
+        raise(frame, address, fault);
+    }
+}
+
+#[cold]
+fn raise(frame: &UserFrame, address: u64, fault: Fault) {
+    let (signal, code) = match fault {
+        Fault::NotMapped => (SIGSEGV, SEGV_MAPERR),
+        Fault::NotAllowed => (SIGSEGV, SEGV_ACCERR),
+        Fault::BeyondFile => (SIGBUS, BUS_ADRERR),
+        // The task is being killed already, or nothing is left to kill but itself.
+        Fault::NoMemory => (SIGKILL, 0),
+    };
+    let _ = frame;
+    signal::force(signal, code.cast_signed(), address);
 }
 
 /// A page fault in kernel mode at `rip`, while it touched `address`. In a `uaccess` routine: the
@@ -24,6 +75,11 @@ pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
 /// Runs on the stack of the current task and may block: the fault must not be on an IST stack, and
 /// all registers must be saved.
 pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
-    let _ = (address, error, rip);
-    None
+    let fixup = uaccess::fixup(rip)?;
+    let uaccess::Fixup::Serve(otherwise) = fixup else {
+        return Some(fixup.address());
+    };
+    percpu::add(Count::Faults, 1);
+    let served = space::active().is_some_and(|s| s.fault(address, Access::from_error(error)).is_ok());
+    Some(if served { rip } else { otherwise })
 }

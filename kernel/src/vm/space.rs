@@ -1,16 +1,15 @@
 //! Address spaces: what they consist of, and which one each CPU uses.
 
 use super::backing::{Bytes, Graveyard};
-use super::change::ChangeLock;
-use super::gather::Gather;
-use super::pagetable::PageTables;
+use super::gather::{Gather, kind_index};
+use super::pagetable::{PageTables, ZERO};
 use super::vma::{Vma, VmaSet};
 use super::{MappedFile, VmaFlags};
 use crate::arch::{CpuSet, MAX_CPUS, USER_END, cpu, cpu_id};
 use crate::errno::Errno;
 use crate::memory::{kernel_root, knobs, pressure};
 use crate::sched;
-use crate::sync::SpinLock;
+use crate::sync::{Mutex, SpinLock};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
@@ -19,13 +18,15 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use ebb_mm::Order;
 
 pub(super) const PAGE: u64 = 4096;
+/// Page tables that are looked through under one lock.
+pub(super) const TABLES_AT_ONCE: u32 = 32;
 
 pub(super) type Area = Vma<VmaFlags, Bytes>;
 
 /// A process's memory: its areas and its page tables.
 pub struct AddressSpace {
     /// Taken before `state` by whatever changes areas.
-    pub(super) change: ChangeLock,
+    pub(super) change: Mutex<()>,
     pub(super) state: SpinLock<State>,
     /// CPUs whose CR3 is this space's root.
     pub(super) cpus: CpuSet,
@@ -157,8 +158,6 @@ pub struct VmaInfo {
     pub offset: u64,
     /// The file; `None` for anonymous memory.
     pub file: Option<Arc<MappedFile>>,
-    /// Pages of it that are mapped, in bytes.
-    pub resident: u64,
 }
 
 impl VmaInfo {
@@ -234,7 +233,7 @@ impl AddressSpace {
             environment: 0..0,
         };
         Ok(Arc::new(Self {
-            change: ChangeLock::new(),
+            change: Mutex::new(()),
             state: SpinLock::new(state),
             cpus: CpuSet::new(),
             root,
@@ -308,9 +307,8 @@ impl AddressSpace {
         }
     }
 
-    /// Hands its areas out, upwards, without a lock held meanwhile. `resident` is filled in when
-    /// `count` is set; that walks the page tables.
-    pub fn for_each_vma(&self, count: bool, mut each: impl FnMut(&VmaInfo)) {
+    /// Hands its areas out, upwards, without a lock held meanwhile.
+    pub fn for_each_vma(&self, mut each: impl FnMut(&VmaInfo)) {
         let mut at = 0;
         loop {
             let info = {
@@ -320,30 +318,41 @@ impl AddressSpace {
                     Bytes::Zero => (None, 0),
                     Bytes::File(file, offset) => (Some(file.clone()), *offset),
                 };
-                let mut pages = 0;
-                if count {
-                    state.tables.runs(area.start..area.end, |_, entries| {
-                        let used = entries.iter().filter(|e| {
-                            let e = e.load(Ordering::Relaxed);
-                            e != 0 && e & super::pagetable::ZERO == 0
-                        });
-                        pages += used.count() as u64;
-                        true
-                    });
-                }
                 VmaInfo {
                     start: area.start,
                     end: area.end,
                     flags: area.flags,
                     offset,
                     file,
-                    resident: pages * PAGE,
                 }
             };
             at = info.end;
             each(&info);
             sched::cond_resched();
         }
+    }
+
+    /// Mapped pages in a range: anonymous, of files, of shared memory, in bytes (for `smaps`).
+    pub fn resident(&self, range: Range<u64>) -> [u64; 3] {
+        let mut pages = [0; 3];
+        let mut at = range.start;
+        while at < range.end {
+            let state = self.state.lock();
+            let mut tables = 0;
+            at = state.tables.runs(at..range.end, |_, entries| {
+                for entry in entries {
+                    let entry = entry.load(Ordering::Relaxed);
+                    if entry != 0 && entry & ZERO == 0 {
+                        pages[kind_index(entry)] += 1;
+                    }
+                }
+                tables += 1;
+                tables < TABLES_AT_ONCE
+            });
+            drop(state);
+            sched::cond_resched();
+        }
+        pages.map(|pages| pages * PAGE)
     }
 
     /// Where the program's arguments stand (`/proc/PID/cmdline`).
@@ -378,6 +387,7 @@ impl AddressSpace {
                 let from = at;
                 let files_only = extent == ZapExtent::FilePages;
                 at = state.tables.zap(at..range.end, files_only, &mut gather);
+                state.peak_mapped = state.peak_mapped.max(state.mapped.iter().sum());
                 for (mapped, gone) in state.mapped.iter_mut().zip(gather.pages) {
                     *mapped -= gone;
                 }
@@ -428,10 +438,6 @@ impl State {
     #[inline]
     pub(super) fn count_page(&mut self, kind: usize) {
         self.mapped[kind] += 1;
-        let sum = self.mapped[0] + self.mapped[1] + self.mapped[2];
-        if sum > self.peak_mapped {
-            self.peak_mapped = sum;
-        }
     }
 
     /// Takes out areas that start in `range`, whose ends are boundaries, until none is left (true)

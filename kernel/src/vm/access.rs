@@ -1,0 +1,87 @@
+//! The kernel's access to the memory of any space, by its frames.
+
+use super::backing::Bytes;
+use super::fault::{Access, Fault, Want};
+use super::space::PAGE;
+use super::{AddressSpace, VmaFlags};
+use crate::errno::Errno;
+use crate::memory::FrameRef;
+use alloc::sync::Arc;
+
+impl From<Fault> for Errno {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::NotMapped | Fault::NotAllowed | Fault::BeyondFile => Self::EFAULT,
+            Fault::NoMemory => Self::ENOMEM,
+        }
+    }
+}
+
+/// Calls `each` with the address, the offset in its page, and the range in the buffer, of each
+/// piece of a range that lies in one page.
+fn pieces(
+    address: u64,
+    bytes: usize,
+    mut each: impl FnMut(u64, usize, core::ops::Range<usize>) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes {
+        let at = address.checked_add(done as u64).ok_or(Errno::EFAULT)?;
+        let offset = (at % PAGE) as usize;
+        let piece = (PAGE as usize - offset).min(bytes - done);
+        each(at, offset, done..done + piece)?;
+        done += piece;
+    }
+    Ok(())
+}
+
+impl AddressSpace {
+    fn pin(&self, address: u64, access: Access, want: Want) -> Result<FrameRef, Errno> {
+        // `resolve` pins for every `want` but `Mapped`.
+        self.resolve(address, access, want)?.ok_or(Errno::EFAULT)
+    }
+
+    /// Copies bytes of the space, which need not be the current one; all, or an error.
+    ///
+    /// # Errors
+    /// `EFAULT`; `ENOMEM`.
+    pub fn read_bytes(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
+        pieces(address, to.len(), |at, offset, piece| {
+            self.pin(at, Access::Read, Want::Pinned)?.read(offset, &mut to[piece]);
+            Ok(())
+        })
+    }
+
+    /// Copies bytes into the space, which need not be the current one; all, or an error. `force`
+    /// writes (a private copy) where the program itself may not.
+    ///
+    /// # Errors
+    /// `EFAULT`; `ENOMEM`.
+    pub fn write_bytes(&self, address: u64, from: &[u8], force: bool) -> Result<(), Errno> {
+        let want = if force { Want::Forced } else { Want::Pinned };
+        pieces(address, from.len(), |at, offset, piece| {
+            self.pin(at, Access::Write, want)?.write(offset, &from[piece]);
+            Ok(())
+        })
+    }
+
+    /// By what a futex at this address is known to all that share the memory: the shared object and
+    /// the byte in it; `None` for private memory.
+    ///
+    /// # Errors
+    /// `EFAULT` when nothing is mapped there.
+    pub fn futex_key(&self, address: u64) -> Result<Option<(usize, u64)>, Errno> {
+        let state = self.state.lock();
+        let area = state.areas.find(address).ok_or(Errno::EFAULT)?;
+        if !area.flags.contains(VmaFlags::SHARED) {
+            return Ok(None);
+        }
+        Ok(match &area.backing {
+            Bytes::Zero => None,
+            Bytes::File(file, offset) => {
+                let object = Arc::as_ptr(&file.source).cast::<()>() as usize;
+                Some((object, offset + (address - area.start)))
+            }
+        })
+    }
+}

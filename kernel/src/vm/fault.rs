@@ -1,0 +1,395 @@
+//! Page faults.
+//!
+//! Most faults store to an anonymous page of the area that the last one stored to: they are served
+//! in one go under the space's lock. All others go through [`AddressSpace::resolve`], which lets
+//! the lock go while it waits for memory or a file's page and then looks at everything again.
+
+use super::backing::Bytes;
+use super::map::STACK_GUARD;
+use super::pagetable::{
+    ACCESSED, ADDRESS, DIRTY, FILE, NO_EXECUTE, PRESENT, SHMEM, USER, WRITABLE, ZERO, frame_of,
+};
+use super::source::MappedFile;
+use super::space::{Hot, PAGE, Sizes, State};
+use super::{AddressSpace, VmaFlags, tlb};
+use crate::arch::{CpuSet, USER_END};
+use crate::errno::Errno;
+use crate::memory::frame::FrameRef;
+use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
+use crate::memory::percpu::{self, Count};
+use crate::memory::{clear_page, copy_page, knobs, pressure, zero_frame};
+use crate::sched;
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{AllocError, Mobility, Order, Reserve};
+
+/// The most times that a fault begins again because the file changed under it.
+const FILE_RETRIES: u32 = 10_000;
+/// Pages that are mapped between two looks at whether others should run.
+const POPULATE_BATCH: u64 = 64;
+
+/// What an access wants of a page.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    Read,
+    Write,
+    Execute,
+}
+
+impl Access {
+    /// From the CPU's error code.
+    #[inline]
+    pub(super) fn from_error(error: u64) -> Self {
+        const STORE: u64 = 1 << 1;
+        const FETCH: u64 = 1 << 4;
+        if error & STORE != 0 {
+            Self::Write
+        } else if error & FETCH != 0 {
+            Self::Execute
+        } else {
+            Self::Read
+        }
+    }
+
+    fn allowed(self, flags: VmaFlags) -> bool {
+        match self {
+            // Every mapping with a right at all can be read: x86 has no other.
+            Self::Read => flags.intersects(VmaFlags::RIGHTS),
+            Self::Write => flags.contains(VmaFlags::WRITE),
+            Self::Execute => flags.contains(VmaFlags::EXEC),
+        }
+    }
+}
+
+/// Why a page cannot be had.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fault {
+    /// No area is there.
+    NotMapped,
+    /// The area does not allow it.
+    NotAllowed,
+    /// The file ends before the page.
+    BeyondFile,
+    /// There is no memory, or the task is being killed.
+    NoMemory,
+}
+
+/// What the caller of [`AddressSpace::resolve`] wants.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Want {
+    /// The page mapped.
+    Mapped,
+    /// A reference to the frame.
+    Pinned,
+    /// A reference to the frame, writable even where the program may not write.
+    Forced,
+}
+
+/// A file's page, got without the lock.
+struct Supply {
+    file: Arc<MappedFile>,
+    index: u64,
+    sequence: u64,
+    page: FrameRef,
+}
+
+/// How far one look at a fault came.
+enum Step {
+    Done(Option<FrameRef>),
+    /// There is no frame.
+    NeedsFrame(AllocError),
+    /// The file's page must be got first.
+    NeedsPage(Arc<MappedFile>, u64),
+}
+
+impl From<AllocError> for Step {
+    fn from(error: AllocError) -> Self {
+        Self::NeedsFrame(error)
+    }
+}
+
+/// A zeroed frame of private memory; does not wait.
+#[inline]
+fn new_anonymous() -> Result<FrameRef, AllocError> {
+    let frame = FrameRef::try_new(Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
+    // SAFETY: the frame is ours alone.
+    unsafe { clear_page(frame.as_ptr()) };
+    Ok(frame)
+}
+
+/// A private copy of a frame; does not wait.
+fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
+    let frame = FrameRef::try_new(Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
+    // SAFETY: the frame is ours alone; the source is a frame that the caller holds.
+    unsafe { copy_page(frame.as_ptr(), source) };
+    percpu::add(Count::CopiedPages, 1);
+    Ok(frame)
+}
+
+/// The flags of entries of an area, without the right to store.
+pub(super) fn entry_flags(flags: VmaFlags) -> u64 {
+    let present = if flags.intersects(VmaFlags::RIGHTS) { PRESENT } else { 0 };
+    let execute = if flags.contains(VmaFlags::EXEC) { 0 } else { NO_EXECUTE };
+    USER | ACCESSED | present | execute
+}
+
+/// The right to store, where an area gives it.
+pub(super) fn store_flags(flags: VmaFlags) -> u64 {
+    if flags.contains(VmaFlags::WRITE) { WRITABLE | DIRTY } else { 0 }
+}
+
+impl AddressSpace {
+    /// Serves a fault of the program.
+    #[inline]
+    pub(super) fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
+        if access == Access::Write {
+            let page = address & !(PAGE - 1);
+            let state = &mut *self.state.lock();
+            if page.wrapping_sub(state.hot.start) < state.hot.bytes
+                && let Ok(entry) = state.tables.entry_or_new(page)
+                // Relaxed (as all entry accesses): under the lock.
+                && entry.load(Ordering::Relaxed) == 0
+                && let Ok(frame) = new_anonymous()
+            {
+                let entry_bits = frame.into_counted().address() | state.hot.entry;
+                entry.store(entry_bits, Ordering::Relaxed);
+                state.count_page(0);
+                return Ok(());
+            }
+        }
+        self.resolve(address, access, Want::Mapped).map(|_| ())
+    }
+
+    /// Has the page of an address mapped, or pinned.
+    #[cold]
+    pub(super) fn resolve(
+        &self,
+        address: u64,
+        access: Access,
+        want: Want,
+    ) -> Result<Option<FrameRef>, Fault> {
+        if address >= USER_END {
+            return Err(Fault::NotMapped);
+        }
+        let page = address & !(PAGE - 1);
+        let mut relief = pressure::Relief::new(Order::BASE);
+        let mut supply: Option<Supply> = None;
+        for _ in 0..FILE_RETRIES {
+            let step = {
+                let mut state = self.state.lock();
+                state.attempt(page, access, want, supply.as_ref(), &self.cpus)?
+            };
+            match step {
+                Step::Done(frame) => return Ok(frame),
+                Step::NeedsFrame(error) => {
+                    percpu::add(Count::MajorFaults, 1);
+                    relief.step(error).map_err(|_| Fault::NoMemory)?;
+                }
+                Step::NeedsPage(file, index) => {
+                    let sequence = file.source.mappings().sequence();
+                    let page = match file.source.page(index) {
+                        Ok(Some(page)) => page,
+                        Ok(None) => return Err(Fault::BeyondFile),
+                        Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
+                        Err(_) => return Err(Fault::BeyondFile),
+                    };
+                    supply = Some(Supply { file, index, sequence, page });
+                }
+            }
+        }
+        Err(Fault::NoMemory)
+    }
+
+    /// Maps every page of a range that has areas; `write` as if it were stored to.
+    pub(super) fn populate(&self, range: Range<u64>, write: bool) -> Result<(), Errno> {
+        let access = if write { Access::Write } else { Access::Read };
+        let mut page = range.start;
+        while page < range.end {
+            self.fault(page, access).map_err(|fault| match fault {
+                Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
+                Fault::NotAllowed | Fault::BeyondFile => Errno::EFAULT,
+            })?;
+            page += PAGE;
+            if (page / PAGE).is_multiple_of(POPULATE_BATCH) {
+                sched::cond_resched();
+                if sched::current().killed() {
+                    return Err(Errno::EINTR);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// One look at a fault, under the lock.
+    fn attempt(
+        &mut self,
+        page: u64,
+        access: Access,
+        want: Want,
+        supply: Option<&Supply>,
+        cpus: &CpuSet,
+    ) -> Result<Step, Fault> {
+        if self.areas.find(page).is_none() {
+            self.grow_stack(page)?;
+        }
+        let area = self.areas.find(page).ok_or(Fault::NotMapped)?;
+        let flags = area.flags;
+        let forced = want == Want::Forced && !flags.contains(VmaFlags::SHARED);
+        if !access.allowed(flags) && !forced {
+            return Err(Fault::NotAllowed);
+        }
+        let file = match &area.backing {
+            Bytes::Zero => None,
+            Bytes::File(file, offset) => Some((file, (offset + (page - area.start)) / PAGE)),
+        };
+        let shared = flags.contains(VmaFlags::SHARED);
+        let store = access == Access::Write;
+        if store && file.is_none() && flags.contains(VmaFlags::WRITE) {
+            let bits = entry_flags(flags) | store_flags(flags);
+            self.hot = Hot { start: area.start, bytes: area.bytes(), entry: bits };
+        }
+        // What the file has to give: looked at before entries are, which `tables` lends out.
+        let supplied = match (file, supply) {
+            (Some((file, index)), Some(supply))
+                if Arc::ptr_eq(file, &supply.file)
+                    && index == supply.index
+                    && supply.sequence == file.source.mappings().sequence() =>
+            {
+                Some(supply)
+            }
+            _ => None,
+        };
+        let entry = match self.tables.entry_or_new(page) {
+            Ok(entry) => entry,
+            Err(error) => return Ok(error.into()),
+        };
+        let old = entry.load(Ordering::Relaxed);
+        let mut change = Change { entry, old, flags, page, cpus, mapped: &mut self.mapped };
+        let result = match (old, file) {
+            (0, None) if store => new_anonymous().map(|frame| change.put(frame, 0, true)),
+            (0, None) => {
+                change.put_zero();
+                Ok(())
+            }
+            (0, Some((file, index))) => {
+                let Some(supply) = supplied else {
+                    return Ok(Step::NeedsPage(file.clone(), index));
+                };
+                if store && !shared {
+                    copy_of(supply.page.as_ptr()).map(|frame| change.put(frame, 0, true))
+                } else {
+                    let kind = if file.shmem { SHMEM } else { FILE };
+                    change.put(supply.page.clone(), kind, shared);
+                    Ok(())
+                }
+            }
+            _ if store && !shared => change.own(),
+            _ => {
+                change.allow(shared);
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            return Ok(error.into());
+        }
+        let frame = match want {
+            Want::Mapped => None,
+            // The entry holds a reference while the lock is held, so there is one to count from.
+            Want::Pinned | Want::Forced => {
+                Some(FrameRef::new_reference(frame_of(entry.load(Ordering::Relaxed))))
+            }
+        };
+        Ok(Step::Done(frame))
+    }
+
+    /// Lets the stack above `page` reach down to it, if one may.
+    fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
+        let above = self.areas.next_from(page).ok_or(Fault::NotMapped)?;
+        if !above.flags.contains(VmaFlags::GROWS_DOWN) {
+            return Err(Fault::NotMapped);
+        }
+        let (start, end, flags) = (above.start, above.end, above.flags);
+        let below = self.areas.last_before(page);
+        let guarded = below.is_none_or(|b| b.end + STACK_GUARD <= page);
+        let growth = Sizes::of(flags, start - page);
+        if !guarded || end - page > self.limits.stack || self.check_limits(growth).is_err() {
+            return Err(Fault::NotMapped);
+        }
+        knobs::commit(growth.accounted / PAGE).map_err(|_| Fault::NoMemory)?;
+        self.areas.move_start(start, page);
+        self.sizes.add(growth);
+        self.changed();
+        Ok(())
+    }
+}
+
+/// A change of one entry.
+struct Change<'a> {
+    entry: &'static AtomicU64,
+    old: u64,
+    flags: VmaFlags,
+    page: u64,
+    cpus: &'a CpuSet,
+    mapped: &'a mut [u64; 3],
+}
+
+impl Change<'_> {
+    /// Puts a frame in where nothing was; `kind`: 0, `FILE` or `SHMEM`.
+    fn put(&mut self, frame: FrameRef, kind: u64, store: bool) {
+        let rights = entry_flags(self.flags) | if store { store_flags(self.flags) } else { 0 };
+        let value = frame.into_counted().address() | rights | kind;
+        self.entry.store(value, Ordering::Relaxed);
+        self.count(value, 1);
+    }
+
+    /// Puts the shared frame of zeros in.
+    fn put_zero(&mut self) {
+        let value = zero_frame().address() | entry_flags(self.flags) | ZERO;
+        self.entry.store(value, Ordering::Relaxed);
+    }
+
+    /// Gives an entry that is there the rights of its area.
+    fn allow(&mut self, shared: bool) {
+        // Private pages that may be stored to already stay so; others first go through `own`.
+        let store = if shared { store_flags(self.flags) } else { self.old & (WRITABLE | DIRTY) };
+        let kept = self.old & (ADDRESS | FILE | SHMEM | ZERO);
+        self.entry.store(kept | entry_flags(self.flags) | store, Ordering::Relaxed);
+        // Another CPU may have served the same fault; ours may still hold the refused entry.
+        crate::arch::cpu::invlpg(self.page);
+    }
+
+    /// Makes the private page the program's own, copying it if others have it too.
+    fn own(&mut self) -> Result<(), AllocError> {
+        let frame = frame_of(self.old);
+        let borrowed = self.old & (ZERO | FILE | SHMEM) != 0;
+        if !borrowed && Descriptor::get(frame).references() == 1 {
+            let value = self.old & ADDRESS | entry_flags(self.flags) | store_flags(self.flags);
+            self.entry.store(value, Ordering::Relaxed);
+            crate::arch::cpu::invlpg(self.page);
+            return Ok(());
+        }
+        let copy = if self.old & ZERO != 0 {
+            new_anonymous()?
+        } else {
+            copy_of(frame_ptr(frame))?
+        };
+        self.put(copy, 0, true);
+        tlb::flush(self.cpus, self.page..self.page + PAGE);
+        if self.old & ZERO == 0 {
+            self.count(self.old, -1);
+            crate::memory::memmap::release(frame);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, entry: u64, pages: i64) {
+        let kind = super::gather::kind_index(entry);
+        self.mapped[kind] = self.mapped[kind].wrapping_add_signed(pages);
+        if kind != 0 {
+            percpu::add(Count::MappedFile, pages.cast_unsigned());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Copying an address space for a child process.
+
+use super::map::Commitment;
+use super::pagetable::{FILE, Region, SHMEM, WRITABLE, ZERO, frame_of};
+use super::space::{Area, PAGE, Sizes};
+use super::vma::VmaSet;
+use super::{AddressSpace, VmaFlags, tlb};
+use crate::arch::USER_END;
+use crate::errno::Errno;
+use crate::memory::memmap::Descriptor;
+use crate::memory::percpu::{self, Count};
+use crate::memory::pressure;
+use crate::sched;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use ebb_mm::{AllocError, Order};
+
+impl AddressSpace {
+    /// A copy for a child process: private pages are shared until one of the two writes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn fork(&self) -> Result<Arc<Self>, Errno> {
+        let child = Self::new()?;
+        let _change = self.change.lock();
+        let areas = self.copy_areas(&child)?;
+        for file in areas.iter().filter_map(|a| a.backing.file()) {
+            file.source.mappings().register(&child)?;
+        }
+        let copied = self.copy_pages(&child, &areas);
+        // Even after a failure: pages that were shared so far may be known as writable.
+        tlb::flush(&self.cpus, 0..USER_END);
+        copied.map(|()| child)
+    }
+
+    /// Gives the child its areas, limits and names; returns a copy of the areas to go by.
+    fn copy_areas(&self, child: &Self) -> Result<VmaSet<VmaFlags, super::backing::Bytes>, Errno> {
+        let state = self.state.lock();
+        let mut areas = state.areas.try_clone().map_err(|_| Errno::ENOMEM)?;
+        let mut sizes = state.sizes;
+        let unwanted = |a: &&Area| a.flags.contains(VmaFlags::DONT_FORK);
+        while let Some(area) = areas.iter().find(unwanted) {
+            let (start, end) = (area.start, area.end);
+            sizes.subtract(Sizes::of(area.flags, end - start));
+            // The parent's area holds the file as well: this never drops the last reference.
+            areas.pop(start..end);
+        }
+        let commitment = Commitment::new(sizes.accounted)?;
+        let own = areas.try_clone().map_err(|_| Errno::ENOMEM)?;
+        let (heap, limits) = (state.heap.clone(), state.limits);
+        let (arguments, environment) = (state.arguments.clone(), state.environment.clone());
+        drop(state);
+        let mut state = child.state.lock();
+        state.areas = own;
+        state.sizes = sizes;
+        state.heap = heap;
+        state.limits = limits;
+        state.arguments = arguments;
+        state.environment = environment;
+        state.changed();
+        commitment.keep();
+        Ok(areas)
+    }
+
+    fn copy_pages(
+        &self,
+        child: &Self,
+        areas: &VmaSet<VmaFlags, super::backing::Bytes>,
+    ) -> Result<(), Errno> {
+        for area in areas.iter().filter(|a| !a.flags.contains(VmaFlags::WIPE_ON_FORK)) {
+            let mut relief = pressure::Relief::new(Order::BASE);
+            let mut at = area.start;
+            while at < area.end {
+                match self.copy_region(child, area, at) {
+                    Ok(next) => at = next,
+                    Err(error) => relief.step(error)?,
+                }
+                sched::cond_resched();
+                if sched::current().killed() {
+                    return Err(Errno::EINTR);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shares the pages of one page table, or skips to the next one; returns where that is.
+    fn copy_region(&self, child: &Self, area: &Area, at: u64) -> Result<u64, AllocError> {
+        let shared = area.flags.contains(VmaFlags::SHARED);
+        let state = self.state.lock();
+        let mut target = child.state.lock();
+        let table = match state.tables.region(at) {
+            Region::AbsentUntil(next) => return Ok(next),
+            Region::Table(table) => table,
+        };
+        let copy = target.tables.table_or_new(at)?;
+        let end = area.end.min((at / super::pagetable::REGION + 1) * super::pagetable::REGION);
+        let first = (at / PAGE) as usize % 512;
+        let pages = ((end - at) / PAGE) as usize;
+        for (from, to) in table[first..first + pages].iter().zip(&copy[first..first + pages]) {
+            // Relaxed: both locks are held; the CPU's walker takes any order.
+            let mut entry = from.load(Ordering::Relaxed);
+            if entry == 0 {
+                continue;
+            }
+            if !shared && entry & WRITABLE != 0 {
+                entry &= !WRITABLE;
+                from.store(entry, Ordering::Relaxed);
+            }
+            if entry & ZERO == 0 {
+                Descriptor::get(frame_of(entry)).get_reference();
+                target.mapped[super::gather::kind_index(entry)] += 1;
+                if entry & (FILE | SHMEM) != 0 {
+                    percpu::add(Count::MappedFile, 1);
+                }
+            }
+            to.store(entry, Ordering::Relaxed);
+        }
+        Ok(end)
+    }
+}

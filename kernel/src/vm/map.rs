@@ -1,0 +1,328 @@
+//! Making and removing mappings.
+
+use super::backing::{Bytes, Graveyard};
+use super::source::{Backing, MappedFile};
+use super::space::{Area, PAGE, Sizes, State, ZapExtent};
+use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared};
+use crate::arch::USER_END;
+use crate::errno::Errno;
+use crate::memory::knobs;
+use alloc::sync::Arc;
+use core::ops::Range;
+
+/// Below the stack's room, mappings go downwards from here.
+pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
+/// `MAP_32BIT` mappings go downwards from here.
+const LOW_TOP: u64 = 0x8000_0000;
+/// Nothing is mapped below: a null pointer with an offset faults.
+const MAP_BOTTOM: u64 = 64 << 10;
+/// Room that stays free below a stack that can still grow.
+pub(super) const STACK_GUARD: u64 = 1 << 20;
+
+/// Rounds a length up to pages; `None` when that is beyond the user's half.
+pub(super) fn page_up(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(PAGE).filter(|&b| b <= USER_END)
+}
+
+/// The pages of a range that a program names: its start must be aligned.
+///
+/// # Errors
+/// `EINVAL` for an unaligned start, `beyond` for a range that leaves the user's half.
+pub(super) fn page_range(start: u64, bytes: u64, beyond: Errno) -> Result<Range<u64>, Errno> {
+    if !start.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let bytes = page_up(bytes).ok_or(beyond)?;
+    let end = start.checked_add(bytes).filter(|&end| end <= USER_END).ok_or(beyond)?;
+    Ok(start..end)
+}
+
+/// What was committed for a change, taken back unless the change is made.
+pub(super) struct Commitment(u64);
+
+impl Commitment {
+    pub(super) fn new(bytes: u64) -> Result<Self, Errno> {
+        knobs::commit(bytes / PAGE)?;
+        Ok(Self(bytes / PAGE))
+    }
+
+    /// The change is made: areas with `ACCOUNTED` hold it now.
+    pub(super) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Commitment {
+    fn drop(&mut self) {
+        knobs::uncommit(self.0);
+    }
+}
+
+impl AddressSpace {
+    /// Makes a mapping and returns its address. `hint` is the address with `FIXED*`, else a wish;
+    /// `bytes` is rounded up to pages.
+    ///
+    /// # Errors
+    /// As `mmap(2)`.
+    pub fn map(
+        self: &Arc<Self>,
+        hint: Option<u64>,
+        bytes: u64,
+        prot: Prot,
+        flags: MapFlags,
+        backing: Backing,
+    ) -> Result<u64, Errno> {
+        if bytes == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let bytes = page_up(bytes).ok_or(Errno::ENOMEM)?;
+        let (area_flags, source) = describe(prot, flags, bytes, backing)?;
+        let commitment = Commitment::new(Sizes::of(area_flags, bytes).accounted)?;
+
+        let change = self.change.lock();
+        let start = self.place(hint, bytes, flags)?;
+        let range = start..start + bytes;
+        if flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE) {
+            self.remove(range.clone())?;
+        }
+        if let Some(file) = source.file() {
+            file.source.mappings().register(self)?;
+        }
+        self.insert(range.clone(), area_flags, source)?;
+        commitment.keep();
+        drop(change);
+        if flags.intersects(MapFlags::POPULATE | MapFlags::LOCKED) {
+            // As on Linux, what cannot be had now comes later, or not.
+            let _ = self.populate(range, prot.contains(Prot::WRITE));
+        }
+        Ok(start)
+    }
+
+    /// Where a mapping goes. With `FIXED` alone there may be something.
+    fn place(&self, hint: Option<u64>, bytes: u64, flags: MapFlags) -> Result<u64, Errno> {
+        let state = self.state.lock();
+        if flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE) {
+            let start = hint.unwrap_or(0);
+            let range = page_range(start, bytes, Errno::ENOMEM)?;
+            if start < MAP_BOTTOM {
+                return Err(Errno::EPERM);
+            }
+            let taken = state.areas.overlapping(range).next().is_some();
+            if taken && flags.contains(MapFlags::FIXED_NOREPLACE) {
+                return Err(Errno::EEXIST);
+            }
+            return Ok(start);
+        }
+        if let Some(hint) = hint {
+            let start = hint & !(PAGE - 1);
+            if start >= MAP_BOTTOM
+                && let Ok(range) = page_range(start, bytes, Errno::ENOMEM)
+                && state.areas.overlapping(range).next().is_none()
+            {
+                return Ok(start);
+            }
+        }
+        let low = flags.contains(MapFlags::LOW);
+        let top = if low { LOW_TOP } else { MAP_TOP };
+        state.find_gap(bytes, top).ok_or(Errno::ENOMEM)
+    }
+
+    /// Puts an area in where none is; `change` is held.
+    pub(super) fn insert(
+        &self,
+        range: Range<u64>,
+        flags: VmaFlags,
+        backing: Bytes,
+    ) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        let sizes = Sizes::of(flags, range.end - range.start);
+        state.check_limits(sizes)?;
+        state.areas.prepare(range.start, range.end).map_err(|_| Errno::ENOMEM)?;
+        if state.areas.len() as u64 >= knobs::max_map_count() {
+            return Err(Errno::ENOMEM);
+        }
+        state.areas.insert(Area { start: range.start, end: range.end, flags, backing });
+        state.sizes.add(sizes);
+        state.changed();
+        Ok(())
+    }
+
+    /// `munmap(2)`.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned or empty range or one beyond the user's half, `ENOMEM` when an
+    /// area would have to be split and cannot.
+    pub fn unmap(&self, start: u64, bytes: u64) -> Result<(), Errno> {
+        let range = page_range(start, bytes, Errno::EINVAL)?;
+        if range.is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let _change = self.change.lock();
+        self.remove(range)
+    }
+
+    /// Takes out whatever is in `range`; `change` is held.
+    pub(super) fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
+        let mut first = true;
+        loop {
+            // Dropped after the lock is free.
+            let mut graveyard = Graveyard::default();
+            let mut state = self.state.lock();
+            if first {
+                if state.areas.overlapping(range.clone()).next().is_none() {
+                    return Ok(());
+                }
+                state.make_boundaries(&range)?;
+                first = false;
+            }
+            if state.take_areas(range.clone(), &mut graveyard) {
+                break;
+            }
+        }
+        self.zap(range, ZapExtent::Unmapped);
+        Ok(())
+    }
+
+    /// Where the heap starts (end of the program's data); exec calls it once.
+    pub fn set_brk(&self, start: u64) {
+        let start = start.next_multiple_of(PAGE);
+        self.state.lock().heap = start..start;
+    }
+
+    /// `brk(2)`: the new end of the heap, or the old one where it cannot be moved.
+    pub fn brk(&self, address: u64) -> u64 {
+        let _change = self.change.lock();
+        let heap = self.state.lock().heap.clone();
+        if address < heap.start || address > USER_END - PAGE {
+            return heap.end;
+        }
+        let old = heap.end.next_multiple_of(PAGE);
+        let new = address.next_multiple_of(PAGE);
+        let moved = if new > old { self.grow_heap(old..new) } else { self.remove(new..old) };
+        if moved.is_err() {
+            return heap.end;
+        }
+        self.state.lock().heap.end = address;
+        address
+    }
+
+    fn grow_heap(&self, range: Range<u64>) -> Result<(), Errno> {
+        let flags = VmaFlags::READ
+            | VmaFlags::WRITE
+            | VmaFlags::MAY_WRITE
+            | VmaFlags::ACCOUNTED
+            | VmaFlags::HEAP;
+        // A page stays free, so that the heap never runs into what is above it.
+        let with_gap = range.start..range.end + PAGE;
+        if self.state.lock().areas.overlapping(with_gap).next().is_some() {
+            return Err(Errno::ENOMEM);
+        }
+        let commitment = Commitment::new(range.end - range.start)?;
+        self.insert(range, flags, Bytes::Zero)?;
+        commitment.keep();
+        Ok(())
+    }
+}
+
+impl State {
+    /// The highest free place below `top`, or above it if there is none. Large places are aligned
+    /// to 2 MiB like page tables are, where that costs nothing.
+    pub(super) fn find_gap(&self, bytes: u64, top: u64) -> Option<u64> {
+        self.areas
+            .highest_gap(bytes, MAP_BOTTOM..top)
+            .or_else(|| self.areas.lowest_gap(bytes, MAP_BOTTOM..USER_END))
+    }
+
+    /// Whether the limits allow so much more.
+    pub(super) fn check_limits(&self, more: Sizes) -> Result<(), Errno> {
+        let fits = |have: u64, more: u64, limit: u64| more == 0 || have.saturating_add(more) <= limit;
+        if fits(self.sizes.all, more.all, self.limits.address_space)
+            && fits(self.sizes.data, more.data, self.limits.data)
+        {
+            Ok(())
+        } else {
+            Err(Errno::ENOMEM)
+        }
+    }
+
+    /// Splits the areas that reach across the ends of `range`.
+    pub(super) fn make_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
+        self.areas.prepare(range.start, range.end).map_err(|_| Errno::ENOMEM)?;
+        let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
+        let splits = u64::from(across(range.start)) + u64::from(across(range.end));
+        // A pure removal may exceed the limit by one split, as on Linux it may not: refuse both.
+        if splits != 0 && self.areas.len() as u64 + splits > knobs::max_map_count() {
+            return Err(Errno::ENOMEM);
+        }
+        self.areas.split(range.start);
+        self.areas.split(range.end);
+        Ok(())
+    }
+}
+
+/// Flags and bytes of a new area.
+fn describe(
+    prot: Prot,
+    flags: MapFlags,
+    bytes: u64,
+    backing: Backing,
+) -> Result<(VmaFlags, Bytes), Errno> {
+    let mut area = prot.flags() | VmaFlags::MAY_WRITE;
+    if flags.contains(MapFlags::GROWSDOWN) {
+        area |= VmaFlags::GROWS_DOWN;
+    }
+    if flags.contains(MapFlags::STACK) {
+        area |= VmaFlags::STACK;
+    }
+    if flags.contains(MapFlags::LOCKED) {
+        area |= VmaFlags::LOCKED;
+    }
+    // Policy 2 counts all, whatever the program says.
+    let reserve = !flags.contains(MapFlags::NORESERVE) || knobs::overcommit_memory() == 2;
+    let source = match backing {
+        Backing::Anonymous => Bytes::Zero,
+        Backing::SharedAnonymous => {
+            area |= VmaFlags::SHARED;
+            Bytes::File(Arc::new(shared::file(bytes)), 0)
+        }
+        Backing::File { file, offset, shared, writable } => {
+            check_offset(offset, bytes)?;
+            if shared {
+                area |= VmaFlags::SHARED;
+                if !writable {
+                    if prot.contains(Prot::WRITE) {
+                        return Err(Errno::EACCES);
+                    }
+                    area -= VmaFlags::MAY_WRITE;
+                }
+            }
+            let private_writable = !shared && prot.contains(Prot::WRITE);
+            if reserve && private_writable {
+                area |= VmaFlags::ACCOUNTED;
+            }
+            return Ok((area, Bytes::File(Arc::new(file), offset)));
+        }
+    };
+    if reserve && (area.contains(VmaFlags::SHARED) || prot.contains(Prot::WRITE)) {
+        area |= VmaFlags::ACCOUNTED;
+    }
+    Ok((area, source))
+}
+
+/// A mapped file's offsets are pages below 2^63.
+fn check_offset(offset: u64, bytes: u64) -> Result<(), Errno> {
+    if !offset.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    match offset.checked_add(bytes) {
+        Some(end) if end <= i64::MAX.cast_unsigned() => Ok(()),
+        _ => Err(Errno::EOVERFLOW),
+    }
+}
+
+impl MappedFile {
+    /// Whether two are the same file.
+    pub(super) fn same_source(&self, source: *const ()) -> bool {
+        core::ptr::addr_eq(Arc::as_ptr(&self.source), source)
+    }
+}

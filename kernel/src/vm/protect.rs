@@ -1,0 +1,300 @@
+//! Changing rights and advice.
+
+use super::backing::Bytes;
+use super::fault::{entry_flags, store_flags};
+use super::map::{Commitment, page_range};
+use super::pagetable::{ADDRESS, DIRTY, FILE, SHMEM, WRITABLE, ZERO, frame_of};
+use super::space::{Sizes, TABLES_AT_ONCE, ZapExtent};
+use super::{AddressSpace, Prot, VmaFlags, tlb};
+use crate::errno::Errno;
+use crate::memory::memmap::Descriptor;
+use crate::sched;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+
+/// What to do with existing mappings; `madvise(2)`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Frees the pages: private memory reads as zero (or the file's bytes) again.
+    DontNeed,
+    /// Frees the file's bytes behind a shared mapping.
+    Remove,
+    /// Maps the pages for reading now.
+    PopulateRead,
+    /// Maps the pages for writing now.
+    PopulateWrite,
+    /// Not copied by fork.
+    DontFork,
+    /// Copied by fork.
+    DoFork,
+    /// Zero in the child.
+    WipeOnFork,
+    /// Kept in the child.
+    KeepOnFork,
+    /// Accepted, changes nothing.
+    Nothing,
+}
+
+/// The part of an area in a range.
+struct Piece {
+    range: Range<u64>,
+    flags: VmaFlags,
+    backing: Bytes,
+}
+
+impl AddressSpace {
+    /// `mprotect(2)`.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped or the areas are too
+    /// many, `EACCES` when a file's descriptor does not allow stores.
+    pub fn protect(&self, start: u64, bytes: u64, prot: Prot) -> Result<(), Errno> {
+        let range = page_range(start, bytes, Errno::ENOMEM)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let _change = self.change.lock();
+        {
+            let mut state = self.state.lock();
+            if !state.areas.covers(range.clone()) {
+                return Err(Errno::ENOMEM);
+            }
+            let with = |flags: VmaFlags| {
+                let mut new = flags - VmaFlags::RIGHTS | prot.flags();
+                if prot.contains(Prot::WRITE) && !flags.contains(VmaFlags::SHARED) {
+                    new |= VmaFlags::ACCOUNTED;
+                }
+                new
+            };
+            let (mut before, mut after) = (Sizes::default(), Sizes::default());
+            for area in state.areas.overlapping(range.clone()) {
+                if prot.contains(Prot::WRITE) && !area.flags.contains(VmaFlags::MAY_WRITE) {
+                    return Err(Errno::EACCES);
+                }
+                let bytes = area.end.min(range.end) - area.start.max(range.start);
+                before.add(Sizes::of(area.flags, bytes));
+                after.add(Sizes::of(with(area.flags), bytes));
+            }
+            let commitment = Commitment::new(after.accounted - before.accounted)?;
+            state.make_boundaries(&range)?;
+            state.areas.set_flags(range.clone(), with);
+            state.sizes.subtract(before);
+            state.sizes.add(after);
+            state.areas.merge(range.clone());
+            state.changed();
+            commitment.keep();
+        }
+        self.apply_rights(range);
+        Ok(())
+    }
+
+    /// Makes entries say what their areas say. Stores to private pages that others may have are
+    /// allowed by the fault that they make.
+    fn apply_rights(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let state = self.state.lock();
+            let Some(area) = state.areas.next_from(at).filter(|a| a.start < range.end) else {
+                return;
+            };
+            let (flags, from) = (area.flags, area.start.max(at));
+            let shared = flags.contains(VmaFlags::SHARED);
+            let (mut tables, mut any) = (0, false);
+            at = state.tables.runs(from..area.end.min(range.end), |_, entries| {
+                if tables == TABLES_AT_ONCE {
+                    return false;
+                }
+                tables += 1;
+                for entry in entries {
+                    // Relaxed: the lock is held; the CPU does not write entries of ours, whose
+                    // accessed and dirty bits are set beforehand.
+                    let old = entry.load(Ordering::Relaxed);
+                    if old == 0 {
+                        continue;
+                    }
+                    let borrowed = old & (ZERO | FILE | SHMEM) != 0;
+                    let own = !borrowed && Descriptor::get(frame_of(old)).references() == 1;
+                    let store = if shared || own { store_flags(flags) } else { 0 };
+                    let kept = old & (ADDRESS | FILE | SHMEM | ZERO);
+                    let new = kept | entry_flags(flags) | store;
+                    if new & !DIRTY != old & !DIRTY || new & WRITABLE != old & WRITABLE {
+                        entry.store(new, Ordering::Relaxed);
+                        any = true;
+                    }
+                }
+                true
+            });
+            if any {
+                tlb::flush(&self.cpus, from..at.max(from + 4096));
+            }
+            drop(state);
+            sched::cond_resched();
+        }
+    }
+
+    /// `madvise(2)`.
+    ///
+    /// # Errors
+    /// `EINVAL` for a range or an area that it makes no sense for, `ENOMEM` where something is not
+    /// mapped.
+    pub fn advise(&self, start: u64, bytes: u64, advice: Advice) -> Result<(), Errno> {
+        let range = page_range(start, bytes, Errno::EINVAL)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let whole = self.state.lock().areas.covers(range.clone());
+        match advice {
+            Advice::DontNeed => self.each_piece(range, |piece| {
+                if piece.flags.contains(VmaFlags::LOCKED) {
+                    return Err(Errno::EINVAL);
+                }
+                self.zap(piece.range, ZapExtent::PagesOnly);
+                Ok(())
+            })?,
+            Advice::Remove => self.each_piece(range, |piece| match &piece.backing {
+                Bytes::File(file, offset) if piece.flags.contains(VmaFlags::SHARED) => {
+                    if !piece.flags.contains(VmaFlags::MAY_WRITE) {
+                        return Err(Errno::EACCES);
+                    }
+                    let bytes = piece.range.end - piece.range.start;
+                    file.source.punch(*offset..offset + bytes)
+                }
+                _ => Err(Errno::EINVAL),
+            })?,
+            Advice::PopulateRead | Advice::PopulateWrite => {
+                return self.populate(range, advice == Advice::PopulateWrite);
+            }
+            Advice::DontFork => self.set_flags(range, VmaFlags::DONT_FORK, true)?,
+            Advice::DoFork => self.set_flags(range, VmaFlags::DONT_FORK, false)?,
+            Advice::WipeOnFork => {
+                let state = self.state.lock();
+                let mut areas = state.areas.overlapping(range.clone());
+                let unfit = |a: &super::space::Area| {
+                    a.flags.contains(VmaFlags::SHARED) || a.backing.file().is_some()
+                };
+                if areas.any(unfit) {
+                    return Err(Errno::EINVAL);
+                }
+                drop(areas);
+                drop(state);
+                self.set_flags(range, VmaFlags::WIPE_ON_FORK, true)?;
+            }
+            Advice::KeepOnFork => self.set_flags(range, VmaFlags::WIPE_ON_FORK, false)?,
+            Advice::Nothing => {}
+        }
+        if whole { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// `mlock(2)` and `munlock(2)`: pages are never taken away, so only the count changes, and that
+    /// they are there now.
+    ///
+    /// # Errors
+    /// `ENOMEM` where something is not mapped, or there is no memory.
+    pub fn lock_pages(&self, start: u64, bytes: u64, lock: bool) -> Result<(), Errno> {
+        let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
+        let from = start & !4095;
+        let range = page_range(from, end - from, Errno::ENOMEM)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        if !self.state.lock().areas.covers(range.clone()) {
+            return Err(Errno::ENOMEM);
+        }
+        self.set_flags(range.clone(), VmaFlags::LOCKED, lock)?;
+        if lock {
+            self.each_piece(range, |piece| {
+                if piece.flags.intersects(VmaFlags::RIGHTS) {
+                    self.populate(piece.range, piece.flags.contains(VmaFlags::WRITE))
+                } else {
+                    Ok(())
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// `munlockall(2)`.
+    ///
+    /// # Errors
+    /// None in practice: no area is split.
+    pub fn unlock_all(&self) -> Result<(), Errno> {
+        self.set_flags(0..crate::arch::USER_END, VmaFlags::LOCKED, false)
+    }
+
+    /// Sets or clears a flag of all areas in a range.
+    fn set_flags(&self, range: Range<u64>, flag: VmaFlags, on: bool) -> Result<(), Errno> {
+        let _change = self.change.lock();
+        let mut state = self.state.lock();
+        state.make_boundaries(&range)?;
+        let with = |flags: VmaFlags| if on { flags | flag } else { flags - flag };
+        let (mut before, mut after) = (Sizes::default(), Sizes::default());
+        for area in state.areas.overlapping(range.clone()) {
+            before.add(Sizes::of(area.flags, area.bytes()));
+            after.add(Sizes::of(with(area.flags), area.bytes()));
+        }
+        state.sizes.subtract(before);
+        state.sizes.add(after);
+        state.areas.set_flags(range.clone(), with);
+        state.areas.merge(range);
+        state.changed();
+        Ok(())
+    }
+
+    /// Calls `act` with the part of each area in a range, upwards, no spin lock held.
+    fn each_piece(
+        &self,
+        range: Range<u64>,
+        mut act: impl FnMut(Piece) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut at = range.start;
+        loop {
+            let piece = {
+                let state = self.state.lock();
+                let Some(area) = state.areas.next_from(at).filter(|a| a.start < range.end) else {
+                    return Ok(());
+                };
+                let part = area.start.max(at)..area.end.min(range.end);
+                let backing = super::vma::Backing::advanced(&area.backing, part.start - area.start);
+                Piece { range: part, flags: area.flags, backing }
+            };
+            at = piece.range.end;
+            act(piece)?;
+        }
+    }
+
+    /// For each page of a range, whether it is there (`mincore(2)`): `each` gets a byte a page.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped; what `each` gives.
+    pub fn residency(
+        &self,
+        start: u64,
+        bytes: u64,
+        mut each: impl FnMut(&[u8]) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let range = page_range(start, bytes, Errno::ENOMEM)?;
+        if !self.state.lock().areas.covers(range.clone()) {
+            return Err(Errno::ENOMEM);
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let mut present = [0; 512];
+            let pages = ((range.end - at) / 4096).min(512) as usize;
+            {
+                let state = self.state.lock();
+                let end = at + pages as u64 * 4096;
+                state.tables.runs(at..end, |from, entries| {
+                    let first = ((from - at) / 4096) as usize;
+                    for (byte, entry) in present[first..].iter_mut().zip(entries) {
+                        *byte = u8::from(entry.load(Ordering::Relaxed) != 0);
+                    }
+                    true
+                });
+            }
+            each(&present[..pages])?;
+            at += pages as u64 * 4096;
+            sched::cond_resched();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! `mremap`: growing, shrinking and moving a mapping.
+
+use super::backing::{Bytes, Graveyard};
+use super::map::{Commitment, MAP_TOP, page_range, page_up};
+use super::pagetable::REGION;
+use super::space::{Area, PAGE, Sizes, ZapExtent};
+use super::vma::Backing as _;
+use super::{AddressSpace, VmaFlags, tlb};
+use crate::arch::USER_END;
+use crate::errno::Errno;
+use crate::memory::{knobs, pressure};
+use alloc::sync::Arc;
+use core::ops::Range;
+use ebb_mm::Order;
+
+/// Where a remapped area may go.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Remap {
+    /// It stays where it is, or the call fails.
+    InPlace,
+    /// Anywhere.
+    MayMove,
+    /// Exactly there; what was there is unmapped.
+    Fixed(u64),
+}
+
+impl AddressSpace {
+    /// `mremap(2)`. `keep` leaves the old range mapped and empty (`MREMAP_DONTUNMAP`).
+    ///
+    /// # Errors
+    /// As `mremap(2)`.
+    pub fn remap(
+        self: &Arc<Self>,
+        start: u64,
+        old_bytes: u64,
+        new_bytes: u64,
+        to: Remap,
+        keep: bool,
+    ) -> Result<u64, Errno> {
+        let old = page_range(start, old_bytes, Errno::EINVAL)?;
+        let bytes = page_up(new_bytes).filter(|&b| b != 0).ok_or(Errno::EINVAL)?;
+        let old_bytes = old.end - old.start;
+        // Linux makes a second mapping of a shared area of 0 old bytes; nobody is known to need it.
+        if old.is_empty() || keep && (old_bytes != bytes || to == Remap::InPlace) {
+            return Err(Errno::EINVAL);
+        }
+        let target = match to {
+            Remap::Fixed(at) => {
+                let range = page_range(at, bytes, Errno::EINVAL)?;
+                if range.start < old.end && old.start < range.end {
+                    return Err(Errno::EINVAL);
+                }
+                Some(range)
+            }
+            _ => None,
+        };
+        let _change = self.change.lock();
+        if target.is_none() && !keep {
+            if bytes <= old_bytes {
+                self.check_one_area(&old)?;
+                if bytes < old_bytes {
+                    self.remove(old.start + bytes..old.end)?;
+                }
+                return Ok(old.start);
+            }
+            if self.grow_in_place(&old, bytes)? {
+                return Ok(old.start);
+            }
+            if to == Remap::InPlace {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        let area = self.check_one_area(&old)?;
+        if keep && area.flags.intersects(VmaFlags::SHARED) {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(range) = &target {
+            self.remove(range.clone())?;
+        }
+        let moved = old.start..old.start + old_bytes.min(bytes);
+        self.move_area(&area, moved, target.map(|t| t.start), bytes, keep, old)
+    }
+
+    /// The area that holds the whole range.
+    fn check_one_area(&self, range: &Range<u64>) -> Result<Area, Errno> {
+        let state = self.state.lock();
+        let area = state.areas.find(range.start).ok_or(Errno::EFAULT)?;
+        if area.end < range.end {
+            return Err(Errno::EFAULT);
+        }
+        Ok(area.clone())
+    }
+
+    /// Lengthens the area that ends with `old`, if what follows is free.
+    fn grow_in_place(&self, old: &Range<u64>, bytes: u64) -> Result<bool, Errno> {
+        let area = self.check_one_area(old)?;
+        let grown = old.end..old.start.checked_add(bytes).ok_or(Errno::EINVAL)?;
+        if area.end != old.end || grown.end > USER_END {
+            return Ok(false);
+        }
+        if self.state.lock().areas.overlapping(grown.clone()).next().is_some() {
+            return Ok(false);
+        }
+        let sizes = Sizes::of(area.flags, grown.end - grown.start);
+        let commitment = Commitment::new(sizes.accounted)?;
+        let backing = area.backing.advanced(old.end - area.start);
+        let locked = area.flags.contains(VmaFlags::LOCKED);
+        self.insert(grown.clone(), area.flags, backing)?;
+        commitment.keep();
+        if locked {
+            let _ = self.populate(grown, area.flags.contains(VmaFlags::WRITE));
+        }
+        Ok(true)
+    }
+
+    /// Moves the pages of `moved`, which lie in `area`, to a place of `bytes`. `old` is what the
+    /// program gave up.
+    fn move_area(
+        &self,
+        area: &Area,
+        moved: Range<u64>,
+        target: Option<u64>,
+        bytes: u64,
+        keep: bool,
+        old: Range<u64>,
+    ) -> Result<u64, Errno> {
+        let sizes = Sizes::of(area.flags, bytes);
+        // For a moment both are there, and committed.
+        let commitment = Commitment::new(sizes.accounted)?;
+        let moved_bytes = moved.end - moved.start;
+        let mut relief = pressure::Relief::new(Order::BASE);
+        let mut graveyard = Graveyard::default();
+        let start = loop {
+            let mut state = self.state.lock();
+            let start = match target {
+                Some(start) => start,
+                None => {
+                    // Aligned like the old place within 2 MiB, so that whole tables move.
+                    let slack = if moved_bytes >= REGION { REGION - PAGE } else { 0 };
+                    let at = state.find_gap(bytes + slack, MAP_TOP).ok_or(Errno::ENOMEM)?;
+                    let shift = (moved.start % REGION + REGION - at % REGION) % REGION;
+                    if slack == 0 { at } else { at + shift }
+                }
+            };
+            // Tables first: nothing below fails any more.
+            if let Err(error) = state.tables.prepare_move(moved.start, start, moved_bytes) {
+                drop(state);
+                relief.step(error)?;
+                continue;
+            }
+            if !keep {
+                state.make_boundaries(&old)?;
+            }
+            state.check_limits(Sizes {
+                all: sizes.all.saturating_sub(if keep { 0 } else { old.end - old.start }),
+                ..Sizes::default()
+            })?;
+            state.areas.prepare(start, start + bytes).map_err(|_| Errno::ENOMEM)?;
+            if state.areas.len() as u64 >= knobs::max_map_count() {
+                return Err(Errno::ENOMEM);
+            }
+            state.tables.move_entries(moved.start, start, moved_bytes);
+            let backing = match &area.backing {
+                Bytes::Zero => Bytes::Zero,
+                file => file.advanced(moved.start - area.start),
+            };
+            let new = Area { start, end: start + bytes, flags: area.flags, backing };
+            state.areas.insert(new);
+            state.sizes.add(sizes);
+            commitment.keep();
+            if !keep {
+                // One area at most: it was checked to hold the whole range.
+                state.take_areas(old.clone(), &mut graveyard);
+            }
+            state.changed();
+            tlb::flush(&self.cpus, moved.clone());
+            break start;
+        };
+        if !keep {
+            // What a shrinking move leaves behind, and the emptied tables.
+            self.zap(old, ZapExtent::Unmapped);
+        }
+        if area.flags.contains(VmaFlags::LOCKED) {
+            let _ = self.populate(start..start + bytes, area.flags.contains(VmaFlags::WRITE));
+        }
+        Ok(start)
+    }
+}

@@ -1,0 +1,96 @@
+//! Shared anonymous memory: a file without a name.
+
+use super::source::{MappedFile, Mappings, PageSource};
+use crate::errno::Errno;
+use crate::fs::radix::RadixTree;
+use crate::memory::{FrameRef, Mobility, alloc_zeroed, count_file_frames};
+use crate::sync::SpinLock;
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: u64 = 4096;
+/// Device number of the kernel's own memory files, as on Linux.
+const DEVICE: u64 = 1;
+
+/// Inode numbers of such files.
+static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
+
+/// Memory that parent and children share.
+#[derive(Debug)]
+struct SharedMemory {
+    pages: SpinLock<RadixTree<FrameRef>>,
+    bytes: u64,
+    mappings: Mappings,
+}
+
+/// New shared memory of so many bytes, all zero.
+pub(super) fn file(bytes: u64) -> MappedFile {
+    MappedFile {
+        source: Arc::new(SharedMemory {
+            pages: SpinLock::new(RadixTree::new()),
+            bytes,
+            mappings: Mappings::new(),
+        }),
+        path: Arc::from(&b"/dev/zero (deleted)"[..]),
+        // Relaxed: only has to be different each time.
+        inode: NEXT_INODE.fetch_add(1, Ordering::Relaxed),
+        device: DEVICE,
+        shmem: true,
+    }
+}
+
+impl SharedMemory {
+    /// Drops the pages, one at a time so that the lock is held for moments.
+    fn drop_pages(&self, pages: Range<u64>) {
+        loop {
+            let taken = self.pages.lock().take_first(pages.start, pages.end);
+            if taken.is_none() {
+                return;
+            }
+            count_file_frames(-1);
+        }
+    }
+}
+
+impl PageSource for SharedMemory {
+    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+        if index >= self.bytes / PAGE {
+            return Ok(None);
+        }
+        if let Some(page) = self.pages.lock().get(index) {
+            return Ok(Some(page.clone()));
+        }
+        let new = alloc_zeroed(Mobility::Movable)?;
+        let mut pages = self.pages.lock();
+        // Another task may have been here meanwhile.
+        if let Some(page) = pages.get(index) {
+            return Ok(Some(page.clone()));
+        }
+        pages.insert(index, new.clone()).map_err(|_| Errno::ENOMEM)?;
+        drop(pages);
+        count_file_frames(1);
+        Ok(Some(new))
+    }
+
+    fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        let pages = range.start.div_ceil(PAGE)..range.end / PAGE;
+        self.drop_pages(pages.clone());
+        self.mappings.invalidate(self, pages);
+        Ok(())
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        self.drop_pages(0..u64::MAX);
+    }
+}
