@@ -11,7 +11,7 @@ use crate::sync::SpinLock;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
-use ebb_mm::{Frame, Mobility, Order, Request, Reserve};
+use ebb_mm::{Frame, Mobility, Order, Request};
 
 /// Requests up to this size are such that the kernel makes for itself and mostly cannot see fail:
 /// they may use the reserve. Larger ones have a program's size in them, come through

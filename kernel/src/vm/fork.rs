@@ -38,12 +38,12 @@ impl AddressSpace {
         let state = self.state.lock();
         let mut areas = state.areas.try_clone().map_err(|_| Errno::ENOMEM)?;
         let mut sizes = state.sizes;
-        let unwanted = |a: &&Area| a.flags.contains(VmaFlags::DONT_FORK);
-        while let Some(area) = areas.iter().find(unwanted) {
-            let (start, end) = (area.start, area.end);
-            sizes.subtract(Sizes::of(area.flags, end - start));
+        loop {
+            let unwanted = areas.iter().find(|a| a.flags.contains(VmaFlags::DONT_FORK));
+            let Some((range, flags)) = unwanted.map(|a| (a.start..a.end, a.flags)) else { break };
+            sizes.subtract(Sizes::of(flags, range.end - range.start));
             // The parent's area holds the file as well: this never drops the last reference.
-            areas.pop(start..end);
+            areas.pop(range);
         }
         let commitment = Commitment::new(sizes.accounted)?;
         let own = areas.try_clone().map_err(|_| Errno::ENOMEM)?;
