@@ -165,15 +165,20 @@ pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
     if let Some(&(_, otherwise)) = serve.iter().find(|(label, _)| *label == rip) {
         return Some(Fixup::Serve(otherwise));
     }
-    [at!(ebb_user_load_nofault_at), at!(ebb_user_exchange_nofault_at)]
-        .contains(&rip)
-        .then(|| Fixup::Fail(at!(ebb_user_failed)))
+    [
+        at!(ebb_user_load_nofault_at),
+        at!(ebb_user_exchange_nofault_at),
+    ]
+    .contains(&rip)
+    .then(|| Fixup::Fail(at!(ebb_user_failed)))
 }
 
 /// Whether all of a range is in the user's half.
 #[inline]
 fn is_user(address: u64, len: usize) -> bool {
-    address.checked_add(len as u64).is_some_and(|end| end <= USER_END)
+    address
+        .checked_add(len as u64)
+        .is_some_and(|end| end <= USER_END)
 }
 
 /// Bytes at most that lie in the user's half from an address on.
@@ -296,14 +301,22 @@ pub fn read_cstr(from: u64, max: usize) -> Result<Vec<u8>, Errno> {
 /// The word of a routine, or its fault.
 #[expect(clippy::cast_possible_truncation, reason = "the low half is the word")]
 fn word(result: u64) -> Result<u32, Errno> {
-    if result >> 32 == 0 { Ok(result as u32) } else { Err(Errno::EFAULT) }
+    if result >> 32 == 0 {
+        Ok(result as u32)
+    } else {
+        Err(Errno::EFAULT)
+    }
 }
 
 fn check_word(address: u64) -> Result<(), Errno> {
     if !address.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
-    if is_user(address, 4) { Ok(()) } else { Err(Errno::EFAULT) }
+    if is_user(address, 4) {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
 }
 
 /// Loads an aligned 32-bit word without serving a fault: may be called with a spin lock held.

@@ -47,7 +47,8 @@ impl AddressSpace {
     /// `EFAULT`; `ENOMEM`.
     pub fn read_bytes(&self, address: u64, to: &mut [u8]) -> Result<(), Errno> {
         pieces(address, to.len(), |at, offset, piece| {
-            self.pin(at, Access::Read, Want::Pinned)?.read(offset, &mut to[piece]);
+            self.pin(at, Access::Read, Want::Pinned)?
+                .read(offset, &mut to[piece]);
             Ok(())
         })
     }
@@ -60,7 +61,8 @@ impl AddressSpace {
     pub fn write_bytes(&self, address: u64, from: &[u8], force: bool) -> Result<(), Errno> {
         let want = if force { Want::Forced } else { Want::Pinned };
         pieces(address, from.len(), |at, offset, piece| {
-            self.pin(at, Access::Write, want)?.write(offset, &from[piece]);
+            self.pin(at, Access::Write, want)?
+                .write(offset, &from[piece]);
             Ok(())
         })
     }

@@ -129,14 +129,26 @@ fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
 
 /// The flags of entries of an area, without the right to store.
 pub(super) fn entry_flags(flags: VmaFlags) -> u64 {
-    let present = if flags.intersects(VmaFlags::RIGHTS) { PRESENT } else { 0 };
-    let execute = if flags.contains(VmaFlags::EXEC) { 0 } else { NO_EXECUTE };
+    let present = if flags.intersects(VmaFlags::RIGHTS) {
+        PRESENT
+    } else {
+        0
+    };
+    let execute = if flags.contains(VmaFlags::EXEC) {
+        0
+    } else {
+        NO_EXECUTE
+    };
     USER | ACCESSED | present | execute
 }
 
 /// The right to store, where an area gives it.
 pub(super) fn store_flags(flags: VmaFlags) -> u64 {
-    if flags.contains(VmaFlags::WRITE) { WRITABLE | DIRTY } else { 0 }
+    if flags.contains(VmaFlags::WRITE) {
+        WRITABLE | DIRTY
+    } else {
+        0
+    }
 }
 
 impl AddressSpace {
@@ -194,7 +206,12 @@ impl AddressSpace {
                         Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                         Err(_) => return Err(Fault::BeyondFile),
                     };
-                    supply = Some(Supply { file, index, sequence, page });
+                    supply = Some(Supply {
+                        file,
+                        index,
+                        sequence,
+                        page,
+                    });
                 }
             }
         }
@@ -249,7 +266,11 @@ impl State {
         let store = access == Access::Write;
         if store && file.is_none() && flags.contains(VmaFlags::WRITE) {
             let bits = entry_flags(flags) | store_flags(flags);
-            self.hot = Hot { start: area.start, bytes: area.bytes(), entry: bits };
+            self.hot = Hot {
+                start: area.start,
+                bytes: area.bytes(),
+                entry: bits,
+            };
         }
         // What the file has to give: looked at before entries are, which `tables` lends out.
         let supplied = match (file, supply) {
@@ -267,7 +288,14 @@ impl State {
             Err(error) => return Ok(error.into()),
         };
         let old = entry.load(Ordering::Relaxed);
-        let mut change = Change { entry, old, flags, page, cpus, mapped: &mut self.mapped };
+        let mut change = Change {
+            entry,
+            old,
+            flags,
+            page,
+            cpus,
+            mapped: &mut self.mapped,
+        };
         let result = match (old, file) {
             (0, None) if store => new_anonymous().map(|frame| change.put(frame, 0, true)),
             (0, None) => {
@@ -298,9 +326,9 @@ impl State {
         let frame = match want {
             Want::Mapped => None,
             // The entry holds a reference while the lock is held, so there is one to count from.
-            Want::Pinned | Want::Forced => {
-                Some(FrameRef::new_reference(frame_of(entry.load(Ordering::Relaxed))))
-            }
+            Want::Pinned | Want::Forced => Some(FrameRef::new_reference(frame_of(
+                entry.load(Ordering::Relaxed),
+            ))),
         };
         Ok(Step::Done(frame))
     }
@@ -354,9 +382,14 @@ impl Change<'_> {
     /// Gives an entry that is there the rights of its area.
     fn allow(&mut self, shared: bool) {
         // Private pages that may be stored to already stay so; others first go through `own`.
-        let store = if shared { store_flags(self.flags) } else { self.old & (WRITABLE | DIRTY) };
+        let store = if shared {
+            store_flags(self.flags)
+        } else {
+            self.old & (WRITABLE | DIRTY)
+        };
         let kept = self.old & (ADDRESS | FILE | SHMEM | ZERO);
-        self.entry.store(kept | entry_flags(self.flags) | store, Ordering::Relaxed);
+        self.entry
+            .store(kept | entry_flags(self.flags) | store, Ordering::Relaxed);
         // Another CPU may have served the same fault; ours may still hold the refused entry.
         crate::arch::cpu::invlpg(self.page);
     }

@@ -40,7 +40,9 @@ impl AddressSpace {
         let mut sizes = state.sizes;
         loop {
             let unwanted = areas.iter().find(|a| a.flags.contains(VmaFlags::DONT_FORK));
-            let Some((range, flags)) = unwanted.map(|a| (a.start..a.end, a.flags)) else { break };
+            let Some((range, flags)) = unwanted.map(|a| (a.start..a.end, a.flags)) else {
+                break;
+            };
             sizes.subtract(Sizes::of(flags, range.end - range.start));
             // The parent's area holds the file as well: this never drops the last reference.
             areas.pop(range);
@@ -67,7 +69,10 @@ impl AddressSpace {
         child: &Self,
         areas: &VmaSet<VmaFlags, super::backing::Bytes>,
     ) -> Result<(), Errno> {
-        for area in areas.iter().filter(|a| !a.flags.contains(VmaFlags::WIPE_ON_FORK)) {
+        for area in areas
+            .iter()
+            .filter(|a| !a.flags.contains(VmaFlags::WIPE_ON_FORK))
+        {
             let mut relief = pressure::Relief::new(Order::BASE);
             let mut at = area.start;
             while at < area.end {
@@ -94,10 +99,15 @@ impl AddressSpace {
             Region::Table(table) => table,
         };
         let copy = target.tables.table_or_new(at)?;
-        let end = area.end.min((at / super::pagetable::REGION + 1) * super::pagetable::REGION);
+        let end = area
+            .end
+            .min((at / super::pagetable::REGION + 1) * super::pagetable::REGION);
         let first = (at / PAGE) as usize % 512;
         let pages = ((end - at) / PAGE) as usize;
-        for (from, to) in table[first..first + pages].iter().zip(&copy[first..first + pages]) {
+        for (from, to) in table[first..first + pages]
+            .iter()
+            .zip(&copy[first..first + pages])
+        {
             // Relaxed: both locks are held; the CPU's walker takes any order.
             let mut entry = from.load(Ordering::Relaxed);
             if entry == 0 {

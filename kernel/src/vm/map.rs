@@ -21,7 +21,9 @@ pub(super) const STACK_GUARD: u64 = 1 << 20;
 
 /// Rounds a length up to pages; `None` when that is beyond the user's half.
 pub(super) fn page_up(bytes: u64) -> Option<u64> {
-    bytes.checked_next_multiple_of(PAGE).filter(|&b| b <= USER_END)
+    bytes
+        .checked_next_multiple_of(PAGE)
+        .filter(|&b| b <= USER_END)
 }
 
 /// The pages of a range that a program names: its start must be aligned.
@@ -33,7 +35,10 @@ pub(super) fn page_range(start: u64, bytes: u64, beyond: Errno) -> Result<Range<
         return Err(Errno::EINVAL);
     }
     let bytes = page_up(bytes).ok_or(beyond)?;
-    let end = start.checked_add(bytes).filter(|&end| end <= USER_END).ok_or(beyond)?;
+    let end = start
+        .checked_add(bytes)
+        .filter(|&end| end <= USER_END)
+        .ok_or(beyond)?;
     Ok(start..end)
 }
 
@@ -137,11 +142,19 @@ impl AddressSpace {
         let mut state = self.state.lock();
         let sizes = Sizes::of(flags, range.end - range.start);
         state.check_limits(sizes)?;
-        state.areas.prepare(range.start, range.end).map_err(|_| Errno::ENOMEM)?;
+        state
+            .areas
+            .prepare(range.start, range.end)
+            .map_err(|_| Errno::ENOMEM)?;
         if state.areas.len() as u64 >= knobs::max_map_count() {
             return Err(Errno::ENOMEM);
         }
-        state.areas.insert(Area { start: range.start, end: range.end, flags, backing });
+        state.areas.insert(Area {
+            start: range.start,
+            end: range.end,
+            flags,
+            backing,
+        });
         state.sizes.add(sizes);
         state.changed();
         Ok(())
@@ -198,7 +211,11 @@ impl AddressSpace {
         }
         let old = heap.end.next_multiple_of(PAGE);
         let new = address.next_multiple_of(PAGE);
-        let moved = if new > old { self.grow_heap(old..new) } else { self.remove(new..old) };
+        let moved = if new > old {
+            self.grow_heap(old..new)
+        } else {
+            self.remove(new..old)
+        };
         if moved.is_err() {
             return heap.end;
         }
@@ -214,7 +231,14 @@ impl AddressSpace {
             | VmaFlags::HEAP;
         // A page stays free, so that the heap never runs into what is above it.
         let with_gap = range.start..range.end + PAGE;
-        if self.state.lock().areas.overlapping(with_gap).next().is_some() {
+        if self
+            .state
+            .lock()
+            .areas
+            .overlapping(with_gap)
+            .next()
+            .is_some()
+        {
             return Err(Errno::ENOMEM);
         }
         let commitment = Commitment::new(range.end - range.start)?;
@@ -235,7 +259,8 @@ impl State {
 
     /// Whether the limits allow so much more.
     pub(super) fn check_limits(&self, more: Sizes) -> Result<(), Errno> {
-        let fits = |have: u64, more: u64, limit: u64| more == 0 || have.saturating_add(more) <= limit;
+        let fits =
+            |have: u64, more: u64, limit: u64| more == 0 || have.saturating_add(more) <= limit;
         if fits(self.sizes.all, more.all, self.limits.address_space)
             && fits(self.sizes.data, more.data, self.limits.data)
         {
@@ -247,7 +272,9 @@ impl State {
 
     /// Splits the areas that reach across the ends of `range`.
     pub(super) fn make_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
-        self.areas.prepare(range.start, range.end).map_err(|_| Errno::ENOMEM)?;
+        self.areas
+            .prepare(range.start, range.end)
+            .map_err(|_| Errno::ENOMEM)?;
         let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
         let splits = u64::from(across(range.start)) + u64::from(across(range.end));
         // A pure removal may exceed the limit by one split, as on Linux it may not: refuse both.
@@ -285,7 +312,12 @@ fn describe(
             area |= VmaFlags::SHARED;
             Bytes::File(Arc::new(shared::file(bytes)), 0)
         }
-        Backing::File { file, offset, shared, writable } => {
+        Backing::File {
+            file,
+            offset,
+            shared,
+            writable,
+        } => {
             check_offset(offset, bytes)?;
             if shared {
                 area |= VmaFlags::SHARED;

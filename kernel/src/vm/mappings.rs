@@ -22,7 +22,10 @@ pub struct Mappings {
 impl Mappings {
     /// Nobody maps it.
     pub const fn new() -> Self {
-        Self { spaces: SpinLock::new(Vec::new()), sequence: AtomicU64::new(0) }
+        Self {
+            spaces: SpinLock::new(Vec::new()),
+            sequence: AtomicU64::new(0),
+        }
     }
 
     /// Notes that a space is about to map the file.
@@ -66,7 +69,9 @@ impl Mappings {
         loop {
             let space = {
                 let spaces = self.spaces.lock();
-                let Some(space) = spaces.get(index) else { return };
+                let Some(space) = spaces.get(index) else {
+                    return;
+                };
                 space.upgrade()
             };
             if let Some(space) = space {
@@ -83,15 +88,22 @@ impl AddressSpace {
         let mut at = 0;
         loop {
             let state = self.state.lock();
-            let Some(area) = state.areas.next_from(at) else { return };
+            let Some(area) = state.areas.next_from(at) else {
+                return;
+            };
             at = area.end;
-            let Bytes::File(file, offset) = &area.backing else { continue };
+            let Bytes::File(file, offset) = &area.backing else {
+                continue;
+            };
             if !file.same_source(source) {
                 continue;
             }
             // In pages from the start of the area.
             let first = pages.start.max(offset / PAGE) - offset / PAGE;
-            let end = pages.end.saturating_sub(offset / PAGE).min(area.bytes() / PAGE);
+            let end = pages
+                .end
+                .saturating_sub(offset / PAGE)
+                .min(area.bytes() / PAGE);
             let range = area.start + first.min(end) * PAGE..area.start + end * PAGE;
             drop(state);
             if !range.is_empty() {

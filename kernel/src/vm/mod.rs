@@ -80,6 +80,7 @@ pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
         return Some(fixup.address());
     };
     percpu::add(Count::Faults, 1);
-    let served = space::active().is_some_and(|s| s.fault(address, Access::from_error(error)).is_ok());
+    let served =
+        space::active().is_some_and(|s| s.fault(address, Access::from_error(error)).is_ok());
     Some(if served { rip } else { otherwise })
 }

@@ -265,7 +265,9 @@ impl PageTables {
                                 return false;
                             }
                             debug_assert!(
-                                table_at(entry).iter().all(|e| e.load(Ordering::Relaxed) == 0),
+                                table_at(entry)
+                                    .iter()
+                                    .all(|e| e.load(Ordering::Relaxed) == 0),
                                 "a page table at {at:#x} is freed with entries in it"
                             );
                             slot.store(0, Ordering::Relaxed);
@@ -311,8 +313,7 @@ impl PageTables {
                 Region::Table(table) => table,
             };
             if whole
-                && let (Ok(old), Ok(new)) =
-                    (self.upper_slot(source, 1), self.upper_slot(target, 1))
+                && let (Ok(old), Ok(new)) = (self.upper_slot(source, 1), self.upper_slot(target, 1))
             {
                 // The two tables change places: the new one is empty.
                 let (a, b) = (old.load(Ordering::Relaxed), new.load(Ordering::Relaxed));

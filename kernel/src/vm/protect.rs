@@ -100,30 +100,32 @@ impl AddressSpace {
             let (flags, from) = (area.flags, area.start.max(at));
             let shared = flags.contains(VmaFlags::SHARED);
             let (mut tables, mut any) = (0, false);
-            at = state.tables.runs(from..area.end.min(range.end), |_, entries| {
-                if tables == TABLES_AT_ONCE {
-                    return false;
-                }
-                tables += 1;
-                for entry in entries {
-                    // Relaxed: the lock is held; the CPU does not write entries of ours, whose
-                    // accessed and dirty bits are set beforehand.
-                    let old = entry.load(Ordering::Relaxed);
-                    if old == 0 {
-                        continue;
+            at = state
+                .tables
+                .runs(from..area.end.min(range.end), |_, entries| {
+                    if tables == TABLES_AT_ONCE {
+                        return false;
                     }
-                    let borrowed = old & (ZERO | FILE | SHMEM) != 0;
-                    let own = !borrowed && Descriptor::get(frame_of(old)).references() == 1;
-                    let store = if shared || own { store_flags(flags) } else { 0 };
-                    let kept = old & (ADDRESS | FILE | SHMEM | ZERO);
-                    let new = kept | entry_flags(flags) | store;
-                    if new & !DIRTY != old & !DIRTY || new & WRITABLE != old & WRITABLE {
-                        entry.store(new, Ordering::Relaxed);
-                        any = true;
+                    tables += 1;
+                    for entry in entries {
+                        // Relaxed: the lock is held; the CPU does not write entries of ours, whose
+                        // accessed and dirty bits are set beforehand.
+                        let old = entry.load(Ordering::Relaxed);
+                        if old == 0 {
+                            continue;
+                        }
+                        let borrowed = old & (ZERO | FILE | SHMEM) != 0;
+                        let own = !borrowed && Descriptor::get(frame_of(old)).references() == 1;
+                        let store = if shared || own { store_flags(flags) } else { 0 };
+                        let kept = old & (ADDRESS | FILE | SHMEM | ZERO);
+                        let new = kept | entry_flags(flags) | store;
+                        if new & !DIRTY != old & !DIRTY || new & WRITABLE != old & WRITABLE {
+                            entry.store(new, Ordering::Relaxed);
+                            any = true;
+                        }
                     }
-                }
-                true
-            });
+                    true
+                });
             if any {
                 tlb::flush(&self.cpus, from..at.max(from + 4096));
             }
@@ -255,7 +257,11 @@ impl AddressSpace {
                 };
                 let part = area.start.max(at)..area.end.min(range.end);
                 let backing = super::vma::Backing::advanced(&area.backing, part.start - area.start);
-                Piece { range: part, flags: area.flags, backing }
+                Piece {
+                    range: part,
+                    flags: area.flags,
+                    backing,
+                }
             };
             at = piece.range.end;
             act(piece)?;

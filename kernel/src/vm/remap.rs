@@ -38,7 +38,9 @@ impl AddressSpace {
         keep: bool,
     ) -> Result<u64, Errno> {
         let old = page_range(start, old_bytes, Errno::EINVAL)?;
-        let bytes = page_up(new_bytes).filter(|&b| b != 0).ok_or(Errno::EINVAL)?;
+        let bytes = page_up(new_bytes)
+            .filter(|&b| b != 0)
+            .ok_or(Errno::EINVAL)?;
         let old_bytes = old.end - old.start;
         // Linux makes a second mapping of a shared area of 0 old bytes; nobody is known to need it.
         if old.is_empty() || keep && (old_bytes != bytes || to == Remap::InPlace) {
@@ -98,7 +100,14 @@ impl AddressSpace {
         if area.end != old.end || grown.end > USER_END {
             return Ok(false);
         }
-        if self.state.lock().areas.overlapping(grown.clone()).next().is_some() {
+        if self
+            .state
+            .lock()
+            .areas
+            .overlapping(grown.clone())
+            .next()
+            .is_some()
+        {
             return Ok(false);
         }
         let sizes = Sizes::of(area.flags, grown.end - grown.start);
@@ -136,8 +145,14 @@ impl AddressSpace {
                 Some(start) => start,
                 None => {
                     // Aligned like the old place within 2 MiB, so that whole tables move.
-                    let slack = if moved_bytes >= REGION { REGION - PAGE } else { 0 };
-                    let at = state.find_gap(bytes + slack, MAP_TOP).ok_or(Errno::ENOMEM)?;
+                    let slack = if moved_bytes >= REGION {
+                        REGION - PAGE
+                    } else {
+                        0
+                    };
+                    let at = state
+                        .find_gap(bytes + slack, MAP_TOP)
+                        .ok_or(Errno::ENOMEM)?;
                     let shift = (moved.start % REGION + REGION - at % REGION) % REGION;
                     if slack == 0 { at } else { at + shift }
                 }
@@ -152,10 +167,15 @@ impl AddressSpace {
                 state.make_boundaries(&old)?;
             }
             state.check_limits(Sizes {
-                all: sizes.all.saturating_sub(if keep { 0 } else { old.end - old.start }),
+                all: sizes
+                    .all
+                    .saturating_sub(if keep { 0 } else { old.end - old.start }),
                 ..Sizes::default()
             })?;
-            state.areas.prepare(start, start + bytes).map_err(|_| Errno::ENOMEM)?;
+            state
+                .areas
+                .prepare(start, start + bytes)
+                .map_err(|_| Errno::ENOMEM)?;
             if state.areas.len() as u64 >= knobs::max_map_count() {
                 return Err(Errno::ENOMEM);
             }
@@ -164,7 +184,12 @@ impl AddressSpace {
                 Bytes::Zero => Bytes::Zero,
                 file => file.advanced(moved.start - area.start),
             };
-            let new = Area { start, end: start + bytes, flags: area.flags, backing };
+            let new = Area {
+                start,
+                end: start + bytes,
+                flags: area.flags,
+                backing,
+            };
             state.areas.insert(new);
             state.sizes.add(sizes);
             commitment.keep();

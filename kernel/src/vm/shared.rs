@@ -67,7 +67,9 @@ impl PageSource for SharedMemory {
         if let Some(page) = pages.get(index) {
             return Ok(Some(page.clone()));
         }
-        pages.insert(index, new.clone()).map_err(|_| Errno::ENOMEM)?;
+        pages
+            .insert(index, new.clone())
+            .map_err(|_| Errno::ENOMEM)?;
         drop(pages);
         count_file_frames(1);
         Ok(Some(new))

@@ -103,11 +103,15 @@ impl Sizes {
     }
 
     pub(super) fn add(&mut self, other: Self) {
-        self.pairs(other).into_iter().for_each(|(sum, more)| *sum += more);
+        self.pairs(other)
+            .into_iter()
+            .for_each(|(sum, more)| *sum += more);
     }
 
     pub(super) fn subtract(&mut self, other: Self) {
-        self.pairs(other).into_iter().for_each(|(sum, less)| *sum -= less);
+        self.pairs(other)
+            .into_iter()
+            .for_each(|(sum, less)| *sum -= less);
     }
 }
 
@@ -185,7 +189,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { address_space: u64::MAX, data: u64::MAX, stack: 8 << 20 }
+        Self {
+            address_space: u64::MAX,
+            data: u64::MAX,
+            stack: 8 << 20,
+        }
     }
 }
 
@@ -313,7 +321,9 @@ impl AddressSpace {
         loop {
             let info = {
                 let state = self.state.lock();
-                let Some(area) = state.areas.next_from(at) else { return };
+                let Some(area) = state.areas.next_from(at) else {
+                    return;
+                };
                 let (file, offset) = match &area.backing {
                     Bytes::Zero => (None, 0),
                     Bytes::File(file, offset) => (Some(file.clone()), *offset),
@@ -395,9 +405,16 @@ impl AddressSpace {
                 let owned = match extent {
                     ZapExtent::Unmapped => {
                         let low = state.areas.last_before(range.start).map_or(0, |a| a.end);
-                        let high = state.areas.next_from(range.end).map_or(USER_END, |a| a.start);
+                        let high = state
+                            .areas
+                            .next_from(range.end)
+                            .map_or(USER_END, |a| a.start);
                         // The last table of the user's half has its end beyond the user's end.
-                        let high = if high == USER_END { USER_END.next_multiple_of(1 << 39) } else { high };
+                        let high = if high == USER_END {
+                            USER_END.next_multiple_of(1 << 39)
+                        } else {
+                            high
+                        };
                         low..if at < range.end { at } else { high }
                     }
                     ZapExtent::PagesOnly => range.start..at,
@@ -461,7 +478,11 @@ impl State {
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         self.deactivate();
-        assert!(self.cpus.is_empty(), "an address space goes while CPUs use it: {:?}", self.cpus);
+        assert!(
+            self.cpus.is_empty(),
+            "an address space goes while CPUs use it: {:?}",
+            self.cpus
+        );
         loop {
             let mut graveyard = Graveyard::default();
             if self.state.lock().take_areas(0..USER_END, &mut graveyard) {
@@ -475,6 +496,8 @@ impl Drop for AddressSpace {
 
 impl fmt::Debug for AddressSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressSpace").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("AddressSpace")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }

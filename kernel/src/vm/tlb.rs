@@ -28,7 +28,10 @@ pub(super) fn flush(cpus: &CpuSet, range: Range<u64>) {
     let others = mask & !own;
     if others != 0 {
         let request = if pages <= SINGLE_PAGES {
-            FlushRequest::Range { start: range.start, pages }
+            FlushRequest::Range {
+                start: range.start,
+                pages,
+            }
         } else {
             FlushRequest::All
         };
