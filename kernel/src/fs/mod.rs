@@ -25,6 +25,7 @@ pub mod path;
 pub mod pipe;
 pub mod poll;
 pub mod radix;
+pub mod select;
 pub mod socket;
 pub mod stdio;
 pub mod table;

@@ -1,81 +1,403 @@
 //! Calls that wait for several files.
 
 use super::Args;
+use super::record::Record;
+use crate::arch::clock::{self, Nanos};
 use crate::errno::{Errno, SysResult};
+use crate::fs::epoll::{Epoll, EpollFile, Event};
+use crate::fs::eventfd::EventFile;
+use crate::fs::select::{Interest, wait};
+use crate::fs::timerfd::{Setting, TimerFile};
+use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous, current};
+use crate::uaccess;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::general::{
+    CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_ALARM,
+    EFD_SEMAPHORE, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, TFD_TIMER_ABSTIME,
+    TFD_TIMER_CANCEL_ON_SET,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A span of seconds and a fraction, checked: `EINVAL` for negative ones and fractions of a second
+/// and more.
+fn span(seconds: u64, fraction: u64, unit_nanos: u64) -> Result<Nanos, Errno> {
+    if seconds > i64::MAX as u64 || fraction >= SECOND / unit_nanos {
+        return Err(Errno::EINVAL);
+    }
+    Ok(Nanos(
+        seconds
+            .saturating_mul(SECOND)
+            .saturating_add(fraction * unit_nanos),
+    ))
+}
+
+fn deadline(span: Nanos) -> Nanos {
+    clock::now().saturating_add(span)
+}
+
+/// Reads a `struct timespec`; `None` for a null pointer.
+fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
+    if address == 0 {
+        return Ok(None);
+    }
+    let raw = Record::<16>::read(address)?;
+    span(raw.u64(0), raw.u64(8), 1).map(Some)
+}
+
+/// Writes what is left until `deadline` as seconds and a fraction in `unit_nanos`. Linux does not
+/// fail a call whose time cannot be written back.
+fn write_left(address: u64, deadline: Option<Nanos>, unit_nanos: u64) {
+    if let (Some(deadline), true) = (deadline, address != 0) {
+        let left = deadline.saturating_sub(clock::now()).0;
+        let mut raw = Record::<16>::new();
+        raw.set_u64(0, left / SECOND);
+        raw.set_u64(8, left % SECOND / unit_nanos);
+        let _ = raw.write(address);
+    }
+}
+
+/// Milliseconds as `poll` takes them: negative is for ever.
+fn milliseconds(value: i32) -> Option<Nanos> {
+    u64::try_from(value)
+        .ok()
+        .map(|millis| deadline(Nanos::from_millis(millis)))
+}
+
+const POLLFD: usize = 8;
+
+fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
+    let (address, count) = (a.addr(0), a.uint(1) as usize);
+    if count > current::descriptor_limit() {
+        return Err(Errno::EINVAL);
+    }
+    let mut raw = Vec::new();
+    raw.try_reserve_exact(count * POLLFD)
+        .map_err(|_| Errno::ENOMEM)?;
+    raw.resize(count * POLLFD, 0);
+    uaccess::copy_in(&mut raw, address)?;
+    let mut interests = Vec::new();
+    interests
+        .try_reserve_exact(count)
+        .map_err(|_| Errno::ENOMEM)?;
+    let files = current::files()?;
+    for entry in raw.chunks_exact(POLLFD) {
+        let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+        let wanted = u16::from_le_bytes([entry[4], entry[5]]);
+        let wanted = PollMask::from_bits_truncate(wanted.into());
+        interests.push(match files.get(fd) {
+            _ if fd < 0 => Interest::nothing(),
+            Ok(file) => Interest::new(file, wanted),
+            Err(_) => Interest::settled(PollMask::NVAL),
+        });
+    }
+    let ready = wait(&mut interests, deadline)?;
+    for (entry, interest) in raw.chunks_exact_mut(POLLFD).zip(&interests) {
+        // All readiness bits lie in the low 16.
+        let found = u16::try_from(interest.found().bits()).unwrap_or(0);
+        entry[6..8].copy_from_slice(&found.to_le_bytes());
+    }
+    uaccess::copy_out(address, &raw)?;
+    Ok(ready)
+}
 
 /// `poll(2)`.
-pub fn poll(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn poll(a: &Args) -> SysResult {
+    poll_until(a, milliseconds(a.int(2)))
 }
 
 /// `ppoll(2)`.
-pub fn ppoll(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn ppoll(a: &Args) -> SysResult {
+    let until = read_timespec(a.addr(2))?.map(deadline);
+    if a.addr(3) != 0 {
+        current::block_signals_for_call(a.addr(3), a.size(4))?;
+    }
+    let result = poll_until(a, until);
+    write_left(a.addr(2), until, 1);
+    result
+}
+
+/// The three sets of `select`, as bits of readiness that each asks for.
+const SETS: [PollMask; 3] = [
+    PollMask::READABLE.union(PollMask::HUP).union(PollMask::ERR),
+    PollMask::WRITABLE.union(PollMask::ERR),
+    PollMask::PRI,
+];
+
+fn select_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
+    let count = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
+    let files = current::files()?;
+    // As Linux: descriptors beyond the table are not looked at.
+    let count = count.min(files.size().max(1024));
+    let bytes = count.div_ceil(64) * 8;
+    let mut sets: [Vec<u8>; 3] = Default::default();
+    for (n, set) in sets.iter_mut().enumerate() {
+        set.try_reserve_exact(bytes).map_err(|_| Errno::ENOMEM)?;
+        set.resize(bytes, 0);
+        if a.addr(n + 1) != 0 {
+            uaccess::copy_in(set, a.addr(n + 1))?;
+        }
+    }
+    let has = |set: &[u8], fd: usize| set[fd / 8] & (1 << (fd % 8)) != 0;
+    let mut interests = Vec::new();
+    let mut numbers = Vec::new();
+    for fd in 0..count {
+        let mut wanted = PollMask::empty();
+        for (set, mask) in sets.iter().zip(SETS) {
+            if has(set, fd) {
+                wanted |= mask;
+            }
+        }
+        if wanted.is_empty() {
+            continue;
+        }
+        let file = files.get(i32::try_from(fd).map_err(|_| Errno::EBADF)?)?;
+        interests.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        numbers.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        interests.push(Interest::new(file, wanted));
+        numbers.push(fd);
+    }
+    wait(&mut interests, deadline)?;
+    let mut results: [Vec<u8>; 3] = Default::default();
+    let mut ready = 0;
+    for ((result, set), mask) in results.iter_mut().zip(&sets).zip(SETS) {
+        result.try_reserve_exact(bytes).map_err(|_| Errno::ENOMEM)?;
+        result.resize(bytes, 0);
+        for (&fd, interest) in numbers.iter().zip(&interests) {
+            if has(set, fd) && interest.state().intersects(mask) {
+                result[fd / 8] |= 1 << (fd % 8);
+                ready += 1;
+            }
+        }
+    }
+    for (n, result) in results.iter().enumerate() {
+        if a.addr(n + 1) != 0 {
+            uaccess::copy_out(a.addr(n + 1), result)?;
+        }
+    }
+    Ok(ready)
 }
 
 /// `select(2)`.
-pub fn select(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn select(a: &Args) -> SysResult {
+    const MICROSECOND: u64 = 1000;
+    let until = match a.addr(4) {
+        0 => None,
+        address => {
+            let raw = Record::<16>::read(address)?;
+            // A program may pass a million microseconds and more.
+            let (seconds, micros) = (raw.u64(0), raw.u64(8));
+            if seconds > i64::MAX as u64 || micros > i64::MAX as u64 {
+                return Err(Errno::EINVAL);
+            }
+            let seconds = seconds.saturating_add(micros / 1_000_000);
+            Some(deadline(span(seconds, micros % 1_000_000, MICROSECOND)?))
+        }
+    };
+    let result = select_until(a, until);
+    write_left(a.addr(4), until, MICROSECOND);
+    result
 }
 
 /// `pselect6(2)`.
-pub fn pselect6(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn pselect6(a: &Args) -> SysResult {
+    let until = read_timespec(a.addr(4))?.map(deadline);
+    if a.addr(5) != 0 {
+        let raw = Record::<16>::read(a.addr(5))?;
+        if raw.u64(0) != 0 {
+            let size = usize::try_from(raw.u64(8)).map_err(|_| Errno::EINVAL)?;
+            current::block_signals_for_call(raw.u64(0), size)?;
+        }
+    }
+    let result = select_until(a, until);
+    write_left(a.addr(4), until, 1);
+    result
+}
+
+fn install(file: Arc<dyn File>, label: &'static str, flags: OpenFlags) -> SysResult {
+    let open = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
+    let file = anonymous::open(file, FileKind::Anonymous, label, open);
+    current::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
+}
+
+/// Flags that may only be close-on-exec and non-blocking.
+fn creation_flags(bits: u32) -> Result<OpenFlags, Errno> {
+    let known = OpenFlags::CLOSE_ON_EXEC | OpenFlags::NONBLOCK;
+    OpenFlags::from_bits(bits)
+        .filter(|flags| known.contains(*flags))
+        .ok_or(Errno::EINVAL)
 }
 
 /// `epoll_create(2)`.
-pub fn epoll_create(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn epoll_create(a: &Args) -> SysResult {
+    if a.int(0) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    install(
+        Arc::new(EpollFile(Epoll::new())),
+        "eventpoll",
+        OpenFlags::empty(),
+    )
 }
 
 /// `epoll_create1(2)`.
-pub fn epoll_create1(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn epoll_create1(a: &Args) -> SysResult {
+    let flags = creation_flags(a.uint(0))?;
+    if flags.contains(OpenFlags::NONBLOCK) {
+        return Err(Errno::EINVAL);
+    }
+    install(Arc::new(EpollFile(Epoll::new())), "eventpoll", flags)
 }
 
+/// Bytes of a `struct epoll_event`, which is packed on x86-64.
+const EPOLL_EVENT: usize = 12;
+
 /// `epoll_ctl(2)`.
-pub fn epoll_ctl(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn epoll_ctl(a: &Args) -> SysResult {
+    let (operation, fd) = (a.uint(1), a.int(2));
+    let event = if operation == EPOLL_CTL_DEL {
+        Event { events: 0, data: 0 }
+    } else {
+        let raw = Record::<EPOLL_EVENT>::read(a.addr(3))?;
+        Event {
+            events: raw.u32(0),
+            data: raw.u64(4),
+        }
+    };
+    let set = current::file(a.int(0))?;
+    let file = current::file(fd)?;
+    let epoll = set.file().as_epoll().ok_or(Errno::EINVAL)?;
+    if Arc::ptr_eq(&set, &file) {
+        return Err(Errno::EINVAL);
+    }
+    match operation {
+        EPOLL_CTL_ADD => epoll.add(fd, &file, event)?,
+        EPOLL_CTL_MOD => epoll.modify(fd, &file, event)?,
+        EPOLL_CTL_DEL => epoll.remove(fd, &file)?,
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
+}
+
+fn epoll_wait_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
+    let most = usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?;
+    if most == 0 || most > i32::MAX as usize / EPOLL_EVENT {
+        return Err(Errno::EINVAL);
+    }
+    let set: Arc<OpenFile> = current::file(a.int(0))?;
+    let epoll = set.file().as_epoll().ok_or(Errno::EINVAL)?;
+    let events = epoll.wait(most, deadline)?;
+    for (n, event) in events.iter().enumerate() {
+        let mut raw = Record::<EPOLL_EVENT>::new();
+        raw.set_u32(0, event.events);
+        raw.set_u64(4, event.data);
+        raw.write(a.addr(1).wrapping_add((n * EPOLL_EVENT) as u64))?;
+    }
+    Ok(events.len())
 }
 
 /// `epoll_wait(2)`.
-pub fn epoll_wait(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn epoll_wait(a: &Args) -> SysResult {
+    epoll_wait_until(a, milliseconds(a.int(3)))
 }
 
 /// `epoll_pwait(2)`.
-pub fn epoll_pwait(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn epoll_pwait(a: &Args) -> SysResult {
+    if a.addr(4) != 0 {
+        current::block_signals_for_call(a.addr(4), a.size(5))?;
+    }
+    epoll_wait(a)
 }
 
 /// `epoll_pwait2(2)`.
-pub fn epoll_pwait2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn epoll_pwait2(a: &Args) -> SysResult {
+    let until = read_timespec(a.addr(3))?.map(deadline);
+    if a.addr(4) != 0 {
+        current::block_signals_for_call(a.addr(4), a.size(5))?;
+    }
+    epoll_wait_until(a, until)
 }
 
 /// `eventfd(2)`.
-pub fn eventfd(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn eventfd(a: &Args) -> SysResult {
+    let file = EventFile::new(a.uint(0).into(), false);
+    install(Arc::new(file), "eventfd", OpenFlags::empty())
 }
 
 /// `eventfd2(2)`.
-pub fn eventfd2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn eventfd2(a: &Args) -> SysResult {
+    let semaphore = a.uint(1) & EFD_SEMAPHORE != 0;
+    let flags = creation_flags(a.uint(1) & !EFD_SEMAPHORE)?;
+    install(
+        Arc::new(EventFile::new(a.uint(0).into(), semaphore)),
+        "eventfd",
+        flags,
+    )
 }
 
 /// `timerfd_create(2)`.
-pub fn timerfd_create(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timerfd_create(a: &Args) -> SysResult {
+    let realtime = match a.uint(0) {
+        CLOCK_REALTIME | CLOCK_REALTIME_ALARM => true,
+        CLOCK_MONOTONIC | CLOCK_BOOTTIME | CLOCK_BOOTTIME_ALARM => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    let flags = creation_flags(a.uint(1))?;
+    install(Arc::new(TimerFile::new(realtime)), "timerfd", flags)
+}
+
+fn with_timer<R>(a: &Args, call: impl FnOnce(&TimerFile) -> R) -> Result<R, Errno> {
+    let file = current::file(a.int(0))?;
+    Ok(call(file.file().as_timer().ok_or(Errno::EINVAL)?))
+}
+
+/// Writes a `struct itimerspec`: the interval and what is left.
+fn write_setting(address: u64, setting: Setting) -> Result<(), Errno> {
+    let left = setting
+        .next
+        .map_or(0, |next| next.saturating_sub(clock::now()).0.max(1));
+    let mut raw = Record::<32>::new();
+    for (at, nanos) in [(0, setting.interval.0), (16, left)] {
+        raw.set_u64(at, nanos / SECOND);
+        raw.set_u64(at + 8, nanos % SECOND);
+    }
+    raw.write(address)
 }
 
 /// `timerfd_settime(2)`.
-pub fn timerfd_settime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timerfd_settime(a: &Args) -> SysResult {
+    let flags = a.uint(1);
+    if flags & !(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let raw = Record::<32>::read(a.addr(2))?;
+    let interval = span(raw.u64(0), raw.u64(8), 1)?;
+    let value = span(raw.u64(16), raw.u64(24), 1)?;
+    let old = with_timer(a, |timer| {
+        let next = if value.0 == 0 {
+            None
+        } else if flags & TFD_TIMER_ABSTIME == 0 {
+            Some(deadline(value))
+        } else if timer.realtime {
+            Some(value.saturating_sub(clock::realtime_offset()))
+        } else {
+            Some(value)
+        };
+        let old = timer.get();
+        timer.set(Setting { next, interval });
+        old
+    })?;
+    if a.addr(3) != 0 {
+        write_setting(a.addr(3), old)?;
+    }
+    Ok(0)
 }
 
 /// `timerfd_gettime(2)`.
-pub fn timerfd_gettime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timerfd_gettime(a: &Args) -> SysResult {
+    write_setting(a.addr(1), with_timer(a, TimerFile::get)?)?;
+    Ok(0)
 }
 
 /// `signalfd(2)`.
