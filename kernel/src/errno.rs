@@ -35,6 +35,7 @@ macro_rules! numbers {
     ($($name:ident)*) => {
         impl Errno {
             $(
+                #[expect(clippy::cast_possible_truncation, reason = "asserted")]
                 #[doc = concat!("Linux's `", stringify!($name), "`.")]
                 pub const $name: Self = {
                     assert!(raw::$name > 0 && raw::$name < 4096);

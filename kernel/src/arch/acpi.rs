@@ -13,16 +13,16 @@ const MAX_ENTRIES: usize = 1024;
 
 /// An I/O APIC.
 #[derive(Copy, Clone, Debug, Default)]
-pub struct IoApic {
+pub(super) struct IoApic {
     /// Physical address of its registers.
-    pub address: u32,
+    pub(super) address: u32,
     /// Global number of its first pin.
-    pub first_gsi: u32,
+    pub(super) first_gsi: u32,
 }
 
 /// What the machine says about CPUs and interrupts.
 #[derive(Copy, Clone, Debug)]
-pub struct Machine {
+pub(super) struct Machine {
     apic_ids: [u32; MAX_CPUS],
     cpus: usize,
     io_apics: [IoApic; MAX_IO_APICS],
@@ -47,12 +47,12 @@ impl Machine {
 
     /// Numbers of the APICs of CPUs that can be started, the running one among them; empty when
     /// the machine does not say.
-    pub fn apic_ids(&self) -> &[u32] {
+    pub(super) fn apic_ids(&self) -> &[u32] {
         &self.apic_ids[..self.cpus]
     }
 
     /// The I/O APICs.
-    pub fn io_apics(&self) -> &[IoApic] {
+    pub(super) fn io_apics(&self) -> &[IoApic] {
         &self.io_apics[..self.io_apic_count]
     }
 
@@ -134,7 +134,7 @@ fn find(rsdp: u64, signature: &[u8; 4]) -> Option<&'static [u8]> {
 }
 
 /// Reads the machine's tables; what is missing or broken is as in a machine that says nothing.
-pub fn read(rsdp: Option<u64>) -> Machine {
+pub(super) fn read(rsdp: Option<u64>) -> Machine {
     const LOCAL_APIC: u8 = 0;
     const IO_APIC: u8 = 1;
     const LOCAL_X2APIC: u8 = 9;

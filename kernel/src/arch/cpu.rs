@@ -5,17 +5,27 @@ pub use core::arch::x86_64::CpuidResult;
 
 /// Model specific registers that the kernel uses.
 pub mod msr {
+    /// Where the local APIC is, and its switches.
     pub const APIC_BASE: u32 = 0x1b;
+    /// The counter value at which the APIC timer fires.
     pub const TSC_DEADLINE: u32 = 0x6e0;
+    /// First of the APIC registers in MSR form.
     pub const X2APIC: u32 = 0x800;
+    /// Long mode, NX and `syscall` switches.
     pub const EFER: u32 = 0xc000_0080;
+    /// Selectors of `syscall` and `sysret`.
     pub const STAR: u32 = 0xc000_0081;
+    /// Where `syscall` goes.
     pub const LSTAR: u32 = 0xc000_0082;
-    pub const CSTAR: u32 = 0xc000_0083;
+    /// Flags that `syscall` clears.
     pub const SFMASK: u32 = 0xc000_0084;
+    /// The user's thread pointer.
     pub const FS_BASE: u32 = 0xc000_0100;
+    /// The base of GS in use.
     pub const GS_BASE: u32 = 0xc000_0101;
+    /// What `swapgs` changes it with.
     pub const KERNEL_GS_BASE: u32 = 0xc000_0102;
+    /// What `rdtscp` gives beside the counter.
     pub const TSC_AUX: u32 = 0xc000_0103;
 }
 

@@ -30,30 +30,49 @@ pub const RFLAGS_USER: u64 = 0x0025_0dd5;
 pub struct UserFrame {
     /// xmm0 to xmm15; the kernel uses them itself.
     pub xmm: [u128; 16],
+    /// The register of this name.
     pub r15: u64,
+    /// The register of this name.
     pub r14: u64,
+    /// The register of this name.
     pub r13: u64,
+    /// The register of this name.
     pub r12: u64,
+    /// The register of this name.
     pub rbp: u64,
+    /// The register of this name.
     pub rbx: u64,
+    /// The register of this name.
     pub r11: u64,
+    /// The register of this name.
     pub r10: u64,
+    /// The register of this name.
     pub r9: u64,
+    /// The register of this name.
     pub r8: u64,
     /// Result of a system call.
     pub rax: u64,
+    /// The register of this name.
     pub rcx: u64,
+    /// The register of this name.
     pub rdx: u64,
+    /// The register of this name.
     pub rsi: u64,
+    /// The register of this name.
     pub rdi: u64,
     /// The system call's number; -1 when entered by an exception or interrupt.
     pub orig_rax: u64,
     /// Error code of the exception; 0 where it has none.
     pub error: u64,
+    /// The register of this name.
     pub rip: u64,
+    /// The register of this name.
     pub cs: u64,
+    /// The register of this name.
     pub rflags: u64,
+    /// The register of this name.
     pub rsp: u64,
+    /// The register of this name.
     pub ss: u64,
 }
 

@@ -1,5 +1,10 @@
 //! The x86-64 machine: boot, CPUs, traps, clocks, interrupts, power.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "usize has 64 bits here, and hardware wants halves of registers"
+)]
+
 mod acpi;
 mod apic;
 pub mod boot;

@@ -25,23 +25,23 @@ const FIRST_GSI: u32 = 16;
 
 /// A device on its bus.
 #[derive(Debug)]
-pub struct Found {
+pub(super) struct Found {
     /// Its registers.
-    pub transport: SomeTransport<'static>,
+    pub(super) transport: SomeTransport<'static>,
     /// Its interrupt pin.
-    pub gsi: u32,
+    pub(super) gsi: u32,
 }
 
 impl Found {
     /// Has the device's interrupts call a function. False when there is no way for them.
-    pub fn connect(&self, function: fn(usize), argument: usize) -> bool {
+    pub(super) fn connect(&self, function: fn(usize), argument: usize) -> bool {
         interrupt::register(function, argument)
             .is_some_and(|vector| io_apic::route(self.gsi, vector))
     }
 }
 
 /// Finds all devices and hands each to its driver.
-pub fn run() {
+pub(super) fn run() {
     if pci::is_present() {
         on_pci();
     } else {

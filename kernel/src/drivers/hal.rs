@@ -7,7 +7,7 @@ use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
 /// This machine: physical memory is where the physmap says, and devices see all of it.
 #[derive(Debug)]
-pub struct Machine;
+pub(super) struct Machine;
 
 fn layout(pages: usize) -> Option<Layout> {
     Layout::from_size_align(pages.checked_mul(PAGE_SIZE)?, PAGE_SIZE).ok()

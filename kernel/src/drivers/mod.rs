@@ -1,5 +1,7 @@
 //! Devices.
 
+#![allow(clippy::cast_possible_truncation, reason = "usize has 64 bits here")]
+
 pub mod balloon;
 pub mod control;
 mod discovery;

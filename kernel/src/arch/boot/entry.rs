@@ -7,7 +7,7 @@
 use core::arch::global_asm;
 
 /// Bytes of the stack that the first CPU boots and later idles on.
-pub const BOOT_STACK_BYTES: usize = 64 * 1024;
+pub(super) const BOOT_STACK_BYTES: usize = 64 * 1024;
 
 global_asm!(
     r#"

@@ -13,12 +13,19 @@ const ENTRIES: usize = 512;
 
 /// Bits of page table entries.
 pub mod bits {
+    /// The entry is valid.
     pub const PRESENT: u64 = 1;
+    /// May be written.
     pub const WRITABLE: u64 = 1 << 1;
+    /// For user mode, too.
     pub const USER: u64 = 1 << 2;
+    /// Not cached: device registers.
     pub const UNCACHED: u64 = 1 << 3 | 1 << 4;
+    /// Maps a large page itself.
     pub const LARGE: u64 = 1 << 7;
+    /// Survives a change of tables.
     pub const GLOBAL: u64 = 1 << 8;
+    /// No instructions from there.
     pub const NO_EXECUTE: u64 = 1 << 63;
     /// The address part of an entry.
     pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;

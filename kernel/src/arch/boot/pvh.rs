@@ -9,9 +9,9 @@ const MAGIC: u32 = 0x336e_c578;
 /// Memory map entries looked at.
 const MAX_ENTRIES: usize = 64;
 /// Ranges of RAM kept.
-pub const MAX_RANGES: usize = 32;
+pub(super) const MAX_RANGES: usize = 32;
 /// Bytes of command line kept; a longer one is cut.
-pub const MAX_CMDLINE: usize = 4096;
+pub(super) const MAX_CMDLINE: usize = 4096;
 /// Everything handed over lies below: what the early tables map.
 const EARLY_LIMIT: u64 = 1 << 30;
 /// `hvm_memmap_table_entry.type` of RAM; the numbers are E820's.
@@ -55,26 +55,27 @@ struct MemmapEntry {
 
 /// The copy.
 #[derive(Debug)]
-pub struct Handover {
+pub(super) struct Handover {
     /// Usable ranges, page-aligned inwards, sorted, disjoint.
-    pub ram: [PhysRange; MAX_RANGES],
+    pub(super) ram: [PhysRange; MAX_RANGES],
     /// Ranges in use.
-    pub ranges: usize,
+    pub(super) ranges: usize,
     /// First address behind all RAM below 4 GiB, whatever it is used for.
-    pub low_end: u64,
+    pub(super) low_end: u64,
     /// First module.
-    pub initrd: Option<PhysRange>,
+    pub(super) initrd: Option<PhysRange>,
     /// Bytes of the command line.
-    pub cmdline: [u8; MAX_CMDLINE],
+    pub(super) cmdline: [u8; MAX_CMDLINE],
     /// Bytes in use.
-    pub cmdline_len: usize,
+    pub(super) cmdline_len: usize,
     /// ACPI's root pointer, 0 if there is none.
-    pub rsdp: u64,
+    pub(super) rsdp: u64,
 }
 
 /// Why the handover cannot be used.
 #[derive(Copy, Clone, Debug)]
-pub enum HandoverError {
+#[expect(dead_code, reason = "the values are for the panic message")]
+pub(super) enum HandoverError {
     /// No start info where the register points.
     Magic(u32),
     /// Version 0 has no memory map.
@@ -97,7 +98,7 @@ fn read<T: Copy>(address: u64) -> Result<T, HandoverError> {
 
 impl Handover {
     /// Nothing yet.
-    pub const fn empty() -> Self {
+    pub(super) const fn empty() -> Self {
         Self {
             ram: [PhysRange { start: 0, end: 0 }; MAX_RANGES],
             ranges: 0,
@@ -110,7 +111,7 @@ impl Handover {
     }
 
     /// Copies everything from the start info.
-    pub fn read(&mut self, start_info: u64) -> Result<(), HandoverError> {
+    pub(super) fn read(&mut self, start_info: u64) -> Result<(), HandoverError> {
         let info: StartInfo = read(start_info)?;
         if info.magic != MAGIC {
             return Err(HandoverError::Magic(info.magic));
