@@ -1,7 +1,11 @@
 //! The parts of the kernel that need no machine, as a library of their own, so that tests on the
 //! host run the very files that the kernel is built from.
 #![no_std]
-#![allow(dead_code, unreachable_pub, reason = "the kernel uses them; here only the tests do")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the kernel uses them; here only the tests do"
+)]
 
 extern crate alloc;
 #[cfg(test)]

@@ -10,7 +10,10 @@ fn classes_hold_what_they_are_for() {
     for size in 1..=MAX_SIZE {
         for align in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048] {
             let Some(class) = class_of(size, align) else {
-                assert!(size.max(align) > MAX_SIZE / 2, "{size} aligned to {align} has no class");
+                assert!(
+                    size.max(align) > MAX_SIZE / 2,
+                    "{size} aligned to {align} has no class"
+                );
                 continue;
             };
             assert!(SIZES[class] >= size);

@@ -17,7 +17,10 @@ struct Object {
 
 impl Object {
     fn at(number: u8, offset: u64) -> Self {
-        Self { number, offset: if number == 0 { 0 } else { offset } }
+        Self {
+            number,
+            offset: if number == 0 { 0 } else { offset },
+        }
     }
 }
 
@@ -32,9 +35,21 @@ impl Backing for Object {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Map { start: u64, pages: u64, flags: u8, number: u8 },
-    Unmap { start: u64, pages: u64 },
-    Protect { start: u64, pages: u64, flags: u8 },
+    Map {
+        start: u64,
+        pages: u64,
+        flags: u8,
+        number: u8,
+    },
+    Unmap {
+        start: u64,
+        pages: u64,
+    },
+    Protect {
+        start: u64,
+        pages: u64,
+        flags: u8,
+    },
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -71,7 +86,12 @@ fn apply(set: &mut VmaSet<u8, Object>, model: &mut Model, change: &Change) {
             clear(set, start, end);
             set.prepare(start, end).unwrap();
             // The same object at the same place, so that neighbours often carry each other on.
-            set.insert(Vma { start, end, flags, backing: Object::at(number, start) });
+            set.insert(Vma {
+                start,
+                end,
+                flags,
+                backing: Object::at(number, start),
+            });
             for page in of_model {
                 model[page] = Some((flags, Object::at(number, page as u64 * PAGE)));
             }
@@ -98,23 +118,31 @@ fn compare(set: &VmaSet<u8, Object>, model: &Model) {
     let mut areas = 0;
     for page in 0..PAGES {
         let at = page * PAGE;
-        let found = set.find(at + 17).map(|a| (a.flags, a.backing.advanced(at - a.start)));
+        let found = set
+            .find(at + 17)
+            .map(|a| (a.flags, a.backing.advanced(at - a.start)));
         assert_eq!(found, model[page as usize], "page {page}");
         let next = (page..PAGES).find(|&p| model[p as usize].is_some());
-        assert_eq!(set.next_from(at).map(|a| a.start.max(at) / PAGE), next, "after page {page}");
+        assert_eq!(
+            set.next_from(at).map(|a| a.start.max(at) / PAGE),
+            next,
+            "after page {page}"
+        );
         let last = (0..page).rev().find(|&p| model[p as usize].is_some());
         let before = set.last_before(at).map(|a| a.end.min(at) / PAGE - 1);
         assert_eq!(before, last, "before page {page}");
         let begins = match (page.checked_sub(1).and_then(|p| model[p as usize]), found) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(before), Some(this)) => {
-                before.0 != this.0 || !before.1.continues(PAGE, &this.1)
-            }
+            (Some(before), Some(this)) => before.0 != this.0 || !before.1.continues(PAGE, &this.1),
         };
         areas += usize::from(begins);
     }
-    assert_eq!(set.len(), areas, "neighbours are merged, and nothing else is");
+    assert_eq!(
+        set.len(),
+        areas,
+        "neighbours are merged, and nothing else is"
+    );
 }
 
 fn free_runs(model: &Model) -> Vec<(u64, u64)> {
@@ -131,7 +159,11 @@ fn free_runs(model: &Model) -> Vec<(u64, u64)> {
 fn compare_gaps(set: &VmaSet<u8, Object>, model: &Model, pages: u64) {
     let runs = free_runs(model);
     let fits = |run: &&(u64, u64)| run.1 - run.0 >= pages;
-    let highest = runs.iter().rev().find(fits).map(|run| (run.1 - pages) * PAGE);
+    let highest = runs
+        .iter()
+        .rev()
+        .find(fits)
+        .map(|run| (run.1 - pages) * PAGE);
     assert_eq!(set.highest_gap(pages * PAGE, 0..PAGES * PAGE), highest);
     let lowest = runs.iter().find(fits).map(|run| run.0 * PAGE);
     assert_eq!(set.lowest_gap(pages * PAGE, 0..PAGES * PAGE), lowest);
@@ -167,10 +199,19 @@ fn fills_chunks_and_empties_them() {
     let areas = CHUNK as u64 * 20;
     for number in 0..areas {
         // Every other page, from both ends alternately, so that nothing merges.
-        let place = if number % 2 == 0 { number } else { areas * 2 - number };
+        let place = if number % 2 == 0 {
+            number
+        } else {
+            areas * 2 - number
+        };
         let start = place * 2 * PAGE;
         set.prepare(start, start + PAGE).unwrap();
-        set.insert(Vma { start, end: start + PAGE, flags: 0, backing: Object::at(0, 0) });
+        set.insert(Vma {
+            start,
+            end: start + PAGE,
+            flags: 0,
+            backing: Object::at(0, 0),
+        });
         set.validate();
     }
     assert_eq!(set.len() as u64, areas);
