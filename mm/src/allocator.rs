@@ -208,23 +208,33 @@ impl<'m> Allocator<'m> {
         {
             return Ok(frame);
         }
-        self.allocate_shared(front, request)
+        // A frame or none comes back in registers, an error would not.
+        match self.allocate_shared(front, request) {
+            Some(frame) => Ok(frame),
+            None => self.allocate_last(front, request),
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn allocate_shared(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
-        if let Some(frame) = self.search_zones(front, request) {
-            return Ok(frame);
-        }
-        // What this front holds of other mobilities may be what is missing.
+    fn allocate_shared(&self, front: &mut Front, request: Request) -> Option<Frame> {
+        self.search_zones(front, request)
+    }
+
+    /// Tries again with what this front holds of other mobilities, and says why it failed.
+    #[cold]
+    #[inline(never)]
+    fn allocate_last(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
+        let Request { order, zone, .. } = request;
+        // Both before the search: a block that was out meanwhile may be what was missing.
+        let isolations = self.hub.isolations();
+        let isolated = self.isolated_frames(zone) != 0;
         self.drain(front);
         if let Some(frame) = self.search_zones(front, request) {
             return Ok(frame);
         }
         self.hub.request_drain();
-        let Request { order, zone, .. } = request;
-        Err(if self.isolated_frames(zone) != 0 {
+        Err(if isolated || self.hub.isolations() != isolations {
             AllocError::Isolated { order, zone }
         } else {
             AllocError::Exhausted { order, zone }

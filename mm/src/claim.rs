@@ -91,7 +91,7 @@ impl ZoneRef<'_, '_> {
         let at = self.block(block);
         let frames = u32::try_from(frames).unwrap_or(0);
         let change = at.state.set_missing(frames);
-        self.zone.arrays.summaries[block / crate::summary::TREE_BLOCKS].count(change);
+        self.zone.count(block, change);
         if change.new.is_missing() {
             return true;
         }

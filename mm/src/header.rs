@@ -42,6 +42,7 @@ pub(crate) struct ZoneRecord {
     /// Trees, and so the lengths of all arrays.
     pub(crate) trees: AtomicU64,
     /// Offsets of the arrays from the start of the metadata.
+    pub(crate) groups: AtomicU64,
     pub(crate) summaries: AtomicU64,
     pub(crate) states: AtomicU64,
     pub(crate) bits: AtomicU64,
@@ -89,6 +90,7 @@ impl ZoneRecord {
         self.node.store(u32::from(config.node), order);
         self.managed.store(managed, order);
         self.trees.store(extents.trees(), order);
+        self.groups.store(plan.groups as u64, order);
         self.summaries.store(plan.summaries as u64, order);
         self.states.store(plan.states as u64, order);
         self.bits.store(plan.bits as u64, order);

@@ -54,6 +54,7 @@ impl Allocator<'_> {
         wanted: impl Fn(State) -> bool,
     ) -> Option<IsolatedBlock> {
         let at = self.zone(zone);
+        self.hub.count_isolation();
         if !at.block(block).isolate(wanted) {
             return None;
         }

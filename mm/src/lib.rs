@@ -21,6 +21,7 @@ mod config;
 mod error;
 mod frame;
 mod front;
+mod group;
 mod header;
 mod hub;
 mod isolate;

@@ -10,6 +10,7 @@ use crate::{
     bitmap::Line,
     config::{self, Config, ConfigError, Extents, MAX_ZONES},
     frame::index,
+    group::{AtomicGroup, GROUP_TREES},
     header::Header,
     state::AtomicState,
     summary::{AtomicSummary, TREE_BLOCKS},
@@ -19,6 +20,7 @@ use crate::{
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct ZonePlan {
     pub(crate) trees: usize,
+    pub(crate) groups: usize,
     pub(crate) summaries: usize,
     pub(crate) states: usize,
     pub(crate) bits: usize,
@@ -45,6 +47,8 @@ impl Plan {
         };
         for (plan, extents) in zones.iter_mut().zip(extents) {
             plan.trees = index(extents.trees());
+            let groups = plan.trees.div_ceil(GROUP_TREES);
+            plan.groups = array(groups, Layout::new::<AtomicGroup>());
             plan.summaries = array(plan.trees, Layout::new::<AtomicSummary>());
         }
         for plan in &mut zones {
@@ -76,6 +80,7 @@ pub fn metadata_layout(config: &Config<'_>) -> Result<Layout, ConfigError> {
 /// A zone's arrays.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Arrays<'m> {
+    pub(crate) groups: &'m [AtomicGroup],
     pub(crate) summaries: &'m [AtomicSummary],
     pub(crate) states: &'m [AtomicState],
     pub(crate) bits: &'m [Line],
@@ -102,6 +107,7 @@ pub(crate) unsafe fn map<'m>(
         // the memory for 'm.
         unsafe {
             Arrays {
+                groups: array(base, zone.groups, zone.trees.div_ceil(GROUP_TREES)),
                 summaries: array(base, zone.summaries, zone.trees),
                 states: array(base, zone.states, blocks),
                 bits: array(base, zone.bits, blocks),

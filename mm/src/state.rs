@@ -57,9 +57,6 @@ pub(crate) enum Class {
 }
 
 impl State {
-    /// Free and untouched.
-    pub(crate) const ZERO: Self = Self(0);
-
     pub(crate) const fn count(self) -> u32 {
         self.0 & COUNT
     }

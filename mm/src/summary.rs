@@ -2,7 +2,7 @@
 
 use crate::{
     Mobility,
-    state::{Change, Class},
+    state::Class,
     sync::{AtomicU64, Ordering},
 };
 
@@ -95,11 +95,8 @@ impl AtomicSummary {
 
     /// Counts a change. `Relaxed`: nothing is published through a summary.
     #[inline]
-    pub(crate) fn count(&self, change: Change) -> bool {
-        let delta = unit(change.new.class()).wrapping_sub(unit(change.old.class()));
-        if delta != 0 {
-            self.0.fetch_add(delta, Ordering::Relaxed);
-        }
-        delta != 0
+    pub(crate) fn count(&self, old: Class, new: Class) {
+        self.0
+            .fetch_add(unit(new).wrapping_sub(unit(old)), Ordering::Relaxed);
     }
 }

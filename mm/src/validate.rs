@@ -4,7 +4,8 @@ use core::{error, fmt};
 
 use crate::{
     Allocator,
-    state::{BLOCK_FRAMES, Change, State},
+    group::{AtomicGroup, GROUP_TREES},
+    state::{BLOCK_FRAMES, Class},
     summary::{AtomicSummary, TREE_BLOCKS},
 };
 
@@ -36,7 +37,7 @@ pub enum Broken {
         /// The block in it.
         block: usize,
     },
-    /// A summary does not count its blocks.
+    /// The summary of a tree, or that of the group that it ends, does not count its blocks.
     Summary {
         /// The zone.
         zone: usize,
@@ -77,16 +78,15 @@ impl Allocator<'_> {
         let zone = self.zone(index).zone;
         let arrays = &zone.arrays;
         let mut free = 0;
+        let mut group = AtomicGroup::new();
         for (tree, summary) in arrays.summaries.iter().enumerate() {
             let counted = AtomicSummary::new();
             for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
                 let state = arrays.states[block].load();
                 let (bits, touched) = (&arrays.bits[block], &arrays.touched[block]);
                 let set = bits.count_ones();
-                counted.count(Change {
-                    old: State::ZERO,
-                    new: state,
-                });
+                counted.count(Class::Untouched, state.class());
+                group.count(Class::Untouched, state.class());
                 let whole = state.is_huge() || state.is_isolated() || state.is_missing();
                 if whole && set != 0 {
                     return Err(Broken::WholeWithBits { zone: index, block });
@@ -106,8 +106,13 @@ impl Allocator<'_> {
                 }
                 free += u64::from(BLOCK_FRAMES - count);
             }
-            if counted.load() != summary.load() {
+            let last = tree + 1 == arrays.summaries.len() || (tree + 1).is_multiple_of(GROUP_TREES);
+            let counts = !last || group.bits() == arrays.groups[tree / GROUP_TREES].bits();
+            if counted.load() != summary.load() || !counts {
                 return Err(Broken::Summary { zone: index, tree });
+            }
+            if last {
+                group = AtomicGroup::new();
             }
         }
         let count = zone.free_frames();

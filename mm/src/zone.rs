@@ -1,6 +1,6 @@
 //! A zone: where its frames are, and the search for some that are free.
 
-use core::array;
+use core::{array, ops::Range};
 
 use crate::{
     Frame, Mobility, Order, ZoneKind,
@@ -8,6 +8,7 @@ use crate::{
     block::{Block, Watch},
     config::Extents,
     frame::{PAGEBLOCK_FRAMES, index},
+    group::GROUP_TREES,
     header::ZoneRecord,
     hub::Hub,
     metadata::Arrays,
@@ -116,6 +117,40 @@ impl<'m> Zone<'m> {
         self.record.free.fetch_add(frames, Ordering::Relaxed);
     }
 
+    /// Counts a change in the levels above the block: its new class, if that is another.
+    #[inline]
+    pub(crate) fn count(&self, block: usize, change: Change) -> Option<Class> {
+        let (old, new) = (change.old.class(), change.new.class());
+        if old == new {
+            return None;
+        }
+        let tree = block / TREE_BLOCKS;
+        self.arrays.summaries[tree].count(old, new);
+        self.arrays.groups[tree / GROUP_TREES].count(old, new);
+        Some(new)
+    }
+
+    /// The first tree of these that may have a block of this class.
+    #[inline]
+    fn next_tree(&self, class: Class, trees: Range<usize>) -> Option<usize> {
+        let summaries = self.arrays.summaries;
+        let mut tree = trees.start;
+        while tree < trees.end {
+            let group = tree / GROUP_TREES;
+            let of_group = summaries.len().min((group + 1) * GROUP_TREES);
+            let size = of_group - group * GROUP_TREES;
+            if self.arrays.groups[group].may_have(class, size) {
+                let end = of_group.min(trees.end);
+                let found = (tree..end).find(|&tree| summaries[tree].load().count(class) != 0);
+                if found.is_some() {
+                    return found;
+                }
+            }
+            tree = of_group;
+        }
+        None
+    }
+
     #[inline]
     fn lowest(&self, class: Class) -> Option<&AtomicU32> {
         match class {
@@ -146,13 +181,11 @@ impl Watch for Seat<'_, '_> {
     #[inline]
     fn changed(&self, change: Change) {
         let ZoneRef { zone, hub } = self.at;
-        let tree = self.block / TREE_BLOCKS;
-        if !zone.arrays.summaries[tree].count(change) {
+        let Some(class) = zone.count(self.block, change) else {
             return;
-        }
-        let class = change.new.class();
+        };
         if let Some(lowest) = zone.lowest(class) {
-            let tree = u32::try_from(tree).unwrap_or(u32::MAX);
+            let tree = u32::try_from(self.block / TREE_BLOCKS).unwrap_or(u32::MAX);
             // `Relaxed`, and not one step: a hint that is too high costs placement, no frame.
             if tree < lowest.load(Ordering::Relaxed) {
                 lowest.store(tree, Ordering::Relaxed);
@@ -287,6 +320,13 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
                     .into_iter()
                     .find_map(|other| find(Class::Partial(other), Prefer::Emptiest, any, &mut all))
             })
+            .or_else(|| {
+                // Counts of classes are out for an instant while blocks change. A single frame
+                // must not be missed for that: the state words are not.
+                (room == 1)
+                    .then(|| (0..self.zone.blocks()).find_map(|block| attempt(block, any)))
+                    .flatten()
+            })
     }
 
     /// Takes a whole pageblock, or two.
@@ -333,22 +373,23 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         attempts: &mut usize,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
-        let summaries = self.zone.arrays.summaries;
+        let trees = self.zone.arrays.summaries.len();
         let lowest = self.zone.lowest(class)?;
-        let start = (lowest.load(Ordering::Relaxed) as usize).min(summaries.len() - 1);
+        let start = (lowest.load(Ordering::Relaxed) as usize).min(trees - 1);
         let mut met = false;
-        for tree in (start..summaries.len()).chain(0..start) {
-            if summaries[tree].load().count(class) == 0 {
-                continue;
-            }
-            if !met {
-                met = true;
-                // Whoever lowers it at this moment may be overruled: it costs placement only.
-                lowest.store(u32::try_from(tree).unwrap_or(0), Ordering::Relaxed);
-            }
-            let found = self.search_tree(tree, class, room, prefer, attempts, &attempt);
-            if found.is_some() || *attempts == 0 {
-                return found;
+        for part in [start..trees, 0..start] {
+            let mut from = part.start;
+            while let Some(tree) = self.zone.next_tree(class, from..part.end) {
+                from = tree + 1;
+                if !met {
+                    met = true;
+                    // Whoever lowers it at this moment may be overruled: it costs placement only.
+                    lowest.store(u32::try_from(tree).unwrap_or(0), Ordering::Relaxed);
+                }
+                let found = self.search_tree(tree, class, room, prefer, attempts, &attempt);
+                if found.is_some() || *attempts == 0 {
+                    return found;
+                }
             }
         }
         None
