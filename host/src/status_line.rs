@@ -111,7 +111,7 @@ mod tests {
         let line = render(&sample(Some(512), 1024), Size::mebibytes(1024), 60, PLAIN);
         assert_eq!(
             line,
-            "ebb  used [##   ]  512  resident [#####] 1024 MiB of 1G"
+            "ebb  used [###    ]  512  resident [#######] 1024 MiB of 1G"
         );
         let line = render(&sample(None, 3), Size::mebibytes(1024), 40, UNICODE);
         assert_eq!(line, "ebb  used    ?  resident    3 MiB of 1G");
