@@ -13,7 +13,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// ebb's own failure, as env(1) and timeout(1) number them.
-const STATUS_FAILED: u8 = 125;
+pub(crate) const STATUS_FAILED: u8 = 125;
 const STATUS_CANNOT_RUN: u8 = 126;
 const STATUS_NOT_FOUND: u8 = 127;
 const STATUS_TIMEOUT: u8 = 124;

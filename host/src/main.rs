@@ -34,7 +34,14 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli::Cli { command } = cli::Cli::parse();
+    let cli::Cli { command } = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to stdout and is no error. 2 would look like the program's own status.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { failure::STATUS_FAILED } else { 0 });
+        }
+    };
     let result = match command {
         cli::Command::Run(options) => run::run(&options),
     };

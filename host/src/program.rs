@@ -82,7 +82,7 @@ pub(crate) fn pack(
             interpreter,
             argument,
         }) => {
-            argv.push(provide_interpreter(tree, &path, &interpreter)?);
+            argv.push(provide_interpreter(tree, name, &interpreter)?);
             argv.extend(argument);
         }
         Some(Format::Static) => {}
@@ -159,7 +159,7 @@ fn inspect_named(path: &Path) -> Result<Format, ProgramError> {
 /// Makes the guest have what the script's first line names; returns its path there.
 fn provide_interpreter(
     tree: &mut Initramfs,
-    script: &GuestPath,
+    script: &OsStr,
     interpreter: &Path,
 ) -> Result<OsString, ProgramError> {
     if let Ok(path) = GuestPath::parse(interpreter.as_os_str().as_bytes())
@@ -167,6 +167,7 @@ fn provide_interpreter(
     {
         return Ok(interpreter.as_os_str().to_owned());
     }
+    let script = script.to_string_lossy();
     let busybox = Busybox::find().map_err(|source| ProgramError::Busybox {
         what: format!("the script {script}"),
         source,
@@ -177,7 +178,7 @@ fn provide_interpreter(
             Ok(Path::new("/bin").join(name).into_os_string())
         }
         _ => Err(ProgramError::Interpreter {
-            script: script.to_string(),
+            script: script.into_owned(),
             interpreter: interpreter.display().to_string(),
         }),
     }

@@ -54,6 +54,8 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         .flag("-S");
     line.option("-name", "ebb".into());
     line.option("-display", "none".into());
+    // QEMU keeps to the transport of 2011 unless told otherwise.
+    line.option("-global", "virtio-mmio.force-legacy=false".into());
     line.option("-machine", machine(board));
     line.option(
         "-accel",

@@ -1,0 +1,123 @@
+//! What `ebb run` says and returns when it cannot run a program: no guest is started here.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn ebb(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("ebb starts")
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.arg("run").args(arguments).env_remove("EBB_KERNEL_IMAGE");
+    command
+}
+
+/// Asserts status and message, and that nothing came out of stdout.
+fn refused(output: &Output, status: i32, words: &[&str]) {
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{message}");
+    for word in words {
+        assert!(message.contains(word), "`{word}` is missing in: {message}");
+    }
+    assert!(output.stdout.is_empty());
+}
+
+/// A directory that goes when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ebb-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory is writable");
+        Self(path)
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).expect("the temporary directory is writable");
+        path.to_str().expect("a plain path").to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn sizes_and_cpus_out_of_range() {
+    refused(&ebb(&["-m", "16M", "--", "ls"]), 125, &["-m 16M", "32M", "512G"]);
+    refused(&ebb(&["-m", "2T", "--", "ls"]), 125, &["-m 2T"]);
+    refused(&ebb(&["-m", "1024", "--", "ls"]), 125, &["1024", "no unit"]);
+    refused(&ebb(&["-c", "0", "--", "ls"]), 125, &["-c 0"]);
+    refused(&ebb(&["-c", "65", "--", "ls"]), 125, &["-c 65", "64"]);
+    refused(&ebb(&["-c", "2", "--icount", "--", "ls"]), 125, &["-c 2", "--icount"]);
+    refused(&ebb(&["--icount", "--accel", "kvm", "--", "ls"]), 125, &["--icount"]);
+}
+
+#[test]
+fn options_that_mean_nothing() {
+    refused(&ebb(&["--machine", "pc", "--", "ls"]), 125, &["pc", "microvm", "q35"]);
+    refused(&ebb(&["--sysctl", "kernel.x=1", "--", "ls"]), 125, &["kernel.x"]);
+    refused(&ebb(&["--sysctl", "vm.x=1 2", "--", "ls"]), 125, &["1 2"]);
+    refused(&ebb(&["--env", "=x", "--", "ls"]), 125, &["--env =x"]);
+    refused(&ebb(&["--reporting-order", "11", "--", "ls"]), 125, &["11"]);
+    refused(&ebb(&[]), 125, &["PROGRAM"]);
+}
+
+#[test]
+fn help_is_no_error() {
+    let output = ebb(&["--help"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"));
+}
+
+#[test]
+fn missing_files_are_named() {
+    refused(&ebb(&["--file", "/no/such", "--", "ls"]), 125, &["/no/such", "no such file"]);
+    refused(&ebb(&["--timeline", "/no/such/x", "--", "ls"]), 125, &["/no/such/x"]);
+    refused(&ebb(&["--qemu", "/no/such/qemu", "--accel", "tcg", "--", "ls"]), 125, &[
+        "/no/such/qemu",
+        "apt install qemu-system-x86",
+    ]);
+    refused(&ebb(&["--kernel-image", "/no/such", "--", "ls"]), 125, &["/no/such"]);
+    refused(&ebb(&["--", "./no-such-program"]), 127, &["./no-such-program"]);
+    refused(&ebb(&["--", "no-such-command"]), 127, &["no-such-command"]);
+}
+
+#[test]
+fn programs_that_cannot_run() {
+    let scratch = Scratch::new("programs");
+    let dynamic = ebb(&["--", env!("CARGO_BIN_EXE_ebb")]);
+    refused(&dynamic, 126, &["dynamic", "ld-linux-x86-64.so.2", "static"]);
+    let text = scratch.file("text", b"hello\n");
+    refused(&ebb(&["--", &text]), 126, &[&text, "neither"]);
+    let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
+    arm.resize(64, 0);
+    arm[18] = 183;
+    let arm = scratch.file("arm", &arm);
+    refused(&ebb(&["--", &arm]), 126, &[&arm, "x86-64"]);
+    let script = scratch.file("script", b"#!/usr/bin/python3\nprint()\n");
+    refused(&ebb(&["--", &script]), 126, &[&script, "/usr/bin/python3"]);
+    refused(&ebb(&["--", "/usr"]), 126, &["/usr", "directory"]);
+    let empty = scratch.file("empty", b"");
+    refused(&ebb(&["--", &empty]), 126, &[&empty, "empty"]);
+}
+
+#[test]
+fn no_busybox_says_what_to_install() {
+    let output = command(&["--", "no-such-command"]).env("PATH", "/nowhere").output();
+    refused(&output.expect("ebb starts"), 126, &["busybox", "apt install busybox-static"]);
+}
+
+#[test]
+fn too_much_for_the_guest() {
+    let scratch = Scratch::new("large");
+    let path = scratch.file("large", b"");
+    fs::File::options().write(true).open(&path).expect("it is there").set_len(40 << 20).unwrap();
+    let file = format!("{path}:/large");
+    refused(&ebb(&["-m", "64M", "--file", &file, "--", "ls"]), 125, &["of a guest with 64M", "-m"]);
+}
