@@ -39,7 +39,11 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help goes to stdout and is no error. 2 would look like the program's own status.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { failure::STATUS_FAILED } else { 0 });
+            return ExitCode::from(if error.use_stderr() {
+                failure::STATUS_FAILED
+            } else {
+                0
+            });
         }
     };
     let result = match command {

@@ -10,7 +10,10 @@ fn ebb(arguments: &[&str]) -> Output {
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
-    command.arg("run").args(arguments).env_remove("EBB_KERNEL_IMAGE");
+    command
+        .arg("run")
+        .args(arguments)
+        .env_remove("EBB_KERNEL_IMAGE");
     command
 }
 
@@ -49,19 +52,39 @@ impl Drop for Scratch {
 
 #[test]
 fn sizes_and_cpus_out_of_range() {
-    refused(&ebb(&["-m", "16M", "--", "ls"]), 125, &["-m 16M", "32M", "512G"]);
+    refused(
+        &ebb(&["-m", "16M", "--", "ls"]),
+        125,
+        &["-m 16M", "32M", "512G"],
+    );
     refused(&ebb(&["-m", "2T", "--", "ls"]), 125, &["-m 2T"]);
     refused(&ebb(&["-m", "1024", "--", "ls"]), 125, &["1024", "no unit"]);
     refused(&ebb(&["-c", "0", "--", "ls"]), 125, &["-c 0"]);
     refused(&ebb(&["-c", "65", "--", "ls"]), 125, &["-c 65", "64"]);
-    refused(&ebb(&["-c", "2", "--icount", "--", "ls"]), 125, &["-c 2", "--icount"]);
-    refused(&ebb(&["--icount", "--accel", "kvm", "--", "ls"]), 125, &["--icount"]);
+    refused(
+        &ebb(&["-c", "2", "--icount", "--", "ls"]),
+        125,
+        &["-c 2", "--icount"],
+    );
+    refused(
+        &ebb(&["--icount", "--accel", "kvm", "--", "ls"]),
+        125,
+        &["--icount"],
+    );
 }
 
 #[test]
 fn options_that_mean_nothing() {
-    refused(&ebb(&["--machine", "pc", "--", "ls"]), 125, &["pc", "microvm", "q35"]);
-    refused(&ebb(&["--sysctl", "kernel.x=1", "--", "ls"]), 125, &["kernel.x"]);
+    refused(
+        &ebb(&["--machine", "pc", "--", "ls"]),
+        125,
+        &["pc", "microvm", "q35"],
+    );
+    refused(
+        &ebb(&["--sysctl", "kernel.x=1", "--", "ls"]),
+        125,
+        &["kernel.x"],
+    );
     refused(&ebb(&["--sysctl", "vm.x=1 2", "--", "ls"]), 125, &["1 2"]);
     refused(&ebb(&["--env", "=x", "--", "ls"]), 125, &["--env =x"]);
     refused(&ebb(&["--reporting-order", "11", "--", "ls"]), 125, &["11"]);
@@ -77,14 +100,31 @@ fn help_is_no_error() {
 
 #[test]
 fn missing_files_are_named() {
-    refused(&ebb(&["--file", "/no/such", "--", "ls"]), 125, &["/no/such", "no such file"]);
-    refused(&ebb(&["--timeline", "/no/such/x", "--", "ls"]), 125, &["/no/such/x"]);
-    refused(&ebb(&["--qemu", "/no/such/qemu", "--accel", "tcg", "--", "ls"]), 125, &[
-        "/no/such/qemu",
-        "apt install qemu-system-x86",
-    ]);
-    refused(&ebb(&["--kernel-image", "/no/such", "--", "ls"]), 125, &["/no/such"]);
-    refused(&ebb(&["--", "./no-such-program"]), 127, &["./no-such-program"]);
+    refused(
+        &ebb(&["--file", "/no/such", "--", "ls"]),
+        125,
+        &["/no/such", "no such file"],
+    );
+    refused(
+        &ebb(&["--timeline", "/no/such/x", "--", "ls"]),
+        125,
+        &["/no/such/x"],
+    );
+    refused(
+        &ebb(&["--qemu", "/no/such/qemu", "--accel", "tcg", "--", "ls"]),
+        125,
+        &["/no/such/qemu", "apt install qemu-system-x86"],
+    );
+    refused(
+        &ebb(&["--kernel-image", "/no/such", "--", "ls"]),
+        125,
+        &["/no/such"],
+    );
+    refused(
+        &ebb(&["--", "./no-such-program"]),
+        127,
+        &["./no-such-program"],
+    );
     refused(&ebb(&["--", "no-such-command"]), 127, &["no-such-command"]);
 }
 
@@ -92,7 +132,11 @@ fn missing_files_are_named() {
 fn programs_that_cannot_run() {
     let scratch = Scratch::new("programs");
     let dynamic = ebb(&["--", env!("CARGO_BIN_EXE_ebb")]);
-    refused(&dynamic, 126, &["dynamic", "ld-linux-x86-64.so.2", "static"]);
+    refused(
+        &dynamic,
+        126,
+        &["dynamic", "ld-linux-x86-64.so.2", "static"],
+    );
     let text = scratch.file("text", b"hello\n");
     refused(&ebb(&["--", &text]), 126, &[&text, "neither"]);
     let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
@@ -109,15 +153,30 @@ fn programs_that_cannot_run() {
 
 #[test]
 fn no_busybox_says_what_to_install() {
-    let output = command(&["--", "no-such-command"]).env("PATH", "/nowhere").output();
-    refused(&output.expect("ebb starts"), 126, &["busybox", "apt install busybox-static"]);
+    let output = command(&["--", "no-such-command"])
+        .env("PATH", "/nowhere")
+        .output();
+    refused(
+        &output.expect("ebb starts"),
+        126,
+        &["busybox", "apt install busybox-static"],
+    );
 }
 
 #[test]
 fn too_much_for_the_guest() {
     let scratch = Scratch::new("large");
     let path = scratch.file("large", b"");
-    fs::File::options().write(true).open(&path).expect("it is there").set_len(40 << 20).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .expect("it is there")
+        .set_len(40 << 20)
+        .unwrap();
     let file = format!("{path}:/large");
-    refused(&ebb(&["-m", "64M", "--file", &file, "--", "ls"]), 125, &["of a guest with 64M", "-m"]);
+    refused(
+        &ebb(&["-m", "64M", "--file", &file, "--", "ls"]),
+        125,
+        &["of a guest with 64M", "-m"],
+    );
 }
