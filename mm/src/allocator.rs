@@ -8,7 +8,7 @@ use crate::{
     bitmap::{Taken, WORD_FRAMES},
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
-    front::{Freed, TELL_FRAMES},
+    front::{Freed, Slot, TELL_FRAMES},
     header::{Header, MAGIC, VERSION},
     hub::Hub,
     metadata::{self, Plan},
@@ -314,11 +314,9 @@ impl<'m> Allocator<'m> {
         let at = self.zone(zone);
         if request.zone != ZoneKind::Normal {
             // The slots are for requests that take frames of any zone.
-            let word = at.take_word(None, request.mobility, 1)?;
+            let frame = at.take_frame(request.mobility)?;
             self.count(zone, front, -1);
-            return Some(Frame::new(
-                word.base + u64::from(word.mask.trailing_zeros()),
-            ));
+            return Some(frame);
         }
         let slot = &front.slots[request.mobility.index()];
         debug_assert!(slot.mask == 0, "refilled while it holds frames");
@@ -329,21 +327,26 @@ impl<'m> Allocator<'m> {
         let slot = &mut front.slots[request.mobility.index()];
         slot.mask = word.mask;
         slot.base = word.base;
-        slot.zone = zone;
-        slot.block = Some(word.block);
+        if last != Some(word.block) {
+            self.let_go(slot);
+            slot.zone = zone;
+            slot.block = Some(word.block);
+        }
         slot.pop()
     }
 
+    /// The front takes its frames elsewhere from here on.
+    fn let_go(&self, slot: &mut Slot) {
+        if let Some(block) = slot.block.take() {
+            self.zone(slot.zone).zone.arrays.states[block].let_go();
+        }
+    }
+
     /// Takes a run, where the front's last frames of its mobility came from if it can.
-    fn take_run(&self, zone: usize, front: &mut Front, request: Request) -> Option<Frame> {
-        let slot = &mut front.slots[request.mobility.index()];
-        let last = slot.last_block(zone);
-        let (block, frame) = self
-            .zone(zone)
-            .take_run(last, request.order, request.mobility)?;
-        slot.zone = zone;
-        slot.block = Some(block);
-        Some(frame)
+    fn take_run(&self, zone: usize, front: &Front, request: Request) -> Option<Frame> {
+        let last = front.slots[request.mobility.index()].last_block(zone);
+        self.zone(zone)
+            .take_run(last, request.order, request.mobility)
     }
 
     /// Hands freed frames of this front out again.
@@ -464,7 +467,7 @@ impl<'m> Allocator<'m> {
                 mask: slot.mask,
             };
             slot.mask = 0;
-            slot.block = None;
+            self.let_go(slot);
             self.give_freed(front, freed);
         }
         for place in 0..front.freed.len() {

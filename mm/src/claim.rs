@@ -28,6 +28,7 @@ impl Allocator<'_> {
             mobility: Mobility::Unmovable,
             any: true,
             fine: self.hub.fine(),
+            hold: false,
         };
         let mut claimed = 0;
         let mut free = true;

@@ -33,6 +33,7 @@ const ADMIT: Admission = Admission {
     mobility: Mobility::Movable,
     any: false,
     fine: false,
+    hold: false,
 };
 const FINE: Admission = Admission {
     fine: true,

@@ -16,6 +16,7 @@ const ISOLATED: u32 = 1 << 11;
 const MISSING: u32 = 1 << 12;
 const TOUCHED: u32 = 1 << 13;
 const FINE: u32 = 1 << 14;
+const HELD: u32 = 1 << 15;
 const MOBILITY_SHIFT: u32 = 16;
 const MOBILITY: u32 = 3 << MOBILITY_SHIFT;
 
@@ -33,6 +34,7 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 /// | 12 | missing | 1 = no memory is there: part of no range; its count is 512 for ever |
 /// | 13 | touched | 0 = the host holds nothing of it (never used, or reported since) |
 /// | 14 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
+/// | 15 | held | 1 = a front takes its frames here: others look elsewhere first (a hint) |
 /// | 16–17 | mobility | that of its frames in use; means nothing while the count is 0 |
 ///
 /// The count is raised before bits are set and lowered after they are cleared, so it is never less
@@ -83,6 +85,10 @@ impl State {
 
     pub(crate) const fn is_fine(self) -> bool {
         self.0 & FINE != 0
+    }
+
+    pub(crate) const fn is_held(self) -> bool {
+        self.0 & HELD != 0
     }
 
     pub(crate) const fn mobility(self) -> Mobility {
@@ -158,6 +164,8 @@ pub(crate) struct Admission {
     /// Whether a block touched for the first time gets exact touched bits: while blocks below
     /// order 9 are reported.
     pub(crate) fine: bool,
+    /// Whether the block becomes one that a front takes its frames from.
+    pub(crate) hold: bool,
 }
 
 /// The state word in memory. Every change is one atomic read-modify-write of `AcqRel`: the
@@ -213,6 +221,9 @@ impl AtomicState {
             }
             if !old.is_touched() {
                 new.0 |= TOUCHED | if admit.fine { FINE } else { 0 };
+            }
+            if admit.hold {
+                new.0 |= HELD;
             }
             Some(new)
         })?;
@@ -299,6 +310,11 @@ impl AtomicState {
         } else {
             self.0.fetch_and(!FINE, Ordering::AcqRel);
         }
+    }
+
+    /// A front takes its frames elsewhere from here on. `Relaxed`: a hint.
+    pub(crate) fn let_go(&self) {
+        self.0.fetch_and(!HELD, Ordering::Relaxed);
     }
 
     /// Takes frames out for ever, before anybody else uses the block: there is no memory.

@@ -200,6 +200,8 @@ impl Watch for Seat<'_, '_> {
 /// Which of several blocks to take frames from.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Prefer {
+    /// The one with the fewest free frames of those that no front takes its frames from.
+    Unheld,
     /// The one with the fewest free frames: the others may become free.
     Fullest,
     /// The one with the most: for taking a block over from another mobility.
@@ -224,10 +226,12 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             mobility,
             any: false,
             fine: self.hub.fine(),
+            hold: false,
         }
     }
 
-    /// Takes up to `most` frames of one word, of the block that the last came from if it has any.
+    /// Takes up to `most` frames of one word, of the block that the last came from if it has any,
+    /// for a front, which holds the block from then on.
     pub(crate) fn take_word(
         self,
         last: Option<usize>,
@@ -235,11 +239,26 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         most: u32,
     ) -> Option<Word> {
         let attempt = |block: usize, admit: Admission| {
+            let admit = Admission {
+                hold: true,
+                ..admit
+            };
             let taken = self.block(block).take_word(most, admit)?;
             Some(self.word(block, taken))
         };
         self.try_last(last, mobility, attempt)
             .or_else(|| self.place(1, mobility, attempt))
+    }
+
+    /// Takes one frame.
+    pub(crate) fn take_frame(self, mobility: Mobility) -> Option<Frame> {
+        self.place(1, mobility, |block, admit| {
+            let taken = self.block(block).take_word(1, admit)?;
+            let word = self.word(block, taken);
+            Some(Frame::new(
+                word.base + u64::from(word.mask.trailing_zeros()),
+            ))
+        })
     }
 
     fn word(self, block: usize, taken: Taken) -> Word {
@@ -252,16 +271,16 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     }
 
     /// Takes a run below the order of a pageblock, from the block that the last came from if it
-    /// has one: that block, and the run's first frame.
+    /// has one.
     pub(crate) fn take_run(
         self,
         last: Option<usize>,
         order: Order,
         mobility: Mobility,
-    ) -> Option<(usize, Frame)> {
+    ) -> Option<Frame> {
         let attempt = |block: usize, admit: Admission| {
             let first = self.block(block).take_run(order, admit)?;
-            Some((block, self.zone.first_frame(block).offset(first as u64)))
+            Some(self.zone.first_frame(block).offset(first as u64))
         };
         self.try_last(last, mobility, attempt)
             .or_else(|| self.place(1 << order.get(), mobility, attempt))
@@ -288,7 +307,8 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     }
 
     /// Finds a block for frames of this mobility: one in use by it, else a free one that the host
-    /// already holds memory for, else one that it does not, else one of another mobility.
+    /// already holds memory for, else one that it does not, else one that a front takes its frames
+    /// from, else one of another mobility.
     fn place<T>(
         self,
         room: u32,
@@ -297,35 +317,30 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     ) -> Option<T> {
         let own = self.admission(mobility);
         let any = Admission { any: true, ..own };
-        let find = |class, prefer, admit, attempts: &mut usize| {
-            self.search(class, room, prefer, attempts, |block| attempt(block, admit))
-        };
-        let mut few = if room == 1 {
-            usize::MAX
-        } else {
-            PARTIAL_ATTEMPTS
-        };
-        let mut all = usize::MAX;
-        find(Class::Partial(mobility), Prefer::Fullest, own, &mut few)
-            .or_else(|| find(Class::Touched, Prefer::Fullest, own, &mut all))
-            .or_else(|| find(Class::Untouched, Prefer::Fullest, own, &mut all))
-            .or_else(|| {
-                (few == 0)
-                    .then(|| find(Class::Partial(mobility), Prefer::Fullest, own, &mut all))
-                    .flatten()
+        let find = |class, prefer, attempts: usize| {
+            let admit = if prefer == Prefer::Emptiest { any } else { own };
+            let mut attempts = attempts;
+            self.search(class, room, prefer, &mut attempts, |block| {
+                attempt(block, admit)
             })
+        };
+        const ALL: usize = usize::MAX;
+        let few = if room == 1 { ALL } else { PARTIAL_ATTEMPTS };
+        find(Class::Partial(mobility), Prefer::Unheld, few)
+            .or_else(|| find(Class::Touched, Prefer::Fullest, ALL))
+            .or_else(|| find(Class::Untouched, Prefer::Fullest, ALL))
+            .or_else(|| find(Class::Partial(mobility), Prefer::Fullest, ALL))
             .or_else(|| {
-                mobility
-                    .fallbacks()
-                    .into_iter()
-                    .find_map(|other| find(Class::Partial(other), Prefer::Emptiest, any, &mut all))
+                let mut others = mobility.fallbacks().into_iter();
+                others.find_map(|other| find(Class::Partial(other), Prefer::Emptiest, ALL))
             })
             .or_else(|| {
                 // Counts of classes are out for an instant while blocks change. A single frame
                 // must not be missed for that: the state words are not.
-                (room == 1)
-                    .then(|| (0..self.zone.blocks()).find_map(|block| attempt(block, any)))
-                    .flatten()
+                if room != 1 {
+                    return None;
+                }
+                (0..self.zone.blocks()).find_map(|block| attempt(block, any))
             })
     }
 
@@ -446,12 +461,13 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         let mut best_worth = 0;
         for (offset, state) in states {
             let count = state.count();
-            if count > most || !state.is(class) {
+            let unwanted = prefer == Prefer::Unheld && state.is_held();
+            if count > most || unwanted || !state.is(class) {
                 continue;
             }
             // Neither is 0: the count of a partial block is 1 to 511.
             let worth = match prefer {
-                Prefer::Fullest => count,
+                Prefer::Unheld | Prefer::Fullest => count,
                 Prefer::Emptiest => BLOCK_FRAMES - count,
             };
             if worth > best_worth {
