@@ -170,7 +170,7 @@ pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
         at!(ebb_user_exchange_nofault_at),
     ]
     .contains(&rip)
-    .then(|| Fixup::Fail(at!(ebb_user_failed)))
+    .then_some(Fixup::Fail(at!(ebb_user_failed)))
 }
 
 /// Whether all of a range is in the user's half.
@@ -183,6 +183,7 @@ fn is_user(address: u64, len: usize) -> bool {
 
 /// Bytes at most that lie in the user's half from an address on.
 #[inline]
+#[expect(clippy::cast_possible_truncation, reason = "at most `len`")]
 fn clamp(address: u64, len: usize) -> usize {
     USER_END.saturating_sub(address).min(len as u64) as usize
 }

@@ -254,13 +254,11 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
     let tables = place.start + carving.memmap;
     let upper = tables;
     let top_index = (MEMMAP_BASE >> 39) % 512;
-    // SAFETY (of all stores below): the tables are the kernel's own, in the physmap; no other CPU
-    // runs, and nobody uses these addresses yet.
-    let set = |table: u64, index: u64, value: u64| unsafe {
-        phys_to_virt(table)
-            .cast::<u64>()
-            .add(index as usize)
-            .write_volatile(value);
+    let set = |table: u64, index: u64, value: u64| {
+        let slot = phys_to_virt(table + index * size_of::<u64>() as u64).cast::<u64>();
+        // SAFETY: the tables are the kernel's own, in the physmap; no other CPU runs, and nobody
+        // uses the addresses below these entries yet.
+        unsafe { slot.write_volatile(value) };
     };
     set(root, top_index, upper | PRESENT | WRITABLE | ACCESSED_DIRTY);
     let mut directory = tables;
@@ -287,12 +285,10 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
 
 /// The physical address behind byte `offset` of the memmap.
 pub(super) fn memmap_physical(offset: u64) -> Option<u64> {
-    // SAFETY (both loads): present entries lead to tables of the kernel, which stay.
-    let entry = |table: u64, index: u64| unsafe {
-        phys_to_virt(table)
-            .cast::<u64>()
-            .add((index % 512) as usize)
-            .read_volatile()
+    let entry = |table: u64, index: u64| {
+        let slot = phys_to_virt(table + index % 512 * size_of::<u64>() as u64).cast::<u64>();
+        // SAFETY: the kernel's root and what hangs on it are tables in the physmap, which stay.
+        unsafe { slot.read_volatile() }
     };
     let address = MEMMAP_BASE + offset;
     let mut table = kernel_root();

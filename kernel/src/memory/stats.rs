@@ -4,6 +4,8 @@
 use super::knobs;
 use super::percpu::{Count, sum};
 use super::report;
+use crate::arch::header::HEADER;
+use core::sync::atomic::Ordering;
 use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
 
 const KIB: u64 = FRAME_SIZE as u64 >> 10;
@@ -98,6 +100,15 @@ pub fn vmstat() -> [(&'static str, u64); 27] {
         ("page_reporting_errors", reports.errors),
         ("pgcopied", sum(Count::CopiedPages)),
     ]
+}
+
+/// Shows the host what it cannot see in the allocator's metadata.
+pub(super) fn publish() {
+    // Relaxed: the host reads each counter for itself.
+    HEADER.faults.store(sum(Count::Faults), Ordering::Relaxed);
+    HEADER
+        .file_frames
+        .store(sum(Count::FileFrames), Ordering::Relaxed);
 }
 
 /// How many zones there are.

@@ -2,10 +2,9 @@
 
 use super::backing::Bytes;
 use super::fault::{Access, Fault, Want};
-use super::space::PAGE;
 use super::{AddressSpace, VmaFlags};
 use crate::errno::Errno;
-use crate::memory::FrameRef;
+use crate::memory::{FrameRef, PAGE_SIZE};
 use alloc::sync::Arc;
 
 impl From<Fault> for Errno {
@@ -17,6 +16,10 @@ impl From<Fault> for Errno {
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "addresses and `usize` have 64 bits"
+)]
 /// Calls `each` with the address, the offset in its page, and the range in the buffer, of each
 /// piece of a range that lies in one page.
 fn pieces(
@@ -27,8 +30,8 @@ fn pieces(
     let mut done = 0;
     while done < bytes {
         let at = address.checked_add(done as u64).ok_or(Errno::EFAULT)?;
-        let offset = (at % PAGE) as usize;
-        let piece = (PAGE as usize - offset).min(bytes - done);
+        let offset = at as usize % PAGE_SIZE;
+        let piece = (PAGE_SIZE - offset).min(bytes - done);
         each(at, offset, done..done + piece)?;
         done += piece;
     }

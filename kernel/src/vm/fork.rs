@@ -1,8 +1,8 @@
 //! Copying an address space for a child process.
 
 use super::map::Commitment;
-use super::pagetable::{FILE, Region, SHMEM, WRITABLE, ZERO, frame_of};
-use super::space::{Area, PAGE, Sizes};
+use super::pagetable::{FILE, REGION, Region, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
+use super::space::{Area, Sizes};
 use super::vma::VmaSet;
 use super::{AddressSpace, VmaFlags, tlb};
 use crate::arch::USER_END;
@@ -99,11 +99,9 @@ impl AddressSpace {
             Region::Table(table) => table,
         };
         let copy = target.tables.table_or_new(at)?;
-        let end = area
-            .end
-            .min((at / super::pagetable::REGION + 1) * super::pagetable::REGION);
-        let first = (at / PAGE) as usize % 512;
-        let pages = ((end - at) / PAGE) as usize;
+        let end = area.end.min((at / REGION + 1) * REGION);
+        let first = index(at, 0);
+        let pages = pages_in(end - at);
         for (from, to) in table[first..first + pages]
             .iter()
             .zip(&copy[first..first + pages])

@@ -56,9 +56,22 @@ fn table_at(entry: u64) -> &'static Table {
     unsafe { &*frame_ptr(frame_of(entry)).cast::<Table>() }
 }
 
+/// The place of an address in its table of a level.
+#[inline]
+pub(super) const fn index(address: u64, level: usize) -> usize {
+    (address / SPANS[level] % 512) as usize
+}
+
+/// Pages in so many bytes of one region.
+#[inline]
+pub(super) const fn pages_in(bytes: u64) -> usize {
+    debug_assert!(bytes <= REGION);
+    (bytes / PAGE) as usize
+}
+
 #[inline]
 fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64 {
-    &table[(address / SPANS[level]) as usize % 512]
+    &table[index(address, level)]
 }
 
 /// What stands for a region of 2 MiB.
@@ -192,9 +205,9 @@ impl PageTables {
             match self.region(at) {
                 Region::AbsentUntil(next) => at = next,
                 Region::Table(table) => {
-                    let first = (at / PAGE) as usize % 512;
+                    let first = index(at, 0);
                     let end = range.end.min((at / REGION + 1) * REGION);
-                    let pages = ((end - at) / PAGE) as usize;
+                    let pages = pages_in(end - at);
                     if !each(at, &table[first..first + pages]) {
                         return at;
                     }
@@ -217,9 +230,9 @@ impl PageTables {
                 }
                 Region::Table(table) => table,
             };
-            let first = (at / PAGE) as usize % 512;
+            let first = index(at, 0);
             let end = range.end.min((at / REGION + 1) * REGION);
-            let pages = ((end - at) / PAGE) as usize;
+            let pages = pages_in(end - at);
             for (index, entry) in table[first..first + pages].iter().enumerate() {
                 let value = entry.load(Ordering::Relaxed);
                 if value == 0 || files_only && value & (FILE | SHMEM) == 0 {
@@ -245,8 +258,7 @@ impl PageTables {
         gather: &mut Gather,
     ) -> bool {
         self.recent_region = NO_REGION;
-        for level in 1..4 {
-            let span = SPANS[level];
+        for (level, span) in SPANS.into_iter().enumerate().skip(1) {
             let mut at = range.start / span * span;
             while at < range.end {
                 let next = at + span;

@@ -3,7 +3,7 @@
 use super::backing::Bytes;
 use super::fault::{entry_flags, store_flags};
 use super::map::{Commitment, page_range};
-use super::pagetable::{ADDRESS, DIRTY, FILE, SHMEM, WRITABLE, ZERO, frame_of};
+use super::pagetable::{ADDRESS, DIRTY, FILE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
 use super::space::{Sizes, TABLES_AT_ONCE, ZapExtent};
 use super::{AddressSpace, Prot, VmaFlags, tlb};
 use crate::errno::Errno;
@@ -60,7 +60,7 @@ impl AddressSpace {
                 return Err(Errno::ENOMEM);
             }
             let with = |flags: VmaFlags| {
-                let mut new = flags - VmaFlags::RIGHTS | prot.flags();
+                let mut new = (flags - VmaFlags::RIGHTS) | prot.flags();
                 if prot.contains(Prot::WRITE) && !flags.contains(VmaFlags::SHARED) {
                     new |= VmaFlags::ACCOUNTED;
                 }
@@ -285,12 +285,12 @@ impl AddressSpace {
         let mut at = range.start;
         while at < range.end {
             let mut present = [0; 512];
-            let pages = ((range.end - at) / 4096).min(512) as usize;
+            let pages = pages_in((range.end - at).min(REGION));
             {
                 let state = self.state.lock();
                 let end = at + pages as u64 * 4096;
                 state.tables.runs(at..end, |from, entries| {
-                    let first = ((from - at) / 4096) as usize;
+                    let first = pages_in(from - at);
                     for (byte, entry) in present[first..].iter_mut().zip(entries) {
                         *byte = u8::from(entry.load(Ordering::Relaxed) != 0);
                     }
