@@ -70,19 +70,7 @@ impl Log {
     }
 
     fn keep(&self, line: &[u8], terminal: Option<&Terminal>) {
-        // A guest must not steer the user's terminal, so control characters are shown, not sent.
-        let text: String = String::from_utf8_lossy(line)
-            .trim_end_matches('\r')
-            .chars()
-            .flat_map(|c| {
-                let (escape, plain) = if c.is_control() && c != '\t' {
-                    (Some(c.escape_default()), None)
-                } else {
-                    (None, Some(c))
-                };
-                escape.into_iter().flatten().chain(plain)
-            })
-            .collect();
+        let text = printable(&String::from_utf8_lossy(line));
         if let Some(terminal) = terminal {
             terminal.message(&format!("{}: {text}", self.name));
         }
@@ -94,9 +82,39 @@ impl Log {
     }
 }
 
+/// A line without what would steer the user's terminal: escape sequences go (firmware clears the
+/// screen with them), other control characters are shown.
+fn printable(line: &str) -> String {
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line.trim_end_matches('\r').chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\x1b' if rest.peek() == Some(&'[') => {
+                // Parameters and intermediates up to the final byte, as ECMA-48 has it.
+                rest.by_ref().skip(1).find(|c| ('@'..='~').contains(c));
+            }
+            '\x1b' => {
+                rest.next();
+            }
+            '\t' => text.push(c),
+            c if c.is_control() => text.extend(c.escape_default()),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_do_nothing() {
+        assert_eq!(printable("\x1bc\x1b[?7l\x1b[2Ja\tb\x07\r"), "a\tb\\u{7}");
+        assert_eq!(printable("\x1b"), "");
+        assert_eq!(printable("\x1b[12;"), "");
+        assert_eq!(printable("x\u{9b}2J"), "x\\u{9b}2J");
+    }
 
     #[test]
     fn keeps_the_last_lines_harmless_and_short() {
@@ -107,7 +125,7 @@ mod tests {
         }
         text.extend_from_slice(b"\x1b[2Jend\xff");
         log.pump(text.as_slice(), None);
-        assert_eq!(log.last(3), ["line 98", "line 99", "\\u{1b}[2Jend\u{fffd}"]);
+        assert_eq!(log.last(3), ["line 98", "line 99", "end\u{fffd}"]);
         assert_eq!(log.last(1000).len(), LINES_MAX);
 
         let log = Log::new("kernel");

@@ -9,6 +9,7 @@ use crate::initramfs::{GuestPath, Initramfs, Node, Source, nul_terminated};
 use crate::program;
 use crate::session;
 use crate::size::Size;
+use crate::stream;
 use crate::vm::{self, Spec};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -191,6 +192,10 @@ fn kernel_arguments(options: &RunOptions) -> String {
     };
     let give_back = options.give_back.name();
     let mut text = format!("ebb.epoch={epoch} ebb.give_back={give_back}");
+    if stream::outputs_are_one() {
+        // Two ports have no order between them.
+        text.push_str(" ebb.stderr=stdout");
+    }
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
     }

@@ -148,6 +148,16 @@ fn target(port: OutputPort) -> BorrowedFd<'static> {
     }
 }
 
+/// Whether stdout and stderr lead to the same place, so that what a program writes to one and the
+/// other must arrive in that order.
+pub(crate) fn outputs_are_one() -> bool {
+    let stat = |port| rustix::fs::fstat(target(port)).ok();
+    match (stat(OutputPort::Stdout), stat(OutputPort::Stderr)) {
+        (Some(out), Some(err)) => (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino),
+        _ => false,
+    }
+}
+
 /// Carries our stdin to the guest until it ends or the guest is gone.
 pub(crate) fn feed(mut port: UnixStream, control: &Control) {
     let stdin = rustix::stdio::stdin();

@@ -125,7 +125,7 @@ fn machine(board: &Board) -> String {
             ioapic2=off,isa-serial=on,auto-kernel-cmdline=off"
             .into(),
         Machine::Q35 => {
-            "q35,memory-backend=ram,smm=off,sata=off,usb=off,vmport=off,graphics=off".into()
+            "q35,memory-backend=ram,smm=off,sata=off,usb=off,vmport=off".into()
         }
     }
 }
