@@ -124,9 +124,7 @@ fn machine(board: &Board) -> String {
         Machine::Microvm => "microvm,memory-backend=ram,acpi=on,rtc=on,pit=off,pic=off,\
             ioapic2=off,isa-serial=on,auto-kernel-cmdline=off"
             .into(),
-        Machine::Q35 => {
-            "q35,memory-backend=ram,smm=off,sata=off,usb=off,vmport=off".into()
-        }
+        Machine::Q35 => "q35,memory-backend=ram,smm=off,sata=off,usb=off,vmport=off".into(),
     }
 }
 
