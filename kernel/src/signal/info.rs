@@ -1,0 +1,145 @@
+//! What comes with a signal: `siginfo_t`.
+
+use super::Signal;
+
+/// Bytes of the ABI's `siginfo_t`.
+pub const SIGINFO_BYTES: usize = 128;
+
+/// `si_code` of `kill`.
+pub const SI_USER: i32 = 0;
+/// `si_code` of the kernel.
+pub const SI_KERNEL: i32 = 0x80;
+/// `si_code` of `tkill` and `tgkill`.
+pub const SI_TKILL: i32 = -6;
+/// `si_code` of a POSIX timer.
+pub const SI_TIMER: i32 = -2;
+
+/// What a signal's receiver learns.
+#[derive(Copy, Clone, Debug)]
+pub struct SigInfo {
+    /// Which signal.
+    pub signal: Signal,
+    /// `si_errno`.
+    pub errno: i32,
+    /// `si_code`: where it came from.
+    pub code: i32,
+    /// The rest, according to the code.
+    pub detail: Detail,
+}
+
+/// The part of `siginfo_t` that depends on the code.
+#[derive(Copy, Clone, Debug)]
+pub enum Detail {
+    /// A process sent it.
+    Sender {
+        /// Its number.
+        pid: u32,
+        /// Its user.
+        uid: u32,
+    },
+    /// A process sent it with a value.
+    Queued {
+        /// Its number.
+        pid: u32,
+        /// Its user.
+        uid: u32,
+        /// `si_value`.
+        value: u64,
+    },
+    /// A POSIX timer ran out.
+    Timer {
+        /// `si_timerid`.
+        id: i32,
+        /// Expirations since the last delivery, less one.
+        overrun: i32,
+        /// `si_value`.
+        value: u64,
+    },
+    /// A child changed.
+    Child {
+        /// The child.
+        pid: u32,
+        /// Its user.
+        uid: u32,
+        /// Exit code or signal number.
+        status: i32,
+        /// User time in clock ticks.
+        utime: i64,
+        /// System time in clock ticks.
+        stime: i64,
+    },
+    /// A memory access or instruction failed.
+    Fault {
+        /// `si_addr`.
+        address: u64,
+    },
+}
+
+impl SigInfo {
+    /// A signal from the kernel.
+    pub const fn kernel(signal: Signal) -> Self {
+        Self { signal, errno: 0, code: SI_KERNEL, detail: Detail::Sender { pid: 0, uid: 0 } }
+    }
+
+    /// A signal from a process.
+    pub const fn user(signal: Signal, code: i32, pid: u32, uid: u32) -> Self {
+        Self { signal, errno: 0, code, detail: Detail::Sender { pid, uid } }
+    }
+
+    /// The bytes of a `siginfo_t`.
+    pub fn to_bytes(self) -> [u8; SIGINFO_BYTES] {
+        let mut bytes = [0; SIGINFO_BYTES];
+        let mut put = |offset: usize, value: &[u8]| {
+            bytes[offset..offset + value.len()].copy_from_slice(value);
+        };
+        put(0, &self.signal.number().to_ne_bytes());
+        put(4, &self.errno.to_ne_bytes());
+        put(8, &self.code.to_ne_bytes());
+        match self.detail {
+            Detail::Sender { pid, uid } => {
+                put(16, &pid.to_ne_bytes());
+                put(20, &uid.to_ne_bytes());
+            }
+            Detail::Queued { pid, uid, value } => {
+                put(16, &pid.to_ne_bytes());
+                put(20, &uid.to_ne_bytes());
+                put(24, &value.to_ne_bytes());
+            }
+            Detail::Timer { id, overrun, value } => {
+                put(16, &id.to_ne_bytes());
+                put(20, &overrun.to_ne_bytes());
+                put(24, &value.to_ne_bytes());
+            }
+            Detail::Child { pid, uid, status, utime, stime } => {
+                put(16, &pid.to_ne_bytes());
+                put(20, &uid.to_ne_bytes());
+                put(24, &status.to_ne_bytes());
+                put(32, &utime.to_ne_bytes());
+                put(40, &stime.to_ne_bytes());
+            }
+            Detail::Fault { address } => put(16, &address.to_ne_bytes()),
+        }
+        bytes
+    }
+
+    /// Takes what a program passes to `rt_sigqueueinfo`: its code, sender and value.
+    pub fn from_bytes(signal: Signal, bytes: &[u8; SIGINFO_BYTES]) -> Self {
+        let word = |offset: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&bytes[offset..offset + 4]);
+            word
+        };
+        let mut value = [0; 8];
+        value.copy_from_slice(&bytes[24..32]);
+        Self {
+            signal,
+            errno: i32::from_ne_bytes(word(4)),
+            code: i32::from_ne_bytes(word(8)),
+            detail: Detail::Queued {
+                pid: u32::from_ne_bytes(word(16)),
+                uid: u32::from_ne_bytes(word(20)),
+                value: u64::from_ne_bytes(value),
+            },
+        }
+    }
+}

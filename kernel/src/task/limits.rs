@@ -1,0 +1,80 @@
+//! Resource limits.
+
+use linux_raw_sys::general as raw;
+
+/// Number of limits.
+pub const COUNT: usize = 16;
+
+/// One limit; `u64::MAX` is none.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What holds now.
+    pub current: u64,
+    /// How far `current` may be raised.
+    pub maximum: u64,
+}
+
+/// No limit.
+pub const INFINITY: u64 = u64::MAX;
+
+/// A process's limits, by `RLIMIT_*`.
+#[derive(Copy, Clone, Debug)]
+pub struct Limits(pub [Limit; COUNT]);
+
+/// `RLIMIT_*` as indices.
+pub mod index {
+    use super::raw;
+    /// CPU time in seconds.
+    pub const CPU: usize = raw::RLIMIT_CPU as usize;
+    /// Size of files.
+    pub const FSIZE: usize = raw::RLIMIT_FSIZE as usize;
+    /// Private writable memory.
+    pub const DATA: usize = raw::RLIMIT_DATA as usize;
+    /// The main thread's stack.
+    pub const STACK: usize = raw::RLIMIT_STACK as usize;
+    /// Core files.
+    pub const CORE: usize = raw::RLIMIT_CORE as usize;
+    /// Tasks of the user.
+    pub const NPROC: usize = raw::RLIMIT_NPROC as usize;
+    /// File descriptors.
+    pub const NOFILE: usize = raw::RLIMIT_NOFILE as usize;
+    /// Locked memory.
+    pub const MEMLOCK: usize = raw::RLIMIT_MEMLOCK as usize;
+    /// The address space.
+    pub const AS: usize = raw::RLIMIT_AS as usize;
+    /// Queued signals.
+    pub const SIGPENDING: usize = raw::RLIMIT_SIGPENDING as usize;
+    /// Bytes in message queues.
+    pub const MSGQUEUE: usize = raw::RLIMIT_MSGQUEUE as usize;
+    /// Greatest nice value.
+    pub const NICE: usize = raw::RLIMIT_NICE as usize;
+    /// Greatest realtime priority.
+    pub const RTPRIO: usize = raw::RLIMIT_RTPRIO as usize;
+}
+
+/// Bytes of stack that a program gets unless it asks for another limit.
+pub const DEFAULT_STACK: u64 = 8 << 20;
+
+impl Limits {
+    /// What the first program starts with; `tasks` bounds its processes and threads.
+    pub fn initial(tasks: u64) -> Self {
+        let unlimited = Limit { current: INFINITY, maximum: INFINITY };
+        let both = |value| Limit { current: value, maximum: value };
+        let mut limits = [unlimited; COUNT];
+        limits[index::STACK] = Limit { current: DEFAULT_STACK, maximum: INFINITY };
+        limits[index::CORE] = Limit { current: 0, maximum: INFINITY };
+        limits[index::NPROC] = both(tasks);
+        limits[index::NOFILE] = Limit { current: 1024, maximum: 1 << 20 };
+        limits[index::MEMLOCK] = both(8 << 20);
+        limits[index::SIGPENDING] = both(4096);
+        limits[index::MSGQUEUE] = both(819_200);
+        limits[index::NICE] = both(0);
+        limits[index::RTPRIO] = both(0);
+        Self(limits)
+    }
+
+    /// What holds now for one resource.
+    pub fn current(&self, index: usize) -> u64 {
+        self.0[index].current
+    }
+}
