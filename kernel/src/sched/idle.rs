@@ -11,6 +11,11 @@ use core::sync::atomic::Ordering;
 /// Turns the code that runs now, on a CPU's boot stack, into that CPU's idle task, and runs it. The
 /// CPUs besides the first enter here when they have started.
 pub fn start_cpu() -> ! {
+    let cpu = become_idle();
+    idle_loop(cpu)
+}
+
+fn become_idle() -> usize {
     let cpu = cpu_id();
     let queue = &QUEUES[cpu];
     let task = Arc::new(Task::idle());
@@ -23,7 +28,7 @@ pub fn start_cpu() -> ! {
     unsafe { arch::set_work_flags(&raw const (*task).work) };
     // Release: pairs with the Acquire-or-stronger looks of CPUs that hand out work.
     queue.online.store(true, Ordering::Release);
-    idle_loop(cpu)
+    cpu
 }
 
 fn idle_loop(cpu: usize) -> ! {
@@ -46,4 +51,11 @@ fn idle_loop(cpu: usize) -> ! {
         }
         queue.idle.store(false, Ordering::SeqCst);
     }
+}
+
+/// Like [`start_cpu`] for the first CPU: `first` runs once tasks can be started.
+pub(crate) fn start_cpu_with(first: impl FnOnce()) -> ! {
+    let cpu = become_idle();
+    first();
+    idle_loop(cpu)
 }

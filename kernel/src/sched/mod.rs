@@ -22,8 +22,9 @@ mod switch;
 mod tick;
 
 pub use idle::start_cpu;
+pub(crate) use idle::start_cpu_with;
 pub(crate) use balance::{migrate_current, start_new};
-pub(crate) use switch::{exit_current, reschedule};
+pub(crate) use switch::{begin, exit_current, reschedule};
 pub(crate) use tick::set_nice;
 pub use tick::{on_resched, on_timer};
 

@@ -163,13 +163,14 @@ pub(super) fn settle_left() {
 }
 
 /// Where a new task starts. The state of the task before it is settled first.
-pub(super) extern "C" fn begin(_: usize) -> ! {
+pub(crate) extern "C" fn begin(_: usize) -> ! {
     settle_left();
     let task = current();
     if let Some(body) = task.body {
         body();
         exit_current();
     }
+    task.store_child_tid();
     let top = task.stack.as_ref().expect("a user task has a stack").top();
     let frame = top.cast::<arch::UserFrame>().wrapping_sub(1);
     // SAFETY: the maker of the task put a user's frame at the top of its stack.

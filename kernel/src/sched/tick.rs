@@ -20,6 +20,9 @@ pub(super) fn begin_slice(queue: &RunQueue, now: Nanos) {
     if waiting != 0 {
         ensure(queue);
     }
+    if let Some(tick) = time::cpu_timers::tick_for(&current(), now) {
+        time::queue::ensure_armed(tick);
+    }
     load::update(now);
 }
 

@@ -3,6 +3,7 @@
 //! Kernel mode is never preempted, so a lock is held for a bounded stretch of straight code, and
 //! nothing may block while it holds one (asserted in builds with assertions).
 
+pub(crate) mod futex;
 mod mutex;
 mod once;
 mod spin;

@@ -1,78 +1,44 @@
-//! Tasks (threads) and processes.
+//! Tasks (threads) and processes: how they begin, what they are, how they end.
+//!
+//! Locks, in the order in which they may be taken: the process table ([`table`]), a process's
+//! relations, a process's group, a task's pending signals, wait queues and timer queues, run queues.
+//! Of two processes' locks of one kind only one is held at a time.
 
-use crate::arch::UserFrame;
-use alloc::sync::Arc;
+mod clone;
+pub mod elf;
+mod exec;
+mod exit;
+mod image;
+mod kthread;
+pub mod limits;
+pub mod numbers;
+mod oom;
+mod process;
+mod robust;
+mod start;
+pub mod table;
+#[expect(clippy::module_inception, reason = "the type that the part is named after")]
+mod task;
+mod wait;
+mod work_loop;
 
-/// A thread of a process, or of the kernel.
-#[derive(Debug)]
-pub struct Task {}
+pub(crate) use clone::{CloneRequest, clone};
+pub(crate) use exec::{check as check_executable, execve, read_strings, strings_room};
+pub(crate) use exit::{exit_group, exit_thread, kill_group};
+pub(crate) use kthread::spawn_kernel;
+pub use limits::Limits;
+pub use oom::{oom_kill, oom_score};
+pub(crate) use process::{Group, Relations, Stop};
+pub use process::{Credentials, Process, Usage, WaitStatus};
+pub use start::{signal_program, start};
+pub use table::{find, find_task, for_each_process, next_process, task_count};
+pub(crate) use task::UserState;
+pub use task::{AltStack, Name, Restart, Task, work};
+pub(crate) use wait::{WaitFor, WaitOptions, Waited, wait_for_child};
+pub use work_loop::exit_to_user;
 
-impl Task {
-    /// Whether a signal waits that the task would act on: what breaks off interruptible waits.
-    pub fn signal_pending(&self) -> bool {
-        unimplemented!()
-    }
-
-    /// Whether SIGKILL or the end of the whole process is due: what breaks off killable waits.
-    pub fn killed(&self) -> bool {
-        unimplemented!()
-    }
-
-    /// The process that the task belongs to.
-    pub fn process(&self) -> &Arc<Process> {
-        unimplemented!()
-    }
-
-    /// Thread number.
-    pub fn tid(&self) -> u32 {
-        unimplemented!()
-    }
-}
-
-/// A process: one or more tasks with one address space, files and signal handlers.
-#[derive(Debug)]
-pub struct Process {}
-
-impl Process {
-    /// Process number.
-    pub fn pid(&self) -> u32 {
-        unimplemented!()
-    }
-}
-
-/// Calls `each` for every process, in order of their numbers, until it gives false.
-pub fn for_each_process(mut each: impl FnMut(&Arc<Process>) -> bool) {
-    let _ = &mut each;
-    unimplemented!()
-}
-
-/// The process with this number.
-pub fn find(pid: u32) -> Option<Arc<Process>> {
-    let _ = pid;
-    unimplemented!()
-}
-
-/// Sends a signal to the process group of the program that the VM runs (the host's Ctrl-C).
-pub fn signal_program(signo: u32) {
-    let _ = signo;
-    unimplemented!()
-}
-
-/// Does what is due before the current task returns to user mode: reschedule, signals. The exit
-/// paths call it when the task's work word is not zero.
-pub fn exit_to_user(frame: &mut UserFrame) {
-    let _ = frame;
-    unimplemented!()
-}
-
-/// Memory is out: kills the largest process, naming it and `reason` on the console. False when
-/// there is nobody to kill.
-pub fn oom_kill(reason: &str) -> bool {
-    let _ = reason;
-    unimplemented!()
-}
-
-/// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2.
-pub fn start() -> ! {
-    unimplemented!()
+/// Whether the current task is being killed: it should leave every wait and loop.
+#[inline]
+pub fn current_is_dying() -> bool {
+    crate::sched::started() && crate::sched::current().killed()
 }

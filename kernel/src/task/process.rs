@@ -117,13 +117,18 @@ pub(crate) struct Group {
     pub(crate) stopped: usize,
     /// Of threads that have ended.
     pub(crate) ended: Usage,
+    /// How the main thread ended, where that is the process's status: no thread called `exit_group`.
+    pub(crate) main_exit: Option<WaitStatus>,
 }
 
 /// How processes hang together. The table's lock is held for every change, so that a look at
 /// several processes under it sees one picture.
 pub(crate) struct Relations {
     pub(crate) parent: Option<Arc<Process>>,
-    pub(crate) children: Vec<Arc<Process>>,
+    /// The children hang together by `next_sibling`: no allocation, so a child can always be
+    /// handed to another parent.
+    pub(crate) first_child: Option<Arc<Process>>,
+    pub(crate) next_sibling: Option<Arc<Process>>,
     /// Process group.
     pub(crate) group: u32,
     pub(crate) session: u32,
@@ -215,11 +220,13 @@ impl Process {
                 stop: Stop::No,
                 stopped: 0,
                 ended: Usage::default(),
+                main_exit: None,
             }),
             actions: SpinLock::new(actions),
             relations: SpinLock::new(Relations {
                 parent: None,
-                children: Vec::new(),
+                first_child: None,
+                next_sibling: None,
                 group: pid,
                 session: pid,
                 zombie: None,
@@ -365,17 +372,21 @@ impl Process {
         letter
     }
 
+    /// What its threads have used, those that ended too, without a look at the present address
+    /// space.
+    pub(crate) fn usage_of_tasks(&self) -> Usage {
+        let group = self.group.lock();
+        let mut usage = group.ended;
+        for task in &group.tasks {
+            usage.add(&Usage::of_task(task));
+        }
+        usage.peak_rss = self.peak_rss.load(Ordering::Relaxed);
+        usage
+    }
+
     /// What its threads have used, those that ended too.
     pub fn usage(&self) -> Usage {
-        let mut usage = {
-            let group = self.group.lock();
-            let mut usage = group.ended;
-            for task in &group.tasks {
-                usage.add(&Usage::of_task(task));
-            }
-            usage
-        };
-        usage.peak_rss = self.peak_rss.load(Ordering::Relaxed);
+        let mut usage = self.usage_of_tasks();
         if let Some(vm) = self.vm() {
             usage.peak_rss = usage.peak_rss.max(vm.usage().peak_rss);
         }

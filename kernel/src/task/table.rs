@@ -4,7 +4,6 @@ use super::numbers::{Numbers, PID_MAX};
 use super::{Process, Task};
 use crate::errno::Errno;
 use crate::sync::{SpinGuard, SpinLock};
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -37,15 +36,29 @@ impl Slot {
     }
 }
 
+/// Slots for [`CHUNK`] numbers in a row; empty while none of them is in use.
+#[derive(Debug)]
 struct Chunk {
-    slots: [Slot; CHUNK],
+    slots: Vec<Slot>,
     used: usize,
+}
+
+impl Chunk {
+    const EMPTY: Self = Self { slots: Vec::new(), used: 0 };
+
+    fn grow(&mut self) -> Result<(), Errno> {
+        if self.slots.is_empty() {
+            self.slots.try_reserve_exact(CHUNK).map_err(|_| Errno::ENOMEM)?;
+            self.slots.resize_with(CHUNK, Slot::default);
+        }
+        Ok(())
+    }
 }
 
 /// The table; see [`lock`].
 pub(crate) struct Table {
     numbers: Numbers,
-    chunks: [Option<Box<Chunk>>; CHUNKS],
+    chunks: [Chunk; CHUNKS],
     /// User tasks, those being made too.
     tasks: usize,
     /// How many there may be.
@@ -54,7 +67,7 @@ pub(crate) struct Table {
 
 static TABLE: SpinLock<Table> = SpinLock::new(Table {
     numbers: Numbers::new(),
-    chunks: [const { None }; CHUNKS],
+    chunks: [const { Chunk::EMPTY }; CHUNKS],
     tasks: 0,
     max_tasks: PID_MAX as usize,
 });
@@ -66,20 +79,18 @@ pub(crate) fn lock() -> SpinGuard<'static, Table> {
 
 impl Table {
     fn slot(&self, number: u32) -> Option<&Slot> {
-        let chunk = self.chunks.get(number as usize / CHUNK)?.as_ref()?;
-        Some(&chunk.slots[number as usize % CHUNK])
+        self.chunks.get(number as usize / CHUNK)?.slots.get(number as usize % CHUNK)
     }
 
     /// Changes the slot of a number in use, and frees the number when nothing is left there.
     fn change<R>(&mut self, number: u32, change: impl FnOnce(&mut Slot) -> R) -> R {
-        let place = &mut self.chunks[number as usize / CHUNK];
-        let chunk = place.as_mut().expect("a number in use has its chunk");
+        let chunk = &mut self.chunks[number as usize / CHUNK];
         let slot = &mut chunk.slots[number as usize % CHUNK];
         let result = change(slot);
         if slot.is_free() {
             chunk.used -= 1;
             if chunk.used == 0 {
-                *place = None;
+                *chunk = Chunk::EMPTY;
             }
             self.numbers.give_back(number);
         }
@@ -104,16 +115,17 @@ impl Table {
     /// Takes a free number for a new task.
     ///
     /// # Errors
-    /// `EAGAIN` when there are too many tasks.
+    /// `EAGAIN` when there are too many tasks; `ENOMEM`.
     pub(crate) fn reserve(&mut self, limit: u64) -> Result<u32, Errno> {
         if self.tasks >= self.max_tasks || self.tasks as u64 >= limit {
             return Err(Errno::EAGAIN);
         }
         let number = self.numbers.take().ok_or(Errno::EAGAIN)?;
-        let place = &mut self.chunks[number as usize / CHUNK];
-        let chunk = place.get_or_insert_with(|| {
-            Box::new(Chunk { slots: [const { EMPTY }; CHUNK], used: 0 })
-        });
+        let chunk = &mut self.chunks[number as usize / CHUNK];
+        if let Err(error) = chunk.grow() {
+            self.numbers.give_back(number);
+            return Err(error);
+        }
         chunk.slots[number as usize % CHUNK].reserved = true;
         chunk.used += 1;
         self.tasks += 1;
@@ -212,7 +224,6 @@ impl Table {
         self.chunks
             .iter()
             .skip(first)
-            .flatten()
             .flat_map(|chunk| chunk.slots.iter())
             .filter_map(|slot| slot.process.as_ref())
             .skip_while(move |process| process.pid() < number)
@@ -236,9 +247,6 @@ impl Table {
         Ok(found)
     }
 }
-
-const EMPTY: Slot =
-    Slot { task: None, process: None, reserved: false, group_members: 0, session_members: 0 };
 
 /// The process with this number, zombies too.
 pub fn find(pid: u32) -> Option<Arc<Process>> {

@@ -35,6 +35,8 @@ pub mod work {
     pub const RESTORE_MASK: u32 = 1 << 4;
     /// A CPU time timer or limit may have run out.
     pub const CPU_TIMER: u32 = 1 << 5;
+    /// The call was broken off and may have to start again.
+    pub const RESTART: u32 = 1 << 6;
     /// What breaks off an interruptible wait.
     pub const INTERRUPTS: u32 = SIGNAL | STOP | KILL;
 }
@@ -110,6 +112,22 @@ pub(crate) struct UserState {
     pub(crate) fs: Own<Option<Arc<fs::Context>>>,
 }
 
+impl UserState {
+    pub(crate) fn new(
+        fpu: Box<FpuState>,
+        vm: Arc<AddressSpace>,
+        files: Arc<fs::FileTable>,
+        fs: Arc<fs::Context>,
+    ) -> Self {
+        Self {
+            fpu: Own::new(fpu),
+            vm: Own::new(Some(vm)),
+            files: Own::new(Some(files)),
+            fs: Own::new(Some(fs)),
+        }
+    }
+}
+
 /// A thread of a process, or of the kernel.
 pub struct Task {
     /// What to look at before user mode; see [`work`]. ARCH's exits read it.
@@ -160,6 +178,8 @@ pub struct Task {
 
     /// Cleared, and its futex woken, when the task ends.
     pub(crate) clear_child_tid: AtomicU64,
+    /// Where the new task stores its number before it starts.
+    pub(crate) set_child_tid: AtomicU64,
     /// Head of the robust futex list.
     pub(crate) robust_list: AtomicU64,
     /// Body of a kernel thread.
@@ -225,6 +245,7 @@ impl Task {
             restart: SpinLock::new(None),
             stopped: AtomicBool::new(false),
             clear_child_tid: AtomicU64::new(0),
+            set_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
             body: new.body,
             minor_faults: AtomicU64::new(0),
@@ -246,6 +267,15 @@ impl Task {
             body: None,
         };
         Self::new(new, None)
+    }
+
+    /// Stores the task's number where clone was asked to; it is the task itself that runs.
+    pub(crate) fn store_child_tid(&self) {
+        let address = self.set_child_tid.load(Ordering::Relaxed);
+        if address != 0 {
+            // A bad address is nobody's fault but the program's: it gets no number.
+            let _ = crate::uaccess::copy_out(address, &self.tid().to_ne_bytes());
+        }
     }
 
     /// Thread number.
@@ -276,6 +306,18 @@ impl Task {
         let len = len.min(NAME_BYTES - 1);
         bytes[..len].copy_from_slice(&name[..len]);
         *self.name.lock() = bytes;
+    }
+
+    /// Sets the FS base of the current task, a user address.
+    pub(crate) fn set_fs_base(&self, address: u64) {
+        self.fs_base.store(address, Ordering::Relaxed);
+        crate::arch::set_fs_base(address);
+    }
+
+    /// Sets the user's GS base of the current task, a user address.
+    pub(crate) fn set_gs_base(&self, address: u64) {
+        self.gs_base.store(address, Ordering::Relaxed);
+        crate::arch::set_gs_base_user(address);
     }
 
     /// Whether a signal waits that the task may have to act on: what breaks off interruptible

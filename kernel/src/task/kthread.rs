@@ -1,0 +1,47 @@
+//! Kernel threads.
+
+use super::limits::Limits;
+use super::process::Resources;
+use super::task::NewTask;
+use super::{Process, Task};
+use crate::arch::context::Context;
+use crate::memory::KernelStack;
+use crate::sched;
+use crate::signal::Actions;
+use crate::sync::Once;
+use alloc::sync::Arc;
+
+/// The process that kernel threads belong to; it is in no table.
+static KERNEL: Once<Arc<Process>> = Once::new();
+
+/// The kernel's own process, number 0.
+pub(crate) fn kernel_process() -> &'static Arc<Process> {
+    if let Some(process) = KERNEL.get() {
+        return process;
+    }
+    let process =
+        Process::new(0, Arc::new(Actions::new()), Resources::default(), Limits::initial(0));
+    // Another CPU may have been first; then ours goes.
+    let _ = KERNEL.set(Arc::new(process));
+    KERNEL.get().expect("set just now")
+}
+
+/// Starts a kernel thread that runs `body`.
+///
+/// # Panics
+/// When there is no memory for it: threads are started while the machine is.
+pub(crate) fn spawn_kernel(name: &'static str, body: fn()) {
+    let task = new(kernel_process().clone(), 0, name.as_bytes(), body);
+    sched::start_new(task);
+}
+
+/// Makes a kernel thread that has not started.
+pub(super) fn new(process: Arc<Process>, tid: u32, name: &[u8], body: fn()) -> Arc<Task> {
+    let stack = KernelStack::new().expect("memory for a kernel thread's stack");
+    let top = stack.top();
+    let new = NewTask { process, tid, name, user: None, body: Some(body) };
+    let task = Task::new(new, Some(stack));
+    // SAFETY: the stack is new and the task's own, which does not run yet.
+    unsafe { *task.context.get() = Context::new(top, sched::begin, 0) };
+    Arc::new(task)
+}
