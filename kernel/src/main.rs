@@ -40,5 +40,5 @@ pub fn kernel_main(boot: &'static BootInfo) -> ! {
         arch::cpu_count(),
         arch::clock::tsc_khz()
     );
-    task::start()
+    task::start(boot)
 }

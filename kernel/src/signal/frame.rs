@@ -12,7 +12,7 @@ use crate::sched::{self, TaskRef};
 use crate::task::AltStack;
 use crate::uaccess;
 use core::mem::offset_of;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// `struct sigcontext`.
 #[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]

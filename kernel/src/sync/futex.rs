@@ -26,7 +26,7 @@ enum Key {
     /// Address space, address.
     Private(usize, u64),
     /// Memory object, offset.
-    Shared(u64, u64),
+    Shared(usize, u64),
 }
 
 impl Key {
@@ -40,11 +40,12 @@ impl Key {
         let task = sched::current();
         let vm = task.vm().ok_or(Errno::EFAULT)?;
         if shared {
-            let (object, offset) = vm.futex_key(address)?;
-            Ok(Self::Shared(object, offset))
-        } else {
-            Ok(Self::Private(Arc::as_ptr(vm) as usize, address))
+            // Private memory is known by its address even to those who ask for a shared futex.
+            if let Some((object, offset)) = vm.futex_key(address)? {
+                return Ok(Self::Shared(object, offset));
+            }
         }
+        Ok(Self::Private(Arc::as_ptr(vm) as usize, address))
     }
 
     fn bucket(self) -> usize {

@@ -164,10 +164,11 @@ fn make(
         new_process(request, parent.process(), tid, resources)
     };
     let user = UserState::new(Box::new(fpu_copy(parent)), vm, files, fs);
+    let name = parent.name();
     let new = NewTask {
         process,
         tid,
-        name: parent.name().as_bytes(),
+        name: name.as_bytes(),
         user: Some(user),
         body: None,
     };

@@ -39,7 +39,7 @@ fn random_pages(pages: u64) -> u64 {
         return 0;
     }
     let mut bytes = [0; 8];
-    fs::random_bytes(&mut bytes);
+    crate::random::fill(&mut bytes);
     u64::from_ne_bytes(bytes) % pages * PAGE
 }
 
@@ -190,7 +190,7 @@ impl Program {
     ) -> Result<u64, Errno> {
         let top = STACK_TOP - random_pages(RANDOM_STACK_PAGES);
         let mut random = [0; 16];
-        fs::random_bytes(&mut random);
+        crate::random::fill(&mut random);
         let strings = StringArea::below(top, path, args, env);
         let aux = self.aux_vector(bias, &strings, credentials);
         let words = 1 + args.count + 1 + env.count + 1 + aux.len() * 2;
@@ -293,12 +293,12 @@ fn string_addresses(strings: &Strings, base: u64) -> impl Iterator<Item = u64> +
 }
 
 fn mapped_file(file: &OpenFile) -> Result<MappedFile, Errno> {
-    let metadata = file.metadata();
+    let id = file.node().id();
     Ok(MappedFile {
         source: file.file().page_source().ok_or(Errno::ENOEXEC)?,
         path: Arc::from(file.path()),
-        inode: metadata.inode,
-        device: metadata.device,
+        inode: id.inode,
+        device: id.device,
         shmem: false,
     })
 }
