@@ -50,7 +50,11 @@ impl Account {
     pub(super) fn switched_out(&self, now: Nanos, voluntary: bool) -> u64 {
         let ran = self.settle(now);
         self.running.store(false, Relaxed);
-        let count = if voluntary { &self.voluntary } else { &self.involuntary };
+        let count = if voluntary {
+            &self.voluntary
+        } else {
+            &self.involuntary
+        };
         count.store(count.load(Relaxed) + 1, Relaxed);
         ran
     }
@@ -58,12 +62,14 @@ impl Account {
     /// Books the time up to now; gives how much that was.
     pub(super) fn settle(&self, now: Nanos) -> u64 {
         let ran = now.0.saturating_sub(self.since_ns.load(Relaxed));
-        self.total_ns.store(self.total_ns.load(Relaxed) + ran, Relaxed);
+        self.total_ns
+            .store(self.total_ns.load(Relaxed) + ran, Relaxed);
         self.since_ns.store(now.0, Relaxed);
         let call = self.call_since_ns.load(Relaxed);
         if call != 0 {
             let ran = now.0.saturating_sub(call);
-            self.system_ns.store(self.system_ns.load(Relaxed) + ran, Relaxed);
+            self.system_ns
+                .store(self.system_ns.load(Relaxed) + ran, Relaxed);
             self.call_since_ns.store(now.0, Relaxed);
         }
         ran
@@ -84,7 +90,8 @@ impl Account {
     #[inline]
     pub(crate) fn leave_call(&self, now: Nanos) {
         let ran = now.0.saturating_sub(self.call_since_ns.load(Relaxed));
-        self.system_ns.store(self.system_ns.load(Relaxed) + ran, Relaxed);
+        self.system_ns
+            .store(self.system_ns.load(Relaxed) + ran, Relaxed);
         self.call_since_ns.store(0, Relaxed);
     }
 

@@ -91,7 +91,8 @@ pub(crate) fn start_new(task: Arc<Task>) {
     assert!(made_runnable, "a new task is not blocked");
     let cpu = cpu_for_new(&task);
     // A new task starts level with those that wait.
-    task.vruntime.store(QUEUES[cpu].min_vruntime(), Ordering::Relaxed);
+    task.vruntime
+        .store(QUEUES[cpu].min_vruntime(), Ordering::Relaxed);
     put(cpu, task, false);
 }
 
@@ -144,7 +145,8 @@ pub(super) fn steal(cpu: usize) -> Option<Arc<Task>> {
         if let Some(task) = QUEUES[busiest].steal(cpu) {
             let own = task.vruntime.load(Ordering::Relaxed);
             let here = QUEUES[cpu].min_vruntime();
-            task.vruntime.store(own.saturating_add(here), Ordering::Relaxed);
+            task.vruntime
+                .store(own.saturating_add(here), Ordering::Relaxed);
             return Some(task);
         }
     }
@@ -178,7 +180,8 @@ pub(super) fn pull(cpu: usize) {
     if let Some(task) = QUEUES[other].steal(cpu) {
         let own = task.vruntime.load(Ordering::Relaxed);
         let here = QUEUES[cpu].min_vruntime();
-        task.vruntime.store(own.saturating_add(here), Ordering::Relaxed);
+        task.vruntime
+            .store(own.saturating_add(here), Ordering::Relaxed);
         QUEUES[cpu].add(task, false);
     }
 }

@@ -77,7 +77,10 @@ unsafe impl<T: Linked + Sync> Send for Heap<T> {}
 impl<T: Linked> Heap<T> {
     /// An empty heap.
     pub const fn new() -> Self {
-        Self { root: ptr::null(), len: 0 }
+        Self {
+            root: ptr::null(),
+            len: 0,
+        }
     }
 
     /// Number of items.
@@ -196,7 +199,11 @@ impl<T: Linked> Heap<T> {
         }
         // SAFETY: by the contract; `a` and `b` differ.
         unsafe {
-            let (top, below) = if Self::of(b).key < Self::of(a).key { (b, a) } else { (a, b) };
+            let (top, below) = if Self::of(b).key < Self::of(a).key {
+                (b, a)
+            } else {
+                (a, b)
+            };
             let first = Self::of(top).child;
             {
                 let inner = Self::of(below);
@@ -227,7 +234,11 @@ impl<T: Linked> Heap<T> {
             while !rest.is_null() {
                 let a = rest;
                 let b = Self::of(a).next;
-                rest = if b.is_null() { ptr::null() } else { Self::of(b).next };
+                rest = if b.is_null() {
+                    ptr::null()
+                } else {
+                    Self::of(b).next
+                };
                 Self::detach(a);
                 if !b.is_null() {
                     Self::detach(b);
@@ -265,6 +276,8 @@ impl<T: Linked> Default for Heap<T> {
 
 impl<T: Linked> fmt::Debug for Heap<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heap").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Heap")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }

@@ -23,7 +23,11 @@ static AVERAGES: SpinLock<[u64; 3]> = SpinLock::new([0; 3]);
 fn step(average: u64, keep: u64, active: u64) -> u64 {
     let sum = average * keep + active * (FIXED_1 - keep);
     // Rounded up while it rises, as Linux does, so that it reaches the active count.
-    if active >= average { sum.div_ceil(FIXED_1) } else { sum / FIXED_1 }
+    if active >= average {
+        sum.div_ceil(FIXED_1)
+    } else {
+        sum / FIXED_1
+    }
 }
 
 /// Counts the periods that have passed, if any.
@@ -36,7 +40,9 @@ pub(super) fn update(now: Nanos) {
 
 #[cold]
 fn update_slow(now: Nanos) {
-    let Some(mut averages) = AVERAGES.try_lock() else { return };
+    let Some(mut averages) = AVERAGES.try_lock() else {
+        return;
+    };
     let next = NEXT_NS.load(Ordering::Relaxed);
     if now.0 < next {
         return;

@@ -21,9 +21,9 @@ pub mod state;
 mod switch;
 mod tick;
 
+pub(crate) use balance::{migrate_current, start_new};
 pub use idle::start_cpu;
 pub(crate) use idle::start_cpu_with;
-pub(crate) use balance::{migrate_current, start_new};
 pub(crate) use switch::{begin, exit_current, reschedule};
 pub(crate) use tick::set_nice;
 pub use tick::{on_resched, on_timer};
@@ -84,7 +84,9 @@ impl TaskRef {
     pub fn files(&self) -> &Arc<fs::FileTable> {
         let user = self.user.as_ref().expect("a user task");
         // SAFETY: as in `vm`.
-        unsafe { user.files.get() }.as_ref().expect("files last until the task's end")
+        unsafe { user.files.get() }
+            .as_ref()
+            .expect("files last until the task's end")
     }
 
     /// Its root, working directory and umask.
@@ -95,7 +97,9 @@ impl TaskRef {
     pub fn fs(&self) -> &Arc<fs::Context> {
         let user = self.user.as_ref().expect("a user task");
         // SAFETY: as in `vm`.
-        unsafe { user.fs.get() }.as_ref().expect("the context lasts until the task's end")
+        unsafe { user.fs.get() }
+            .as_ref()
+            .expect("the context lasts until the task's end")
     }
 }
 
@@ -114,7 +118,10 @@ pub fn current() -> TaskRef {
     let task = arch::current_task() as *mut Task;
     debug_assert!(!task.is_null(), "no task runs on this CPU yet");
     // SAFETY: set from the first task on, before anything asks.
-    TaskRef { task: unsafe { NonNull::new_unchecked(task) }, _not_send: PhantomData }
+    TaskRef {
+        task: unsafe { NonNull::new_unchecked(task) },
+        _not_send: PhantomData,
+    }
 }
 
 /// Whether this CPU runs a task already (early boot does not).
@@ -225,7 +232,11 @@ pub fn cpu_times(cpu: usize) -> CpuTimes {
     let queue = &QUEUES[cpu];
     let now = arch::clock::now().0;
     let since = queue.idle_since_ns.load(Ordering::Relaxed);
-    let open = if since == 0 { 0 } else { now.saturating_sub(since) };
+    let open = if since == 0 {
+        0
+    } else {
+        now.saturating_sub(since)
+    };
     let idle = queue.idle_ns.load(Ordering::Relaxed) + open;
     let system = queue.system_ns.load(Ordering::Relaxed);
     CpuTimes {

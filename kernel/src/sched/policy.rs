@@ -44,18 +44,30 @@ const fn weights() -> [u64; 40] {
 
 /// Virtual time for time on a CPU.
 pub fn scaled(ran_ns: u64, nice: i32) -> u64 {
-    if nice == 0 { ran_ns } else { ran_ns.saturating_mul(NICE_0_WEIGHT) / weight(nice) }
+    if nice == 0 {
+        ran_ns
+    } else {
+        ran_ns.saturating_mul(NICE_0_WEIGHT) / weight(nice)
+    }
 }
 
 /// The slice while `waiting` tasks wait.
 pub const fn slice_ns(waiting: usize) -> u64 {
-    if waiting > MANY { SHORT_SLICE_NS } else { SLICE_NS }
+    if waiting > MANY {
+        SHORT_SLICE_NS
+    } else {
+        SLICE_NS
+    }
 }
 
 /// Where a task enters a queue whose least virtual time is `min`: not before the credit of a
 /// sleeper, and not so far behind that it starves after a long time on a crowded CPU.
 pub const fn place(own: u64, min: u64, slept: bool) -> u64 {
-    let earliest = if slept { min.saturating_sub(SLEEPER_CREDIT_NS) } else { min };
+    let earliest = if slept {
+        min.saturating_sub(SLEEPER_CREDIT_NS)
+    } else {
+        min
+    };
     let latest = min.saturating_add(MAX_LAG_NS);
     if own < earliest {
         earliest

@@ -49,7 +49,10 @@ pub(super) struct RunQueue {
 impl RunQueue {
     pub(super) const fn new() -> Self {
         Self {
-            ready: SpinLock::new(Ready { heap: Heap::new(), min_vruntime: 0 }),
+            ready: SpinLock::new(Ready {
+                heap: Heap::new(),
+                min_vruntime: 0,
+            }),
             waiting: AtomicUsize::new(0),
             idle: AtomicBool::new(false),
             online: AtomicBool::new(false),
@@ -97,7 +100,9 @@ impl RunQueue {
         self.waiting.store(ready.heap.len(), Ordering::SeqCst);
         // SAFETY: `add` made this pointer from an Arc, whose count we take back.
         let task = unsafe { Arc::from_raw(task.as_ptr()) };
-        ready.min_vruntime = ready.min_vruntime.max(task.vruntime.load(Ordering::Relaxed));
+        ready.min_vruntime = ready
+            .min_vruntime
+            .max(task.vruntime.load(Ordering::Relaxed));
         Some(task)
     }
 
@@ -126,7 +131,8 @@ impl RunQueue {
         self.waiting.store(ready.heap.len(), Ordering::SeqCst);
         if let Some(task) = &found {
             let key = task.vruntime.load(Ordering::Relaxed);
-            task.vruntime.store(policy::relative(key, ready.min_vruntime), Ordering::Relaxed);
+            task.vruntime
+                .store(policy::relative(key, ready.min_vruntime), Ordering::Relaxed);
         }
         found
     }
@@ -138,7 +144,11 @@ impl RunQueue {
 
     /// Whether a waiting task is due before one with this virtual time.
     pub(super) fn has_before(&self, vruntime: u64) -> bool {
-        self.ready.lock().heap.least().is_some_and(|least| least < vruntime)
+        self.ready
+            .lock()
+            .heap
+            .least()
+            .is_some_and(|least| least < vruntime)
     }
 
     /// Tasks that wait.
@@ -160,6 +170,8 @@ const STEAL_TRIES: usize = 4;
 
 impl fmt::Debug for RunQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunQueue").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("RunQueue")
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
     }
 }

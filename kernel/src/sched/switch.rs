@@ -13,8 +13,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// The task that each CPU has just left, until whoever runs next there has settled its state. Its
 /// CPU's own.
-static LEFT: [AtomicPtr<Task>; MAX_CPUS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CPUS];
+static LEFT: [AtomicPtr<Task>; MAX_CPUS] = [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CPUS];
 
 pub(super) fn is_idle_task(queue: &RunQueue, task: *const Task) -> bool {
     ptr::eq(queue.idle_task.load(Ordering::Relaxed), task)
@@ -74,15 +73,28 @@ pub(super) fn schedule(voluntary: bool) {
 fn switch_to(queue: &RunQueue, previous: TaskRef, next: Arc<Task>, voluntary: bool) {
     let cpu = cpu_id();
     let now = clock::now();
-    debug_assert!(!ptr::eq(Arc::as_ptr(&next), previous.as_non_null().as_ptr()));
+    debug_assert!(!ptr::eq(
+        Arc::as_ptr(&next),
+        previous.as_non_null().as_ptr()
+    ));
     let system_before = previous.account.system_ns();
     let ran = previous.account.switched_out(now, voluntary);
     let system = previous.account.system_ns() - system_before;
-    queue.system_ns.store(queue.system_ns.load(Ordering::Relaxed) + system, Ordering::Relaxed);
+    queue.system_ns.store(
+        queue.system_ns.load(Ordering::Relaxed) + system,
+        Ordering::Relaxed,
+    );
     charge_virtual(queue, &previous, ran);
-    queue.switches.store(queue.switches.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    queue.switches.store(
+        queue.switches.load(Ordering::Relaxed) + 1,
+        Ordering::Relaxed,
+    );
     if let Some(stack) = &previous.stack {
-        assert!(stack.is_intact(), "the kernel stack of {:?} has overflowed", &*previous);
+        assert!(
+            stack.is_intact(),
+            "the kernel stack of {:?} has overflowed",
+            &*previous
+        );
     }
 
     if !is_idle_task(queue, Arc::as_ptr(&next)) {

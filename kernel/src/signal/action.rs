@@ -62,22 +62,37 @@ pub struct Actions {
 impl Actions {
     /// All default.
     pub const fn new() -> Self {
-        const DEFAULT: Action =
-            Action { handler: SIG_DFL, flags: 0, restorer: 0, mask: SigSet::EMPTY };
-        Self { table: SpinLock::new([DEFAULT; MAX_SIGNAL as usize]) }
+        const DEFAULT: Action = Action {
+            handler: SIG_DFL,
+            flags: 0,
+            restorer: 0,
+            mask: SigSet::EMPTY,
+        };
+        Self {
+            table: SpinLock::new([DEFAULT; MAX_SIGNAL as usize]),
+        }
     }
 
     /// A copy of its own, as for a new process.
     pub fn duplicate(&self) -> Self {
-        Self { table: SpinLock::new(*self.table.lock()) }
+        Self {
+            table: SpinLock::new(*self.table.lock()),
+        }
     }
 
     /// A copy after exec: handlers become the default, ignored signals stay ignored.
     pub fn after_exec(&self) -> Self {
         let copy = self.duplicate();
         for action in copy.table.lock().iter_mut() {
-            let handler = if action.handler == SIG_IGN { SIG_IGN } else { SIG_DFL };
-            *action = Action { handler, ..Action::default() };
+            let handler = if action.handler == SIG_IGN {
+                SIG_IGN
+            } else {
+                SIG_DFL
+            };
+            *action = Action {
+                handler,
+                ..Action::default()
+            };
         }
         copy
     }
@@ -101,7 +116,9 @@ impl Actions {
     pub fn summary(&self) -> (SigSet, SigSet) {
         let (mut ignored, mut caught) = (SigSet::EMPTY, SigSet::EMPTY);
         for (action, number) in self.table.lock().iter().zip(1..) {
-            let Some(signal) = Signal::new(number) else { continue };
+            let Some(signal) = Signal::new(number) else {
+                continue;
+            };
             if action.handler == SIG_IGN {
                 ignored.insert(signal);
             } else if action.is_handler() {

@@ -69,7 +69,9 @@ const SYSCALL_BYTES: u64 = 2;
 
 /// Makes the program repeat its call, when no handler runs.
 fn restart(frame: &mut UserFrame) {
-    let Some(code) = restart_code(frame) else { return };
+    let Some(code) = restart_code(frame) else {
+        return;
+    };
     frame.rax = if code == Errno::ERESTART_RESTARTBLOCK {
         u64::from(__NR_restart_syscall)
     } else {
@@ -81,7 +83,9 @@ fn restart(frame: &mut UserFrame) {
 
 /// What the interrupted call gives when a handler runs.
 fn settle_call(frame: &mut UserFrame, action: &Action) {
-    let Some(code) = restart_code(frame) else { return };
+    let Some(code) = restart_code(frame) else {
+        return;
+    };
     let again = code == Errno::ERESTARTNOINTR
         || code == Errno::ERESTARTSYS && action.flags & SA_RESTART != 0;
     if again {

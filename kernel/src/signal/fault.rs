@@ -9,8 +9,15 @@ use core::sync::atomic::Ordering;
 /// Raises a signal that the current task cannot refuse, for a fault at `address`: where it blocks
 /// or ignores the signal, the process ends.
 pub fn force(signo: u32, code: i32, address: u64) {
-    let Some(signal) = Signal::new(signo) else { return };
-    force_info(SigInfo { signal, errno: 0, code, detail: Detail::Fault { address } });
+    let Some(signal) = Signal::new(signo) else {
+        return;
+    };
+    force_info(SigInfo {
+        signal,
+        errno: 0,
+        code,
+        detail: Detail::Fault { address },
+    });
 }
 
 /// Ends the current process by a signal whatever it has said about it: its signal frame is bad.

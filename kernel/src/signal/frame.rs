@@ -123,7 +123,12 @@ pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
     if stack.autodisarm {
         flags |= SS_AUTODISARM.cast_signed();
     }
-    StackT { base: stack.base, flags, padding: 0, size: stack.size }
+    StackT {
+        base: stack.base,
+        flags,
+        padding: 0,
+        size: stack.size,
+    }
 }
 
 /// Puts a handler's frame on the user's stack and makes `frame` enter the handler. `mask` is the
@@ -159,15 +164,17 @@ pub(super) fn push(
     }
     let extended = image_bytes > FXSAVE_BYTES;
     let context = UContext {
-        flags: UC_SIGCONTEXT_SS
-            | UC_STRICT_RESTORE_SS
-            | if extended { UC_FP_XSTATE } else { 0 },
+        flags: UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS | if extended { UC_FP_XSTATE } else { 0 },
         link: 0,
         stack: stack_t(alt, frame.rsp),
         context: save(frame, info, mask, fpstate),
         mask: mask.0,
     };
-    let rt_frame = RtFrame { restorer: action.restorer, context, info: info.to_bytes() };
+    let rt_frame = RtFrame {
+        restorer: action.restorer,
+        context,
+        info: info.to_bytes(),
+    };
     uaccess::copy_out(fpstate, &image[..image_bytes])?;
     uaccess::copy_out(at, rt_frame.as_bytes())?;
     if alt.autodisarm && (enters_alt || alt.contains(frame.rsp)) {
@@ -280,8 +287,11 @@ fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     if stack.flags & (SS_DISABLE | SS_ONSTACK) == 0
         && stack.flags.cast_unsigned() & SS_AUTODISARM != 0
     {
-        *task.alt_stack.lock() =
-            AltStack { base: stack.base, size: stack.size, autodisarm: true };
+        *task.alt_stack.lock() = AltStack {
+            base: stack.base,
+            size: stack.size,
+            autodisarm: true,
+        };
     }
     Ok(())
 }

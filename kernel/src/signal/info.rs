@@ -78,12 +78,22 @@ pub enum Detail {
 impl SigInfo {
     /// A signal from the kernel.
     pub const fn kernel(signal: Signal) -> Self {
-        Self { signal, errno: 0, code: SI_KERNEL, detail: Detail::Sender { pid: 0, uid: 0 } }
+        Self {
+            signal,
+            errno: 0,
+            code: SI_KERNEL,
+            detail: Detail::Sender { pid: 0, uid: 0 },
+        }
     }
 
     /// A signal from a process.
     pub const fn user(signal: Signal, code: i32, pid: u32, uid: u32) -> Self {
-        Self { signal, errno: 0, code, detail: Detail::Sender { pid, uid } }
+        Self {
+            signal,
+            errno: 0,
+            code,
+            detail: Detail::Sender { pid, uid },
+        }
     }
 
     /// The bytes of a `siginfo_t`.
@@ -110,7 +120,13 @@ impl SigInfo {
                 put(20, &overrun.to_ne_bytes());
                 put(24, &value.to_ne_bytes());
             }
-            Detail::Child { pid, uid, status, utime, stime } => {
+            Detail::Child {
+                pid,
+                uid,
+                status,
+                utime,
+                stime,
+            } => {
                 put(16, &pid.to_ne_bytes());
                 put(20, &uid.to_ne_bytes());
                 put(24, &status.to_ne_bytes());

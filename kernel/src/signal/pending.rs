@@ -15,7 +15,10 @@ pub struct Pending {
 impl Pending {
     /// None.
     pub const fn new() -> Self {
-        Self { set: SigSet::EMPTY, queue: VecDeque::new() }
+        Self {
+            set: SigSet::EMPTY,
+            queue: VecDeque::new(),
+        }
     }
 
     /// Which signals wait.

@@ -3,8 +3,8 @@
 use super::{Action, DefaultAction, Detail, SA_NOCLDWAIT, SIG_IGN, SigInfo, SigSet, Signal};
 use crate::errno::Errno;
 use crate::sched;
-use crate::task::{Group, Process, Stop, Task, WaitStatus, kill_group, limits, work};
 use crate::sync::SpinGuard;
+use crate::task::{Group, Process, Stop, Task, WaitStatus, kill_group, limits, work};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -127,8 +127,7 @@ fn holds_back(task: &Task, signal: Signal) -> bool {
 
 /// Whether a thread would take the signal now.
 fn takes(task: &Task, signal: Signal) -> bool {
-    !task.blocked().contains(signal)
-        || SigSet(task.awaited.load(Ordering::SeqCst)).contains(signal)
+    !task.blocked().contains(signal) || SigSet(task.awaited.load(Ordering::SeqCst)).contains(signal)
 }
 
 /// Whether a process has said that it does not want to wait for its children.
@@ -159,7 +158,10 @@ pub(crate) fn child_info(child: &Process, signal: Signal, status: WaitStatus) ->
 pub(crate) fn describe(status: WaitStatus) -> (i32, i32) {
     let signal = status.signal();
     if status == WaitStatus::CONTINUED {
-        (child_code::CONTINUED, Signal::SIGCONT.number().cast_signed())
+        (
+            child_code::CONTINUED,
+            Signal::SIGCONT.number().cast_signed(),
+        )
     } else if signal == 0x7f {
         (child_code::STOPPED, status.code())
     } else if signal == 0 {

@@ -45,7 +45,11 @@ impl Signal {
     /// The signal with this number, if there is one.
     #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
     pub const fn new(number: u32) -> Option<Self> {
-        if number >= 1 && number <= MAX_SIGNAL { Some(Self(number as u8)) } else { None }
+        if number >= 1 && number <= MAX_SIGNAL {
+            Some(Self(number as u8))
+        } else {
+            None
+        }
     }
 
     /// Its number.
@@ -91,8 +95,12 @@ impl SigSet {
     /// Those that no program can block, ignore or handle.
     pub const UNBLOCKABLE: Self = Self::of(&[Signal::SIGKILL, Signal::SIGSTOP]);
     /// Those that stop a process by default.
-    pub const STOP: Self =
-        Self::of(&[Signal::SIGSTOP, Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU]);
+    pub const STOP: Self = Self::of(&[
+        Signal::SIGSTOP,
+        Signal::SIGTSTP,
+        Signal::SIGTTIN,
+        Signal::SIGTTOU,
+    ]);
     /// Those that a faulting instruction raises: delivered before others.
     pub const SYNCHRONOUS: Self = Self::of(&[
         Signal::SIGSEGV,
@@ -159,7 +167,11 @@ impl SigSet {
     pub const fn first(self) -> Option<Signal> {
         let urgent = self.intersection(Self::SYNCHRONOUS);
         let bits = if urgent.is_empty() { self.0 } else { urgent.0 };
-        if bits == 0 { None } else { Some(Signal(bits.trailing_zeros() as u8 + 1)) }
+        if bits == 0 {
+            None
+        } else {
+            Some(Signal(bits.trailing_zeros() as u8 + 1))
+        }
     }
 
     /// The mask that a program may really set: without what cannot be blocked.

@@ -107,7 +107,10 @@ unsafe impl Send for Bucket {}
 
 impl Bucket {
     const fn new() -> Self {
-        Self { head: ptr::null(), tail: ptr::null() }
+        Self {
+            head: ptr::null(),
+            tail: ptr::null(),
+        }
     }
 
     /// # Safety
@@ -231,7 +234,11 @@ pub(crate) fn wait(
         bits,
         woken: AtomicBool::new(false),
         bucket: AtomicUsize::new(key.bucket()),
-        place: UnsafeCell::new(Place { key, previous: ptr::null(), next: ptr::null() }),
+        place: UnsafeCell::new(Place {
+            key,
+            previous: ptr::null(),
+            next: ptr::null(),
+        }),
         _pinned: PhantomPinned,
     };
     // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
@@ -299,9 +306,17 @@ pub(crate) fn requeue(
     let (a, b) = (source.bucket(), target.bucket());
     // In the order of their indices, so that two requeues cannot wait for each other.
     let mut first = TABLE[a.min(b)].lock();
-    let mut second = if a == b { None } else { Some(TABLE[a.max(b)].lock()) };
+    let mut second = if a == b {
+        None
+    } else {
+        Some(TABLE[a.max(b)].lock())
+    };
     let woken = {
-        let bucket = if a <= b { &mut *first } else { second.as_mut().map_or(&mut *first, |s| s) };
+        let bucket = if a <= b {
+            &mut *first
+        } else {
+            second.as_mut().map_or(&mut *first, |s| s)
+        };
         bucket.wake(source, wake_limit, u32::MAX)
     };
     let mut moved = 0;
@@ -309,7 +324,11 @@ pub(crate) fn requeue(
         return Ok((woken, 0));
     }
     let mut at = {
-        let bucket = if a <= b { &*first } else { second.as_deref().unwrap_or(&*first) };
+        let bucket = if a <= b {
+            &*first
+        } else {
+            second.as_deref().unwrap_or(&*first)
+        };
         bucket.head
     };
     while !at.is_null() && moved < move_limit {

@@ -147,11 +147,23 @@ fn make(
     stack: KernelStack,
 ) -> Result<Arc<Task>, Errno> {
     let vm = parent.vm().ok_or(Errno::EINVAL)?;
-    let vm = if request.has(VM) { vm.clone() } else { vm.fork()? };
+    let vm = if request.has(VM) {
+        vm.clone()
+    } else {
+        vm.fork()?
+    };
     let files = parent.files();
-    let files = if request.has(FILES) { files.clone() } else { files.fork_copy()? };
+    let files = if request.has(FILES) {
+        files.clone()
+    } else {
+        files.fork_copy()?
+    };
     let fs = parent.fs();
-    let fs = if request.has(FS) { fs.clone() } else { fs.fork_copy() };
+    let fs = if request.has(FS) {
+        fs.clone()
+    } else {
+        fs.fork_copy()
+    };
     let process = if request.has(THREAD) {
         parent.process().clone()
     } else {
@@ -216,33 +228,53 @@ fn new_process(
     };
     let process = Process::new(pid, actions, resources, parent.limits());
     *process.credentials.lock() = parent.credentials();
-    process.oom_score_adj.store(parent.oom_score_adj(), Ordering::Relaxed);
-    process.dumpable.store(parent.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
-    process.personality.store(parent.personality.load(Ordering::Relaxed), Ordering::Relaxed);
+    process
+        .oom_score_adj
+        .store(parent.oom_score_adj(), Ordering::Relaxed);
+    process
+        .dumpable
+        .store(parent.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
+    process.personality.store(
+        parent.personality.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     let no_new_privs = parent.no_new_privs.load(Ordering::Relaxed);
     process.no_new_privs.store(no_new_privs, Ordering::Relaxed);
-    process.vfork_pending.store(request.has(VFORK), Ordering::Relaxed);
+    process
+        .vfork_pending
+        .store(request.has(VFORK), Ordering::Relaxed);
     Arc::new(process)
 }
 
 /// Copies what a task inherits besides the big things.
 fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
-    let tls = if request.has(SETTLS) { request.tls } else { parent.fs_base.load(Ordering::Relaxed) };
+    let tls = if request.has(SETTLS) {
+        request.tls
+    } else {
+        parent.fs_base.load(Ordering::Relaxed)
+    };
     task.fs_base.store(tls, Ordering::Relaxed);
-    task.gs_base.store(parent.gs_base.load(Ordering::Relaxed), Ordering::Relaxed);
+    task.gs_base
+        .store(parent.gs_base.load(Ordering::Relaxed), Ordering::Relaxed);
     task.affinity.set_mask(parent.affinity.mask());
     task.nice.store(parent.nice(), Ordering::Relaxed);
-    task.policy.store(parent.policy.load(Ordering::Relaxed), Ordering::Relaxed);
-    task.timer_slack.store(parent.timer_slack.load(Ordering::Relaxed), Ordering::Relaxed);
+    task.policy
+        .store(parent.policy.load(Ordering::Relaxed), Ordering::Relaxed);
+    task.timer_slack.store(
+        parent.timer_slack.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     task.blocked.store(parent.blocked().0, Ordering::Relaxed);
     if !request.has(VM) || request.has(VFORK) {
         *task.alt_stack.lock() = *parent.alt_stack.lock();
     }
     if request.has(CHILD_CLEARTID) {
-        task.clear_child_tid.store(request.child_tid, Ordering::Relaxed);
+        task.clear_child_tid
+            .store(request.child_tid, Ordering::Relaxed);
     }
     if request.has(CHILD_SETTID) {
-        task.set_child_tid.store(request.child_tid, Ordering::Relaxed);
+        task.set_child_tid
+            .store(request.child_tid, Ordering::Relaxed);
     }
 }
 
@@ -270,7 +302,11 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
     if own.group.lock().exit.is_some() {
         return Err(Errno::EAGAIN);
     }
-    let elder = if request.has(PARENT) { own.relations.lock().parent.clone() } else { None };
+    let elder = if request.has(PARENT) {
+        own.relations.lock().parent.clone()
+    } else {
+        None
+    };
     let elder = elder.unwrap_or_else(|| own.clone());
     let (pgid, session) = {
         let relations = own.relations.lock();
@@ -288,8 +324,11 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
         relations.parent = Some(elder);
         relations.group = pgid;
         relations.session = session;
-        relations.exit_signal =
-            if request.has(PARENT) { Signal::SIGCHLD.number() } else { request.exit_signal };
+        relations.exit_signal = if request.has(PARENT) {
+            Signal::SIGCHLD.number()
+        } else {
+            request.exit_signal
+        };
     }
     table.count_group(pgid, true);
     table.count_session(session, true);

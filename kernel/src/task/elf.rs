@@ -126,13 +126,20 @@ pub fn header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, ElfError> {
     if count == 0 || count > MAX_PROGRAM_HEADERS {
         return Err(ElfError::Malformed("e_phnum"));
     }
-    Ok(Header { fixed, entry: u64_at(bytes, 24), table_offset: u64_at(bytes, 32), count })
+    Ok(Header {
+        fixed,
+        entry: u64_at(bytes, 24),
+        table_offset: u64_at(bytes, 32),
+        count,
+    })
 }
 
 /// The segments to load, in the order of the file.
 pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
-    table.chunks_exact(PROGRAM_HEADER_BYTES).filter(|entry| u32_at(entry, 0) == PT_LOAD).map(
-        |entry| {
+    table
+        .chunks_exact(PROGRAM_HEADER_BYTES)
+        .filter(|entry| u32_at(entry, 0) == PT_LOAD)
+        .map(|entry| {
             let flags = u32_at(entry, 4);
             Segment {
                 address: u64_at(entry, 16),
@@ -143,8 +150,7 @@ pub fn segments(table: &[u8]) -> impl Iterator<Item = Segment> + '_ {
                 write: flags & PF_W != 0,
                 execute: flags & PF_X != 0,
             }
-        },
-    )
+        })
 }
 
 /// Checks the program headers against the file, its length, and the first address that programs
@@ -196,7 +202,10 @@ pub fn layout(
     if header.entry < layout.start || header.entry >= layout.end {
         return Err(ElfError::Malformed("e_entry"));
     }
-    if layout.headers.is_some_and(|at| at < layout.start || at >= layout.end) {
+    if layout
+        .headers
+        .is_some_and(|at| at < layout.start || at >= layout.end)
+    {
         return Err(ElfError::Malformed("PT_PHDR"));
     }
     Ok(layout)
@@ -254,7 +263,10 @@ pub fn script(start: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     if path.is_empty() || path.contains(&0) {
         return None;
     }
-    let rest = &rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())];
+    let rest = &rest[..rest
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(rest.len())];
     Some((path, if rest.is_empty() { None } else { Some(rest) }))
 }
 

@@ -42,7 +42,11 @@ pub(crate) fn read_strings(mut vector: u64, room: &mut usize) -> Result<Strings,
             return Ok(strings);
         }
         let string = uaccess::read_cstr(pointer, MAX_STRING).map_err(|error| {
-            if error == Errno::ENAMETOOLONG { Errno::E2BIG } else { error }
+            if error == Errno::ENAMETOOLONG {
+                Errno::E2BIG
+            } else {
+                error
+            }
         })?;
         let bytes = string.len() + 1 + size_of::<u64>();
         *room = room.checked_sub(bytes).ok_or(Errno::E2BIG)?;
@@ -90,7 +94,9 @@ pub(super) fn find_program(
     let mut path = copy(path)?;
     for _ in 0..=MAX_SCRIPTS {
         let mut start = [0; elf::SCRIPT_BYTES];
-        let len = usize::try_from(file.metadata().size).unwrap_or(usize::MAX).min(start.len());
+        let len = usize::try_from(file.metadata().size)
+            .unwrap_or(usize::MAX)
+            .min(start.len());
         fs::read_exact_at(&file, 0, &mut start[..len])?;
         if !start.starts_with(b"#!") {
             return Program::open(file);
@@ -103,7 +109,10 @@ pub(super) fn find_program(
             longer.push(argument)?;
         }
         longer.push(&path)?;
-        longer.bytes.try_reserve(args.bytes.len()).map_err(|_| Errno::ENOMEM)?;
+        longer
+            .bytes
+            .try_reserve(args.bytes.len())
+            .map_err(|_| Errno::ENOMEM)?;
         longer.bytes.extend_from_slice(&args.bytes);
         longer.count += args.count;
         *args = longer;
@@ -115,7 +124,9 @@ pub(super) fn find_program(
 
 fn copy(path: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(path.len()).map_err(|_| Errno::ENOMEM)?;
+    bytes
+        .try_reserve_exact(path.len())
+        .map_err(|_| Errno::ENOMEM)?;
     bytes.extend_from_slice(path);
     Ok(bytes)
 }
@@ -218,14 +229,19 @@ fn replace(
         exe: Some(program.file.clone()),
     };
     if let Some(old) = task.vm() {
-        process.peak_rss.fetch_max(old.usage().peak_rss, Ordering::Relaxed);
+        process
+            .peak_rss
+            .fetch_max(old.usage().peak_rss, Ordering::Relaxed);
     }
     super::robust::release_list(task);
     super::robust::clear_child_tid(task);
     vm.activate();
     // SAFETY: we are the task, and no reference from `TaskRef::vm` or `files` is in use.
     let (old_vm, old_files) = unsafe {
-        (user.vm.get().replace(vm), user.files.get().replace(files.clone()))
+        (
+            user.vm.get().replace(vm),
+            user.files.get().replace(files.clone()),
+        )
     };
     let old = core::mem::replace(&mut *process.resources.lock(), resources);
     drop(old);

@@ -69,7 +69,11 @@ fn release_user_state(task: TaskRef) {
     let user = task.user.as_ref().expect("a user task");
     // SAFETY: we are the task, at its end; no reference to these is in use any more.
     let (vm, files, fs) = unsafe {
-        (user.vm.get().take(), user.files.get().take(), user.fs.get().take())
+        (
+            user.vm.get().take(),
+            user.files.get().take(),
+            user.fs.get().take(),
+        )
     };
     if let Some(vm) = vm {
         vm.deactivate();
@@ -83,7 +87,10 @@ fn release_user_state(task: TaskRef) {
 fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> bool {
     *process.last_name.lock() = *task.name().padded();
     let mut group = process.group.lock();
-    let at = group.tasks.iter().position(|other| core::ptr::eq(Arc::as_ptr(other), &*task));
+    let at = group
+        .tasks
+        .iter()
+        .position(|other| core::ptr::eq(Arc::as_ptr(other), &*task));
     let own = at.map(|at| group.tasks.swap_remove(at));
     let usage = Usage::of_task(&task);
     group.ended.add(&usage);
@@ -119,7 +126,9 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     process.timers.clear();
     let resources = core::mem::replace(&mut *process.resources.lock(), Resources::default());
     if let Some(vm) = &resources.vm {
-        process.peak_rss.fetch_max(vm.usage().peak_rss, Ordering::Relaxed);
+        process
+            .peak_rss
+            .fetch_max(vm.usage().peak_rss, Ordering::Relaxed);
     }
     // Memory and files go before the parent hears of the end, as under Linux.
     drop(resources);
@@ -139,7 +148,9 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
 /// Gives the children of a process that ends to the nearest ancestor that asked for them, or to
 /// init. The table is locked.
 fn hand_on_children(process: &Arc<Process>) {
-    let Some(first) = process.relations.lock().first_child.take() else { return };
+    let Some(first) = process.relations.lock().first_child.take() else {
+        return;
+    };
     let heir = find_heir(process);
     let mut child = first.clone();
     let mut zombies = false;

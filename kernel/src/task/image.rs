@@ -56,7 +56,9 @@ impl Strings {
     /// # Errors
     /// `ENOMEM`.
     pub(crate) fn push(&mut self, string: &[u8]) -> Result<(), Errno> {
-        self.bytes.try_reserve(string.len() + 1).map_err(|_| Errno::ENOMEM)?;
+        self.bytes
+            .try_reserve(string.len() + 1)
+            .map_err(|_| Errno::ENOMEM)?;
         self.bytes.extend_from_slice(string);
         self.bytes.push(0);
         self.count += 1;
@@ -103,12 +105,19 @@ impl Program {
         let header = elf::header(&bytes).map_err(|error| refuse(&file, error))?;
         let mut table = Vec::new();
         let table_bytes = header.count * elf::PROGRAM_HEADER_BYTES;
-        table.try_reserve_exact(table_bytes).map_err(|_| Errno::ENOMEM)?;
+        table
+            .try_reserve_exact(table_bytes)
+            .map_err(|_| Errno::ENOMEM)?;
         table.resize(table_bytes, 0);
         fs::read_exact_at(&file, header.table_offset, &mut table)?;
         let layout = elf::layout(&header, &table, file.metadata().size, USER_END)
             .map_err(|error| refuse(&file, error))?;
-        Ok(Self { file, header, table, layout })
+        Ok(Self {
+            file,
+            header,
+            table,
+            layout,
+        })
     }
 
     /// Builds the memory of the program.
@@ -141,7 +150,11 @@ impl Program {
         let end = (bias + self.layout.end).div_ceil(PAGE) * PAGE;
         vm.set_brk(end + random_pages(RANDOM_PAGES / 8));
         let stack = self.build_stack(&vm, bias, path, args, env, credentials)?;
-        Ok(Loaded { vm, entry: bias + self.header.entry, stack })
+        Ok(Loaded {
+            vm,
+            entry: bias + self.header.entry,
+            stack,
+        })
     }
 
     fn map(&self, vm: &Arc<AddressSpace>, bias: u64, segment: &Segment) -> Result<(), Errno> {
@@ -155,7 +168,11 @@ impl Program {
         let into_page = segment.address % PAGE;
         let start = bias + segment.address - into_page;
         let file_end = start + into_page + segment.file_bytes;
-        let mapped_end = if segment.file_bytes == 0 { start } else { file_end.next_multiple_of(PAGE) };
+        let mapped_end = if segment.file_bytes == 0 {
+            start
+        } else {
+            file_end.next_multiple_of(PAGE)
+        };
         if segment.file_bytes != 0 {
             let backing = Backing::File {
                 file: mapped_file(&self.file)?,
@@ -163,7 +180,13 @@ impl Program {
                 shared: false,
                 writable: false,
             };
-            vm.map(Some(start), mapped_end - start, prot, MapFlags::FIXED, backing)?;
+            vm.map(
+                Some(start),
+                mapped_end - start,
+                prot,
+                MapFlags::FIXED,
+                backing,
+            )?;
             if segment.memory_bytes > segment.file_bytes && mapped_end > file_end {
                 let zeros = [0; PAGE as usize];
                 let bytes = usize::try_from(mapped_end - file_end).unwrap_or(zeros.len());
@@ -173,7 +196,13 @@ impl Program {
         let end = (bias + segment.end()).next_multiple_of(PAGE);
         if end > mapped_end {
             let flags = MapFlags::FIXED;
-            vm.map(Some(mapped_end), end - mapped_end, prot, flags, Backing::Anonymous)?;
+            vm.map(
+                Some(mapped_end),
+                end - mapped_end,
+                prot,
+                flags,
+                Backing::Anonymous,
+            )?;
         }
         Ok(())
     }
@@ -241,7 +270,10 @@ impl Program {
             (key(auxvec::AT_HWCAP2), 0),
             (key(auxvec::AT_PAGESZ), PAGE),
             (key(auxvec::AT_CLKTCK), 100),
-            (key(auxvec::AT_PHDR), self.layout.headers.map_or(0, |at| bias + at)),
+            (
+                key(auxvec::AT_PHDR),
+                self.layout.headers.map_or(0, |at| bias + at),
+            ),
             (key(auxvec::AT_PHENT), elf::PROGRAM_HEADER_BYTES as u64),
             (key(auxvec::AT_PHNUM), self.header.count as u64),
             (key(auxvec::AT_BASE), 0),
@@ -279,7 +311,12 @@ impl StringArea {
         let env = path - env.bytes.len() as u64;
         let args = env - args.bytes.len() as u64;
         let start = args - PLATFORM.len() as u64 - 16;
-        Self { start, args, env, path }
+        Self {
+            start,
+            args,
+            env,
+            path,
+        }
     }
 }
 
@@ -317,9 +354,16 @@ fn refuse(file: &OpenFile, error: ElfError) -> Errno {
             let mut name = [0; 64];
             let bytes = usize::try_from(bytes).unwrap_or(0).min(name.len());
             let read = fs::read_exact_at(file, offset, &mut name[..bytes]);
-            let shown = if read.is_ok() { &name[..bytes] } else { &b"?"[..] };
+            let shown = if read.is_ok() {
+                &name[..bytes]
+            } else {
+                &b"?"[..]
+            };
             let shown = shown.split(|&byte| byte == 0).next().unwrap_or(b"?");
-            let shown = shown.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
+            let shown = shown
+                .utf8_chunks()
+                .next()
+                .map_or("?", |chunk| chunk.valid());
             console!(
                 "exec: {path} is dynamically linked (interpreter {shown}): only static programs run"
             );

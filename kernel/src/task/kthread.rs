@@ -19,8 +19,12 @@ pub(crate) fn kernel_process() -> &'static Arc<Process> {
     if let Some(process) = KERNEL.get() {
         return process;
     }
-    let process =
-        Process::new(0, Arc::new(Actions::new()), Resources::default(), Limits::initial(0));
+    let process = Process::new(
+        0,
+        Arc::new(Actions::new()),
+        Resources::default(),
+        Limits::initial(0),
+    );
     // Another CPU may have been first; then ours goes.
     let _ = KERNEL.set(Arc::new(process));
     KERNEL.get().expect("set just now")
@@ -39,7 +43,13 @@ pub(crate) fn spawn_kernel(name: &'static str, body: fn()) {
 pub(super) fn new(process: Arc<Process>, tid: u32, name: &[u8], body: fn()) -> Arc<Task> {
     let stack = KernelStack::new().expect("memory for a kernel thread's stack");
     let top = stack.top();
-    let new = NewTask { process, tid, name, user: None, body: Some(body) };
+    let new = NewTask {
+        process,
+        tid,
+        name,
+        user: None,
+        body: Some(body),
+    };
     let task = Task::new(new, Some(stack));
     // SAFETY: the stack is new and the task's own, which does not run yet.
     unsafe { *task.context.get() = Context::new(top, sched::begin, 0) };

@@ -58,13 +58,28 @@ pub const DEFAULT_STACK: u64 = 8 << 20;
 impl Limits {
     /// What the first program starts with; `tasks` bounds its processes and threads.
     pub fn initial(tasks: u64) -> Self {
-        let unlimited = Limit { current: INFINITY, maximum: INFINITY };
-        let both = |value| Limit { current: value, maximum: value };
+        let unlimited = Limit {
+            current: INFINITY,
+            maximum: INFINITY,
+        };
+        let both = |value| Limit {
+            current: value,
+            maximum: value,
+        };
         let mut limits = [unlimited; COUNT];
-        limits[index::STACK] = Limit { current: DEFAULT_STACK, maximum: INFINITY };
-        limits[index::CORE] = Limit { current: 0, maximum: INFINITY };
+        limits[index::STACK] = Limit {
+            current: DEFAULT_STACK,
+            maximum: INFINITY,
+        };
+        limits[index::CORE] = Limit {
+            current: 0,
+            maximum: INFINITY,
+        };
         limits[index::NPROC] = both(tasks);
-        limits[index::NOFILE] = Limit { current: 1024, maximum: 1 << 20 };
+        limits[index::NOFILE] = Limit {
+            current: 1024,
+            maximum: 1 << 20,
+        };
         limits[index::MEMLOCK] = both(8 << 20);
         limits[index::SIGPENDING] = both(4096);
         limits[index::MSGQUEUE] = both(819_200);

@@ -17,7 +17,10 @@ mod process;
 mod robust;
 mod start;
 pub mod table;
-#[expect(clippy::module_inception, reason = "the type that the part is named after")]
+#[expect(
+    clippy::module_inception,
+    reason = "the type that the part is named after"
+)]
 mod task;
 mod wait;
 mod work_loop;
@@ -28,8 +31,8 @@ pub(crate) use exit::{exit_group, exit_thread, kill_group};
 pub(crate) use kthread::spawn_kernel;
 pub use limits::Limits;
 pub use oom::{oom_kill, oom_score};
-pub(crate) use process::{Group, Relations, Stop};
 pub use process::{Credentials, Process, Usage, WaitStatus};
+pub(crate) use process::{Group, Relations, Stop};
 pub use start::{signal_program, start};
 pub use table::{find, find_task, for_each_process, next_process, task_count};
 pub(crate) use task::UserState;

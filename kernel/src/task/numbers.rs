@@ -19,7 +19,11 @@ impl Numbers {
     pub const fn new() -> Self {
         let mut used = [0; WORDS];
         used[0] = 1;
-        Self { used, next: 1, count: 0 }
+        Self {
+            used,
+            next: 1,
+            count: 0,
+        }
     }
 
     /// Takes the next free number; `None` when all are in use.
@@ -48,7 +52,10 @@ impl Numbers {
     pub fn give_back(&mut self, number: u32) {
         let word = &mut self.used[(number / 64) as usize];
         let bit = 1u64 << (number % 64);
-        assert!(number != 0 && *word & bit != 0, "process number {number} is not in use");
+        assert!(
+            number != 0 && *word & bit != 0,
+            "process number {number} is not in use"
+        );
         *word &= !bit;
         self.count -= 1;
     }

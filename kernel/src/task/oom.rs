@@ -59,7 +59,9 @@ pub fn oom_kill(reason: &str) -> bool {
         if process.oom_victim.load(Ordering::Relaxed) {
             continue;
         }
-        let Some(points) = badness(&process, total) else { continue };
+        let Some(points) = badness(&process, total) else {
+            continue;
+        };
         if worst.as_ref().is_none_or(|(most, _)| points > *most) {
             worst = Some((points, process));
         }

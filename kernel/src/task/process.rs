@@ -288,7 +288,11 @@ impl Process {
 
     /// Its parent's number; 0: none.
     pub fn ppid(&self) -> u32 {
-        self.relations.lock().parent.as_ref().map_or(0, |parent| parent.pid)
+        self.relations
+            .lock()
+            .parent
+            .as_ref()
+            .map_or(0, |parent| parent.pid)
     }
 
     /// Its process group.
@@ -327,7 +331,12 @@ impl Process {
 
     /// The live thread with this number.
     pub fn thread(&self, tid: u32) -> Option<Arc<Task>> {
-        self.group.lock().tasks.iter().find(|task| task.tid() == tid).cloned()
+        self.group
+            .lock()
+            .tasks
+            .iter()
+            .find(|task| task.tid() == tid)
+            .cloned()
     }
 
     /// A live thread: the one whose number is the process's, or any.
@@ -430,7 +439,8 @@ impl Process {
 
     /// Sets `/proc/PID/oom_score_adj`; the caller has checked the range -1000 to 1000.
     pub fn set_oom_score_adj(&self, adjustment: i32) {
-        self.oom_score_adj.store(adjustment.clamp(-1000, 1000), Ordering::Relaxed);
+        self.oom_score_adj
+            .store(adjustment.clamp(-1000, 1000), Ordering::Relaxed);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a task's end does to futexes: the robust list, and the word that joiners wait for.
 
-use crate::sync::futex;
 use crate::sched::TaskRef;
+use crate::sync::futex;
 use crate::uaccess;
 use core::sync::atomic::Ordering;
 

@@ -52,8 +52,12 @@ pub fn start(boot: &'static BootInfo) -> ! {
     let limits = Limits::initial(table.max_tasks() as u64 / 2);
     drop(table);
     assert!(pid == 1, "init is the first process");
-    let process =
-        Arc::new(Process::new(1, Arc::new(Actions::new()), Resources::default(), limits));
+    let process = Arc::new(Process::new(
+        1,
+        Arc::new(Actions::new()),
+        Resources::default(),
+        limits,
+    ));
     assert!(INIT.set(process.clone()).is_ok(), "tasks are started once");
     let task = kthread::new(process.clone(), 1, b"init", init);
     process.group.lock().tasks.push(task.clone());
@@ -93,7 +97,9 @@ fn init() {
 }
 
 fn end(status: WaitStatus) -> ! {
-    arch::power_off(ExitRecord { wait_status: status.0 })
+    arch::power_off(ExitRecord {
+        wait_status: status.0,
+    })
 }
 
 type StartError = (i32, &'static str);
@@ -125,7 +131,9 @@ fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
     let size = file.metadata().size.min(MAX_STRINGS);
     let size = usize::try_from(size).map_err(|_| Errno::E2BIG)?;
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(size + 1).map_err(|_| Errno::ENOMEM)?;
+    bytes
+        .try_reserve_exact(size + 1)
+        .map_err(|_| Errno::ENOMEM)?;
     bytes.resize(size, 0);
     fs::read_exact_at(&file, 0, &mut bytes)?;
     if bytes.last().is_some_and(|&byte| byte != 0) {
@@ -169,14 +177,24 @@ fn spawn(
     };
     let pid = table::lock().reserve(u64::MAX)?;
     assert!(pid == PROGRAM, "the program is the second process");
-    let process = Arc::new(Process::new(pid, Arc::new(Actions::new()), resources, limits));
+    let process = Arc::new(Process::new(
+        pid,
+        Arc::new(Actions::new()),
+        resources,
+        limits,
+    ));
     let kernel_stack = KernelStack::new()?;
     let top = kernel_stack.top();
     let new = NewTask {
         process: process.clone(),
         tid: pid,
         name: exec::name_of(path),
-        user: Some(UserState::new(Box::new(FpuState::new()), vm, files, context)),
+        user: Some(UserState::new(
+            Box::new(FpuState::new()),
+            vm,
+            files,
+            context,
+        )),
         body: None,
     };
     let task = Task::new(new, Some(kernel_stack));
@@ -205,7 +223,9 @@ fn spawn(
 
 /// Sends a signal to the process group of the program that the VM runs (the host's Ctrl-C).
 pub fn signal_program(signo: u32) {
-    let Some(signal) = Signal::new(signo) else { return };
+    let Some(signal) = Signal::new(signo) else {
+        return;
+    };
     let members = table::lock().collect(|process| process.pgid() == PROGRAM);
     for process in members.unwrap_or_default() {
         let _ = send_to_process(&process, SigInfo::kernel(signal));

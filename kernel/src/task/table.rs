@@ -44,11 +44,16 @@ struct Chunk {
 }
 
 impl Chunk {
-    const EMPTY: Self = Self { slots: Vec::new(), used: 0 };
+    const EMPTY: Self = Self {
+        slots: Vec::new(),
+        used: 0,
+    };
 
     fn grow(&mut self) -> Result<(), Errno> {
         if self.slots.is_empty() {
-            self.slots.try_reserve_exact(CHUNK).map_err(|_| Errno::ENOMEM)?;
+            self.slots
+                .try_reserve_exact(CHUNK)
+                .map_err(|_| Errno::ENOMEM)?;
             self.slots.resize_with(CHUNK, Slot::default);
         }
         Ok(())
@@ -79,7 +84,10 @@ pub(crate) fn lock() -> SpinGuard<'static, Table> {
 
 impl Table {
     fn slot(&self, number: u32) -> Option<&Slot> {
-        self.chunks.get(number as usize / CHUNK)?.slots.get(number as usize % CHUNK)
+        self.chunks
+            .get(number as usize / CHUNK)?
+            .slots
+            .get(number as usize % CHUNK)
     }
 
     /// Changes the slot of a number in use, and frees the number when nothing is left there.
@@ -168,7 +176,8 @@ impl Table {
     pub(crate) fn take_over(&mut self, task: &Arc<Task>, number: u32) -> Option<Arc<Task>> {
         let old = task.tid();
         let entry = self.change(old, |slot| slot.task.take());
-        task.tid.store(number, core::sync::atomic::Ordering::Relaxed);
+        task.tid
+            .store(number, core::sync::atomic::Ordering::Relaxed);
         self.change(number, |slot| slot.task = Some(task.clone()));
         entry
     }

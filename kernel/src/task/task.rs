@@ -5,6 +5,7 @@ use crate::arch::CpuSet;
 use crate::arch::clock::{self, Nanos};
 use crate::arch::context::Context;
 use crate::arch::fpu::FpuState;
+use crate::errno::SysResult;
 use crate::fs;
 use crate::memory::KernelStack;
 use crate::sched::account::Account;
@@ -13,7 +14,6 @@ use crate::sched::state::{State, TaskState};
 use crate::signal::{Pending, SigSet};
 use crate::sync::SpinLock;
 use crate::syscall::Args;
-use crate::errno::SysResult;
 use crate::vm::AddressSpace;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -94,9 +94,7 @@ pub struct AltStack {
 impl AltStack {
     /// Whether a stack pointer is on it.
     pub fn contains(&self, stack_pointer: u64) -> bool {
-        self.size != 0
-            && stack_pointer > self.base
-            && stack_pointer - self.base <= self.size
+        self.size != 0 && stack_pointer > self.base && stack_pointer - self.base <= self.size
     }
 }
 
@@ -302,7 +300,10 @@ impl Task {
     /// Sets its name, cut to 15 bytes.
     pub fn set_name(&self, name: &[u8]) {
         let mut bytes = [0; NAME_BYTES];
-        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        let len = name
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(name.len());
         let len = len.min(NAME_BYTES - 1);
         bytes[..len].copy_from_slice(&name[..len]);
         *self.name.lock() = bytes;
@@ -406,7 +407,13 @@ impl Task {
 
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "task {} ({}) of process {}", self.tid(), self.name(), self.process.pid())
+        write!(
+            f,
+            "task {} ({}) of process {}",
+            self.tid(),
+            self.name(),
+            self.process.pid()
+        )
     }
 }
 
@@ -422,7 +429,11 @@ impl Name {
 
     /// Its bytes, without the NULs.
     pub fn as_bytes(&self) -> &[u8] {
-        let len = self.0.iter().position(|&byte| byte == 0).unwrap_or(NAME_BYTES);
+        let len = self
+            .0
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(NAME_BYTES);
         &self.0[..len]
     }
     /// Its bytes with the NULs after them.

@@ -148,7 +148,12 @@ fn take(child: &Process, options: WaitOptions) -> Option<Waited> {
     };
     let mut usage = child.usage_of_tasks();
     usage.add(&child.children_usage());
-    Some(Waited { pid: child.pid(), uid: child.credentials().uid[0], status, usage })
+    Some(Waited {
+        pid: child.pid(),
+        uid: child.credentials().uid[0],
+        status,
+        usage,
+    })
 }
 
 /// Adds what a child used, and its children, to its parent's account of children.

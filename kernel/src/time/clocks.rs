@@ -33,7 +33,11 @@ impl Clock {
             3 => Ok(Self::Thread(0)),
             _ if number < 0 && number & 3 != 3 => {
                 let id = (!(number >> 3)).cast_unsigned();
-                Ok(if number & 4 != 0 { Self::Thread(id) } else { Self::Process(id) })
+                Ok(if number & 4 != 0 {
+                    Self::Thread(id)
+                } else {
+                    Self::Process(id)
+                })
             }
             _ => Err(Errno::EINVAL),
         }

@@ -55,9 +55,15 @@ fn used(process: &Process, which: Which) -> Nanos {
 
 impl CpuTimers {
     pub(crate) const fn new() -> Self {
-        const OFF: CpuTimer = CpuTimer { at: None, interval: Nanos::ZERO };
+        const OFF: CpuTimer = CpuTimer {
+            at: None,
+            interval: Nanos::ZERO,
+        };
         Self {
-            inner: SpinLock::new(Inner { timers: [OFF; 2], next_limit_s: 0 }),
+            inner: SpinLock::new(Inner {
+                timers: [OFF; 2],
+                next_limit_s: 0,
+            }),
             armed: AtomicBool::new(false),
         }
     }
@@ -71,7 +77,9 @@ impl CpuTimers {
     pub(crate) fn get(&self, process: &Process, which: Which) -> (Nanos, Nanos) {
         let now = used(process, which);
         let timer = self.inner.lock().timers[which as usize];
-        let left = timer.at.map_or(Nanos::ZERO, |at| at.saturating_sub(now).max(Nanos(1)));
+        let left = timer
+            .at
+            .map_or(Nanos::ZERO, |at| at.saturating_sub(now).max(Nanos(1)));
         (left, timer.interval)
     }
 

@@ -23,7 +23,11 @@ pub(crate) enum Notify {
     /// Nothing; the program reads the timer.
     Nothing,
     /// A signal for the process, or one of its threads.
-    Signal { signal: Signal, value: u64, thread: Option<u32> },
+    Signal {
+        signal: Signal,
+        value: u64,
+        thread: Option<u32>,
+    },
 }
 
 struct Timer {
@@ -54,7 +58,10 @@ pub(crate) struct Reading {
 
 impl PosixTimers {
     pub(crate) const fn new() -> Self {
-        Self(SpinLock::new(Timers { list: Vec::new(), serial: 0 }))
+        Self(SpinLock::new(Timers {
+            list: Vec::new(),
+            serial: 0,
+        }))
     }
 
     /// Makes a timer; gives its number. `notify` is told the number, which may be the signal's
@@ -82,7 +89,10 @@ impl PosixTimers {
                 }
             };
             timers.serial = timers.serial.wrapping_add(1) & 0x7fff_ffff;
-            (u32::try_from(number).map_err(|_| Errno::EAGAIN)?, timers.serial)
+            (
+                u32::try_from(number).map_err(|_| Errno::EAGAIN)?,
+                timers.serial,
+            )
         };
         let kernel = KernelTimer::new(target, token(number, serial));
         let timer = Timer {
@@ -94,7 +104,9 @@ impl PosixTimers {
             kernel,
         };
         let mut timers = self.0.lock();
-        let Some(place) = timers.list.get_mut(number as usize) else { return Err(Errno::EAGAIN) };
+        let Some(place) = timers.list.get_mut(number as usize) else {
+            return Err(Errno::EAGAIN);
+        };
         if place.is_some() {
             // Another thread was quicker with the same number.
             drop(timers);
@@ -106,7 +118,10 @@ impl PosixTimers {
 
     fn with<R>(&self, number: u32, call: impl FnOnce(&mut Timer) -> R) -> Result<R, Errno> {
         let mut timers = self.0.lock();
-        let timer = timers.list.get_mut(number as usize).and_then(Option::as_mut);
+        let timer = timers
+            .list
+            .get_mut(number as usize)
+            .and_then(Option::as_mut);
         timer.map(call).ok_or(Errno::EINVAL)
     }
 
@@ -155,7 +170,10 @@ impl PosixTimers {
     pub(super) fn expired(&self, process: &Arc<Process>, token: u64, now: Nanos) {
         let number = u32::try_from(token >> 32).unwrap_or(u32::MAX);
         let fired = self.with(number, |timer| {
-            let due = timer.setting.deadline.is_some_and(|deadline| deadline <= now);
+            let due = timer
+                .setting
+                .deadline
+                .is_some_and(|deadline| deadline <= now);
             if self::token(number, timer.serial) != token || !due {
                 return None;
             }
@@ -169,7 +187,14 @@ impl PosixTimers {
     }
 
     fn notify(&self, process: &Arc<Process>, number: u32, notify: Notify, missed: u64) {
-        let Notify::Signal { signal, value, thread } = notify else { return };
+        let Notify::Signal {
+            signal,
+            value,
+            thread,
+        } = notify
+        else {
+            return;
+        };
         let id = number.cast_signed();
         // A timer has one signal waiting at a time; further expirations count as its overrun.
         let waits = {
@@ -179,10 +204,17 @@ impl PosixTimers {
                     && entry.signal == signal
             };
             group.pending.find(&mut same)
-                || group.tasks.iter().any(|task| task.pending.lock().find(&mut same))
+                || group
+                    .tasks
+                    .iter()
+                    .any(|task| task.pending.lock().find(&mut same))
         };
         let overrun = self.with(number, |timer| {
-            timer.overrun = if waits { timer.overrun + missed + 1 } else { missed };
+            timer.overrun = if waits {
+                timer.overrun + missed + 1
+            } else {
+                missed
+            };
             timer.overrun.min(MAX_OVERRUN)
         });
         if waits {
@@ -190,7 +222,12 @@ impl PosixTimers {
         }
         let overrun = i32::try_from(overrun.unwrap_or(0)).unwrap_or(i32::MAX);
         let detail = Detail::Timer { id, overrun, value };
-        let info = SigInfo { signal, errno: 0, code: SI_TIMER, detail };
+        let info = SigInfo {
+            signal,
+            errno: 0,
+            code: SI_TIMER,
+            detail,
+        };
         // No room for the signal: the expiry is lost, as the program does not take its signals.
         let _ = match thread {
             None => send_to_process(process, info),
@@ -203,7 +240,10 @@ impl PosixTimers {
 }
 
 fn reading(timer: &Timer) -> Reading {
-    Reading { left: timer.setting.left(clock::now()), interval: timer.setting.interval }
+    Reading {
+        left: timer.setting.left(clock::now()),
+        interval: timer.setting.interval,
+    }
 }
 
 fn token(number: u32, serial: u32) -> u64 {

@@ -25,14 +25,20 @@ pub(crate) struct Setting {
 impl Setting {
     /// Moves the deadline behind `now` after an expiry; gives how many expirations were missed.
     pub(crate) fn advance(&mut self, now: Nanos) -> u64 {
-        let Some(deadline) = self.deadline else { return 0 };
+        let Some(deadline) = self.deadline else {
+            return 0;
+        };
         if self.interval.0 == 0 {
             self.deadline = None;
             return 0;
         }
         let late = now.saturating_sub(deadline).0;
         let missed = late / self.interval.0;
-        let next = Nanos(deadline.0.saturating_add((missed + 1).saturating_mul(self.interval.0)));
+        let next = Nanos(
+            deadline
+                .0
+                .saturating_add((missed + 1).saturating_mul(self.interval.0)),
+        );
         self.deadline = Some(next.max(Nanos(now.0 + MIN_INTERVAL_NS)));
         missed
     }
@@ -66,7 +72,10 @@ impl ProcessTimers {
     pub(crate) const fn new() -> Self {
         Self {
             real: SpinLock::new(Real {
-                setting: Setting { deadline: None, interval: Nanos::ZERO },
+                setting: Setting {
+                    deadline: None,
+                    interval: Nanos::ZERO,
+                },
                 timer: None,
             }),
             posix: PosixTimers::new(),
@@ -82,7 +91,11 @@ impl ProcessTimers {
         let mut real = self.real.lock();
         let before = (real.setting.left(clock::now()), real.setting.interval);
         real.setting = setting;
-        let unused = if real.timer.is_none() { real.timer.replace(spare) } else { Some(spare) };
+        let unused = if real.timer.is_none() {
+            real.timer.replace(spare)
+        } else {
+            Some(spare)
+        };
         if let Some(timer) = &real.timer {
             timer.set(setting.deadline);
         }

@@ -58,7 +58,10 @@ struct Queue {
 }
 
 static QUEUES: [Queue; MAX_CPUS] = [const {
-    Queue { timers: SpinLock::new(Heap::new()), armed_ns: AtomicU64::new(u64::MAX) }
+    Queue {
+        timers: SpinLock::new(Heap::new()),
+        armed_ns: AtomicU64::new(u64::MAX),
+    }
 }; MAX_CPUS];
 
 /// Sees to it that this CPU's timer fires at `deadline` or before. An early fire is harmless: the
@@ -176,7 +179,10 @@ impl KernelTimer {
             fired: AtomicBool::new(false),
             _pinned: PhantomPinned,
         };
-        Self { node: Box::new(node), setting: SpinLock::new(()) }
+        Self {
+            node: Box::new(node),
+            setting: SpinLock::new(()),
+        }
     }
 
     /// Sets it to expire at `deadline`, or not at all; what was set before is forgotten. An expiry

@@ -51,7 +51,10 @@ impl Timespec {
 impl From<Nanos> for Timespec {
     fn from(time: Nanos) -> Self {
         let (sec, nsec) = (time.0 / NS_PER_S, time.0 % NS_PER_S);
-        Self { sec: sec.cast_signed(), nsec: nsec.cast_signed() }
+        Self {
+            sec: sec.cast_signed(),
+            nsec: nsec.cast_signed(),
+        }
     }
 }
 
@@ -74,14 +77,21 @@ impl Timeval {
         if !(0..1_000_000).contains(&self.usec) {
             return Err(Errno::EINVAL);
         }
-        Timespec { sec: self.sec, nsec: self.usec * 1000 }.to_nanos()
+        Timespec {
+            sec: self.sec,
+            nsec: self.usec * 1000,
+        }
+        .to_nanos()
     }
 }
 
 impl From<Nanos> for Timeval {
     fn from(time: Nanos) -> Self {
         let (sec, ns) = (time.0 / NS_PER_S, time.0 % NS_PER_S);
-        Self { sec: sec.cast_signed(), usec: (ns / 1000).cast_signed() }
+        Self {
+            sec: sec.cast_signed(),
+            usec: (ns / 1000).cast_signed(),
+        }
     }
 }
 
