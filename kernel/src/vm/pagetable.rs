@@ -69,6 +69,10 @@ pub(super) const fn pages_in(bytes: u64) -> usize {
     (bytes / PAGE) as usize
 }
 
+fn is_empty(table: &Table) -> bool {
+    table.iter().all(|entry| entry.load(Ordering::Relaxed) == 0)
+}
+
 #[inline]
 fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64 {
     &table[index(address, level)]
@@ -250,7 +254,7 @@ impl PageTables {
     }
 
     /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly
-    /// in `owned`, a range without any entry left. False: the gather is full, and there are more.
+    /// in `owned`, and are empty. False: the gather is full, and there are more.
     pub(super) fn prune(
         &mut self,
         range: Range<u64>,
@@ -272,16 +276,12 @@ impl PageTables {
                 match self.upper_slot(at, level) {
                     Ok(slot) => {
                         let entry = slot.load(Ordering::Relaxed);
-                        if entry != 0 {
+                        // Between two batches the lock was free: where areas stay, pages may have
+                        // come back.
+                        if entry != 0 && is_empty(table_at(entry)) {
                             if gather.is_full() {
                                 return false;
                             }
-                            debug_assert!(
-                                table_at(entry)
-                                    .iter()
-                                    .all(|e| e.load(Ordering::Relaxed) == 0),
-                                "a page table at {at:#x} is freed with entries in it"
-                            );
                             slot.store(0, Ordering::Relaxed);
                             gather.table(frame_of(entry));
                             self.count -= 1;
@@ -374,7 +374,10 @@ impl PageTables {
     /// Frees the root. Everything below is gone.
     pub(super) fn free_root(&mut self) {
         let user = &table_at(self.root.address())[..256];
-        debug_assert!(user.iter().all(|e| e.load(Ordering::Relaxed) == 0));
+        assert!(
+            user.iter().all(|e| e.load(Ordering::Relaxed) == 0),
+            "a space goes with page tables left in it"
+        );
         crate::memory::memmap::release(self.root);
         self.count = 0;
     }
