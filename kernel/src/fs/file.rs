@@ -50,6 +50,10 @@ pub trait File: Send + Sync {
     fn page_source(&self) -> Option<Arc<dyn PageSource>> {
         None
     }
+    /// Whether a mapping of it is anonymous memory (`/dev/zero`).
+    fn maps_zeros(&self) -> bool {
+        false
+    }
     /// Lists a directory from `offset` on, which moves with each entry that `emit` takes (`true`).
     fn list(
         &self,

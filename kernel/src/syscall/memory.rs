@@ -2,83 +2,306 @@
 
 use super::Args;
 use crate::errno::{Errno, SysResult};
+use crate::memory::PAGE_SIZE;
+use crate::vm::{AddressSpace, Advice, Backing, MapFlags, MappedFile, Prot, Remap};
+use crate::{sched, task, uaccess};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::general as abi;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// The most segments of a vectored call, Linux's `UIO_MAXIOV`.
+const MAX_SEGMENTS: u64 = 1024;
+/// The most bytes that a vectored call moves, Linux's `MAX_RW_COUNT`.
+const MAX_BYTES: u64 = 0x7fff_f000;
+/// Bytes that are carried from one space to the other at a time.
+const CARRY_BYTES: usize = 1024;
+
+/// The space of the calling process.
+fn space() -> Result<Arc<AddressSpace>, Errno> {
+    sched::current().vm().cloned().ok_or(Errno::EFAULT)
+}
+
+/// Rights from `PROT_*`; bits that mean nothing here are let pass, as Linux does on x86.
+fn prot(bits: u32) -> Prot {
+    Prot::from_bits_truncate(bits)
+}
 
 /// `mmap(2)`.
-pub fn mmap(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mmap(a: &Args) -> SysResult {
+    const KNOWN_TYPES: u32 = abi::MAP_TYPE;
+    let (hint, bytes, flags) = (a.addr(0), a.0[1], a.uint(3));
+    let (fd, offset) = (a.int(4), a.0[5]);
+    if !offset.is_multiple_of(PAGE) {
+        return Err(Errno::EINVAL);
+    }
+    let shared = match flags & KNOWN_TYPES {
+        abi::MAP_PRIVATE => false,
+        abi::MAP_SHARED | abi::MAP_SHARED_VALIDATE => true,
+        _ => return Err(Errno::EINVAL),
+    };
+    if flags & abi::MAP_HUGETLB != 0 {
+        // No page of the huge page pool is there, as on a Linux with an empty pool.
+        return Err(Errno::ENOMEM);
+    }
+    let backing = if flags & abi::MAP_ANONYMOUS != 0 {
+        anonymous(shared)
+    } else {
+        file_backing(fd, offset, shared)?
+    };
+    let mut map = MapFlags::empty();
+    for (bit, flag) in [
+        (abi::MAP_FIXED, MapFlags::FIXED),
+        (abi::MAP_FIXED_NOREPLACE, MapFlags::FIXED_NOREPLACE),
+        (abi::MAP_GROWSDOWN, MapFlags::GROWSDOWN),
+        (abi::MAP_POPULATE, MapFlags::POPULATE),
+        (abi::MAP_NORESERVE, MapFlags::NORESERVE),
+        (abi::MAP_LOCKED, MapFlags::LOCKED),
+        (abi::MAP_32BIT, MapFlags::LOW),
+    ] {
+        map.set(flag, flags & bit != 0);
+    }
+    let hint = (hint != 0 || map.contains(MapFlags::FIXED)).then_some(hint);
+    let start = space()?.map(hint, bytes, prot(a.uint(2)), map, backing)?;
+    Ok(start as usize)
+}
+
+fn anonymous(shared: bool) -> Backing {
+    if shared { Backing::SharedAnonymous } else { Backing::Anonymous }
+}
+
+fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
+    let open = sched::current().files().get(fd)?;
+    let flags = open.flags();
+    if !flags.readable() {
+        return Err(Errno::EACCES);
+    }
+    if open.file().maps_zeros() {
+        return Ok(anonymous(shared));
+    }
+    let source = open.file().page_source().ok_or(Errno::ENODEV)?;
+    let metadata = open.metadata();
+    Ok(Backing::File {
+        file: MappedFile {
+            source,
+            path: Arc::from(open.path()),
+            inode: metadata.id.inode,
+            device: metadata.id.device,
+            shmem: false,
+        },
+        offset,
+        shared,
+        writable: flags.writable(),
+    })
 }
 
 /// `mprotect(2)`.
-pub fn mprotect(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mprotect(a: &Args) -> SysResult {
+    space()?.protect(a.addr(0), a.0[1], prot(a.uint(2)))?;
+    Ok(0)
 }
 
 /// `munmap(2)`.
-pub fn munmap(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn munmap(a: &Args) -> SysResult {
+    space()?.unmap(a.addr(0), a.0[1])?;
+    Ok(0)
 }
 
 /// `brk(2)`.
-pub fn brk(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn brk(a: &Args) -> SysResult {
+    Ok(space()?.brk(a.addr(0)) as usize)
 }
 
 /// `mremap(2)`.
-pub fn mremap(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mremap(a: &Args) -> SysResult {
+    let flags = a.uint(3);
+    let known = abi::MREMAP_MAYMOVE | abi::MREMAP_FIXED | abi::MREMAP_DONTUNMAP;
+    let may_move = flags & abi::MREMAP_MAYMOVE != 0;
+    if flags & !known != 0 || flags != 0 && !may_move {
+        return Err(Errno::EINVAL);
+    }
+    let to = if flags & abi::MREMAP_FIXED != 0 {
+        Remap::Fixed(a.addr(4))
+    } else if may_move {
+        Remap::MayMove
+    } else {
+        Remap::InPlace
+    };
+    let keep = flags & abi::MREMAP_DONTUNMAP != 0;
+    let start = space()?.remap(a.addr(0), a.0[1], a.0[2], to, keep)?;
+    Ok(start as usize)
 }
 
-/// `msync(2)`.
-pub fn msync(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `msync(2)`: files live in memory, so there is nothing to write.
+pub fn msync(a: &Args) -> SysResult {
+    let flags = a.uint(2);
+    let known = abi::MS_ASYNC | abi::MS_SYNC | abi::MS_INVALIDATE;
+    let both = abi::MS_ASYNC | abi::MS_SYNC;
+    if flags & !known != 0 || flags & both == both {
+        return Err(Errno::EINVAL);
+    }
+    space()?.advise(a.addr(0), a.0[1], Advice::Nothing)?;
+    Ok(0)
 }
 
 /// `mincore(2)`.
-pub fn mincore(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mincore(a: &Args) -> SysResult {
+    let mut to = a.addr(2);
+    space()?.residency(a.addr(0), a.0[1], |present| {
+        uaccess::copy_out(to, present)?;
+        to += present.len() as u64;
+        Ok(())
+    })?;
+    Ok(0)
+}
+
+/// What a piece of advice means; `None`: nothing that Linux knows.
+fn advice(number: u32) -> Option<Advice> {
+    Some(match number {
+        // Nothing is swapped, so lazily freed pages are freed at once, as Linux may do.
+        abi::MADV_DONTNEED | abi::MADV_FREE | abi::MADV_DONTNEED_LOCKED => Advice::DontNeed,
+        abi::MADV_REMOVE => Advice::Remove,
+        abi::MADV_POPULATE_READ => Advice::PopulateRead,
+        abi::MADV_POPULATE_WRITE => Advice::PopulateWrite,
+        abi::MADV_DONTFORK => Advice::DontFork,
+        abi::MADV_DOFORK => Advice::DoFork,
+        abi::MADV_WIPEONFORK => Advice::WipeOnFork,
+        abi::MADV_KEEPONFORK => Advice::KeepOnFork,
+        abi::MADV_NORMAL
+        | abi::MADV_RANDOM
+        | abi::MADV_SEQUENTIAL
+        | abi::MADV_WILLNEED
+        | abi::MADV_MERGEABLE
+        | abi::MADV_UNMERGEABLE
+        | abi::MADV_HUGEPAGE
+        | abi::MADV_NOHUGEPAGE
+        | abi::MADV_DONTDUMP
+        | abi::MADV_DODUMP
+        | abi::MADV_COLD
+        | abi::MADV_PAGEOUT => Advice::Nothing,
+        _ => return None,
+    })
 }
 
 /// `madvise(2)`.
-pub fn madvise(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn madvise(a: &Args) -> SysResult {
+    let advice = advice(a.uint(2)).ok_or(Errno::EINVAL)?;
+    space()?.advise(a.addr(0), a.0[1], advice)?;
+    Ok(0)
 }
 
 /// `mlock(2)`.
-pub fn mlock(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mlock(a: &Args) -> SysResult {
+    space()?.lock_pages(a.addr(0), a.0[1], true)?;
+    Ok(0)
 }
 
 /// `munlock(2)`.
-pub fn munlock(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn munlock(a: &Args) -> SysResult {
+    space()?.lock_pages(a.addr(0), a.0[1], false)?;
+    Ok(0)
 }
 
-/// `mlockall(2)`.
-pub fn mlockall(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `mlockall(2)`: pages are never taken away.
+pub fn mlockall(a: &Args) -> SysResult {
+    let flags = a.uint(0);
+    if flags == 0 || flags & !(abi::MCL_CURRENT | abi::MCL_FUTURE | abi::MCL_ONFAULT) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
 }
 
 /// `munlockall(2)`.
 pub fn munlockall(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    space()?.unlock_all()?;
+    Ok(0)
 }
 
 /// `mlock2(2)`.
-pub fn mlock2(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn mlock2(a: &Args) -> SysResult {
+    if a.uint(2) & !abi::MLOCK_ONFAULT != 0 {
+        return Err(Errno::EINVAL);
+    }
+    mlock(a)
 }
 
-/// `process_madvise(2)`.
+/// `process_madvise(2)`: there are no process descriptors to name a process by.
 pub fn process_madvise(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
 }
 
 /// `process_vm_readv(2)`.
-pub fn process_vm_readv(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn process_vm_readv(a: &Args) -> SysResult {
+    process_vm(a, |other, there, here, buffer| {
+        other.read_bytes(there, buffer)?;
+        uaccess::copy_out(here, buffer)
+    })
 }
 
 /// `process_vm_writev(2)`.
-pub fn process_vm_writev(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn process_vm_writev(a: &Args) -> SysResult {
+    process_vm(a, |other, there, here, buffer| {
+        uaccess::copy_in(buffer, here)?;
+        other.write_bytes(there, buffer, false)
+    })
+}
+
+/// Segments of a vectored call: addresses and lengths.
+fn segments(address: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
+    if count > MAX_SEGMENTS {
+        return Err(Errno::EINVAL);
+    }
+    let mut list = Vec::new();
+    list.try_reserve_exact(count as usize).map_err(|_| Errno::ENOMEM)?;
+    let mut total = 0u64;
+    for index in 0..count {
+        let at = address.checked_add(index * 16).ok_or(Errno::EFAULT)?;
+        let [base, bytes]: [u64; 2] = uaccess::UserPtr::new(at).read()?;
+        total = total.checked_add(bytes).filter(|&t| t <= i64::MAX as u64).ok_or(Errno::EINVAL)?;
+        list.push((base, bytes));
+    }
+    Ok(list)
+}
+
+/// Carries bytes between this process's segments and another's, piece by piece; what was carried
+/// before an error counts.
+fn process_vm(
+    a: &Args,
+    mut carry: impl FnMut(&AddressSpace, u64, u64, &mut [u8]) -> Result<(), Errno>,
+) -> SysResult {
+    if a.0[5] != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let local = segments(a.addr(1), a.0[2])?;
+    let remote = segments(a.addr(3), a.0[4])?;
+    let process = task::find(a.uint(0)).ok_or(Errno::ESRCH)?;
+    let other = process.vm().ok_or(Errno::ESRCH)?;
+    let mut buffer = [0; CARRY_BYTES];
+    let (mut here, mut there) = (local.into_iter(), remote.into_iter());
+    let (mut near, mut far) = ((0, 0), (0, 0));
+    let mut done = 0;
+    while done < MAX_BYTES {
+        while near.1 == 0 {
+            let Some(next) = here.next() else { return Ok(done as usize) };
+            near = next;
+        }
+        while far.1 == 0 {
+            let Some(next) = there.next() else { return Ok(done as usize) };
+            far = next;
+        }
+        // Not across a page on either side, so that an error comes exactly where it is.
+        let in_page = |at: u64| PAGE - at % PAGE;
+        let bytes = near.1.min(far.1).min(in_page(near.0)).min(in_page(far.0));
+        let bytes = bytes.min(CARRY_BYTES as u64).min(MAX_BYTES - done);
+        match carry(&other, far.0, near.0, &mut buffer[..bytes as usize]) {
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+            Ok(()) => {}
+        }
+        near = (near.0.wrapping_add(bytes), near.1 - bytes);
+        far = (far.0.wrapping_add(bytes), far.1 - bytes);
+        done += bytes;
+        sched::cond_resched();
+    }
+    Ok(done as usize)
 }
