@@ -67,7 +67,11 @@ pub fn mmap(a: &Args) -> SysResult {
 }
 
 fn anonymous(shared: bool) -> Backing {
-    if shared { Backing::SharedAnonymous } else { Backing::Anonymous }
+    if shared {
+        Backing::SharedAnonymous
+    } else {
+        Backing::Anonymous
+    }
 }
 
 fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
@@ -252,12 +256,16 @@ fn segments(address: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
         return Err(Errno::EINVAL);
     }
     let mut list = Vec::new();
-    list.try_reserve_exact(count as usize).map_err(|_| Errno::ENOMEM)?;
+    list.try_reserve_exact(count as usize)
+        .map_err(|_| Errno::ENOMEM)?;
     let mut total = 0u64;
     for index in 0..count {
         let at = address.checked_add(index * 16).ok_or(Errno::EFAULT)?;
         let [base, bytes]: [u64; 2] = uaccess::UserPtr::new(at).read()?;
-        total = total.checked_add(bytes).filter(|&t| t <= i64::MAX as u64).ok_or(Errno::EINVAL)?;
+        total = total
+            .checked_add(bytes)
+            .filter(|&t| t <= i64::MAX as u64)
+            .ok_or(Errno::EINVAL)?;
         list.push((base, bytes));
     }
     Ok(list)
@@ -282,11 +290,15 @@ fn process_vm(
     let mut done = 0;
     while done < MAX_BYTES {
         while near.1 == 0 {
-            let Some(next) = here.next() else { return Ok(done as usize) };
+            let Some(next) = here.next() else {
+                return Ok(done as usize);
+            };
             near = next;
         }
         while far.1 == 0 {
-            let Some(next) = there.next() else { return Ok(done as usize) };
+            let Some(next) = there.next() else {
+                return Ok(done as usize);
+            };
             far = next;
         }
         // Not across a page on either side, so that an error comes exactly where it is.
