@@ -1,0 +1,185 @@
+/* Pipes and FIFOs: bytes, ends, capacity, signals, many writers. */
+#include "say.h"
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/uio.h>
+
+static void bulk(void)
+{
+	int p[2];
+	MUST(pipe(p));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		close(p[0]);
+		static unsigned char data[3333];
+		uint32_t x = 1;
+		for (int round = 0; round < 1000; round++) {
+			for (size_t i = 0; i < sizeof data; i++)
+				data[i] = (x = x * 1664525 + 1013904223) >> 24;
+			for (size_t done = 0; done < sizeof data;)
+				done += MUST(write(p[1], data + done, sizeof data - done));
+		}
+		_exit(0);
+	}
+	close(p[1]);
+	static unsigned char data[5000];
+	uint32_t x = 1;
+	size_t total = 0, wrong = 0;
+	ssize_t n;
+	while ((n = MUST(read(p[0], data, 1 + total % sizeof data))) > 0)
+		for (ssize_t i = 0; i < n; i++, total++)
+			wrong += data[i] != (unsigned char)((x = x * 1664525 + 1013904223) >> 24);
+	say("%zu bytes came, %zu of them wrong", total, wrong);
+	MUST(waitpid(child, NULL, 0));
+	TRY(read(p[0], data, 10));
+}
+
+static void capacity(void)
+{
+	int p[2];
+	MUST(pipe2(p, O_NONBLOCK));
+	static char page[4096];
+	long total = 0;
+	ssize_t n;
+	while ((n = write(p[1], page, sizeof page)) > 0)
+		total += n;
+	say("full after %ld with %s", total, strerrorname_np(errno));
+	TRY(write(p[1], page, 1));
+	int queued;
+	TRY(ioctl(p[0], FIONREAD, &queued));
+	say("%d queued", queued);
+	struct pollfd w = { p[1], POLLOUT, 0 };
+	TRY(poll(&w, 1, 0));
+	TRY(read(p[0], page, 4096));
+	TRY(poll(&w, 1, 0));
+	say("events %#x", w.revents);
+	TRY(write(p[1], page, 4096));
+	TRY(fcntl(p[1], F_GETPIPE_SZ));
+	long got = 0;
+	while ((n = read(p[0], page, 1000)) > 0)
+		got += n;
+	say("%ld came out, then %s", got, strerrorname_np(errno));
+	TRY(read(p[0], page, 0));
+	TRY(write(p[1], page, 0));
+	TRY(write(p[0], page, 1));
+	TRY(read(p[1], page, 1));
+	TRY(lseek(p[0], 0, SEEK_CUR));
+	TRY(pread(p[0], page, 1, 0));
+	TRY(ftruncate(p[1], 0));
+	HOLDS((fcntl(p[0], F_GETFL) & (O_ACCMODE | O_NONBLOCK)) == (O_RDONLY | O_NONBLOCK));
+	HOLDS((fcntl(p[1], F_GETFL) & O_ACCMODE) == O_WRONLY);
+	struct stat st;
+	fstat(p[0], &st);
+	HOLDS(S_ISFIFO(st.st_mode));
+}
+
+static void broken(void)
+{
+	int p[2];
+	MUST(pipe(p));
+	close(p[0]);
+	IN_CHILD("writer", if (write(p[1], "x", 1)) { });
+	signal(SIGPIPE, SIG_IGN);
+	TRY(write(p[1], "x", 1));
+	struct pollfd w = { p[1], POLLOUT, 0 };
+	TRY(poll(&w, 1, 0));
+	say("events %#x", w.revents & ~POLLOUT);
+	close(p[1]);
+	signal(SIGPIPE, SIG_DFL);
+	TRY(write(p[1], "x", 1));
+	TRY(pipe((int *)8));
+	TRY(pipe2(p, 0x40000000));
+}
+
+static void writers(void)
+{
+	/* writes up to PIPE_BUF do not mix */
+	int p[2];
+	MUST(pipe(p));
+	for (int w = 0; w < 8; w++)
+		if (MUST(fork()) == 0) {
+			char record[512];
+			memset(record, 'a' + w, sizeof record);
+			for (int i = 0; i < 100; i++)
+				MUST(write(p[1], record, sizeof record));
+			_exit(0);
+		}
+	close(p[1]);
+	int whole = 0, torn = 0;
+	char record[512];
+	for (;;) {
+		size_t have = 0;
+		ssize_t n;
+		while (have < sizeof record && (n = MUST(read(p[0], record + have, sizeof record - have))) > 0)
+			have += n;
+		if (have == 0)
+			break;
+		int same = have == sizeof record;
+		for (size_t i = 1; i < have; i++)
+			same &= record[i] == record[0];
+		*(same ? &whole : &torn) += 1;
+	}
+	say("%d whole records, %d torn", whole, torn);
+	while (wait(NULL) > 0)
+		;
+}
+
+static void vectors(void)
+{
+	int p[2];
+	MUST(pipe(p));
+	struct iovec out[3] = { { "abc", 3 }, { "", 0 }, { "defgh", 5 } };
+	TRY(writev(p[1], out, 3));
+	char x[4] = "", y[10] = "";
+	struct iovec in[2] = { { x, 2 }, { y, 9 } };
+	TRY(readv(p[0], in, 2));
+	say("%s %s", x, y);
+	TRY(readv(p[0], in, -1));
+	TRY(writev(p[1], in, 2000));
+	TRY(writev(p[1], (void *)8, 1));
+	TRY(dup2(p[1], p[1]) == p[1]);
+	TRY(dup2(p[1], -1));
+	TRY(dup3(p[1], p[1], 0));
+	HOLDS(dup2(p[1], 50) == 50);
+	TRY(write(50, "via 50", 6));
+	memset(y, 0, sizeof y);
+	TRY(read(p[0], y, 9));
+	say("%s", y);
+	TRY(close(50));
+	TRY(close(50));
+}
+
+static void fifo(void)
+{
+	unlink("fifo");
+	TRY(mkfifo("fifo", 0600));
+	TRY(mkfifo("fifo", 0600));
+	TRY(open("fifo", O_WRONLY | O_NONBLOCK));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		int fd = MUST(open("fifo", O_WRONLY));
+		MUST(write(fd, "through a name", 14));
+		_exit(0);
+	}
+	int fd = MUST(open("fifo", O_RDONLY));
+	char text[20] = "";
+	MUST(read(fd, text, 19));
+	say("%s", text);
+	MUST(waitpid(child, NULL, 0));
+	TRY(read(fd, text, 19));
+	close(fd);
+	DO(fd = open("fifo", O_RDONLY | O_NONBLOCK));
+	TRY(read(fd, text, 19));
+	unlink("fifo");
+}
+
+int main(void)
+{
+	bulk();
+	capacity();
+	broken();
+	writers();
+	vectors();
+	fifo();
+	return 0;
+}
