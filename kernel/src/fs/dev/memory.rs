@@ -66,6 +66,9 @@ impl File for Zero {
     fn seekable(&self) -> bool {
         true
     }
+    fn maps_zeros(&self) -> bool {
+        !self.full
+    }
 }
 
 /// Random bytes; never waits.
