@@ -143,14 +143,9 @@ fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
     Ok(Strings { bytes, count })
 }
 
-fn standard_files(context: &fs::Context) -> Result<Arc<fs::FileTable>, Errno> {
+fn standard_files() -> Result<Arc<fs::FileTable>, Errno> {
     let files = fs::FileTable::new();
-    for (path, flags) in [
-        (&b"/dev/stdin"[..], OpenFlags::empty()),
-        (b"/dev/stdout", OpenFlags::WRITE_ONLY),
-        (b"/dev/stderr", OpenFlags::WRITE_ONLY),
-    ] {
-        let file: Arc<OpenFile> = fs::open_path(context, path, flags, 0)?;
+    for file in fs::stdio::open_program_streams() {
         files.insert(file, false, 0, 3)?;
     }
     Ok(files)
@@ -168,7 +163,7 @@ fn spawn(
     let program = exec::find_program(&context, file, path, &mut args)?;
     let Loaded { vm, entry, stack } =
         program.load(path, &args, env, &Default::default(), &limits)?;
-    let files = standard_files(&context)?;
+    let files = standard_files()?;
     let resources = Resources {
         vm: Some(vm.clone()),
         files: Some(files.clone()),
