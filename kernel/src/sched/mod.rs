@@ -103,6 +103,26 @@ impl TaskRef {
     }
 }
 
+impl TaskRef {
+    /// Gives the task, alone in its process, other files.
+    pub(crate) fn replace_files(&self, files: Arc<fs::FileTable>) {
+        let Some(user) = &self.user else { return };
+        // SAFETY: we are the task, and callers hold no reference from `files`.
+        let old = unsafe { user.files.get() }.replace(files.clone());
+        let shared = self.process.resources.lock().files.replace(files);
+        drop((old, shared));
+    }
+
+    /// Gives the task, alone in its process, another place in the tree.
+    pub(crate) fn replace_fs(&self, context: Arc<fs::Context>) {
+        let Some(user) = &self.user else { return };
+        // SAFETY: we are the task, and callers hold no reference from `fs`.
+        let old = unsafe { user.fs.get() }.replace(context.clone());
+        let shared = self.process.resources.lock().fs.replace(context);
+        drop((old, shared));
+    }
+}
+
 impl Deref for TaskRef {
     type Target = Task;
     #[inline]

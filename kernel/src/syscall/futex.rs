@@ -1,19 +1,130 @@
 //! Futexes.
 
 use super::Args;
+use crate::arch::clock::{self, Nanos};
 use crate::errno::{Errno, SysResult};
+use crate::sched;
+use crate::sync::futex;
+use crate::task::{self, Restart};
+use crate::time::clocks::Clock;
+use crate::time::values::Timespec;
+use crate::uaccess::UserPtr;
+use core::sync::atomic::Ordering;
+
+const WAIT: u32 = 0;
+const WAKE: u32 = 1;
+const REQUEUE: u32 = 3;
+const CMP_REQUEUE: u32 = 4;
+const WAKE_OP: u32 = 5;
+const WAIT_BITSET: u32 = 9;
+const WAKE_BITSET: u32 = 10;
+const PRIVATE: u32 = 128;
+const CLOCK_REALTIME: u32 = 256;
+const ANY_BITS: u32 = u32::MAX;
+
+/// Bytes of `struct robust_list_head`.
+const ROBUST_HEAD_BYTES: usize = 24;
+
+/// A count that a program passes as an `int`; a negative one is as good as none.
+fn count(value: u32) -> usize {
+    usize::try_from(value.cast_signed()).unwrap_or(0)
+}
+
+/// The limits of a requeue, where negative ones are errors.
+fn limit(value: u32) -> Result<usize, Errno> {
+    usize::try_from(value.cast_signed()).map_err(|_| Errno::EINVAL)
+}
 
 /// `futex(2)`.
-pub fn futex(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn futex(a: &Args) -> SysResult {
+    let operation = a.uint(1);
+    let shared = operation & PRIVATE == 0;
+    let realtime = operation & CLOCK_REALTIME != 0;
+    let command = operation & !(PRIVATE | CLOCK_REALTIME);
+    if realtime && command != WAIT && command != WAIT_BITSET {
+        return Err(Errno::ENOSYS);
+    }
+    let address = a.addr(0);
+    match command {
+        WAIT => {
+            let deadline = match a.addr(3) {
+                0 => None,
+                time => Some(clock::now().saturating_add(Timespec::read(time)?)),
+            };
+            wait(address, shared, a.uint(2), deadline, ANY_BITS)
+        }
+        WAIT_BITSET => {
+            let clock = if realtime { Clock::Realtime } else { Clock::Monotonic };
+            let deadline = match a.addr(3) {
+                0 => None,
+                time => Some(clock.to_monotonic(Timespec::read(time)?)?),
+            };
+            wait(address, shared, a.uint(2), deadline, a.uint(5))
+        }
+        // At least one is woken, as under Linux.
+        WAKE => futex::wake(address, shared, count(a.uint(2)).max(1), ANY_BITS),
+        WAKE_BITSET => futex::wake(address, shared, count(a.uint(2)).max(1), a.uint(5)),
+        REQUEUE | CMP_REQUEUE => {
+            let (wakes, moves) = (limit(a.uint(2))?, limit(a.uint(3))?);
+            let expected = (command == CMP_REQUEUE).then(|| a.uint(5));
+            let (woken, moved) =
+                futex::requeue(address, a.addr(4), shared, wakes, moves, expected)?;
+            Ok(woken + if command == CMP_REQUEUE { moved } else { 0 })
+        }
+        WAKE_OP => {
+            let (first, second) = (count(a.uint(2)), count(a.uint(3)));
+            futex::wake_op(address, a.addr(4), shared, first, second, a.uint(5))
+        }
+        // Priority inheritance: libraries have another way.
+        _ => Err(Errno::ENOSYS),
+    }
+}
+
+fn wait(
+    address: u64,
+    shared: bool,
+    expected: u32,
+    deadline: Option<Nanos>,
+    bits: u32,
+) -> SysResult {
+    let result = futex::wait(address, shared, expected, deadline, bits);
+    match deadline {
+        Some(deadline) if result == Err(Errno::ERESTARTSYS) => {
+            let args =
+                [address, u64::from(shared), u64::from(expected), deadline.0, u64::from(bits), 0];
+            let restart = Restart { call: wait_again, args: Args(args) };
+            *sched::current().restart.lock() = Some(restart);
+            Err(Errno::ERESTART_RESTARTBLOCK)
+        }
+        _ => result,
+    }
+}
+
+/// Goes on with a wait that has a deadline.
+fn wait_again(a: &Args) -> SysResult {
+    wait(a.addr(0), a.addr(1) != 0, a.uint(2), Some(Nanos(a.addr(3))), a.uint(4))
 }
 
 /// `set_robust_list(2)`.
-pub fn set_robust_list(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn set_robust_list(a: &Args) -> SysResult {
+    if a.size(1) != ROBUST_HEAD_BYTES {
+        return Err(Errno::EINVAL);
+    }
+    sched::current().robust_list.store(a.addr(0), Ordering::Relaxed);
+    Ok(0)
 }
 
 /// `get_robust_list(2)`.
-pub fn get_robust_list(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn get_robust_list(a: &Args) -> SysResult {
+    let head = match a.int(0) {
+        0 => sched::current().robust_list.load(Ordering::Relaxed),
+        tid => {
+            let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
+            let task = task::find_task(tid).ok_or(Errno::ESRCH)?;
+            task.robust_list.load(Ordering::Relaxed)
+        }
+    };
+    UserPtr::<u64>::new(a.addr(2)).write(&(ROBUST_HEAD_BYTES as u64))?;
+    UserPtr::<u64>::new(a.addr(1)).write(&head)?;
+    Ok(0)
 }

@@ -22,8 +22,11 @@ pub mod time;
 mod transfer;
 mod unknown;
 
-use crate::arch::UserFrame;
-use crate::errno::{Errno, to_register};
+use crate::arch::{UserFrame, clock};
+use crate::errno::{Errno, SysResult, to_register};
+use crate::sched as scheduler;
+use crate::task::work;
+use core::sync::atomic::Ordering;
 
 /// The six arguments as the registers hold them.
 #[derive(Copy, Clone, Debug)]
@@ -84,9 +87,22 @@ pub fn entry(frame: &mut UserFrame) {
         reason = "Linux looks at the low 32 bits alone"
     )]
     let number = frame.orig_rax as u32;
+    let task = scheduler::current();
+    task.account.enter_call(clock::now());
     let result = table::dispatch(number, &args, frame);
+    frame.rax = to_register(result);
+    if result.is_err() {
+        failed(number, result);
+    } else if task.work.load(Ordering::Relaxed) & work::RESTORE_MASK != 0 {
+        signal::finish(result);
+    }
+    task.account.leave_call(clock::now());
+}
+
+#[cold]
+fn failed(number: u32, result: SysResult) {
     if result == Err(Errno::ENOSYS) {
         unknown::name_once(number);
     }
-    frame.rax = to_register(result);
+    signal::finish(result);
 }

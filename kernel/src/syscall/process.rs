@@ -1,122 +1,457 @@
 //! Processes, their relations and their end.
 
 use super::Args;
-use crate::arch::UserFrame;
+use crate::arch::{USER_END, UserFrame};
 use crate::errno::{Errno, SysResult};
+use crate::fs::{self, OpenFlags};
+use crate::sched;
+use crate::signal::{self, MAX_SIGNAL, SIGINFO_BYTES, Signal};
+use crate::task::{
+    self, CloneRequest, Process, Usage, WaitFor, WaitOptions, WaitStatus, Waited, table,
+};
+use crate::time::values::Timeval;
+use crate::uaccess::{self, UserPtr};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::{general as raw, prctl as raw_prctl};
+
+/// Longest path that a program may pass.
+const MAX_PATH: usize = 4096;
 
 /// `fork(2)`.
-pub fn fork(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn fork(_a: &Args, frame: &mut UserFrame) -> SysResult {
+    let request = CloneRequest { exit_signal: Signal::SIGCHLD.number(), ..Default::default() };
+    task::clone(&request, frame).map(|pid| pid as usize)
 }
 
 /// `vfork(2)`.
-pub fn vfork(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn vfork(_a: &Args, frame: &mut UserFrame) -> SysResult {
+    let request = CloneRequest {
+        flags: u64::from(raw::CLONE_VM | raw::CLONE_VFORK),
+        exit_signal: Signal::SIGCHLD.number(),
+        ..Default::default()
+    };
+    task::clone(&request, frame).map(|pid| pid as usize)
 }
 
 /// `clone(2)`.
-pub fn clone(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn clone(a: &Args, frame: &mut UserFrame) -> SysResult {
+    let request = CloneRequest {
+        flags: u64::from(a.uint(0)) & !u64::from(raw::CSIGNAL),
+        exit_signal: a.uint(0) & raw::CSIGNAL,
+        stack: a.addr(1),
+        parent_tid: a.addr(2),
+        child_tid: a.addr(3),
+        tls: a.addr(4),
+    };
+    task::clone(&request, frame).map(|pid| pid as usize)
 }
 
-/// `clone3(2)`.
+/// `clone3(2)`: C libraries fall back on `clone`.
 pub fn clone3(_a: &Args, _frame: &mut UserFrame) -> SysResult {
     Err(Errno::ENOSYS)
 }
 
 /// `execve(2)`.
-pub fn execve(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn execve(a: &Args, frame: &mut UserFrame) -> SysResult {
+    execute(None, a.addr(0), a.addr(1), a.addr(2), 0, frame)
 }
 
 /// `execveat(2)`.
-pub fn execveat(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn execveat(a: &Args, frame: &mut UserFrame) -> SysResult {
+    execute(Some(a.int(0)), a.addr(1), a.addr(2), a.addr(3), a.uint(4), frame)
 }
 
-/// `exit(2)`.
-pub fn exit(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+fn execute(
+    directory: Option<i32>,
+    path: u64,
+    args: u64,
+    env: u64,
+    flags: u32,
+    frame: &mut UserFrame,
+) -> SysResult {
+    if flags & !(raw::AT_EMPTY_PATH | raw::AT_SYMLINK_NOFOLLOW) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let path = uaccess::read_cstr(path, MAX_PATH)?;
+    let current = sched::current();
+    let directory = directory.filter(|&fd| fd != raw::AT_FDCWD && !path.starts_with(b"/"));
+    let file = match directory {
+        Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
+            current.files().get(fd)?
+        }
+        _ if path.is_empty() => return Err(Errno::ENOENT),
+        _ => {
+            let start = match directory {
+                Some(fd) => current.files().get(fd)?.node().clone(),
+                None => current.fs().cwd(),
+            };
+            let mut open = OpenFlags::empty();
+            open.set(OpenFlags::NO_FOLLOW, flags & raw::AT_SYMLINK_NOFOLLOW != 0);
+            fs::lookup::open_at(current.fs(), start, &path, open, 0)?
+        }
+    };
+    task::check_executable(&file)?;
+    let mut room = task::strings_room();
+    let args = task::read_strings(args, &mut room)?;
+    let env = task::read_strings(env, &mut room)?;
+    let shown = if path.is_empty() { file.path() } else { path };
+    task::execve(file, &shown, args, &env, frame)
+}
+
+/// `exit(2)`: ends the thread.
+pub fn exit(a: &Args) -> SysResult {
+    task::exit_thread(WaitStatus::exited(a.int(0)))
 }
 
 /// `exit_group(2)`.
-pub fn exit_group(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn exit_group(a: &Args) -> SysResult {
+    task::exit_group(WaitStatus::exited(a.int(0)))
+}
+
+/// `struct rusage` as words.
+pub(super) fn rusage_words(usage: &Usage) -> [u64; 18] {
+    let mut words = [0; 18];
+    for (at, time) in [(0, usage.user), (2, usage.system)] {
+        let time = Timeval::from(time);
+        words[at] = time.sec.cast_unsigned();
+        words[at + 1] = time.usec.cast_unsigned();
+    }
+    words[4] = usage.peak_rss >> 10;
+    words[8] = usage.minor_faults;
+    words[9] = usage.major_faults;
+    words[16] = usage.voluntary;
+    words[17] = usage.involuntary;
+    words
+}
+
+fn write_rusage(address: u64, usage: &Usage) -> Result<(), Errno> {
+    if address == 0 {
+        return Ok(());
+    }
+    UserPtr::<[u64; 18]>::new(address).write(&rusage_words(usage))
 }
 
 /// `wait4(2)`.
-pub fn wait4(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn wait4(a: &Args) -> SysResult {
+    const ALLOWED: u32 = raw::WNOHANG
+        | raw::WUNTRACED
+        | raw::WCONTINUED
+        | WaitOptions::NOTHREAD.bits()
+        | WaitOptions::ALL.bits()
+        | WaitOptions::CLONE.bits();
+    if a.uint(2) & !ALLOWED != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let process = sched::current().process().clone();
+    let which = match a.int(0) {
+        i32::MIN => return Err(Errno::ESRCH),
+        -1 => WaitFor::Any,
+        0 => WaitFor::Group(process.pgid()),
+        pid if pid < 0 => WaitFor::Group(pid.unsigned_abs()),
+        pid => WaitFor::Pid(pid.unsigned_abs()),
+    };
+    let options = WaitOptions::from_bits_truncate(a.uint(2)) | WaitOptions::EXITED;
+    let Some(waited) = task::wait_for_child(&process, which, options)? else { return Ok(0) };
+    if a.addr(1) != 0 {
+        UserPtr::<u32>::new(a.addr(1)).write(&waited.status.0)?;
+    }
+    write_rusage(a.addr(3), &waited.usage)?;
+    Ok(waited.pid as usize)
 }
 
 /// `waitid(2)`.
-pub fn waitid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn waitid(a: &Args) -> SysResult {
+    const ALLOWED: u32 = raw::WNOHANG
+        | raw::WNOWAIT
+        | raw::WSTOPPED
+        | raw::WEXITED
+        | raw::WCONTINUED
+        | WaitOptions::NOTHREAD.bits()
+        | WaitOptions::ALL.bits()
+        | WaitOptions::CLONE.bits();
+    let bits = a.uint(3);
+    if bits & !ALLOWED != 0 || bits & (raw::WSTOPPED | raw::WEXITED | raw::WCONTINUED) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let process = sched::current().process().clone();
+    let which = match (a.uint(0), a.int(1)) {
+        (raw::P_ALL, _) => WaitFor::Any,
+        (raw::P_PID, pid) if pid > 0 => WaitFor::Pid(pid.unsigned_abs()),
+        (raw::P_PGID, 0) => WaitFor::Group(process.pgid()),
+        (raw::P_PGID, group) if group > 0 => WaitFor::Group(group.unsigned_abs()),
+        _ => return Err(Errno::EINVAL),
+    };
+    let options = WaitOptions::from_bits_truncate(bits);
+    let waited = task::wait_for_child(&process, which, options)?;
+    if a.addr(2) != 0 {
+        let info = waited.as_ref().map_or([0; SIGINFO_BYTES], child_bytes);
+        uaccess::copy_out(a.addr(2), &info)?;
+    }
+    if let Some(waited) = &waited {
+        write_rusage(a.addr(4), &waited.usage)?;
+    }
+    Ok(0)
+}
+
+fn child_bytes(waited: &Waited) -> [u8; SIGINFO_BYTES] {
+    let (code, status) = signal::describe(waited.status);
+    let info = signal::SigInfo {
+        signal: Signal::SIGCHLD,
+        errno: 0,
+        code,
+        detail: signal::Detail::Child {
+            pid: waited.pid,
+            uid: waited.uid,
+            status,
+            utime: 0,
+            stime: 0,
+        },
+    };
+    info.to_bytes()
 }
 
 /// `getpid(2)`.
 pub fn getpid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Ok(sched::current().process().pid() as usize)
 }
 
 /// `getppid(2)`.
 pub fn getppid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Ok(sched::current().process().ppid() as usize)
 }
 
 /// `gettid(2)`.
 pub fn gettid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Ok(sched::current().tid() as usize)
 }
 
 /// `getpgrp(2)`.
 pub fn getpgrp(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Ok(sched::current().process().pgid() as usize)
+}
+
+/// The process with this number; 0 is the current one.
+pub(super) fn process_or_current(pid: i32) -> Result<Arc<Process>, Errno> {
+    if pid == 0 {
+        return Ok(sched::current().process().clone());
+    }
+    let pid = u32::try_from(pid).map_err(|_| Errno::ESRCH)?;
+    task::find(pid).ok_or(Errno::ESRCH)
 }
 
 /// `getpgid(2)`.
-pub fn getpgid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `setpgid(2)`.
-pub fn setpgid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getpgid(a: &Args) -> SysResult {
+    Ok(process_or_current(a.int(0))?.pgid() as usize)
 }
 
 /// `getsid(2)`.
-pub fn getsid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getsid(a: &Args) -> SysResult {
+    Ok(process_or_current(a.int(0))?.session() as usize)
+}
+
+/// `setpgid(2)`.
+pub fn setpgid(a: &Args) -> SysResult {
+    let current = sched::current().process().clone();
+    let target = process_or_current(a.int(0))?;
+    let group = match a.int(1) {
+        0 => target.pid(),
+        group => u32::try_from(group).map_err(|_| Errno::EINVAL)?,
+    };
+    let mut table = table::lock();
+    let own = Arc::ptr_eq(&target, &current);
+    let session = current.session();
+    let old = {
+        let relations = target.relations.lock();
+        let is_child =
+            relations.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, &current));
+        if !own && !is_child {
+            return Err(Errno::ESRCH);
+        }
+        if !own && relations.has_execed {
+            return Err(Errno::EACCES);
+        }
+        if relations.session != session || relations.session == target.pid() {
+            return Err(Errno::EPERM);
+        }
+        if relations.zombie.is_some() && relations.group == 0 {
+            return Err(Errno::ESRCH);
+        }
+        relations.group
+    };
+    if group != target.pid() {
+        let in_session = table
+            .processes()
+            .any(|process| process.pgid() == group && process.session() == session);
+        if !in_session {
+            return Err(Errno::EPERM);
+        }
+    }
+    if group != old {
+        table.count_group(group, true);
+        target.relations.lock().group = group;
+        table.count_group(old, false);
+    }
+    Ok(0)
 }
 
 /// `setsid(2)`.
 pub fn setsid(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    let process = sched::current().process().clone();
+    let pid = process.pid();
+    let mut table = table::lock();
+    if table.group_exists(pid) {
+        return Err(Errno::EPERM);
+    }
+    table.count_group(pid, true);
+    table.count_session(pid, true);
+    let (group, session) = {
+        let mut relations = process.relations.lock();
+        (
+            core::mem::replace(&mut relations.group, pid),
+            core::mem::replace(&mut relations.session, pid),
+        )
+    };
+    table.count_group(group, false);
+    table.count_session(session, false);
+    Ok(pid as usize)
 }
 
 /// `set_tid_address(2)`.
-pub fn set_tid_address(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn set_tid_address(a: &Args) -> SysResult {
+    let current = sched::current();
+    current.clear_child_tid.store(a.addr(0), Ordering::Relaxed);
+    Ok(current.tid() as usize)
 }
 
-/// `prctl(2)`.
-pub fn prctl(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `prctl(2)`: what programs use of it.
+pub fn prctl(a: &Args) -> SysResult {
+    let current = sched::current();
+    let process = current.process();
+    let write_int = |value: u32| UserPtr::<u32>::new(a.addr(1)).write(&value).map(|()| 0);
+    match a.uint(0) {
+        raw_prctl::PR_SET_NAME => {
+            let mut name = [0; 15];
+            let len = uaccess::copy_in_partial(&mut name, a.addr(1));
+            let end = name[..len].iter().position(|&byte| byte == 0);
+            if end.is_none() && len < name.len() {
+                return Err(Errno::EFAULT);
+            }
+            current.set_name(&name[..end.unwrap_or(len)]);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_NAME => {
+            uaccess::copy_out(a.addr(1), current.name().padded())?;
+            Ok(0)
+        }
+        raw_prctl::PR_SET_PDEATHSIG => {
+            if a.addr(1) > u64::from(MAX_SIGNAL) {
+                return Err(Errno::EINVAL);
+            }
+            process.death_signal.store(a.uint(1), Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_PDEATHSIG => write_int(process.death_signal.load(Ordering::Relaxed)),
+        raw_prctl::PR_SET_DUMPABLE => {
+            if a.addr(1) > 1 {
+                return Err(Errno::EINVAL);
+            }
+            process.dumpable.store(a.uint(1), Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_DUMPABLE => Ok(process.dumpable.load(Ordering::Relaxed) as usize),
+        raw_prctl::PR_SET_CHILD_SUBREAPER => {
+            process.subreaper.store(a.addr(1) != 0, Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_CHILD_SUBREAPER => {
+            write_int(u32::from(process.subreaper.load(Ordering::Relaxed)))
+        }
+        raw_prctl::PR_SET_NO_NEW_PRIVS => {
+            if a.addr(1) != 1 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            process.no_new_privs.store(true, Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_NO_NEW_PRIVS => {
+            Ok(usize::from(process.no_new_privs.load(Ordering::Relaxed)))
+        }
+        raw_prctl::PR_SET_TIMERSLACK => {
+            let slack = if a.addr(1) == 0 { 50_000 } else { a.addr(1) };
+            current.timer_slack.store(slack, Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_TIMERSLACK => {
+            Ok(current.timer_slack.load(Ordering::Relaxed) as usize)
+        }
+        raw_prctl::PR_SET_VMA | raw_prctl::PR_SET_THP_DISABLE | raw_prctl::PR_SET_KEEPCAPS => Ok(0),
+        raw_prctl::PR_GET_THP_DISABLE | raw_prctl::PR_GET_KEEPCAPS | raw_prctl::PR_GET_SECCOMP => {
+            Ok(0)
+        }
+        raw_prctl::PR_CAPBSET_READ => {
+            const LAST_CAPABILITY: u64 = 40;
+            if a.addr(1) > LAST_CAPABILITY { Err(Errno::EINVAL) } else { Ok(1) }
+        }
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// `arch_prctl(2)`.
-pub fn arch_prctl(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn arch_prctl(a: &Args) -> SysResult {
+    const SET_GS: u32 = 0x1001;
+    const SET_FS: u32 = 0x1002;
+    const GET_FS: u32 = 0x1003;
+    const GET_GS: u32 = 0x1004;
+    let current = sched::current();
+    let address = a.addr(1);
+    match a.uint(0) {
+        SET_FS | SET_GS if address >= USER_END => Err(Errno::EPERM),
+        SET_FS => {
+            current.set_fs_base(address);
+            Ok(0)
+        }
+        SET_GS => {
+            current.set_gs_base(address);
+            Ok(0)
+        }
+        GET_FS => {
+            let base = current.fs_base.load(Ordering::Relaxed);
+            UserPtr::<u64>::new(address).write(&base).map(|()| 0)
+        }
+        GET_GS => {
+            let base = current.gs_base.load(Ordering::Relaxed);
+            UserPtr::<u64>::new(address).write(&base).map(|()| 0)
+        }
+        _ => Err(Errno::EINVAL),
+    }
 }
 
-/// `unshare(2)`.
-pub fn unshare(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `unshare(2)`: there are no namespaces; a process's threads keep sharing files and directories.
+pub fn unshare(a: &Args) -> SysResult {
+    const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM;
+    if a.addr(0) & !u64::from(HARMLESS) != 0 {
+        return Err(if a.addr(0) >> 32 == 0 { Errno::EPERM } else { Errno::EINVAL });
+    }
+    let current = sched::current();
+    let process = current.process();
+    if process.thread_count() > 1 && a.addr(0) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if a.uint(0) & raw::CLONE_FILES != 0 {
+        let files = current.files().fork_copy()?;
+        current.replace_files(files);
+    }
+    if a.uint(0) & raw::CLONE_FS != 0 {
+        let context = current.fs().fork_copy();
+        current.replace_fs(context);
+    }
+    Ok(0)
 }
 
-/// `setns(2)`.
+/// `setns(2)`: there are no namespaces.
 pub fn setns(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EINVAL)
 }
 
 /// `kcmp(2)`.
@@ -124,12 +459,21 @@ pub fn kcmp(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
 }
 
-/// `personality(2)`.
-pub fn personality(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `personality(2)`: kept and reported; Linux's own is the only one.
+pub fn personality(a: &Args) -> SysResult {
+    const QUERY: u32 = 0xffff_ffff;
+    let process = sched::current().process().clone();
+    let old = process.personality.load(Ordering::Relaxed);
+    if a.uint(0) != QUERY {
+        if a.uint(0) & 0xff != 0 {
+            return Err(Errno::EINVAL);
+        }
+        process.personality.store(a.uint(0), Ordering::Relaxed);
+    }
+    Ok(old as usize)
 }
 
-/// `pidfd_open(2)`.
+/// `pidfd_open(2)`: programs have another way.
 pub fn pidfd_open(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
 }

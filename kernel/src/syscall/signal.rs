@@ -1,72 +1,304 @@
 //! Signals.
 
 use super::Args;
-use crate::arch::UserFrame;
+use super::process::process_or_current;
+use crate::arch::{USER_END, UserFrame};
+use crate::arch::clock;
 use crate::errno::{Errno, SysResult};
+use crate::sched;
+use crate::signal::{
+    self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK,
+    SigInfo, SigSet, Signal, StackT,
+};
+use crate::sync::{WaitEnd, WaitQueue};
+use crate::task::{self, AltStack, Process, table, work};
+use crate::time::values::Timespec;
+use crate::uaccess::{self, UserPtr};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 /// `rt_sigaction(2)`.
-pub fn rt_sigaction(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn rt_sigaction(a: &Args) -> SysResult {
+    if a.size(3) != size_of::<u64>() {
+        return Err(Errno::EINVAL);
+    }
+    let signal = Signal::new(a.uint(0)).ok_or(Errno::EINVAL)?;
+    if a.addr(1) != 0 && SigSet::UNBLOCKABLE.contains(signal) {
+        return Err(Errno::EINVAL);
+    }
+    let new = match a.addr(1) {
+        0 => None,
+        address => {
+            let [handler, flags, restorer, mask] = UserPtr::<[u64; 4]>::new(address).read()?;
+            Some(Action { handler, flags, restorer, mask: SigSet(mask).blockable() })
+        }
+    };
+    let process = sched::current().process().clone();
+    let actions = process.actions();
+    let old = match new {
+        None => actions.get(signal),
+        Some(new) => actions.change(signal, |action| core::mem::replace(action, new)),
+    };
+    if let Some(new) = new
+        && new.ignores(signal)
+    {
+        discard(&process, signal);
+    }
+    if a.addr(2) != 0 {
+        let words = [old.handler, old.flags, old.restorer, old.mask.0];
+        UserPtr::<[u64; 4]>::new(a.addr(2)).write(&words)?;
+    }
+    Ok(0)
+}
+
+/// Drops a signal that waits, as it is ignored from now on.
+fn discard(process: &Process, signal: Signal) {
+    let unwanted = SigSet::of(&[signal]);
+    let mut group = process.group.lock();
+    group.pending.discard(unwanted);
+    for task in &group.tasks {
+        task.pending.lock().discard(unwanted);
+    }
 }
 
 /// `rt_sigprocmask(2)`.
-pub fn rt_sigprocmask(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn rt_sigprocmask(a: &Args) -> SysResult {
+    const BLOCK: i32 = 0;
+    const UNBLOCK: i32 = 1;
+    const SETMASK: i32 = 2;
+    if a.size(3) != size_of::<u64>() {
+        return Err(Errno::EINVAL);
+    }
+    let old = sched::current().blocked();
+    if a.addr(1) != 0 {
+        let set = SigSet::from_user(a.addr(1), a.size(3))?;
+        let new = match a.int(0) {
+            BLOCK => old.union(set),
+            UNBLOCK => old.without(set),
+            SETMASK => set,
+            _ => return Err(Errno::EINVAL),
+        };
+        signal::set_mask(new);
+    }
+    if a.addr(2) != 0 {
+        UserPtr::<u64>::new(a.addr(2)).write(&old.0)?;
+    }
+    Ok(0)
 }
 
 /// `rt_sigreturn(2)`.
-pub fn rt_sigreturn(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn rt_sigreturn(_a: &Args, frame: &mut UserFrame) -> SysResult {
+    Ok(signal::return_from_handler(frame) as usize)
 }
 
 /// `sigaltstack(2)`.
-pub fn sigaltstack(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn sigaltstack(a: &Args, frame: &mut UserFrame) -> SysResult {
+    /// Linux's `MINSIGSTKSZ`.
+    const MIN_BYTES: u64 = 2048;
+    let task = sched::current();
+    let old = *task.alt_stack.lock();
+    if a.addr(0) != 0 {
+        let new = UserPtr::<StackT>::new(a.addr(0)).read()?;
+        if old.contains(frame.rsp) && !old.autodisarm {
+            return Err(Errno::EPERM);
+        }
+        let autodisarm = new.flags.cast_unsigned() & SS_AUTODISARM != 0;
+        let mode = new.flags & !SS_AUTODISARM.cast_signed();
+        let stack = match mode {
+            SS_DISABLE => AltStack::default(),
+            0 | SS_ONSTACK => {
+                if new.size < MIN_BYTES {
+                    return Err(Errno::ENOMEM);
+                }
+                if new.base.checked_add(new.size).is_none_or(|end| end > USER_END) {
+                    return Err(Errno::ENOMEM);
+                }
+                AltStack { base: new.base, size: new.size, autodisarm }
+            }
+            _ => return Err(Errno::EINVAL),
+        };
+        *task.alt_stack.lock() = stack;
+    }
+    if a.addr(1) != 0 {
+        UserPtr::<StackT>::new(a.addr(1)).write(&signal::stack_t(old, frame.rsp))?;
+    }
+    Ok(0)
 }
 
 /// `rt_sigpending(2)`.
-pub fn rt_sigpending(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn rt_sigpending(a: &Args) -> SysResult {
+    if a.size(1) > size_of::<u64>() {
+        return Err(Errno::EINVAL);
+    }
+    let task = sched::current();
+    let waiting = task.process().pending_set().union(task.pending_set());
+    let blocked = waiting.intersection(task.blocked());
+    uaccess::copy_out(a.addr(0), &blocked.0.to_ne_bytes()[..a.size(1)])?;
+    Ok(0)
 }
 
 /// `rt_sigtimedwait(2)`.
-pub fn rt_sigtimedwait(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn rt_sigtimedwait(a: &Args) -> SysResult {
+    let wanted = SigSet::from_user(a.addr(0), a.size(3))?.blockable();
+    let deadline = match a.addr(2) {
+        0 => None,
+        address => Some(clock::now().saturating_add(Timespec::read(address)?)),
+    };
+    let task = sched::current();
+    let mut info = signal::take_awaited(task, wanted);
+    if info.is_none() {
+        // Senders wake us for these although we block them.
+        task.awaited.store(wanted.0, Ordering::SeqCst);
+        let nobody = WaitQueue::new();
+        let ready = || {
+            info = signal::take_awaited(task, wanted);
+            info.is_some()
+        };
+        let end = match deadline {
+            Some(deadline) => nobody.wait_deadline(ready, deadline),
+            None => nobody.wait(ready).map(|()| WaitEnd::Ready),
+        };
+        task.awaited.store(0, Ordering::SeqCst);
+        signal::recalculate(&task);
+        match end {
+            Err(_) if info.is_none() => return Err(Errno::EINTR),
+            Ok(WaitEnd::TimedOut) if info.is_none() => return Err(Errno::EAGAIN),
+            _ => {}
+        }
+    }
+    let info = info.ok_or(Errno::EAGAIN)?;
+    if a.addr(1) != 0 {
+        uaccess::copy_out(a.addr(1), &info.to_bytes())?;
+    }
+    Ok(info.signal.number() as usize)
 }
 
 /// `rt_sigsuspend(2)`.
-pub fn rt_sigsuspend(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `rt_sigqueueinfo(2)`.
-pub fn rt_sigqueueinfo(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `rt_tgsigqueueinfo(2)`.
-pub fn rt_tgsigqueueinfo(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `kill(2)`.
-pub fn kill(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `tkill(2)`.
-pub fn tkill(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `tgkill(2)`.
-pub fn tgkill(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn rt_sigsuspend(a: &Args) -> SysResult {
+    let mask = SigSet::from_user(a.addr(0), a.size(1))?;
+    signal::set_temporary_mask(mask);
+    wait_for_signal()
 }
 
 /// `pause(2)`.
 pub fn pause(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    wait_for_signal()
+}
+
+fn wait_for_signal() -> SysResult {
+    // Nobody makes the condition true: the wait ends by a signal.
+    let _ = WaitQueue::new().wait(|| false);
+    Err(Errno::ERESTARTNOHAND)
+}
+
+/// `kill(2)`.
+pub fn kill(a: &Args) -> SysResult {
+    let signal = optional_signal(a.uint(1))?;
+    let own = sched::current().process().clone();
+    let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().uid[0]);
+    let targets: Vec<Arc<Process>> = match a.int(0) {
+        i32::MIN => return Err(Errno::ESRCH),
+        // Everybody but init and the caller.
+        -1 => table::lock().collect(|process| process.pid() > 1 && process.pid() != own.pid())?,
+        pid if pid <= 0 => {
+            let group = if pid == 0 { own.pgid() } else { pid.unsigned_abs() };
+            table::lock().collect(|process| process.pgid() == group && group != 0)?
+        }
+        pid => {
+            let process = process_or_current(pid)?;
+            if let Some(signal) = signal {
+                signal::send_to_process(&process, info(signal))?;
+            }
+            return Ok(0);
+        }
+    };
+    if targets.is_empty() {
+        return Err(Errno::ESRCH);
+    }
+    if let Some(signal) = signal {
+        for process in &targets {
+            signal::send_to_process(process, info(signal))?;
+        }
+    }
+    Ok(0)
+}
+
+/// Signal 0 sends nothing and only asks whether the target is there.
+fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
+    match number {
+        0 => Ok(None),
+        number => Signal::new(number).map(Some).ok_or(Errno::EINVAL),
+    }
+}
+
+fn thread(group: Option<i32>, tid: i32) -> Result<Arc<task::Task>, Errno> {
+    let positive = |number: i32| u32::try_from(number).ok().filter(|&number| number != 0);
+    let tid = positive(tid).ok_or(Errno::EINVAL)?;
+    let task = task::find_task(tid).filter(|task| !task.is_kernel()).ok_or(Errno::ESRCH)?;
+    if let Some(group) = group {
+        let group = positive(group).ok_or(Errno::EINVAL)?;
+        if task.process().pid() != group {
+            return Err(Errno::ESRCH);
+        }
+    }
+    Ok(task)
+}
+
+fn send_to_thread(group: Option<i32>, tid: i32, number: u32) -> SysResult {
+    let signal = optional_signal(number)?;
+    let task = thread(group, tid)?;
+    if let Some(signal) = signal {
+        let own = sched::current().process().clone();
+        let uid = own.credentials().uid[0];
+        signal::send_to_task(&task, SigInfo::user(signal, SI_TKILL, own.pid(), uid))?;
+    }
+    Ok(0)
+}
+
+/// `tkill(2)`.
+pub fn tkill(a: &Args) -> SysResult {
+    send_to_thread(None, a.int(0), a.uint(1))
+}
+
+/// `tgkill(2)`.
+pub fn tgkill(a: &Args) -> SysResult {
+    send_to_thread(Some(a.int(0)), a.int(1), a.uint(2))
+}
+
+fn read_info(signal: Signal, address: u64, to_self: bool) -> Result<SigInfo, Errno> {
+    let mut bytes = [0; SIGINFO_BYTES];
+    uaccess::copy_in(&mut bytes, address)?;
+    let info = SigInfo::from_bytes(signal, &bytes);
+    // Nobody may pretend to be the kernel or `tkill` towards others.
+    if !to_self && (info.code >= 0 || info.code == SI_TKILL) {
+        return Err(Errno::EPERM);
+    }
+    Ok(info)
+}
+
+/// `rt_sigqueueinfo(2)`.
+pub fn rt_sigqueueinfo(a: &Args) -> SysResult {
+    let pid = a.int(0);
+    if pid <= 0 {
+        return Err(Errno::ESRCH);
+    }
+    let process = process_or_current(pid)?;
+    if let Some(signal) = optional_signal(a.uint(1))? {
+        let to_self = Arc::ptr_eq(&process, sched::current().process());
+        signal::send_to_process(&process, read_info(signal, a.addr(2), to_self)?)?;
+    }
+    Ok(0)
+}
+
+/// `rt_tgsigqueueinfo(2)`.
+pub fn rt_tgsigqueueinfo(a: &Args) -> SysResult {
+    let task = thread(Some(a.int(0)), a.int(1))?;
+    if let Some(signal) = optional_signal(a.uint(2))? {
+        let to_self = Arc::ptr_eq(task.process(), sched::current().process());
+        signal::send_to_task(&task, read_info(signal, a.addr(3), to_self)?)?;
+    }
+    Ok(0)
 }
 
 /// `pidfd_send_signal(2)`.
@@ -74,7 +306,30 @@ pub fn pidfd_send_signal(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
 }
 
-/// `restart_syscall(2)`.
+/// `restart_syscall(2)`: goes on with a sleep that a signal without a handler broke off.
 pub fn restart_syscall(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    let restart = sched::current().restart.lock().take();
+    match restart {
+        Some(restart) => (restart.call)(&restart.args),
+        None => Err(Errno::EINTR),
+    }
+}
+
+/// Puts the signal mask back that a call replaced for its duration, unless a signal interrupted it:
+/// then the handler's frame takes care of that.
+pub(super) fn finish(result: SysResult) {
+    let interrupted = matches!(
+        result,
+        Err(Errno::ERESTARTSYS
+            | Errno::ERESTARTNOHAND
+            | Errno::ERESTARTNOINTR
+            | Errno::ERESTART_RESTARTBLOCK
+            | Errno::EINTR)
+    );
+    let task = sched::current();
+    if interrupted {
+        task.add_work(work::RESTART);
+    } else if task.work.load(Ordering::Relaxed) & work::RESTORE_MASK != 0 {
+        signal::restore_mask();
+    }
 }

@@ -1,99 +1,318 @@
 //! Clocks, sleeps and timers.
 
 use super::Args;
+use crate::arch::clock::{self, Nanos};
 use crate::errno::{Errno, SysResult};
+use crate::sched;
+use crate::signal::Signal;
+use crate::sync::{WaitEnd, WaitQueue};
+use crate::task::Restart;
+use crate::time::clocks::Clock;
+use crate::time::cpu_timers::Which;
+use crate::time::posix::{Notify, Reading};
+use crate::time::process_timers::Setting;
+use crate::time::values::{Itimerspec, Itimerval, Timespec, Timeval};
+use crate::uaccess::UserPtr;
+use linux_raw_sys::general as raw;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Clock ticks a second, as user programs count them.
+const TICKS_PER_S: u64 = 100;
+
+/// Sleeps until `deadline`; a signal breaks it off.
+fn sleep(deadline: Nanos) -> Result<(), Errno> {
+    match WaitQueue::new().wait_deadline(|| false, deadline) {
+        Ok(WaitEnd::Ready | WaitEnd::TimedOut) => Ok(()),
+        Err(_) => Err(Errno::ERESTART_RESTARTBLOCK),
+    }
+}
+
+/// Sleeps for a span; what is left goes to `rest` if a signal comes.
+fn sleep_span(deadline: Nanos, rest: u64) -> SysResult {
+    let result = sleep(deadline);
+    if result.is_err() {
+        if rest != 0 {
+            Timespec::from(deadline.saturating_sub(clock::now())).write(rest)?;
+        }
+        let args = Args([deadline.0, rest, 0, 0, 0, 0]);
+        *sched::current().restart.lock() = Some(Restart { call: sleep_again, args });
+    }
+    result.map(|()| 0)
+}
+
+/// Goes on with a sleep.
+fn sleep_again(a: &Args) -> SysResult {
+    sleep_span(Nanos(a.addr(0)), a.addr(1))
+}
 
 /// `nanosleep(2)`.
-pub fn nanosleep(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn nanosleep(a: &Args) -> SysResult {
+    let span = Timespec::read(a.addr(0))?;
+    sleep_span(clock::now().saturating_add(span), a.addr(1))
 }
 
 /// `clock_nanosleep(2)`.
-pub fn clock_nanosleep(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn clock_nanosleep(a: &Args) -> SysResult {
+    let clock = Clock::from_number(a.int(0))?;
+    let time = Timespec::read(a.addr(2))?;
+    match clock {
+        Clock::Thread(_) => Err(Errno::EINVAL),
+        // Sleeping by CPU time of others is not worth its cost.
+        Clock::Process(_) => Err(Errno::EOPNOTSUPP),
+        _ if a.uint(1) & raw::TIMER_ABSTIME != 0 => {
+            let deadline = clock.to_monotonic(time)?;
+            // An absolute sleep starts again with the same arguments.
+            sleep(deadline).map(|()| 0).map_err(|_| Errno::ERESTARTNOHAND)
+        }
+        _ => sleep_span(clock::now().saturating_add(time), a.addr(3)),
+    }
 }
 
 /// `clock_gettime(2)`.
-pub fn clock_gettime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn clock_gettime(a: &Args) -> SysResult {
+    let now = Clock::from_number(a.int(0))?.now()?;
+    Timespec::from(now).write(a.addr(1))?;
+    Ok(0)
 }
 
-/// `clock_settime(2)`.
-pub fn clock_settime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `clock_settime(2)`: the wall clock is the host's.
+pub fn clock_settime(a: &Args) -> SysResult {
+    let clock = Clock::from_number(a.int(0))?;
+    Timespec::read(a.addr(1))?;
+    Err(if clock == Clock::Realtime { Errno::EPERM } else { Errno::EINVAL })
 }
 
 /// `clock_getres(2)`.
-pub fn clock_getres(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn clock_getres(a: &Args) -> SysResult {
+    Clock::from_number(a.int(0))?;
+    if a.addr(1) != 0 {
+        Timespec { sec: 0, nsec: 1 }.write(a.addr(1))?;
+    }
+    Ok(0)
 }
 
 /// `gettimeofday(2)`.
-pub fn gettimeofday(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn gettimeofday(a: &Args) -> SysResult {
+    if a.addr(0) != 0 {
+        let now = Timeval::from(Clock::Realtime.now()?);
+        UserPtr::new(a.addr(0)).write(&now)?;
+    }
+    if a.addr(1) != 0 {
+        // Greenwich, no daylight saving.
+        UserPtr::<[u32; 2]>::new(a.addr(1)).write(&[0, 0])?;
+    }
+    Ok(0)
 }
 
-/// `settimeofday(2)`.
+/// `settimeofday(2)`: the wall clock is the host's.
 pub fn settimeofday(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EPERM)
 }
 
 /// `time(2)`.
-pub fn time(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn time(a: &Args) -> SysResult {
+    let seconds = Clock::Realtime.now()?.0 / 1_000_000_000;
+    if a.addr(0) != 0 {
+        UserPtr::<u64>::new(a.addr(0)).write(&seconds)?;
+    }
+    Ok(seconds as usize)
+}
+
+fn ticks(time: Nanos) -> u64 {
+    time.0 / (1_000_000_000 / TICKS_PER_S)
 }
 
 /// `times(2)`.
-pub fn times(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn times(a: &Args) -> SysResult {
+    if a.addr(0) != 0 {
+        let process = sched::current().process().clone();
+        let (own, children) = (process.usage_of_tasks(), process.children_usage());
+        let words =
+            [ticks(own.user), ticks(own.system), ticks(children.user), ticks(children.system)];
+        UserPtr::<[u64; 4]>::new(a.addr(0)).write(&words)?;
+    }
+    Ok(ticks(clock::now()) as usize)
 }
 
 /// `alarm(2)`.
-pub fn alarm(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn alarm(a: &Args) -> SysResult {
+    let span = Nanos::from_secs(u64::from(a.uint(0)));
+    let deadline = (span.0 != 0).then(|| clock::now().saturating_add(span));
+    let process = sched::current().process().clone();
+    let setting = Setting { deadline, interval: Nanos::ZERO };
+    let (left, _) = process.timers.set_real(&process, setting);
+    // Rounded, and never 0 for an alarm that was set.
+    let seconds = left.0.saturating_add(500_000_000) / 1_000_000_000;
+    Ok(if left.0 != 0 { seconds.max(1) as usize } else { 0 })
 }
 
-/// `setitimer(2)`.
-pub fn setitimer(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// Which interval timer a program means.
+enum Timer {
+    Real,
+    Cpu(Which),
+}
+
+fn timer(number: i32) -> Result<Timer, Errno> {
+    match number {
+        0 => Ok(Timer::Real),
+        1 => Ok(Timer::Cpu(Which::Virtual)),
+        2 => Ok(Timer::Cpu(Which::Prof)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn read_timer(which: &Timer) -> Itimerval {
+    let process = sched::current().process().clone();
+    let (left, interval) = match which {
+        Timer::Real => process.timers.real(),
+        Timer::Cpu(which) => process.timers.cpu.get(&process, *which),
+    };
+    Itimerval { interval: interval.into(), value: round_up(left) }
+}
+
+/// A span in microseconds that is not zero unless the span is.
+fn round_up(span: Nanos) -> Timeval {
+    Timeval::from(Nanos(span.0.saturating_add(999)))
 }
 
 /// `getitimer(2)`.
-pub fn getitimer(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn getitimer(a: &Args) -> SysResult {
+    let value = read_timer(&timer(a.int(0))?);
+    UserPtr::new(a.addr(1)).write(&value)?;
+    Ok(0)
+}
+
+/// `setitimer(2)`.
+pub fn setitimer(a: &Args) -> SysResult {
+    let which = timer(a.int(0))?;
+    let new = match a.addr(1) {
+        // Linux takes a null pointer for zeros.
+        0 => Itimerval::default(),
+        address => UserPtr::<Itimerval>::new(address).read()?,
+    };
+    let (value, interval) = (new.value.to_nanos()?, new.interval.to_nanos()?);
+    let old = read_timer(&which);
+    let process = sched::current().process().clone();
+    match which {
+        Timer::Real => {
+            let deadline = (value.0 != 0).then(|| clock::now().saturating_add(value));
+            process.timers.set_real(&process, Setting { deadline, interval });
+        }
+        Timer::Cpu(which) => process.timers.cpu.set(&process, which, value, interval),
+    }
+    if a.addr(2) != 0 {
+        UserPtr::new(a.addr(2)).write(&old)?;
+    }
+    Ok(0)
+}
+
+/// `struct sigevent`, as far as it is looked at.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct SigEvent {
+    value: u64,
+    signo: u32,
+    notify: u32,
+    thread: i32,
+    padding: [u32; 11],
 }
 
 /// `timer_create(2)`.
-pub fn timer_create(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timer_create(a: &Args) -> SysResult {
+    const SIGEV_SIGNAL: u32 = 0;
+    const SIGEV_NONE: u32 = 1;
+    const SIGEV_THREAD_ID: u32 = 4;
+    let clock = Clock::from_number(a.int(0))?;
+    if matches!(clock, Clock::Process(_) | Clock::Thread(_)) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let process = sched::current().process().clone();
+    let event = match a.addr(1) {
+        0 => None,
+        address => Some(UserPtr::<SigEvent>::new(address).read()?),
+    };
+    let signal = match &event {
+        Some(event) if event.notify != SIGEV_NONE => {
+            Signal::new(event.signo).ok_or(Errno::EINVAL)?
+        }
+        _ => Signal::SIGALRM,
+    };
+    let thread = match &event {
+        Some(event) if event.notify == SIGEV_THREAD_ID => {
+            let tid = u32::try_from(event.thread).map_err(|_| Errno::EINVAL)?;
+            process.thread(tid).ok_or(Errno::EINVAL)?;
+            Some(tid)
+        }
+        Some(event) if !matches!(event.notify, SIGEV_SIGNAL | SIGEV_NONE) => {
+            return Err(Errno::EINVAL);
+        }
+        _ => None,
+    };
+    let number = process.timers.posix.create(&process, clock, |number| match &event {
+        Some(event) if event.notify == SIGEV_NONE => Notify::Nothing,
+        Some(event) => Notify::Signal { signal, value: event.value, thread },
+        None => Notify::Signal { signal, value: u64::from(number), thread },
+    })?;
+    if let Err(error) = UserPtr::<u32>::new(a.addr(2)).write(&number) {
+        let _ = process.timers.posix.delete(number);
+        return Err(error);
+    }
+    Ok(0)
+}
+
+fn show(reading: Reading) -> Itimerspec {
+    Itimerspec { interval: reading.interval.into(), value: reading.left.into() }
 }
 
 /// `timer_settime(2)`.
-pub fn timer_settime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timer_settime(a: &Args) -> SysResult {
+    if a.addr(2) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let new = UserPtr::<Itimerspec>::new(a.addr(2)).read()?;
+    let (value, interval) = (new.value.to_nanos()?, new.interval.to_nanos()?);
+    let process = sched::current().process().clone();
+    let timers = &process.timers.posix;
+    let clock = timers.clock(a.uint(0))?;
+    let deadline = if value.0 == 0 {
+        None
+    } else if a.uint(1) & raw::TIMER_ABSTIME != 0 {
+        Some(clock.to_monotonic(value)?)
+    } else {
+        Some(clock::now().saturating_add(value))
+    };
+    let old = timers.set(a.uint(0), Setting { deadline, interval })?;
+    if a.addr(3) != 0 {
+        UserPtr::new(a.addr(3)).write(&show(old))?;
+    }
+    Ok(0)
 }
 
 /// `timer_gettime(2)`.
-pub fn timer_gettime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timer_gettime(a: &Args) -> SysResult {
+    let reading = sched::current().process().timers.posix.get(a.uint(0))?;
+    UserPtr::new(a.addr(1)).write(&show(reading))?;
+    Ok(0)
 }
 
 /// `timer_getoverrun(2)`.
-pub fn timer_getoverrun(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timer_getoverrun(a: &Args) -> SysResult {
+    let overrun = sched::current().process().timers.posix.overrun(a.uint(0))?;
+    Ok(overrun as usize)
 }
 
 /// `timer_delete(2)`.
-pub fn timer_delete(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+pub fn timer_delete(a: &Args) -> SysResult {
+    sched::current().process().timers.posix.delete(a.uint(0))?;
+    Ok(0)
 }
 
-/// `adjtimex(2)`.
+/// `adjtimex(2)`: the wall clock is the host's.
 pub fn adjtimex(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EPERM)
 }
 
-/// `clock_adjtime(2)`.
+/// `clock_adjtime(2)`: the wall clock is the host's.
 pub fn clock_adjtime(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+    Err(Errno::EPERM)
 }
