@@ -54,7 +54,11 @@ pub fn futex(a: &Args) -> SysResult {
             wait(address, shared, a.uint(2), deadline, ANY_BITS)
         }
         WAIT_BITSET => {
-            let clock = if realtime { Clock::Realtime } else { Clock::Monotonic };
+            let clock = if realtime {
+                Clock::Realtime
+            } else {
+                Clock::Monotonic
+            };
             let deadline = match a.addr(3) {
                 0 => None,
                 time => Some(clock.to_monotonic(Timespec::read(time)?)?),
@@ -90,9 +94,18 @@ fn wait(
     let result = futex::wait(address, shared, expected, deadline, bits);
     match deadline {
         Some(deadline) if result == Err(Errno::ERESTARTSYS) => {
-            let args =
-                [address, u64::from(shared), u64::from(expected), deadline.0, u64::from(bits), 0];
-            let restart = Restart { call: wait_again, args: Args(args) };
+            let args = [
+                address,
+                u64::from(shared),
+                u64::from(expected),
+                deadline.0,
+                u64::from(bits),
+                0,
+            ];
+            let restart = Restart {
+                call: wait_again,
+                args: Args(args),
+            };
             *sched::current().restart.lock() = Some(restart);
             Err(Errno::ERESTART_RESTARTBLOCK)
         }
@@ -102,7 +115,13 @@ fn wait(
 
 /// Goes on with a wait that has a deadline.
 fn wait_again(a: &Args) -> SysResult {
-    wait(a.addr(0), a.addr(1) != 0, a.uint(2), Some(Nanos(a.addr(3))), a.uint(4))
+    wait(
+        a.addr(0),
+        a.addr(1) != 0,
+        a.uint(2),
+        Some(Nanos(a.addr(3))),
+        a.uint(4),
+    )
 }
 
 /// `set_robust_list(2)`.
@@ -110,7 +129,9 @@ pub fn set_robust_list(a: &Args) -> SysResult {
     if a.size(1) != ROBUST_HEAD_BYTES {
         return Err(Errno::EINVAL);
     }
-    sched::current().robust_list.store(a.addr(0), Ordering::Relaxed);
+    sched::current()
+        .robust_list
+        .store(a.addr(0), Ordering::Relaxed);
     Ok(0)
 }
 

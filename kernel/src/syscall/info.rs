@@ -136,8 +136,7 @@ pub fn getrandom(a: &Args) -> SysResult {
     const KNOWN: u32 = raw::GRND_NONBLOCK | raw::GRND_RANDOM | raw::GRND_INSECURE;
     let flags = a.uint(2);
     if flags & !KNOWN != 0
-        || flags & (raw::GRND_RANDOM | raw::GRND_INSECURE)
-            == raw::GRND_RANDOM | raw::GRND_INSECURE
+        || flags & (raw::GRND_RANDOM | raw::GRND_INSECURE) == raw::GRND_RANDOM | raw::GRND_INSECURE
     {
         return Err(Errno::EINVAL);
     }
@@ -150,7 +149,11 @@ pub fn getrandom(a: &Args) -> SysResult {
         let copied = uaccess::copy_out_partial(a.addr(0).wrapping_add(done as u64), &chunk[..len]);
         done += copied;
         if copied < len {
-            return if done == 0 { Err(Errno::EFAULT) } else { Ok(done) };
+            return if done == 0 {
+                Err(Errno::EFAULT)
+            } else {
+                Ok(done)
+            };
         }
         sched::cond_resched();
         if sched::current().signal_pending() && done < wanted {
@@ -162,7 +165,11 @@ pub fn getrandom(a: &Args) -> SysResult {
 
 fn resource(a: &Args, i: usize) -> Result<usize, Errno> {
     let index = a.uint(i) as usize;
-    if index < limits::COUNT { Ok(index) } else { Err(Errno::EINVAL) }
+    if index < limits::COUNT {
+        Ok(index)
+    } else {
+        Err(Errno::EINVAL)
+    }
 }
 
 fn get_limit(process: &task::Process, index: usize) -> [u64; 2] {
@@ -240,7 +247,10 @@ pub fn getrusage(a: &Args) -> SysResult {
         CHILDREN => current.process().children_usage(),
         THREAD => {
             let peak_rss = current.process().usage().peak_rss;
-            Usage { peak_rss, ..Usage::of_task(&current) }
+            Usage {
+                peak_rss,
+                ..Usage::of_task(&current)
+            }
         }
         _ => return Err(Errno::EINVAL),
     };
@@ -354,13 +364,21 @@ pub fn setfsgid(_a: &Args) -> SysResult {
 
 /// `getgroups(2)`: there are none besides the process's own.
 pub fn getgroups(a: &Args) -> SysResult {
-    if a.int(0) < 0 { Err(Errno::EINVAL) } else { Ok(0) }
+    if a.int(0) < 0 {
+        Err(Errno::EINVAL)
+    } else {
+        Ok(0)
+    }
 }
 
 /// `setgroups(2)`: accepted, not enforced.
 pub fn setgroups(a: &Args) -> SysResult {
     const MAX_GROUPS: u32 = 65536;
-    if a.uint(0) > MAX_GROUPS { Err(Errno::EINVAL) } else { Ok(0) }
+    if a.uint(0) > MAX_GROUPS {
+        Err(Errno::EINVAL)
+    } else {
+        Ok(0)
+    }
 }
 
 /// Linux's `_LINUX_CAPABILITY_VERSION_3`.
@@ -372,7 +390,11 @@ pub fn capget(a: &Args) -> SysResult {
     let [version, pid] = header.read()?;
     if version != CAPABILITY_VERSION {
         header.write(&[CAPABILITY_VERSION, pid])?;
-        return if a.addr(1) == 0 { Ok(0) } else { Err(Errno::EINVAL) };
+        return if a.addr(1) == 0 {
+            Ok(0)
+        } else {
+            Err(Errno::EINVAL)
+        };
     }
     process_or_current(pid.cast_signed())?;
     if a.addr(1) != 0 {

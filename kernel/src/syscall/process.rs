@@ -20,7 +20,10 @@ const MAX_PATH: usize = 4096;
 
 /// `fork(2)`.
 pub fn fork(_a: &Args, frame: &mut UserFrame) -> SysResult {
-    let request = CloneRequest { exit_signal: Signal::SIGCHLD.number(), ..Default::default() };
+    let request = CloneRequest {
+        exit_signal: Signal::SIGCHLD.number(),
+        ..Default::default()
+    };
     task::clone(&request, frame).map(|pid| pid as usize)
 }
 
@@ -59,7 +62,14 @@ pub fn execve(a: &Args, frame: &mut UserFrame) -> SysResult {
 
 /// `execveat(2)`.
 pub fn execveat(a: &Args, frame: &mut UserFrame) -> SysResult {
-    execute(Some(a.int(0)), a.addr(1), a.addr(2), a.addr(3), a.uint(4), frame)
+    execute(
+        Some(a.int(0)),
+        a.addr(1),
+        a.addr(2),
+        a.addr(3),
+        a.uint(4),
+        frame,
+    )
 }
 
 fn execute(
@@ -152,7 +162,9 @@ pub fn wait4(a: &Args) -> SysResult {
         pid => WaitFor::Pid(pid.unsigned_abs()),
     };
     let options = WaitOptions::from_bits_truncate(a.uint(2)) | WaitOptions::EXITED;
-    let Some(waited) = task::wait_for_child(&process, which, options)? else { return Ok(0) };
+    let Some(waited) = task::wait_for_child(&process, which, options)? else {
+        return Ok(0);
+    };
     if a.addr(1) != 0 {
         UserPtr::<u32>::new(a.addr(1)).write(&waited.status.0)?;
     }
@@ -263,8 +275,10 @@ pub fn setpgid(a: &Args) -> SysResult {
     let session = current.session();
     let old = {
         let relations = target.relations.lock();
-        let is_child =
-            relations.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, &current));
+        let is_child = relations
+            .parent
+            .as_ref()
+            .is_some_and(|parent| Arc::ptr_eq(parent, &current));
         if !own && !is_child {
             return Err(Errno::ESRCH);
         }
@@ -382,16 +396,18 @@ pub fn prctl(a: &Args) -> SysResult {
             current.timer_slack.store(slack, Ordering::Relaxed);
             Ok(0)
         }
-        raw_prctl::PR_GET_TIMERSLACK => {
-            Ok(current.timer_slack.load(Ordering::Relaxed) as usize)
-        }
+        raw_prctl::PR_GET_TIMERSLACK => Ok(current.timer_slack.load(Ordering::Relaxed) as usize),
         raw_prctl::PR_SET_VMA | raw_prctl::PR_SET_THP_DISABLE | raw_prctl::PR_SET_KEEPCAPS => Ok(0),
         raw_prctl::PR_GET_THP_DISABLE | raw_prctl::PR_GET_KEEPCAPS | raw_prctl::PR_GET_SECCOMP => {
             Ok(0)
         }
         raw_prctl::PR_CAPBSET_READ => {
             const LAST_CAPABILITY: u64 = 40;
-            if a.addr(1) > LAST_CAPABILITY { Err(Errno::EINVAL) } else { Ok(1) }
+            if a.addr(1) > LAST_CAPABILITY {
+                Err(Errno::EINVAL)
+            } else {
+                Ok(1)
+            }
         }
         _ => Err(Errno::EINVAL),
     }
@@ -431,7 +447,11 @@ pub fn arch_prctl(a: &Args) -> SysResult {
 pub fn unshare(a: &Args) -> SysResult {
     const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM;
     if a.addr(0) & !u64::from(HARMLESS) != 0 {
-        return Err(if a.addr(0) >> 32 == 0 { Errno::EPERM } else { Errno::EINVAL });
+        return Err(if a.addr(0) >> 32 == 0 {
+            Errno::EPERM
+        } else {
+            Errno::EINVAL
+        });
     }
     let current = sched::current();
     let process = current.process();

@@ -134,7 +134,11 @@ pub fn sched_get_priority_min(a: &Args) -> SysResult {
 pub fn sched_rr_get_interval(a: &Args) -> SysResult {
     task_or_current(a.int(0))?;
     let slice = i64::try_from(sched::policy::SLICE_NS).unwrap_or(0);
-    Timespec { sec: 0, nsec: slice }.write(a.addr(1))?;
+    Timespec {
+        sec: 0,
+        nsec: slice,
+    }
+    .write(a.addr(1))?;
     Ok(0)
 }
 
@@ -158,7 +162,11 @@ fn for_each_meant(which: i32, who: i32, mut each: impl FnMut(&Task)) -> Result<(
     match which {
         0 => each(&*task_or_current(who).map_err(|_| Errno::ESRCH)?),
         1 | 2 => {
-            let number = who_or(if which == 1 { own.pgid() } else { own.credentials().uid[0] })?;
+            let number = who_or(if which == 1 {
+                own.pgid()
+            } else {
+                own.credentials().uid[0]
+            })?;
             let found = table::lock().collect(|process| {
                 process.pid() > 1
                     && if which == 1 {

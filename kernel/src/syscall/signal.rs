@@ -2,13 +2,13 @@
 
 use super::Args;
 use super::process::process_or_current;
-use crate::arch::{USER_END, UserFrame};
 use crate::arch::clock;
+use crate::arch::{USER_END, UserFrame};
 use crate::errno::{Errno, SysResult};
 use crate::sched;
 use crate::signal::{
-    self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK,
-    SigInfo, SigSet, Signal, StackT,
+    self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, SigInfo,
+    SigSet, Signal, StackT,
 };
 use crate::sync::{WaitEnd, WaitQueue};
 use crate::task::{self, AltStack, Process, table, work};
@@ -31,7 +31,12 @@ pub fn rt_sigaction(a: &Args) -> SysResult {
         0 => None,
         address => {
             let [handler, flags, restorer, mask] = UserPtr::<[u64; 4]>::new(address).read()?;
-            Some(Action { handler, flags, restorer, mask: SigSet(mask).blockable() })
+            Some(Action {
+                handler,
+                flags,
+                restorer,
+                mask: SigSet(mask).blockable(),
+            })
         }
     };
     let process = sched::current().process().clone();
@@ -111,10 +116,18 @@ pub fn sigaltstack(a: &Args, frame: &mut UserFrame) -> SysResult {
                 if new.size < MIN_BYTES {
                     return Err(Errno::ENOMEM);
                 }
-                if new.base.checked_add(new.size).is_none_or(|end| end > USER_END) {
+                if new
+                    .base
+                    .checked_add(new.size)
+                    .is_none_or(|end| end > USER_END)
+                {
                     return Err(Errno::ENOMEM);
                 }
-                AltStack { base: new.base, size: new.size, autodisarm }
+                AltStack {
+                    base: new.base,
+                    size: new.size,
+                    autodisarm,
+                }
             }
             _ => return Err(Errno::EINVAL),
         };
@@ -202,7 +215,11 @@ pub fn kill(a: &Args) -> SysResult {
         // Everybody but init and the caller.
         -1 => table::lock().collect(|process| process.pid() > 1 && process.pid() != own.pid())?,
         pid if pid <= 0 => {
-            let group = if pid == 0 { own.pgid() } else { pid.unsigned_abs() };
+            let group = if pid == 0 {
+                own.pgid()
+            } else {
+                pid.unsigned_abs()
+            };
             table::lock().collect(|process| process.pgid() == group && group != 0)?
         }
         pid => {
@@ -235,7 +252,9 @@ fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
 fn thread(group: Option<i32>, tid: i32) -> Result<Arc<task::Task>, Errno> {
     let positive = |number: i32| u32::try_from(number).ok().filter(|&number| number != 0);
     let tid = positive(tid).ok_or(Errno::EINVAL)?;
-    let task = task::find_task(tid).filter(|task| !task.is_kernel()).ok_or(Errno::ESRCH)?;
+    let task = task::find_task(tid)
+        .filter(|task| !task.is_kernel())
+        .ok_or(Errno::ESRCH)?;
     if let Some(group) = group {
         let group = positive(group).ok_or(Errno::EINVAL)?;
         if task.process().pid() != group {

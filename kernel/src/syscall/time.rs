@@ -35,7 +35,10 @@ fn sleep_span(deadline: Nanos, rest: u64) -> SysResult {
             Timespec::from(deadline.saturating_sub(clock::now())).write(rest)?;
         }
         let args = Args([deadline.0, rest, 0, 0, 0, 0]);
-        *sched::current().restart.lock() = Some(Restart { call: sleep_again, args });
+        *sched::current().restart.lock() = Some(Restart {
+            call: sleep_again,
+            args,
+        });
     }
     result.map(|()| 0)
 }
@@ -62,7 +65,9 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
         _ if a.uint(1) & raw::TIMER_ABSTIME != 0 => {
             let deadline = clock.to_monotonic(time)?;
             // An absolute sleep starts again with the same arguments.
-            sleep(deadline).map(|()| 0).map_err(|_| Errno::ERESTARTNOHAND)
+            sleep(deadline)
+                .map(|()| 0)
+                .map_err(|_| Errno::ERESTARTNOHAND)
         }
         _ => sleep_span(clock::now().saturating_add(time), a.addr(3)),
     }
@@ -79,7 +84,11 @@ pub fn clock_gettime(a: &Args) -> SysResult {
 pub fn clock_settime(a: &Args) -> SysResult {
     let clock = Clock::from_number(a.int(0))?;
     Timespec::read(a.addr(1))?;
-    Err(if clock == Clock::Realtime { Errno::EPERM } else { Errno::EINVAL })
+    Err(if clock == Clock::Realtime {
+        Errno::EPERM
+    } else {
+        Errno::EINVAL
+    })
 }
 
 /// `clock_getres(2)`.
@@ -127,8 +136,12 @@ pub fn times(a: &Args) -> SysResult {
     if a.addr(0) != 0 {
         let process = sched::current().process().clone();
         let (own, children) = (process.usage_of_tasks(), process.children_usage());
-        let words =
-            [ticks(own.user), ticks(own.system), ticks(children.user), ticks(children.system)];
+        let words = [
+            ticks(own.user),
+            ticks(own.system),
+            ticks(children.user),
+            ticks(children.system),
+        ];
         UserPtr::<[u64; 4]>::new(a.addr(0)).write(&words)?;
     }
     Ok(ticks(clock::now()) as usize)
@@ -139,11 +152,18 @@ pub fn alarm(a: &Args) -> SysResult {
     let span = Nanos::from_secs(u64::from(a.uint(0)));
     let deadline = (span.0 != 0).then(|| clock::now().saturating_add(span));
     let process = sched::current().process().clone();
-    let setting = Setting { deadline, interval: Nanos::ZERO };
+    let setting = Setting {
+        deadline,
+        interval: Nanos::ZERO,
+    };
     let (left, _) = process.timers.set_real(&process, setting);
     // Rounded, and never 0 for an alarm that was set.
     let seconds = left.0.saturating_add(500_000_000) / 1_000_000_000;
-    Ok(if left.0 != 0 { seconds.max(1) as usize } else { 0 })
+    Ok(if left.0 != 0 {
+        seconds.max(1) as usize
+    } else {
+        0
+    })
 }
 
 /// Which interval timer a program means.
@@ -167,7 +187,10 @@ fn read_timer(which: &Timer) -> Itimerval {
         Timer::Real => process.timers.real(),
         Timer::Cpu(which) => process.timers.cpu.get(&process, *which),
     };
-    Itimerval { interval: interval.into(), value: round_up(left) }
+    Itimerval {
+        interval: interval.into(),
+        value: round_up(left),
+    }
 }
 
 /// A span in microseconds that is not zero unless the span is.
@@ -196,7 +219,9 @@ pub fn setitimer(a: &Args) -> SysResult {
     match which {
         Timer::Real => {
             let deadline = (value.0 != 0).then(|| clock::now().saturating_add(value));
-            process.timers.set_real(&process, Setting { deadline, interval });
+            process
+                .timers
+                .set_real(&process, Setting { deadline, interval });
         }
         Timer::Cpu(which) => process.timers.cpu.set(&process, which, value, interval),
     }
@@ -248,11 +273,22 @@ pub fn timer_create(a: &Args) -> SysResult {
         }
         _ => None,
     };
-    let number = process.timers.posix.create(&process, clock, |number| match &event {
-        Some(event) if event.notify == SIGEV_NONE => Notify::Nothing,
-        Some(event) => Notify::Signal { signal, value: event.value, thread },
-        None => Notify::Signal { signal, value: u64::from(number), thread },
-    })?;
+    let number = process
+        .timers
+        .posix
+        .create(&process, clock, |number| match &event {
+            Some(event) if event.notify == SIGEV_NONE => Notify::Nothing,
+            Some(event) => Notify::Signal {
+                signal,
+                value: event.value,
+                thread,
+            },
+            None => Notify::Signal {
+                signal,
+                value: u64::from(number),
+                thread,
+            },
+        })?;
     if let Err(error) = UserPtr::<u32>::new(a.addr(2)).write(&number) {
         let _ = process.timers.posix.delete(number);
         return Err(error);
@@ -261,7 +297,10 @@ pub fn timer_create(a: &Args) -> SysResult {
 }
 
 fn show(reading: Reading) -> Itimerspec {
-    Itimerspec { interval: reading.interval.into(), value: reading.left.into() }
+    Itimerspec {
+        interval: reading.interval.into(),
+        value: reading.left.into(),
+    }
 }
 
 /// `timer_settime(2)`.
