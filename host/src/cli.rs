@@ -35,7 +35,7 @@ Ctrl-C goes to the program; the third one ends the VM.";
 
 /// Options of `ebb run`.
 #[derive(Args, Debug)]
-#[command(after_help = RUN_EXAMPLES)]
+#[command(after_help = RUN_EXAMPLES, args_override_self = true)]
 pub(crate) struct RunOptions {
     /// Memory of the guest, from 32M to 512G
     #[arg(short, long, value_name = "SIZE", default_value = "1G")]

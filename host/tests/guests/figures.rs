@@ -1,0 +1,54 @@
+//! The figures that `ebb run` gives of a guest that takes memory and frees it.
+
+use crate::guest::run;
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn summary_and_timeline_tell_of_memory_that_came_back() {
+    let path = std::env::temp_dir().join(format!("ebb-timeline-{}", std::process::id()));
+    let script = "dd if=/dev/zero of=/tmp/x bs=1M count=120 2>/dev/null; sleep 1; \
+        rm /tmp/x; sleep 9";
+    let output = run(&[
+        "--summary",
+        "--timeline",
+        path.to_str().expect("a plain path"),
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    let text = std::fs::read_to_string(&path).expect("the timeline is there");
+    std::fs::remove_file(&path).expect("it is ours");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(message.contains("95 % after"), "{message}");
+
+    let lines: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let times: Vec<f64> = lines.iter().map(|line| line["t_ms"].as_f64().expect("a time")).collect();
+    assert!(times.is_sorted());
+    let last = lines.last().expect("a line");
+    let seconds = times.last().expect("a time") / 1000.0;
+    assert!(lines.len() as f64 >= 10.0 * seconds, "{} lines in {seconds} s", lines.len());
+
+    let summary = &last["summary"];
+    let bytes = |value: &Value| value.as_u64().expect("a number");
+    assert!(bytes(&summary["peak_used"]) >= 120 * MIB);
+    assert!(bytes(&summary["peak_resident"]) >= 120 * MIB);
+    assert!(bytes(&last["resident"]) < 40 * MIB);
+    assert!(bytes(&last["reported"]) >= 100 * MIB);
+    assert!(bytes(&summary["return"]["freed"]) >= 110 * MIB);
+    assert!(summary["return"]["half"].as_f64().expect("a time") < 8000.0);
+}
+
+#[test]
+fn without_giving_back_memory_stays() {
+    let script = "dd if=/dev/zero of=/tmp/x bs=1M count=100 2>/dev/null; rm /tmp/x; sleep 5";
+    let output =
+        run(&["--give-back", "off", "--summary", "--", "sh", "-c", script]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(message.contains("0 % when the program ended"), "{message}");
+}
