@@ -104,7 +104,8 @@ impl Failure {
         if let Some(help) = self.help() {
             text.push_str(&format!("  help: {help}\n"));
         }
-        eprint!("{text}");
+        // Whoever closed stderr does not want to know.
+        let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
     }
 
     fn logs(&self) -> Vec<(&'static str, &[String])> {

@@ -14,6 +14,7 @@ use crate::vm::{self, Spec};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
 use std::time::SystemTime;
@@ -69,8 +70,11 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     };
     if options.print_qemu {
         let line = vm::command_line(spec, archive)?;
-        println!("{} {}", options.qemu.display(), quoted(&line));
-        return Ok(0);
+        let line = format!("{} {}\n", options.qemu.display(), quoted(&line));
+        return match io::stdout().write_all(line.as_bytes()) {
+            Ok(()) => Ok(0),
+            Err(source) => Err(Failure::Output { stream: "stdout", source }),
+        };
     }
     session::run(options, spec, archive, &choice)
 }
