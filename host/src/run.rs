@@ -73,7 +73,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         let line = format!("{} {}\n", options.qemu.display(), quoted(&line));
         return match io::stdout().write_all(line.as_bytes()) {
             Ok(()) => Ok(0),
-            Err(source) => Err(Failure::Output { stream: "stdout", source }),
+            Err(source) => Err(Failure::Output {
+                stream: "stdout",
+                source,
+            }),
         };
     }
     session::run(options, spec, archive, &choice)

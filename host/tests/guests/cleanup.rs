@@ -58,7 +58,12 @@ fn killed_qemu_is_told() {
     signal(qemu, "KILL");
     assert_eq!(child.wait().expect("it ends").code(), Some(125));
     let mut message = String::new();
-    child.stderr.take().expect("it is piped").read_to_string(&mut message).expect("text");
+    child
+        .stderr
+        .take()
+        .expect("it is piped")
+        .read_to_string(&mut message)
+        .expect("text");
     assert!(message.contains("QEMU was killed by signal 9"), "{message}");
 }
 

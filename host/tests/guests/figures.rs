@@ -25,13 +25,22 @@ fn summary_and_timeline_tell_of_memory_that_came_back() {
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(message.contains("95 % after"), "{message}");
 
-    let lines: Vec<Value> =
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let times: Vec<f64> = lines.iter().map(|line| line["t_ms"].as_f64().expect("a time")).collect();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let times: Vec<f64> = lines
+        .iter()
+        .map(|line| line["t_ms"].as_f64().expect("a time"))
+        .collect();
     assert!(times.is_sorted());
     let last = lines.last().expect("a line");
     let seconds = times.last().expect("a time") / 1000.0;
-    assert!(lines.len() as f64 >= 10.0 * seconds, "{} lines in {seconds} s", lines.len());
+    assert!(
+        lines.len() as f64 >= 10.0 * seconds,
+        "{} lines in {seconds} s",
+        lines.len()
+    );
 
     let summary = &last["summary"];
     let bytes = |value: &Value| value.as_u64().expect("a number");
@@ -46,8 +55,7 @@ fn summary_and_timeline_tell_of_memory_that_came_back() {
 #[test]
 fn without_giving_back_memory_stays() {
     let script = "dd if=/dev/zero of=/tmp/x bs=1M count=100 2>/dev/null; rm /tmp/x; sleep 5";
-    let output =
-        run(&["--give-back", "off", "--summary", "--", "sh", "-c", script]);
+    let output = run(&["--give-back", "off", "--summary", "--", "sh", "-c", script]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{message}");
     assert!(message.contains("0 % when the program ended"), "{message}");

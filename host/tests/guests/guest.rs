@@ -13,7 +13,17 @@ pub(crate) fn ebb(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     let seconds = PATIENCE.as_secs().to_string();
     command
-        .args(["run", "--accel", "tcg", "-m", "256M", "-c", "2", "--timeout", &seconds])
+        .args([
+            "run",
+            "--accel",
+            "tcg",
+            "-m",
+            "256M",
+            "-c",
+            "2",
+            "--timeout",
+            &seconds,
+        ])
         .args(arguments)
         .env_remove("EBB_KERNEL_IMAGE")
         .stdin(Stdio::null());
@@ -51,7 +61,9 @@ pub(crate) fn qemu_of(ebb: &Child) -> Option<u32> {
 /// Whether a process is there and not merely waiting to be reaped.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+    stat.rsplit(')')
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
 /// Waits until `condition` holds; panics with `what` if it does not within [`PATIENCE`].
@@ -68,6 +80,8 @@ pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>
 
 /// Sends a signal by number.
 pub(crate) fn signal(pid: u32, signal: &str) {
-    let status = Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status();
+    let status = Command::new("kill")
+        .args([&format!("-{signal}"), &pid.to_string()])
+        .status();
     assert!(status.expect("kill runs").success());
 }

@@ -8,7 +8,11 @@ use std::time::Duration;
 
 fn check(output: &Output, status: i32, stdout: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), stdout, "stderr: {stderr}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        stdout,
+        "stderr: {stderr}"
+    );
     assert_eq!(output.status.code(), Some(status), "stderr: {stderr}");
 }
 
@@ -49,8 +53,16 @@ fn arguments_environment_and_files() {
     std::fs::write(&data, "packed").expect("a writable place");
     let file = format!("{}:/data/f", data.display());
     let path = path.to_str().expect("a plain path");
-    let output =
-        run(&["--file", &file, "--env", "GREETING=hi there", "--", path, "a b", "*"]);
+    let output = run(&[
+        "--file",
+        &file,
+        "--env",
+        "GREETING=hi there",
+        "--",
+        path,
+        "a b",
+        "*",
+    ]);
     std::fs::remove_dir_all(&directory).expect("it is ours");
     check(&output, 0, "2 a b * hi there packed\n");
 }
@@ -60,7 +72,11 @@ fn stdin_ends_where_it_ends() {
     let input = pattern(3_000_000);
     let output = run_with_input(&["--", "cat"], input.clone());
     assert_eq!(output.status.code(), Some(0));
-    assert!(output.stdout == input, "{} bytes came back", output.stdout.len());
+    assert!(
+        output.stdout == input,
+        "{} bytes came back",
+        output.stdout.len()
+    );
     check(&run_with_input(&["--", "wc", "-c"], Vec::new()), 0, "0\n");
 }
 
@@ -76,12 +92,19 @@ fn slow_reader_loses_nothing() {
     stdout.read_to_string(&mut text).expect("text");
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
     assert_eq!(text.lines().count(), 400_000);
-    assert!(text.lines().zip(1..).all(|(line, number)| line == number.to_string()));
+    assert!(
+        text.lines()
+            .zip(1..)
+            .all(|(line, number)| line == number.to_string())
+    );
 }
 
 #[test]
 fn closed_stdout_ends_the_writer() {
-    let mut child = ebb(&["--", "yes"]).stdout(Stdio::piped()).spawn().expect("ebb starts");
+    let mut child = ebb(&["--", "yes"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ebb starts");
     let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
     let mut line = String::new();
     reader.read_line(&mut line).expect("a line");
@@ -93,8 +116,10 @@ fn closed_stdout_ends_the_writer() {
 #[test]
 fn signals_reach_the_program() {
     let script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.1; done";
-    let mut child =
-        ebb(&["--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().expect("ebb starts");
+    let mut child = ebb(&["--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ebb starts");
     let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     assert_eq!(lines.next().expect("a line").expect("text"), "ready");
     signal(child.id(), "INT");
@@ -108,9 +133,14 @@ fn order_is_kept_where_both_outputs_are_one() {
     let path = std::env::temp_dir().join(format!("ebb-order-{}", std::process::id()));
     let file = std::fs::File::create(&path).expect("a writable place");
     let both = file.try_clone().expect("it can be shared");
-    let mut child =
-        ebb(&["--", "sh", "-c", script]).stdout(file).stderr(both).spawn().expect("ebb starts");
-    let status = eventually("the end", || child.try_wait().expect("it can be waited for"));
+    let mut child = ebb(&["--", "sh", "-c", script])
+        .stdout(file)
+        .stderr(both)
+        .spawn()
+        .expect("ebb starts");
+    let status = eventually("the end", || {
+        child.try_wait().expect("it can be waited for")
+    });
     let text = std::fs::read_to_string(&path).expect("text");
     std::fs::remove_file(&path).expect("it is ours");
     let expected: String = (1..=8).map(|i| format!("o{i}\ne{i}\n")).collect();
