@@ -1,6 +1,6 @@
 //! What each CPU keeps for itself: its front of the allocator, and its counters.
 
-use crate::arch::{MAX_CPUS, cpu_id};
+use crate::arch::{MAX_CPUS, cpu_count, cpu_id, online_cpus};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Front, Order, Request};
@@ -94,8 +94,9 @@ pub(crate) fn subtract(count: Count, by: u64) {
 
 /// The sum over all CPUs.
 pub(crate) fn sum(count: Count) -> u64 {
-    LOCALS.iter().fold(0, |sum, local| {
-        sum.wrapping_add(local.counts[count as usize].load(Ordering::Relaxed))
+    // A CPU counts nothing before it is online; before the first one is, only that one runs.
+    online_cpus().iter().chain((cpu_count() == 0).then_some(0)).fold(0, |sum, cpu| {
+        sum.wrapping_add(LOCALS[cpu].counts[count as usize].load(Ordering::Relaxed))
     })
 }
 
