@@ -95,9 +95,12 @@ pub(crate) fn subtract(count: Count, by: u64) {
 /// The sum over all CPUs.
 pub(crate) fn sum(count: Count) -> u64 {
     // A CPU counts nothing before it is online; before the first one is, only that one runs.
-    online_cpus().iter().chain((cpu_count() == 0).then_some(0)).fold(0, |sum, cpu| {
-        sum.wrapping_add(LOCALS[cpu].counts[count as usize].load(Ordering::Relaxed))
-    })
+    online_cpus()
+        .iter()
+        .chain((cpu_count() == 0).then_some(0))
+        .fold(0, |sum, cpu| {
+            sum.wrapping_add(LOCALS[cpu].counts[count as usize].load(Ordering::Relaxed))
+        })
 }
 
 /// Allocates a block through this CPU's front; does not wait.
