@@ -9,6 +9,7 @@ use crate::arch::context::Context;
 use crate::arch::fpu::FpuState;
 use crate::arch::{self, BootInfo, ExitRecord, UserFrame};
 use crate::console;
+use crate::drivers;
 use crate::errno::Errno;
 use crate::fs::{self, OpenFile, OpenFlags};
 use crate::memory::{self, KernelStack};
@@ -68,6 +69,8 @@ pub fn start(boot: &'static BootInfo) -> ! {
     drop(table);
     FIRST.set(task).expect("set once");
     sched::start_cpu_with(|| {
+        drivers::start_threads();
+        memory::report::start();
         if let Some(task) = FIRST.get() {
             sched::start_new(task.clone());
         }

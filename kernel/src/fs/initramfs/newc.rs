@@ -66,7 +66,11 @@ impl<'a> Members<'a> {
     }
 
     fn parse(&self) -> Result<(Member<'a>, usize), Error> {
-        let start = self.at;
+        // Archives made for page-aligned data have zeros between members.
+        let mut start = self.at;
+        while self.archive.get(start..start + 4) == Some(&[0; 4]) {
+            start += 4;
+        }
         let header = self
             .archive
             .get(start..)
