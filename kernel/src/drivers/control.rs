@@ -5,6 +5,7 @@
 //! | `signal N` | send signal N to the program's process group |
 //! | `eof TOTAL` | standard input ends after TOTAL bytes since boot |
 //! | `window PORT TOTAL` | the host takes up to TOTAL bytes since boot from an output port |
+//! | `closed PORT` | nobody reads an output port any more: writing to it is an error |
 //!
 //! Lines that are not known are for later kernels, and ignored.
 
@@ -33,6 +34,7 @@ enum Request {
     Signal(u32),
     End(u64),
     Window(usize, u64),
+    Closed(usize),
 }
 
 /// Starts the thread that waits for lines.
@@ -102,6 +104,7 @@ fn parse(line: &[u8]) -> Option<Request> {
             let port = words.next()?.parse().ok()?;
             Some(Request::Window(port, words.next()?.parse().ok()?))
         }
+        "closed" => Some(Request::Closed(words.next()?.parse().ok()?)),
         _ => None,
     }
 }
@@ -113,6 +116,11 @@ fn serve(request: Request) {
         Request::Window(number, total) => {
             if let Some(port) = port::output(number) {
                 port.raise_window(total);
+            }
+        }
+        Request::Closed(number) => {
+            if let Some(port) = port::output(number) {
+                port.close();
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::sync::{Once, SpinLock, WaitQueue};
 use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
 /// Ports: stdio, stderr, control.
@@ -37,6 +37,8 @@ pub struct Port {
     device: Option<SpinLock<Device>>,
     readers: WaitQueue,
     writers: WaitQueue,
+    /// Nobody reads the output any more.
+    closed: AtomicBool,
     /// Called when the port may have become readable or writable.
     observer: Once<Box<dyn Fn() + Send + Sync>>,
 }
@@ -55,6 +57,7 @@ static SERIAL: Port = Port {
     device: None,
     readers: WaitQueue::new(),
     writers: WaitQueue::new(),
+    closed: AtomicBool::new(false),
     observer: Once::new(),
 };
 
@@ -96,6 +99,7 @@ pub(super) fn add(found: Found) {
                 device: Some(SpinLock::new(device)),
                 readers: WaitQueue::new(),
                 writers: WaitQueue::new(),
+                closed: AtomicBool::new(false),
                 observer: Once::new(),
             };
             if slot.set(port).is_err() {
@@ -172,7 +176,7 @@ impl Port {
     }
 
     /// Queues all bytes for the host; waits while the queue is full. `EAGAIN` when nothing fits and
-    /// `nonblocking`; `ERESTARTSYS` when a signal came before the first byte, else what was queued.
+    /// `nonblocking`; `EPIPE` when nobody reads any more; `ERESTARTSYS` when a signal came before the first byte, else what was queued.
     pub fn write(&self, bytes: &[u8], nonblocking: bool) -> SysResult {
         let Some(device) = &self.device else {
             serial::write(bytes);
@@ -180,6 +184,9 @@ impl Port {
         };
         let mut done = 0;
         while done < bytes.len() {
+            if self.is_closed() {
+                return if done > 0 { Ok(done) } else { Err(Errno::EPIPE) };
+            }
             {
                 let mut device = device.lock();
                 let Device {
@@ -259,9 +266,25 @@ impl Port {
 
     /// Whether a write would not wait.
     pub fn writable(&self) -> bool {
-        self.device
-            .as_ref()
-            .is_none_or(|device| device.lock().output.room() > 0)
+        self.is_closed()
+            || self
+                .device
+                .as_ref()
+                .is_none_or(|device| device.lock().output.room() > 0)
+    }
+
+    /// Whether nobody reads the output any more.
+    pub fn is_closed(&self) -> bool {
+        // Relaxed: a writer who misses it by a moment learns of it at the next write, as one who
+        // was a moment earlier; the wake-up that follows orders those who wait.
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Notes that nobody reads the output any more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.writers.wake_all();
+        self.tell_observer();
     }
 
     /// Has a function called whenever the port may have become readable or writable, from

@@ -66,6 +66,7 @@ static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
 
 /// Builds the tree and unpacks the initramfs into it. Memory and the clock must work already.
 pub fn init(boot: &'static BootInfo) {
+    stdio::init(boot);
     // As Linux's tmpfs: up to half of RAM each.
     let half_of_ram = memory::allocator().stats().managed_frames / 2;
     let root: NodeRef = Tmpfs::new(devices::ROOT, half_of_ram).make_root(None, b"", 0o755);

@@ -1,10 +1,12 @@
 //! The program's standard streams: byte streams to and from the host, which look like pipes.
 
+use super::current;
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
 use super::poll::{Notifier, PollMask};
+use crate::arch::BootInfo;
 use crate::drivers::port::{self, Port};
 use crate::errno::{Errno, SysResult};
 use crate::memory::{self, Mobility, PAGE_SIZE};
@@ -14,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
 
 /// Which stream.
@@ -103,7 +106,13 @@ impl File for StreamFile {
                         break;
                     }
                 }
-                Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
+                Err(_) if done > 0 => return Ok(done),
+                Err(error) => {
+                    if error == Errno::EPIPE {
+                        current::broken_pipe();
+                    }
+                    return Err(error);
+                }
             }
         }
         Ok(done)
@@ -119,6 +128,9 @@ impl File for StreamFile {
         }
         if self.port.writable() {
             mask |= PollMask::WRITABLE;
+        }
+        if self.port.is_closed() {
+            mask |= PollMask::ERR;
         }
         mask
     }
@@ -206,12 +218,29 @@ fn node(which: Stream) -> NodeRef {
     slot.get().cloned().unwrap_or(node)
 }
 
+/// Whether the host's standard output and error lead to the same place.
+static ONE_OUTPUT: AtomicBool = AtomicBool::new(false);
+
+/// Reads from the command line whether what is written to descriptors 1 and 2 has an order, which
+/// two ports have not.
+pub(super) fn init(boot: &BootInfo) {
+    let one = boot.option("ebb.stderr") == Some("stdout");
+    // Relaxed: tasks start later.
+    ONE_OUTPUT.store(one, Ordering::Relaxed);
+}
+
 /// The open files for descriptors 0, 1 and 2 of the first program.
 pub fn open_program_streams() -> [Arc<OpenFile>; 3] {
     let open = |which, flags| OpenFile::new(node(which), stream(which), None, flags);
+    let output = open(Stream::InputOutput, OpenFlags::WRITE_ONLY);
+    let error = if ONE_OUTPUT.load(Ordering::Relaxed) {
+        output.clone()
+    } else {
+        open(Stream::Error, OpenFlags::WRITE_ONLY)
+    };
     [
         open(Stream::InputOutput, OpenFlags::empty()),
-        open(Stream::InputOutput, OpenFlags::WRITE_ONLY),
-        open(Stream::Error, OpenFlags::WRITE_ONLY),
+        output,
+        error,
     ]
 }
