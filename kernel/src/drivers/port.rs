@@ -185,7 +185,11 @@ impl Port {
         let mut done = 0;
         while done < bytes.len() {
             if self.is_closed() {
-                return if done > 0 { Ok(done) } else { Err(Errno::EPIPE) };
+                return if done > 0 {
+                    Ok(done)
+                } else {
+                    Err(Errno::EPIPE)
+                };
             }
             {
                 let mut device = device.lock();

@@ -238,9 +238,5 @@ pub fn open_program_streams() -> [Arc<OpenFile>; 3] {
     } else {
         open(Stream::Error, OpenFlags::WRITE_ONLY)
     };
-    [
-        open(Stream::InputOutput, OpenFlags::empty()),
-        output,
-        error,
-    ]
+    [open(Stream::InputOutput, OpenFlags::empty()), output, error]
 }
