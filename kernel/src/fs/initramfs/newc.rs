@@ -149,6 +149,10 @@ impl<'a> Iterator for Members<'a> {
         if self.finished {
             return None;
         }
+        // Zeros between members are padding, as for Linux.
+        let rest = self.archive.get(self.at..).unwrap_or_default();
+        let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
+        self.at += zeros / 4 * 4;
         match self.parse() {
             Ok((member, next)) => {
                 self.at = next;
