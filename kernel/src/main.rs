@@ -22,6 +22,7 @@ pub mod syscall;
 pub mod task;
 pub mod time;
 pub mod uaccess;
+pub mod uts;
 pub mod vm;
 
 use arch::BootInfo;

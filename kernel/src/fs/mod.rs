@@ -24,11 +24,15 @@ pub mod node;
 pub mod path;
 pub mod pipe;
 pub mod poll;
+pub mod proc;
 pub mod radix;
 pub mod select;
 pub mod socket;
 pub mod stdio;
+pub mod synthetic;
+pub mod sys;
 pub mod table;
+pub mod text;
 pub mod timerfd;
 pub mod tmpfs;
 
@@ -55,6 +59,8 @@ mod devices {
     pub(super) const ROOT: u64 = 1;
     pub(super) const TMP: u64 = 2;
     pub(super) const DEV: u64 = 3;
+    pub(super) const PROC: u64 = 4;
+    pub(super) const SYS: u64 = 5;
     pub(super) const ANONYMOUS: u64 = 6;
     pub(super) const MEMFD: u64 = 7;
 }
@@ -76,7 +82,9 @@ pub fn init(boot: &'static BootInfo) {
     let dev: NodeRef = Tmpfs::new(devices::DEV, half_of_ram).make_root(Some(&root), b"dev", 0o755);
     let built = dev::populate(&dev)
         .and_then(|()| mount(&root, b"tmp", tmp))
-        .and_then(|()| mount(&root, b"dev", dev));
+        .and_then(|()| mount(&root, b"dev", dev))
+        .and_then(|()| mount(&root, b"proc", proc::build(&root, boot)))
+        .and_then(|()| mount(&root, b"sys", sys::build(&root)));
     if let Err(error) = built {
         panic!("the tree of files cannot be built: {error}");
     }

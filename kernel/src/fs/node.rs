@@ -222,6 +222,10 @@ pub trait Node: Send + Sync {
     fn as_tmpfs(self: Arc<Self>) -> Option<Arc<super::tmpfs::TmpNode>> {
         None
     }
+    /// The directory of a made tree behind this, while such a tree is built.
+    fn as_synthetic(self: Arc<Self>) -> Option<Arc<super::synthetic::Directory>> {
+        None
+    }
     /// The error for a change to a directory that cannot change, or to what is none.
     #[doc(hidden)]
     fn no_changes(&self) -> Errno {

@@ -1,7 +1,8 @@
 //! The cpio "newc" format: pure logic, bounds-checked against hostile archives.
 //!
 //! A member is a header of 110 ASCII bytes, its name with a NUL, padding to 4 bytes, its data,
-//! padding to 4 bytes. Numbers are eight hexadecimal digits. The member `TRAILER!!!` ends it.
+//! padding to 4 bytes. Numbers are eight hexadecimal digits. The member `TRAILER!!!` ends it. Between
+//! members there may be NULs.
 
 use core::ops::Range;
 
@@ -66,11 +67,7 @@ impl<'a> Members<'a> {
     }
 
     fn parse(&self) -> Result<(Member<'a>, usize), Error> {
-        // Archives made for page-aligned data have zeros between members.
-        let mut start = self.at;
-        while self.archive.get(start..start + 4) == Some(&[0; 4]) {
-            start += 4;
-        }
+        let start = self.at;
         let header = self
             .archive
             .get(start..)
@@ -149,10 +146,16 @@ impl<'a> Iterator for Members<'a> {
         if self.finished {
             return None;
         }
-        // Zeros between members are padding, as for Linux.
+        // At least one more than `at` each time round, so the archive bounds the whole walk.
         let rest = self.archive.get(self.at..).unwrap_or_default();
-        let zeros = rest.iter().take_while(|&&byte| byte == 0).count();
-        self.at += zeros / 4 * 4;
+        match rest.iter().position(|&byte| byte != 0) {
+            Some(padding) => self.at += padding,
+            None if self.at > 0 => {
+                self.finished = true;
+                return None;
+            }
+            None => {}
+        }
         match self.parse() {
             Ok((member, next)) => {
                 self.at = next;
@@ -227,6 +230,16 @@ mod tests {
         let first = Members::new(&archive).next().unwrap().unwrap();
         assert_eq!(first.name, b"a");
         assert_eq!(&archive[first.data], b"x");
+    }
+
+    #[test]
+    fn nuls_between_members_are_passed_over() {
+        let mut archive = member(b"a", 0o100_644, b"x");
+        archive.resize(4096, 0);
+        archive.extend(member(b"b", 0o100_644, b"y"));
+        archive.resize(8192, 0);
+        let names: Vec<_> = Members::new(&archive).map(|member| member.unwrap().name).collect();
+        assert_eq!(names, [b"a", b"b"]);
     }
 
     #[test]

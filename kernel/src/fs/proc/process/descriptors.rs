@@ -1,0 +1,107 @@
+//! `/proc/PID/fd` and `/proc/PID/fdinfo`.
+
+use super::super::super::file::{File, OpenFile};
+use super::super::super::flags::{FileKind, OpenFlags};
+use super::super::super::node::{FsStats, LinkTarget, Metadata, Node, NodeId, NodeRef};
+use super::super::super::synthetic::{Content, Synthetic, TextNode};
+use super::super::super::text::Text;
+use super::{Kind, Subject};
+use crate::errno::Errno;
+use crate::task::Process;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+
+/// The inode number of descriptor `number`'s entry.
+pub(super) fn inode(subject: Subject, kind: Kind, number: u64) -> u64 {
+    // Descriptors are below 2^20.
+    let area = if kind == Kind::Descriptors { 1 << 20 } else { 1 << 21 };
+    subject.inode(area | number)
+}
+
+fn open_file(process: &Process, number: u32) -> Result<Arc<OpenFile>, Errno> {
+    let fd = i32::try_from(number).map_err(|_| Errno::ENOENT)?;
+    process.files().ok_or(Errno::ENOENT)?.get(fd).map_err(|_| Errno::ENOENT)
+}
+
+/// The entry of descriptor `number`.
+pub(super) fn lookup(
+    fs: &Arc<Synthetic>,
+    subject: Subject,
+    kind: Kind,
+    process: &Process,
+    number: u32,
+) -> Result<NodeRef, Errno> {
+    open_file(process, number)?;
+    let inode = inode(subject, kind, number.into());
+    let descriptor = Descriptor { subject, number };
+    if kind == Kind::DescriptorInfos {
+        return Ok(TextNode::new(fs, inode, Arc::new(descriptor)));
+    }
+    Ok(Arc::new(DescriptorLink { fs: fs.clone(), descriptor, inode }))
+}
+
+struct Descriptor {
+    subject: Subject,
+    number: u32,
+}
+
+impl Descriptor {
+    fn open_file(&self) -> Result<Arc<OpenFile>, Errno> {
+        open_file(&*self.subject.process().map_err(|_| Errno::ENOENT)?, self.number)
+    }
+}
+
+impl Content for Descriptor {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        let file = match self.open_file() {
+            Ok(file) => file,
+            Err(error) => return Err(text.fail(error)),
+        };
+        let id = file.node().id();
+        writeln!(text, "pos:\t{}", file.offset())?;
+        writeln!(text, "flags:\t0{:o}", (file.flags() | OpenFlags::LARGE).bits())?;
+        writeln!(text, "mnt_id:\t{}\nino:\t{}", id.device, id.inode)
+    }
+}
+
+struct DescriptorLink {
+    fs: Arc<Synthetic>,
+    descriptor: Descriptor,
+    inode: u64,
+}
+
+impl Node for DescriptorLink {
+    fn id(&self) -> NodeId {
+        self.fs.id(self.inode)
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Symlink
+    }
+    fn metadata(&self) -> Metadata {
+        let flags = self.descriptor.open_file().map_or(OpenFlags::empty(), |file| file.flags());
+        let mut permissions = 0o100;
+        if flags.readable() {
+            permissions |= 0o400;
+        }
+        if flags.writable() {
+            permissions |= 0o200;
+        }
+        let mut metadata = self.fs.metadata(self.inode, FileKind::Symlink, permissions);
+        metadata.size = 64;
+        metadata
+    }
+    fn fs_stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        Err(Errno::ELOOP)
+    }
+    fn link_target(&self) -> Result<LinkTarget, Errno> {
+        let file = self.descriptor.open_file()?;
+        Ok(LinkTarget::Node(file.node().clone(), file.place().cloned()))
+    }
+    fn link_text(&self) -> Result<Vec<u8>, Errno> {
+        Ok(self.descriptor.open_file()?.path())
+    }
+}
