@@ -22,7 +22,6 @@ pub mod syscall;
 pub mod task;
 pub mod time;
 pub mod uaccess;
-pub mod uts;
 pub mod vm;
 
 use arch::BootInfo;
@@ -34,6 +33,7 @@ pub fn kernel_main(boot: &'static BootInfo) -> ! {
     drivers::init(boot);
     fs::init(boot);
     arch::start_other_cpus();
+    fs::finish_init();
     console!(
         "ebb {}: {} MiB, {} CPUs, {} kHz",
         env!("CARGO_PKG_VERSION"),

@@ -93,6 +93,12 @@ pub fn init(boot: &'static BootInfo) {
     }
 }
 
+/// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
+pub fn finish_init() {
+    sys::add_cpus();
+    proc::apply_boot_line();
+}
+
 /// Mounts the file system with root `top` at `name` in the tree's root.
 fn mount(root: &NodeRef, name: &[u8], top: NodeRef) -> Result<(), Errno> {
     let point = root.create(name, node::NewNode::Directory, 0o755)?;

@@ -59,17 +59,29 @@ pub struct Entry {
 impl Entry {
     /// A file to read.
     pub const fn file(path: &'static str, show: Show) -> Self {
-        Self { path, show: Some(show), store: None }
+        Self {
+            path,
+            show: Some(show),
+            store: None,
+        }
     }
 
     /// A knob.
     pub const fn knob(path: &'static str, show: Show, store: Store) -> Self {
-        Self { path, show: Some(show), store: Some(store) }
+        Self {
+            path,
+            show: Some(show),
+            store: Some(store),
+        }
     }
 
     /// A knob that does something when it is written, and cannot be read.
     pub const fn trigger(path: &'static str, store: Store) -> Self {
-        Self { path, show: None, store: Some(store) }
+        Self {
+            path,
+            show: None,
+            store: Some(store),
+        }
     }
 }
 
@@ -107,12 +119,20 @@ pub struct Synthetic {
 impl Synthetic {
     /// A file system with this device number and Linux's magic number of its type.
     pub fn new(device: u64, magic: u64) -> Arc<Self> {
-        Arc::new(Self { device, magic, made: super::now(), next_inode: AtomicU64::new(1) })
+        Arc::new(Self {
+            device,
+            magic,
+            made: super::now(),
+            next_inode: AtomicU64::new(1),
+        })
     }
 
     /// Identity of the node with this number.
     pub fn id(&self, inode: u64) -> NodeId {
-        NodeId { device: self.device, inode }
+        NodeId {
+            device: self.device,
+            inode,
+        }
     }
 
     /// A number for a new permanent node.
@@ -122,7 +142,13 @@ impl Synthetic {
 
     /// What `statfs` tells.
     pub fn stats(&self) -> FsStats {
-        FsStats { magic: self.magic, blocks: 0, free_blocks: 0, files: 0, free_files: 0 }
+        FsStats {
+            magic: self.magic,
+            blocks: 0,
+            free_blocks: 0,
+            files: 0,
+            free_files: 0,
+        }
     }
 
     /// What `stat` tells of a node.
@@ -156,7 +182,9 @@ pub struct Directory {
 
 impl fmt::Debug for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Directory").field("inode", &self.inode).finish_non_exhaustive()
+        f.debug_struct("Directory")
+            .field("inode", &self.inode)
+            .finish_non_exhaustive()
     }
 }
 
@@ -176,13 +204,18 @@ impl Directory {
     /// The entry `name`.
     pub fn get(&self, name: &[u8]) -> Option<NodeRef> {
         let entries = self.entries.lock();
-        entries.iter().find(|(known, _)| **known == *name).map(|(_, node)| node.clone())
+        entries
+            .iter()
+            .find(|(known, _)| **known == *name)
+            .map(|(_, node)| node.clone())
     }
 
     /// The `n`th entry: name, kind, inode.
     pub fn nth(&self, n: usize) -> Option<(Box<[u8]>, FileKind, u64)> {
         let entries = self.entries.lock();
-        entries.get(n).map(|(name, node)| (name.clone(), node.kind(), node.id().inode))
+        entries
+            .get(n)
+            .map(|(name, node)| (name.clone(), node.kind(), node.id().inode))
     }
 
     /// How many entries it has.
@@ -239,7 +272,11 @@ impl Directory {
 
     /// Enters a symbolic link.
     pub fn add_link(self: &Arc<Self>, name: &str, target: fn() -> Result<Vec<u8>, Errno>) {
-        let node = LinkNode { fs: self.fs.clone(), inode: self.fs.new_inode(), target };
+        let node = LinkNode {
+            fs: self.fs.clone(),
+            inode: self.fs.new_inode(),
+            target,
+        };
         self.insert(name.as_bytes(), Arc::new(node));
     }
 }
@@ -285,8 +322,15 @@ pub fn list_entries(
 ) -> bool {
     loop {
         let n = usize::try_from(offset.saturating_sub(FIRST)).unwrap_or(usize::MAX);
-        let Some((name, kind, inode)) = directory.nth(n) else { return true };
-        if !emit(&DirEntry { name: &name, inode, kind, next: *offset + 1 }) {
+        let Some((name, kind, inode)) = directory.nth(n) else {
+            return true;
+        };
+        if !emit(&DirEntry {
+            name: &name,
+            inode,
+            kind,
+            next: *offset + 1,
+        }) {
             return false;
         }
         *offset += 1;
@@ -351,14 +395,20 @@ pub struct TextNode {
 
 impl fmt::Debug for TextNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TextNode").field("inode", &self.inode).finish_non_exhaustive()
+        f.debug_struct("TextNode")
+            .field("inode", &self.inode)
+            .finish_non_exhaustive()
     }
 }
 
 impl TextNode {
     /// A file that shows `content`.
     pub fn new(fs: &Arc<Synthetic>, inode: u64, content: Arc<dyn Content>) -> Arc<Self> {
-        Arc::new(Self { fs: fs.clone(), inode, content })
+        Arc::new(Self {
+            fs: fs.clone(),
+            inode,
+            content,
+        })
     }
 }
 
@@ -370,7 +420,8 @@ impl Node for TextNode {
         FileKind::Regular
     }
     fn metadata(&self) -> Metadata {
-        self.fs.metadata(self.inode, FileKind::Regular, self.content.permissions())
+        self.fs
+            .metadata(self.inode, FileKind::Regular, self.content.permissions())
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -380,7 +431,10 @@ impl Node for TextNode {
             return Err(Errno::EACCES);
         }
         let content = self.content.clone();
-        Ok(Arc::new(TextFile { content, shown: SpinLock::new(None) }))
+        Ok(Arc::new(TextFile {
+            content,
+            shown: SpinLock::new(None),
+        }))
     }
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
         // `touch` and `chmod` on a knob: nothing to keep.
@@ -392,7 +446,11 @@ impl Node for TextNode {
     }
     fn set_size(&self, _: u64) -> Result<(), Errno> {
         // `echo 1 > knob` opens it with `O_TRUNC`.
-        if self.content.writable() { Ok(()) } else { Err(Errno::EACCES) }
+        if self.content.writable() {
+            Ok(())
+        } else {
+            Err(Errno::EACCES)
+        }
     }
 }
 
@@ -415,13 +473,19 @@ impl TextFile {
 
 impl File for TextFile {
     fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
-        let shown = if *offset == 0 { None } else { self.shown.lock().clone() };
+        let shown = if *offset == 0 {
+            None
+        } else {
+            self.shown.lock().clone()
+        };
         let text = match shown {
             Some(text) => text,
             None => self.make()?,
         };
         let at = usize::try_from(*offset).unwrap_or(usize::MAX);
-        let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) else { return Ok(0) };
+        let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) else {
+            return Ok(0);
+        };
         let moved = to.put(rest)?;
         *offset += moved as u64;
         Ok(moved)
@@ -437,7 +501,8 @@ impl File for TextFile {
         bytes.resize(length, 0);
         let taken = from.take(&mut bytes)?;
         let value = core::str::from_utf8(&bytes[..taken]).map_err(|_| Errno::EINVAL)?;
-        self.content.store(value.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0'))?;
+        self.content
+            .store(value.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0'))?;
         *offset += taken as u64;
         Ok(taken)
     }

@@ -17,7 +17,10 @@ pub struct Text {
 impl Text {
     /// Nothing yet.
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), error: None }
+        Self {
+            bytes: Vec::new(),
+            error: None,
+        }
     }
 
     /// Adds bytes that need not be UTF-8: names and arguments.
@@ -39,7 +42,12 @@ impl Text {
     pub fn push_escaped(&mut self, bytes: &[u8], special: &[u8]) -> fmt::Result {
         for &byte in bytes {
             if special.contains(&byte) || byte == b'\\' {
-                let octal = [b'\\', b'0' + (byte >> 6), b'0' + (byte >> 3 & 7), b'0' + (byte & 7)];
+                let octal = [
+                    b'\\',
+                    b'0' + (byte >> 6),
+                    b'0' + (byte >> 3 & 7),
+                    b'0' + (byte & 7),
+                ];
                 self.push(&octal)?;
             } else {
                 self.push(&[byte])?;

@@ -17,10 +17,10 @@ pub(super) fn read_path(address: u64) -> Result<Vec<u8>, Errno> {
 /// Where the walk of `path` starts: the directory behind `fd`, unless the path is absolute.
 pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     if path::is_absolute(path) {
-        return Ok(current::context()?.root());
+        return Ok(current::context().root());
     }
     if fd == AT_FDCWD {
-        return Ok(current::context()?.cwd());
+        return Ok(current::context().cwd());
     }
     let file = current::file(fd)?;
     if file.node().kind() != FileKind::Directory {
@@ -33,7 +33,7 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
 pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
     let path = read_path(address)?;
     let start = start(fd, &path)?;
-    lookup::resolve(&current::context()?.root(), start, &path, last_link)
+    lookup::resolve(&current::context().root(), start, &path, last_link)
 }
 
 /// What a call with `AT_EMPTY_PATH` means.
@@ -68,11 +68,11 @@ pub(super) fn target(
     };
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
         if fd == AT_FDCWD {
-            return Ok(Target::Node(current::context()?.cwd()));
+            return Ok(Target::Node(current::context().cwd()));
         }
         return Ok(Target::File(current::file(fd)?));
     }
     let start = start(fd, &path)?;
-    let found = lookup::resolve(&current::context()?.root(), start, &path, last_link)?;
+    let found = lookup::resolve(&current::context().root(), start, &path, last_link)?;
     Ok(Target::Node(found.existing()?))
 }

@@ -98,7 +98,7 @@ fn check_free(found: &Found, directory: bool) -> Result<(), Errno> {
 fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
     let found = at::find(fd, path, LastLink::Keep)?;
     check_free(&found, matches!(new, NewNode::Directory))?;
-    let masked = permissions & !current::context()?.umask();
+    let masked = permissions & !current::context().umask();
     found
         .parent
         .create(found.new_name(Errno::EEXIST)?, new, masked)?;
@@ -322,7 +322,7 @@ pub fn readlinkat(a: &Args) -> SysResult {
 
 /// `getcwd(2)`.
 pub fn getcwd(a: &Args) -> SysResult {
-    let context = current::context()?;
+    let context = current::context();
     let mut path =
         lookup::directory_path(&context.cwd(), Some(&context.root())).ok_or(Errno::ENOENT)?;
     path.push(0);
@@ -346,7 +346,7 @@ fn directory(path: u64) -> Result<NodeRef, Errno> {
 
 /// `chdir(2)`.
 pub fn chdir(a: &Args) -> SysResult {
-    current::context()?.set_cwd(directory(a.addr(0))?);
+    current::context().set_cwd(directory(a.addr(0))?);
     Ok(0)
 }
 
@@ -356,19 +356,19 @@ pub fn fchdir(a: &Args) -> SysResult {
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    current::context()?.set_cwd(file.node().clone());
+    current::context().set_cwd(file.node().clone());
     Ok(0)
 }
 
 /// `chroot(2)`.
 pub fn chroot(a: &Args) -> SysResult {
-    current::context()?.set_root(directory(a.addr(0))?);
+    current::context().set_root(directory(a.addr(0))?);
     Ok(0)
 }
 
 /// `umask(2)`.
 pub fn umask(a: &Args) -> SysResult {
-    Ok(current::context()?.set_umask(a.uint(0)) as usize)
+    Ok(current::context().set_umask(a.uint(0)) as usize)
 }
 
 /// `mount(2)`: what is mounted is mounted for good.

@@ -22,7 +22,7 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
 /// Adds a descriptor for the file behind `fd`.
 fn duplicate(fd: i32, minimum: usize, close_on_exec: bool) -> SysResult {
-    let files = current::files()?;
+    let files = current::files();
     let file = files.get(fd)?;
     files.insert(file, close_on_exec, minimum, current::descriptor_limit())
 }
@@ -33,7 +33,7 @@ pub fn dup(a: &Args) -> SysResult {
 }
 
 fn duplicate_to(from: i32, to: i32, close_on_exec: bool) -> SysResult {
-    let files = current::files()?;
+    let files = current::files();
     let file = files.get(from)?;
     let replaced = files.replace(to, file, close_on_exec, current::descriptor_limit())?;
     if let Some(replaced) = replaced {
@@ -63,7 +63,7 @@ pub fn dup3(a: &Args) -> SysResult {
 
 /// `close(2)`.
 pub fn close(a: &Args) -> SysResult {
-    current::files()?.remove(a.int(0))?.close();
+    current::files().remove(a.int(0))?.close();
     Ok(0)
 }
 
@@ -74,7 +74,7 @@ pub fn close_range(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let highest = |fd: u32| i32::try_from(fd).unwrap_or(i32::MAX);
-    let files = current::files()?;
+    let files = current::files();
     if flags & CLOSE_RANGE_UNSHARE != 0 && Arc::strong_count(&files) > 2 {
         // A table that several tasks share cannot be unshared here.
         return Err(Errno::EINVAL);
@@ -115,7 +115,7 @@ fn seals(file: &OpenFile) -> Result<Arc<crate::fs::tmpfs::TmpNode>, Errno> {
 /// `fcntl(2)`.
 pub fn fcntl(a: &Args) -> SysResult {
     let (fd, command) = (a.int(0), a.uint(1));
-    let files = current::files()?;
+    let files = current::files();
     let file = files.get(fd)?;
     if file.flags().contains(OpenFlags::PATH)
         && !matches!(
@@ -179,7 +179,7 @@ pub fn fcntl(a: &Args) -> SysResult {
 /// `ioctl(2)`.
 pub fn ioctl(a: &Args) -> SysResult {
     let (fd, command, argument) = (a.int(0), a.uint(1), a.addr(2));
-    let files = current::files()?;
+    let files = current::files();
     let file = files.get(fd)?;
     if file.flags().contains(OpenFlags::PATH) {
         return Err(Errno::EBADF);

@@ -41,19 +41,37 @@ impl Field {
 static HOST_NAME: SpinLock<Field> = SpinLock::new(Field::new("ebb"));
 static DOMAIN_NAME: SpinLock<Field> = SpinLock::new(Field::new("(none)"));
 
-/// The host's name.
-pub fn with_host_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
-    let name = HOST_NAME.lock().0;
+fn with_name<R>(slot: &SpinLock<Field>, read: impl FnOnce(&[u8]) -> R) -> R {
+    let name = slot.lock().0;
     let len = name.iter().position(|&byte| byte == 0).unwrap_or(FIELD);
     read(&name[..len])
 }
 
-/// Sets the host's name, cut to 64 bytes.
-pub fn set_host_name(name: &[u8]) {
+fn set_name(slot: &SpinLock<Field>, name: &[u8]) {
     let mut field = Field([0; FIELD]);
     let len = name.len().min(FIELD - 1);
     field.0[..len].copy_from_slice(&name[..len]);
-    *HOST_NAME.lock() = field;
+    *slot.lock() = field;
+}
+
+/// The host's name.
+pub fn with_host_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
+    with_name(&HOST_NAME, read)
+}
+
+/// Sets the host's name, cut to 64 bytes.
+pub fn set_host_name(name: &[u8]) {
+    set_name(&HOST_NAME, name);
+}
+
+/// The domain's name.
+pub fn with_domain_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
+    with_name(&DOMAIN_NAME, read)
+}
+
+/// Sets the domain's name, cut to 64 bytes.
+pub fn set_domain_name(name: &[u8]) {
+    set_name(&DOMAIN_NAME, name);
 }
 
 /// `uname(2)`.

@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 
 /// Installs two files and writes their descriptors to the program's memory; all or nothing.
 fn install_pair(files: [Arc<OpenFile>; 2], close_on_exec: bool, address: u64) -> SysResult {
-    let table = current::files()?;
+    let table = current::files();
     let [first, second] = files;
     let first = current::install(first, close_on_exec)?;
     let numbers = current::install(second, close_on_exec).and_then(|second| {

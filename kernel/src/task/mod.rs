@@ -34,7 +34,7 @@ pub use oom::{oom_kill, oom_score};
 pub use process::{Credentials, Process, Usage, WaitStatus};
 pub(crate) use process::{Group, Relations, Stop};
 pub use start::{signal_program, start};
-pub use table::{find, find_task, for_each_process, next_process, task_count};
+pub use table::{find, find_task, for_each_process, last_number, next_process, task_count};
 pub(crate) use task::UserState;
 pub use task::{AltStack, Name, Restart, Task, work};
 pub(crate) use wait::{WaitFor, WaitOptions, Waited, wait_for_child};

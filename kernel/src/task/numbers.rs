@@ -48,6 +48,14 @@ impl Numbers {
         None
     }
 
+    /// The number taken last; 0 when none was.
+    pub fn last(&self) -> u32 {
+        self.next
+            .checked_sub(1)
+            .filter(|&last| last > 0 || self.count == 0)
+            .unwrap_or(PID_MAX - 1)
+    }
+
     /// Gives a number back.
     pub fn give_back(&mut self, number: u32) {
         let word = &mut self.used[(number / 64) as usize];

@@ -285,6 +285,11 @@ pub fn for_each_process(mut each: impl FnMut(&Arc<Process>) -> bool) {
     }
 }
 
+/// The number of the task that was made last.
+pub fn last_number() -> u32 {
+    lock().numbers.last()
+}
+
 /// User tasks: how many there are, and how many there may be (`threads-max`).
 pub fn task_count() -> (usize, usize) {
     let table = lock();

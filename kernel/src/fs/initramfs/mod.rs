@@ -94,7 +94,12 @@ impl Unpacking<'_> {
         };
         if let Some(there) = &found.node {
             if kind == FileKind::Directory && there.kind() == FileKind::Directory {
-                return there.change(&change);
+                // The roots of `/proc` and `/sys` are as they are.
+                return if there.clone().as_tmpfs().is_some() {
+                    there.change(&change)
+                } else {
+                    Ok(())
+                };
             }
             found.parent.unlink(found.new_name(Errno::EEXIST)?)?;
         }

@@ -238,7 +238,9 @@ mod tests {
         archive.resize(4096, 0);
         archive.extend(member(b"b", 0o100_644, b"y"));
         archive.resize(8192, 0);
-        let names: Vec<_> = Members::new(&archive).map(|member| member.unwrap().name).collect();
+        let names: Vec<_> = Members::new(&archive)
+            .map(|member| member.unwrap().name)
+            .collect();
         assert_eq!(names, [b"a", b"b"]);
     }
 

@@ -15,8 +15,11 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("swaps", swaps),
 ];
 
-const MOBILITIES: [Mobility; 3] =
-    [Mobility::Unmovable, Mobility::Movable, Mobility::Reclaimable];
+const MOBILITIES: [Mobility; 3] = [
+    Mobility::Unmovable,
+    Mobility::Movable,
+    Mobility::Reclaimable,
+];
 
 fn meminfo(text: &mut Text) -> Result {
     for (name, kib) in stats::meminfo().into_iter().chain(stats::meminfo_tail()) {
@@ -38,7 +41,12 @@ fn buddyinfo(text: &mut Text) -> Result {
     for zone in 0..stats::zones() {
         let figures = stats::zone(zone);
         let areas = stats::free_areas(zone);
-        write!(text, "Node {}, zone {:>8} ", figures.node, stats::zone_name(figures.kind))?;
+        write!(
+            text,
+            "Node {}, zone {:>8} ",
+            figures.node,
+            stats::zone_name(figures.kind)
+        )?;
         for order in stats::orders() {
             write!(text, "{:>6} ", areas.count(order, None))?;
         }
@@ -50,7 +58,11 @@ fn buddyinfo(text: &mut Text) -> Result {
 fn pagetypeinfo(text: &mut Text) -> Result {
     writeln!(text, "Page block order: {}", PAGEBLOCK_ORDER.get())?;
     writeln!(text, "Pages per block:  {}\n", PAGEBLOCK_ORDER.frames())?;
-    write!(text, "{:<43} ", "Free pages count per migrate type at order")?;
+    write!(
+        text,
+        "{:<43} ",
+        "Free pages count per migrate type at order"
+    )?;
     for order in stats::orders() {
         write!(text, "{:>6} ", order.get())?;
     }
@@ -59,8 +71,15 @@ fn pagetypeinfo(text: &mut Text) -> Result {
         let figures = stats::zone(zone);
         let areas = stats::free_areas(zone);
         for mobility in MOBILITIES {
-            let (name, kind) = (stats::mobility_name(mobility), stats::zone_name(figures.kind));
-            write!(text, "Node {:>4}, zone {kind:>8}, type {name:>12} ", figures.node)?;
+            let (name, kind) = (
+                stats::mobility_name(mobility),
+                stats::zone_name(figures.kind),
+            );
+            write!(
+                text,
+                "Node {:>4}, zone {kind:>8}, type {name:>12} ",
+                figures.node
+            )?;
             for order in stats::orders() {
                 write!(text, "{:>6} ", areas.count(order, Some(mobility)))?;
             }
@@ -74,10 +93,19 @@ fn pagetypeinfo(text: &mut Text) -> Result {
     writeln!(text)?;
     for zone in 0..stats::zones() {
         let figures = stats::zone(zone);
-        write!(text, "Node {}, zone {:>8} ", figures.node, stats::zone_name(figures.kind))?;
+        write!(
+            text,
+            "Node {}, zone {:>8} ",
+            figures.node,
+            stats::zone_name(figures.kind)
+        )?;
         for (at, blocks) in figures.blocks_of.into_iter().enumerate() {
             // Free blocks are of no mobility; Linux counts every block, and new ones as movable.
-            let free = if at == Mobility::Movable as usize { figures.free_blocks } else { 0 };
+            let free = if at == Mobility::Movable as usize {
+                figures.free_blocks
+            } else {
+                0
+            };
             write!(text, "{:>12} ", blocks + free)?;
         }
         writeln!(text)?;
@@ -89,19 +117,32 @@ fn zoneinfo(text: &mut Text) -> Result {
     for zone in 0..stats::zones() {
         let figures = stats::zone(zone);
         let marks = figures.watermarks;
-        writeln!(text, "Node {}, zone {:>8}", figures.node, stats::zone_name(figures.kind))?;
+        writeln!(
+            text,
+            "Node {}, zone {:>8}",
+            figures.node,
+            stats::zone_name(figures.kind)
+        )?;
         writeln!(text, "  pages free     {}", figures.free_frames)?;
         writeln!(text, "        boost    0")?;
         writeln!(text, "        min      {}", marks.min)?;
         writeln!(text, "        low      {}", marks.low)?;
         writeln!(text, "        high     {}", marks.high)?;
-        writeln!(text, "        spanned  {}", figures.blocks * PAGEBLOCK_ORDER.frames())?;
+        writeln!(
+            text,
+            "        spanned  {}",
+            figures.blocks * PAGEBLOCK_ORDER.frames()
+        )?;
         writeln!(text, "        present  {}", figures.managed_frames)?;
         writeln!(text, "        managed  {}", figures.managed_frames)?;
         writeln!(text, "        cma      0")?;
         writeln!(text, "      nr_free_pages {}", figures.free_frames)?;
         writeln!(text, "      nr_isolated_free {}", figures.isolated_frames)?;
-        writeln!(text, "      nr_unreported_free {}", figures.unreported_free_frames)?;
+        writeln!(
+            text,
+            "      nr_unreported_free {}",
+            figures.unreported_free_frames
+        )?;
         writeln!(text, "      nr_free_pageblocks {}", figures.free_blocks)?;
     }
     Ok(())

@@ -43,7 +43,9 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     fixed.add_all(memory::ENTRIES);
     fixed.add_all(system::ENTRIES);
     fixed.add_all(sysctl::ENTRIES);
-    fixed.add_link("self", || Ok(format!("{}", sched::current().process().pid()).into_bytes()));
+    fixed.add_link("self", || {
+        Ok(format!("{}", sched::current().process().pid()).into_bytes())
+    });
     fixed.add_link("thread-self", || {
         let task = sched::current();
         Ok(format!("{}/task/{}", task.process().pid(), task.tid()).into_bytes())

@@ -6,19 +6,28 @@ use super::super::text::Text;
 use super::super::{lookup, pipe};
 use crate::errno::Errno;
 use crate::memory::knobs;
-use crate::{memory, random, sync, task, uts};
+use crate::syscall::info;
+use crate::{memory, random, sync, task};
 use alloc::string::String;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry::file("sys/kernel/ostype", |text| writeln!(text, "{}", uts::SYSNAME)),
-    Entry::file("sys/kernel/osrelease", |text| writeln!(text, "{}", uts::RELEASE)),
-    Entry::file("sys/kernel/version", |text| writeln!(text, "{}", uts::VERSION)),
-    Entry::knob("sys/kernel/hostname", hostname, |value| uts::set_hostname(value.as_bytes())),
-    Entry::knob("sys/kernel/domainname", domainname, |value| uts::set_domainname(value.as_bytes())),
-    Entry::file("sys/kernel/pid_max", |text| writeln!(text, "{}", task::PID_MAX)),
-    Entry::file("sys/kernel/threads-max", |text| writeln!(text, "{}", task::task_count().1)),
+    Entry::file("sys/kernel/ostype", |text| writeln!(text, "Linux")),
+    Entry::file("sys/kernel/osrelease", |text| {
+        writeln!(text, "{}", info::RELEASE)
+    }),
+    Entry::file("sys/kernel/version", |text| {
+        writeln!(text, "{}", info::VERSION)
+    }),
+    Entry::knob("sys/kernel/hostname", hostname, set_hostname),
+    Entry::knob("sys/kernel/domainname", domainname, set_domainname),
+    Entry::file("sys/kernel/pid_max", |text| {
+        writeln!(text, "{}", task::numbers::PID_MAX)
+    }),
+    Entry::file("sys/kernel/threads-max", |text| {
+        writeln!(text, "{}", task::task_count().1)
+    }),
     Entry::file("sys/kernel/ngroups_max", |text| writeln!(text, "65536")),
     Entry::file("sys/kernel/cap_last_cap", |text| writeln!(text, "40")),
     Entry::file("sys/kernel/tainted", |text| writeln!(text, "0")),
@@ -26,32 +35,48 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/core_pattern", |text| writeln!(text, "core")),
     Entry::file("sys/kernel/random/boot_id", boot_id),
     Entry::file("sys/kernel/random/uuid", |text| uuid(text, random_uuid())),
-    Entry::file("sys/kernel/random/entropy_avail", |text| writeln!(text, "256")),
+    Entry::file("sys/kernel/random/entropy_avail", |text| {
+        writeln!(text, "256")
+    }),
     Entry::file("sys/kernel/random/poolsize", |text| writeln!(text, "256")),
-    Entry::knob("sys/vm/overcommit_memory", |text| number(text, knobs::overcommit_memory()), |value| {
-        knobs::set_overcommit_memory(parse(value)?)
-    }),
-    Entry::knob("sys/vm/overcommit_ratio", |text| number(text, knobs::overcommit_ratio()), |value| {
-        knobs::set_overcommit_ratio(parse(value)?)
-    }),
-    Entry::knob("sys/vm/max_map_count", |text| number(text, knobs::max_map_count()), |value| {
-        knobs::set_max_map_count(parse(value)?)
-    }),
-    Entry::knob("sys/vm/min_free_kbytes", |text| number(text, knobs::min_free_kbytes()), |value| {
-        knobs::set_min_free_kbytes(parse(value)?)
-    }),
+    Entry::knob(
+        "sys/vm/overcommit_memory",
+        |text| number(text, knobs::overcommit_memory()),
+        |value| knobs::set_overcommit_memory(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/overcommit_ratio",
+        |text| number(text, knobs::overcommit_ratio()),
+        |value| knobs::set_overcommit_ratio(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/max_map_count",
+        |text| number(text, knobs::max_map_count()),
+        |value| knobs::set_max_map_count(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/min_free_kbytes",
+        |text| number(text, knobs::min_free_kbytes()),
+        |value| knobs::set_min_free_kbytes(parse(value)?),
+    ),
     Entry::knob("sys/vm/drop_caches", |text| number(text, 0), drop_caches),
-    Entry::knob("sys/vm/panic_on_oom", |text| number(text, PANIC_ON_OOM.get()), |value| {
-        PANIC_ON_OOM.set(parse(value)?)
-    }),
-    Entry::knob("sys/vm/swappiness", |text| number(text, SWAPPINESS.get()), |value| {
-        SWAPPINESS.set(parse(value)?)
-    }),
+    Entry::knob(
+        "sys/vm/panic_on_oom",
+        |text| number(text, PANIC_ON_OOM.get()),
+        |value| PANIC_ON_OOM.set(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/swappiness",
+        |text| number(text, SWAPPINESS.get()),
+        |value| SWAPPINESS.set(parse(value)?),
+    ),
     Entry::file("sys/vm/mmap_min_addr", |text| writeln!(text, "65536")),
     Entry::file("sys/vm/nr_hugepages", |text| writeln!(text, "0")),
     Entry::file("sys/fs/file-max", |text| writeln!(text, "{}", i64::MAX)),
     Entry::file("sys/fs/nr_open", |text| writeln!(text, "{MAX_DESCRIPTORS}")),
-    Entry::file("sys/fs/pipe-max-size", |text| writeln!(text, "{}", pipe::MAX_CAPACITY)),
+    Entry::file("sys/fs/pipe-max-size", |text| {
+        writeln!(text, "{}", pipe::MAX_CAPACITY)
+    }),
 ];
 
 /// A number that is kept for programs to set and read.
@@ -62,7 +87,10 @@ pub struct Kept {
 
 impl Kept {
     const fn new(value: u64, most: u64) -> Self {
-        Self { value: AtomicU64::new(value), most }
+        Self {
+            value: AtomicU64::new(value),
+            most,
+        }
     }
 
     /// The number.
@@ -93,14 +121,27 @@ fn parse(value: &str) -> Result<u64, Errno> {
     value.parse().map_err(|_| Errno::EINVAL)
 }
 
-fn hostname(text: &mut Text) -> Written {
-    text.push(uts::hostname().as_bytes())?;
+fn show_name(text: &mut Text, name: &[u8]) -> Written {
+    text.push(name)?;
     text.push(b"\n")
 }
 
+fn hostname(text: &mut Text) -> Written {
+    info::with_host_name(|name| show_name(text, name))
+}
+
+fn set_hostname(value: &str) -> Result<(), Errno> {
+    info::set_host_name(value.as_bytes());
+    Ok(())
+}
+
 fn domainname(text: &mut Text) -> Written {
-    text.push(uts::domainname().as_bytes())?;
-    text.push(b"\n")
+    info::with_domain_name(|name| show_name(text, name))
+}
+
+fn set_domainname(value: &str) -> Result<(), Errno> {
+    info::set_domain_name(value.as_bytes());
+    Ok(())
 }
 
 /// `vm.drop_caches`: 1 page cache, 2 slab, 3 both. Files in memory are no cache; what the CPUs hold
@@ -149,7 +190,8 @@ fn boot_id(text: &mut Text) -> Written {
 /// that cannot be set is named on the console.
 pub fn apply_boot_line() {
     for word in super::system::boot_line().split_ascii_whitespace() {
-        let Some((name, value)) = word.strip_prefix("sysctl.").and_then(|w| w.split_once('=')) else {
+        let Some((name, value)) = word.strip_prefix("sysctl.").and_then(|w| w.split_once('='))
+        else {
             continue;
         };
         let mut path = String::from("/proc/sys/");

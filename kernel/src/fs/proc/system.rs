@@ -5,7 +5,8 @@ use super::super::text::Text;
 use crate::arch::clock::{self, Nanos};
 use crate::arch::{cpu, cpu_count};
 use crate::sync::Once;
-use crate::{sched, task, uts};
+use crate::syscall::info;
+use crate::{sched, task};
 use core::fmt::{Result, Write};
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -61,7 +62,7 @@ fn stat(text: &mut Text) -> Result {
     writeln!(text, "intr 0")?;
     writeln!(text, "ctxt {}", total.switches)?;
     writeln!(text, "btime {}", clock::realtime_offset().0 / 1_000_000_000)?;
-    writeln!(text, "processes {}", task::last_pid())?;
+    writeln!(text, "processes {}", task::last_number())?;
     writeln!(text, "procs_running {}", sched::runnable())?;
     writeln!(text, "procs_blocked 0")?;
     writeln!(text, "softirq 0 0 0 0 0 0 0 0 0 0 0")
@@ -79,63 +80,146 @@ fn uptime(text: &mut Text) -> Result {
 
 fn loadavg(text: &mut Text) -> Result {
     for average in sched::load::averages() {
-        let (whole, hundredths) = sched::load::split(average);
+        // Rounded to hundredths, as Linux does.
+        let rounded = average + sched::load::FIXED_1 / 200;
+        let whole = rounded / sched::load::FIXED_1;
+        let hundredths = rounded % sched::load::FIXED_1 * 100 / sched::load::FIXED_1;
         write!(text, "{whole}.{hundredths:02} ")?;
     }
     let (tasks, _) = task::task_count();
-    writeln!(text, "{}/{tasks} {}", sched::runnable(), task::last_pid())
+    writeln!(
+        text,
+        "{}/{tasks} {}",
+        sched::runnable(),
+        task::last_number()
+    )
 }
 
 fn version(text: &mut Text) -> Result {
-    writeln!(text, "{} version {} (ebb) {}", uts::SYSNAME, uts::RELEASE, uts::VERSION)
+    writeln!(
+        text,
+        "Linux version {} (ebb) {}",
+        info::RELEASE,
+        info::VERSION
+    )
 }
 
 /// The brand string of the CPU, from CPUID leaves 0x8000_0002 to 0x8000_0004.
 fn brand(buffer: &mut [u8; 48]) -> &str {
     for (leaf, piece) in (0x8000_0002..).zip(buffer.chunks_exact_mut(16)) {
         let answer = cpu::cpuid(leaf, 0);
-        for (word, part) in
-            [answer.eax, answer.ebx, answer.ecx, answer.edx].into_iter().zip(piece.chunks_exact_mut(4))
+        for (word, part) in [answer.eax, answer.ebx, answer.ecx, answer.edx]
+            .into_iter()
+            .zip(piece.chunks_exact_mut(4))
         {
             part.copy_from_slice(&word.to_le_bytes());
         }
     }
-    core::str::from_utf8(buffer).unwrap_or_default().trim_matches(['\0', ' '])
+    core::str::from_utf8(buffer)
+        .unwrap_or_default()
+        .trim_matches(['\0', ' '])
 }
 
 /// Names of CPUID feature bits as Linux spells them: leaf 1 edx, leaf 1 ecx, leaf 7 ebx.
 const FLAGS_1_EDX: [&str; 32] = [
     "fpu", "vme", "de", "pse", "tsc", "msr", "pae", "mce", "cx8", "apic", "", "sep", "mtrr", "pge",
-    "mca", "cmov", "pat", "pse36", "pn", "clflush", "", "dts", "acpi", "mmx", "fxsr", "sse", "sse2",
-    "ss", "ht", "tm", "ia64", "pbe",
+    "mca", "cmov", "pat", "pse36", "pn", "clflush", "", "dts", "acpi", "mmx", "fxsr", "sse",
+    "sse2", "ss", "ht", "tm", "ia64", "pbe",
 ];
 const FLAGS_1_ECX: [&str; 32] = [
-    "pni", "pclmulqdq", "dtes64", "monitor", "ds_cpl", "vmx", "smx", "est", "tm2", "ssse3", "cid",
-    "sdbg", "fma", "cx16", "xtpr", "pdcm", "", "pcid", "dca", "sse4_1", "sse4_2", "x2apic", "movbe",
-    "popcnt", "tsc_deadline_timer", "aes", "xsave", "", "avx", "f16c", "rdrand", "hypervisor",
+    "pni",
+    "pclmulqdq",
+    "dtes64",
+    "monitor",
+    "ds_cpl",
+    "vmx",
+    "smx",
+    "est",
+    "tm2",
+    "ssse3",
+    "cid",
+    "sdbg",
+    "fma",
+    "cx16",
+    "xtpr",
+    "pdcm",
+    "",
+    "pcid",
+    "dca",
+    "sse4_1",
+    "sse4_2",
+    "x2apic",
+    "movbe",
+    "popcnt",
+    "tsc_deadline_timer",
+    "aes",
+    "xsave",
+    "",
+    "avx",
+    "f16c",
+    "rdrand",
+    "hypervisor",
 ];
 const FLAGS_7_EBX: [&str; 32] = [
-    "fsgsbase", "tsc_adjust", "", "bmi1", "", "avx2", "", "smep", "bmi2", "erms", "invpcid", "", "",
-    "", "", "", "avx512f", "avx512dq", "rdseed", "adx", "smap", "avx512ifma", "", "clflushopt",
-    "clwb", "", "avx512pf", "avx512er", "avx512cd", "sha_ni", "avx512bw", "avx512vl",
+    "fsgsbase",
+    "tsc_adjust",
+    "",
+    "bmi1",
+    "",
+    "avx2",
+    "",
+    "smep",
+    "bmi2",
+    "erms",
+    "invpcid",
+    "",
+    "",
+    "",
+    "",
+    "",
+    "avx512f",
+    "avx512dq",
+    "rdseed",
+    "adx",
+    "smap",
+    "avx512ifma",
+    "",
+    "clflushopt",
+    "clwb",
+    "",
+    "avx512pf",
+    "avx512er",
+    "avx512cd",
+    "sha_ni",
+    "avx512bw",
+    "avx512vl",
 ];
 
 fn cpuinfo(text: &mut Text) -> Result {
     let (vendor, signature) = (cpu::cpuid(0, 0), cpu::cpuid(1, 0));
     let mut name = [0; 12];
-    for (word, part) in
-        [vendor.ebx, vendor.edx, vendor.ecx].into_iter().zip(name.chunks_exact_mut(4))
+    for (word, part) in [vendor.ebx, vendor.edx, vendor.ecx]
+        .into_iter()
+        .zip(name.chunks_exact_mut(4))
     {
         part.copy_from_slice(&word.to_le_bytes());
     }
     let vendor_name = core::str::from_utf8(&name).unwrap_or("unknown");
     let base_family = signature.eax >> 8 & 0xf;
-    let family = if base_family == 15 { 15 + (signature.eax >> 20 & 0xff) } else { base_family };
+    let family = if base_family == 15 {
+        15 + (signature.eax >> 20 & 0xff)
+    } else {
+        base_family
+    };
     let model = (signature.eax >> 4 & 0xf) | (signature.eax >> 12 & 0xf0);
     let mut brand_buffer = [0; 48];
     let brand = brand(&mut brand_buffer);
     let khz = clock::tsc_khz();
-    let seven = if vendor.eax >= 7 { cpu::cpuid(7, 0).ebx } else { 0 };
+    let seven = if vendor.eax >= 7 {
+        cpu::cpuid(7, 0).ebx
+    } else {
+        0
+    };
     for number in 0..cpu_count() {
         writeln!(text, "processor\t: {number}")?;
         writeln!(text, "vendor_id\t: {vendor_name}")?;
@@ -174,7 +258,14 @@ fn cpuinfo(text: &mut Text) -> Result {
 }
 
 fn filesystems(text: &mut Text) -> Result {
-    for name in ["tmpfs", "devtmpfs", "proc", "sysfs", "pipefs", "anon_inodefs"] {
+    for name in [
+        "tmpfs",
+        "devtmpfs",
+        "proc",
+        "sysfs",
+        "pipefs",
+        "anon_inodefs",
+    ] {
         writeln!(text, "nodev\t{name}")?;
     }
     Ok(())
@@ -185,6 +276,9 @@ fn cmdline(text: &mut Text) -> Result {
 }
 
 fn devices(text: &mut Text) -> Result {
-    writeln!(text, "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n")?;
+    writeln!(
+        text,
+        "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n"
+    )?;
     writeln!(text, "Block devices:")
 }

@@ -6,6 +6,7 @@ use super::text::Text;
 use crate::arch::cpu_count;
 use crate::errno::Errno;
 use crate::memory::{report, stats};
+use crate::sync::Once;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
@@ -30,10 +31,16 @@ const ENTRIES: &[Entry] = &[
     Entry::file("devices/system/node/possible", |text| writeln!(text, "0")),
     Entry::file("devices/system/node/has_cpu", |text| writeln!(text, "0")),
     Entry::file("devices/system/node/has_memory", |text| writeln!(text, "0")),
-    Entry::file("devices/system/node/has_normal_memory", |text| writeln!(text, "0")),
+    Entry::file("devices/system/node/has_normal_memory", |text| {
+        writeln!(text, "0")
+    }),
     Entry::file("devices/system/node/node0/cpulist", cpu_list),
-    Entry::file("devices/system/node/node0/cpumap", |text| cpu_map(text, 0..cpu_count())),
-    Entry::file("devices/system/node/node0/distance", |text| writeln!(text, "10")),
+    Entry::file("devices/system/node/node0/cpumap", |text| {
+        cpu_map(text, 0..cpu_count())
+    }),
+    Entry::file("devices/system/node/node0/distance", |text| {
+        writeln!(text, "10")
+    }),
     Entry::file("devices/system/node/node0/meminfo", node_meminfo),
     Entry::file("devices/system/node/node0/vmstat", node_vmstat),
     Entry::file("kernel/mm/transparent_hugepage/enabled", |text| {
@@ -46,13 +53,21 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
     let fs = Synthetic::new(super::devices::SYS, MAGIC);
     let root = Directory::new(&fs, Some(Arc::downgrade(above)), b"sys");
     root.add_all(ENTRIES);
+    let _ = ROOT.set(root.clone());
+    root
+}
+
+static ROOT: Once<Arc<Directory>> = Once::new();
+
+/// Adds the CPUs' directories, once all CPUs run.
+pub(super) fn add_cpus() {
+    let Some(root) = ROOT.get() else { return };
     for cpu in 0..cpu_count() {
         for (name, show) in CPU_FILES {
             let path = format!("devices/system/cpu/cpu{cpu}/{name}");
             root.add(&path, Arc::new(CpuFile { cpu, show: *show }));
         }
     }
-    root
 }
 
 /// CPUs as a list of ranges.
@@ -65,7 +80,9 @@ fn cpu_list(text: &mut Text) -> Written {
 
 /// CPUs as a hexadecimal mask, in groups of 32 bits.
 fn cpu_map(text: &mut Text, cpus: core::ops::Range<usize>) -> Written {
-    let mask = cpus.filter(|&cpu| cpu < 64).fold(0_u64, |mask, cpu| mask | 1 << cpu);
+    let mask = cpus
+        .filter(|&cpu| cpu < 64)
+        .fold(0_u64, |mask, cpu| mask | 1 << cpu);
     if cpu_count() > 32 {
         writeln!(text, "{:08x},{:08x}", mask >> 32, mask & 0xffff_ffff)
     } else {
@@ -79,12 +96,22 @@ type ShowCpu = fn(&mut Text, usize) -> Written;
 const CPU_FILES: &[(&str, ShowCpu)] = &[
     ("online", |text, _| writeln!(text, "1")),
     ("topology/core_id", |text, cpu| writeln!(text, "{cpu}")),
-    ("topology/physical_package_id", |text, _| writeln!(text, "0")),
-    ("topology/core_cpus_list", |text, cpu| writeln!(text, "{cpu}")),
-    ("topology/thread_siblings_list", |text, cpu| writeln!(text, "{cpu}")),
-    ("topology/thread_siblings", |text, cpu| cpu_map(text, cpu..cpu + 1)),
+    ("topology/physical_package_id", |text, _| {
+        writeln!(text, "0")
+    }),
+    ("topology/core_cpus_list", |text, cpu| {
+        writeln!(text, "{cpu}")
+    }),
+    ("topology/thread_siblings_list", |text, cpu| {
+        writeln!(text, "{cpu}")
+    }),
+    ("topology/thread_siblings", |text, cpu| {
+        cpu_map(text, cpu..cpu + 1)
+    }),
     ("topology/core_siblings_list", |text, _| cpu_list(text)),
-    ("topology/core_siblings", |text, _| cpu_map(text, 0..cpu_count())),
+    ("topology/core_siblings", |text, _| {
+        cpu_map(text, 0..cpu_count())
+    }),
     ("topology/package_cpus_list", |text, _| cpu_list(text)),
 ];
 
@@ -102,7 +129,9 @@ impl Content for CpuFile {
 fn node_meminfo(text: &mut Text) -> Written {
     let all = stats::meminfo();
     let value = |wanted: &str| {
-        all.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value)
+        all.iter()
+            .find(|(name, _)| *name == wanted)
+            .map_or(0, |(_, value)| *value)
     };
     let used = value("MemTotal").saturating_sub(value("MemFree"));
     let lines = [

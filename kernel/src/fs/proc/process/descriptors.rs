@@ -15,13 +15,21 @@ use core::fmt::{self, Write};
 /// The inode number of descriptor `number`'s entry.
 pub(super) fn inode(subject: Subject, kind: Kind, number: u64) -> u64 {
     // Descriptors are below 2^20.
-    let area = if kind == Kind::Descriptors { 1 << 20 } else { 1 << 21 };
+    let area = if kind == Kind::Descriptors {
+        1 << 20
+    } else {
+        1 << 21
+    };
     subject.inode(area | number)
 }
 
 fn open_file(process: &Process, number: u32) -> Result<Arc<OpenFile>, Errno> {
     let fd = i32::try_from(number).map_err(|_| Errno::ENOENT)?;
-    process.files().ok_or(Errno::ENOENT)?.get(fd).map_err(|_| Errno::ENOENT)
+    process
+        .files()
+        .ok_or(Errno::ENOENT)?
+        .get(fd)
+        .map_err(|_| Errno::ENOENT)
 }
 
 /// The entry of descriptor `number`.
@@ -38,7 +46,11 @@ pub(super) fn lookup(
     if kind == Kind::DescriptorInfos {
         return Ok(TextNode::new(fs, inode, Arc::new(descriptor)));
     }
-    Ok(Arc::new(DescriptorLink { fs: fs.clone(), descriptor, inode }))
+    Ok(Arc::new(DescriptorLink {
+        fs: fs.clone(),
+        descriptor,
+        inode,
+    }))
 }
 
 struct Descriptor {
@@ -48,7 +60,10 @@ struct Descriptor {
 
 impl Descriptor {
     fn open_file(&self) -> Result<Arc<OpenFile>, Errno> {
-        open_file(&*self.subject.process().map_err(|_| Errno::ENOENT)?, self.number)
+        open_file(
+            &*self.subject.process().map_err(|_| Errno::ENOENT)?,
+            self.number,
+        )
     }
 }
 
@@ -60,7 +75,11 @@ impl Content for Descriptor {
         };
         let id = file.node().id();
         writeln!(text, "pos:\t{}", file.offset())?;
-        writeln!(text, "flags:\t0{:o}", (file.flags() | OpenFlags::LARGE).bits())?;
+        writeln!(
+            text,
+            "flags:\t0{:o}",
+            (file.flags() | OpenFlags::LARGE).bits()
+        )?;
         writeln!(text, "mnt_id:\t{}\nino:\t{}", id.device, id.inode)
     }
 }
@@ -79,7 +98,10 @@ impl Node for DescriptorLink {
         FileKind::Symlink
     }
     fn metadata(&self) -> Metadata {
-        let flags = self.descriptor.open_file().map_or(OpenFlags::empty(), |file| file.flags());
+        let flags = self
+            .descriptor
+            .open_file()
+            .map_or(OpenFlags::empty(), |file| file.flags());
         let mut permissions = 0o100;
         if flags.readable() {
             permissions |= 0o400;

@@ -13,8 +13,17 @@ const PAGE_KIB: u64 = 4;
 
 /// Writes an area's line; the width of what is before the name is counted to pad it.
 fn header(text: &mut Text, area: &VmaInfo) -> Result {
-    let flag = |flag: VmaFlags, letter: char| if area.flags.contains(flag) { letter } else { '-' };
-    let (device, inode) = area.file.as_ref().map_or((0, 0), |file| (file.device, file.inode));
+    let flag = |flag: VmaFlags, letter: char| {
+        if area.flags.contains(flag) {
+            letter
+        } else {
+            '-'
+        }
+    };
+    let (device, inode) = area
+        .file
+        .as_ref()
+        .map_or((0, 0), |file| (file.device, file.inode));
     let line = alloc::format!(
         "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {inode} ",
         area.start,
@@ -22,7 +31,11 @@ fn header(text: &mut Text, area: &VmaInfo) -> Result {
         flag(VmaFlags::READ, 'r'),
         flag(VmaFlags::WRITE, 'w'),
         flag(VmaFlags::EXEC, 'x'),
-        if area.flags.contains(VmaFlags::SHARED) { 's' } else { 'p' },
+        if area.flags.contains(VmaFlags::SHARED) {
+            's'
+        } else {
+            'p'
+        },
         area.offset,
         device >> 8,
         device & 0xff,
@@ -43,7 +56,9 @@ fn for_each(
     process: &Process,
     mut each: impl FnMut(&mut Text, &AddressSpace, &VmaInfo) -> Result,
 ) -> Result {
-    let Some(space) = process.vm() else { return Ok(()) };
+    let Some(space) = process.vm() else {
+        return Ok(());
+    };
     let mut result = Ok(());
     space.for_each_vma(|area| {
         if result.is_ok() {
@@ -67,14 +82,19 @@ struct Resident {
 
 impl Resident {
     fn of(space: &AddressSpace, area: &VmaInfo) -> Self {
-        let [anonymous, file, shmem] =
-            space.resident(area.start..area.end).map(|pages| pages * PAGE_KIB);
+        let [anonymous, file, shmem] = space
+            .resident(area.start..area.end)
+            .map(|pages| pages * PAGE_KIB);
         let (private, shared) = if area.flags.contains(VmaFlags::SHARED) {
             (anonymous, file + shmem)
         } else {
             (anonymous + file + shmem, 0)
         };
-        Self { private, shared, anonymous }
+        Self {
+            private,
+            shared,
+            anonymous,
+        }
     }
 
     fn add(&mut self, other: Self) {
@@ -108,7 +128,11 @@ impl Resident {
         for (name, kib) in lines {
             line(text, name, kib)?;
         }
-        if with_details { writeln!(text, "THPeligible:    0") } else { Ok(()) }
+        if with_details {
+            writeln!(text, "THPeligible:    0")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -157,7 +181,9 @@ pub(super) fn smaps_rollup(text: &mut Text, _: Subject, process: &Arc<Process>) 
         range = Some((start, area.end));
         Ok(())
     })?;
-    let Some((start, end)) = range else { return Ok(()) };
+    let Some((start, end)) = range else {
+        return Ok(());
+    };
     let header = alloc::format!("{start:08x}-{end:08x} ---p 00000000 00:00 0 ");
     let padding = NAME_COLUMN.saturating_sub(header.len());
     writeln!(text, "{header}{:padding$}[rollup]", "")?;

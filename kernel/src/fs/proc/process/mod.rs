@@ -66,11 +66,19 @@ struct Entry {
 }
 
 const fn file(name: &'static str, show: Show) -> Entry {
-    Entry { name, show, store: None }
+    Entry {
+        name,
+        show,
+        store: None,
+    }
 }
 
 const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
-    Entry { name, show, store: Some(store) }
+    Entry {
+        name,
+        show,
+        store: Some(store),
+    }
 }
 
 const ENTRIES: &[Entry] = &[
@@ -82,7 +90,11 @@ const ENTRIES: &[Entry] = &[
     knob("comm", status::comm, status::set_comm),
     file("limits", status::limits),
     file("oom_score", status::oom_score),
-    knob("oom_score_adj", status::oom_score_adj, status::set_oom_score_adj),
+    knob(
+        "oom_score_adj",
+        status::oom_score_adj,
+        status::set_oom_score_adj,
+    ),
     file("maps", mappings::maps),
     file("smaps", mappings::smaps),
     file("smaps_rollup", mappings::smaps_rollup),
@@ -139,7 +151,11 @@ impl LinkNode {
             return Ok((exe.node().clone(), exe.place().cloned()));
         }
         let context = process.fs().ok_or(Errno::ENOENT)?;
-        let node = if self.link == Link::Cwd { context.cwd() } else { context.root() };
+        let node = if self.link == Link::Cwd {
+            context.cwd()
+        } else {
+            context.root()
+        };
         Ok((node, None))
     }
 }
@@ -161,7 +177,8 @@ impl Node for LinkNode {
         Err(Errno::ELOOP)
     }
     fn link_target(&self) -> Result<LinkTarget, Errno> {
-        self.target().map(|(node, place)| LinkTarget::Node(node, place))
+        self.target()
+            .map(|(node, place)| LinkTarget::Node(node, place))
     }
     fn link_text(&self) -> Result<Vec<u8>, Errno> {
         let (node, place) = self.target()?;
@@ -217,13 +234,24 @@ struct Directory {
 /// The directory of process `pid`, if it exists.
 pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, pid: u32) -> Option<NodeRef> {
     task::find(pid)?;
-    Some(Directory::new(fs, Subject { pid, tid: None }, Kind::Top, above))
+    Some(Directory::new(
+        fs,
+        Subject { pid, tid: None },
+        Kind::Top,
+        above,
+    ))
 }
 
 impl Directory {
     fn new(fs: &Arc<Synthetic>, subject: Subject, kind: Kind, above: NodeRef) -> Arc<Self> {
         let fs = fs.clone();
-        Arc::new_cyclic(|this| Self { fs, subject, kind, above, this: this.clone() })
+        Arc::new_cyclic(|this| Self {
+            fs,
+            subject,
+            kind,
+            above,
+            this: this.clone(),
+        })
     }
 
     fn this(&self) -> Result<NodeRef, Errno> {
@@ -233,27 +261,45 @@ impl Directory {
 
     /// The kinds of directories in the top one: a thread has no threads of its own.
     fn subdirectories(&self) -> &'static [Kind] {
-        if self.subject.tid.is_some() { &SUBDIRECTORIES[..2] } else { &SUBDIRECTORIES }
+        if self.subject.tid.is_some() {
+            &SUBDIRECTORIES[..2]
+        } else {
+            &SUBDIRECTORIES
+        }
     }
 
     fn lookup_top(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         if let Some((n, entry)) = (1..).zip(ENTRIES).find(|(_, e)| e.name.as_bytes() == name) {
-            let content = Arc::new(About { subject: self.subject, entry });
+            let content = Arc::new(About {
+                subject: self.subject,
+                entry,
+            });
             return Ok(TextNode::new(&self.fs, self.subject.inode(n), content));
         }
         let mut links = (FIRST_LINK_FILE..).zip(LINKS);
         if let Some((n, (_, link))) = links.find(|(_, (link, _))| link.as_bytes() == name) {
             let inode = self.subject.inode(n);
-            return Ok(Arc::new(LinkNode { fs: self.fs.clone(), subject: self.subject, link, inode }));
+            return Ok(Arc::new(LinkNode {
+                fs: self.fs.clone(),
+                subject: self.subject,
+                link,
+                inode,
+            }));
         }
         let mut kinds = self.subdirectories().iter();
-        let kind = *kinds.find(|kind| kind.name().as_bytes() == name).ok_or(Errno::ENOENT)?;
+        let kind = *kinds
+            .find(|kind| kind.name().as_bytes() == name)
+            .ok_or(Errno::ENOENT)?;
         Ok(Self::new(&self.fs, self.subject, kind, self.this()?))
     }
 
     fn list_top(&self, offset: &mut u64, emit: &mut dyn FnMut(&DirEntry<'_>) -> bool) {
-        let files = (1..).zip(ENTRIES).map(|(n, entry)| (entry.name, n, FileKind::Regular));
-        let links = (FIRST_LINK_FILE..).zip(LINKS).map(|(n, (name, _))| (name, n, FileKind::Symlink));
+        let files = (1..)
+            .zip(ENTRIES)
+            .map(|(n, entry)| (entry.name, n, FileKind::Regular));
+        let links = (FIRST_LINK_FILE..)
+            .zip(LINKS)
+            .map(|(n, (name, _))| (name, n, FileKind::Symlink));
         let kinds = self.subdirectories().iter();
         let directories = kinds.map(|kind| (kind.name(), kind.file(), FileKind::Directory));
         let all = (FIRST..).zip(files.chain(links).chain(directories));
@@ -263,7 +309,12 @@ impl Directory {
             }
             let name = name.as_bytes();
             let inode = self.subject.inode(file);
-            if !emit(&DirEntry { name, inode, kind, next: at + 1 }) {
+            if !emit(&DirEntry {
+                name,
+                inode,
+                kind,
+                next: at + 1,
+            }) {
                 return;
             }
             *offset = at + 1;
@@ -285,7 +336,12 @@ impl Directory {
                 Kind::Threads => number << PID_SHIFT | 1 << 24,
                 _ => descriptors::inode(self.subject, self.kind, number),
             };
-            let entry = DirEntry { name: name.as_bytes(), inode, kind, next: FIRST + number + 1 };
+            let entry = DirEntry {
+                name: name.as_bytes(),
+                inode,
+                kind,
+                next: FIRST + number + 1,
+            };
             if !emit(&entry) {
                 return;
             }
@@ -306,7 +362,8 @@ impl Node for Directory {
             Kind::Descriptors | Kind::DescriptorInfos => 0o500,
             Kind::Top | Kind::Threads => 0o555,
         };
-        self.fs.metadata(self.id().inode, FileKind::Directory, permissions)
+        self.fs
+            .metadata(self.id().inode, FileKind::Directory, permissions)
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -320,11 +377,18 @@ impl Node for Directory {
             return self.lookup_top(name);
         }
         // 0 is a descriptor, but no process.
-        let number = if name == b"0" { Some(0) } else { super::parse_number(name) };
+        let number = if name == b"0" {
+            Some(0)
+        } else {
+            super::parse_number(name)
+        };
         let number = number.ok_or(Errno::ENOENT)?;
         if self.kind == Kind::Threads {
             process.thread(number).ok_or(Errno::ENOENT)?;
-            let subject = Subject { tid: Some(number), ..self.subject };
+            let subject = Subject {
+                tid: Some(number),
+                ..self.subject
+            };
             return Ok(Self::new(&self.fs, subject, Kind::Top, self.this()?));
         }
         descriptors::lookup(&self.fs, self.subject, self.kind, &process, number)
@@ -364,11 +428,16 @@ impl File for OpenDirectory {
             Kind::Threads => {
                 let threads = process.thread_ids();
                 directory.list_numbers(offset, emit, FileKind::Directory, |from| {
-                    threads.iter().map(|&tid| u64::from(tid)).find(|&tid| tid >= from)
+                    threads
+                        .iter()
+                        .map(|&tid| u64::from(tid))
+                        .find(|&tid| tid >= from)
                 });
             }
             Kind::Descriptors | Kind::DescriptorInfos => {
-                let Some(files) = process.files() else { return Ok(()) };
+                let Some(files) = process.files() else {
+                    return Ok(());
+                };
                 let kind = if directory.kind == Kind::Descriptors {
                     FileKind::Symlink
                 } else {

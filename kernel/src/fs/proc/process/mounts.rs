@@ -22,7 +22,10 @@ pub(super) fn mounts(text: &mut Text) -> Result {
 pub(super) fn mountinfo(text: &mut Text) -> Result {
     for (device, point, kind, options) in MOUNTS {
         let above = if device == 1 { 0 } else { 1 };
-        writeln!(text, "{device} {above} 0:{device} / {point} {options} - {kind} {kind} rw")?;
+        writeln!(
+            text,
+            "{device} {above} 0:{device} / {point} {options} - {kind} {kind} rw"
+        )?;
     }
     Ok(())
 }

@@ -5,8 +5,8 @@ use super::super::system::ticks;
 use super::Subject;
 use crate::arch::cpu_count;
 use crate::errno::Errno;
-use crate::memory::{PAGE_SIZE, stats};
-use crate::task::{Process, limits};
+use crate::memory::PAGE_SIZE;
+use crate::task::{self, Process, limits};
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::ops::Range;
@@ -26,7 +26,9 @@ fn state(subject: Subject, process: &Process) -> u8 {
 
 pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
-    let name = task.as_ref().map_or_else(|| process.name(), |task| task.name());
+    let name = task
+        .as_ref()
+        .map_or_else(|| process.name(), |task| task.name());
     let usage = process.usage();
     let children = process.children_usage();
     let (user, system) = match (subject.tid, &task) {
@@ -34,15 +36,24 @@ pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
         _ => (usage.user, usage.system),
     };
     let space = process.vm();
-    let memory = space.as_ref().map(|space| space.usage()).unwrap_or_default();
+    let memory = space
+        .as_ref()
+        .map(|space| space.usage())
+        .unwrap_or_default();
     let arguments = space.as_ref().map_or(0..0, |space| space.arg_range());
     let environment = space.as_ref().map_or(0..0, |space| space.env_range());
     let (ignored, caught) = process.actions().summary();
     let nice = task.as_ref().map_or(0, |task| task.nice());
     let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
     let pending = task.as_ref().map_or(0, |task| task.pending_set().0);
-    let start = task.as_ref().map_or_else(|| process.start_time(), |task| task.start_time());
-    let start = if subject.tid.is_some() { start } else { process.start_time() };
+    let start = task
+        .as_ref()
+        .map_or_else(|| process.start_time(), |task| task.start_time());
+    let start = if subject.tid.is_some() {
+        start
+    } else {
+        process.start_time()
+    };
     write!(text, "{} (", subject.number())?;
     text.push(name.as_bytes())?;
     write!(text, ") {} ", char::from(state(subject, process)))?;
@@ -56,15 +67,32 @@ pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
     write!(text, "{} {} ", ticks(user), ticks(system))?;
     write!(text, "{} {} ", ticks(children.user), ticks(children.system))?;
     // priority nice num_threads itrealvalue starttime
-    write!(text, "{} {nice} {} 0 {} ", 20 + nice, process.thread_count(), ticks(start))?;
+    write!(
+        text,
+        "{} {nice} {} 0 {} ",
+        20 + nice,
+        process.thread_count(),
+        ticks(start)
+    )?;
     // vsize rss rsslim
     write!(text, "{} {} ", memory.size, memory.rss() / PAGE)?;
-    write!(text, "{} ", process.limit(linux_raw_sys::general::RLIMIT_RSS as usize))?;
+    write!(
+        text,
+        "{} ",
+        process.limit(linux_raw_sys::general::RLIMIT_RSS as usize)
+    )?;
     // startcode endcode startstack kstkesp kstkeip
     text.write_str("0 0 0 0 0 ")?;
     // signal blocked sigignore sigcatch, of the first 31 signals
     let low = |set: u64| set & 0x7fff_ffff;
-    write!(text, "{} {} {} {} ", low(pending), low(blocked), low(ignored.0), low(caught.0))?;
+    write!(
+        text,
+        "{} {} {} {} ",
+        low(pending),
+        low(blocked),
+        low(ignored.0),
+        low(caught.0)
+    )?;
     // wchan nswap cnswap exit_signal processor rt_priority policy
     let cpu = task.as_ref().map_or(0, |task| task.last_cpu());
     write!(text, "0 0 0 17 {cpu} 0 0 ")?;
@@ -88,13 +116,20 @@ fn state_name(letter: u8) -> &'static str {
 
 pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
     let task = subject.task(process);
-    let name = task.as_ref().map_or_else(|| process.name(), |task| task.name());
+    let name = task
+        .as_ref()
+        .map_or_else(|| process.name(), |task| task.name());
     text.write_str("Name:\t")?;
     text.push_escaped(name.as_bytes(), b"\n")?;
     let umask = process.fs().map_or(0, |context| context.umask());
     writeln!(text, "\nUmask:\t{umask:04o}")?;
     writeln!(text, "State:\t{}", state_name(state(subject, process)))?;
-    writeln!(text, "Tgid:\t{}\nNgid:\t0\nPid:\t{}", process.pid(), subject.number())?;
+    writeln!(
+        text,
+        "Tgid:\t{}\nNgid:\t0\nPid:\t{}",
+        process.pid(),
+        subject.number()
+    )?;
     writeln!(text, "PPid:\t{}\nTracerPid:\t0", process.ppid())?;
     let credentials = process.credentials();
     for (name, [real, effective, saved]) in [("Uid", credentials.uid), ("Gid", credentials.gid)] {
@@ -102,8 +137,18 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
     }
     let slots = process.files().map_or(0, |files| files.size());
     writeln!(text, "FDSize:\t{slots}\nGroups:\t ")?;
-    writeln!(text, "NStgid:\t{}\nNSpid:\t{}", process.pid(), subject.number())?;
-    writeln!(text, "NSpgid:\t{}\nNSsid:\t{}", process.pgid(), process.session())?;
+    writeln!(
+        text,
+        "NStgid:\t{}\nNSpid:\t{}",
+        process.pid(),
+        subject.number()
+    )?;
+    writeln!(
+        text,
+        "NSpgid:\t{}\nNSsid:\t{}",
+        process.pgid(),
+        process.session()
+    )?;
     if let Some(space) = process.vm() {
         let usage = space.usage();
         let lines = [
@@ -135,7 +180,11 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
     let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
     writeln!(text, "Threads:\t{}", process.thread_count().max(1))?;
     let queued = pending.count_ones() + shared_pending.count_ones();
-    writeln!(text, "SigQ:\t{queued}/{}", process.limit(limits::index::SIGPENDING))?;
+    writeln!(
+        text,
+        "SigQ:\t{queued}/{}",
+        process.limit(limits::index::SIGPENDING)
+    )?;
     let sets = [
         ("SigPnd", pending),
         ("ShdPnd", shared_pending),
@@ -152,11 +201,22 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
         writeln!(text, "{name}:\t{set:016x}")?;
     }
     writeln!(text, "NoNewPrivs:\t0\nSeccomp:\t0")?;
-    let online = if cpu_count() >= 64 { u64::MAX } else { (1 << cpu_count()) - 1 };
-    let allowed = task.as_ref().map_or(online, |task| task.affinity_mask() & online);
+    let online = if cpu_count() >= 64 {
+        u64::MAX
+    } else {
+        (1 << cpu_count()) - 1
+    };
+    let allowed = task
+        .as_ref()
+        .map_or(online, |task| task.affinity_mask() & online);
     let digits = cpu_count().div_ceil(4).min(8);
     if cpu_count() > 32 {
-        writeln!(text, "Cpus_allowed:\t{:08x},{:08x}", allowed >> 32, allowed & 0xffff_ffff)?;
+        writeln!(
+            text,
+            "Cpus_allowed:\t{:08x},{:08x}",
+            allowed >> 32,
+            allowed & 0xffff_ffff
+        )?;
     } else {
         writeln!(text, "Cpus_allowed:\t{allowed:0digits$x}")?;
     }
@@ -203,8 +263,14 @@ pub(super) fn statm(text: &mut Text, _: Subject, process: &Arc<Process>) -> Writ
 }
 
 /// Copies a range of the process's memory, up to where it cannot be read.
-fn copy(text: &mut Text, process: &Process, range: impl Fn(&crate::vm::AddressSpace) -> Range<u64>) -> Written {
-    let Some(space) = process.vm() else { return Ok(()) };
+fn copy(
+    text: &mut Text,
+    process: &Process,
+    range: impl Fn(&crate::vm::AddressSpace) -> Range<u64>,
+) -> Written {
+    let Some(space) = process.vm() else {
+        return Ok(());
+    };
     let range = range(&space);
     let mut at = range.start;
     while at < range.end {
@@ -229,13 +295,18 @@ pub(super) fn environ(text: &mut Text, _: Subject, process: &Arc<Process>) -> Wr
 }
 
 pub(super) fn comm(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
-    let name = subject.task(process).map_or_else(|| process.name(), |task| task.name());
+    let name = subject
+        .task(process)
+        .map_or_else(|| process.name(), |task| task.name());
     text.push(name.as_bytes())?;
     text.push(b"\n")
 }
 
 pub(super) fn set_comm(subject: Subject, process: &Arc<Process>, value: &str) -> Result<(), Errno> {
-    subject.task(process).ok_or(Errno::ESRCH)?.set_name(value.as_bytes());
+    subject
+        .task(process)
+        .ok_or(Errno::ESRCH)?
+        .set_name(value.as_bytes());
     Ok(())
 }
 
@@ -246,19 +317,35 @@ pub(super) fn limits(text: &mut Text, _: Subject, process: &Arc<Process>) -> Wri
         ("Max data size", "bytes", limits::index::DATA),
         ("Max stack size", "bytes", limits::index::STACK),
         ("Max core file size", "bytes", limits::index::CORE),
-        ("Max resident set", "bytes", linux_raw_sys::general::RLIMIT_RSS as usize),
+        (
+            "Max resident set",
+            "bytes",
+            linux_raw_sys::general::RLIMIT_RSS as usize,
+        ),
         ("Max processes", "processes", limits::index::NPROC),
         ("Max open files", "files", limits::index::NOFILE),
         ("Max locked memory", "bytes", limits::index::MEMLOCK),
         ("Max address space", "bytes", limits::index::AS),
-        ("Max file locks", "locks", linux_raw_sys::general::RLIMIT_LOCKS as usize),
+        (
+            "Max file locks",
+            "locks",
+            linux_raw_sys::general::RLIMIT_LOCKS as usize,
+        ),
         ("Max pending signals", "signals", limits::index::SIGPENDING),
         ("Max msgqueue size", "bytes", limits::index::MSGQUEUE),
         ("Max nice priority", "", limits::index::NICE),
         ("Max realtime priority", "", limits::index::RTPRIO),
-        ("Max realtime timeout", "us", linux_raw_sys::general::RLIMIT_RTTIME as usize),
+        (
+            "Max realtime timeout",
+            "us",
+            linux_raw_sys::general::RLIMIT_RTTIME as usize,
+        ),
     ];
-    writeln!(text, "{:<25} {:<20} {:<20} {:<10}", "Limit", "Soft Limit", "Hard Limit", "Units")?;
+    writeln!(
+        text,
+        "{:<25} {:<20} {:<20} {:<10}",
+        "Limit", "Soft Limit", "Hard Limit", "Units"
+    )?;
     let all = process.limits();
     for (name, unit, index) in rows {
         write!(text, "{name:<25} ")?;
@@ -274,16 +361,8 @@ pub(super) fn limits(text: &mut Text, _: Subject, process: &Arc<Process>) -> Wri
     Ok(())
 }
 
-/// How likely the process is to be killed when memory is out: its share of memory in thousandths,
-/// moved by `oom_score_adj`, on Linux's scale of 0 to 2000.
 pub(super) fn oom_score(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
-    let usage = process.vm().map(|space| space.usage()).unwrap_or_default();
-    let pages = (usage.rss() + usage.page_tables) / PAGE;
-    let share = pages * 1000 / stats::frames().managed_frames.max(1);
-    let share = i64::try_from(share).unwrap_or(1000);
-    let score = (1000 + share + i64::from(process.oom_score_adj())).max(0) * 2 / 3;
-    let score = if process.oom_score_adj() == -1000 { 0 } else { score };
-    writeln!(text, "{score}")
+    writeln!(text, "{}", task::oom_score(process))
 }
 
 pub(super) fn oom_score_adj(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
