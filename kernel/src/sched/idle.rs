@@ -21,6 +21,8 @@ fn become_idle() -> usize {
     let task = Arc::new(Task::idle());
     task.state.cancel();
     task.account.switched_in(clock::now());
+    // One count for `idle_task`, one for the CPU, which runs the task now.
+    let _ = Arc::into_raw(task.clone());
     let task = Arc::into_raw(task);
     queue.idle_task.store(task.cast_mut(), Ordering::Relaxed);
     arch::set_current_task(task as usize);
