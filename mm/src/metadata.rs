@@ -66,7 +66,7 @@ impl Plan {
 
 /// The metadata that an allocator of this configuration needs: its size and alignment.
 ///
-/// Per GiB of memory: 34 KiB of bits and states, 128 bytes of summaries, and 32 KiB that stay
+/// Per GiB of memory: 34 KiB of bits and states, 130 bytes of summaries, and 32 KiB that stay
 /// untouched (so cost nothing where untouched memory costs nothing) unless blocks below order 9
 /// are reported. Plus one page.
 ///

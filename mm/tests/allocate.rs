@@ -3,7 +3,9 @@
 
 mod arena;
 
-use arena::{range, with};
+use std::mem::ManuallyDrop;
+
+use arena::{range, with, words};
 use ebb_mm::{
     AllocError, ClaimError, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
     ZoneConfig, ZoneKind,
@@ -239,5 +241,133 @@ fn mobilities_do_not_share_a_block_while_others_are_free() {
         }
         a.drain(&mut front);
         a.validate().expect("valid");
+    });
+}
+
+/// Pages of metadata that are not zero after `run`, in a guest of so many GiB.
+fn pages_written(gib: u64, run: impl FnOnce(&ebb_mm::Allocator<'_>)) -> usize {
+    let low = [range(0, 160), range(MIB, 3071 * MIB)];
+    let high = [range(1 << 20, (gib - 3) * 1024 * MIB)];
+    let zones = [
+        ZoneConfig {
+            kind: ZoneKind::Dma32,
+            node: 0,
+            ranges: &low,
+        },
+        ZoneConfig {
+            kind: ZoneKind::Normal,
+            node: 0,
+            ranges: &high,
+        },
+    ];
+    let metadata = words(&Config { zones: &zones }, run);
+    let written = |page: &&[std::sync::atomic::AtomicU64]| {
+        page.iter()
+            .any(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0)
+    };
+    metadata.chunks(512).filter(written).count()
+}
+
+#[test]
+fn a_large_guest_starts_in_the_metadata_of_a_small_one() {
+    for gib in [4, 64] {
+        let pages = pages_written(gib, |_| ());
+        assert!(pages <= 4, "{pages} pages at {gib} GiB");
+        let pages = pages_written(gib, |a| {
+            let mut front = ManuallyDrop::new(Front::new());
+            for _ in 0..10_000 {
+                for mobility in Mobility::ALL {
+                    a.allocate(&mut front, Request::new(Order::BASE, mobility))
+                        .expect("memory");
+                }
+            }
+        });
+        assert!(pages <= 8, "{pages} pages at {gib} GiB with 117 MiB in use");
+    }
+}
+
+#[test]
+fn metadata_is_small() {
+    let ranges = [range(1 << 20, 1024 * 1024 * MIB)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    let bytes = ebb_mm::metadata_layout(&Config { zones: &zones })
+        .expect("a layout")
+        .size();
+    // For 1 TiB: 34 KiB a GiB and its summaries, 32 KiB that are used below order 9 only.
+    let for_frames = 32 * 1024 * 1024;
+    let used = (bytes - for_frames) / 1024;
+    assert!(used <= 34 * 1024 + 160, "{used} bytes a GiB");
+}
+
+fn in_small_memory(test: impl FnOnce(&ebb_mm::Allocator<'_>, &mut Front)) {
+    let ranges = [range(0, 64 * MIB)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
+    // A front that is dropped while a test panics would end the test in an abort.
+    with(&Config { zones: &zones }, &(), |a| {
+        test(a, &mut ManuallyDrop::new(Front::new()))
+    });
+}
+
+fn one(a: &ebb_mm::Allocator<'_>, front: &mut Front, of: Order) -> Frame {
+    a.allocate(front, Request::new(of, Mobility::Movable))
+        .expect("memory")
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_frame_freed_twice_in_a_row_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::BASE);
+        a.free(front, frame, Order::BASE);
+        a.free(front, frame, Order::BASE);
+    });
+}
+
+#[test]
+#[should_panic(expected = "freed frames that are free")]
+fn a_frame_freed_twice_is_seen_when_it_goes_back() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::BASE);
+        a.free(front, frame, Order::BASE);
+        a.drain(front);
+        a.free(front, frame, Order::BASE);
+        a.drain(front);
+    });
+}
+
+#[test]
+#[should_panic(expected = "freed frames that are free")]
+fn a_run_freed_twice_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, order(8));
+        a.free(front, frame, order(8));
+        a.free(front, frame, order(8));
+    });
+}
+
+#[test]
+#[should_panic(expected = "not allocated whole")]
+fn a_block_freed_twice_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+    });
+}
+
+#[test]
+#[should_panic(expected = "is not managed")]
+fn a_frame_of_nowhere_is_seen() {
+    in_small_memory(|a, front| {
+        a.free(front, Frame::new(1 << 30), Order::BASE);
+        a.drain(front);
     });
 }
