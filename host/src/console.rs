@@ -1,5 +1,6 @@
 //! The kernel's log: its last lines are kept for error reports.
 
+use crate::symbols::Symbols;
 use crate::terminal::Terminal;
 use std::collections::VecDeque;
 use std::io::Read;
@@ -14,6 +15,7 @@ const LINE_MAX: usize = 400;
 #[derive(Debug)]
 pub(crate) struct Log {
     name: &'static str,
+    symbols: Option<Symbols>,
     lines: Mutex<VecDeque<String>>,
 }
 
@@ -22,7 +24,16 @@ impl Log {
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
+            symbols: None,
             lines: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// The same, with names for the addresses in it.
+    pub(crate) fn with_symbols(name: &'static str, symbols: Symbols) -> Self {
+        Self {
+            symbols: Some(symbols),
+            ..Self::new(name)
         }
     }
 
@@ -70,7 +81,10 @@ impl Log {
     }
 
     fn keep(&self, line: &[u8], terminal: Option<&Terminal>) {
-        let text = printable(&String::from_utf8_lossy(line));
+        let mut text = printable(&String::from_utf8_lossy(line));
+        if let Some(symbols) = &self.symbols {
+            text = symbols.annotate(&text);
+        }
         if let Some(terminal) = terminal {
             terminal.message(&format!("{}: {text}", self.name));
         }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel.elf"));
 
 /// The kernel is linked at -2 GiB plus the physical address it is loaded at.
-const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
+pub(crate) const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
 /// A kernel that can be booted and watched.
 #[derive(Debug)]

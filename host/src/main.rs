@@ -26,6 +26,7 @@ mod size;
 mod status_line;
 mod stream;
 mod summary;
+mod symbols;
 mod terminal;
 mod timeline;
 mod vm;

@@ -14,6 +14,7 @@ use crate::size::Size;
 use crate::status_line::{self, Style};
 use crate::stream::{self, Output};
 use crate::summary::{Facts, Summary};
+use crate::symbols::Symbols;
 use crate::terminal::Terminal;
 use crate::timeline::Timeline;
 use crate::vm::{Spec, Vm};
@@ -54,6 +55,7 @@ pub(crate) fn run(
         .transpose()?;
     let (memory, header_address, image_bytes) =
         (spec.memory, spec.kernel.header, spec.kernel.span_bytes);
+    let symbols = Symbols::new(spec.kernel.bytes.clone());
     // Caught before there is a QEMU that a signal could leave behind.
     let mut caught = signals::catch().map_err(|source| Failure::Setup {
         what: "signal handlers",
@@ -87,7 +89,7 @@ pub(crate) fn run(
     }
     let lines = Arc::clone(&control);
     spawn("control", move || lines.pump(control_port))?;
-    let log = Arc::new(Log::new("kernel"));
+    let log = Arc::new(Log::with_symbols("kernel", symbols));
     let kept = Arc::clone(&log);
     let console = spawn("console", move || kept.pump(console, verbose.as_deref()))?;
     let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
