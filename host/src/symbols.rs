@@ -27,7 +27,10 @@ struct Function {
 impl Symbols {
     /// The functions of this ELF file; none if it cannot be read.
     pub(crate) fn new(image: Cow<'static, [u8]>) -> Self {
-        Self { image, functions: OnceLock::new() }
+        Self {
+            image,
+            functions: OnceLock::new(),
+        }
     }
 
     /// The line with a name after each address that is one of the kernel's functions.
@@ -35,7 +38,9 @@ impl Symbols {
         let mut text = String::with_capacity(line.len());
         let mut rest = line;
         for _ in 0..ADDRESSES_MAX {
-            let Some(start) = rest.find("0xffffffff") else { break };
+            let Some(start) = rest.find("0xffffffff") else {
+                break;
+            };
             let digits = &rest[start + 2..];
             let len = digits.bytes().take_while(u8::is_ascii_hexdigit).count();
             let (before, after) = rest.split_at(start + 2 + len);
@@ -54,7 +59,9 @@ impl Symbols {
         if address < KERNEL_BASE {
             return None;
         }
-        let functions = self.functions.get_or_init(|| read(&self.image).unwrap_or_default());
+        let functions = self
+            .functions
+            .get_or_init(|| read(&self.image).unwrap_or_default());
         let after = functions.partition_point(|function| function.start <= address);
         let function = &functions[after.checked_sub(1)?];
         let offset = address - function.start;
@@ -65,14 +72,20 @@ impl Symbols {
 
 fn read(image: &[u8]) -> Result<Vec<Function>, elf::ParseError> {
     let file = ElfBytes::<LittleEndian>::minimal_parse(image)?;
-    let Some((symbols, names)) = file.symbol_table()? else { return Ok(Vec::new()) };
+    let Some((symbols, names)) = file.symbol_table()? else {
+        return Ok(Vec::new());
+    };
     let mut functions: Vec<Function> = symbols
         .iter()
         .filter(|symbol| symbol.st_symtype() == elf::abi::STT_FUNC)
         .filter_map(|symbol| {
             let name = names.get(usize::try_from(symbol.st_name).ok()?).ok()?;
             let name = format!("{:#}", demangle(name));
-            Some(Function { start: symbol.st_value, size: symbol.st_size, name })
+            Some(Function {
+                start: symbol.st_value,
+                size: symbol.st_size,
+                name,
+            })
         })
         .collect();
     functions.sort_unstable_by_key(|function| function.start);
@@ -87,16 +100,28 @@ mod tests {
     fn addresses_get_names() {
         let symbols = Symbols::new(Cow::Borrowed(&[]));
         let start = KERNEL_BASE + 0x20_0000;
-        let function = |start, size, name: &str| Function { start, size, name: name.into() };
+        let function = |start, size, name: &str| Function {
+            start,
+            size,
+            name: name.into(),
+        };
         symbols
             .functions
-            .set(vec![function(start, 0x10, "a::b"), function(start + 0x100, 0x20, "c")])
+            .set(vec![
+                function(start, 0x10, "a::b"),
+                function(start + 0x100, 0x20, "c"),
+            ])
             .expect("it is new");
         assert_eq!(
             symbols.annotate("at 0xffffffff80200108, 0xffffffff80200010 and on"),
             "at 0xffffffff80200108 <c+0x8>, 0xffffffff80200010 <a::b+0x10> and on"
         );
-        for line in ["at 0xffffffff80200090", "0xffffffff", "0xffffffffffffffffff", "nothing"] {
+        for line in [
+            "at 0xffffffff80200090",
+            "0xffffffff",
+            "0xffffffffffffffffff",
+            "nothing",
+        ] {
             assert_eq!(symbols.annotate(line), line);
         }
     }
