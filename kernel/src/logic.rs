@@ -11,6 +11,14 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[path = "fs/initramfs/newc.rs"]
+mod newc;
+#[path = "fs/path.rs"]
+mod path;
+#[path = "fs/radix.rs"]
+mod radix;
+#[path = "fs/pipe/ring.rs"]
+mod ring;
 #[path = "memory/slab.rs"]
 mod slab;
 #[path = "vm/vma.rs"]

@@ -52,6 +52,7 @@ pub fn is_finished(rest: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::prelude::v1::*;
 
     fn all(mut path: &[u8]) -> Vec<Component<'_>> {
         let mut found = Vec::new();

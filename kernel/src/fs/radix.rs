@@ -259,6 +259,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use std::prelude::v1::*;
 
     #[derive(Clone, Debug)]
     enum Step {

@@ -228,7 +228,7 @@ impl Program {
         let mapped = (bytes as u64 + STACK_START).next_multiple_of(PAGE);
         let mut prot = Prot::READ | Prot::WRITE;
         prot.set(Prot::EXEC, self.layout.executable_stack);
-        let flags = MapFlags::FIXED | MapFlags::GROWSDOWN;
+        let flags = MapFlags::FIXED | MapFlags::GROWSDOWN | MapFlags::STACK;
         vm.map(Some(top - mapped), mapped, prot, flags, Backing::Anonymous)?;
 
         let mut image = Vec::new();

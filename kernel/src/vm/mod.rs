@@ -38,7 +38,8 @@ pub use space::{AddressSpace, Limits, Usage, VmaInfo};
 
 use crate::arch::UserFrame;
 use crate::memory::percpu::{self, Count};
-use crate::{signal, uaccess};
+use crate::{sched, signal, uaccess};
+use core::sync::atomic::Ordering;
 use fault::{Access, Fault};
 use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKILL, SIGSEGV};
 
@@ -46,7 +47,7 @@ use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKI
 /// error code.
 #[inline]
 pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
-    percpu::add(Count::Faults, 1);
+    count_fault();
     let served = match space::active() {
         Some(space) => space.fault(address, Access::from_error(error)),
         None => Err(Fault::NotMapped),
@@ -54,6 +55,14 @@ pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
     if let Err(fault) = served {
         raise(frame, address, fault);
     }
+}
+
+/// Counts a fault for the CPU and for the task, whose own CPU alone changes its count.
+#[inline]
+fn count_fault() {
+    percpu::add(Count::Faults, 1);
+    let faults = &sched::current().minor_faults;
+    faults.store(faults.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 #[cold]
@@ -79,7 +88,7 @@ pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
     let uaccess::Fixup::Serve(otherwise) = fixup else {
         return Some(fixup.address());
     };
-    percpu::add(Count::Faults, 1);
+    count_fault();
     let served =
         space::active().is_some_and(|s| s.fault(address, Access::from_error(error)).is_ok());
     Some(if served { rip } else { otherwise })

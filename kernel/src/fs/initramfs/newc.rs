@@ -177,6 +177,8 @@ impl<'a> Iterator for Members<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::format;
+    use std::prelude::v1::*;
 
     fn member(name: &[u8], mode: u32, data: &[u8]) -> Vec<u8> {
         let fields = [

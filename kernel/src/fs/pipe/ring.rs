@@ -170,6 +170,7 @@ mod tests {
     use core::cell::RefCell;
     use proptest::prelude::*;
     use std::collections::VecDeque;
+    use std::prelude::v1::*;
 
     type Page = RefCell<[u8; PAGE]>;
 

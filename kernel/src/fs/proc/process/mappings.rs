@@ -84,7 +84,7 @@ impl Resident {
     fn of(space: &AddressSpace, area: &VmaInfo) -> Self {
         let [anonymous, file, shmem] = space
             .resident(area.start..area.end)
-            .map(|pages| pages * PAGE_KIB);
+            .map(|bytes| bytes >> 10);
         let (private, shared) = if area.flags.contains(VmaFlags::SHARED) {
             (anonymous, file + shmem)
         } else {
