@@ -18,6 +18,7 @@ pub mod sched;
 pub mod signal;
 pub mod stat;
 mod table;
+pub(crate) mod trace;
 pub mod time;
 mod transfer;
 mod unknown;
@@ -89,7 +90,9 @@ pub fn entry(frame: &mut UserFrame) {
     let number = frame.orig_rax as u32;
     let task = scheduler::current();
     task.account.enter_call(clock::now());
+    trace::call(number, &args);
     let result = table::dispatch(number, &args, frame);
+    trace::result(number, result);
     frame.rax = to_register(result);
     if result.is_err() {
         failed(number, result);

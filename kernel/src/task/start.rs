@@ -45,6 +45,9 @@ pub(crate) fn init_process() -> &'static Arc<Process> {
 /// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2.
 pub fn start(boot: &'static BootInfo) -> ! {
     image::set_randomize(boot.option("ebb.aslr") != Some("off"));
+    if boot.option("ebb.trace") == Some("calls") {
+        crate::syscall::trace::enable();
+    }
     let frames = memory::allocator().stats().managed_frames;
     let max = usize::try_from(frames / FRAMES_PER_TASK).unwrap_or(usize::MAX);
     let mut table = table::lock();

@@ -249,7 +249,7 @@ impl AddressSpace {
         mut act: impl FnMut(Piece) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut at = range.start;
-        loop {
+        while at < range.end {
             let piece = {
                 let state = self.state.lock();
                 let Some(area) = state.areas.next_from(at).filter(|a| a.start < range.end) else {
@@ -266,6 +266,7 @@ impl AddressSpace {
             at = piece.range.end;
             act(piece)?;
         }
+        Ok(())
     }
 
     /// For each page of a range, whether it is there (`mincore(2)`): `each` gets a byte a page.

@@ -1,0 +1,41 @@
+//! Calls and their results on the console: `ebb.trace=calls`, in builds with assertions alone.
+
+use super::Args;
+use crate::errno::SysResult;
+
+#[cfg(debug_assertions)]
+static ON: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+
+/// Turns the trace on.
+pub(crate) fn enable() {
+    #[cfg(debug_assertions)]
+    ON.store(true, core::sync::atomic::Ordering::Relaxed);
+}
+
+#[cfg(debug_assertions)]
+fn on() -> bool {
+    // Relaxed: set before the first program starts.
+    ON.load(core::sync::atomic::Ordering::Relaxed)
+}
+
+#[inline(always)]
+pub(super) fn call(number: u32, args: &Args) {
+    #[cfg(debug_assertions)]
+    if on() {
+        let tid = crate::sched::current().tid();
+        crate::console!("{tid}: call {number} {:x?}", args.0);
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = (number, args);
+}
+
+#[inline(always)]
+pub(super) fn result(number: u32, result: SysResult) {
+    #[cfg(debug_assertions)]
+    if on() {
+        let tid = crate::sched::current().tid();
+        crate::console!("{tid}: call {number} gives {result:x?}");
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = (number, result);
+}
