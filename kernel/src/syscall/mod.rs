@@ -18,8 +18,8 @@ pub mod sched;
 pub mod signal;
 pub mod stat;
 mod table;
-pub(crate) mod trace;
 pub mod time;
+pub(crate) mod trace;
 mod transfer;
 mod unknown;
 
