@@ -167,8 +167,9 @@ impl Output {
         self.done = self.accepted;
     }
 
-    /// Sends what can be sent, and has the device interrupt when more can be.
-    pub(super) fn push(&mut self, transport: &mut SomeTransport<'static>) {
+    /// Sends what can be sent, and has the device interrupt when more can be. True when there is
+    /// more room than before: what the device takes at once comes without an interrupt.
+    pub(super) fn push(&mut self, transport: &mut SomeTransport<'static>) -> bool {
         self.submit(transport);
         // Few bytes that all are under way need no interrupt; a writer that waits does.
         let wanted =
@@ -179,8 +180,10 @@ impl Output {
             core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
             if self.reap() {
                 self.submit(transport);
+                return true;
             }
         }
+        false
     }
 
     fn submit(&mut self, transport: &mut SomeTransport<'static>) {

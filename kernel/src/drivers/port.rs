@@ -160,8 +160,8 @@ impl Port {
                 input,
                 output,
             } = &mut *device;
-            let went = output.reap();
-            output.push(transport);
+            let reaped = output.reap();
+            let went = output.push(transport) || reaped;
             (input.reap(), went)
         };
         if came {
