@@ -360,13 +360,20 @@ fn open_nameless(
 
 /// The path of `node`, which was found at `place`, from the root of the tree; as `/proc` shows it.
 pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
+    const DELETED: &[u8] = b" (deleted)";
     if node.kind() == FileKind::Directory {
-        return directory_path(node, None).unwrap_or_else(|| b"(deleted)".to_vec());
+        let Some((mut path, removed)) = way_up(node, None) else {
+            return b"(unreachable)".to_vec();
+        };
+        if removed {
+            path.extend_from_slice(DELETED);
+        }
+        return path;
     }
     let Some(place) = place else {
         return node.label().unwrap_or_else(|| b"(deleted)".to_vec());
     };
-    let mut path = directory_path(&place.parent, None).unwrap_or_default();
+    let (mut path, _) = way_up(&place.parent, None).unwrap_or_default();
     if path.last() != Some(&b'/') {
         path.push(b'/');
     }
@@ -376,19 +383,26 @@ pub fn describe(node: &NodeRef, place: Option<&Place>) -> Vec<u8> {
         .lookup(&place.name)
         .is_ok_and(|found| same(&through_mounts(found), node))
     {
-        path.extend_from_slice(b" (deleted)");
+        path.extend_from_slice(DELETED);
     }
     path
 }
 
-/// The path of a directory below `root` (or below the tree's root); `None` when it was removed, or
-/// lies too deep for a path, or outside `root`.
-pub fn directory_path(directory: &NodeRef, root: Option<&NodeRef>) -> Option<Vec<u8>> {
+/// The path of a directory below `root`; `None` when it was removed, or lies too deep for a path,
+/// or outside `root`.
+pub fn directory_path(directory: &NodeRef, root: &NodeRef) -> Option<Vec<u8>> {
+    let (path, removed) = way_up(directory, Some(root))?;
+    (!removed).then_some(path)
+}
+
+/// The names from `root` (or the tree's root) down to a directory, and whether it was removed.
+fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Option<(Vec<u8>, bool)> {
     let mut names: Vec<Box<[u8]>> = Vec::new();
     let mut here = directory.clone();
     let mut length = 0;
     while !root.is_some_and(|root| same(&here, root)) {
         let Some(parent) = here.parent() else {
+            // Above a root that is not asked for there is nothing; a parent may be gone for good.
             if root.is_some() || !here.name().is_empty() {
                 return None;
             }
@@ -410,5 +424,5 @@ pub fn directory_path(directory: &NodeRef, root: Option<&NodeRef>) -> Option<Vec
     if path.is_empty() {
         path.push(b'/');
     }
-    Some(path)
+    Some((path, directory.is_removed()))
 }

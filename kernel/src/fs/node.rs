@@ -202,9 +202,14 @@ pub trait Node: Send + Sync {
     ) -> Result<(), Errno> {
         Err(self.no_changes())
     }
-    /// The directory that this directory is in; `None` for a root and for a removed one.
+    /// The directory that this directory is in, or was in when it was removed; `None` for a root,
+    /// and once that directory is gone for good.
     fn parent(&self) -> Option<NodeRef> {
         None
+    }
+    /// Whether this directory was removed from the tree.
+    fn is_removed(&self) -> bool {
+        false
     }
     /// A directory's own name in its parent; empty for a root.
     fn name(&self) -> Box<[u8]> {

@@ -23,6 +23,9 @@ fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> 
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
+    if file.node().is_removed() {
+        return Err(Errno::ENOENT);
+    }
     let room = (a.uint(2) as usize).min(LISTING_BYTES);
     let mut records = Vec::new();
     records.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
@@ -323,8 +326,7 @@ pub fn readlinkat(a: &Args) -> SysResult {
 /// `getcwd(2)`.
 pub fn getcwd(a: &Args) -> SysResult {
     let context = current::context();
-    let mut path =
-        lookup::directory_path(&context.cwd(), Some(&context.root())).ok_or(Errno::ENOENT)?;
+    let mut path = lookup::directory_path(&context.cwd(), &context.root()).ok_or(Errno::ENOENT)?;
     path.push(0);
     if path.len() > PATH_MAX {
         return Err(Errno::ENAMETOOLONG);

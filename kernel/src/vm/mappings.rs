@@ -59,8 +59,17 @@ impl Mappings {
 
     /// Takes the pages with these numbers out of every page table that maps them from `source`,
     /// the file that this belongs to. Call it after the file has dropped them, without a spin lock
-    /// held. Private copies that programs made stay.
+    /// held. Private copies that programs made stay, as for a hole that was punched.
     pub fn invalidate(&self, source: &dyn PageSource, pages: Range<u64>) {
+        self.take_out(source, pages, ZapExtent::FilePages);
+    }
+
+    /// As [`Self::invalidate`], for a file that was cut: private copies go too.
+    pub fn truncate(&self, source: &dyn PageSource, pages: Range<u64>) {
+        self.take_out(source, pages, ZapExtent::PagesOnly);
+    }
+
+    fn take_out(&self, source: &dyn PageSource, pages: Range<u64>, extent: ZapExtent) {
         // Before the zaps: a fault that got a page earlier either puts it in before the zap of its
         // space, or sees the new number under that space's lock and looks again.
         self.sequence.fetch_add(1, Ordering::AcqRel);
@@ -75,7 +84,7 @@ impl Mappings {
                 space.upgrade()
             };
             if let Some(space) = space {
-                space.zap_source(source, pages.clone());
+                space.zap_source(source, pages.clone(), extent);
             }
             index += 1;
         }
@@ -84,7 +93,7 @@ impl Mappings {
 
 impl AddressSpace {
     /// Takes out the pages that come from these pages of a file.
-    fn zap_source(&self, source: *const (), pages: Range<u64>) {
+    fn zap_source(&self, source: *const (), pages: Range<u64>, extent: ZapExtent) {
         let mut at = 0;
         loop {
             let state = self.state.lock();
@@ -107,7 +116,7 @@ impl AddressSpace {
             let range = area.start + first.min(end) * PAGE..area.start + end * PAGE;
             drop(state);
             if !range.is_empty() {
-                self.zap(range, ZapExtent::FilePages);
+                self.zap(range, extent);
             }
         }
     }

@@ -32,7 +32,7 @@ struct State {
     by_name: BTreeMap<Arc<[u8]>, Entry>,
     by_cookie: BTreeMap<u64, Arc<[u8]>>,
     next_cookie: u64,
-    /// The directory above; `None` for the tree's root and for a removed directory.
+    /// The directory above; `None` for the tree's root.
     above: Option<Weak<dyn Node>>,
     /// Own name in the directory above.
     name: Box<[u8]>,
@@ -134,13 +134,18 @@ impl Directory {
         if !state.by_name.is_empty() {
             return Err(Errno::ENOTEMPTY);
         }
+        // `above` stays: `..` of a removed working directory still leads there. It is weak, so a
+        // chain of removed directories does not hang together.
         state.removed = true;
-        state.above = None;
         Ok(())
     }
 
     pub(super) fn parent(&self) -> Option<NodeRef> {
         self.state.lock().above.as_ref()?.upgrade()
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        self.state.lock().removed
     }
 
     pub(super) fn name(&self) -> Box<[u8]> {

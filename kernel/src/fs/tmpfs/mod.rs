@@ -447,6 +447,10 @@ impl Node for TmpNode {
         self.directory().ok()?.parent()
     }
 
+    fn is_removed(&self) -> bool {
+        self.directory().is_ok_and(Directory::is_removed)
+    }
+
     fn name(&self) -> Box<[u8]> {
         self.directory().map(Directory::name).unwrap_or_default()
     }

@@ -232,7 +232,7 @@ pub(super) fn set_size(node: &TmpNode, size: u64) -> Result<(), Errno> {
             regular.zero_within_page(size..first_gone * PAGE);
         }
         regular.free_pages(&node.fs, first_gone..u64::MAX, Pace::Breathing);
-        regular.mappings.invalidate(node, first_gone..u64::MAX);
+        regular.mappings.truncate(node, first_gone..u64::MAX);
     } else if size > old {
         regular.check_seals(F_SEAL_GROW)?;
         regular.set_size_field(size);
