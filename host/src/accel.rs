@@ -20,7 +20,7 @@ use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{env, fs, io};
+use std::{env, fs, io, thread};
 
 const DEVICE: &str = "/dev/kvm";
 /// A KVM that works boots in a tenth of this.
@@ -191,6 +191,9 @@ fn probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Result<(), Stri
     vm.monitor
         .start()
         .map_err(|error| format!("the probe failed: {error}"))?;
+    // Ends QEMU as soon as that gives up, which is how most half-working hosts show.
+    let handle = vm.qemu.handle();
+    thread::spawn(move || vm.monitor.wait_for_end(&handle));
     let header = Header::new(vm.ram.clone(), kernel.header);
     loop {
         let ended = vm
@@ -204,7 +207,7 @@ fn probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Result<(), Stri
             _ => {}
         }
         if ended.is_some() {
-            return Err("QEMU ended before the guest was up".into());
+            return Err("the kernel does not run on KVM here".into());
         }
         if Instant::now() >= deadline {
             return Err("the kernel does not boot on KVM here".into());

@@ -5,7 +5,7 @@ use crate::files::FileError;
 use crate::image::ImageError;
 use crate::initramfs::PackError;
 use crate::program::{FormatError, ProgramError};
-use crate::qemu::{Ended, SpawnError};
+use crate::qemu::{Accel, Ended, SpawnError};
 use crate::qmp::MonitorError;
 use std::error::Error;
 use std::ffi::OsString;
@@ -58,6 +58,8 @@ pub(crate) enum Failure {
         console: Vec<String>,
         qemu: Vec<String>,
     },
+    #[error("{accel} cannot run the guest any further")]
+    Stopped { accel: Accel, qemu: Vec<String> },
     #[error("QEMU was killed by signal {signal}")]
     Killed { signal: i32 },
     #[error("the program was still running after {seconds} s")]
@@ -95,7 +97,7 @@ impl Failure {
         text.push('\n');
         for (title, lines) in self.logs() {
             if !lines.is_empty() {
-                text.push_str(&format!("  the last lines of {title}:\n"));
+                text.push_str(&format!("  {title}:\n"));
             }
             for line in lines {
                 text.push_str(&format!("    {line}\n"));
@@ -110,9 +112,9 @@ impl Failure {
 
     fn logs(&self) -> Vec<(&'static str, &[String])> {
         match self {
-            Self::Panic { console } => vec![("its log", console)],
-            Self::Lost { console, qemu, .. } => vec![("its log", console), ("QEMU", qemu)],
-            Self::Monitor { qemu, .. } => vec![("QEMU", qemu)],
+            Self::Panic { console } => vec![("the last lines of its log", console)],
+            Self::Lost { console, qemu, .. } => vec![("the last lines of its log", console), ("QEMU said", qemu)],
+            Self::Monitor { qemu, .. } | Self::Stopped { qemu, .. } => vec![("QEMU said", qemu)],
             _ => Vec::new(),
         }
     }
@@ -141,6 +143,7 @@ impl Failure {
                 "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"
             }
             Self::Killed { .. } => "was the host out of memory? `dmesg` tells",
+            Self::Stopped { accel: Accel::Kvm, .. } => "--accel tcg works everywhere",
             Self::Panic { .. } => "this is a bug in ebb; -v shows the whole log",
             Self::Lost { .. } => "-v shows the whole log",
             _ => return None,

@@ -1,14 +1,16 @@
 //! QEMU's monitor: says hello, starts the VM, and tells afterwards why it ended.
 
+use crate::qemu::Handle;
 use qapi::{Qmp, Stream, qmp};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// QEMU answers its monitor within this, or something is badly wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Events that are kept of a QEMU that never stops telling.
-const EVENTS_MAX: usize = 1000;
+/// Events that are read, and bytes of one: far more than a guest of ours causes.
+const EVENTS_MAX: usize = 1_000_000;
+const EVENT_BYTES_MAX: u64 = 1 << 20;
 
 /// A connected monitor.
 pub(crate) struct Monitor {
@@ -55,26 +57,39 @@ impl Monitor {
         started.map(drop).map_err(|error| protocol(error.into()))
     }
 
-    /// Reads events until QEMU ends, and returns why the VM shut down, if QEMU said so.
-    pub(crate) fn wait_for_end(mut self) -> Option<qmp::ShutdownCause> {
-        let _ = self.qmp.inner().get_ref_write().set_read_timeout(None);
-        let mut cause = None;
+    /// Reads events until QEMU ends. A guest that stops without our asking never goes on (KVM met
+    /// what it cannot do), so it is ended then.
+    pub(crate) fn wait_for_end(mut self, qemu: &Handle) -> End {
+        let mut end = End::default();
+        let stream = self.qmp.inner_mut();
+        let _ = stream.get_ref_write().set_read_timeout(None);
+        let mut line = Vec::new();
         for _ in 0..EVENTS_MAX {
-            // No command is under way, so this returns only at the end, or at an event that the
-            // crate does not know.
-            let result = self.qmp.read_response::<qmp::query_version>();
-            for event in self.qmp.events() {
-                if let qmp::Event::SHUTDOWN { data, .. } = event {
-                    cause = Some(data.reason);
-                }
-            }
-            match result.map_err(io::Error::from) {
-                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
-                _ => break,
+            line.clear();
+            match stream.by_ref().take(EVENT_BYTES_MAX).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                // What the crate does not know is news of a later QEMU, and nothing to us.
+                Ok(_) => match serde_json::from_slice(&line) {
+                    Ok(qmp::Event::SHUTDOWN { data, .. }) => end.cause = Some(data.reason),
+                    Ok(qmp::Event::STOP { .. }) => {
+                        end.stopped = true;
+                        qemu.kill();
+                    }
+                    _ => {}
+                },
             }
         }
-        cause
+        end
     }
+}
+
+/// What the monitor told of a VM's end.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// Why the guest shut down, if it did.
+    pub(crate) cause: Option<qmp::ShutdownCause>,
+    /// QEMU could not run the guest any further.
+    pub(crate) stopped: bool,
 }
 
 fn protocol(error: io::Error) -> MonitorError {

@@ -7,7 +7,7 @@ use crate::control::{Control, OutputPort};
 use crate::failure::{Failure, describe};
 use crate::header::{Header, Stage};
 use crate::qemu::{Ended, Qemu, overhead_bytes};
-use crate::qmp::Monitor;
+use crate::qmp::{End, Monitor};
 use crate::sample::{Sample, Sampler, Trace};
 use crate::signals::{self, Signalled};
 use crate::size::Size;
@@ -109,7 +109,8 @@ pub(crate) fn run(
             qemu: qemu.last_words(QEMU_LINES),
         }
     })?;
-    let monitor = spawn("monitor", move || Monitor::wait_for_end(monitor))?;
+    let handle = qemu.handle();
+    let monitor = spawn("monitor", move || Monitor::wait_for_end(monitor, &handle))?;
 
     let mut watch = Watch {
         sampler: Sampler::new(ram, header, image_bytes),
@@ -127,7 +128,7 @@ pub(crate) fn run(
     control.end();
     let lost_output = outputs.finish();
     let _ = console.join();
-    let cause = monitor.join().ok().flatten();
+    let End { cause, stopped } = monitor.join().unwrap_or_default();
     let timed_out = watch.timed_out;
     let (stage, lost_timeline) = watch.finish(options, choice);
 
@@ -136,6 +137,7 @@ pub(crate) fn run(
             && !options.quiet
             && let Some(line) = log.last_with(OUT_OF_MEMORY)
         {
+            let line = line.split_once("] ").map_or(line.as_str(), |(_, text)| text);
             terminal.message(&format!("ebb: the guest ran out of its {memory}: {line}"));
         }
         return match lost_output.or(lost_timeline) {
@@ -156,6 +158,10 @@ pub(crate) fn run(
     let console = log.last(CONSOLE_LINES);
     Err(match (stage, ended) {
         (Some(Stage::Panicked), _) => Failure::Panic { console },
+        _ if stopped => Failure::Stopped {
+            accel: choice.accel,
+            qemu: qemu.first_words(QEMU_LINES),
+        },
         (_, Ended::Signal(signal)) => Failure::Killed { signal },
         (_, Ended::Exit(_)) => {
             let mut how = describe(ended);
@@ -313,6 +319,7 @@ impl Watch<'_> {
             accel: choice.accel.to_string(),
             give_back: options.give_back.name(),
             qemu: self.overhead,
+            guest_time_is_host_time: !options.icount,
         };
         let summary = Summary::new(&self.trace, facts);
         let lost = self

@@ -57,6 +57,8 @@ pub(crate) struct Facts {
     pub(crate) accel: String,
     pub(crate) give_back: &'static str,
     pub(crate) qemu: Option<u64>,
+    /// Host time says how long the guest took; with `--icount` sleeping takes no time.
+    pub(crate) guest_time_is_host_time: bool,
 }
 
 impl Summary {
@@ -77,7 +79,11 @@ impl Summary {
             start: last.first_user,
             ran: last.at,
             qemu: facts.qemu,
-            returned: memory_return(trace.points()),
+            returned: if facts.guest_time_is_host_time {
+                memory_return(trace.points())
+            } else {
+                None
+            },
         }
     }
 }
@@ -308,6 +314,7 @@ mod tests {
             accel: "TCG".into(),
             give_back: "reporting",
             qemu: Some(40 * MIB),
+            guest_time_is_host_time: true,
         };
         let summary = Summary::new(&trace, facts);
         assert_eq!(

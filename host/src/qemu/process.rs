@@ -130,12 +130,23 @@ impl Qemu {
         }
     }
 
-    /// What it said on its stderr; waits for the end of that.
+    /// The last lines that it said on its stderr; waits for the end of that.
     pub(crate) fn last_words(&mut self, lines: usize) -> Vec<String> {
+        self.words().last(lines)
+    }
+
+    /// The first of the lines that are kept: a dump of registers follows the reason for it.
+    pub(crate) fn first_words(&mut self, lines: usize) -> Vec<String> {
+        let mut words = self.words().last(usize::MAX);
+        words.truncate(lines);
+        words
+    }
+
+    fn words(&mut self) -> &Log {
         if let Some(reader) = self.log_reader.take() {
             let _ = reader.join();
         }
-        self.log.last(lines)
+        &self.log
     }
 }
 
