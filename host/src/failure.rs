@@ -113,7 +113,9 @@ impl Failure {
     fn logs(&self) -> Vec<(&'static str, &[String])> {
         match self {
             Self::Panic { console } => vec![("the last lines of its log", console)],
-            Self::Lost { console, qemu, .. } => vec![("the last lines of its log", console), ("QEMU said", qemu)],
+            Self::Lost { console, qemu, .. } => {
+                vec![("the last lines of its log", console), ("QEMU said", qemu)]
+            }
             Self::Monitor { qemu, .. } | Self::Stopped { qemu, .. } => vec![("QEMU said", qemu)],
             _ => Vec::new(),
         }
@@ -143,7 +145,9 @@ impl Failure {
                 "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"
             }
             Self::Killed { .. } => "was the host out of memory? `dmesg` tells",
-            Self::Stopped { accel: Accel::Kvm, .. } => "--accel tcg works everywhere",
+            Self::Stopped {
+                accel: Accel::Kvm, ..
+            } => "--accel tcg works everywhere",
             Self::Panic { .. } => "this is a bug in ebb; -v shows the whole log",
             Self::Lost { .. } => "-v shows the whole log",
             _ => return None,

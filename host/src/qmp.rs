@@ -66,7 +66,11 @@ impl Monitor {
         let mut line = Vec::new();
         for _ in 0..EVENTS_MAX {
             line.clear();
-            match stream.by_ref().take(EVENT_BYTES_MAX).read_until(b'\n', &mut line) {
+            match stream
+                .by_ref()
+                .take(EVENT_BYTES_MAX)
+                .read_until(b'\n', &mut line)
+            {
                 Ok(0) | Err(_) => break,
                 // What the crate does not know is news of a later QEMU, and nothing to us.
                 Ok(_) => match serde_json::from_slice(&line) {

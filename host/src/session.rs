@@ -137,7 +137,9 @@ pub(crate) fn run(
             && !options.quiet
             && let Some(line) = log.last_with(OUT_OF_MEMORY)
         {
-            let line = line.split_once("] ").map_or(line.as_str(), |(_, text)| text);
+            let line = line
+                .split_once("] ")
+                .map_or(line.as_str(), |(_, text)| text);
             terminal.message(&format!("ebb: the guest ran out of its {memory}: {line}"));
         }
         return match lost_output.or(lost_timeline) {
