@@ -22,7 +22,7 @@ pub(crate) enum Command {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  ebb run -- ./server --port 80             a static program of yours
+  ebb run -- ./job --fast                   a static program of yours
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
   ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
   ebb run --file data.csv -- ./stats data.csv

@@ -6,6 +6,7 @@
 
 use crate::control::{Control, OutputPort};
 use crate::terminal::Terminal;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::termios;
@@ -13,6 +14,8 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 /// Bytes that the guest may be ahead of our reader; it starts with this window.
 pub(crate) const WINDOW_BYTES: u64 = 64 << 10;
@@ -158,12 +161,36 @@ pub(crate) fn outputs_are_one() -> bool {
     }
 }
 
+/// How often a job in the background looks whether it is in the foreground again.
+const BACKGROUND_TICK: Duration = Duration::from_millis(200);
+
+/// Waits until stdin has something, or has ended, for us. We read ahead of the program, and a job
+/// in the background that reads its terminal is stopped: so the program would be stopped for
+/// input that it never asked for.
+fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
+    let terminal = termios::isatty(stdin);
+    loop {
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error),
+        }
+        let background = terminal
+            && termios::tcgetpgrp(stdin).is_ok_and(|group| group != rustix::process::getpgrp());
+        if !background {
+            return Ok(());
+        }
+        thread::sleep(BACKGROUND_TICK);
+    }
+}
+
 /// Carries our stdin to the guest until it ends or the guest is gone.
 pub(crate) fn feed(mut port: UnixStream, control: &Control) {
     let stdin = rustix::stdio::stdin();
     let mut chunk = vec![0; CHUNK];
     let mut total = 0u64;
-    loop {
+    // A stream that cannot be read has nothing more to give, as a hung-up terminal.
+    while wait_for_input(stdin).is_ok() {
         match rustix::io::read(stdin, &mut chunk) {
             Ok(0) => break,
             Ok(read) => {
@@ -172,15 +199,7 @@ pub(crate) fn feed(mut port: UnixStream, control: &Control) {
                 }
                 total += u64::try_from(read).unwrap_or(u64::MAX);
             }
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                use rustix::event::{PollFd, PollFlags, poll};
-                match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None) {
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(_) => break,
-                }
-            }
-            // A stream that cannot be read has nothing more to give, as a hung-up terminal.
+            Err(Errno::INTR | Errno::AGAIN) => {}
             Err(_) => break,
         }
     }

@@ -42,7 +42,7 @@ pub(crate) struct Summary {
     /// Guest time from kernel entry to the first user instruction.
     #[serde(serialize_with = "milliseconds")]
     pub(crate) start: Option<Duration>,
-    #[serde(serialize_with = "whole_milliseconds")]
+    #[serde(serialize_with = "plain_milliseconds")]
     pub(crate) ran: Duration,
     /// Memory of the QEMU process beside the guest's RAM, at its peak.
     pub(crate) qemu: Option<u64>,
@@ -206,13 +206,18 @@ impl fmt::Display for Seconds {
     }
 }
 
-#[expect(clippy::ref_option, reason = "serde hands the field over so")]
-fn milliseconds<S: serde::Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
-    time.map(|time| time.as_secs_f64() * 1000.0).serialize(to)
+/// Milliseconds to the microsecond.
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-fn whole_milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    (time.as_secs_f64() * 1000.0).serialize(to)
+#[expect(clippy::ref_option, reason = "serde hands the field over so")]
+fn milliseconds<S: serde::Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(rounded).serialize(to)
+}
+
+fn plain_milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    rounded(*time).serialize(to)
 }
 
 #[cfg(test)]
