@@ -10,6 +10,8 @@ use ebb_mm::shared::stage;
 
 /// Frames of the backtrace.
 const MAX_FRAMES: usize = 24;
+/// Words of the stack looked at for callers.
+const STACK_WORDS: u64 = 128;
 
 /// The others are to stop: the NMI's handler halts.
 pub(super) static STOPPING: AtomicBool = AtomicBool::new(false);
@@ -101,7 +103,26 @@ pub(super) fn trapped(frame: &UserFrame, vector: u64, address: u64) -> ! {
     );
     crate::console!("  at {:#x}", frame.rip);
     backtrace(frame.rbp);
+    guess_callers(frame.rsp);
     power::end(power::PANIC_CODE)
+}
+
+/// Words on the stack that may be return addresses; where the chain of frame pointers is broken,
+/// or the trapped function had not set up its frame.
+fn guess_callers(rsp: u64) {
+    let code = paging::code();
+    let mut found = 0;
+    for at in (rsp..rsp.saturating_add(STACK_WORDS * 8)).step_by(8) {
+        if found == MAX_FRAMES || !readable(at) {
+            return;
+        }
+        // SAFETY: looked at above.
+        let word = unsafe { (at as *const u64).read_volatile() };
+        if code.contains(word.wrapping_sub(KERNEL_BASE)) {
+            crate::console!("  at {word:#x}? (stack + {:#x})", at - rsp);
+            found += 1;
+        }
+    }
 }
 
 fn report_cpu() {
@@ -113,12 +134,9 @@ fn report_cpu() {
     );
 }
 
-/// Whether 16 bytes at a kernel address can be read, by the present page tables.
+/// Whether 8 bytes at a kernel address can be read, by the present page tables.
 fn readable(address: u64) -> bool {
     if address < PHYSMAP_BASE || !address.is_multiple_of(8) || address > u64::MAX - 16 {
-        return false;
-    }
-    if address >> 12 != (address + 15) >> 12 {
         return false;
     }
     let mut table = paging::root();
@@ -145,7 +163,7 @@ fn readable(address: u64) -> bool {
 /// Follows the chain of frame pointers, which may be anything.
 fn backtrace(mut frame: u64) {
     for _ in 0..MAX_FRAMES {
-        if !readable(frame) {
+        if !readable(frame) || !readable(frame + 8) {
             return;
         }
         // SAFETY: looked at above.

@@ -56,6 +56,14 @@ pub fn image() -> PhysRange {
     }
 }
 
+/// The physical range of the image's code.
+pub fn code() -> PhysRange {
+    PhysRange {
+        start: address!(kernel_start) - KERNEL_BASE,
+        end: address!(kernel_rodata_start) - KERNEL_BASE,
+    }
+}
+
 /// Physical address of the top-level table, whose upper half every address space shares.
 pub fn root() -> u64 {
     // SAFETY: defined by the entry code. Relaxed: written once before other CPUs start.
