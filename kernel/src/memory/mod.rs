@@ -138,3 +138,8 @@ pub fn on_idle() {
 pub fn count_file_frames(change: i64) {
     percpu::add(percpu::Count::SharedFrames, change.cast_unsigned());
 }
+
+/// Counts a process that was killed for its memory.
+pub fn count_oom_kill() {
+    percpu::add(percpu::Count::OomKills, 1);
+}

@@ -7,25 +7,19 @@
 use super::percpu::{self, Count};
 use crate::arch::clock::{self, Nanos};
 use crate::errno::Errno;
-use crate::{drivers, sched, sync, task};
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::{drivers, sched, sync, task, vm};
 use ebb_mm::{AllocError, Frame, Order, Request, Reserve};
 
 /// The most waits for isolated blocks, a millisecond each: a report is answered within far less.
 const ISOLATED_WAITS: u32 = 2000;
 /// The most steps of any other kind before an allocation gives up.
 const STEPS: u32 = 4000;
-/// How long a killed process has before the next one is killed.
-const KILL_INTERVAL: Nanos = Nanos(1_000_000_000);
 /// How long a step waits for somebody to free memory.
 const WAIT: u64 = 2_000_000;
 /// Frames that are asked back from the balloon at a time.
 const DEFLATE_FRAMES: u32 = 256;
 /// Orders above this are not worth a process: the caller does without.
 const COSTLY: u8 = 3;
-
-/// When the OOM killer last killed, in nanoseconds of the clock; 0: never.
-static LAST_KILL: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the caller may block here: it is a task, and this CPU holds no spin lock.
 pub(crate) fn may_block() -> bool {
@@ -100,16 +94,8 @@ impl Relief {
                 return Err(Errno::ENOMEM);
             }
         }
-        let now = clock::now().0;
-        // Relaxed: only paces the killer; two kills at once would be a pity, not an error.
-        let last = LAST_KILL.load(Ordering::Relaxed);
-        let paced = last != 0 && now.wrapping_sub(last) < KILL_INTERVAL.0;
-        if !paced
-            && LAST_KILL
-                .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        {
-            percpu::add(Count::OomKills, 1);
+        // What a process that ends gives back is on its way.
+        if vm::spaces_going() == 0 {
             if !task::oom_kill("out of memory") {
                 return Err(Errno::ENOMEM);
             }

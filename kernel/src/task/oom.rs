@@ -5,6 +5,7 @@ use crate::arch::clock::{self, Nanos};
 use crate::console;
 use crate::memory;
 use crate::signal::Signal;
+use crate::sync::SpinLock;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -37,6 +38,11 @@ pub fn oom_score(process: &Process) -> u64 {
 /// Memory is out: kills the process whose end frees most, naming it and `reason` on the console.
 /// False when there is nobody to kill. Takes no lock but for moments, and allocates nothing.
 pub fn oom_kill(reason: &str) -> bool {
+    static CHOOSING: SpinLock<()> = SpinLock::new(());
+    // Another CPU is choosing: its victim will do.
+    let Some(_choosing) = CHOOSING.try_lock() else {
+        return true;
+    };
     let now = clock::now();
     // One at a time: as long as the last victim is on its way, that is the help there is.
     let last = LAST_VICTIM.load(Ordering::Relaxed);
@@ -78,6 +84,7 @@ pub fn oom_kill(reason: &str) -> bool {
 
 fn kill(victim: &Process, reason: &str) {
     let usage = victim.vm().map(|vm| vm.usage()).unwrap_or_default();
+    victim.oom_victim.store(true, Ordering::Relaxed);
     console!(
         "Out of memory ({reason}): Killed process {} ({}) total-vm:{}kB, anon-rss:{}kB, \
          file-rss:{}kB, shmem-rss:{}kB, UID:{} pgtables:{}kB oom_score_adj:{}",
@@ -91,7 +98,7 @@ fn kill(victim: &Process, reason: &str) {
         usage.page_tables >> 10,
         victim.oom_score_adj(),
     );
-    victim.oom_victim.store(true, Ordering::Relaxed);
+    memory::count_oom_kill();
     let mut group = victim.group.lock();
     for task in &group.tasks {
         task.may_use_reserve.store(true, Ordering::Relaxed);

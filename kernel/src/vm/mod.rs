@@ -34,6 +34,7 @@ pub use flags::{MapFlags, Prot, VmaFlags};
 pub use protect::Advice;
 pub use remap::Remap;
 pub use source::{Backing, MappedFile, Mappings, PageSource};
+pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, Usage, VmaInfo};
 
 use crate::arch::UserFrame;

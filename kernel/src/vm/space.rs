@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use ebb_mm::Order;
 
 pub(super) const PAGE: u64 = 4096;
@@ -201,6 +201,14 @@ impl Default for Limits {
 static ACTIVE: [AtomicPtr<AddressSpace>; MAX_CPUS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CPUS];
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+/// Spaces whose memory is being freed.
+static GOING: AtomicU32 = AtomicU32::new(0);
+
+/// How many spaces are being freed at this moment: their memory comes without anybody's doing.
+pub(crate) fn spaces_going() -> u32 {
+    // Relaxed: a hint for those who wait for memory.
+    GOING.load(Ordering::Relaxed)
+}
 
 /// The space that this CPU uses: that of the task that runs, unless a kernel thread does.
 #[inline]
@@ -483,6 +491,7 @@ impl Drop for AddressSpace {
             "an address space goes while CPUs use it: {:?}",
             self.cpus
         );
+        GOING.fetch_add(1, Ordering::Relaxed);
         loop {
             let mut graveyard = Graveyard::default();
             if self.state.lock().take_areas(0..USER_END, &mut graveyard) {
@@ -491,6 +500,7 @@ impl Drop for AddressSpace {
         }
         self.zap(0..USER_END, ZapExtent::Unmapped);
         self.state.lock().tables.free_root();
+        GOING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
