@@ -8,7 +8,7 @@ use crate::{
     bitmap::{Taken, WORD_FRAMES},
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
-    front::{Freed, Slot, TELL_FRAMES},
+    front::{Freed, Slot, TELL_FRAMES, Whole, freed_twice},
     header::{Header, MAGIC, VERSION},
     hub::Hub,
     metadata::{self, Plan},
@@ -194,7 +194,8 @@ impl<'m> Allocator<'m> {
 
     /// Takes a block.
     ///
-    /// Costs nothing shared in the common case of order 0, where the front holds frames. At worst
+    /// Costs nothing shared in the common case of order 0, where the front holds frames, and of
+    /// order 9 where it holds the block that it last freed. At worst
     /// it looks through the summaries of all zones.
     ///
     /// # Errors
@@ -205,6 +206,12 @@ impl<'m> Allocator<'m> {
         if request.order == Order::BASE
             && request.zone == ZoneKind::Normal
             && let Some(frame) = front.slots[request.mobility.index()].pop()
+        {
+            return Ok(frame);
+        }
+        if request.order == Order::PAGEBLOCK
+            && request.zone == ZoneKind::Normal
+            && let Some(frame) = front.pop_whole(request.mobility)
         {
             return Ok(frame);
         }
@@ -279,6 +286,9 @@ impl<'m> Allocator<'m> {
                     if request.order != Order::BASE {
                         self.count(zone, front, -(1 << request.order.get()));
                     }
+                    if request.order == Order::PAGEBLOCK && !front.whole.here {
+                        self.remember_whole(zone, front, frame, request.mobility);
+                    }
                     return Some(frame);
                 }
             }
@@ -349,6 +359,40 @@ impl<'m> Allocator<'m> {
             .take_run(last, request.order, request.mobility)
     }
 
+    /// Notes where a block is that was taken whole, for when it is freed.
+    fn remember_whole(&self, zone: usize, front: &mut Front, frame: Frame, mobility: Mobility) {
+        if let Some(block) = self.zone(zone).zone.block_of(frame) {
+            front.whole = Whole {
+                base: frame.number(),
+                zone,
+                block,
+                mobility,
+                here: false,
+            };
+        }
+    }
+
+    /// Keeps a block that is freed whole in the front, if it is the one that the front remembers
+    /// and nobody waits to hear of it.
+    #[inline]
+    fn keep_whole(&self, front: &mut Front, frame: Frame) -> bool {
+        let whole = &mut front.whole;
+        if whole.base != frame.number() || self.hub.listens() {
+            return false;
+        }
+        if whole.here {
+            freed_twice(frame);
+        }
+        // Another front may have freed it since, and whoever took it then may have handed it to us.
+        let state = self.zone(whole.zone).zone.arrays.states[whole.block].load();
+        if !state.is_huge() {
+            return false;
+        }
+        whole.mobility = state.mobility();
+        whole.here = true;
+        true
+    }
+
     /// Hands freed frames of this front out again.
     fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
         for place in 0..front.freed.len() {
@@ -402,7 +446,8 @@ impl<'m> Allocator<'m> {
     /// Gives a block back.
     ///
     /// Costs nothing shared in the common case of order 0, where other frames of the same 64 were
-    /// freed lately; else one exchange on the bits and one on the state of a block.
+    /// freed lately, and of order 9, where the front keeps the block (it reads its state word); else
+    /// one exchange on the bits and one on the state of a block.
     ///
     /// # Panics
     /// If the block is not in use, as far as that can be seen: a frame freed twice shows when its
@@ -410,6 +455,9 @@ impl<'m> Allocator<'m> {
     #[inline]
     pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
         if order == Order::BASE && front.note_freed(frame) {
+            return;
+        }
+        if order == Order::PAGEBLOCK && self.keep_whole(front, frame) {
             return;
         }
         self.free_shared(front, frame, order);
@@ -429,6 +477,14 @@ impl<'m> Allocator<'m> {
         );
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
+        if order == Order::PAGEBLOCK && !self.hub.listens() {
+            // The front remembers the wrong block. From here on it is this one.
+            self.give_held_whole(front);
+            self.remember_whole(zone, front, frame, Mobility::Movable);
+            if self.keep_whole(front, frame) {
+                return;
+            }
+        }
         if order < Order::PAGEBLOCK {
             at.block(block)
                 .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
@@ -440,6 +496,18 @@ impl<'m> Allocator<'m> {
             }
         }
         self.count(zone, front, 1 << order.get());
+    }
+
+    /// Gives the block back that the front holds whole.
+    fn give_held_whole(&self, front: &mut Front) {
+        let Whole {
+            zone, block, here, ..
+        } = front.whole;
+        if here {
+            front.whole.here = false;
+            self.zone(zone).block(block).give_whole();
+            self.count(zone, front, PAGEBLOCK_FRAMES.cast_signed());
+        }
     }
 
     fn give_freed(&self, front: &mut Front, freed: Freed) {
@@ -475,6 +543,7 @@ impl<'m> Allocator<'m> {
             front.freed[place].mask = 0;
             self.give_freed(front, freed);
         }
+        self.give_held_whole(front);
         self.tell(front);
     }
 

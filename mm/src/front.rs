@@ -6,7 +6,7 @@
 //! frames of a word come back with one exchange when another word needs its place, when they are
 //! allocated again, or when the front is drained.
 
-use crate::{Frame, Mobility};
+use crate::{Frame, Mobility, frame::PAGEBLOCK_FRAMES};
 
 /// Words of freed frames that are assembled at a time. A word's place is its number modulo this,
 /// so that looking costs one comparison.
@@ -59,9 +59,35 @@ impl Freed {
     }
 }
 
+/// The pageblock that this front last took or freed whole. While it is `here` the front holds it:
+/// to all others it is allocated whole.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Whole {
+    /// Number of its first frame.
+    pub(crate) base: u64,
+    /// Where its state word is.
+    pub(crate) zone: usize,
+    pub(crate) block: usize,
+    /// The mobility that its state word names.
+    pub(crate) mobility: Mobility,
+    /// Whether the front holds it, rather than remembers it.
+    pub(crate) here: bool,
+}
+
+impl Whole {
+    /// No block starts there.
+    const NONE: Self = Self {
+        base: u64::MAX,
+        zone: 0,
+        block: 0,
+        mobility: Mobility::Unmovable,
+        here: false,
+    };
+}
+
 /// The frames that one CPU (or thread) holds. Hand it to every call by `&mut`; it needs no lock
-/// as long as only one CPU uses it at a time. At most 448 frames are in it: 64 for each mobility
-/// and 256 freed ones.
+/// as long as only one CPU uses it at a time. At most 448 single frames are in it, 64 for each
+/// mobility and 256 freed ones, and one pageblock that was freed whole.
 ///
 /// Give everything back by `Allocator::drain` before dropping it: the frames in it are lost
 /// otherwise.
@@ -69,6 +95,7 @@ impl Freed {
 pub struct Front {
     pub(crate) slots: [Slot; Mobility::COUNT],
     pub(crate) freed: [Freed; FREED_WORDS],
+    pub(crate) whole: Whole,
     /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
     pub(crate) untold: i64,
     pub(crate) untold_zone: usize,
@@ -89,6 +116,7 @@ impl Front {
         Self {
             slots: [SLOT; Mobility::COUNT],
             freed: [FREED; FREED_WORDS],
+            whole: Whole::NONE,
             untold: 0,
             untold_zone: 0,
             drains: 0,
@@ -99,13 +127,26 @@ impl Front {
     pub fn held(&self) -> u64 {
         let slots = self.slots.iter().map(|slot| slot.mask.count_ones());
         let freed = self.freed.iter().map(|freed| freed.mask.count_ones());
-        slots.chain(freed).map(u64::from).sum()
+        let whole = if self.whole.here { PAGEBLOCK_FRAMES } else { 0 };
+        slots.chain(freed).map(u64::from).sum::<u64>() + whole
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| slot.mask == 0)
             && self.freed.iter().all(|freed| freed.mask == 0)
+            && !self.whole.here
             && self.untold == 0
+    }
+
+    /// Hands the pageblock out again that it holds, for a request of this mobility.
+    #[inline]
+    pub(crate) fn pop_whole(&mut self, mobility: Mobility) -> Option<Frame> {
+        let whole = &mut self.whole;
+        if !whole.here || whole.mobility != mobility {
+            return None;
+        }
+        whole.here = false;
+        Some(Frame::new(whole.base))
     }
 
     /// The place for freed frames of this word.
@@ -148,7 +189,7 @@ impl Front {
 /// Out of line, so that the common free has nothing to prepare for it.
 #[cold]
 #[inline(never)]
-fn freed_twice(frame: Frame) -> ! {
+pub(crate) fn freed_twice(frame: Frame) -> ! {
     panic!("{frame:?} was freed twice")
 }
 

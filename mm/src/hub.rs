@@ -78,10 +78,16 @@ impl<'m> Hub<'m> {
         self.header.reporting_order.load(Ordering::Relaxed) < u32::from(Order::PAGEBLOCK.get())
     }
 
+    /// Whether the next block that becomes free is to be told of, so that no front may keep it.
+    #[inline]
+    pub(crate) fn listens(&self) -> bool {
+        self.trigger.load(Ordering::Relaxed) != SILENT
+    }
+
     /// A whole block became free.
     #[inline]
     pub(crate) fn freed_block(&self) {
-        if self.trigger.load(Ordering::Relaxed) != SILENT {
+        if self.listens() {
             self.freed();
         }
     }
@@ -89,7 +95,7 @@ impl<'m> Hub<'m> {
     /// Frames of a word became free; `used` are in use in it now.
     #[inline]
     pub(crate) fn freed_in_word(&self, used: u64) {
-        if self.trigger.load(Ordering::Relaxed) != SILENT
+        if self.listens()
             && let Some(order) = self.reporting_order()
             && order < Order::PAGEBLOCK
             // A larger order spans words: that this one is free is what can be told from here.
@@ -101,9 +107,7 @@ impl<'m> Hub<'m> {
 
     /// A run of this order became free in a block.
     pub(crate) fn freed_run(&self, freed: Order) {
-        if self.trigger.load(Ordering::Relaxed) != SILENT
-            && self.reporting_order().is_some_and(|order| order <= freed)
-        {
+        if self.listens() && self.reporting_order().is_some_and(|order| order <= freed) {
             self.freed();
         }
     }

@@ -354,12 +354,56 @@ fn a_run_freed_twice_is_seen() {
 }
 
 #[test]
+#[should_panic(expected = "was freed twice")]
+fn a_block_freed_twice_in_a_row_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+    });
+}
+
+#[test]
 #[should_panic(expected = "not allocated whole")]
 fn a_block_freed_twice_is_seen() {
     in_small_memory(|a, front| {
         let frame = one(a, front, Order::PAGEBLOCK);
         a.free(front, frame, Order::PAGEBLOCK);
+        a.drain(front);
         a.free(front, frame, Order::PAGEBLOCK);
+    });
+}
+
+#[test]
+fn a_front_hands_the_block_out_again_that_it_freed_whole() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+        assert_eq!(front.held(), 512);
+        assert!(a.isolate(frame).is_none(), "to others it is in use");
+        assert_eq!(one(a, front, Order::PAGEBLOCK), frame);
+        assert_eq!(front.held(), 0);
+        a.free(front, frame, Order::PAGEBLOCK);
+        a.drain(front);
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, 64 * MIB);
+        assert_eq!(a.stats().unreported_free_frames, 512);
+        // One that waits for a block to be reported is told at once.
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        let other = one(a, front, Order::PAGEBLOCK);
+        a.free(front, other, Order::PAGEBLOCK);
+        assert_eq!(front.held(), 512, "a pass is due anyway");
+        // A request of another mobility, or for the last frame, is not kept from it.
+        let mut held: Vec<_> = (0..31 * 512).map(|_| one(a, front, Order::BASE)).collect();
+        let last = Request::new(Order::PAGEBLOCK, Mobility::Unmovable).reserve(Reserve::Use);
+        held.push(a.allocate(front, last).expect("it was drained"));
+        assert_eq!(held.pop(), Some(other));
+        a.free(front, other, Order::PAGEBLOCK);
+        for frame in held {
+            a.free(front, frame, Order::BASE);
+        }
+        a.drain(front);
+        a.validate().expect("valid");
     });
 }
 
