@@ -11,7 +11,7 @@ use crate::vm::PageSource;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What reads and writes. One may serve many open files; the offset is theirs.
 ///
@@ -108,6 +108,16 @@ pub struct OpenFile {
     offset: AtomicU64,
     /// Held while a call uses the shared offset, so that two writers never get one place.
     moving: Mutex<()>,
+    /// This open file is a running program, which nobody may write.
+    forbids_writing: AtomicBool,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if *self.forbids_writing.get_mut() {
+            self.node.permit_writing();
+        }
+    }
 }
 
 impl core::fmt::Debug for OpenFile {
@@ -165,7 +175,19 @@ impl OpenFile {
             flags: AtomicU32::new((flags - OpenFlags::OPENING).bits()),
             offset: AtomicU64::new(0),
             moving: Mutex::new(()),
+            forbids_writing: AtomicBool::new(false),
         })
+    }
+
+    /// Keeps everybody from writing the file as long as this open file lasts: it is the program of
+    /// a process. `ETXTBSY` if somebody has it open for writing.
+    pub fn forbid_writing(&self) -> Result<(), Errno> {
+        // Relaxed: set by exec before anybody else knows the open file.
+        if !self.forbids_writing.load(Ordering::Relaxed) {
+            self.node.forbid_writing()?;
+            self.forbids_writing.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The node.

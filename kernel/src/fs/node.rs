@@ -219,6 +219,13 @@ pub trait Node: Send + Sync {
     fn covered_by(&self) -> Option<NodeRef> {
         None
     }
+    /// Refuses to be opened for writing from now on, as long as it is a running program; `ETXTBSY`
+    /// if somebody has it open so.
+    fn forbid_writing(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+    /// Takes one [`Self::forbid_writing`] back.
+    fn permit_writing(&self) {}
     /// How the node is called where it has no path, as `pipe:[7]`.
     fn label(&self) -> Option<Vec<u8>> {
         None

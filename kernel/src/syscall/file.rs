@@ -402,7 +402,8 @@ pub fn memfd_create(a: &Args) -> SysResult {
         parent: fs::root(),
         name: label,
     };
-    let file = OpenFile::open(node, Some(place), OpenFlags::READ_WRITE)?;
+    let file = node.open_memfd();
+    let file = OpenFile::new(node, file, Some(place), OpenFlags::READ_WRITE);
     current::install(file, flags & MFD_CLOEXEC != 0)
 }
 

@@ -98,8 +98,10 @@ impl Program {
     /// Looks at an ELF file.
     ///
     /// # Errors
-    /// `ENOEXEC` when it is none that can run here; the console says why.
+    /// `ENOEXEC` when it is none that can run here; the console says why. `ETXTBSY` when somebody
+    /// has it open for writing.
     pub(super) fn open(file: Arc<OpenFile>) -> Result<Self, Errno> {
+        file.forbid_writing()?;
         let mut bytes = [0; elf::HEADER_BYTES];
         fs::read_exact_at(&file, 0, &mut bytes)?;
         let header = elf::header(&bytes).map_err(|error| refuse(&file, error))?;

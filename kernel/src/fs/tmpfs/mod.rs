@@ -324,7 +324,7 @@ impl Node for TmpNode {
 
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
         match &self.body {
-            Body::Regular(_) => Ok(regular::open(self)),
+            Body::Regular(_) => regular::open(self, flags),
             Body::Directory(_) => Ok(directory::open(self)),
             Body::Symlink(_) => Err(Errno::ELOOP),
             Body::Fifo(current) => pipe::open_fifo(current, flags),
@@ -459,8 +459,14 @@ impl Node for TmpNode {
         self.directory().ok()?.covered_by()
     }
 
-    fn label(&self) -> Option<Vec<u8>> {
-        None
+    fn forbid_writing(&self) -> Result<(), Errno> {
+        self.regular().map_or(Ok(()), Regular::forbid_writing)
+    }
+
+    fn permit_writing(&self) {
+        if let Some(regular) = self.regular() {
+            regular.permit_writing();
+        }
     }
 
     fn as_tmpfs(self: Arc<Self>) -> Option<Arc<TmpNode>> {

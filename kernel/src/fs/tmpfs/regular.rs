@@ -15,7 +15,7 @@ use crate::sync::{Mutex, SpinLock};
 use crate::vm::{Mappings, PageSource};
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use linux_raw_sys::general::{
     F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE,
     FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
@@ -50,6 +50,8 @@ pub struct Regular {
     mappings: Mappings,
     /// `F_SEAL_*` bits; changed under `writing`.
     seals: AtomicU32,
+    /// Positive: open files that may write. Negative: running programs that forbid it.
+    writers: AtomicI32,
 }
 
 impl Regular {
@@ -60,7 +62,43 @@ impl Regular {
             mappings: Mappings::new(),
             // Only a memfd that asks for it can be sealed.
             seals: AtomicU32::new(F_SEAL_SEAL),
+            writers: AtomicI32::new(0),
         }
+    }
+
+    /// Counts a writer (`by` 1) or a running program (`by` -1); `ETXTBSY` if there are some of the
+    /// other kind.
+    fn claim(&self, by: i32) -> Result<(), Errno> {
+        // Relaxed: the count itself is all that matters.
+        let step = |count: i32| {
+            let compatible = if by > 0 { count >= 0 } else { count <= 0 };
+            if compatible {
+                count.checked_add(by)
+            } else {
+                None
+            }
+        };
+        match self
+            .writers
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, step)
+        {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Errno::ETXTBSY),
+        }
+    }
+
+    fn release(&self, by: i32) {
+        self.writers.fetch_sub(by, Ordering::Relaxed);
+    }
+
+    /// Forbids writing, as long as the file is a running program.
+    pub(super) fn forbid_writing(&self) -> Result<(), Errno> {
+        self.claim(-1)
+    }
+
+    /// Takes [`Self::forbid_writing`] back.
+    pub(super) fn permit_writing(&self) {
+        self.release(-1);
     }
 
     /// Size in bytes, and pages behind it.
@@ -221,6 +259,14 @@ pub(super) fn set_size(node: &TmpNode, size: u64) -> Result<(), Errno> {
     if size > MAX_SIZE {
         return Err(Errno::EFBIG);
     }
+    // One who has it open for writing is counted already.
+    regular.claim(1)?;
+    let result = resize(node, regular, size);
+    regular.release(1);
+    result
+}
+
+fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
     let _writing = regular.writing.lock();
     let old = regular.extent().0;
     if size < old {
@@ -298,15 +344,42 @@ impl PageSource for TmpNode {
 }
 
 /// An open regular file.
-struct OpenRegular(Arc<TmpNode>);
+struct OpenRegular {
+    node: Arc<TmpNode>,
+    writes: bool,
+}
 
-pub(super) fn open(node: Arc<TmpNode>) -> Arc<dyn File> {
-    Arc::new(OpenRegular(node))
+pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+    let writes = flags.writable();
+    if writes {
+        node.regular().ok_or(Errno::EINVAL)?.claim(1)?;
+    }
+    Ok(Arc::new(OpenRegular { node, writes }))
+}
+
+impl TmpNode {
+    /// Opens a new memfd. Unlike other writers its maker does not keep it from being executed.
+    pub fn open_memfd(self: &Arc<Self>) -> Arc<dyn File> {
+        Arc::new(OpenRegular {
+            node: self.clone(),
+            writes: false,
+        })
+    }
+}
+
+impl Drop for OpenRegular {
+    fn drop(&mut self) {
+        if self.writes
+            && let Some(regular) = self.node.regular()
+        {
+            regular.release(1);
+        }
+    }
 }
 
 impl OpenRegular {
     fn regular(&self) -> Result<&Regular, Errno> {
-        self.0.regular().ok_or(Errno::EINVAL)
+        self.node.regular().ok_or(Errno::EINVAL)
     }
 
     /// Writes up to the end of one page, of which the first `offset` bytes stay.
@@ -317,7 +390,7 @@ impl OpenRegular {
         offset: u64,
         count: usize,
     ) -> SysResult {
-        let fs = &self.0.fs;
+        let fs = &self.node.fs;
         let index = offset / PAGE;
         let existing = regular.content.lock().pages.get(index).cloned();
         if let Some(frame) = existing {
@@ -381,7 +454,7 @@ impl File for OpenRegular {
             super::super::breathe(done);
         }
         if done > 0 {
-            self.0.touch_accessed();
+            self.node.touch_accessed();
         }
         Ok(done)
     }
@@ -433,7 +506,7 @@ impl File for OpenRegular {
                     // A page that was made for the failed write, behind the end, must not stay.
                     let index = *offset / PAGE;
                     if index >= regular.extent().0.div_ceil(PAGE) {
-                        regular.free_pages(&self.0.fs, index..index + 1, Pace::Breathing);
+                        regular.free_pages(&self.node.fs, index..index + 1, Pace::Breathing);
                     }
                     return Err(error);
                 }
@@ -441,7 +514,7 @@ impl File for OpenRegular {
             }
             super::super::breathe(done);
         }
-        self.0.touch_modified();
+        self.node.touch_modified();
         Ok(done)
     }
 
@@ -472,7 +545,7 @@ impl File for OpenRegular {
     }
 
     fn page_source(&self) -> Option<Arc<dyn PageSource>> {
-        Some(self.0.clone())
+        Some(self.node.clone())
     }
 
     fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
@@ -492,8 +565,8 @@ impl File for OpenRegular {
                 return Err(Errno::EOPNOTSUPP);
             }
             regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
-            regular.punch(&*self.0, &self.0.fs, offset..end);
-            self.0.touch_modified();
+            regular.punch(&*self.node, &self.node.fs, offset..end);
+            self.node.touch_modified();
             return Ok(());
         }
         let old_size = regular.extent().0;
@@ -502,17 +575,17 @@ impl File for OpenRegular {
         }
         if mode & FALLOC_FL_ZERO_RANGE != 0 {
             regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
-            regular.punch(&*self.0, &self.0.fs, offset..end);
+            regular.punch(&*self.node, &self.node.fs, offset..end);
         }
         let pages = offset / PAGE..end.div_ceil(PAGE);
-        if pages.end - pages.start > self.0.fs.page_limit {
+        if pages.end - pages.start > self.node.fs.page_limit {
             return Err(Errno::ENOSPC);
         }
         for index in pages {
-            if let Err(error) = regular.page_or_new(&self.0.fs, index) {
+            if let Err(error) = regular.page_or_new(&self.node.fs, index) {
                 // As Linux: what was not there before goes again.
                 let beyond = old_size.div_ceil(PAGE)..u64::MAX;
-                regular.free_pages(&self.0.fs, beyond, Pace::Breathing);
+                regular.free_pages(&self.node.fs, beyond, Pace::Breathing);
                 return Err(error);
             }
             super::super::breathe(bytes(index % 4096 * PAGE));
@@ -521,7 +594,7 @@ impl File for OpenRegular {
             let mut content = regular.content.lock();
             content.size = content.size.max(end);
         }
-        self.0.touch_modified();
+        self.node.touch_modified();
         Ok(())
     }
 }
