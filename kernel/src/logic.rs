@@ -8,25 +8,55 @@
 )]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, loom))]
 extern crate std;
 
+#[path = "task/elf.rs"]
+mod elf;
+#[path = "sched/heap.rs"]
+mod heap;
 #[path = "fs/initramfs/newc.rs"]
 mod newc;
+#[path = "task/numbers.rs"]
+mod numbers;
 #[path = "fs/path.rs"]
 mod path;
+#[path = "sched/policy.rs"]
+mod policy;
 #[path = "fs/radix.rs"]
 mod radix;
 #[path = "fs/pipe/ring.rs"]
 mod ring;
+#[path = "signal/set.rs"]
+mod set;
 #[path = "memory/slab.rs"]
 mod slab;
+#[path = "sched/state.rs"]
+mod state;
 #[path = "vm/vma.rs"]
 mod vma;
 
 #[cfg(test)]
+#[path = "task/elf_tests.rs"]
+mod elf_tests;
+#[cfg(test)]
+#[path = "sched/heap_tests.rs"]
+mod heap_tests;
+#[cfg(test)]
+#[path = "task/numbers_tests.rs"]
+mod numbers_tests;
+#[cfg(test)]
+#[path = "sched/policy_tests.rs"]
+mod policy_tests;
+#[cfg(test)]
+#[path = "signal/set_tests.rs"]
+mod set_tests;
+#[cfg(test)]
 #[path = "memory/slab_tests.rs"]
 mod slab_tests;
+#[cfg(test)]
+#[path = "sched/state_tests.rs"]
+mod state_tests;
 #[cfg(test)]
 #[path = "vm/vma_tests.rs"]
 mod vma_tests;

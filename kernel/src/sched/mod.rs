@@ -138,8 +138,9 @@ pub fn current() -> TaskRef {
     let task = arch::current_task() as *mut Task;
     debug_assert!(!task.is_null(), "no task runs on this CPU yet");
     // SAFETY: set from the first task on, before anything asks.
+    let task = unsafe { NonNull::new_unchecked(task) };
     TaskRef {
-        task: unsafe { NonNull::new_unchecked(task) },
+        task,
         _not_send: PhantomData,
     }
 }

@@ -41,8 +41,7 @@ pub(super) struct RunQueue {
     pub(super) idle_since_ns: AtomicU64,
     /// Context switches.
     pub(super) switches: AtomicU64,
-    /// Counted user and system time of tasks, for /proc/stat.
-    pub(super) user_ns: AtomicU64,
+    /// Time that tasks spent in system calls here, for /proc/stat.
     pub(super) system_ns: AtomicU64,
 }
 
@@ -62,7 +61,6 @@ impl RunQueue {
             idle_ns: AtomicU64::new(0),
             idle_since_ns: AtomicU64::new(0),
             switches: AtomicU64::new(0),
-            user_ns: AtomicU64::new(0),
             system_ns: AtomicU64::new(0),
         }
     }

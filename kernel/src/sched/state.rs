@@ -25,7 +25,10 @@
 //! the waiter writes the word and reads its condition, the waker writes the condition and reads
 //! the word; one of the two must see the other.
 
+#[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, Ordering, fence};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// What a task is doing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -74,7 +77,14 @@ pub enum Left {
 pub struct TaskState(AtomicU32);
 
 impl TaskState {
+    /// A state for tests that try all interleavings.
+    #[cfg(loom)]
+    pub fn new(state: State) -> Self {
+        Self(AtomicU32::new(state as u32))
+    }
+
     /// A new task's state; `Blocked` until its maker wakes it.
+    #[cfg(not(loom))]
     pub const fn new(state: State) -> Self {
         Self(AtomicU32::new(state as u32))
     }

@@ -22,9 +22,6 @@ pub const SA_RESTART: u64 = 0x1000_0000;
 pub const SA_NODEFER: u64 = 0x4000_0000;
 /// `sa_flags`: the handler is used once.
 pub const SA_RESETHAND: u64 = 0x8000_0000;
-/// `sa_flags`: `sa_restorer` is set; required on x86-64.
-pub const SA_RESTORER: u64 = 0x0400_0000;
-
 /// One signal's action, as the kernel's `struct sigaction` has it.
 #[derive(Copy, Clone, Debug, Default)]
 #[repr(C)]

@@ -45,11 +45,7 @@ pub(crate) fn take_awaited(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     info
 }
 
-/// Whether the result of a call says that it is to start again.
-pub(crate) fn needs_restart(frame: &UserFrame) -> bool {
-    restart_code(frame).is_some()
-}
-
+/// What the result of a call says about starting again.
 fn restart_code(frame: &UserFrame) -> Option<Errno> {
     if !frame.is_syscall() {
         return None;

@@ -197,7 +197,6 @@ fn save(frame: &UserFrame, info: &SigInfo, mask: SigSet, fpstate: u64) -> SigCon
         super::Detail::Fault { address } => address,
         _ => 0,
     };
-    #[expect(clippy::cast_possible_truncation, reason = "selectors have 16 bits")]
     SigContext {
         r8: frame.r8,
         r9: frame.r9,

@@ -21,7 +21,7 @@ pub use action::{
     Action, Actions, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
     SA_SIGINFO, SIG_DFL, SIG_IGN,
 };
-pub(crate) use deliver::{deliver, needs_restart, recalculate, take_awaited};
+pub(crate) use deliver::{deliver, recalculate, take_awaited};
 pub use fault::{force, on_exception};
 pub(crate) use frame::{
     SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
@@ -31,7 +31,7 @@ pub use pending::Pending;
 pub(crate) use send::{child_info, children_ignored, describe};
 pub use send::{send_to_process, send_to_task};
 pub use set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
-pub(crate) use stop::{begin_stop, report_stop, stand_still};
+pub(crate) use stop::{report_stop, stand_still};
 
 use crate::errno::Errno;
 use crate::sched;

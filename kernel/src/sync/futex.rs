@@ -54,7 +54,7 @@ impl Key {
             Self::Private(space, address) => (space, address).hash(&mut hash),
             Self::Shared(object, offset) => (object, offset).hash(&mut hash),
         }
-        (hash.finish() % BUCKETS as u64) as usize
+        usize::try_from(hash.finish() % BUCKETS as u64).unwrap_or(0)
     }
 }
 

@@ -69,7 +69,7 @@ impl Args {
     /// Argument `i` as a `size_t`.
     #[inline]
     pub fn size(&self, i: usize) -> usize {
-        self.0[i] as usize
+        value(self.0[i])
     }
 
     /// Argument `i` as a user address.
@@ -77,6 +77,14 @@ impl Args {
     pub fn addr(&self, i: usize) -> u64 {
         self.0[i]
     }
+}
+
+/// A 64-bit word as the result of a call, or as a size.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "both have 64 bits here")]
+pub(crate) fn value(word: u64) -> usize {
+    const { assert!(usize::BITS == u64::BITS) };
+    word as usize
 }
 
 /// What the entry code calls for a `syscall` instruction. The number is in `orig_rax`; the result

@@ -94,7 +94,7 @@ pub fn rt_sigprocmask(a: &Args) -> SysResult {
 
 /// `rt_sigreturn(2)`.
 pub fn rt_sigreturn(_a: &Args, frame: &mut UserFrame) -> SysResult {
-    Ok(signal::return_from_handler(frame) as usize)
+    Ok(super::value(signal::return_from_handler(frame)))
 }
 
 /// `sigaltstack(2)`.

@@ -124,7 +124,7 @@ pub fn time(a: &Args) -> SysResult {
     if a.addr(0) != 0 {
         UserPtr::<u64>::new(a.addr(0)).write(&seconds)?;
     }
-    Ok(seconds as usize)
+    Ok(super::value(seconds))
 }
 
 fn ticks(time: Nanos) -> u64 {
@@ -144,7 +144,7 @@ pub fn times(a: &Args) -> SysResult {
         ];
         UserPtr::<[u64; 4]>::new(a.addr(0)).write(&words)?;
     }
-    Ok(ticks(clock::now()) as usize)
+    Ok(super::value(ticks(clock::now())))
 }
 
 /// `alarm(2)`.
@@ -160,7 +160,7 @@ pub fn alarm(a: &Args) -> SysResult {
     // Rounded, and never 0 for an alarm that was set.
     let seconds = left.0.saturating_add(500_000_000) / 1_000_000_000;
     Ok(if left.0 != 0 {
-        seconds.max(1) as usize
+        super::value(seconds.max(1))
     } else {
         0
     })
@@ -337,7 +337,7 @@ pub fn timer_gettime(a: &Args) -> SysResult {
 /// `timer_getoverrun(2)`.
 pub fn timer_getoverrun(a: &Args) -> SysResult {
     let overrun = sched::current().process().timers.posix.overrun(a.uint(0))?;
-    Ok(overrun as usize)
+    Ok(super::value(overrun))
 }
 
 /// `timer_delete(2)`.

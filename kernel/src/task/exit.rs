@@ -1,6 +1,5 @@
 //! The end of threads and processes.
 
-use super::process::Resources;
 use super::table::{self, Table};
 use super::{Group, Process, Stop, Task, Usage, WaitStatus, robust, start, work};
 use crate::sched::{self, TaskRef};
@@ -124,7 +123,7 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
 /// parent.
 fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     process.timers.clear();
-    let resources = core::mem::replace(&mut *process.resources.lock(), Resources::default());
+    let resources = core::mem::take(&mut *process.resources.lock());
     if let Some(vm) = &resources.vm {
         process
             .peak_rss
@@ -203,7 +202,7 @@ fn tell_parent(
         let relations = process.relations.lock();
         (relations.parent.clone(), relations.exit_signal)
     };
-    let Some(parent) = parent else { return None };
+    let parent = parent?;
     let mut ignored = false;
     if let Some(exit_signal) = Signal::new(exit_signal) {
         ignored = exit_signal == Signal::SIGCHLD && signal::children_ignored(&parent);

@@ -7,6 +7,7 @@ use crate::arch::{self, USER_END};
 use crate::console;
 use crate::errno::Errno;
 use crate::fs::{self, OpenFile};
+use crate::memory;
 use crate::signal;
 use crate::vm::{AddressSpace, Backing, MapFlags, MappedFile, Prot};
 use alloc::sync::Arc;
@@ -190,7 +191,7 @@ impl Program {
                 backing,
             )?;
             if segment.memory_bytes > segment.file_bytes && mapped_end > file_end {
-                let zeros = [0; PAGE as usize];
+                let zeros = [0; memory::PAGE_SIZE];
                 let bytes = usize::try_from(mapped_end - file_end).unwrap_or(zeros.len());
                 vm.write_bytes(file_end, &zeros[..bytes.min(zeros.len())], true)?;
             }

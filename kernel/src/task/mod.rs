@@ -32,7 +32,7 @@ pub(crate) use kthread::spawn_kernel;
 pub use limits::Limits;
 pub use oom::{oom_kill, oom_score};
 pub use process::{Credentials, Process, Usage, WaitStatus};
-pub(crate) use process::{Group, Relations, Stop};
+pub(crate) use process::{Group, Stop};
 pub use start::{signal_program, start};
 pub use table::{find, find_task, for_each_process, last_number, next_process, task_count};
 pub(crate) use task::UserState;

@@ -6,12 +6,11 @@ use super::process::Resources;
 use super::task::NewTask;
 use super::{Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, kthread, table};
 use crate::arch::context::Context;
-use crate::arch::fpu::FpuState;
 use crate::arch::{self, BootInfo, ExitRecord, UserFrame};
 use crate::console;
 use crate::drivers;
 use crate::errno::Errno;
-use crate::fs::{self, OpenFile, OpenFlags};
+use crate::fs::{self, OpenFlags};
 use crate::memory::{self, KernelStack};
 use crate::sched;
 use crate::signal::{Actions, SigInfo, Signal, send_to_process};
@@ -191,7 +190,7 @@ fn spawn(
         tid: pid,
         name: exec::name_of(path),
         user: Some(UserState::new(
-            Box::new(FpuState::new()),
+            Box::default(),
             vm,
             files,
             context,

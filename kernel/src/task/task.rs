@@ -42,7 +42,7 @@ pub mod work {
 }
 
 /// Bytes of a task's name with its NUL.
-pub const NAME_BYTES: usize = 16;
+pub(crate) const NAME_BYTES: usize = 16;
 
 /// A cell of a task that only the task itself uses, while it runs (or its maker, before).
 pub(crate) struct Own<T>(UnsafeCell<T>);

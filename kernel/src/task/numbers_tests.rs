@@ -1,0 +1,66 @@
+//! Process numbers against a set.
+
+use super::numbers::{Numbers, PID_MAX};
+use proptest::prelude::*;
+use std::boxed::Box;
+use std::collections::BTreeSet;
+
+#[test]
+fn all_are_handed_out_once() {
+    let mut numbers = Box::new(Numbers::new());
+    for expected in 1..PID_MAX {
+        assert_eq!(numbers.take(), Some(expected));
+    }
+    assert_eq!(numbers.take(), None);
+    numbers.give_back(77);
+    assert_eq!(numbers.take(), Some(77), "found behind the place where the search begins");
+    assert_eq!(numbers.count(), PID_MAX - 1);
+}
+
+#[test]
+fn a_number_comes_back_late() {
+    let mut numbers = Box::new(Numbers::new());
+    let first = numbers.take().unwrap();
+    numbers.give_back(first);
+    for _ in 0..1000 {
+        let next = numbers.take().unwrap();
+        assert_ne!(next, first);
+        numbers.give_back(next);
+    }
+}
+
+#[test]
+#[should_panic(expected = "is not in use")]
+fn giving_back_twice_is_a_bug() {
+    let mut numbers = Box::new(Numbers::new());
+    let number = numbers.take().unwrap();
+    numbers.give_back(number);
+    numbers.give_back(number);
+}
+
+proptest! {
+    #[test]
+    fn it_does_what_a_set_does(takes in prop::collection::vec(any::<Option<u16>>(), 0..500)) {
+        let mut numbers = Box::new(Numbers::new());
+        let mut model = BTreeSet::new();
+        for take in takes {
+            match take {
+                None => {
+                    let number = numbers.take().unwrap();
+                    prop_assert!((1..PID_MAX).contains(&number));
+                    prop_assert!(model.insert(number));
+                }
+                Some(pick) if !model.is_empty() => {
+                    let number = *model.iter().nth(pick as usize % model.len()).unwrap();
+                    model.remove(&number);
+                    numbers.give_back(number);
+                }
+                Some(_) => {}
+            }
+            prop_assert_eq!(numbers.count() as usize, model.len());
+            for &number in &model {
+                prop_assert!(numbers.contains(number));
+            }
+        }
+    }
+}
