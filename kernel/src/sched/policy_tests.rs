@@ -10,7 +10,10 @@ fn a_step_of_nice_is_a_quarter() {
     for nice in -20..19 {
         let (more, less) = (weight(nice), weight(nice + 1));
         let ratio = more * 100 / less;
-        assert!((120..=130).contains(&ratio), "nice {nice}: {more} to {less}");
+        assert!(
+            (120..=130).contains(&ratio),
+            "nice {nice}: {more} to {less}"
+        );
     }
     assert_eq!(weight(-100), weight(-20));
     assert_eq!(weight(100), weight(19));

@@ -77,7 +77,11 @@ mod model {
             };
             waker.join().unwrap();
             let queued = shared.queued.load(Ordering::SeqCst);
-            assert_eq!(queued + usize::from(runs), 1, "runs {runs}, on {queued} queues");
+            assert_eq!(
+                queued + usize::from(runs),
+                1,
+                "runs {runs}, on {queued} queues"
+            );
         });
     }
 

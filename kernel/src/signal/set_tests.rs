@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 fn numbers(set: SigSet) -> BTreeSet<u32> {
-    (1..=MAX_SIGNAL).filter(|&n| Signal::new(n).is_some_and(|s| set.contains(s))).collect()
+    (1..=MAX_SIGNAL)
+        .filter(|&n| Signal::new(n).is_some_and(|s| set.contains(s)))
+        .collect()
 }
 
 #[test]
@@ -21,7 +23,10 @@ fn numbers_have_bounds() {
 fn faults_come_first() {
     let set = SigSet::of(&[Signal::SIGHUP, Signal::SIGSEGV, Signal::SIGUSR1]);
     assert_eq!(set.first(), Some(Signal::SIGSEGV));
-    assert_eq!(set.without(SigSet::SYNCHRONOUS).first(), Some(Signal::SIGHUP));
+    assert_eq!(
+        set.without(SigSet::SYNCHRONOUS).first(),
+        Some(Signal::SIGHUP)
+    );
     assert_eq!(SigSet::EMPTY.first(), None);
 }
 

@@ -396,7 +396,9 @@ pub fn prctl(a: &Args) -> SysResult {
             current.timer_slack.store(slack, Ordering::Relaxed);
             Ok(0)
         }
-        raw_prctl::PR_GET_TIMERSLACK => Ok(super::value(current.timer_slack.load(Ordering::Relaxed))),
+        raw_prctl::PR_GET_TIMERSLACK => {
+            Ok(super::value(current.timer_slack.load(Ordering::Relaxed)))
+        }
         raw_prctl::PR_SET_VMA | raw_prctl::PR_SET_THP_DISABLE | raw_prctl::PR_SET_KEEPCAPS => Ok(0),
         raw_prctl::PR_GET_THP_DISABLE | raw_prctl::PR_GET_KEEPCAPS | raw_prctl::PR_GET_SECCOMP => {
             Ok(0)

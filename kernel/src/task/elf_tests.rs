@@ -71,7 +71,11 @@ fn a_plain_program_is_laid_out() {
     assert!(header.fixed);
     let layout = elf::layout(&header, &table, 0x2000, USER_END).unwrap();
     assert_eq!((layout.start, layout.end), (0x40_0000, 0x40_7800));
-    assert_eq!(layout.headers, Some(0x40_0040), "found by the segment that holds them");
+    assert_eq!(
+        layout.headers,
+        Some(0x40_0040),
+        "found by the segment that holds them"
+    );
     assert!(!layout.executable_stack);
     let segments: Vec<_> = elf::segments(&table).collect();
     assert_eq!(segments.len(), 2);
@@ -98,10 +102,21 @@ fn other_files_are_told_apart() {
 #[test]
 fn a_dynamic_program_names_its_interpreter() {
     let header = elf::header(&file_header(3, 0x100, 64, 2)).unwrap();
-    let interpreter = Entry { kind: 3, offset: 0x238, file_bytes: 28, ..TEXT };
+    let interpreter = Entry {
+        kind: 3,
+        offset: 0x238,
+        file_bytes: 28,
+        ..TEXT
+    };
     let table = table(&[interpreter, TEXT]);
     let error = elf::layout(&header, &table, 0x2000, USER_END).unwrap_err();
-    assert_eq!(error, ElfError::Dynamic { offset: 0x238, bytes: 28 });
+    assert_eq!(
+        error,
+        ElfError::Dynamic {
+            offset: 0x238,
+            bytes: 28
+        }
+    );
 }
 
 #[test]
@@ -111,21 +126,78 @@ fn contradictions_are_named() {
     let refused = |text, data, field| {
         assert_eq!(layout(text, data), Err(ElfError::Malformed(field)));
     };
-    refused(TEXT, Entry { file_bytes: 0x6000, ..DATA }, "p_filesz");
-    refused(TEXT, Entry { offset: 0x1f80, address: 0x40_2f80, ..DATA }, "p_offset");
-    refused(TEXT, Entry { offset: u64::MAX - 0x7ff, ..DATA }, "p_offset");
-    refused(TEXT, Entry { address: 0x40_2900, ..DATA }, "p_align");
-    refused(TEXT, Entry { address: 0x40_1800, ..DATA }, "p_vaddr");
-    refused(TEXT, Entry { memory_bytes: u64::MAX, ..DATA }, "p_memsz");
-    refused(TEXT, Entry { address: USER_END - 0x800, ..DATA }, "p_memsz");
-    refused(Entry { kind: 0, ..TEXT }, Entry { kind: 0, ..DATA }, "no PT_LOAD");
+    refused(
+        TEXT,
+        Entry {
+            file_bytes: 0x6000,
+            ..DATA
+        },
+        "p_filesz",
+    );
+    refused(
+        TEXT,
+        Entry {
+            offset: 0x1f80,
+            address: 0x40_2f80,
+            ..DATA
+        },
+        "p_offset",
+    );
+    refused(
+        TEXT,
+        Entry {
+            offset: u64::MAX - 0x7ff,
+            ..DATA
+        },
+        "p_offset",
+    );
+    refused(
+        TEXT,
+        Entry {
+            address: 0x40_2900,
+            ..DATA
+        },
+        "p_align",
+    );
+    refused(
+        TEXT,
+        Entry {
+            address: 0x40_1800,
+            ..DATA
+        },
+        "p_vaddr",
+    );
+    refused(
+        TEXT,
+        Entry {
+            memory_bytes: u64::MAX,
+            ..DATA
+        },
+        "p_memsz",
+    );
+    refused(
+        TEXT,
+        Entry {
+            address: USER_END - 0x800,
+            ..DATA
+        },
+        "p_memsz",
+    );
+    refused(
+        Entry { kind: 0, ..TEXT },
+        Entry { kind: 0, ..DATA },
+        "no PT_LOAD",
+    );
 }
 
 #[test]
 fn scripts_name_their_interpreters() {
     let script = |text: &'static [u8]| elf::script(text);
     assert_eq!(script(b"#!/bin/sh\necho"), Some((&b"/bin/sh"[..], None)));
-    assert_eq!(script(b"#! /bin/sh -e x \necho"), Some((&b"/bin/sh"[..], Some(&b"-e x"[..]))));
+    assert_eq!(
+        script(b"#! /bin/sh -e x \necho"),
+        Some((&b"/bin/sh"[..], Some(&b"-e x"[..])))
+    );
     assert_eq!(script(b"#!/bin/sh"), Some((&b"/bin/sh"[..], None)));
     assert_eq!(script(b"#!\n/bin/sh"), None);
     assert_eq!(script(b"#!   \n"), None);
@@ -136,7 +208,14 @@ fn scripts_name_their_interpreters() {
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
-    let number = || prop_oneof![0..0x10_000_u64, any::<u64>(), Just(USER_END), Just(u64::MAX)];
+    let number = || {
+        prop_oneof![
+            0..0x10_000_u64,
+            any::<u64>(),
+            Just(USER_END),
+            Just(u64::MAX)
+        ]
+    };
     let kind = prop_oneof![4 => Just(1_u32), 1 => Just(3), 1 => Just(6), 1 => any::<u32>()];
     (kind, any::<u32>(), number(), number(), number(), number()).prop_map(
         |(kind, flags, offset, address, file_bytes, memory_bytes)| Entry {

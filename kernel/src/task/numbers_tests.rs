@@ -13,7 +13,11 @@ fn all_are_handed_out_once() {
     }
     assert_eq!(numbers.take(), None);
     numbers.give_back(77);
-    assert_eq!(numbers.take(), Some(77), "found behind the place where the search begins");
+    assert_eq!(
+        numbers.take(),
+        Some(77),
+        "found behind the place where the search begins"
+    );
     assert_eq!(numbers.count(), PID_MAX - 1);
 }
 

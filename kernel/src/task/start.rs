@@ -189,12 +189,7 @@ fn spawn(
         process: process.clone(),
         tid: pid,
         name: exec::name_of(path),
-        user: Some(UserState::new(
-            Box::default(),
-            vm,
-            files,
-            context,
-        )),
+        user: Some(UserState::new(Box::default(), vm, files, context)),
         body: None,
     };
     let task = Task::new(new, Some(kernel_stack));
