@@ -136,8 +136,11 @@ impl FileKind {
     }
 
     /// The kind as `getdents64` gives it (`DT_*`).
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the mode's upper four bits, at most 15"
+    )]
     pub const fn dirent_type(self) -> u8 {
-        // The mode's upper four bits, at most 15.
         (self.mode_bits() >> 12) as u8
     }
 }

@@ -230,15 +230,13 @@ impl FileTable {
         let mut slots = self.slots.lock();
         let first = usize::try_from(first).unwrap_or(0);
         let last = usize::try_from(last).unwrap_or(0);
-        for slot in slots
+        let range = slots
             .slots
             .iter_mut()
             .take(last.saturating_add(1))
-            .skip(first)
-        {
-            if let Some(descriptor) = slot {
-                descriptor.close_on_exec = true;
-            }
+            .skip(first);
+        for descriptor in range.flatten() {
+            descriptor.close_on_exec = true;
         }
     }
 

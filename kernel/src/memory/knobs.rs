@@ -8,6 +8,7 @@ use ebb_mm::FRAME_SIZE;
 // All Relaxed: each is a value of its own, read when it is needed.
 static OVERCOMMIT: AtomicU64 = AtomicU64::new(0);
 static OVERCOMMIT_RATIO: AtomicU64 = AtomicU64::new(50);
+static PANIC_ON_OOM: AtomicU64 = AtomicU64::new(0);
 static MAX_MAP_COUNT: AtomicU64 = AtomicU64::new(65530);
 /// Committed pages of all spaces.
 static COMMITTED: AtomicI64 = AtomicI64::new(0);
@@ -27,6 +28,23 @@ pub fn set_overcommit_memory(value: u64) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     OVERCOMMIT.store(value, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `vm.panic_on_oom`: 0 kills the largest process when memory is out, 1 and 2 end the VM.
+pub fn panic_on_oom() -> u64 {
+    PANIC_ON_OOM.load(Ordering::Relaxed)
+}
+
+/// Sets `vm.panic_on_oom`.
+///
+/// # Errors
+/// `EINVAL` for other values than 0, 1 and 2.
+pub fn set_panic_on_oom(value: u64) -> Result<(), Errno> {
+    if value > 2 {
+        return Err(Errno::EINVAL);
+    }
+    PANIC_ON_OOM.store(value, Ordering::Relaxed);
     Ok(())
 }
 

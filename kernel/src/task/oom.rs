@@ -72,6 +72,10 @@ pub fn oom_kill(reason: &str) -> bool {
             worst = Some((points, process));
         }
     }
+    assert!(
+        memory::knobs::panic_on_oom() == 0,
+        "out of memory ({reason}), and vm.panic_on_oom is set"
+    );
     let Some((_, victim)) = worst else {
         console!("Out of memory ({reason}) and no process to kill");
         return false;

@@ -104,11 +104,12 @@ impl Unpacking<'_> {
             found.parent.unlink(found.new_name(Errno::EEXIST)?)?;
         }
         let name = found.new_name(Errno::EEXIST)?;
-        if kind == FileKind::Regular && member.links > 1 {
-            if let Some(first) = self.linked.get(&member.inode).cloned() {
-                found.parent.link(name, &first)?;
-                return self.fill(&first, member);
-            }
+        if kind == FileKind::Regular
+            && member.links > 1
+            && let Some(first) = self.linked.get(&member.inode).cloned()
+        {
+            found.parent.link(name, &first)?;
+            return self.fill(&first, member);
         }
         if kind == FileKind::Symlink && member.data.len() >= PATH_MAX {
             return Err(Errno::ENAMETOOLONG);

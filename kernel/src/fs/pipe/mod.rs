@@ -471,7 +471,8 @@ pub(super) fn open_fifo(
     let end = PipeEnd::new(pipe.clone(), flags);
     // Tells those who wait for a peer.
     pipe.notifier.notify(PollMask::empty());
-    if !(reads && writes) && !flags.nonblocking() {
+    let both = reads && writes;
+    if !both && !flags.nonblocking() {
         pipe.notifier.queue().wait(|| {
             if reads {
                 pipe.has_writers() || pipe.writer_opens.load(Ordering::SeqCst) != seen_writers

@@ -62,8 +62,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob("sys/vm/drop_caches", |text| number(text, 0), drop_caches),
     Entry::knob(
         "sys/vm/panic_on_oom",
-        |text| number(text, PANIC_ON_OOM.get()),
-        |value| PANIC_ON_OOM.set(parse(value)?),
+        |text| number(text, knobs::panic_on_oom()),
+        |value| knobs::set_panic_on_oom(parse(value)?),
     ),
     Entry::knob(
         "sys/vm/swappiness",
@@ -80,7 +80,7 @@ pub(super) const ENTRIES: &[Entry] = &[
 ];
 
 /// A number that is kept for programs to set and read.
-pub struct Kept {
+struct Kept {
     value: AtomicU64,
     most: u64,
 }
@@ -94,7 +94,7 @@ impl Kept {
     }
 
     /// The number.
-    pub fn get(&self) -> u64 {
+    fn get(&self) -> u64 {
         // Relaxed: a value of its own.
         self.value.load(Ordering::Relaxed)
     }
@@ -108,8 +108,6 @@ impl Kept {
     }
 }
 
-/// `vm.panic_on_oom`: 0 kills the largest process when memory is out, 1 and 2 end the VM.
-pub static PANIC_ON_OOM: Kept = Kept::new(0, 2);
 /// `vm.swappiness`: there is no swap; kept for programs that set it.
 static SWAPPINESS: Kept = Kept::new(60, 200);
 

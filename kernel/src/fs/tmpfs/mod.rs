@@ -22,7 +22,6 @@ use crate::memory::{self, PAGE_SIZE};
 use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use directory::Directory;
 

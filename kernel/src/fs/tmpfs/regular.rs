@@ -22,7 +22,7 @@ use linux_raw_sys::general::{
 };
 
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
-pub const MAX_SIZE: u64 = i64::MAX as u64;
+const MAX_SIZE: u64 = i64::MAX as u64;
 const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages that are freed between two looks at whether others should run.
 const FREE_BATCH: usize = 64;
