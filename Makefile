@@ -1,21 +1,56 @@
 # The commands of the README. `make help` lists them.
+CARGO ?= cargo
 KERNEL_RUSTFLAGS = -C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes
 KERNEL_TARGET = x86_64-unknown-linux-gnu
-KERNEL_CARGO = RUSTFLAGS="$(KERNEL_RUSTFLAGS)" cargo
+KERNEL_CARGO = RUSTFLAGS="$(KERNEL_RUSTFLAGS)" $(CARGO)
 KERNEL_ARGS = -p ebb-kernel --target $(KERNEL_TARGET) --target-dir target/kernel
+# A static program runs in every guest: on Ebb, on a stock kernel with nothing but an initramfs.
+WORKLOADS_CARGO = RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO)
+WORKLOADS_ARGS = -p ebb-workloads --release --target $(KERNEL_TARGET) --target-dir target/workloads
+WORKLOADS = target/workloads/$(KERNEL_TARGET)/release/ebb-workloads
+# A kernel that exists already is not built again for checks that do not run it.
+NO_KERNEL = EBB_SKIP_KERNEL=1 CARGO_TARGET_DIR=target/check
 
-.PHONY: kernel kernel-dev kernel-check
+.PHONY: help
+help: ## list these commands
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+.PHONY: deps
+deps: ## install what Debian has and this machine lacks: QEMU, busybox-static, gcc
+	@scripts/deps
+
+.PHONY: build demo
+build: ## build the command: target/release/ebb
+	$(CARGO) build --release -p ebb
+demo: deps build workloads ## a program takes 1 GiB and frees it; watch the host get it back
+	target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 10
+
+.PHONY: kernel kernel-dev kernel-check workloads
 kernel: ## build the guest kernel as it is shipped
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel
 kernel-dev: ## build the guest kernel quickly, with its assertions
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel-dev
 kernel-check:
 	$(KERNEL_CARGO) check $(KERNEL_ARGS) --profile kernel-dev
-
-# A static program runs in every guest: on Ebb, on a stock kernel with nothing but an initramfs.
-WORKLOADS_CARGO = RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" cargo
-WORKLOADS_ARGS = -p ebb-workloads --release --target x86_64-unknown-linux-gnu --target-dir target/workloads
-
-.PHONY: workloads
 workloads: ## build the experiments as one static Linux program
 	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
+
+.PHONY: test lint test-units test-models test-guests
+test: deps lint test-units test-models test-guests ## all checks and tests
+lint: ## formatting and lints
+	$(CARGO) fmt --all --check
+	$(NO_KERNEL) $(CARGO) clippy --workspace --exclude ebb-kernel --all-targets -- -D warnings
+	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
+test-units: ## the libraries and the kernel's pure parts, on this machine
+	$(CARGO) test --release -p ebb-mm -p ebb-balloon
+	$(CARGO) test --release -p ebb-kernel --lib --tests
+test-models: ## every interleaving of the lock-free parts, in small
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
+test-guests: workloads ## the command, and real guests
+	$(CARGO) test --release -p ebb -p ebb-workloads -p lab
+
+.PHONY: bench measure
+bench: ## time the allocator against itself and others
+	$(CARGO) bench -p ebb-mm
+measure: deps build workloads ## print the figures of docs/measurements.md again, beside stock Linux
+	$(CARGO) run --release -p lab -- all --markdown target/measurements.md

@@ -87,6 +87,19 @@ impl Busybox {
             let path = GuestPath::parse(path.as_os_str().as_encoded_bytes())?;
             tree.add_missing(path, link("busybox"))?;
         }
+        // So that `ls -l`, `id` and `tar` name the one user that there is.
+        for (path, text) in [
+            ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+            ("/etc/group", "root:x:0:\n"),
+        ] {
+            tree.add_missing(
+                GuestPath::parse(path.as_bytes())?,
+                Node::File {
+                    mode: 0o644,
+                    source: Source::Bytes(text.as_bytes().to_vec()),
+                },
+            )?;
+        }
         // `#!/usr/bin/env sh` is how portable scripts begin.
         if self.applets.contains("env") {
             tree.add_missing(GuestPath::parse(b"/usr/bin/env")?, link(GUEST_PATH))?;

@@ -6,6 +6,7 @@
 
 mod accel;
 mod busybox;
+mod chart;
 mod cli;
 mod console;
 mod control;

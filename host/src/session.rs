@@ -1,6 +1,7 @@
 //! One run of a guest: starts it, carries its streams, watches it, and says how it ended.
 
 use crate::accel::Choice;
+use crate::chart::Chart;
 use crate::cli::RunOptions;
 use crate::console::Log;
 use crate::control::{Control, OutputPort};
@@ -328,7 +329,15 @@ impl Watch<'_> {
             .timeline
             .and_then(|timeline| timeline.finish(&sample, &summary).err());
         if options.summary || (self.terminal.interactive() && !options.quiet) {
-            self.terminal.message(&summary.to_string());
+            let mut text = summary.to_string();
+            if summary.returned.is_some() {
+                let chart = Chart {
+                    points: self.trace.points(),
+                    style: Style::from_environment(),
+                };
+                text.push_str(&format!("\n\n{chart}\n"));
+            }
+            self.terminal.message(&text);
         }
         (sample.stage, lost)
     }
