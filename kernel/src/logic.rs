@@ -43,6 +43,9 @@ mod elf_tests;
 #[path = "sched/heap_tests.rs"]
 mod heap_tests;
 #[cfg(test)]
+#[path = "fs/knobs_doc_tests.rs"]
+mod knobs_doc_tests;
+#[cfg(test)]
 #[path = "task/numbers_tests.rs"]
 mod numbers_tests;
 #[cfg(test)]

@@ -1,0 +1,43 @@
+//! docs/knobs.md names every knob that the tables have, and no other.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::prelude::v1::*;
+use std::{format, fs};
+
+/// The string literal that is the first argument of a call whose inside this is.
+fn first_string(inside: &str) -> Option<&str> {
+    inside.trim_start().strip_prefix('"')?.split('"').next()
+}
+
+/// The paths of `Entry::knob` and `Entry::trigger` lines in a table's source, below `mount`.
+fn knobs(source: &str, mount: &str) -> BTreeSet<String> {
+    ["Entry::knob(", "Entry::trigger("]
+        .into_iter()
+        .flat_map(|call| source.split(call).skip(1))
+        .filter_map(first_string)
+        .map(|path| format!("{mount}/{path}"))
+        .collect()
+}
+
+#[test]
+fn the_page_and_the_tables_name_the_same_knobs() {
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(kernel.join(path)).expect(path);
+    let mut known = knobs(&read("src/fs/proc/sysctl.rs"), "/proc");
+    known.extend(knobs(&read("src/fs/sys/mod.rs"), "/sys"));
+    let process = read("src/fs/proc/process/mod.rs");
+    let of_process = process.split(" knob(").skip(1).filter_map(first_string);
+    known.extend(of_process.map(|name| format!("/proc/PID/{name}")));
+    assert!(known.len() > 5, "the tables were not found");
+
+    let page = read("../docs/knobs.md");
+    let writable = page.split("## Writable files").nth(1).expect("the section");
+    let writable = writable.split("## ").next().expect("its end");
+    let named: BTreeSet<String> = writable
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .map(String::from)
+        .collect();
+    assert_eq!(named, known);
+}
