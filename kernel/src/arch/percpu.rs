@@ -49,6 +49,10 @@ pub struct PerCpu {
     id: u32,
     /// Its APIC's number.
     apic_id: AtomicU32,
+    /// Spin locks that this CPU holds.
+    spin_locks: u32,
+    /// This CPU's own of the part `memory`.
+    memory: usize,
     /// Whose FPU state the registers hold: its address; 0: nobody's.
     fpu_owner: usize,
     /// Address of this area itself.
@@ -77,6 +81,8 @@ pub(super) mod offset {
     pub(in super::super) const WORK: usize = offset_of!(PerCpu, work);
     pub(super) const CURRENT: usize = offset_of!(PerCpu, current);
     pub(super) const ID: usize = offset_of!(PerCpu, id);
+    pub(super) const SPIN_LOCKS: usize = offset_of!(PerCpu, spin_locks);
+    pub(super) const MEMORY: usize = offset_of!(PerCpu, memory);
     pub(super) const FPU_OWNER: usize = offset_of!(PerCpu, fpu_owner);
     pub(super) const TSS_RSP0: usize = offset_of!(PerCpu, tss) + offset_of!(TaskState, rsp);
 }
@@ -108,6 +114,7 @@ pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
     let area = unsafe { &mut (*block).area };
     area.this = area;
     area.work = &NO_WORK;
+    area.memory = crate::memory::own_of(cpu);
     #[allow(clippy::cast_possible_truncation, reason = "below MAX_CPUS")]
     {
         area.id = cpu as u32;
@@ -232,6 +239,44 @@ pub fn cpu_id() -> usize {
              options(readonly, nostack, preserves_flags));
     }
     id as usize
+}
+
+/// What `memory::own_of` gave for this CPU.
+#[inline]
+pub fn memory_own() -> usize {
+    let own;
+    // SAFETY: as in `cpu_id`.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) own, const offset::MEMORY,
+             options(pure, readonly, nostack, preserves_flags));
+    }
+    own
+}
+
+/// Counts a spin lock that this CPU takes.
+#[inline]
+pub fn count_spin_lock() {
+    // SAFETY: as in `cpu_id`; only this CPU writes its area.
+    unsafe { asm!("inc dword ptr gs:[{}]", const offset::SPIN_LOCKS, options(nostack)) };
+}
+
+/// Counts a spin lock that this CPU lets go.
+#[inline]
+pub fn uncount_spin_lock() {
+    // SAFETY: as in `count_spin_lock`.
+    unsafe { asm!("dec dword ptr gs:[{}]", const offset::SPIN_LOCKS, options(nostack)) };
+}
+
+/// Spin locks that this CPU holds.
+#[inline]
+pub fn spin_locks() -> u32 {
+    let held;
+    // SAFETY: as in `cpu_id`. Not `pure`: the count changes under the compiler.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) held, const offset::SPIN_LOCKS,
+             options(readonly, nostack, preserves_flags));
+    }
+    held
 }
 
 /// CPUs that are online.

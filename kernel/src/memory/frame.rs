@@ -1,7 +1,8 @@
 //! Counted references to frames.
 
+use super::PAGE_SIZE;
 use super::memmap::{self, Descriptor, Kind};
-use super::{PAGE_SIZE, percpu};
+use super::percpu::{self, Local};
 use core::fmt;
 use core::ptr::NonNull;
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
@@ -25,8 +26,19 @@ impl FrameRef {
         mobility: Mobility,
         reserve: Reserve,
     ) -> Result<Self, AllocError> {
-        let frame = percpu::allocate(Request::new(Order::BASE, mobility).reserve(reserve))?;
-        percpu::add(kind.count(), 1);
+        Self::try_new_on(percpu::this(), kind, mobility, reserve)
+    }
+
+    /// The same where this CPU's own is at hand.
+    #[inline]
+    pub(crate) fn try_new_on(
+        this: &Local,
+        kind: Kind,
+        mobility: Mobility,
+        reserve: Reserve,
+    ) -> Result<Self, AllocError> {
+        let frame = this.allocate(Request::new(Order::BASE, mobility).reserve(reserve))?;
+        this.add(kind.count(), 1);
         let descriptor = Descriptor::of(frame);
         Descriptor::get(frame).take(kind, Order::BASE);
         Ok(Self(descriptor))

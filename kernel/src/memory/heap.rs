@@ -137,9 +137,7 @@ fn small(class: usize) -> Option<NonNull<u8>> {
     // Without the lock: getting a frame may wait.
     let frame = frames(Order::BASE, Kind::Slab, true)?;
     let descriptor = Descriptor::get(frame);
-    descriptor
-        .class
-        .store(u16::try_from(class).unwrap_or(0), Ordering::Relaxed);
+    descriptor.set_class(u16::try_from(class).unwrap_or(0));
     let mut partial = HEAP.classes[class].lock();
     partial.link(frame);
     partial.take(class)
@@ -172,8 +170,7 @@ unsafe impl GlobalAlloc for Heap {
         let (frame, descriptor) = head(at);
         match descriptor.kind() {
             Some(Kind::Slab) => {
-                // Relaxed: set before the first object of this slab was handed out.
-                let class = usize::from(descriptor.class.load(Ordering::Relaxed));
+                let class = descriptor.class();
                 let empty = self.classes[class].lock().put(class, frame, at);
                 if empty {
                     descriptor.clear_slab();

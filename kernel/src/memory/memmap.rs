@@ -7,7 +7,7 @@
 use super::percpu::{self, Count};
 use crate::arch::{MEMMAP_BASE, phys_to_virt};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 use ebb_mm::{Frame, FrameRange, Order};
 
 /// Bytes of a descriptor.
@@ -53,15 +53,15 @@ impl Kind {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Descriptor {
-    /// Who holds the frame: page-table entries, files, the kernel. 0: it is free, or not the first
-    /// frame of its block.
-    pub(super) references: AtomicU32,
-    /// A [`Kind`]; 0: free.
-    kind: AtomicU8,
-    /// The order of the block that starts here.
-    order: AtomicU8,
-    /// Slabs: the size class.
-    pub(super) class: AtomicU16,
+    /// In one word, so that a frame with one owner is taken and freed by one store:
+    ///
+    /// | bits | |
+    /// |---|---|
+    /// | 0–31 | references: page-table entries, files, the kernel; 0: free, or not the first frame of its block |
+    /// | 32–39 | a [`Kind`]; 0: free |
+    /// | 40–47 | the order of the block that starts here |
+    /// | 48–63 | slabs: the size class |
+    head: AtomicU64,
     /// Slabs: the state of the objects, see `slab::Objects`.
     pub(super) objects: AtomicU64,
     /// Slabs: the next and the previous slab with room, as frame numbers; 0: none.
@@ -74,6 +74,18 @@ pub(crate) struct Descriptor {
 }
 
 const _: () = assert!(size_of::<Descriptor>() as u64 == DESCRIPTOR_BYTES);
+
+/// The head of a block with one reference.
+const fn new_head(kind: Kind, order: Order) -> u64 {
+    1 | (kind as u64) << 32 | (order.get() as u64) << 40
+}
+
+/// The references in a head.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the low half holds them")]
+const fn references_in(head: u64) -> u32 {
+    head as u32
+}
 
 impl Descriptor {
     /// The descriptor of a frame of RAM.
@@ -102,31 +114,50 @@ impl Descriptor {
     #[inline]
     pub(crate) fn take(&self, kind: Kind, order: Order) {
         debug_assert_eq!(
-            self.references.load(Ordering::Relaxed),
+            self.head.load(Ordering::Relaxed),
             0,
             "a free frame is in use"
         );
         // Relaxed: the frame belongs to this CPU alone until its address is handed on, and that
-        // publishes these stores too.
-        self.kind.store(kind as u8, Ordering::Relaxed);
-        if order != Order::BASE {
-            self.order.store(order.get(), Ordering::Relaxed);
-        }
-        self.references.store(1, Ordering::Relaxed);
+        // publishes this store too.
+        self.head.store(new_head(kind, order), Ordering::Relaxed);
     }
 
     /// Makes the descriptor zero again, as the frame is about to be freed.
     #[inline]
     pub(crate) fn clear(&self) {
         // Relaxed: as in `take`; nobody else refers to the frame.
-        self.references.store(0, Ordering::Relaxed);
-        self.kind.store(0, Ordering::Relaxed);
-        self.order.store(0, Ordering::Relaxed);
+        self.head.store(0, Ordering::Relaxed);
+    }
+
+    /// Frees a private page's descriptor if nobody else refers to it; the frame is then the
+    /// caller's to free.
+    #[inline]
+    pub(crate) fn clear_own_anonymous(&self) -> bool {
+        // Acquire: as in `put`.
+        let own = self.head.load(Ordering::Acquire) == new_head(Kind::Anonymous, Order::BASE);
+        if own {
+            self.clear();
+        }
+        own
+    }
+
+    /// Notes the size class of a new slab.
+    pub(super) fn set_class(&self, class: u16) {
+        // Relaxed: the slab is its maker's alone yet.
+        let head = self.head.load(Ordering::Relaxed);
+        self.head
+            .store(head | u64::from(class) << 48, Ordering::Relaxed);
+    }
+
+    /// The size class of a slab.
+    pub(super) fn class(&self) -> usize {
+        // Relaxed: set before the first object of the slab was handed out.
+        usize::from((self.head.load(Ordering::Relaxed) >> 48) as u16)
     }
 
     /// Clears what slabs use besides.
     pub(super) fn clear_slab(&self) {
-        self.class.store(0, Ordering::Relaxed);
         self.objects.store(0, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
         self.previous.store(0, Ordering::Relaxed);
@@ -137,7 +168,7 @@ impl Descriptor {
     #[inline]
     pub(crate) fn kind(&self) -> Option<Kind> {
         // Relaxed: asked by holders of the frame, who got it after `take`.
-        Some(match self.kind.load(Ordering::Relaxed) {
+        Some(match self.head.load(Ordering::Relaxed) >> 32 & 0xff {
             1 => Kind::Anonymous,
             2 => Kind::File,
             3 => Kind::PageTable,
@@ -151,7 +182,10 @@ impl Descriptor {
 
     /// The order of the block that starts here.
     pub(crate) fn order(&self) -> Order {
-        Order::new(self.order.load(Ordering::Relaxed)).unwrap_or(Order::BASE)
+        let order = self.head.load(Ordering::Relaxed) >> 40 & 0xff;
+        Order::all()
+            .find(|o| u64::from(o.get()) == order)
+            .unwrap_or(Order::BASE)
     }
 
     /// References at this moment.
@@ -159,14 +193,14 @@ impl Descriptor {
     pub(crate) fn references(&self) -> u32 {
         // Acquire: pairs with the Release of `put`: who sees itself alone sees what the others did
         // with the frame.
-        self.references.load(Ordering::Acquire)
+        references_in(self.head.load(Ordering::Acquire))
     }
 
     /// One more reference; the caller holds one.
     #[inline]
     pub(crate) fn get_reference(&self) {
         // Relaxed: a new reference is made from one that exists, which keeps the frame.
-        let before = self.references.fetch_add(1, Ordering::Relaxed);
+        let before = references_in(self.head.fetch_add(1, Ordering::Relaxed));
         assert!(
             before != 0 && before < u32::MAX / 2,
             "reference count {before}"
@@ -178,14 +212,14 @@ impl Descriptor {
     pub(crate) fn put(&self) -> bool {
         // A sole owner cannot lose the count to others: nobody can make a reference from none.
         // Acquire: pairs with the Release below.
-        if self.references.load(Ordering::Acquire) == 1 {
+        if self.references() == 1 {
             return true;
         }
         // Release: what we did with the frame comes before its reuse; the fence pairs with it.
-        if self.references.fetch_sub(1, Ordering::Release) != 1 {
+        if references_in(self.head.fetch_sub(1, Ordering::Release)) != 1 {
             return false;
         }
-        core::sync::atomic::fence(Ordering::Acquire);
+        fence(Ordering::Acquire);
         true
     }
 }

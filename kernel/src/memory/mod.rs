@@ -17,6 +17,7 @@ pub(crate) use boot::kernel_root;
 pub use clear::{clear_page, copy_page};
 pub use ebb_mm::Mobility;
 pub use frame::FrameRef;
+pub(crate) use percpu::own_of;
 pub use stack::KernelStack;
 
 use crate::arch::{BootInfo, PhysRange};

@@ -1,8 +1,11 @@
 //! What each CPU keeps for itself: its front of the allocator, and its counters.
 
-use crate::arch::{MAX_CPUS, cpu_count, cpu_id, online_cpus};
+use crate::arch::percpu::memory_own;
+use crate::arch::{MAX_CPUS, cpu_count, online_cpus};
+use crate::vm::AddressSpace;
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Front, Order, Request};
 
 /// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
@@ -47,49 +50,89 @@ const COUNTS: usize = Count::CopiedPages as usize + 1;
 
 /// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
 #[repr(C, align(128))]
-struct Local {
+pub(crate) struct Local {
     front: UnsafeCell<Front>,
+    /// The space whose tables this CPU uses; null: the kernel's own.
+    pub(crate) space: AtomicPtr<AddressSpace>,
     counts: [AtomicU64; COUNTS],
 }
 
 // SAFETY: `front` is used by its own CPU alone, where kernel code is never preempted and nothing
-// called meanwhile comes back here (`Events` only sets flags); the counters are atomic.
+// called meanwhile comes back here (`Events` only sets flags); the rest is atomic.
 unsafe impl Sync for Local {}
 
 static LOCALS: [Local; MAX_CPUS] = [const {
     Local {
         front: UnsafeCell::new(Front::new()),
+        space: AtomicPtr::new(ptr::null_mut()),
         counts: [const { AtomicU64::new(0) }; COUNTS],
     }
 }; MAX_CPUS];
 
+/// The address of a CPU's own, which the CPU then finds by `arch::percpu::memory_own`.
+pub(crate) fn own_of(cpu: usize) -> usize {
+    ptr::from_ref(&LOCALS[cpu]).addr()
+}
+
+/// This CPU's own. Not to be kept while the task may block: it may wake up on another CPU.
 #[inline]
-fn local() -> &'static Local {
-    &LOCALS[cpu_id()]
+pub(crate) fn this() -> &'static Local {
+    // SAFETY: what `own_of` gave for this CPU: an element of a static.
+    unsafe { &*ptr::with_exposed_provenance::<Local>(memory_own()) }
 }
 
 impl Local {
-    /// Relaxed, and not one atomic operation: only this CPU writes, readers take any value.
+    /// Counts `by` more. Relaxed, and not one atomic operation: only this CPU writes, readers take
+    /// any value.
     #[inline]
-    fn add(&self, count: Count, by: u64) {
+    pub(crate) fn add(&self, count: Count, by: u64) {
         let value = &self.counts[count as usize];
         value.store(
             value.load(Ordering::Relaxed).wrapping_add(by),
             Ordering::Relaxed,
         );
     }
+
+    /// Counts `by` less.
+    #[inline]
+    pub(crate) fn subtract(&self, count: Count, by: u64) {
+        self.add(count, by.wrapping_neg());
+    }
+
+    /// Allocates a block through this CPU's front; does not wait.
+    #[inline]
+    pub(crate) fn allocate(&self, request: Request) -> Result<Frame, AllocError> {
+        // SAFETY: see `Sync for Local`: no other reference to the front exists now.
+        let front = unsafe { &mut *self.front.get() };
+        let frame = super::allocator().allocate(front, request)?;
+        let zone = if frame.address() < 1 << 32 {
+            Count::AllocatedDma32
+        } else {
+            Count::AllocatedNormal
+        };
+        self.add(zone, request.order.frames());
+        Ok(frame)
+    }
+
+    /// Gives a block back through this CPU's front; the caller counts it.
+    #[inline]
+    pub(crate) fn free_uncounted(&self, frame: Frame, order: Order) {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        super::allocator().free(front, frame, order);
+    }
 }
 
 /// Counts `by` more.
 #[inline]
 pub(crate) fn add(count: Count, by: u64) {
-    local().add(count, by);
+    this().add(count, by);
 }
 
 /// Counts `by` less.
 #[inline]
 pub(crate) fn subtract(count: Count, by: u64) {
-    local().add(count, by.wrapping_neg());
+    this().subtract(count, by);
 }
 
 /// The sum over all CPUs.
@@ -106,41 +149,29 @@ pub(crate) fn sum(count: Count) -> u64 {
 /// Allocates a block through this CPU's front; does not wait.
 #[inline]
 pub(crate) fn allocate(request: Request) -> Result<Frame, AllocError> {
-    let local = local();
-    // SAFETY: see `Sync for Local`: no other reference to the front exists now.
-    let front = unsafe { &mut *local.front.get() };
-    let frame = super::allocator().allocate(front, request)?;
-    let zone = if frame.address() < 1 << 32 {
-        Count::AllocatedDma32
-    } else {
-        Count::AllocatedNormal
-    };
-    local.add(zone, request.order.frames());
-    Ok(frame)
+    this().allocate(request)
 }
 
 /// Gives a block back through this CPU's front.
 #[inline]
 pub(crate) fn free(frame: Frame, order: Order) {
-    let local = local();
-    // SAFETY: as in `allocate`.
-    let front = unsafe { &mut *local.front.get() };
-    local.add(Count::Freed, order.frames());
-    super::allocator().free(front, frame, order);
+    let this = this();
+    this.add(Count::Freed, order.frames());
+    this.free_uncounted(frame, order);
 }
 
 /// Empties this CPU's front.
 pub(crate) fn drain() {
-    // SAFETY: as in `allocate`.
-    let front = unsafe { &mut *local().front.get() };
+    // SAFETY: as in `Local::allocate`.
+    let front = unsafe { &mut *this().front.get() };
     super::allocator().drain(front);
 }
 
 /// Empties this CPU's front if another CPU asked all of them to.
 #[inline]
 pub(crate) fn drain_if_asked() {
-    // SAFETY: as in `allocate`.
-    let front = unsafe { &mut *local().front.get() };
+    // SAFETY: as in `Local::allocate`.
+    let front = unsafe { &mut *this().front.get() };
     if super::allocator().drain_requested(front) {
         super::allocator().drain(front);
     }

@@ -1,5 +1,6 @@
 //! The spin lock.
 
+use crate::arch::percpu;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -42,7 +43,7 @@ impl<T: ?Sized> SpinLock<T> {
         if self.locked.swap(true, Ordering::Acquire) {
             self.lock_contended();
         }
-        held::enter();
+        percpu::count_spin_lock();
         SpinGuard { lock: self }
     }
 
@@ -67,7 +68,7 @@ impl<T: ?Sized> SpinLock<T> {
         if self.locked.load(Ordering::Relaxed) || self.locked.swap(true, Ordering::Acquire) {
             return None;
         }
-        held::enter();
+        percpu::count_spin_lock();
         Some(SpinGuard { lock: self })
     }
 
@@ -117,7 +118,7 @@ impl<T: ?Sized> DerefMut for SpinGuard<'_, T> {
 impl<T: ?Sized> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        held::leave();
+        percpu::uncount_spin_lock();
         // Release: pairs with the Acquire in `lock`.
         self.lock.locked.store(false, Ordering::Release);
     }
@@ -129,43 +130,20 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinGuard<'_, T> {
     }
 }
 
-/// How many spin locks each CPU holds: a task that holds one must not block, and an allocation
-/// that finds no memory must know.
-mod held {
-    use crate::arch::{MAX_CPUS, cpu_id};
-    use core::sync::atomic::{AtomicU32, Ordering};
-
-    static HELD: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
-
-    // Relaxed throughout: each counter is used by its own CPU alone.
-    #[inline]
-    pub(super) fn enter() {
-        let count = &HELD[cpu_id()];
-        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-    #[inline]
-    pub(super) fn leave() {
-        let count = &HELD[cpu_id()];
-        count.store(
-            count.load(Ordering::Relaxed).wrapping_sub(1),
-            Ordering::Relaxed,
-        );
-    }
-    #[inline]
-    pub(super) fn count() -> u32 {
-        HELD[cpu_id()].load(Ordering::Relaxed)
-    }
-}
-
-/// How many spin locks this CPU holds.
+/// How many spin locks this CPU holds: a task that holds one must not block, and an allocation that
+/// finds no memory must know.
 #[inline]
 pub fn spin_locks_held() -> u32 {
-    held::count()
+    percpu::spin_locks()
 }
 
 /// Panics when this CPU holds a spin lock, in builds with assertions; called where a task is about
 /// to block.
 #[inline]
 pub fn assert_no_spin_lock_held() {
-    debug_assert_eq!(held::count(), 0, "a task blocks while it holds a spin lock");
+    debug_assert_eq!(
+        percpu::spin_locks(),
+        0,
+        "a task blocks while it holds a spin lock"
+    );
 }

@@ -16,7 +16,7 @@ use crate::arch::{CpuSet, USER_END};
 use crate::errno::Errno;
 use crate::memory::frame::FrameRef;
 use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
-use crate::memory::percpu::{self, Count};
+use crate::memory::percpu::{self, Count, Local};
 use crate::memory::{clear_page, copy_page, knobs, pressure, zero_frame};
 use crate::sched;
 use alloc::sync::Arc;
@@ -111,8 +111,8 @@ impl From<AllocError> for Step {
 
 /// A zeroed frame of private memory; does not wait.
 #[inline]
-fn new_anonymous() -> Result<FrameRef, AllocError> {
-    let frame = FrameRef::try_new(Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
+fn new_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
+    let frame = FrameRef::try_new_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
     // SAFETY: the frame is ours alone.
     unsafe { clear_page(frame.as_ptr()) };
     Ok(frame)
@@ -154,7 +154,7 @@ pub(super) fn store_flags(flags: VmaFlags) -> u64 {
 impl AddressSpace {
     /// Serves a fault of the program.
     #[inline]
-    pub(super) fn fault(&self, address: u64, access: Access) -> Result<(), Fault> {
+    pub(super) fn fault(&self, this: &Local, address: u64, access: Access) -> Result<(), Fault> {
         if access == Access::Write {
             let page = address & !(PAGE - 1);
             let state = &mut *self.state.lock();
@@ -162,7 +162,7 @@ impl AddressSpace {
                 && let Ok(entry) = state.tables.entry_or_new(page)
                 // Relaxed (as all entry accesses): under the lock.
                 && entry.load(Ordering::Relaxed) == 0
-                && let Ok(frame) = new_anonymous()
+                && let Ok(frame) = new_anonymous(this)
             {
                 let entry_bits = frame.into_counted().address() | state.hot.entry;
                 entry.store(entry_bits, Ordering::Relaxed);
@@ -223,10 +223,11 @@ impl AddressSpace {
         let access = if write { Access::Write } else { Access::Read };
         let mut page = range.start;
         while page < range.end {
-            self.fault(page, access).map_err(|fault| match fault {
-                Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
-                Fault::NotAllowed | Fault::BeyondFile => Errno::EFAULT,
-            })?;
+            self.fault(percpu::this(), page, access)
+                .map_err(|fault| match fault {
+                    Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
+                    Fault::NotAllowed | Fault::BeyondFile => Errno::EFAULT,
+                })?;
             page += PAGE;
             if (page / PAGE).is_multiple_of(POPULATE_BATCH) {
                 sched::cond_resched();
@@ -297,7 +298,9 @@ impl State {
             mapped: &mut self.mapped,
         };
         let result = match (old, file) {
-            (0, None) if store => new_anonymous().map(|frame| change.put(frame, 0, true)),
+            (0, None) if store => {
+                new_anonymous(percpu::this()).map(|frame| change.put(frame, 0, true))
+            }
             (0, None) => {
                 change.put_zero();
                 Ok(())
@@ -405,7 +408,7 @@ impl Change<'_> {
             return Ok(());
         }
         let copy = if self.old & ZERO != 0 {
-            new_anonymous()?
+            new_anonymous(percpu::this())?
         } else {
             copy_of(frame_ptr(frame))?
         };

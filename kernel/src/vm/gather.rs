@@ -7,11 +7,12 @@
 use super::pagetable::{FILE, SHMEM, ZERO, frame_of};
 use super::tlb;
 use crate::arch::CpuSet;
-use crate::memory::memmap;
+use crate::memory::memmap::{self, Descriptor};
 use crate::memory::percpu::{self, Count};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use ebb_mm::Frame;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{Frame, Order};
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;
@@ -50,26 +51,50 @@ impl Gather {
         self.len == CAPACITY
     }
 
+    /// Takes entries out of part of a table, as far as there is room, with the references that they
+    /// hold; with `files_only`, private pages stay. Returns the number of entries looked at.
     #[inline]
-    fn push(&mut self, frame: Frame) {
-        self.frames[self.len].write(frame);
-        self.len += 1;
-    }
-
-    /// Takes over the reference of a last-level entry.
-    #[inline]
-    pub(super) fn page(&mut self, entry: u64) {
-        self.any = true;
-        if entry & ZERO == 0 {
-            self.pages[kind_index(entry)] += 1;
-            self.push(frame_of(entry));
+    pub(super) fn take(&mut self, entries: &[AtomicU64], files_only: bool) -> usize {
+        let looked_at = entries.len().min(CAPACITY - self.len);
+        let first = self.len;
+        let mut len = first;
+        let mut others = [0; 3];
+        for entry in &entries[..looked_at] {
+            // Relaxed (both): the space's lock is held; the CPU does not write our entries.
+            let value = entry.load(Ordering::Relaxed);
+            if value == 0 {
+                continue;
+            }
+            if value & (FILE | SHMEM | ZERO) != 0 {
+                self.any = true;
+                entry.store(0, Ordering::Relaxed);
+                if value & ZERO != 0 {
+                    continue;
+                }
+                others[kind_index(value)] += 1;
+            } else if files_only {
+                continue;
+            } else {
+                entry.store(0, Ordering::Relaxed);
+            }
+            debug_assert!(len < CAPACITY);
+            // SAFETY: at most one frame an entry looked at, and those are at most the room there is.
+            unsafe { self.frames.get_unchecked_mut(len) }.write(frame_of(value));
+            len += 1;
         }
+        self.any |= len != first;
+        self.len = len;
+        self.pages[0] += (len - first) as u64 - others[1] - others[2];
+        self.pages[1] += others[1];
+        self.pages[2] += others[2];
+        looked_at
     }
 
     /// Takes over a page table.
     pub(super) fn table(&mut self, frame: Frame) {
         self.any = true;
-        self.push(frame);
+        self.frames[self.len].write(frame);
+        self.len += 1;
     }
 
     /// Makes all CPUs forget the entries.
@@ -82,13 +107,23 @@ impl Gather {
     /// Drops the frames' references; flushed before.
     pub(super) fn free(&mut self) {
         debug_assert!(!self.any, "frames are freed that a TLB may know");
+        let this = percpu::this();
+        let mut anonymous = 0;
         for frame in &self.frames[..core::mem::take(&mut self.len)] {
             // SAFETY: the first `len` are initialised.
-            memmap::release(unsafe { frame.assume_init() });
+            let frame = unsafe { frame.assume_init() };
+            if Descriptor::get(frame).clear_own_anonymous() {
+                this.free_uncounted(frame, Order::BASE);
+                anonymous += 1;
+            } else {
+                memmap::release(frame);
+            }
         }
+        this.subtract(Count::AnonymousFrames, anonymous);
+        this.add(Count::Freed, anonymous);
         let mapped = self.pages[1] + self.pages[2];
         if mapped != 0 {
-            percpu::subtract(Count::MappedFile, mapped);
+            this.subtract(Count::MappedFile, mapped);
         }
         self.pages = [0; 3];
         percpu::drain_if_asked();

@@ -38,7 +38,7 @@ pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, Usage, VmaInfo};
 
 use crate::arch::UserFrame;
-use crate::memory::percpu::{self, Count};
+use crate::memory::percpu::{self, Count, Local};
 use crate::{sched, signal, uaccess};
 use core::sync::atomic::Ordering;
 use fault::{Access, Fault};
@@ -48,9 +48,10 @@ use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKI
 /// error code.
 #[inline]
 pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
-    count_fault();
-    let served = match space::active() {
-        Some(space) => space.fault(address, Access::from_error(error)),
+    let this = percpu::this();
+    count_fault(this);
+    let served = match space::active(this) {
+        Some(space) => space.fault(this, address, Access::from_error(error)),
         None => Err(Fault::NotMapped),
     };
     if let Err(fault) = served {
@@ -60,8 +61,8 @@ pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
 
 /// Counts a fault for the CPU and for the task, whose own CPU alone changes its count.
 #[inline]
-fn count_fault() {
-    percpu::add(Count::Faults, 1);
+fn count_fault(this: &Local) {
+    this.add(Count::Faults, 1);
     let faults = &sched::current().minor_faults;
     faults.store(faults.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
@@ -89,8 +90,9 @@ pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
     let uaccess::Fixup::Serve(otherwise) = fixup else {
         return Some(fixup.address());
     };
-    count_fault();
-    let served =
-        space::active().is_some_and(|s| s.fault(address, Access::from_error(error)).is_ok());
+    let this = percpu::this();
+    count_fault(this);
+    let access = Access::from_error(error);
+    let served = space::active(this).is_some_and(|s| s.fault(this, address, access).is_ok());
     Some(if served { rip } else { otherwise })
 }

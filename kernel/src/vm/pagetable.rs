@@ -237,16 +237,9 @@ impl PageTables {
             let first = index(at, 0);
             let end = range.end.min((at / REGION + 1) * REGION);
             let pages = pages_in(end - at);
-            for (index, entry) in table[first..first + pages].iter().enumerate() {
-                let value = entry.load(Ordering::Relaxed);
-                if value == 0 || files_only && value & (FILE | SHMEM) == 0 {
-                    continue;
-                }
-                if gather.is_full() {
-                    return at + index as u64 * PAGE;
-                }
-                entry.store(0, Ordering::Relaxed);
-                gather.page(value);
+            let done = gather.take(&table[first..first + pages], files_only);
+            if done < pages {
+                return at + done as u64 * PAGE;
             }
             at = end;
         }

@@ -5,8 +5,9 @@ use super::gather::{Gather, kind_index};
 use super::pagetable::{PageTables, ZERO};
 use super::vma::{Vma, VmaSet};
 use super::{MappedFile, VmaFlags};
-use crate::arch::{CpuSet, MAX_CPUS, USER_END, cpu, cpu_id};
+use crate::arch::{CpuSet, USER_END, cpu, cpu_id};
 use crate::errno::Errno;
+use crate::memory::percpu::{self, Local};
 use crate::memory::{kernel_root, knobs, pressure};
 use crate::sched;
 use crate::sync::{Mutex, SpinLock};
@@ -14,7 +15,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ebb_mm::Order;
 
 pub(super) const PAGE: u64 = 4096;
@@ -197,9 +198,6 @@ impl Default for Limits {
     }
 }
 
-/// The space whose tables each CPU uses; null: the kernel's own.
-static ACTIVE: [AtomicPtr<AddressSpace>; MAX_CPUS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; MAX_CPUS];
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// Spaces whose memory is being freed.
 static GOING: AtomicU32 = AtomicU32::new(0);
@@ -212,9 +210,9 @@ pub(crate) fn spaces_going() -> u32 {
 
 /// The space that this CPU uses: that of the task that runs, unless a kernel thread does.
 #[inline]
-pub(super) fn active() -> Option<&'static AddressSpace> {
-    // Relaxed: only this CPU writes its entry.
-    let space = ACTIVE[cpu_id()].load(Ordering::Relaxed);
+pub(super) fn active(this: &Local) -> Option<&'static AddressSpace> {
+    // Relaxed: only this CPU writes its own.
+    let space = this.space.load(Ordering::Relaxed);
     // SAFETY: a space is deactivated before its last reference goes (`activate`), and callers use
     // the reference while their task runs, which holds one.
     unsafe { space.as_ref() }
@@ -269,17 +267,17 @@ impl AddressSpace {
     /// [`Self::deactivate`] was called here.
     #[inline]
     pub fn activate(&self) {
-        let this = ptr::from_ref(self).cast_mut();
-        let cpu = cpu_id();
-        let before = ACTIVE[cpu].load(Ordering::Relaxed);
-        if before == this {
+        let (space, own) = (ptr::from_ref(self).cast_mut(), percpu::this());
+        let before = own.space.load(Ordering::Relaxed);
+        if before == space {
             return;
         }
+        let cpu = cpu_id();
         // In the set before CR3 is loaded: pairs with the fence in `tlb::flush`.
         self.cpus.insert(cpu);
         // SAFETY: the tables map the kernel as all do, and stay until the space was left.
         unsafe { cpu::write_cr3(self.root) };
-        ACTIVE[cpu].store(this, Ordering::Relaxed);
+        own.space.store(space, Ordering::Relaxed);
         // SAFETY: see the contract above.
         if let Some(before) = unsafe { before.as_ref() } {
             before.cpus.remove(cpu);
@@ -289,14 +287,14 @@ impl AddressSpace {
     /// Leaves it, if this CPU uses it, for the kernel's own tables: before a task's last reference
     /// may go, and when a CPU turns to the idle loop or a kernel thread.
     pub fn deactivate(&self) {
-        let cpu = cpu_id();
-        if ACTIVE[cpu].load(Ordering::Relaxed) != ptr::from_ref(self).cast_mut() {
+        let own = percpu::this();
+        if !ptr::eq(own.space.load(Ordering::Relaxed), self) {
             return;
         }
         // SAFETY: the kernel's own tables, which stay.
         unsafe { cpu::write_cr3(kernel_root()) };
-        ACTIVE[cpu].store(ptr::null_mut(), Ordering::Relaxed);
-        self.cpus.remove(cpu);
+        own.space.store(ptr::null_mut(), Ordering::Relaxed);
+        self.cpus.remove(cpu_id());
     }
 
     /// Sets the limits that hold for this space.
