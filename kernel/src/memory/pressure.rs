@@ -96,7 +96,7 @@ impl Relief {
         }
         // What a process that ends gives back is on its way.
         if vm::spaces_going() == 0 {
-            if !task::oom_kill("out of memory") {
+            if !task::oom_kill("no frame could be freed") {
                 return Err(Errno::ENOMEM);
             }
             if sched::current().killed() {

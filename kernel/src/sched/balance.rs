@@ -190,6 +190,6 @@ pub(super) fn pull(cpu: usize) {
 pub(crate) fn migrate_current() {
     let task = current();
     if !task.affinity.contains(cpu_id()) {
-        super::switch::leave_cpu();
+        super::switch::reschedule();
     }
 }

@@ -73,7 +73,7 @@ impl TaskRef {
         let user = self.user.as_ref()?;
         // SAFETY: the task itself asks, and it changes the field in exec and exit only, where no
         // reference from here is in use.
-        unsafe { user.vm.get() }.as_ref()
+        unsafe { user.vm.look() }.as_ref()
     }
 
     /// Its open files.
@@ -84,7 +84,7 @@ impl TaskRef {
     pub fn files(&self) -> &Arc<fs::FileTable> {
         let user = self.user.as_ref().expect("a user task");
         // SAFETY: as in `vm`.
-        unsafe { user.files.get() }
+        unsafe { user.files.look() }
             .as_ref()
             .expect("files last until the task's end")
     }
@@ -97,7 +97,7 @@ impl TaskRef {
     pub fn fs(&self) -> &Arc<fs::Context> {
         let user = self.user.as_ref().expect("a user task");
         // SAFETY: as in `vm`.
-        unsafe { user.fs.get() }
+        unsafe { user.fs.look() }
             .as_ref()
             .expect("the context lasts until the task's end")
     }

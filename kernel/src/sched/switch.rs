@@ -57,7 +57,7 @@ pub(super) fn schedule(voluntary: bool) {
         if idle || previous.state.is_parking() || previous.state.get() == super::state::State::Dead
         {
             next = balance::steal(cpu);
-        } else {
+        } else if previous.affinity.contains(cpu) {
             // Nobody else wants to run.
             tick::begin_slice(queue, clock::now());
             return;
@@ -138,7 +138,7 @@ fn leave_user_state(previous: &TaskRef, next: &Arc<Task>) {
         return;
     };
     // SAFETY: the next task does not run yet and is ours.
-    let next_vm = unsafe { user.vm.get() }.as_ref();
+    let next_vm = unsafe { user.vm.look() }.as_ref();
     match (previous_vm, next_vm) {
         (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
         (_, Some(to)) => to.activate(),
@@ -218,16 +218,6 @@ pub(crate) fn exit_current() -> ! {
     current().state.die();
     schedule(true);
     unreachable!("a dead task was scheduled");
-}
-
-/// Puts the current task on a CPU where it may run: it goes on there.
-pub(super) fn leave_cpu() {
-    let task = current();
-    task.state.cancel();
-    let queue = &QUEUES[cpu_id()];
-    // Somebody must run here meanwhile: the next task, or the idle task.
-    let next = take_allowed(queue, cpu_id()).unwrap_or_else(|| idle_task(queue));
-    switch_to(queue, task, next, false);
 }
 
 fn idle_task(queue: &RunQueue) -> Arc<Task> {

@@ -77,7 +77,7 @@ pub fn oom_kill(reason: &str) -> bool {
         "out of memory ({reason}), and vm.panic_on_oom is set"
     );
     let Some((_, victim)) = worst else {
-        console!("Out of memory ({reason}) and no process to kill");
+        console!("Out of memory and no process to kill ({reason})");
         return false;
     };
     LAST_VICTIM.store(victim.pid(), Ordering::Relaxed);
@@ -90,8 +90,8 @@ fn kill(victim: &Process, reason: &str) {
     let usage = victim.vm().map(|vm| vm.usage()).unwrap_or_default();
     victim.oom_victim.store(true, Ordering::Relaxed);
     console!(
-        "Out of memory ({reason}): Killed process {} ({}) total-vm:{}kB, anon-rss:{}kB, \
-         file-rss:{}kB, shmem-rss:{}kB, UID:{} pgtables:{}kB oom_score_adj:{}",
+        "Out of memory: Killed process {} ({}) total-vm:{}kB, anon-rss:{}kB, file-rss:{}kB, \
+         shmem-rss:{}kB, UID:{} pgtables:{}kB oom_score_adj:{} ({reason})",
         victim.pid(),
         victim.name(),
         usage.size >> 10,

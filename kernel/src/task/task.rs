@@ -56,6 +56,18 @@ impl<T> Own<T> {
         Self(UnsafeCell::new(value))
     }
 
+    /// The value, to look at.
+    ///
+    /// # Safety
+    /// The caller is the task itself (or the CPU that switches it), and no reference from
+    /// [`Self::get`] is in use.
+    pub(crate) unsafe fn look(&self) -> &T {
+        // SAFETY: by the contract.
+        unsafe { &*self.0.get() }
+    }
+
+    /// The value, to change.
+    ///
     /// # Safety
     /// The caller is the task itself (or its maker), and no reference to the value is in use.
     #[expect(clippy::mut_from_ref, reason = "that is what the contract is about")]
