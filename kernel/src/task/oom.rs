@@ -68,7 +68,8 @@ pub fn oom_kill(reason: &str) -> bool {
         let Some(points) = badness(&process, total) else {
             continue;
         };
-        if worst.as_ref().is_none_or(|(most, _)| points > *most) {
+        // Among equals the youngest, as Linux chooses: not the parent of the one that takes all.
+        if worst.as_ref().is_none_or(|(most, _)| points >= *most) {
             worst = Some((points, process));
         }
     }
