@@ -1,0 +1,143 @@
+//! Runs `ebb` on real guests, at most two at a time, with a bound on everything.
+
+use std::ffi::OsStr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Guests that run at the same time: each has two CPUs or more, and CI has two.
+const GUESTS_AT_ONCE: usize = 2;
+
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// The right to run one guest.
+#[derive(Debug)]
+pub(crate) struct Turn(());
+
+impl Turn {
+    pub(crate) fn take() -> Self {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = ENDED
+            .wait_while(running, |running| *running >= GUESTS_AT_ONCE)
+            .unwrap_or_else(PoisonError::into_inner);
+        *running += 1;
+        Self(())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_one();
+    }
+}
+
+/// What came out of a guest.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Outcome {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    pub(crate) fn out(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    pub(crate) fn err(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Asserts the status; shows everything where it differs.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32) -> &Self {
+        assert_eq!(
+            self.code(),
+            Some(code),
+            "status {}\n--- stdout\n{}\n--- stderr\n{}",
+            self.status,
+            tail(&self.out()),
+            tail(&self.err())
+        );
+        self
+    }
+}
+
+/// The last lines of a text.
+pub(crate) fn tail(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(60)..].join("\n")
+}
+
+/// `ebb run` under TCG that is ended after `seconds`, with `options` before the program.
+pub(crate) fn command(seconds: u32, options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command
+        .args(["run", "--accel", "tcg", "--timeout", &seconds.to_string()])
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs a program in a guest of its own to its end.
+pub(crate) fn run<S: AsRef<OsStr>>(seconds: u32, options: &[&str], program: &[S]) -> Outcome {
+    let mut command = command(seconds, options);
+    command.arg("--").args(program);
+    finish(&mut command)
+}
+
+/// Runs a prepared command to its end.
+pub(crate) fn finish(command: &mut Command) -> Outcome {
+    let _turn = Turn::take();
+    let output = command.output().expect("ebb starts");
+    Outcome {
+        status: output.status,
+        stdout: output.stdout,
+        stderr: output.stderr,
+    }
+}
+
+/// A guest that runs beside the test, and is ended with it.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) child: Child,
+    _turn: Turn,
+}
+
+impl Guest {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let turn = Turn::take();
+        Self {
+            child: command.spawn().expect("ebb starts"),
+            _turn: turn,
+        }
+    }
+
+    /// Bytes of the guest's RAM that the host holds; `None` before there is a RAM.
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).ok()?;
+        entries.flatten().find_map(|entry| {
+            let target = std::fs::read_link(entry.path()).ok()?;
+            let metadata = std::fs::metadata(entry.path()).ok()?;
+            let is_ram =
+                target.to_string_lossy().starts_with("/memfd:") && metadata.len() >= 32 << 20;
+            is_ram.then(|| metadata.blocks() * 512)
+        })
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Both fail only where it ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

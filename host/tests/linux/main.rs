@@ -1,0 +1,19 @@
+//! Linux programs in guests: each runs natively and in a guest, and what comes out must be equal.
+//!
+//! The C and Rust sources and the shell scripts stand in `tests/programs`. They are built here, so
+//! these tests need gcc with static libraries, rustc, busybox and QEMU; what is missing fails a
+//! test with the name of its package, nothing is skipped.
+
+mod alike;
+mod difference;
+mod ebb;
+mod hostile;
+mod knobs;
+mod machines;
+mod memory;
+mod native;
+mod panic;
+mod programs;
+mod scratch;
+mod storms;
+mod suite;

@@ -1,0 +1,42 @@
+//! Folders that are gone when a test ends.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder of its own in a file system of memory where the host has one, as guests have.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let shm = Path::new("/dev/shm");
+        let base = if shm.is_dir() {
+            shm.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        // Relaxed: the number only has to differ from every other one.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = base.join(format!("ebb-{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder of memory can be made");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).expect("there is room for a small file");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A test that fails for another reason must not fail for this one.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,151 @@
+//! Many programs in one guest: a script runs one after the other and says what each did.
+//!
+//! A guest that dies takes the program with it that ran; the rest goes on in the next guest.
+
+use crate::native::Deed;
+use crate::scratch::Scratch;
+use crate::{ebb, programs};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// How long one program may take in a guest.
+const PROGRAM_SECONDS: u32 = 100;
+/// How long one guest may take.
+const GUEST_SECONDS: u32 = 420;
+/// Guests that are started for one suite, at most.
+const GUESTS_MAX: usize = 6;
+
+/// A program and how it is called.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    /// A static program, or busybox with a script.
+    pub(crate) program: PathBuf,
+    pub(crate) words: Vec<String>,
+    /// Copied to `script.sh` in the program's folder.
+    pub(crate) script: Option<PathBuf>,
+}
+
+/// What each case did in a guest, or why there is nothing to say.
+pub(crate) type Deeds = BTreeMap<String, Result<Deed, String>>;
+
+const DRIVER: &str = r#"
+n=0
+while read -r name seconds command; do
+    n=$((n + 1))
+    mkdir /tmp/w && cd /tmp/w
+    [ -f "/cases/$name.sh" ] && cp "/cases/$name.sh" script.sh
+    echo "@@ start $name"
+    env -i PATH=/bin HOME=/ timeout -s KILL $seconds sh -c "exec $command" < /dev/null > /tmp/out 2> /tmp/err
+    status=$?
+    cd /tmp
+    echo "@@ end $name $status $(wc -c < /tmp/out) $(wc -c < /tmp/err)"
+    cat /tmp/out /tmp/err
+    echo
+    rm -rf /tmp/w /tmp/out /tmp/err
+done < /cases/list
+echo "@@ all"
+"#;
+
+/// Runs all cases in guests with these options.
+pub(crate) fn run(options: &[&str], cases: &[Case]) -> Deeds {
+    let mut deeds = Deeds::new();
+    for _ in 0..GUESTS_MAX {
+        let left: Vec<&Case> = cases
+            .iter()
+            .filter(|c| !deeds.contains_key(&c.name))
+            .collect();
+        if left.is_empty() {
+            break;
+        }
+        one_guest(options, &left, &mut deeds);
+    }
+    for case in cases {
+        deeds
+            .entry(case.name.clone())
+            .or_insert_with(|| Err(format!("not run: {GUESTS_MAX} guests died before it")));
+    }
+    deeds
+}
+
+fn one_guest(options: &[&str], cases: &[&Case], deeds: &mut Deeds) {
+    let folder = Scratch::new("suite");
+    let mut list = String::new();
+    let mut command = ebb::command(GUEST_SECONDS, options);
+    command.arg("--busybox");
+    let mut pack = |source: &Path, path: &str| {
+        command
+            .arg("--file")
+            .arg(format!("{}:{path}", programs::text(source)));
+    };
+    for case in cases {
+        let name = &case.name;
+        let program = case
+            .program
+            .file_name()
+            .expect("a file has a name")
+            .to_string_lossy();
+        let path = if program == "busybox" {
+            "/bin/busybox".to_owned()
+        } else {
+            let path = format!("/cases/{program}");
+            pack(&case.program, &path);
+            path
+        };
+        if let Some(script) = &case.script {
+            pack(script, &format!("/cases/{name}.sh"));
+        }
+        list.push_str(&format!(
+            "{name} {PROGRAM_SECONDS} {path} {}\n",
+            case.words.join(" ")
+        ));
+    }
+    pack(&folder.write("list", list), "/cases/list");
+    let driver = folder.write("driver.sh", format!("#!/bin/sh\n{DRIVER}"));
+    command.arg("--").arg(driver);
+    let outcome = ebb::finish(&mut command);
+    let before = deeds.len();
+    read(&outcome.stdout, deeds);
+    if deeds.len() < before + cases.len() {
+        // The program that ran when the guest died, or the first where nothing ran at all.
+        let out = outcome.out();
+        let last = out
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("@@ start "));
+        let name = last.unwrap_or(&cases[0].name).to_owned();
+        let why = format!(
+            "the guest ended with {} while {name} ran\n{}",
+            outcome.status,
+            ebb::tail(&outcome.err())
+        );
+        deeds.entry(name).or_insert(Err(why));
+    }
+}
+
+/// Reads the driver's output: lengths tell where each program's output ends.
+fn read(mut bytes: &[u8], deeds: &mut Deeds) {
+    while let Some(end) = bytes.iter().position(|&b| b == b'\n') {
+        let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
+        bytes = &bytes[end + 1..];
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["@@", "end", name, status, out, err] = words[..] else {
+            continue;
+        };
+        let (Ok(status), Ok(out), Ok(err)) =
+            (status.parse(), out.parse::<usize>(), err.parse::<usize>())
+        else {
+            continue;
+        };
+        if bytes.len() < out + err {
+            return;
+        }
+        let deed = Deed {
+            status,
+            stdout: bytes[..out].to_vec(),
+            stderr: bytes[out..out + err].to_vec(),
+        };
+        bytes = &bytes[out + err..];
+        deeds.insert(name.to_owned(), Ok(deed));
+    }
+}
