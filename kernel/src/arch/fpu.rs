@@ -110,7 +110,10 @@ impl FpuState {
         unsafe {
             if features::has(Feature::Xsave) {
                 let mask = mask();
-                asm!("xsave64 [{}]", in(reg) area, in("eax") mask as u32, in("edx") 0,
+                // MXCSR apart: QEMU's translator saves and loads it with SSE alone, the CPU with AVX
+                // too.
+                asm!("xsave64 [{area}]", "stmxcsr [{area} + {mxcsr}]", area = in(reg) area,
+                     mxcsr = const at::MXCSR, in("eax") mask as u32, in("edx") 0,
                      options(nostack));
             } else {
                 asm!("fxsave64 [{}]", in(reg) area, options(nostack));
@@ -136,7 +139,8 @@ impl FpuState {
         // xmm are declared as changed.
         unsafe {
             if features::has(Feature::Xsave) {
-                asm!("xrstor64 [{}]", in(reg) area, in("eax") mask() as u32, in("edx") 0,
+                asm!("xrstor64 [{area}]", "ldmxcsr [{area} + {mxcsr}]", area = in(reg) area,
+                     mxcsr = const at::MXCSR, in("eax") mask() as u32, in("edx") 0,
                      out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
                      out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
                      out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,

@@ -5,6 +5,13 @@
 extern char **environ;
 static char self[4096];
 
+static char *self_path(void)
+{
+	ssize_t n = MUST(readlink("/proc/self/exe", self, sizeof self - 1));
+	self[n] = 0;
+	return self;
+}
+
 static int status_of(pid_t pid)
 {
 	int status;
@@ -17,7 +24,7 @@ static void role(int argc, char **argv)
 	if (!strcmp(argv[1], "show")) {
 		say("argc %d", argc);
 		for (int i = 0; i < argc; i++)
-			say("argv[%d] is %s", i, argv[i]);
+			say("argv[%d] is %s", i, strcmp(argv[i], self_path()) ? argv[i] : "the program");
 		for (char **e = environ; *e; e++)
 			say("environ has %s", *e);
 		exit(3);
@@ -55,9 +62,7 @@ int main(int argc, char **argv)
 {
 	if (argc > 1)
 		role(argc, argv);
-	ssize_t n = MUST(readlink("/proc/self/exe", self, sizeof self - 1));
-	self[n] = 0;
-
+	self_path();
 	char *const env[] = { "ONE=1", "TWO=", "THREE", NULL };
 	IN_CHILD("show", execle(self, "name", "show", "", "a b", "ü", NULL, env));
 	char *const none[] = { NULL };

@@ -118,7 +118,7 @@ int main(void)
 	setitimer(ITIMER_REAL, &it, NULL);
 	wrong = 0;
 	fesetround(FE_TONEAREST);
-	for (int i = 0; stop < 20 && i < 100000; i++)
+	for (int i = 0; stop < 20 && i < 50000000; i++)
 		wrong += (long)over_call(i, 39) + (fegetround() != FE_TONEAREST);
 	it = (struct itimerval){ 0 };
 	setitimer(ITIMER_REAL, &it, NULL);
@@ -140,7 +140,11 @@ int main(void)
 	volatile double zero = 0, inf = 1 / zero;
 	say("%f %d %d", inf, fetestexcept(FE_DIVBYZERO) != 0, fetestexcept(FE_INVALID) != 0);
 	signal(SIGFPE, ({ void f(int s) { say("signal %d", s); _exit(3); } f; }));
-	IN_CHILD("unmasked", { feenableexcept(FE_DIVBYZERO); inf = 1 / zero; });
+	/* by the x87, since QEMU's translator raises none for SSE */
+	IN_CHILD("unmasked", {
+		unsigned short control = 0x37f & ~4;
+		__asm__ volatile("fldcw %0; fldz; fld1; fdiv %%st(1), %%st; fwait" :: "m"(control));
+	});
 	say("%.17g %.17g %.10Lg", sin(1.0), pow(2.5, 3.5), expl(1.5L));
 	if (__builtin_cpu_supports("avx")) {
 		int r = 0;
