@@ -101,7 +101,23 @@ fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
 
 /// `mprotect(2)`.
 pub fn mprotect(a: &Args) -> SysResult {
-    space()?.protect(a.addr(0), a.0[1], prot(a.uint(2)))?;
+    const KNOWN: u32 = abi::PROT_READ
+        | abi::PROT_WRITE
+        | abi::PROT_EXEC
+        | abi::PROT_SEM
+        | abi::PROT_GROWSDOWN;
+    let bits = a.uint(2);
+    if bits & !KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let space = space()?;
+    let (mut start, mut bytes) = (a.addr(0), a.0[1]);
+    if bits & abi::PROT_GROWSDOWN != 0 {
+        let lower = space.stack_start(start)?;
+        bytes = bytes.checked_add(start - lower).ok_or(Errno::ENOMEM)?;
+        start = lower;
+    }
+    space.protect(start, bytes, prot(bits))?;
     Ok(0)
 }
 

@@ -88,6 +88,22 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// The start of the stack that holds an address.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned address or an area that does not grow, `ENOMEM` where nothing is
+    /// mapped.
+    pub fn stack_start(&self, address: u64) -> Result<u64, Errno> {
+        let range = page_range(address, 0, Errno::ENOMEM)?;
+        let state = self.state.lock();
+        let area = state.areas.find(range.start).ok_or(Errno::ENOMEM)?;
+        if area.flags.contains(VmaFlags::GROWS_DOWN) {
+            Ok(area.start)
+        } else {
+            Err(Errno::EINVAL)
+        }
+    }
+
     /// Makes entries say what their areas say. Stores to private pages that others may have are
     /// allowed by the fault that they make.
     fn apply_rights(&self, range: Range<u64>) {

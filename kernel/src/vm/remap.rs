@@ -180,6 +180,11 @@ impl AddressSpace {
                 return Err(Errno::ENOMEM);
             }
             state.tables.move_entries(moved.start, start, moved_bytes);
+            // The old area goes before the new one comes: where they touch they would merge.
+            if !keep {
+                // One area at most: it was checked to hold the whole range.
+                state.take_areas(old.clone(), &mut graveyard);
+            }
             let backing = match &area.backing {
                 Bytes::Zero => Bytes::Zero,
                 file => file.advanced(moved.start - area.start),
@@ -193,10 +198,6 @@ impl AddressSpace {
             state.areas.insert(new);
             state.sizes.add(sizes);
             commitment.keep();
-            if !keep {
-                // One area at most: it was checked to hold the whole range.
-                state.take_areas(old.clone(), &mut graveyard);
-            }
             state.changed();
             tlb::flush(&self.cpus, moved.clone());
             break start;
