@@ -101,11 +101,8 @@ fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
 
 /// `mprotect(2)`.
 pub fn mprotect(a: &Args) -> SysResult {
-    const KNOWN: u32 = abi::PROT_READ
-        | abi::PROT_WRITE
-        | abi::PROT_EXEC
-        | abi::PROT_SEM
-        | abi::PROT_GROWSDOWN;
+    const KNOWN: u32 =
+        abi::PROT_READ | abi::PROT_WRITE | abi::PROT_EXEC | abi::PROT_SEM | abi::PROT_GROWSDOWN;
     let bits = a.uint(2);
     if bits & !KNOWN != 0 {
         return Err(Errno::EINVAL);
