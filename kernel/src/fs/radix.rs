@@ -37,6 +37,13 @@ impl<T> Inner<T> {
     }
 }
 
+/// Where [`RadixTree::take_batch`] stands.
+struct Taken<'a, T> {
+    batch: &'a mut [Option<T>],
+    count: usize,
+    next: u64,
+}
+
 /// The tree. `height` 0 means that `root` is the leaf of index 0.
 pub struct RadixTree<T> {
     root: Option<Slot<T>>,
@@ -195,13 +202,66 @@ impl<T> RadixTree<T> {
         }
     }
 
-    /// Takes the first page in `from..end` out.
-    pub fn take_first(&mut self, from: u64, end: u64) -> Option<(u64, T)> {
-        let (index, _) = self.next_from(from)?;
-        if index >= end {
-            return None;
+    /// Takes the first pages in `from..end` out, as many as `batch` has room for. Gives their number
+    /// and the first index that was not looked at.
+    pub fn take_batch(&mut self, from: u64, end: u64, batch: &mut [Option<T>]) -> (usize, u64) {
+        let end = end.min(capacity(self.height));
+        let mut taken = Taken {
+            batch,
+            count: 0,
+            next: from.min(end),
+        };
+        if taken.next < end {
+            Self::take_below(&mut self.root, self.height, 0, end, &mut taken);
         }
-        self.remove(index).map(|value| (index, value))
+        let Taken { count, next, .. } = taken;
+        self.len -= count;
+        self.shrink();
+        (count, next)
+    }
+
+    /// Takes leaves from `taken.next` on, which it moves behind what it has seen.
+    fn take_below(
+        slot: &mut Option<Slot<T>>,
+        level: u32,
+        base: u64,
+        end: u64,
+        taken: &mut Taken<'_, T>,
+    ) {
+        let behind = base.saturating_add(capacity(level)).min(end);
+        match slot {
+            None => taken.next = behind,
+            Some(Slot::Leaf(_)) => {
+                let Some(place) = taken.batch.get_mut(taken.count) else {
+                    return;
+                };
+                if let Some(Slot::Leaf(value)) = slot.take() {
+                    *place = Some(value);
+                    taken.count += 1;
+                }
+                taken.next = behind;
+            }
+            Some(Slot::Inner(inner)) => {
+                let span = capacity(level - 1);
+                while taken.next < behind {
+                    let at = slot_of(taken.next, level);
+                    let child = &mut inner.slots[at];
+                    let was_there = child.is_some();
+                    let child_base = base + at as u64 * span;
+                    Self::take_below(child, level - 1, child_base, end, taken);
+                    if was_there && child.is_none() {
+                        inner.used -= 1;
+                    }
+                    if taken.count == taken.batch.len() {
+                        break;
+                    }
+                }
+                if inner.used == 0 {
+                    *slot = None;
+                    taken.next = taken.next.max(behind);
+                }
+            }
+        }
     }
 
     /// Takes the page at `index` out.
@@ -260,12 +320,13 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::prelude::v1::*;
+    use std::vec;
 
     #[derive(Clone, Debug)]
     enum Step {
         Insert(u64),
         Remove(u64),
-        TakeFirst(u64, u64),
+        Take(u64, u64, usize),
         Next(u64),
     }
 
@@ -282,7 +343,7 @@ mod tests {
         prop_oneof![
             3 => index().prop_map(Step::Insert),
             2 => index().prop_map(Step::Remove),
-            1 => (index(), index()).prop_map(|(a, b)| Step::TakeFirst(a, b)),
+            2 => (index(), index(), 0..5_usize).prop_map(|(a, b, n)| Step::Take(a, b, n)),
             1 => index().prop_map(Step::Next),
         ]
     }
@@ -296,10 +357,16 @@ mod tests {
                 match step {
                     Step::Insert(i) => prop_assert_eq!(tree.insert(i, n), Ok(model.insert(i, n))),
                     Step::Remove(i) => prop_assert_eq!(tree.remove(i), model.remove(&i)),
-                    Step::TakeFirst(a, b) => {
-                        let first = model.range(a..).next().map(|(&k, &v)| (k, v)).filter(|e| e.0 < b);
-                        if let Some((k, _)) = first { model.remove(&k); }
-                        prop_assert_eq!(tree.take_first(a, b), first);
+                    Step::Take(a, b, room) => {
+                        let mut batch = vec![None; room];
+                        let (count, next) = tree.take_batch(a, b, &mut batch);
+                        let wanted: Vec<_> =
+                            model.range(a..b.max(a)).take(room).map(|(&k, &v)| (k, v)).collect();
+                        let values: Vec<_> = wanted.iter().map(|&(_, v)| Some(v)).collect();
+                        prop_assert_eq!(&batch[..count], &values[..]);
+                        wanted.iter().for_each(|(k, _)| drop(model.remove(k)));
+                        // What was passed over is empty.
+                        prop_assert!(model.range(a..next.max(a)).next().is_none());
                     }
                     Step::Next(i) => prop_assert_eq!(
                         tree.next_from(i).map(|(k, &v)| (k, v)),
@@ -311,10 +378,11 @@ mod tests {
                     prop_assert_eq!(tree.get(k), Some(v));
                 }
             }
-            while let Some((k, v)) = tree.take_first(0, u64::MAX) {
-                prop_assert_eq!(model.remove(&k), Some(v));
-            }
-            prop_assert!(model.is_empty() && tree.root.is_none() && tree.height == 0);
+            let mut rest = vec![None; model.len() + 1];
+            let (count, _) = tree.take_batch(0, u64::MAX, &mut rest);
+            let values: Vec<_> = model.into_values().map(Some).collect();
+            prop_assert_eq!(&rest[..count], &values[..]);
+            prop_assert!(tree.is_empty() && tree.root.is_none() && tree.height == 0);
         }
     }
 

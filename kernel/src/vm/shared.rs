@@ -41,14 +41,18 @@ pub(super) fn file(bytes: u64) -> MappedFile {
 }
 
 impl SharedMemory {
-    /// Drops the pages, one at a time so that the lock is held for moments.
+    /// Drops the pages, a few at a time so that the lock is held for moments.
     fn drop_pages(&self, pages: Range<u64>) {
+        const BATCH: usize = 32;
+        let mut from = pages.start;
         loop {
-            let taken = self.pages.lock().take_first(pages.start, pages.end);
-            if taken.is_none() {
+            let mut batch = [const { None }; BATCH];
+            let (taken, next) = self.pages.lock().take_batch(from, pages.end, &mut batch);
+            from = next;
+            count_file_frames(-(taken as i64));
+            if taken < BATCH {
                 return;
             }
-            count_file_frames(-1);
         }
     }
 }

@@ -190,14 +190,8 @@ impl Regular {
         loop {
             let mut batch: [Option<FrameRef>; FREE_BATCH] = [const { None }; FREE_BATCH];
             let mut content = self.content.lock();
-            let mut taken = 0;
-            while taken < FREE_BATCH
-                && let Some((index, frame)) = content.pages.take_first(from, range.end)
-            {
-                batch[taken] = Some(frame);
-                taken += 1;
-                from = index + 1;
-            }
+            let (taken, next) = content.pages.take_batch(from, range.end, &mut batch);
+            from = next;
             drop(content);
             drop(batch);
             fs.discharge_pages(taken as u64);
@@ -311,10 +305,14 @@ impl TmpNode {
 impl PageSource for TmpNode {
     fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
         let regular = self.regular().ok_or(Errno::ENODEV)?;
-        let size = regular.extent().0;
-        if index >= size.div_ceil(PAGE) {
+        let content = regular.content.lock();
+        if index >= content.size.div_ceil(PAGE) {
             return Ok(None);
         }
+        if let Some(frame) = content.pages.get(index) {
+            return Ok(Some(frame.clone()));
+        }
+        drop(content);
         let frame = regular.page_or_new(&self.fs, index)?;
         // Truncation may have freed the range while the page was made: such a page must not stay.
         let size = regular.extent().0;
