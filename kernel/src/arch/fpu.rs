@@ -62,8 +62,10 @@ impl Clone for FpuState {
 }
 
 fn mask() -> u64 {
+    // SSE stands for MXCSR here: QEMU's TCG saves and loads it with that part alone, though the
+    // manuals name AVX too.
     if features::has(Feature::Avx) {
-        X87 | AVX
+        X87 | SSE | AVX
     } else {
         X87 | SSE
     }
