@@ -46,6 +46,7 @@ test-units: ## the libraries and the kernel's pure parts, on this machine
 	$(CARGO) test --release -p ebb-kernel --lib --tests
 test-models: ## every interleaving of the lock-free parts, in small
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel --release --lib state
 test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb -p ebb-workloads -p lab
 
