@@ -510,7 +510,7 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    fn give_freed(&self, front: &mut Front, freed: Freed) {
+    pub(crate) fn give_freed(&self, front: &mut Front, freed: Freed) {
         if freed.mask == 0 {
             return;
         }

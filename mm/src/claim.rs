@@ -58,7 +58,7 @@ impl Allocator<'_> {
 
     /// Visits the words of the bitmap that a range spans, none where a block is not managed, until
     /// told to stop.
-    fn for_each_word(
+    pub(crate) fn for_each_word(
         &self,
         range: FrameRange,
         mut visit: impl FnMut(Option<(ZoneRef<'_, '_>, usize, Taken)>) -> bool,

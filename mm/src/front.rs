@@ -171,6 +171,26 @@ impl Front {
         true
     }
 
+    /// Notes freed frames of one word; what had its place is the caller's to give back.
+    pub(crate) fn note_freed_word(&mut self, freed: Freed) -> Freed {
+        let at = self.freed_at(freed.word);
+        if at.word == freed.word {
+            let twice = at.mask & freed.mask;
+            if twice != 0 {
+                freed_twice(Frame::new(freed.base() + u64::from(twice.trailing_zeros())));
+            }
+            at.mask |= freed.mask;
+            return Freed { word: 0, mask: 0 };
+        }
+        for slot in &self.slots {
+            let twice = slot.mask & freed.mask;
+            if slot.base >> WORD_SHIFT == freed.word && twice != 0 {
+                freed_twice(Frame::new(slot.base + u64::from(twice.trailing_zeros())));
+            }
+        }
+        core::mem::replace(self.freed_at(freed.word), freed)
+    }
+
     /// Starts a word with a freed frame; what had its place is the caller's to give back.
     pub(crate) fn start_word(&mut self, frame: Frame) -> Freed {
         let word = frame.number() >> WORD_SHIFT;

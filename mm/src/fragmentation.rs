@@ -1,0 +1,75 @@
+//! Linux's two figures of how free memory is split up, as `/sys/kernel/debug/extfrag` shows them.
+
+use crate::{Order, stats::FreeAreas};
+
+impl FreeAreas {
+    /// How many free blocks there are, of all orders.
+    pub fn blocks(&self) -> u64 {
+        self.counts.iter().flatten().sum()
+    }
+
+    /// The part of the free memory, in thousandths, that a request of this order cannot use, as it
+    /// lies in smaller blocks: Linux's *unusable free space index*. 0: all can be used; 1000: none.
+    /// 0 as well if no memory is free.
+    pub fn unusable_index(&self, order: Order) -> u32 {
+        let free = self.frames();
+        if free == 0 {
+            return 0;
+        }
+        let usable: u64 = Order::all()
+            .filter(|&of| of >= order)
+            .map(|of| self.count(of, None) * of.frames())
+            .sum();
+        // At most 1000, as what can be used is free.
+        u32::try_from((free - usable) * 1000 / free).unwrap_or(1000)
+    }
+
+    /// Why a request of this order would fail, in thousandths: towards 0 for want of memory,
+    /// towards 1000 for fragmentation. -1000 if it would not fail. Linux's *fragmentation index*.
+    pub fn fragmentation_index(&self, order: Order) -> i32 {
+        let suitable = Order::all().any(|of| of >= order && self.count(of, None) != 0);
+        if suitable {
+            return -1000;
+        }
+        let blocks = self.blocks();
+        if blocks == 0 {
+            return 0;
+        }
+        let wanted = (1000 + self.frames() * 1000 / order.frames()) / blocks;
+        1000 - i32::try_from(wanted).unwrap_or(1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(order: u8) -> Order {
+        Order::new(order).unwrap_or(Order::BASE)
+    }
+
+    #[test]
+    fn no_free_memory_is_no_fragmentation() {
+        let none = FreeAreas::default();
+        assert_eq!(none.unusable_index(order(9)), 0);
+        assert_eq!(none.fragmentation_index(order(9)), 0);
+    }
+
+    #[test]
+    fn figures_are_those_of_linux() {
+        // `Node 0, zone Normal 4 3 0 1 0 0 0 0 0 0 0` in /proc/buddyinfo: 18 frames in 8 blocks.
+        let mut areas = FreeAreas::default();
+        areas.counts[0] = [1, 3, 0];
+        areas.counts[1][0] = 3;
+        areas.counts[3][2] = 1;
+        assert_eq!(areas.frames(), 18);
+        assert_eq!(areas.blocks(), 8);
+        assert_eq!(areas.unusable_index(order(0)), 0);
+        assert_eq!(areas.unusable_index(order(1)), 222);
+        assert_eq!(areas.unusable_index(order(2)), 555);
+        assert_eq!(areas.unusable_index(order(4)), 1000);
+        assert_eq!(areas.fragmentation_index(order(3)), -1000);
+        // 1000 - (1000 + 18 * 1000 / 16) / 8
+        assert_eq!(areas.fragmentation_index(order(4)), 1000 - 265);
+    }
+}

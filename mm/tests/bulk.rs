@@ -1,0 +1,144 @@
+//! Many blocks in one call, and exactly these frames.
+#![cfg(not(loom))]
+
+mod arena;
+
+use std::collections::HashSet;
+
+use arena::{range, with};
+use ebb_mm::{
+    AllocError, Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, RangeError,
+    Request, Reserve, ZoneConfig, ZoneKind,
+};
+
+const FRAMES: u64 = 8192;
+
+fn memory(test: impl FnOnce(&Allocator<'_>)) {
+    let ranges = [range(0, FRAMES)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    with(&Config { zones: &zones }, &(), |a| {
+        test(a);
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, FRAMES, "all was given back");
+    });
+}
+
+fn request(order: Order) -> Request {
+    Request::new(order, Mobility::Movable).reserve(Reserve::Use)
+}
+
+#[test]
+fn a_bulk_is_as_many_single_frames() {
+    memory(|a| {
+        let mut front = Front::new();
+        let mut frames = [Frame::new(0); 1000];
+        a.allocate_bulk(&mut front, request(Order::BASE), &mut frames)
+            .expect("memory");
+        let different: HashSet<_> = frames.iter().collect();
+        assert_eq!(different.len(), frames.len());
+        for &frame in &frames[..500] {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.free_bulk(&mut front, &frames[500..], Order::BASE);
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+fn what_a_failed_bulk_took_is_the_callers() {
+    memory(|a| {
+        let mut front = Front::new();
+        for order in [
+            Order::BASE,
+            Order::new(3).expect("an order"),
+            Order::PAGEBLOCK,
+        ] {
+            let most = usize::try_from(FRAMES >> order.get()).expect("small");
+            let mut blocks = vec![Frame::new(0); most + 1];
+            let error = a
+                .allocate_bulk(&mut front, request(order), &mut blocks)
+                .expect_err("one more than there are");
+            assert_eq!(error.taken, most);
+            assert!(matches!(error.error, AllocError::Exhausted { .. }));
+            a.free_bulk(&mut front, &blocks[..most], order);
+            a.drain(&mut front);
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_frame_twice_in_a_bulk_is_a_panic() {
+    memory(|a| {
+        let mut front = Front::new();
+        let frame = a
+            .allocate(&mut front, request(Order::BASE))
+            .expect("memory");
+        a.drain(&mut front);
+        a.free_bulk(&mut front, &[frame, frame], Order::BASE);
+    });
+}
+
+#[test]
+fn a_range_is_had_whole_or_not_at_all() {
+    memory(|a| {
+        let mut front = Front::new();
+        let wanted = range(100, 3000);
+        a.allocate_range(&mut front, wanted, Mobility::Movable)
+            .expect("all is free");
+        assert_eq!(a.stats().free_frames, FRAMES - 3000);
+        // The second is refused and names the frame; nothing of it is taken.
+        let overlap = FrameRange::new(Frame::new(0), 5000);
+        assert_eq!(
+            a.allocate_range(&mut front, overlap, Mobility::Movable),
+            Err(RangeError::InUse(Frame::new(100)))
+        );
+        assert_eq!(a.stats().free_frames, FRAMES - 3000);
+        a.free(&mut front, Frame::new(1000), Order::BASE);
+        a.drain(&mut front);
+        a.allocate_range(&mut front, range(1000, 1), Mobility::Unmovable)
+            .expect("it was freed");
+        a.free_range(&mut front, wanted);
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+fn a_range_says_why_it_is_refused() {
+    memory(|a| {
+        let mut front = Front::new();
+        let movable = Mobility::Movable;
+        assert_eq!(
+            a.allocate_range(&mut front, range(FRAMES - 10, 20), movable),
+            Err(RangeError::NotManaged(Frame::new(FRAMES)))
+        );
+        let block = a.isolate(Frame::new(1024)).expect("free");
+        assert_eq!(
+            a.allocate_range(&mut front, range(1000, 100), movable),
+            Err(RangeError::Isolated(Frame::new(1024)))
+        );
+        a.put_back(block, PutBack::Unchanged);
+        let huge = a
+            .allocate(&mut front, request(Order::PAGEBLOCK))
+            .expect("memory");
+        let around = range(huge.number() + 17, 64);
+        assert_eq!(
+            a.allocate_range(&mut front, around, movable),
+            Err(RangeError::InUse(huge.offset(17)))
+        );
+        a.free(&mut front, huge, Order::PAGEBLOCK);
+        // What this front holds is no obstacle.
+        let frame = a
+            .allocate(&mut front, request(Order::BASE))
+            .expect("memory");
+        a.free(&mut front, frame, Order::BASE);
+        a.allocate_range(&mut front, range(0, FRAMES), movable)
+            .expect("all is free");
+        a.free_range(&mut front, range(0, FRAMES));
+        a.drain(&mut front);
+    });
+}
