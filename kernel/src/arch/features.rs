@@ -61,6 +61,9 @@ pub fn detect() -> Result<(), &'static str> {
             return Err(name);
         }
     }
+    if cpuid(0x8000_0001, 0).edx & 1 << 11 == 0 {
+        return Err("the syscall instruction");
+    }
     let mut found = 0;
     let mut note = |present: bool, feature: Feature| {
         if present {
