@@ -62,10 +62,8 @@ impl Clone for FpuState {
 }
 
 fn mask() -> u64 {
-    // SSE stands for MXCSR here: QEMU's TCG saves and loads it with that part alone, though the
-    // manuals name AVX too.
     if features::has(Feature::Avx) {
-        X87 | SSE | AVX
+        X87 | AVX
     } else {
         X87 | SSE
     }
@@ -112,8 +110,8 @@ impl FpuState {
         unsafe {
             if features::has(Feature::Xsave) {
                 let mask = mask();
-                // MXCSR apart: QEMU's translator saves and loads it with SSE alone, the CPU with AVX
-                // too.
+                // MXCSR apart: CPUs save and load it with AVX, too, but QEMU's translator with SSE
+                // alone, which the user frame has already.
                 asm!("xsave64 [{area}]", "stmxcsr [{area} + {mxcsr}]", area = in(reg) area,
                      mxcsr = const at::MXCSR, in("eax") mask as u32, in("edx") 0,
                      options(nostack));

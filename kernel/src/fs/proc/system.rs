@@ -4,6 +4,7 @@ use super::super::synthetic::Entry;
 use super::super::text::Text;
 use crate::arch::clock::{self, Nanos};
 use crate::arch::{cpu, cpu_count};
+use crate::errno::Errno;
 use crate::sync::Once;
 use crate::syscall::info;
 use crate::{sched, task};
@@ -18,7 +19,16 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("filesystems", filesystems),
     Entry::file("cmdline", cmdline),
     Entry::file("devices", devices),
+    Entry::trigger("sysrq-trigger", sysrq),
 ];
+
+/// `/proc/sysrq-trigger`: `c` crashes the kernel, as on Linux; to see what the host makes of it.
+fn sysrq(value: &str) -> core::result::Result<(), Errno> {
+    match value.as_bytes().first() {
+        Some(b'c') => panic!("sysrq triggered crash"),
+        _ => Err(Errno::EINVAL),
+    }
+}
 
 /// Clock ticks a second, the unit of times in `stat` (`USER_HZ`).
 pub(super) const TICKS: u64 = 100;
