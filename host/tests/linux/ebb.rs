@@ -1,8 +1,12 @@
 //! Runs `ebb` on real guests, at most two at a time, with a bound on everything.
 
+use crate::programs;
 use std::ffi::OsStr;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Guests that run at the same time: each has two CPUs or more, and CI has two.
 const GUESTS_AT_ONCE: usize = 2;
@@ -139,5 +143,71 @@ impl Drop for Guest {
         // Both fail only where it ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The program `hold` in a guest, which does as the test says.
+#[derive(Debug)]
+pub(crate) struct Holder {
+    pub(crate) guest: Guest,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// How long a guest may take to do something that it does sooner or later.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Holder {
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let mut command = command(300, options);
+        command.arg("--").arg(programs::path("hold"));
+        command.stdin(Stdio::piped()).stderr(Stdio::inherit());
+        let mut guest = Guest::start(&mut command);
+        let stdin = guest.child.stdin.take().expect("it is piped");
+        let stdout = BufReader::new(guest.child.stdout.take().expect("it is piped"));
+        Self {
+            guest,
+            stdin,
+            stdout,
+        }
+    }
+
+    /// Sends one line and waits for the answer.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        writeln!(self.stdin, "{line}").expect("the guest reads");
+        let mut answer = String::new();
+        self.stdout
+            .read_line(&mut answer)
+            .expect("the guest answers");
+        assert!(
+            !answer.is_empty(),
+            "the guest ended instead of doing {line:?}"
+        );
+        answer.trim_end().to_owned()
+    }
+
+    /// Sends one line that must be answered so.
+    #[track_caller]
+    pub(crate) fn tell(&mut self, line: &str, answer: &str) {
+        assert_eq!(self.ask(line), answer, "as the answer to {line:?}");
+    }
+
+    pub(crate) fn resident_mib(&self) -> u64 {
+        self.guest.resident_bytes().expect("the guest has a RAM") >> 20
+    }
+
+    /// Waits until resident memory is at most so much.
+    #[track_caller]
+    pub(crate) fn falls_to(&self, mib: u64) {
+        let start = Instant::now();
+        while self.resident_mib() > mib {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{} MiB are still resident, more than {mib}",
+                self.resident_mib()
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 }

@@ -1,1 +1,66 @@
-//! To come.
+//! Knobs under /proc and /sys: read, written, refused, and set on the command line.
+
+use crate::ebb;
+
+#[track_caller]
+fn script(options: &[&str], script: &str, expected: &str) -> String {
+    let mut all = vec!["-m", "128M", "-c", "2", "-v"];
+    all.extend(options);
+    let outcome = ebb::run(60, &all, &["sh", "-c", script]);
+    assert_eq!(outcome.expect(0).out(), expected, "{}", outcome.err());
+    outcome.err()
+}
+
+#[test]
+fn the_reporting_order_takes_0_to_10_and_nothing_else() {
+    script(
+        &[],
+        "cd /sys/module/page_reporting/parameters; cat page_reporting_order; \
+         for o in 0 10 5; do echo $o > page_reporting_order; cat page_reporting_order; done; \
+         for o in 11 -1 x '' 99999999999; do \
+            (echo $o > page_reporting_order) 2> /dev/null || echo refused; done; \
+         cat page_reporting_order",
+        "9\n0\n10\n5\nrefused\nrefused\nrefused\nrefused\nrefused\n5\n",
+    );
+}
+
+#[test]
+fn knobs_are_set_before_the_program_starts() {
+    script(
+        &[
+            "--reporting-order",
+            "3",
+            "--sysctl",
+            "vm.min_free_kbytes=4096",
+        ],
+        "cat /sys/module/page_reporting/parameters/page_reporting_order \
+            /proc/sys/vm/min_free_kbytes; sysctl -n vm.min_free_kbytes; \
+         sysctl -w vm.min_free_kbytes=2048 > /dev/null; cat /proc/sys/vm/min_free_kbytes",
+        "3\n4096\n4096\n2048\n",
+    );
+}
+
+#[test]
+fn a_knob_that_is_not_there_or_a_bad_value_is_named() {
+    let log = script(
+        &["--sysctl", "vm.no_such_knob=1"],
+        "echo runs all the same",
+        "runs all the same\n",
+    );
+    assert!(log.contains("no_such_knob"), "{log}");
+    let log = script(
+        &["--sysctl", "vm.min_free_kbytes=much"],
+        "echo runs",
+        "runs\n",
+    );
+    assert!(log.contains("min_free_kbytes"), "{log}");
+}
+
+#[test]
+fn an_unsupported_call_is_named_once() {
+    let program = crate::programs::text(crate::programs::path("identity"));
+    let outcome = ebb::run(60, &["-m", "128M", "-c", "2", "-v"], &[program]);
+    let log = outcome.expect(0).err();
+    // Call 9999 is made once by the program; a number beyond the table is no call to name.
+    assert!(log.matches("not supported").count() <= 3, "{log}");
+}

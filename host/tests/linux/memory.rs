@@ -1,1 +1,174 @@
-//! To come.
+//! What a program frees leaves the host, in the guest's own time; what nobody uses never enters it.
+
+use crate::ebb::{self, Holder};
+use crate::programs;
+use std::thread;
+use std::time::Duration;
+
+/// Resident memory of a guest whose program has only begun.
+const START_MIB: u64 = 16;
+/// Longer than two passes of the reporter.
+const TWO_PASSES: Duration = Duration::from_secs(6);
+
+#[test]
+fn freed_memory_leaves_the_host_again_and_again() {
+    let mut holder = Holder::start(&["-m", "512M", "-c", "2"]);
+    for round in 0..3 {
+        holder.tell("take 300", "taken");
+        assert!(holder.resident_mib() >= 300, "round {round}");
+        holder.tell("free", "freed");
+        holder.falls_to(START_MIB);
+    }
+    holder.ask("show /proc/meminfo");
+}
+
+#[test]
+fn small_pieces_come_back_once_the_order_is_small() {
+    let mut holder = Holder::start(&["-m", "512M", "-c", "2"]);
+    let order = "/sys/module/page_reporting/parameters/page_reporting_order";
+    holder.tell(&format!("show {order}"), "9");
+    holder.tell("take 200", "taken");
+    // Every other page: no block of 2 MiB becomes free.
+    holder.tell("sparse", "freed");
+    thread::sleep(TWO_PASSES);
+    assert!(
+        holder.resident_mib() >= 190,
+        "{} MiB",
+        holder.resident_mib()
+    );
+    holder.tell(&format!("write {order} 0"), "written");
+    holder.tell(&format!("show {order}"), "0");
+    // A free requests the pass; the program frees a little in addition.
+    holder.tell("take 4", "taken");
+    holder.tell("sparse", "freed");
+    holder.falls_to(100 + START_MIB + 8);
+    assert!(
+        holder.resident_mib() >= 100,
+        "{} MiB",
+        holder.resident_mib()
+    );
+    holder.tell("free", "freed");
+    holder.falls_to(START_MIB);
+}
+
+#[test]
+fn without_reporting_it_stays() {
+    let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", "off"]);
+    holder.tell("take 200", "taken");
+    holder.tell("free", "freed");
+    thread::sleep(TWO_PASSES);
+    assert!(
+        holder.resident_mib() >= 200,
+        "{} MiB",
+        holder.resident_mib()
+    );
+    // The same memory is taken again, so resident memory grows no further.
+    holder.tell("take 200", "taken");
+    assert!(
+        holder.resident_mib() < 200 + START_MIB + 8,
+        "{} MiB",
+        holder.resident_mib()
+    );
+}
+
+#[test]
+fn a_large_guest_starts_as_small_as_a_small_one() {
+    for memory in ["64M", "1G", "16G", "64G"] {
+        for machine in ["microvm", "q35"] {
+            let mut holder = Holder::start(&["-m", memory, "-c", "2", "--machine", machine]);
+            let answer = holder.ask("show /proc/meminfo");
+            assert!(answer.starts_with("MemTotal:"), "{answer}");
+            let resident = holder.resident_mib();
+            assert!(
+                resident <= START_MIB,
+                "{memory} on {machine}: {resident} MiB"
+            );
+            holder.tell("take 20", "taken");
+        }
+    }
+}
+
+#[test]
+fn memory_above_the_hole_is_memory() {
+    let mut holder = Holder::start(&["-m", "5G", "-c", "2"]);
+    holder.tell("take 4500", "taken");
+    assert!(holder.resident_mib() >= 4500);
+    holder.tell("free", "freed");
+    holder.falls_to(START_MIB + 51);
+}
+
+#[test]
+fn the_program_that_takes_it_all_is_ended_by_name() {
+    let program = programs::text(programs::path("out_of_memory"));
+    let outcome = ebb::run(60, &["-m", "128M", "-c", "2", "-v"], &[&program]);
+    outcome.expect(137);
+    let log = outcome.err();
+    assert!(log.contains("Out of memory: Killed process"), "{log}");
+    assert!(log.contains("(out_of_memory)"), "{log}");
+}
+
+#[test]
+fn only_the_program_that_takes_it_all_is_ended() {
+    let program = programs::text(programs::path("out_of_memory"));
+    let outcome = ebb::run(100, &["-m", "128M", "-c", "2"], &[&program, "child"]);
+    let expected = "hog was ended by signal 9\n".repeat(3)
+        + "hog of shared memory was ended by signal 9\n\
+           kill(sibling, 0) = 0\n\
+           sibling was ended by signal 15\n\
+           kept: yes\n";
+    assert_eq!(outcome.expect(0).out(), expected);
+}
+
+#[test]
+fn a_full_file_system_can_be_emptied_again() {
+    let program = programs::text(programs::path("out_of_memory"));
+    let outcome = ebb::run(100, &["-m", "128M", "-c", "2"], &[&program, "files"]);
+    let out = outcome.expect(0).out();
+    assert!(out.ends_with("3 rounds\n"), "{out}");
+}
+
+#[test]
+fn nothing_is_lost_when_programs_end() {
+    // Whatever these leave allocated would be missing from MemFree afterwards.
+    let names = [
+        "fork_storm",
+        "thread_storm",
+        "memory",
+        "shared",
+        "files",
+        "pipes",
+        "signals",
+    ];
+    let mut options: Vec<String> = ["-m", "512M", "-c", "2", "--busybox"]
+        .map(str::to_owned)
+        .to_vec();
+    for name in names {
+        options.push("--file".to_owned());
+        options.push(format!(
+            "{}:/cases/{name}",
+            programs::text(programs::path(name))
+        ));
+    }
+    let script = format!(
+        "free() {{ sync; sleep 0.2; grep MemFree /proc/meminfo; }}; cd /tmp; \
+         all() {{ for n in {}; do /cases/$n > /dev/null 2>&1 < /dev/null; done; rm -rf /tmp/*; }}; \
+         all; free; all; free; all; free",
+        names.join(" ")
+    );
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let out = ebb::run(300, &options, &["sh", "-c", &script])
+        .expect(0)
+        .out();
+    let free: Vec<i64> = out
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1)?.parse().ok())
+        .collect();
+    let [first, _, last] = free[..] else {
+        panic!("not three figures: {out}")
+    };
+    assert!(
+        first - last < 512,
+        "MemFree fell by {} KiB over two rounds: {out}",
+        first - last
+    );
+}

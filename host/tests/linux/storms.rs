@@ -1,1 +1,69 @@
-//! To come.
+//! More processes and threads at once than any sane program makes.
+
+use crate::{ebb, programs};
+
+#[track_caller]
+fn storm(options: &[&str], name: &str, words: &[&str], status: i32, expected: &str) {
+    let mut program = vec![programs::text(programs::path(name))];
+    program.extend(words.iter().map(|word| (*word).to_owned()));
+    let outcome = ebb::run(200, options, &program);
+    assert_eq!(outcome.expect(status).out(), expected);
+}
+
+#[test]
+fn forks() {
+    let expected = "16 processes made 100 children each, 0 of them went wrong\n\
+                    1000 alive at once, 0 went wrong\n\
+                    a tree of 255 processes\n";
+    storm(
+        &["-m", "512M", "-c", "4"],
+        "fork_storm",
+        &["16", "100", "1000"],
+        0,
+        expected,
+    );
+}
+
+#[test]
+fn threads() {
+    let expected = "2000 came and went\n1000 made\n1000 were here at once\n400 made by 8 at once\n";
+    storm(
+        &["-m", "512M", "-c", "4"],
+        "thread_storm",
+        &["2000", "1000"],
+        17,
+        expected,
+    );
+}
+
+/// Where memory ends before the storm does, calls fail or processes die, and the guest lives.
+#[test]
+fn a_storm_that_memory_does_not_last_for() {
+    let storm = programs::text(programs::path("fork_storm"));
+    let file = format!("{storm}:/fork_storm");
+    let script = "/fork_storm 8 20 5000 > /dev/null 2>&1; echo survived; \
+                  for i in 1 2 3; do ls / > /dev/null && echo again; done";
+    let options = ["-m", "48M", "-c", "2", "--busybox", "--file", &file];
+    let outcome = ebb::run(200, &options, &["sh", "-c", script]);
+    // The shell itself may be what the kernel ends for want of memory; the guest may not.
+    match outcome.code() {
+        Some(0) => assert_eq!(outcome.out(), "survived\nagain\nagain\nagain\n"),
+        Some(137) => {}
+        _ => {
+            outcome.expect(0);
+        }
+    }
+}
+
+#[test]
+fn a_shell_that_forks_without_end() {
+    // The classic; a limit of processes or of memory ends it, and then the guest goes on.
+    let script = "ulimit -u 200; bomb() { bomb | bomb & }; bomb 2> /dev/null; sleep 3; echo alive";
+    let outcome = ebb::run(60, &["-m", "128M", "-c", "2"], &["sh", "-c", script]);
+    assert!(
+        matches!(outcome.code(), Some(0 | 2 | 137)),
+        "{}\n{}",
+        outcome.status,
+        outcome.err()
+    );
+}
