@@ -448,12 +448,18 @@ pub fn arch_prctl(a: &Args) -> SysResult {
 /// `unshare(2)`: there are no namespaces; a process's threads keep sharing files and directories.
 pub fn unshare(a: &Args) -> SysResult {
     const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM;
-    if a.addr(0) & !u64::from(HARMLESS) != 0 {
-        return Err(if a.addr(0) >> 32 == 0 {
-            Errno::EPERM
-        } else {
-            Errno::EINVAL
-        });
+    const NAMESPACES: u32 = raw::CLONE_NEWNS
+        | raw::CLONE_NEWCGROUP
+        | raw::CLONE_NEWUTS
+        | raw::CLONE_NEWIPC
+        | raw::CLONE_NEWUSER
+        | raw::CLONE_NEWPID
+        | raw::CLONE_NEWNET;
+    if a.addr(0) & !u64::from(HARMLESS | NAMESPACES) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if a.uint(0) & NAMESPACES != 0 {
+        return Err(Errno::EPERM);
     }
     let current = sched::current();
     let process = current.process();

@@ -35,11 +35,11 @@ pub fn sched_setaffinity(a: &Args) -> SysResult {
     let mut bytes = [0; 8];
     let len = a.size(1).min(bytes.len());
     uaccess::copy_in(&mut bytes[..len], a.addr(2))?;
+    let task = task_or_current(a.int(0))?;
     let mask = u64::from_ne_bytes(bytes) & arch::online_cpus().mask();
     if mask == 0 {
         return Err(Errno::EINVAL);
     }
-    let task = task_or_current(a.int(0))?;
     if task.is_kernel() {
         return Err(Errno::EPERM);
     }
