@@ -1,14 +1,18 @@
 //! Wait queues: tasks that wait for a condition, and the calls that wake them.
 //!
 //! Protocol (the scheduler's half is in `sched::state`). A waiter
-//! 1. puts its [`Waiter`] on the queue, under the queue's lock;
-//! 2. announces with `sched::prepare_to_block` that it is about to block;
+//! 1. announces with `sched::prepare_to_block` that it is about to block;
+//! 2. puts its [`Waiter`] on the queue, under the queue's lock;
 //! 3. tests its condition, and leaves if it holds;
-//! 4. calls `sched::block`, which returns when it was woken since step 2, however early that was.
+//! 4. calls `sched::block`, which returns when it was woken since step 1, however early that was.
 //!
 //! A waker makes the condition true, then walks the queue. Whoever it finds there re-tests; whoever
-//! is not there yet will test after step 1 and see the condition. So no wake-up is lost, and a
+//! is not there yet will test after step 2 and see the condition. So no wake-up is lost, and a
 //! spurious one only costs a test.
+//!
+//! Step 1 comes first because a waker takes the waiter off the queue: if another task then makes
+//! the condition false again before step 3, only the noted wake-up keeps the waiter, who is on no
+//! queue any more, from blocking for ever.
 
 use super::SpinLock;
 use crate::arch::clock::Nanos;
@@ -247,8 +251,8 @@ impl WaitQueue {
         }
         let waiter = Waiter::new(true);
         loop {
-            self.enqueue(&waiter);
             sched::prepare_to_block();
+            self.enqueue(&waiter);
             let end = if ready() {
                 Some(Ok(WaitEnd::Ready))
             } else if breaks.due() {
@@ -323,6 +327,16 @@ impl WaitQueue {
         unsafe { list.push(waiter) };
     }
 
+    /// Puts the waiter on the queue unless it is there.
+    fn rejoin(&self, waiter: &Waiter) {
+        let mut list = self.list.lock();
+        // SAFETY: links are guarded by the lock that we hold.
+        if unsafe { !(*waiter.links.get()).queued } {
+            // SAFETY: every caller dequeues the waiter before it moves or goes.
+            unsafe { list.push(waiter) };
+        }
+    }
+
     /// Takes the waiter off the queue; says whether a waker had done so already.
     fn dequeue(&self, waiter: &Waiter) -> bool {
         let mut list = self.list.lock();
@@ -392,6 +406,10 @@ impl<'q> WaitSet<'q> {
     ) -> Result<WaitEnd, Interrupted> {
         loop {
             sched::prepare_to_block();
+            for (queue, waiter) in &self.places {
+                // Whoever woke us took us off its queue: join again, then test.
+                queue.rejoin(waiter);
+            }
             let end = if ready() {
                 Some(Ok(WaitEnd::Ready))
             } else if Break::Signal.due() {
@@ -408,11 +426,6 @@ impl<'q> WaitSet<'q> {
             sched::cancel_block();
             if let Some(end) = end {
                 return end;
-            }
-            for (queue, waiter) in &self.places {
-                // Whoever woke us took us off its queue: join again, then test.
-                queue.dequeue(waiter);
-                queue.enqueue(waiter);
             }
         }
     }
