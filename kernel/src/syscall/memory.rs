@@ -1,4 +1,8 @@
 //! Memory mapping calls.
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "addresses and `usize` have 64 bits"
+)]
 
 use super::Args;
 use crate::errno::{Errno, SysResult};
