@@ -160,6 +160,11 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Waits until no change of the areas is under way.
+    pub(super) fn wait_for_change(&self) {
+        drop(self.change.lock());
+    }
+
     /// `munmap(2)`.
     ///
     /// # Errors

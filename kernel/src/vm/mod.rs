@@ -50,13 +50,26 @@ use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKI
 pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
     let this = percpu::this();
     count_fault(this);
+    let access = Access::from_error(error);
     let served = match space::active(this) {
-        Some(space) => space.fault(this, address, Access::from_error(error)),
+        Some(space) => space.fault(this, address, access),
         None => Err(Fault::NotMapped),
     };
-    if let Err(fault) = served {
+    if served.is_err()
+        && let Err(fault) = retry(address, access)
+    {
         raise(frame, address, fault);
     }
+}
+
+/// Looks once more at a fault that could not be served, when no change of the areas is under way:
+/// a mapping that replaces another leaves a gap for a moment, which no thread may fall into.
+#[cold]
+fn retry(address: u64, access: Access) -> Result<(), Fault> {
+    let space = space::active(percpu::this()).ok_or(Fault::NotMapped)?;
+    space.wait_for_change();
+    // The wait may have ended on another CPU.
+    space.fault(percpu::this(), address, access)
 }
 
 /// Counts a fault for the CPU and for the task, whose own CPU alone changes its count.
@@ -93,6 +106,7 @@ pub fn on_kernel_fault(address: u64, error: u64, rip: u64) -> Option<u64> {
     let this = percpu::this();
     count_fault(this);
     let access = Access::from_error(error);
-    let served = space::active(this).is_some_and(|s| s.fault(this, address, access).is_ok());
+    let served = space::active(this).is_some_and(|s| s.fault(this, address, access).is_ok())
+        || retry(address, access).is_ok();
     Some(if served { rip } else { otherwise })
 }
