@@ -364,7 +364,9 @@ mod tests {
                             model.range(a..b.max(a)).take(room).map(|(&k, &v)| (k, v)).collect();
                         let values: Vec<_> = wanted.iter().map(|&(_, v)| Some(v)).collect();
                         prop_assert_eq!(&batch[..count], &values[..]);
-                        wanted.iter().for_each(|(k, _)| drop(model.remove(k)));
+                        for (k, _) in &wanted {
+                            model.remove(k);
+                        }
                         // What was passed over is empty.
                         prop_assert!(model.range(a..next.max(a)).next().is_none());
                     }

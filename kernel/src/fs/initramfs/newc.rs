@@ -188,12 +188,12 @@ mod tests {
             2,
             1,
             99,
-            data.len() as u32,
+            u32::try_from(data.len()).unwrap(),
             0,
             0,
             5,
             1,
-            name.len() as u32 + 1,
+            u32::try_from(name.len()).unwrap() + 1,
             0,
         ];
         let mut out = b"070701".to_vec();
