@@ -87,12 +87,16 @@ impl Relief {
         if drivers::balloon::deflate_on_oom(DEFLATE_FRAMES) > 0 {
             return Ok(());
         }
-        if self.order.get() > 0 {
-            let stats = super::allocator().stats();
-            // There is memory, but in pieces; a process more or less does not change that.
-            if self.order.get() > COSTLY || stats.free_frames > stats.watermarks.high {
-                return Err(Errno::ENOMEM);
+        let stats = super::allocator().stats();
+        if self.order == Order::BASE {
+            // Memory has come since the request failed.
+            if stats.free_frames > stats.watermarks.low {
+                wait(WAIT);
+                return Ok(());
             }
+        } else if self.order.get() > COSTLY || stats.free_frames > stats.watermarks.high {
+            // There is memory, but in pieces; a process more or less does not change that.
+            return Err(Errno::ENOMEM);
         }
         // What a process that ends gives back is on its way.
         if vm::spaces_going() == 0 {
