@@ -31,7 +31,7 @@ fn with_memory(bench: impl FnOnce(&Allocator<'_>)) {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         a.set_reporting_order(Some(Order::PAGEBLOCK));
         // Metadata is in memory and blocks are touched, as after a while.
         let mut front = Front::new();

@@ -75,7 +75,7 @@ impl<'m> Allocator<'m> {
         events: &'m dyn Events,
     ) -> Result<Self, ConfigError> {
         let extents = config::extents(config)?;
-        let plan = Plan::new(&extents);
+        let plan = Plan::new(&extents, config.frame_marks);
         // SAFETY: what `map` asks for is what the caller has promised.
         let (header, arrays) = unsafe { metadata::map(metadata, &plan) };
         let total: u64 = config.zones.iter().map(managed).sum();
@@ -89,7 +89,6 @@ impl<'m> Allocator<'m> {
                 extents[zone],
                 arrays[zone],
                 record,
-                managed,
             );
             new.count_free(i64::try_from(managed).unwrap_or(i64::MAX));
             zones[zone] = Some(new);
@@ -100,17 +99,17 @@ impl<'m> Allocator<'m> {
         insertion_sort(&mut fallback[..zone_count], |&zone| {
             core::cmp::Reverse(config.zones[usize::from(zone)].kind)
         });
-        let mut allocator = Self {
+        let allocator = Self {
             zones,
             fallback,
             zone_count,
-            hub: Hub::new(events, header),
+            hub: Hub::new(events, header, config.frame_marks),
         };
         for (zone, config) in config.zones.iter().enumerate() {
             let missing = allocator.mark_missing(zone, config.ranges);
-            if let Some(zone) = &mut allocator.zones[zone] {
-                zone.missing = missing;
-            }
+            // `Relaxed`, as is all that comes before the header is published.
+            let record = allocator.zone(zone).zone.record;
+            record.missing.store(missing, Ordering::Relaxed);
         }
         allocator.set_min_free_frames(min_free_kbytes(total) / 4);
         allocator.publish(header, plan.bytes);
@@ -132,6 +131,7 @@ impl<'m> Allocator<'m> {
     fn mark_missing(&self, zone: usize, ranges: &[FrameRange]) -> u64 {
         let at = self.zone(zone);
         let mut missing = 0;
+        at.zone.mark_missing_trees();
         for extent in at.zone.extents.as_slice() {
             let mut from = extent.first << TREE_FRAMES_SHIFT;
             let end = from + extent.trees * TREE_FRAMES;
@@ -185,7 +185,7 @@ impl<'m> Allocator<'m> {
     }
 
     #[inline]
-    fn locate_managed(&self, frame: Frame) -> (usize, usize) {
+    pub(crate) fn locate_managed(&self, frame: Frame) -> (usize, usize) {
         let Some(at) = self.locate(frame) else {
             panic!("{frame:?} is not managed")
         };
@@ -280,6 +280,7 @@ impl<'m> Allocator<'m> {
                 let taken = match request.order.get() {
                     0 => self.refill(zone, front, request, spare),
                     1..=8 => self.take_run(zone, front, request),
+                    18 => at.take_giant(request.mobility),
                     _ => at.take_whole(request.order, request.mobility),
                 };
                 if let Some(frame) = taken {
@@ -489,6 +490,8 @@ impl<'m> Allocator<'m> {
             at.block(block)
                 .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
             self.hub.freed_run(order);
+        } else if order == Order::GIANT {
+            at.give_giant(frame);
         } else {
             at.block(block).give_whole();
             if order > Order::PAGEBLOCK {
@@ -570,7 +573,7 @@ impl<'m> Allocator<'m> {
 
     /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames.
     pub fn set_min_free_frames(&self, min_free: u64) {
-        let managed = |zone: usize| self.zone(zone).zone.managed;
+        let managed = |zone: usize| self.zone(zone).zone.managed();
         let total = (0..self.zone_count).map(managed).sum();
         for zone in 0..self.zone_count {
             self.set_watermarks(zone, Watermarks::for_zone(min_free, managed(zone), total));

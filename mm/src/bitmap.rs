@@ -7,6 +7,7 @@
 
 use crate::{
     Order,
+    reach::Reach,
     sync::{AtomicU64, Ordering},
 };
 
@@ -72,6 +73,12 @@ pub(crate) const fn run(order: u8) -> u64 {
     !0 >> (WORD_FRAMES - (1 << order))
 }
 
+/// The largest order of which a run is among these bits.
+fn largest(free: u64) -> Option<u8> {
+    let orders = 0..=WORD_ORDER;
+    orders.rev().find(|&order| runs(free, order) != 0)
+}
+
 impl Line {
     #[cfg(all(test, loom))]
     pub(crate) fn zero() -> Self {
@@ -110,13 +117,16 @@ impl Line {
     }
 
     /// Gives these bits back and says what is set in the word after. `Release` pairs with the
-    /// `Acquire` of who takes them next.
+    /// `Acquire` of who takes them next; `SeqCst` for the sake of [`AtomicReach`], which the caller
+    /// looks at next.
+    ///
+    /// [`AtomicReach`]: crate::reach::AtomicReach
     ///
     /// # Panics
     /// If one of them is not in use: the caller freed what it did not own.
     #[inline]
     pub(crate) fn give(&self, word: usize, mask: u64) -> u64 {
-        let old = self.words[word].fetch_and(!mask, Ordering::Release);
+        let old = self.words[word].fetch_and(!mask, Ordering::SeqCst);
         assert!(
             old & mask == mask,
             "freed frames that are free: {:#x} of {old:#x}",
@@ -168,6 +178,42 @@ impl Line {
             }
         }
         None
+    }
+
+    /// `SeqCst`: for one who has lowered the block's reach, or cleared bits of it, before.
+    fn seen(&self, word: usize) -> u64 {
+        self.words[word].load(Ordering::SeqCst)
+    }
+
+    /// The order of the largest run that this word is part of, of which `used` bits are set.
+    #[inline]
+    pub(crate) fn reach_of(&self, word: usize, used: u64) -> Reach {
+        if used != 0 {
+            return Reach::of(largest(!used).unwrap_or(0));
+        }
+        let free =
+            |first: usize, span: usize| (first..first + span).all(|word| self.seen(word) == 0);
+        if !free(word & !1, 2) {
+            Reach::of(WORD_ORDER)
+        } else if !free(word & !3, 4) {
+            Reach::of(WORD_ORDER + 1)
+        } else {
+            Reach::ALL
+        }
+    }
+
+    /// The order of the largest run of the line.
+    pub(crate) fn reach(&self) -> Reach {
+        let mut reach = Reach::of(0);
+        for word in 0..WORDS {
+            let used = self.seen(word);
+            // Only what is larger than the last found is of interest.
+            let more = used == 0 || runs(!used, reach.orders().end.min(WORD_ORDER)) != 0;
+            if more {
+                reach = reach.max(self.reach_of(word, used));
+            }
+        }
+        reach
     }
 
     /// Whether an aligned run of this order is free; false for the order of a block and above.
@@ -241,19 +287,31 @@ impl Line {
         true
     }
 
-    /// Gives an aligned run of an order below that of a block back.
+    /// Gives an aligned run of an order below that of a block back. Its last word, and what is set
+    /// in it after.
     ///
     /// # Panics
     /// If a frame of it is not in use.
-    pub(crate) fn give_run(&self, first: usize, order: Order) {
+    pub(crate) fn give_run(&self, first: usize, order: Order) -> (usize, u64) {
         let order = order.get();
         let word = first / WORD_FRAMES as usize;
         if order <= WORD_ORDER {
-            self.give(word, run(order) << (first % WORD_FRAMES as usize));
-        } else {
-            for word in word..word + (1 << (order - WORD_ORDER)) {
-                self.give(word, !0);
-            }
+            return (
+                word,
+                self.give(word, run(order) << (first % WORD_FRAMES as usize)),
+            );
+        }
+        let last = word + (1 << (order - WORD_ORDER)) - 1;
+        for word in word..last {
+            self.give(word, !0);
+        }
+        (last, self.give(last, !0))
+    }
+
+    /// Sets all bits, of a block that the caller has whole. `Relaxed`: published by the state word.
+    pub(crate) fn fill(&self) {
+        for word in &self.words {
+            word.store(!0, Ordering::Relaxed);
         }
     }
 

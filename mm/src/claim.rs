@@ -5,8 +5,10 @@ use crate::{
     bitmap::Taken,
     block::words,
     frame::{PAGEBLOCK_FRAMES, index},
+    giant::{GIANT_BLOCKS, GIANT_TREES, GIANT_TREES_SHIFT},
     state::Admission,
-    zone::ZoneRef,
+    summary::TREE_BLOCKS,
+    zone::{Zone, ZoneRef},
 };
 
 impl Allocator<'_> {
@@ -83,6 +85,25 @@ impl Allocator<'_> {
     }
 }
 
+impl Zone<'_> {
+    /// Counts the trees that giants on the edge of an extent lack as used, so that they are never
+    /// taken whole.
+    pub(crate) fn mark_missing_trees(&self) {
+        let mut giants = self.arrays.giants.iter();
+        for extent in self.extents.as_slice() {
+            for giant in 0..extent.giants() {
+                let first = (extent.first_giant() + giant) << GIANT_TREES_SHIFT;
+                let end = (extent.first + extent.trees).min(first + GIANT_TREES as u64);
+                let lacking = GIANT_TREES as u64 - (end - first.max(extent.first));
+                if let (Some(word), lacking @ 1..) = (giants.next(), lacking) {
+                    let blocks = lacking * TREE_BLOCKS as u64;
+                    word.set_missing(u32::try_from(blocks).unwrap_or(GIANT_BLOCKS));
+                }
+            }
+        }
+    }
+}
+
 impl ZoneRef<'_, '_> {
     /// Marks frames of one block for which there is no memory; true if that is all of it.
     pub(crate) fn mark_missing(self, start: Frame, frames: u64) -> bool {
@@ -91,8 +112,7 @@ impl ZoneRef<'_, '_> {
         };
         let at = self.block(block);
         let frames = u32::try_from(frames).unwrap_or(0);
-        let change = at.state.set_missing(frames);
-        self.zone.count(block, change);
+        let change = at.set_missing(frames);
         if change.new.is_missing() {
             return true;
         }

@@ -5,6 +5,7 @@ use core::{error, fmt};
 use crate::{
     FrameRange,
     frame::FRAME_LIMIT,
+    giant::GIANT_TREES_SHIFT,
     summary::{TREE_FRAMES, TREE_FRAMES_SHIFT},
 };
 
@@ -34,12 +35,33 @@ pub struct ZoneConfig<'a> {
     pub ranges: &'a [FrameRange],
 }
 
-/// All zones of an allocator. A request falls back from the highest kind that it may use to the
+/// All zones of an allocator, and what it keeps of them. A request falls back from the highest kind that it may use to the
 /// lower ones, and among zones of one kind from the first to the last.
 #[derive(Copy, Clone, Debug)]
 pub struct Config<'a> {
-    /// The zones. No two may have frames in the same aligned 64 MiB.
-    pub zones: &'a [ZoneConfig<'a>],
+    pub(crate) zones: &'a [ZoneConfig<'a>],
+    pub(crate) frame_marks: bool,
+}
+
+impl<'a> Config<'a> {
+    /// These zones. No two may have frames in the same aligned 64 MiB.
+    #[must_use]
+    pub const fn new(zones: &'a [ZoneConfig<'a>]) -> Self {
+        Self {
+            zones,
+            frame_marks: false,
+        }
+    }
+
+    /// The same with metadata for what the host holds of single frames, which reporting below
+    /// order 9 needs: 32 KiB a GiB, which stay untouched until then.
+    #[must_use]
+    pub const fn with_frame_marks(self) -> Self {
+        Self {
+            frame_marks: true,
+            ..self
+        }
+    }
 }
 
 /// What is wrong with a configuration.
@@ -109,6 +131,18 @@ pub(crate) struct Extent {
     pub(crate) base: u64,
 }
 
+impl Extent {
+    /// Number of the first giant that it has a part of.
+    pub(crate) const fn first_giant(self) -> u64 {
+        self.first >> GIANT_TREES_SHIFT
+    }
+
+    /// How many giants it has a part of.
+    pub(crate) const fn giants(self) -> u64 {
+        ((self.first + self.trees - 1) >> GIANT_TREES_SHIFT) - self.first_giant() + 1
+    }
+}
+
 /// The extents of one zone.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Extents {
@@ -125,6 +159,11 @@ impl Extents {
         self.as_slice()
             .last()
             .map_or(0, |last| last.base + last.trees)
+    }
+
+    /// How many giants they have a part of.
+    pub(crate) fn giants(&self) -> u64 {
+        self.as_slice().iter().map(|extent| extent.giants()).sum()
     }
 
     fn push(&mut self, first: u64, last: u64) -> bool {

@@ -75,7 +75,8 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// The binary logarithm of a number of frames: 0 is one frame, 9 a pageblock, 10 the most.
+/// The binary logarithm of a number of frames: 0 is one frame, 9 a pageblock, 10 the most but for
+/// 18, a GiB.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Order(u8);
@@ -85,9 +86,12 @@ impl Order {
     pub const BASE: Self = Self(0);
     /// A pageblock: 512 frames.
     pub const PAGEBLOCK: Self = Self(9);
-    /// The largest: two adjacent pageblocks.
+    /// The largest but for [`Order::GIANT`]: two adjacent pageblocks.
     pub const MAX: Self = Self(10);
-    /// How many orders there are.
+    /// A GiB: an entry of an x86-64 page directory pointer table. Taken and given back in one step,
+    /// like a pageblock. Free memory is not counted by it, nor reported.
+    pub const GIANT: Self = Self(18);
+    /// How many orders there are, [`Order::GIANT`] apart.
     pub const COUNT: usize = Self::MAX.0 as usize + 1;
 
     /// The order, if it is at most [`Order::MAX`].
@@ -112,7 +116,7 @@ impl Order {
         Some(order)
     }
 
-    /// The number: 0 to 10.
+    /// The number: 0 to 10, or 18.
     #[inline]
     pub const fn get(self) -> u8 {
         self.0
@@ -130,7 +134,7 @@ impl Order {
         (FRAME_SIZE as u64) << self.0
     }
 
-    /// Every order, smallest first.
+    /// Every order but [`Order::GIANT`], smallest first.
     pub fn all() -> impl DoubleEndedIterator<Item = Self> {
         (0..=Self::MAX.0).map(Self)
     }

@@ -9,7 +9,7 @@ use crate::{
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
 /// The layout that this crate writes.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Where an extent's frames and blocks are.
 #[derive(Debug)]
@@ -23,28 +23,32 @@ pub(crate) struct ExtentRecord {
     pub(crate) base: AtomicU64,
 }
 
-/// One zone. Written once before the header is published, but for `free` and `borrowed`.
+/// One zone. Written once before the header is published, but for `free`, `isolated`, `managed` and `missing`.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ZoneRecord {
     /// Free frames, but for those that fronts hold and have not told of. Signed, as fronts tell
     /// of taking and freeing in any order.
     pub(crate) free: AtomicI64,
-    /// Frames of blocks in use that the reporter holds.
-    pub(crate) borrowed: AtomicU64,
+    /// Free frames that are taken out: isolated, or held by the reporter.
+    pub(crate) isolated: AtomicU64,
     padding: [AtomicU64; 6],
     /// A `ZoneKind`.
     pub(crate) kind: AtomicU32,
     /// The NUMA node.
     pub(crate) node: AtomicU32,
-    /// Frames that there are.
+    /// Frames that there are and that are not offline.
     pub(crate) managed: AtomicU64,
+    /// Blocks of its trees that have no memory, or whose memory is offline.
+    pub(crate) missing: AtomicU64,
     /// Trees, and so the lengths of all arrays.
     pub(crate) trees: AtomicU64,
     /// Offsets of the arrays from the start of the metadata.
-    pub(crate) groups: AtomicU64,
+    pub(crate) map: AtomicU64,
+    pub(crate) giants: AtomicU64,
     pub(crate) summaries: AtomicU64,
     pub(crate) states: AtomicU64,
+    pub(crate) reaches: AtomicU64,
     pub(crate) bits: AtomicU64,
     pub(crate) touched: AtomicU64,
     /// How many of `extent` are valid.
@@ -90,7 +94,9 @@ impl ZoneRecord {
         self.node.store(u32::from(config.node), order);
         self.managed.store(managed, order);
         self.trees.store(extents.trees(), order);
-        self.groups.store(plan.groups as u64, order);
+        self.map.store(plan.map[0] as u64, order);
+        self.giants.store(plan.giants as u64, order);
+        self.reaches.store(plan.reaches as u64, order);
         self.summaries.store(plan.summaries as u64, order);
         self.states.store(plan.states as u64, order);
         self.bits.store(plan.bits as u64, order);

@@ -27,6 +27,8 @@ pub(crate) struct Hub<'m> {
     trigger: AtomicU32,
     drains: AtomicU32,
     isolations: AtomicU32,
+    /// Whether there is metadata for what the host holds of single frames.
+    frame_marks: bool,
 }
 
 impl fmt::Debug for Hub<'_> {
@@ -38,7 +40,7 @@ impl fmt::Debug for Hub<'_> {
 }
 
 impl<'m> Hub<'m> {
-    pub(crate) fn new(events: &'m dyn Events, header: &'m Header) -> Self {
+    pub(crate) fn new(events: &'m dyn Events, header: &'m Header, frame_marks: bool) -> Self {
         header.reporting_order.store(OFF, Ordering::Relaxed);
         Self {
             events,
@@ -46,6 +48,7 @@ impl<'m> Hub<'m> {
             trigger: AtomicU32::new(SILENT),
             drains: AtomicU32::new(0),
             isolations: AtomicU32::new(0),
+            frame_marks,
         }
     }
 
@@ -63,7 +66,12 @@ impl<'m> Hub<'m> {
     }
 
     pub(crate) fn set_reporting_order(&self, order: Option<Order>) {
-        let value = order.map_or(OFF, |order| u32::from(order.get()));
+        let least = if self.frame_marks {
+            Order::BASE
+        } else {
+            Order::PAGEBLOCK
+        };
+        let value = order.map_or(OFF, |order| u32::from(order.clamp(least, Order::MAX).get()));
         self.header.reporting_order.store(value, Ordering::Relaxed);
         match order {
             // Blocks that are free already wait for a pass as much as those freed from now on.

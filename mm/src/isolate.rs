@@ -1,13 +1,7 @@
 //! Taking a free block out and putting it back: the one way in which free memory is used without
 //! being allocated (to report it, to hint it, to compact into it).
 
-use crate::{
-    Allocator, Frame, FrameRange, ZoneKind,
-    frame::PAGEBLOCK_FRAMES,
-    state::{Class, State},
-    summary::TREE_BLOCKS,
-    zone::ZoneRef,
-};
+use crate::{Allocator, Frame, FrameRange, ZoneKind, frame::PAGEBLOCK_FRAMES, state::State};
 
 /// A free pageblock that was taken out. Nobody can allocate it until it is put back; dropping this
 /// loses the block and nothing else.
@@ -55,7 +49,9 @@ impl Allocator<'_> {
     ) -> Option<IsolatedBlock> {
         let at = self.zone(zone);
         self.hub.count_isolation();
+        at.zone.count_isolated(PAGEBLOCK_FRAMES.cast_signed());
         if !at.block(block).isolate(wanted) {
+            at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
             return None;
         }
         at.zone.count_free(-(PAGEBLOCK_FRAMES.cast_signed()));
@@ -71,6 +67,7 @@ impl Allocator<'_> {
         let at = self.zone(block.zone);
         at.block(block.block).put_back(how == PutBack::Reported);
         at.zone.count_free(PAGEBLOCK_FRAMES.cast_signed());
+        at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
     }
 
     /// Frames that are isolated at this moment in zones up to this kind.
@@ -78,26 +75,7 @@ impl Allocator<'_> {
         (0..self.zones())
             .map(|zone| self.zone(zone))
             .filter(|at| at.zone.kind <= highest)
-            .map(|at| at.isolated_frames())
+            .map(|at| at.zone.isolated_frames())
             .sum()
-    }
-}
-
-impl ZoneRef<'_, '_> {
-    pub(crate) fn isolated_frames(self) -> u64 {
-        let blocks: u64 = self
-            .zone
-            .arrays
-            .summaries
-            .iter()
-            .map(|summary| u64::from(summary.load().count(Class::Isolated)).min(TREE_BLOCKS as u64))
-            .sum();
-        // `Relaxed`: a hint; who fails for its want tries again.
-        let borrowed = self
-            .zone
-            .record
-            .borrowed
-            .load(crate::sync::Ordering::Relaxed);
-        blocks * PAGEBLOCK_FRAMES + borrowed
     }
 }

@@ -23,15 +23,18 @@ mod error;
 mod fragmentation;
 mod frame;
 mod front;
-mod group;
+mod giant;
 mod header;
 mod hub;
 mod isolate;
+mod map;
 mod metadata;
 mod mobility;
 #[cfg(all(test, loom))]
 mod model;
+mod online;
 mod range;
+mod reach;
 mod report;
 mod reporting;
 mod request;
@@ -44,6 +47,7 @@ mod validate;
 #[cfg(not(loom))]
 pub mod view;
 mod watermark;
+mod whole;
 mod zone;
 
 pub use allocator::{Allocator, Events};
@@ -55,6 +59,7 @@ pub use front::Front;
 pub use isolate::{IsolatedBlock, PutBack};
 pub use metadata::metadata_layout;
 pub use mobility::Mobility;
+pub use online::OnlineError;
 pub use range::RangeError;
 pub use report::{REQUEST_FRAMES, REQUEST_RANGES};
 pub use reporting::{Poll, REPORTING_DELAY, ReportSink, Reporter};

@@ -10,20 +10,33 @@ use crate::{
     bitmap::Line,
     config::{self, Config, ConfigError, Extents, MAX_ZONES},
     frame::index,
-    group::{AtomicGroup, GROUP_TREES},
+    giant::AtomicGiant,
     header::Header,
+    map::{self, LEVELS, Map},
+    reach::AtomicReach,
     state::AtomicState,
     summary::{AtomicSummary, TREE_BLOCKS},
+    sync::AtomicU64,
 };
+
+/// Words of a group of a zone's map of trees, of which 29 are used: four cache lines.
+const TREE_KINDS: usize = 32;
+/// Words of a group of its map of giants.
+const GIANT_KINDS: usize = 1;
 
 /// Offsets of a zone's arrays from the start of the metadata.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct ZonePlan {
     pub(crate) trees: usize,
-    pub(crate) groups: usize,
+    pub(crate) giant_count: usize,
+    pub(crate) map: [usize; LEVELS],
+    pub(crate) giant_map: [usize; LEVELS],
+    pub(crate) giants: usize,
     pub(crate) summaries: usize,
     pub(crate) states: usize,
+    pub(crate) reaches: usize,
     pub(crate) bits: usize,
+    /// 0 if there are none.
     pub(crate) touched: usize,
 }
 
@@ -36,7 +49,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(extents: &[Extents; MAX_ZONES]) -> Self {
+    pub(crate) fn new(extents: &[Extents; MAX_ZONES], frame_marks: bool) -> Self {
         let mut zones = [ZonePlan::default(); MAX_ZONES];
         let mut bytes = size_of::<Header>();
         // Cannot overflow: at most 2^26 trees of 4.2 KiB of metadata each in 8 zones.
@@ -47,17 +60,22 @@ impl Plan {
         };
         for (plan, extents) in zones.iter_mut().zip(extents) {
             plan.trees = index(extents.trees());
-            let groups = plan.trees.div_ceil(GROUP_TREES);
-            plan.groups = array(groups, Layout::new::<AtomicGroup>());
+            plan.giant_count = index(extents.giants());
+            let word = Layout::new::<AtomicU64>();
+            plan.map = map::lengths(plan.trees, TREE_KINDS).map(|length| array(length, word));
+            plan.giant_map =
+                map::lengths(plan.giant_count, GIANT_KINDS).map(|length| array(length, word));
+            plan.giants = array(plan.giant_count, Layout::new::<AtomicGiant>());
             plan.summaries = array(plan.trees, Layout::new::<AtomicSummary>());
         }
         for plan in &mut zones {
             plan.states = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicState>());
+            plan.reaches = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicReach>());
         }
         for plan in &mut zones {
             plan.bits = array(plan.trees * TREE_BLOCKS, Layout::new::<Line>());
         }
-        for plan in &mut zones {
+        for plan in zones.iter_mut().filter(|_| frame_marks) {
             plan.touched = array(plan.trees * TREE_BLOCKS, Layout::new::<Line>());
         }
         Self { zones, bytes }
@@ -66,24 +84,32 @@ impl Plan {
 
 /// The metadata that an allocator of this configuration needs: its size and alignment.
 ///
-/// Per GiB of memory: 34 KiB of bits and states, 130 bytes of summaries, and 32 KiB that stay
+/// Per GiB of memory: 32 KiB of bits (one a frame), 1 KiB of states and 512 bytes of reaches (two
+/// bytes and one a pageblock), and 196 bytes of summaries and maps: 33.7 KiB. Plus one page for
+/// all, and less than a KiB for each zone. [`Config::with_frame_marks`] adds 32 KiB that stay
 /// untouched (so cost nothing where untouched memory costs nothing) unless blocks below order 9
-/// are reported. Plus one page.
+/// are reported.
 ///
 /// # Errors
 /// If the configuration is not one.
 pub fn metadata_layout(config: &Config<'_>) -> Result<Layout, ConfigError> {
-    let plan = Plan::new(&config::extents(config)?);
+    let plan = Plan::new(&config::extents(config)?, config.frame_marks);
     Layout::from_size_align(plan.bytes, align_of::<Header>()).map_err(|_| ConfigError::Empty)
 }
 
 /// A zone's arrays.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Arrays<'m> {
-    pub(crate) groups: &'m [AtomicGroup],
+    /// Which trees may have what is searched for.
+    pub(crate) map: Map<'m>,
+    /// Which giants may be free.
+    pub(crate) giant_map: Map<'m>,
+    pub(crate) giants: &'m [AtomicGiant],
     pub(crate) summaries: &'m [AtomicSummary],
     pub(crate) states: &'m [AtomicState],
+    pub(crate) reaches: &'m [AtomicReach],
     pub(crate) bits: &'m [Line],
+    /// Empty unless the configuration asks for them.
     pub(crate) touched: &'m [Line],
 }
 
@@ -107,11 +133,18 @@ pub(crate) unsafe fn map<'m>(
         // the memory for 'm.
         unsafe {
             Arrays {
-                groups: array(base, zone.groups, zone.trees.div_ceil(GROUP_TREES)),
+                map: maps(base, zone.map, zone.trees, TREE_KINDS),
+                giant_map: maps(base, zone.giant_map, zone.giant_count, GIANT_KINDS),
+                giants: array(base, zone.giants, zone.giant_count),
                 summaries: array(base, zone.summaries, zone.trees),
                 states: array(base, zone.states, blocks),
+                reaches: array(base, zone.reaches, blocks),
                 bits: array(base, zone.bits, blocks),
-                touched: array(base, zone.touched, blocks),
+                touched: array(
+                    base,
+                    zone.touched,
+                    if zone.touched == 0 { 0 } else { blocks },
+                ),
             }
         }
     });
@@ -123,4 +156,23 @@ pub(crate) unsafe fn map<'m>(
 unsafe fn array<'m, T>(base: NonNull<u8>, offset: usize, length: usize) -> &'m [T] {
     // SAFETY: the caller says that the offset is inside the metadata and valid for these items.
     unsafe { NonNull::slice_from_raw_parts(base.byte_add(offset).cast::<T>(), length).as_ref() }
+}
+
+/// # Safety
+/// The words of a map of so many items and kinds are at these offsets for `'m`.
+unsafe fn maps<'m>(
+    base: NonNull<u8>,
+    offsets: [usize; LEVELS],
+    items: usize,
+    kinds: usize,
+) -> Map<'m> {
+    let lengths = map::lengths(items, kinds);
+    Map {
+        // SAFETY: the caller says so.
+        levels: core::array::from_fn(|level| unsafe {
+            array(base, offsets[level], lengths[level])
+        }),
+        kinds,
+        items,
+    }
 }

@@ -7,7 +7,6 @@ use crate::{
     frame::{PAGEBLOCK_FRAMES, index},
     isolate::IsolatedBlock,
     state::State,
-    sync::Ordering,
     zone::ZoneRef,
 };
 
@@ -101,7 +100,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         if state.is_free() {
             return self.collect_whole(block, state);
         }
-        let partial = !state.is_huge() && !state.is_isolated() && !state.is_missing();
+        let partial = !state.is_whole();
         if self.order == Order::PAGEBLOCK || !partial || !state.is_touched() {
             return Collected::All;
         }
@@ -128,7 +127,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
             return Collected::All;
         };
         let at = self.at().block(block);
-        if at.state.load().is_fine() && at.touched.count_ones() == 0 {
+        if at.state.load().is_fine() && at.touched.is_some_and(|marks| marks.count_ones() == 0) {
             // All its frames were reported one by one.
             self.allocator.put_back(isolated, PutBack::Reported);
         } else {
@@ -161,10 +160,9 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
     /// Frames of a word that the host may hold.
     fn touched(&self, block: usize, word: usize) -> u64 {
         let at = self.at().block(block);
-        if at.state.load().is_fine() {
-            at.touched.word(word)
-        } else {
-            !0
+        match at.touched {
+            Some(touched) if at.state.load().is_fine() => touched.word(word),
+            _ => !0,
         }
     }
 
@@ -227,9 +225,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         let borrowed = self.at().block(block).borrow(frames, take);
         if borrowed {
             zone.count_free(-i64::from(frames));
-            zone.record
-                .borrowed
-                .fetch_add(u64::from(frames), Ordering::Relaxed);
+            zone.count_isolated(i64::from(frames));
         }
         borrowed
     }
@@ -269,7 +265,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         for word in words(index(start.number() % PAGEBLOCK_FRAMES), count) {
             at.give_borrowed(word, how == PutBack::Reported);
         }
-        zone.record.borrowed.fetch_sub(frames, Ordering::Relaxed);
+        zone.count_isolated(-(frames.cast_signed()));
         zone.count_free(frames.cast_signed());
     }
 }

@@ -186,6 +186,7 @@ impl Reporter {
         while unseen != 0 {
             let of_tree = (TREE_BLOCKS - block % TREE_BLOCKS).min(unseen);
             if allocator.may_report(zone, block, order) {
+                allocator.zone(zone).settle_tree(block / TREE_BLOCKS);
                 for block in block..block + of_tree {
                     // Bounded by the budget: each turn after the first has sent a request.
                     while request.collect(block) == Collected::Full {
@@ -275,7 +276,7 @@ impl Budget {
 impl Allocator<'_> {
     /// Whether a tree may have anything to report, by its summary.
     fn may_report(&self, zone: usize, block: usize, order: Order) -> bool {
-        let summary = self.zone(zone).zone.arrays.summaries[block / TREE_BLOCKS].load();
+        let summary = self.zone(zone).zone.summary(block / TREE_BLOCKS);
         let partial = crate::Mobility::ALL.map(|mobility| summary.count(Class::Partial(mobility)));
         summary.count(Class::Touched) != 0
             || order < Order::PAGEBLOCK && partial.iter().any(|&blocks| blocks != 0)

@@ -4,21 +4,29 @@ use core::fmt;
 
 use crate::{
     Mobility,
-    sync::{AtomicU32, Ordering},
+    sync::{AtomicU16, Ordering},
 };
 
 /// Frames in a block, as the state word counts them.
 pub(crate) const BLOCK_FRAMES: u32 = 512;
 
-const COUNT: u32 = 0x3ff;
-const HUGE: u32 = 1 << 10;
-const ISOLATED: u32 = 1 << 11;
-const MISSING: u32 = 1 << 12;
-const TOUCHED: u32 = 1 << 13;
-const FINE: u32 = 1 << 14;
-const HELD: u32 = 1 << 15;
-const MOBILITY_SHIFT: u32 = 16;
-const MOBILITY: u32 = 3 << MOBILITY_SHIFT;
+const COUNT: u16 = 0x3ff;
+/// Values of the count above that of a full block.
+const HUGE: u16 = 0x3ff;
+const ISOLATED: u16 = 0x3fe;
+const MISSING: u16 = 0x3fd;
+const OFFLINE: u16 = 0x3fc;
+const TOUCHED: u16 = 1 << 10;
+const FINE: u16 = 1 << 11;
+const HELD: u16 = 1 << 12;
+const MOBILITY_SHIFT: u32 = 13;
+const MOBILITY: u16 = 3 << MOBILITY_SHIFT;
+
+/// A number of frames of a block, at most [`BLOCK_FRAMES`], as the word counts them.
+#[expect(clippy::cast_possible_truncation, reason = "at most 512")]
+const fn frames_of(frames: u32) -> u16 {
+    frames as u16
+}
 
 /// A block that takes frames of another mobility changes over to it while at most so many of its
 /// frames are in use (Linux: half of the block).
@@ -29,19 +37,20 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 /// | bits | field | values |
 /// |---|---|---|
 /// | 0–9 | count | frames that cannot be taken: 0 = the block is free, 512 = none is left |
-/// | 10 | huge | 1 = allocated whole; its bits are all zero and its count is 512 |
-/// | 11 | isolated | 1 = taken out whole by `isolate`; its bits are all zero, its count is 512 |
-/// | 12 | missing | 1 = no memory is there: part of no range; its count is 512 for ever |
-/// | 13 | touched | 0 = the host holds nothing of it (never used, or reported since) |
-/// | 14 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
-/// | 15 | held | 1 = a front takes its frames here: others look elsewhere first (a hint) |
-/// | 16–17 | mobility | that of its frames in use; means nothing while the count is 0 |
+/// | | | 1023 = huge: allocated whole; its bits are all zero |
+/// | | | 1022 = isolated: taken out whole by `isolate`; its bits are all zero |
+/// | | | 1021 = missing: no memory is there: part of no range, for ever |
+/// | | | 1020 = offline: its memory was taken from the allocator and may come back |
+/// | 10 | touched | 0 = the host holds nothing of it (never used, or reported since) |
+/// | 11 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
+/// | 12 | held | 1 = a front takes its frames here: others look elsewhere first (a hint) |
+/// | 13–14 | mobility | that of its frames in use; means nothing while the count is 0 |
 ///
 /// The count is raised before bits are set and lowered after they are cleared, so it is never less
 /// than the number of bits set, and a count of 0 means that no operation on its frames is under
 /// way.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) struct State(u32);
+pub(crate) struct State(u16);
 
 /// What a block is good for to one who searches.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -59,8 +68,14 @@ pub(crate) enum Class {
 }
 
 impl State {
+    /// Frames that cannot be taken.
     pub(crate) const fn count(self) -> u32 {
-        self.0 & COUNT
+        let count = (self.0 & COUNT) as u32;
+        if count < BLOCK_FRAMES {
+            count
+        } else {
+            BLOCK_FRAMES
+        }
     }
 
     pub(crate) const fn is_free(self) -> bool {
@@ -68,15 +83,24 @@ impl State {
     }
 
     pub(crate) const fn is_huge(self) -> bool {
-        self.0 & HUGE != 0
+        self.0 & COUNT == HUGE
     }
 
     pub(crate) const fn is_isolated(self) -> bool {
-        self.0 & ISOLATED != 0
+        self.0 & COUNT == ISOLATED
     }
 
     pub(crate) const fn is_missing(self) -> bool {
-        self.0 & MISSING != 0
+        self.0 & COUNT == MISSING
+    }
+
+    pub(crate) const fn is_offline(self) -> bool {
+        self.0 & COUNT == OFFLINE
+    }
+
+    /// Whether it is out of reach as a whole: huge, isolated, missing or offline.
+    pub(crate) const fn is_whole(self) -> bool {
+        (self.0 & COUNT) as u32 > BLOCK_FRAMES
     }
 
     pub(crate) const fn is_touched(self) -> bool {
@@ -122,15 +146,20 @@ impl State {
             Class::Untouched => self.0 & (COUNT | TOUCHED) == 0,
             Class::Touched => self.0 & (COUNT | TOUCHED) == TOUCHED,
             Class::Partial(mobility) => {
-                self.0 & MOBILITY == (mobility as u32) << MOBILITY_SHIFT
+                self.0 & MOBILITY == (mobility as u16) << MOBILITY_SHIFT
                     && self.count().wrapping_sub(1) < BLOCK_FRAMES - 1
             }
             Class::Full(_) | Class::Isolated => false,
         }
     }
 
+    /// The same block with this in place of its count.
+    const fn with_count(self, count: u16) -> Self {
+        Self(self.0 & !COUNT | count)
+    }
+
     const fn with_mobility(self, mobility: Mobility) -> Self {
-        Self(self.0 & !MOBILITY | (mobility as u32) << MOBILITY_SHIFT)
+        Self(self.0 & !MOBILITY | (mobility as u16) << MOBILITY_SHIFT)
     }
 }
 
@@ -140,7 +169,7 @@ impl fmt::Debug for State {
             .field("class", &self.class())
             .field("count", &self.count())
             .field("huge", &self.is_huge())
-            .field("missing", &self.is_missing())
+            .field("missing", &(self.is_missing() || self.is_offline()))
             .field("touched", &self.is_touched())
             .field("fine", &self.is_fine())
             .finish()
@@ -152,6 +181,15 @@ impl fmt::Debug for State {
 pub(crate) struct Change {
     pub(crate) old: State,
     pub(crate) new: State,
+}
+
+/// Why frames were not reserved.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// The block is free, and the caller has not entered its giant.
+    Free,
+    /// It has too little room, or is not of the mobility.
+    Unsuited,
 }
 
 /// In which blocks frames may be reserved.
@@ -173,12 +211,12 @@ pub(crate) struct Admission {
 /// block whole pairs with, so he sees all bits cleared and nobody's stores to the frames after.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct AtomicState(AtomicU32);
+pub(crate) struct AtomicState(AtomicU16);
 
 impl AtomicState {
     #[cfg(all(test, loom))]
     pub(crate) fn zero() -> Self {
-        Self(AtomicU32::new(0))
+        Self(AtomicU16::new(0))
     }
 
     /// `Acquire`, as whoever sees a count that another lowered may rely on the cleared bits.
@@ -205,13 +243,25 @@ impl AtomicState {
     }
 
     /// Raises the count by `least` to `most` frames: they are the caller's to take from the bits.
-    pub(crate) fn reserve(&self, least: u32, most: u32, admit: Admission) -> Option<(u32, Change)> {
+    /// `entered`: he has entered the block's giant, so that a free block will do.
+    pub(crate) fn reserve(
+        &self,
+        (least, most): (u32, u32),
+        admit: Admission,
+        entered: bool,
+    ) -> Result<(u32, Change), Refused> {
+        let mut refused = Refused::Unsuited;
         let change = self.update(|old| {
-            let room = BLOCK_FRAMES.saturating_sub(old.count());
+            refused = Refused::Unsuited;
+            let room = BLOCK_FRAMES - old.count();
             if room < least || room == 0 {
                 return None;
             }
-            let mut new = State(old.0 + room.min(most));
+            if old.is_free() && !entered {
+                refused = Refused::Free;
+                return None;
+            }
+            let mut new = State(old.0 + frames_of(room.min(most)));
             if old.is_free()
                 || (old.mobility() != admit.mobility && admit.any && old.count() <= RETYPE_AT_MOST)
             {
@@ -226,8 +276,9 @@ impl AtomicState {
                 new.0 |= HELD;
             }
             Some(new)
-        })?;
-        Some((change.new.count() - change.old.count(), change))
+        });
+        let change = change.ok_or(refused)?;
+        Ok((change.new.count() - change.old.count(), change))
     }
 
     /// Raises the count by exactly `frames` for one who takes free frames out to report them:
@@ -235,7 +286,7 @@ impl AtomicState {
     pub(crate) fn borrow(&self, frames: u32) -> Option<Change> {
         self.update(|old| {
             (!old.is_free() && old.is_touched() && old.count() + frames <= BLOCK_FRAMES)
-                .then_some(State(old.0 + frames))
+                .then_some(State(old.0 + frames_of(frames)))
         })
     }
 
@@ -245,14 +296,14 @@ impl AtomicState {
     /// If fewer frames are in use: the caller freed what it did not own.
     #[inline]
     pub(crate) fn release(&self, frames: u32) -> Change {
-        let old = State(self.0.fetch_sub(frames, Ordering::AcqRel));
+        let old = State(self.0.fetch_sub(frames_of(frames), Ordering::AcqRel));
         assert!(
-            old.count() >= frames && old.0 & (HUGE | ISOLATED | MISSING) == 0,
+            old.count() >= frames && !old.is_whole(),
             "freed {frames} frames of a block that has fewer: {old:?}"
         );
         Change {
             old,
-            new: State(old.0 - frames),
+            new: State(old.0 - frames_of(frames)),
         }
     }
 
@@ -260,7 +311,7 @@ impl AtomicState {
     pub(crate) fn take_whole(&self, mobility: Mobility) -> Option<Change> {
         self.update(|old| {
             old.is_free()
-                .then_some(State(old.0 | HUGE | TOUCHED | BLOCK_FRAMES).with_mobility(mobility))
+                .then_some(State(old.0 | HUGE | TOUCHED).with_mobility(mobility))
         })
     }
 
@@ -274,16 +325,14 @@ impl AtomicState {
                 old.is_huge(),
                 "freed a block that is not allocated whole: {old:?}"
             );
-            Some(State(old.0 & !(HUGE | COUNT)))
+            Some(old.with_count(0))
         });
         change.expect("the step never refuses")
     }
 
     /// Takes a free block out, if `wanted` says so.
     pub(crate) fn isolate(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
-        self.update(|old| {
-            (old.is_free() && wanted(old)).then_some(State(old.0 | ISOLATED | BLOCK_FRAMES))
-        })
+        self.update(|old| (old.is_free() && wanted(old)).then_some(old.with_count(ISOLATED)))
     }
 
     /// Puts an isolated block back. `reported`: the host has dropped it, and the touched bits of
@@ -298,7 +347,7 @@ impl AtomicState {
                 "put back a block that is not isolated: {old:?}"
             );
             let marks = if reported { TOUCHED | FINE } else { 0 };
-            Some(State(old.0 & !(ISOLATED | COUNT | marks)))
+            Some(State(old.0 & !(COUNT | marks)))
         });
         change.expect("the step never refuses")
     }
@@ -320,13 +369,50 @@ impl AtomicState {
     /// Takes frames out for ever, before anybody else uses the block: there is no memory.
     pub(crate) fn set_missing(&self, frames: u32) -> Change {
         let change = self.update(|old| {
-            let new = State(old.0 + frames);
+            let new = State(old.0 + frames_of(frames));
             Some(if new.count() == BLOCK_FRAMES {
-                State(new.0 | MISSING)
+                new.with_count(MISSING)
             } else {
                 new
             })
         });
         change.expect("the step never refuses")
+    }
+
+    /// Takes the memory of a free block away.
+    pub(crate) fn set_offline(&self) -> Option<Change> {
+        self.update(|old| {
+            old.is_free()
+                .then_some(old.with_count(OFFLINE).with_mobility(Mobility::Unmovable))
+        })
+    }
+
+    /// Gives a block its memory back; `dropped`: the host holds nothing of it. None if the block
+    /// is not offline.
+    pub(crate) fn set_online(&self, dropped: bool) -> Option<Change> {
+        self.update(|old| {
+            let marks = if dropped { TOUCHED | FINE } else { 0 };
+            old.is_offline().then_some(State(old.0 & !(COUNT | marks)))
+        })
+    }
+
+    /// Frames of a block that is allocated whole, whose bits the caller has set, are allocated one
+    /// by one from here on.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(crate) fn split_whole(&self) {
+        _ = self.update(|old| {
+            assert!(
+                old.is_huge(),
+                "split a block that is not allocated whole: {old:?}"
+            );
+            Some(old.with_count(frames_of(BLOCK_FRAMES)))
+        });
+    }
+
+    /// Marks a free block as touched.
+    pub(crate) fn set_touched(&self) -> Option<Change> {
+        self.update(|old| (old.is_free() && !old.is_touched()).then_some(State(old.0 | TOUCHED)))
     }
 }

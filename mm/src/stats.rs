@@ -7,6 +7,7 @@ use crate::{
     frame::PAGEBLOCK_FRAMES,
     state::{BLOCK_FRAMES, Class},
     summary::{Summary, TREE_BLOCKS},
+    sync::Ordering,
 };
 
 /// Figures of one zone. Frames that fronts hold count as in use, and the free frames are off by
@@ -100,30 +101,26 @@ impl Allocator<'_> {
     /// # Panics
     /// If there is no such zone.
     pub fn zone_stats(&self, zone: usize) -> ZoneStats {
-        let at = self.zone(zone);
-        let zone = at.zone;
+        let zone = self.zone(zone).zone;
         let sum = |of: &dyn Fn(Summary) -> u8| -> u64 {
             let one = |summary: Summary| u64::from(of(summary)).min(TREE_BLOCKS as u64);
-            zone.arrays
-                .summaries
-                .iter()
-                .map(|summary| one(summary.load()))
-                .sum()
+            (0..zone.trees()).map(|tree| one(zone.summary(tree))).sum()
         };
         let mut blocks_of = Mobility::ALL.map(|mobility| sum(&|summary| summary.of(mobility)));
         // Where there is no memory, the state says full and unmovable.
-        blocks_of[0] = blocks_of[0].saturating_sub(zone.missing);
-        let isolated_frames = at.isolated_frames();
+        let missing = zone.record.missing.load(Ordering::Relaxed);
+        blocks_of[0] = blocks_of[0].saturating_sub(missing);
+        let isolated_frames = zone.isolated_frames();
         let free_blocks = sum(&Summary::free);
         ZoneStats {
             kind: zone.kind,
             node: zone.node,
-            managed_frames: zone.managed,
-            free_frames: zone.free_frames().min(zone.managed),
+            managed_frames: zone.managed(),
+            free_frames: zone.free_frames().min(zone.managed()),
             unreported_free_frames: sum(&|summary| summary.count(Class::Touched))
                 * PAGEBLOCK_FRAMES,
             isolated_frames,
-            blocks: zone.blocks() as u64 - zone.missing,
+            blocks: (zone.blocks() as u64).saturating_sub(missing),
             free_blocks,
             blocks_of,
             watermarks: zone.marks.load(),
@@ -145,8 +142,11 @@ impl Allocator<'_> {
         let zone = self.zone(zone).zone;
         let mut areas = FreeAreas::default();
         let movable = Mobility::Movable.index();
-        for (tree, summary) in zone.arrays.summaries.iter().enumerate() {
-            if usize::from(summary.load().free()) == TREE_BLOCKS {
+        for tree in 0..zone.trees() {
+            if zone.giant(tree).load().is_huge() {
+                continue;
+            }
+            if usize::from(zone.summary(tree).free()) == TREE_BLOCKS {
                 areas.counts[10][movable] += TREE_BLOCKS as u64 / 2;
                 continue;
             }

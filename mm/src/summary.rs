@@ -36,6 +36,11 @@ const fn unit(class: Class) -> u64 {
 pub(crate) struct Summary(u64);
 
 impl Summary {
+    /// A tree all of whose blocks are of this class.
+    pub(crate) const fn all(class: Class) -> Self {
+        Self(unit(class) * LANE_MOST as u64)
+    }
+
     #[cfg(not(loom))]
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {

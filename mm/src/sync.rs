@@ -2,6 +2,10 @@
 //! explores their interleavings (`RUSTFLAGS="--cfg loom"`).
 
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{
+    AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{
+    AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};

@@ -4,9 +4,10 @@ use core::{error, fmt};
 
 use crate::{
     Allocator,
-    group::{AtomicGroup, GROUP_TREES},
+    giant::{GIANT_BLOCKS, GIANT_TREES},
     state::{BLOCK_FRAMES, Class},
     summary::{AtomicSummary, TREE_BLOCKS},
+    zone::{FREE_GIANTS, Wanted, Zone},
 };
 
 /// An invariant that does not hold.
@@ -37,12 +38,37 @@ pub enum Broken {
         /// The block in it.
         block: usize,
     },
-    /// The summary of a tree, or that of the group that it ends, does not count its blocks.
+    /// The summary of a tree does not count its blocks.
     Summary {
         /// The zone.
         zone: usize,
         /// The tree in it.
         tree: usize,
+    },
+    /// A search would not come to a tree that has what it is for, or to a free GiB.
+    Hidden {
+        /// The zone.
+        zone: usize,
+        /// The tree, or the first tree of the GiB.
+        tree: usize,
+    },
+    /// A free run of a block is larger than what the block is said to have.
+    Reach {
+        /// The zone.
+        zone: usize,
+        /// The block in it.
+        block: usize,
+    },
+    /// A GiB's count is not the number of its blocks that are in use.
+    Giant {
+        /// The zone.
+        zone: usize,
+        /// The GiB in it.
+        giant: usize,
+        /// What its word says.
+        count: u32,
+        /// How many are in use.
+        used: u32,
     },
     /// A zone's count of free frames is not what its blocks add up to. Also if a front was not
     /// drained before.
@@ -78,16 +104,15 @@ impl Allocator<'_> {
         let zone = self.zone(index).zone;
         let arrays = &zone.arrays;
         let mut free = 0;
-        let mut group = AtomicGroup::new();
         for (tree, summary) in arrays.summaries.iter().enumerate() {
             let counted = AtomicSummary::new();
             for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
                 let state = arrays.states[block].load();
-                let (bits, touched) = (&arrays.bits[block], &arrays.touched[block]);
+                let (bits, touched) = (&arrays.bits[block], arrays.touched.get(block));
+                let marks = touched.map_or(0, |touched| touched.count_ones());
                 let set = bits.count_ones();
                 counted.count(Class::Untouched, state.class());
-                group.count(Class::Untouched, state.class());
-                let whole = state.is_huge() || state.is_isolated() || state.is_missing();
+                let whole = state.is_whole();
                 if whole && set != 0 {
                     return Err(Broken::WholeWithBits { zone: index, block });
                 }
@@ -101,20 +126,28 @@ impl Allocator<'_> {
                     });
                 }
                 let fine = state.is_touched() && state.is_fine();
-                if !fine && (state.is_fine() || touched.count_ones() != 0) {
+                if !fine && (state.is_fine() || marks != 0) {
                     return Err(Broken::TouchedMarks { zone: index, block });
                 }
-                free += u64::from(BLOCK_FRAMES - count);
+                if state.class() != Class::Isolated
+                    && !whole
+                    && bits.reach() > arrays.reaches[block].load()
+                {
+                    return Err(Broken::Reach { zone: index, block });
+                }
+                if !zone.giant(tree).load().is_huge() {
+                    free += u64::from(BLOCK_FRAMES - count);
+                }
             }
-            let last = tree + 1 == arrays.summaries.len() || (tree + 1).is_multiple_of(GROUP_TREES);
-            let counts = !last || group.bits() == arrays.groups[tree / GROUP_TREES].bits();
-            if counted.load() != summary.load() || !counts {
+            if counted.load() != summary.load() {
                 return Err(Broken::Summary { zone: index, tree });
             }
-            if last {
-                group = AtomicGroup::new();
+            let hidden = |wanted: Wanted| zone.has(wanted, tree) && !zone.shows(wanted, tree);
+            if Wanted::all().any(hidden) {
+                return Err(Broken::Hidden { zone: index, tree });
             }
         }
+        validate_giants(index, zone)?;
         let count = zone.free_frames();
         if count != free {
             return Err(Broken::Free {
@@ -125,4 +158,40 @@ impl Allocator<'_> {
         }
         Ok(())
     }
+}
+
+fn validate_giants(index: usize, zone: &Zone<'_>) -> Result<(), Broken> {
+    let arrays = &zone.arrays;
+    for (giant, word) in arrays.giants.iter().enumerate() {
+        let count = word.load().count();
+        let Some(tree) = zone.first_tree(giant) else {
+            // On the edge of an extent: what it lacks counts as used.
+            if count == 0 {
+                let (zone, used) = (index, GIANT_BLOCKS);
+                return Err(Broken::Giant {
+                    zone,
+                    giant,
+                    count,
+                    used,
+                });
+            }
+            continue;
+        };
+        let blocks = tree * TREE_BLOCKS..(tree + GIANT_TREES) * TREE_BLOCKS;
+        let used = blocks.filter(|&block| !arrays.states[block].load().is_free());
+        let used = u32::try_from(used.count()).unwrap_or(GIANT_BLOCKS);
+        if used != count || word.load().is_huge() && used != 0 {
+            let zone = index;
+            return Err(Broken::Giant {
+                zone,
+                giant,
+                count,
+                used,
+            });
+        }
+        if word.load().is_free() && !arrays.giant_map.shows(FREE_GIANTS, giant) {
+            return Err(Broken::Hidden { zone: index, tree });
+        }
+    }
+    Ok(())
 }

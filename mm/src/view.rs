@@ -11,9 +11,10 @@ use core::{
 
 use crate::{
     ZoneKind,
-    config::MAX_ZONES,
+    config::{Extent, MAX_EXTENTS, MAX_ZONES},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
-    header::{Header, MAGIC, VERSION, ZoneRecord},
+    giant::{GIANT_TREES_SHIFT, Giant},
+    header::{ExtentRecord, Header, MAGIC, VERSION, ZoneRecord},
     state::Class,
     summary::{Summary, TREE_BLOCKS, TREE_FRAMES},
 };
@@ -166,18 +167,22 @@ impl<M: Memory> View<M> {
         let [kind, node] = halves(field(offset_of!(ZoneRecord, kind))?);
         let trees = field(offset_of!(ZoneRecord, trees))?.min(FRAME_LIMIT / TREE_FRAMES);
         let summaries = field(offset_of!(ZoneRecord, summaries))?;
-        let (mut free, mut touched, mut isolated) = (0, 0, 0);
+        let giants = Giants::read(self, record)?;
+        let (mut free, mut touched) = (0, 0);
         for tree in 0..trees {
             // A false count of trees ends at the end of the memory.
-            let summary = Summary::from_bits(self.at(summaries.saturating_add(tree * 8))?);
+            let summary = match giants.of(self, tree)? {
+                giant if giant.is_huge() => continue,
+                giant if giant.is_touched() => Summary::all(Class::Touched),
+                _ => Summary::from_bits(self.at(summaries.saturating_add(tree * 8))?),
+            };
             let blocks = |count: u8| u64::from(count).min(TREE_BLOCKS as u64);
             free += blocks(summary.free());
             touched += blocks(summary.count(Class::Touched));
-            isolated += blocks(summary.count(Class::Isolated));
         }
         let managed = field(offset_of!(ZoneRecord, managed))?.min(trees * TREE_FRAMES);
         let count = field(offset_of!(ZoneRecord, free))?.cast_signed();
-        let borrowed = field(offset_of!(ZoneRecord, borrowed))?;
+        let isolated = field(offset_of!(ZoneRecord, isolated))?;
         let frames = |blocks: u64| (blocks * PAGEBLOCK_FRAMES).min(managed);
         Ok(ZoneView {
             kind: if kind == ZoneKind::Dma32 as u32 {
@@ -190,7 +195,46 @@ impl<M: Memory> View<M> {
             free_frames: u64::try_from(count).unwrap_or(0).min(managed),
             free_block_frames: frames(free),
             unreported_free_frames: frames(touched),
-            isolated_frames: frames(isolated).saturating_add(borrowed).min(managed),
+            isolated_frames: isolated.min(managed),
         })
+    }
+}
+
+/// Where the words of a zone's giants are, and which trees are whose.
+struct Giants {
+    offset: u64,
+    extents: [Extent; MAX_EXTENTS],
+}
+
+impl Giants {
+    fn read<M: Memory>(view: &View<M>, record: usize) -> Result<Self, ViewError> {
+        let offset = view.word(record + offset_of!(ZoneRecord, giants))?;
+        let mut extents = [Extent::default(); MAX_EXTENTS];
+        const LIMIT: u64 = FRAME_LIMIT / TREE_FRAMES;
+        for (number, extent) in extents.iter_mut().enumerate() {
+            let at = record + offset_of!(ZoneRecord, extent) + number * size_of::<ExtentRecord>();
+            extent.first = view.word(at + offset_of!(ExtentRecord, first))?.min(LIMIT);
+            extent.trees = view.word(at + offset_of!(ExtentRecord, trees))?.min(LIMIT);
+            extent.base = view.word(at + offset_of!(ExtentRecord, base))?.min(LIMIT);
+        }
+        Ok(Self { offset, extents })
+    }
+
+    /// The giant of a tree; a free one where there is none.
+    fn of<M: Memory>(&self, view: &View<M>, tree: u64) -> Result<Giant, ViewError> {
+        let mut base = 0;
+        for extent in self.extents.iter().filter(|extent| extent.trees != 0) {
+            let inside = tree.wrapping_sub(extent.base);
+            if inside < extent.trees {
+                let number =
+                    base + ((extent.first + inside) >> GIANT_TREES_SHIFT) - extent.first_giant();
+                let offset = self.offset.saturating_add(number * 4);
+                let word = view.at(offset & !7)?;
+                return Ok(Giant::from_bits(halves(word)[usize::from(offset & 4 != 0)]));
+            }
+            // Bounded by the caps above: 8 times 2^26.
+            base += extent.giants();
+        }
+        Ok(Giant::from_bits(0))
     }
 }

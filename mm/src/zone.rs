@@ -1,20 +1,20 @@
 //! A zone: where its frames are, and the search for some that are free.
 
-use core::{array, ops::Range};
-
 use crate::{
     Frame, Mobility, Order, ZoneKind,
     bitmap::{Taken, WORD_FRAMES},
     block::{Block, Watch},
     config::Extents,
     frame::{PAGEBLOCK_FRAMES, index},
-    group::GROUP_TREES,
+    giant::{AtomicGiant, GIANT_TREES, GIANT_TREES_SHIFT},
     header::ZoneRecord,
     hub::Hub,
+    map::Kind,
     metadata::Arrays,
+    reach::{RUN_ORDERS, Reach},
     state::{Admission, BLOCK_FRAMES, Change, Class},
-    summary::{TREE_BLOCKS, TREE_FRAMES, TREE_FRAMES_SHIFT},
-    sync::{AtomicU32, Ordering},
+    summary::{Summary, TREE_BLOCKS, TREE_FRAMES, TREE_FRAMES_SHIFT},
+    sync::Ordering,
     watermark::AtomicWatermarks,
 };
 
@@ -26,21 +26,57 @@ const PARTIAL_ATTEMPTS: usize = 64;
 pub(crate) struct Zone<'m> {
     pub(crate) kind: ZoneKind,
     pub(crate) node: u16,
-    pub(crate) managed: u64,
-    /// Blocks of its trees that have no memory at all.
-    pub(crate) missing: u64,
     pub(crate) extents: Extents,
     pub(crate) arrays: Arrays<'m>,
     pub(crate) record: &'m ZoneRecord,
     pub(crate) marks: AtomicWatermarks,
-    lowest: Lowest,
 }
 
-/// For each class that is searched for, a tree below which there is likely none. On a line of its
-/// own: the rest of a zone is read by all and written by nobody.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Lowest([AtomicU32; 5]);
+/// What a search looks for: a block of a class, that may have a run of an order if it is in partial
+/// use.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) class: Class,
+    pub(crate) order: u8,
+}
+
+impl Wanted {
+    #[inline]
+    pub(crate) const fn new(class: Class, order: u8) -> Self {
+        Self { class, order }
+    }
+
+    /// Its place in the map of trees: nine orders for each mobility, then the two free classes.
+    #[inline]
+    const fn kind(self) -> Option<Kind> {
+        const FREE: usize = Mobility::COUNT * RUN_ORDERS as usize;
+        let (index, inverted) = match self.class {
+            Class::Partial(mobility) => (
+                mobility.index() * RUN_ORDERS as usize + self.order as usize,
+                false,
+            ),
+            Class::Touched => (FREE, false),
+            Class::Untouched => (FREE + 1, true),
+            Class::Full(_) | Class::Isolated => return None,
+        };
+        Some(Kind { index, inverted })
+    }
+
+    /// Everything that is searched for.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let partial = Mobility::ALL.into_iter().flat_map(|mobility| {
+            (0..RUN_ORDERS).map(move |order| Self::new(Class::Partial(mobility), order))
+        });
+        let free = [Class::Touched, Class::Untouched].map(|class| Self::new(class, 0));
+        partial.chain(free)
+    }
+}
+
+/// The one kind of the map of giants.
+pub(crate) const FREE_GIANTS: Kind = Kind {
+    index: 0,
+    inverted: true,
+};
 
 /// Frames of one word of a zone's bitmap.
 #[derive(Copy, Clone, Debug)]
@@ -59,18 +95,14 @@ impl<'m> Zone<'m> {
         extents: Extents,
         arrays: Arrays<'m>,
         record: &'m ZoneRecord,
-        managed: u64,
     ) -> Self {
         Self {
             kind,
             node,
-            managed,
-            missing: 0,
             extents,
             arrays,
             record,
             marks: AtomicWatermarks::new(crate::Watermarks::default()),
-            lowest: Lowest(array::from_fn(|_| AtomicU32::new(0))),
         }
     }
 
@@ -117,47 +149,118 @@ impl<'m> Zone<'m> {
         self.record.free.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Counts a change in the levels above the block: its new class, if that is another.
     #[inline]
-    pub(crate) fn count(&self, block: usize, change: Change) -> Option<Class> {
-        let (old, new) = (change.old.class(), change.new.class());
-        if old == new {
-            return None;
-        }
-        let tree = block / TREE_BLOCKS;
-        self.arrays.summaries[tree].count(old, new);
-        self.arrays.groups[tree / GROUP_TREES].count(old, new);
-        Some(new)
+    pub(crate) fn count_isolated(&self, frames: i64) {
+        // Wraps around for negative ones. `Relaxed`: who fails for want of these tries again.
+        self.record
+            .isolated
+            .fetch_add(frames.cast_unsigned(), Ordering::Relaxed);
     }
 
-    /// The first tree of these that may have a block of this class.
+    /// Free frames that are taken out at this moment.
+    pub(crate) fn isolated_frames(&self) -> u64 {
+        self.record
+            .isolated
+            .load(Ordering::Relaxed)
+            .min(self.managed())
+    }
+
+    /// Frames that there are. `Relaxed`: changes only when memory goes offline or comes online.
+    pub(crate) fn managed(&self) -> u64 {
+        self.record.managed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn trees(&self) -> usize {
+        self.arrays.summaries.len()
+    }
+
+    /// The index of the giant that has this tree.
     #[inline]
-    fn next_tree(&self, class: Class, trees: Range<usize>) -> Option<usize> {
-        let summaries = self.arrays.summaries;
-        let mut tree = trees.start;
-        while tree < trees.end {
-            let group = tree / GROUP_TREES;
-            let of_group = summaries.len().min((group + 1) * GROUP_TREES);
-            let size = of_group - group * GROUP_TREES;
-            if self.arrays.groups[group].may_have(class, size) {
-                let end = of_group.min(trees.end);
-                let found = (tree..end).find(|&tree| summaries[tree].load().count(class) != 0);
-                if found.is_some() {
-                    return found;
-                }
+    pub(crate) fn giant_of(&self, tree: usize) -> usize {
+        let mut base = 0;
+        for extent in self.extents.as_slice() {
+            let inside = (tree as u64).wrapping_sub(extent.base);
+            if inside < extent.trees {
+                let giant = (extent.first + inside) >> GIANT_TREES_SHIFT;
+                return index(base + giant - extent.first_giant());
             }
-            tree = of_group;
+            base += extent.giants();
+        }
+        unreachable!("tree {tree} of {}", self.trees())
+    }
+
+    /// The giant that has this tree.
+    #[inline]
+    pub(crate) fn giant(&self, tree: usize) -> &'m AtomicGiant {
+        &self.arrays.giants[self.giant_of(tree)]
+    }
+
+    /// The first tree of a giant that has all of its.
+    pub(crate) fn first_tree(&self, giant: usize) -> Option<usize> {
+        let mut base = 0;
+        for extent in self.extents.as_slice() {
+            let inside = (giant as u64).wrapping_sub(base);
+            if inside < extent.giants() {
+                let first = (extent.first_giant() + inside) << GIANT_TREES_SHIFT;
+                let offset = first.checked_sub(extent.first)?;
+                let whole = offset + GIANT_TREES as u64 <= extent.trees;
+                return whole.then_some(index(extent.base + offset));
+            }
+            base += extent.giants();
         }
         None
     }
 
+    /// What a tree has. Where a giant is, or was, used as a whole, its word overrules those below.
     #[inline]
-    fn lowest(&self, class: Class) -> Option<&AtomicU32> {
-        match class {
-            Class::Partial(mobility) => Some(&self.lowest.0[mobility.index()]),
-            Class::Touched => Some(&self.lowest.0[3]),
-            Class::Untouched => Some(&self.lowest.0[4]),
-            Class::Full(_) | Class::Isolated => None,
+    pub(crate) fn summary(&self, tree: usize) -> Summary {
+        let giant = self.giant(tree).load();
+        if giant.is_huge() {
+            Summary::all(Class::Full(giant.mobility()))
+        } else if giant.is_touched() {
+            Summary::all(Class::Touched)
+        } else {
+            self.arrays.summaries[tree].load()
+        }
+    }
+
+    /// Says that a tree may have what is wanted.
+    #[inline]
+    pub(crate) fn announce(&self, wanted: Wanted, tree: usize) {
+        if let Some(kind) = wanted.kind() {
+            self.arrays.map.announce(kind, tree);
+        }
+    }
+
+    /// Whether a search for it would come to the tree.
+    pub(crate) fn shows(&self, wanted: Wanted, tree: usize) -> bool {
+        wanted
+            .kind()
+            .is_none_or(|kind| self.arrays.map.shows(kind, tree))
+    }
+
+    /// Whether a tree has a block that may be what is wanted.
+    pub(crate) fn has(&self, wanted: Wanted, tree: usize) -> bool {
+        if self.summary(tree).count(wanted.class) == 0 {
+            return false;
+        }
+        let first = tree * TREE_BLOCKS;
+        !matches!(wanted.class, Class::Partial(_))
+            || (first..first + TREE_BLOCKS).any(|block| {
+                self.arrays.states[block].load().is(wanted.class)
+                    && self.arrays.reaches[block].load().allows(wanted.order)
+            })
+    }
+
+    /// Notes that a search for it found nothing in the tree, if that is how it is.
+    #[cold]
+    fn retire(&self, wanted: Wanted, tree: usize) {
+        if let Some(kind) = wanted.kind()
+            && !self.has(wanted, tree)
+        {
+            self.arrays
+                .map
+                .retire(kind, tree, || self.has(wanted, tree));
         }
     }
 }
@@ -179,20 +282,52 @@ pub(crate) struct Seat<'a, 'm> {
 
 impl Watch for Seat<'_, '_> {
     #[inline]
+    fn enter(&self) -> bool {
+        let tree = self.block / TREE_BLOCKS;
+        let giant = self.at.zone.giant_of(tree);
+        self.at.zone.arrays.giants[giant].enter(|| self.at.hand_down(giant))
+    }
+
+    #[inline]
+    fn leave(&self) {
+        let zone = self.at.zone;
+        let giant = zone.giant_of(self.block / TREE_BLOCKS);
+        if zone.arrays.giants[giant].leave() {
+            zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+        }
+    }
+
+    #[inline]
     fn changed(&self, change: Change) {
         let ZoneRef { zone, hub } = self.at;
-        let Some(class) = zone.count(self.block, change) else {
+        let (old, new) = (change.old.class(), change.new.class());
+        if old == new {
             return;
-        };
-        if let Some(lowest) = zone.lowest(class) {
-            let tree = u32::try_from(self.block / TREE_BLOCKS).unwrap_or(u32::MAX);
-            // `Relaxed`, and not one step: a hint that is too high costs placement, no frame.
-            if tree < lowest.load(Ordering::Relaxed) {
-                lowest.store(tree, Ordering::Relaxed);
+        }
+        let tree = self.block / TREE_BLOCKS;
+        zone.arrays.summaries[tree].count(old, new);
+        if let Class::Partial(_) = new {
+            for order in zone.arrays.reaches[self.block].load().orders() {
+                zone.announce(Wanted::new(new, order), tree);
+            }
+        } else {
+            zone.announce(Wanted::new(new, 0), tree);
+        }
+        if change.new.is_free() {
+            self.leave();
+            if new == Class::Touched {
+                hub.freed_block();
             }
         }
-        if class == Class::Touched {
-            hub.freed_block();
+    }
+
+    fn raised(&self, from: Reach, to: Reach) {
+        let zone = self.at.zone;
+        let class = zone.arrays.states[self.block].load().class();
+        if let Class::Partial(_) = class {
+            for order in to.above(from) {
+                zone.announce(Wanted::new(class, order), self.block / TREE_BLOCKS);
+            }
         }
     }
 }
@@ -215,7 +350,8 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         Block {
             state: &arrays.states[block],
             bits: &arrays.bits[block],
-            touched: &arrays.touched[block],
+            reach: &arrays.reaches[block],
+            touched: arrays.touched.get(block),
             watch: Seat { at: self, block },
         }
     }
@@ -247,12 +383,12 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             Some(self.word(block, taken))
         };
         self.try_last(last, mobility, attempt)
-            .or_else(|| self.place(1, mobility, attempt))
+            .or_else(|| self.place(Order::BASE, mobility, attempt))
     }
 
     /// Takes one frame.
     pub(crate) fn take_frame(self, mobility: Mobility) -> Option<Frame> {
-        self.place(1, mobility, |block, admit| {
+        self.place(Order::BASE, mobility, |block, admit| {
             let taken = self.block(block).take_word(1, admit)?;
             let word = self.word(block, taken);
             Some(Frame::new(
@@ -283,7 +419,7 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             Some(self.zone.first_frame(block).offset(first as u64))
         };
         self.try_last(last, mobility, attempt)
-            .or_else(|| self.place(1 << order.get(), mobility, attempt))
+            .or_else(|| self.place(order, mobility, attempt))
     }
 
     /// Tries the block that the last frames came from. Not if it is free: the search chooses
@@ -311,7 +447,7 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     /// from, else one of another mobility.
     fn place<T>(
         self,
-        room: u32,
+        order: Order,
         mobility: Mobility,
         attempt: impl Fn(usize, Admission) -> Option<T>,
     ) -> Option<T> {
@@ -320,12 +456,15 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         let find = |class, prefer, attempts: usize| {
             let admit = if prefer == Prefer::Emptiest { any } else { own };
             let mut attempts = attempts;
-            self.search(class, room, prefer, &mut attempts, |block| {
-                attempt(block, admit)
-            })
+            let wanted = Wanted::new(class, order.get());
+            self.search(wanted, prefer, &mut attempts, |block| attempt(block, admit))
         };
         const ALL: usize = usize::MAX;
-        let few = if room == 1 { ALL } else { PARTIAL_ATTEMPTS };
+        let few = if order == Order::BASE {
+            ALL
+        } else {
+            PARTIAL_ATTEMPTS
+        };
         find(Class::Partial(mobility), Prefer::Unheld, few)
             .or_else(|| find(Class::Touched, Prefer::Fullest, ALL))
             .or_else(|| find(Class::Untouched, Prefer::Fullest, ALL))
@@ -337,7 +476,7 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             .or_else(|| {
                 // Counts of classes are out for an instant while blocks change. A single frame
                 // must not be missed for that: the state words are not.
-                if room != 1 {
+                if order != Order::BASE {
                     return None;
                 }
                 (0..self.zone.blocks()).find_map(|block| attempt(block, any))
@@ -368,13 +507,8 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         [Class::Touched, Class::Untouched]
             .into_iter()
             .find_map(|class| {
-                let block = self.search(
-                    class,
-                    BLOCK_FRAMES,
-                    Prefer::Fullest,
-                    &mut usize::MAX.clone(),
-                    take,
-                )?;
+                let (wanted, mut attempts) = (Wanted::new(class, 0), usize::MAX);
+                let block = self.search(wanted, Prefer::Fullest, &mut attempts, take)?;
                 Some(self.zone.first_frame(block))
             })
     }
@@ -382,30 +516,20 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     /// Tries blocks of a class, tree by tree, at most `attempts` of them.
     fn search<T>(
         self,
-        class: Class,
-        room: u32,
+        wanted: Wanted,
         prefer: Prefer,
         attempts: &mut usize,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
-        let trees = self.zone.arrays.summaries.len();
-        let lowest = self.zone.lowest(class)?;
-        let start = (lowest.load(Ordering::Relaxed) as usize).min(trees - 1);
-        let mut met = false;
-        for part in [start..trees, 0..start] {
-            let mut from = part.start;
-            while let Some(tree) = self.zone.next_tree(class, from..part.end) {
-                from = tree + 1;
-                if !met {
-                    met = true;
-                    // Whoever lowers it at this moment may be overruled: it costs placement only.
-                    lowest.store(u32::try_from(tree).unwrap_or(0), Ordering::Relaxed);
-                }
-                let found = self.search_tree(tree, class, room, prefer, attempts, &attempt);
-                if found.is_some() || *attempts == 0 {
-                    return found;
-                }
+        let kind = wanted.kind()?;
+        let mut from = 0;
+        while let Some(tree) = self.zone.arrays.map.next(kind, from) {
+            from = tree + 1;
+            let found = self.search_tree(tree, wanted, prefer, attempts, &attempt);
+            if found.is_some() || *attempts == 0 {
+                return found;
             }
+            self.zone.retire(wanted, tree);
         }
         None
     }
@@ -413,15 +537,20 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     fn search_tree<T>(
         self,
         tree: usize,
-        class: Class,
-        room: u32,
+        wanted: Wanted,
         prefer: Prefer,
         attempts: &mut usize,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
+        if self.zone.summary(tree).count(wanted.class) == 0 {
+            return None;
+        }
+        if wanted.class == Class::Touched {
+            self.settle_tree(tree);
+        }
         let mut untried = !0;
         // Bounded by the blocks of a tree: each turn tries one.
-        while let Some(offset) = self.best_block(tree, class, room, prefer, untried) {
+        while let Some(offset) = self.best_block(tree, wanted, prefer, untried) {
             if let Some(found) = attempt(tree * TREE_BLOCKS + offset) {
                 return Some(found);
             }
@@ -439,13 +568,14 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     fn best_block(
         self,
         tree: usize,
-        class: Class,
-        room: u32,
+        wanted: Wanted,
         prefer: Prefer,
         untried: u32,
     ) -> Option<usize> {
+        let Wanted { class, order } = wanted;
         let first = tree * TREE_BLOCKS;
         let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
+        let reaches = &self.zone.arrays.reaches[first..first + TREE_BLOCKS];
         let states = states
             .iter()
             .enumerate()
@@ -456,15 +586,14 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
                 .find(|(_, state)| state.is(class))
                 .map(|(offset, _)| offset);
         }
-        let most = BLOCK_FRAMES - room;
         let mut best = None;
         let mut best_worth = 0;
         for (offset, state) in states {
-            let count = state.count();
             let unwanted = prefer == Prefer::Unheld && state.is_held();
-            if count > most || unwanted || !state.is(class) {
+            if unwanted || !state.is(class) || !reaches[offset].load().allows(order) {
                 continue;
             }
+            let count = state.count();
             // Neither is 0: the count of a partial block is 1 to 511.
             let worth = match prefer {
                 Prefer::Unheld | Prefer::Fullest => count,

@@ -26,7 +26,7 @@ fn every_frame_is_handed_out_once_and_comes_back() {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         a.validate().expect("valid when new");
         let total = a.stats().managed_frames;
         assert_eq!(total, 160 + 127 * MIB + 77);
@@ -75,7 +75,7 @@ fn each_order_is_aligned_and_apart() {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         let mut front = Front::new();
         let mut used = vec![false; 1 << 16];
         let mut held = Vec::new();
@@ -117,7 +117,7 @@ fn zones_fall_back_and_keep_their_reserve() {
             ranges: &high,
         },
     ];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         let mut front = Front::new();
         let request = Request::new(Order::BASE, Mobility::Movable);
         let mut held = Vec::new();
@@ -152,7 +152,7 @@ fn claimed_frames_are_in_use_until_freed() {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         let image = range(300, 1500);
         a.claim(image).expect("free");
         a.validate().expect("valid");
@@ -185,7 +185,7 @@ fn an_isolated_block_is_not_handed_out() {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         let mut front = Front::new();
         let mut isolated: Vec<_> = (0..32)
             .map(|block| a.isolate(Frame::new(block * 512)).expect("free"))
@@ -223,7 +223,7 @@ fn mobilities_do_not_share_a_block_while_others_are_free() {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         let mut front = Front::new();
         let mut held = Vec::new();
         let mut owner = std::collections::HashMap::new();
@@ -260,7 +260,7 @@ fn pages_written(gib: u64, run: impl FnOnce(&ebb_mm::Allocator<'_>)) -> usize {
             ranges: &high,
         },
     ];
-    let metadata = words(&Config { zones: &zones }, run);
+    let metadata = words(&Config::new(&zones), run);
     let written = |page: &&[std::sync::atomic::AtomicU64]| {
         page.iter()
             .any(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0)
@@ -294,7 +294,7 @@ fn metadata_is_small() {
         node: 0,
         ranges: &ranges,
     }];
-    let bytes = ebb_mm::metadata_layout(&Config { zones: &zones })
+    let bytes = ebb_mm::metadata_layout(&Config::new(&zones))
         .expect("a layout")
         .size();
     // For 1 TiB: 34 KiB a GiB and its summaries, 32 KiB that are used below order 9 only.
@@ -311,7 +311,7 @@ fn in_small_memory(test: impl FnOnce(&ebb_mm::Allocator<'_>, &mut Front)) {
         ranges: &ranges,
     }];
     // A front that is dropped while a test panics would end the test in an abort.
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         test(a, &mut ManuallyDrop::new(Front::new()))
     });
 }

@@ -466,7 +466,7 @@ proptest! {
         ];
         let model =
             Model::new([(ZoneKind::Dma32, low.clone()), (ZoneKind::Normal, high.clone())]);
-        with(&Config { zones: &zones }, &(), |a| {
+        with(&Config::new(&zones).with_frame_marks(), &(), |a| {
             let mut replay = Replay {
                 a,
                 model,

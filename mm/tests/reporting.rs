@@ -98,7 +98,9 @@ fn two_gib(test: impl FnOnce(&Allocator<'_>, &Calls)) {
         ranges: &ranges,
     }];
     let calls = Calls::default();
-    with(&Config { zones: &zones }, &calls, |a| test(a, &calls));
+    with(&Config::new(&zones).with_frame_marks(), &calls, |a| {
+        test(a, &calls)
+    });
 }
 
 fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
@@ -333,7 +335,7 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones).with_frame_marks(), &(), |a| {
         let mut front = Front::new();
         let (mut reporter, mut host) = (
             Reporter::new(),

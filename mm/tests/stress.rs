@@ -188,7 +188,7 @@ fn stress(seed: u64, orders: &[u8], report: bool) {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones).with_frame_marks(), &(), |a| {
         let (owners, stop, operations) = (Owners::new(), AtomicBool::new(false), AtomicU64::new(0));
         let run = Stress {
             a,

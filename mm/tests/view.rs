@@ -31,21 +31,24 @@ fn used_metadata() -> (Vec<AtomicU64>, u64, u64) {
         },
     ];
     let mut figures = (0, 0);
-    let memory = words(&Config { zones: &zones }, |a: &Allocator<'_>| {
-        let mut front = Front::new();
-        let take = |front: &mut Front, order| {
-            a.allocate(front, Request::new(order, Mobility::Movable))
-                .expect("memory")
-        };
-        let frames: Vec<_> = (0..70_000).map(|_| take(&mut front, Order::BASE)).collect();
-        for &frame in &frames[..60_000] {
-            a.free(&mut front, frame, Order::BASE);
-        }
-        take(&mut front, Order::PAGEBLOCK);
-        a.drain(&mut front);
-        let stats = a.stats();
-        figures = (stats.free_frames, stats.unreported_free_frames);
-    });
+    let memory = words(
+        &Config::new(&zones).with_frame_marks(),
+        |a: &Allocator<'_>| {
+            let mut front = Front::new();
+            let take = |front: &mut Front, order| {
+                a.allocate(front, Request::new(order, Mobility::Movable))
+                    .expect("memory")
+            };
+            let frames: Vec<_> = (0..70_000).map(|_| take(&mut front, Order::BASE)).collect();
+            for &frame in &frames[..60_000] {
+                a.free(&mut front, frame, Order::BASE);
+            }
+            take(&mut front, Order::PAGEBLOCK);
+            a.drain(&mut front);
+            let stats = a.stats();
+            figures = (stats.free_frames, stats.unreported_free_frames);
+        },
+    );
     (memory, figures.0, figures.1)
 }
 

@@ -187,7 +187,7 @@ fn with_config<T>(dma32: &Ranges, normal: &Ranges, act: impl FnOnce(&Config<'_>)
         (_, 0) => &both[..1],
         _ => &both[..],
     };
-    act(&Config { zones })
+    act(&Config::new(zones).with_frame_marks())
 }
 
 /// Builds the allocator and the memmap.

@@ -36,7 +36,7 @@ impl Frames for Ebb {
             node: 0,
             ranges: &ranges,
         }];
-        let config = Config { zones: &zones };
+        let config = Config::new(&zones);
         let layout = metadata_layout(&config).expect("a valid configuration");
         let metadata = Mapping::new(layout.size(), layout.align());
         // SAFETY: zeroed memory of this layout, kept until after the allocator is gone.

@@ -1,0 +1,146 @@
+//! Giants as a zone sees them, and the parting of blocks that were taken whole.
+
+use crate::{
+    Allocator, Frame, Mobility, Order,
+    block::Watch,
+    frame::PAGEBLOCK_FRAMES,
+    giant::{GIANT_BLOCKS, GIANT_TREES, Giant},
+    state::{Change, Class},
+    summary::{TREE_BLOCKS, TREE_FRAMES},
+    zone::{FREE_GIANTS, Wanted, ZoneRef},
+};
+
+impl ZoneRef<'_, '_> {
+    /// Takes an aligned GiB that is free.
+    pub(crate) fn take_giant(self, mobility: Mobility) -> Option<Frame> {
+        let (map, giants) = (&self.zone.arrays.giant_map, self.zone.arrays.giants);
+        let mut from = 0;
+        while let Some(giant) = map.next(FREE_GIANTS, from) {
+            from = giant + 1;
+            // One that lacks trees counts them as used, so it is never taken.
+            if giants[giant].take(mobility)
+                && let Some(tree) = self.zone.first_tree(giant)
+            {
+                return Some(self.zone.first_frame(tree * TREE_BLOCKS));
+            }
+            map.retire(FREE_GIANTS, giant, || giants[giant].load().is_free());
+        }
+        None
+    }
+
+    fn giant_at(self, frame: Frame) -> (usize, usize) {
+        let tree = self.zone.block_of(frame).map(|block| block / TREE_BLOCKS);
+        let giant = tree.map(|tree| self.zone.giant_of(tree));
+        let first = giant.and_then(|giant| self.zone.first_tree(giant));
+        let (Some(giant), Some(first)) = (giant, first) else {
+            panic!("{frame:?} is not of a whole GiB")
+        };
+        (giant, first)
+    }
+
+    fn blocks_from(first_tree: usize) -> core::ops::Range<usize> {
+        let first = first_tree * TREE_BLOCKS;
+        first..first + GIANT_BLOCKS as usize
+    }
+
+    /// Gives a GiB back that was taken whole.
+    pub(crate) fn give_giant(self, frame: Frame) {
+        let (giant, first) = self.giant_at(frame);
+        if !self.zone.arrays.touched.is_empty() {
+            // What the host holds of single frames was noted before; now it may hold all.
+            for block in Self::blocks_from(first) {
+                self.block(block).coarsen();
+            }
+        }
+        self.zone.arrays.giants[giant].give();
+        for tree in first..first + GIANT_TREES {
+            self.zone.announce(Wanted::new(Class::Touched, 0), tree);
+        }
+        self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+        self.hub.freed_block();
+    }
+
+    /// Tells the blocks of a giant that was used whole that they are touched. Anybody may do so,
+    /// at any time: it is true, or was a moment ago, and then costs a report.
+    #[cold]
+    pub(crate) fn hand_down(self, giant: usize) {
+        let Some(first) = self.zone.first_tree(giant) else {
+            return;
+        };
+        for block in Self::blocks_from(first) {
+            if let Some(change) = self.zone.arrays.states[block].set_touched() {
+                self.count_free_class(block, change);
+            }
+        }
+    }
+
+    fn count_free_class(self, block: usize, change: Change) {
+        let tree = block / TREE_BLOCKS;
+        let (old, new) = (change.old.class(), change.new.class());
+        self.zone.arrays.summaries[tree].count(old, new);
+        self.zone.announce(Wanted::new(new, 0), tree);
+    }
+
+    /// Sees to it that the words of a tree's blocks say what their giant says.
+    pub(crate) fn settle_tree(self, tree: usize) {
+        let giant = self.zone.giant_of(tree);
+        let word = &self.zone.arrays.giants[giant];
+        let seen: Giant = word.load();
+        if seen.is_touched() && !seen.is_huge() {
+            self.hand_down(giant);
+            word.settled(seen);
+        }
+    }
+
+    /// A GiB that was taken whole is one of pageblocks taken whole from here on.
+    fn split_giant(self, frame: Frame) {
+        let (giant, first) = self.giant_at(frame);
+        let word = &self.zone.arrays.giants[giant];
+        let seen = word.load();
+        assert!(
+            seen.is_huge(),
+            "{frame:?} is split and is not allocated: {seen:?}"
+        );
+        for block in Self::blocks_from(first) {
+            let at = self.block(block);
+            at.coarsen();
+            if let Some(change) = at.state.take_whole(seen.mobility()) {
+                at.watch.changed(change);
+            }
+        }
+        word.split();
+    }
+}
+
+impl Allocator<'_> {
+    /// Parts a block that is allocated: it may be freed in blocks of order `into` from here on.
+    ///
+    /// Costs nothing below the order of a pageblock, whose runs may be freed in parts anyway; one
+    /// cache line and one exchange for each pageblock that is parted; an exchange and an addition
+    /// for each pageblock of a GiB.
+    ///
+    /// # Panics
+    /// If the block is not allocated at this order, as far as that can be seen, or `into` is not
+    /// below it.
+    pub fn split(&self, frame: Frame, order: Order, into: Order) {
+        assert!(
+            into < order && frame.is_aligned(order),
+            "{frame:?} of order {} split into order {}",
+            order.get(),
+            into.get()
+        );
+        let (zone, first) = self.locate_managed(frame);
+        let at = self.zone(zone);
+        if order == Order::GIANT {
+            at.split_giant(frame);
+        }
+        if order >= Order::PAGEBLOCK && into < Order::PAGEBLOCK {
+            let blocks = order.frames() / PAGEBLOCK_FRAMES;
+            for block in first..first + crate::frame::index(blocks) {
+                at.block(block).split();
+            }
+        }
+    }
+}
+
+const _: () = assert!(TREE_FRAMES * GIANT_TREES as u64 == Order::GIANT.frames());
