@@ -67,6 +67,17 @@ pub(crate) const fn runs(mut set: u64, order: u8) -> u64 {
     set & STARTS[order as usize]
 }
 
+/// The bits at which such a run starts whose buddy is not free: one that is part of no larger run.
+#[inline]
+const fn tight(free: u64, order: u8) -> u64 {
+    let starts = runs(free, order);
+    if order == WORD_ORDER {
+        return starts;
+    }
+    let larger = runs(free, order + 1);
+    starts & !(larger | larger << (1 << order))
+}
+
 /// `1 << order` bits from the lowest, for orders of a word.
 #[inline]
 pub(crate) const fn run(order: u8) -> u64 {
@@ -135,21 +146,24 @@ impl Line {
         old & !mask
     }
 
-    /// The word from which most frames can be taken, and how many; a wholly free one at once.
+    /// The word from which most frames can be taken, and how many. One that is wholly free only if
+    /// there is no other: it is a run that larger orders can use.
     #[inline]
     pub(crate) fn best_word(&self) -> (usize, u32) {
         let mut best = (0, 0);
+        let mut whole = None;
         for word in 0..WORDS {
-            let set = self.word(word);
-            if set == 0 {
-                return (word, WORD_FRAMES);
-            }
-            let free = set.count_zeros();
-            if free > best.1 {
+            let free = self.word(word).count_zeros();
+            if free == WORD_FRAMES {
+                whole = whole.or(Some((word, free)));
+            } else if free > best.1 {
                 best = (word, free);
             }
         }
-        best
+        match whole {
+            Some(whole) if best.1 == 0 => whole,
+            _ => best,
+        }
     }
 
     /// Takes up to `most` frames of one word, `first` if it has any. The caller has reserved them
@@ -208,9 +222,12 @@ impl Line {
         for word in 0..WORDS {
             let used = self.seen(word);
             // Only what is larger than the last found is of interest.
-            let more = used == 0 || runs(!used, reach.orders().end.min(WORD_ORDER)) != 0;
+            let more = used == 0 || runs(!used, (reach.largest() + 1).min(WORD_ORDER)) != 0;
             if more {
                 reach = reach.max(self.reach_of(word, used));
+                if reach == Reach::ALL {
+                    break;
+                }
             }
         }
         reach
@@ -241,9 +258,18 @@ impl Line {
         let order = order.get();
         debug_assert!(order < Order::PAGEBLOCK.get());
         if order <= WORD_ORDER {
-            return (0..WORDS).find_map(|word| {
-                self.take_run_in(word, order)
-                    .map(|bit| word * WORD_FRAMES as usize + bit as usize)
+            // First where no larger run is broken up, then where no whole word is, then anywhere.
+            let fits = [
+                |used: u64, order: u8| tight(!used, order) != 0,
+                |used: u64, order: u8| used != 0 && runs(!used, order) != 0,
+                |used: u64, order: u8| runs(!used, order) != 0,
+            ];
+            return fits.iter().find_map(|fits| {
+                let mut words = (0..WORDS).filter(|&word| fits(self.word(word), order));
+                words.find_map(|word| {
+                    self.take_run_in(word, order)
+                        .map(|bit| word * WORD_FRAMES as usize + bit as usize)
+                })
             });
         }
         let span = 1 << (order - WORD_ORDER);
@@ -260,7 +286,8 @@ impl Line {
             if starts == 0 {
                 return None;
             }
-            let bit = starts.trailing_zeros();
+            let tight = tight(!old, order);
+            let bit = if tight != 0 { tight } else { starts }.trailing_zeros();
             // `Acquire` as in `take_exactly`.
             match self.words[word].compare_exchange_weak(
                 old,

@@ -16,8 +16,8 @@ pub(crate) trait Watch {
     fn leave(&self);
     /// Hears of each change of the state word.
     fn changed(&self, change: Change);
-    /// Larger runs than before may be free.
-    fn raised(&self, from: Reach, to: Reach);
+    /// Hears that the largest runs are thought to be of another order.
+    fn reaches(&self, reach: Reach);
 }
 
 /// One pageblock.
@@ -84,11 +84,8 @@ impl<W: Watch> Block<'_, W> {
 
     /// Says that runs of so many orders may be free.
     fn raise(&self, to: Reach) {
-        if self.reach.load() < to {
-            let from = self.reach.raise(to);
-            if from < to {
-                self.watch.raised(from, to);
-            }
+        if self.reach.load() < to && self.reach.raise(to) < to {
+            self.watch.reaches(to);
         }
     }
 
@@ -96,6 +93,7 @@ impl<W: Watch> Block<'_, W> {
     fn lower(&self, to: Reach) {
         if self.reach.load() > to {
             self.reach.lower(to);
+            self.watch.reaches(to);
             self.raise(self.bits.reach().max(to));
         }
     }
@@ -119,6 +117,8 @@ impl<W: Watch> Block<'_, W> {
         }
         let taken = taken?;
         self.touch(taken);
+        // The line is at hand. Who comes next should not have to find out.
+        self.lower(self.bits.reach());
         Some(taken)
     }
 
@@ -141,6 +141,8 @@ impl<W: Watch> Block<'_, W> {
                 self.mark(taken);
             }
         }
+        // As in `take_word`.
+        self.lower(self.bits.reach());
         Some(first)
     }
 

@@ -14,7 +14,8 @@ pub(crate) const GIANT_TREES: usize = 16;
 /// Its binary logarithm.
 pub(crate) const GIANT_TREES_SHIFT: u32 = GIANT_TREES.trailing_zeros();
 /// Pageblocks in a giant.
-pub(crate) const GIANT_BLOCKS: u32 = (GIANT_TREES * TREE_BLOCKS) as u32;
+pub(crate) const GIANT_BLOCKS: u32 = 512;
+const _: () = assert!(GIANT_BLOCKS as usize == GIANT_TREES * TREE_BLOCKS);
 const _: () =
     assert!(1 << crate::Order::GIANT.get() == GIANT_BLOCKS << crate::Order::PAGEBLOCK.get());
 
@@ -187,8 +188,8 @@ impl AtomicGiant {
         });
     }
 
-    /// It is in use block by block from here on, all of which the caller has taken.
-    pub(crate) fn split(&self) {
-        self.update(|old| Some(Giant(old.0 & !(HUGE | TOUCHED) | GIANT_BLOCKS)));
+    /// It is in use block by block from here on, all of which the caller has taken: so many.
+    pub(crate) fn split(&self, blocks: u32) {
+        self.update(|old| Some(Giant(old.0 & !(HUGE | TOUCHED) | blocks)));
     }
 }

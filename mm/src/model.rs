@@ -9,6 +9,8 @@ use crate::{
     Mobility, Order,
     bitmap::{Line, Taken, WORDS},
     block::{Block, Watch, words},
+    giant::AtomicGiant,
+    reach::{AtomicReach, Reach},
     state::{Admission, AtomicState, Change, Class},
 };
 
@@ -18,7 +20,30 @@ const PREEMPTIONS: usize = 3;
 struct Unwatched;
 
 impl Watch for Unwatched {
+    fn enter(&self) -> bool {
+        true
+    }
+    fn leave(&self) {}
     fn changed(&self, _: Change) {}
+    fn reaches(&self, _: Reach) {}
+}
+
+/// A block's place in a giant.
+struct InGiant<'a>(&'a AtomicGiant);
+
+impl Watch for InGiant<'_> {
+    fn enter(&self) -> bool {
+        self.0.enter(|| ())
+    }
+    fn leave(&self) {
+        self.0.leave();
+    }
+    fn changed(&self, change: Change) {
+        if change.new.is_free() && !change.old.is_free() {
+            self.leave();
+        }
+    }
+    fn reaches(&self, _: Reach) {}
 }
 
 /// A block, and for each of its words the contents of a frame.
@@ -26,6 +51,8 @@ struct Memory {
     state: AtomicState,
     bits: Line,
     touched: Line,
+    reach: AtomicReach,
+    giant: AtomicGiant,
     frames: [UnsafeCell<u32>; WORDS],
 }
 
@@ -46,6 +73,8 @@ impl Memory {
             state: AtomicState::zero(),
             bits: Line::zero(),
             touched: Line::zero(),
+            reach: AtomicReach::zero(),
+            giant: AtomicGiant::zero(),
             frames: core::array::from_fn(|_| UnsafeCell::new(0)),
         }
     }
@@ -63,8 +92,20 @@ impl Memory {
         Block {
             state: &self.state,
             bits: &self.bits,
-            touched: &self.touched,
+            touched: Some(&self.touched),
+            reach: &self.reach,
             watch: Unwatched,
+        }
+    }
+
+    /// The block as one of a giant of which it is the only one.
+    fn block_of_giant(&self) -> Block<'_, InGiant<'_>> {
+        Block {
+            state: &self.state,
+            bits: &self.bits,
+            touched: None,
+            reach: &self.reach,
+            watch: InGiant(&self.giant),
         }
     }
 
@@ -327,5 +368,105 @@ fn a_block_reported_whole_is_untouched_or_taken_since() {
                 m.touched.count_ones() == 0
             });
         },
+    );
+}
+
+/// Takes the giant whole, uses every frame of it, gives it back.
+fn take_giant(memory: &Memory) {
+    if memory.giant.take(Mobility::Movable) {
+        memory.write(0..WORDS);
+        memory.giant.give();
+    }
+}
+
+fn take_word_of_giant(memory: &Memory) {
+    let block = memory.block_of_giant();
+    if let Some(taken) = block.take_word(64, ADMIT) {
+        memory.write([taken.word]);
+        block.give_word(taken);
+    }
+}
+
+fn assert_giant_free(memory: &Memory) {
+    memory.assert_free();
+    assert!(memory.giant.load().is_free());
+}
+
+#[test]
+fn a_giant_is_nobody_elses() {
+    check(
+        vec![take_giant, take_word_of_giant, |m| {
+            let block = m.block_of_giant();
+            if block.take_whole(Mobility::Unmovable) {
+                m.write([0]);
+                block.give_whole();
+            }
+        }],
+        Memory::new,
+        assert_giant_free,
+    );
+}
+
+#[test]
+fn two_who_take_a_giant_are_apart() {
+    check(
+        vec![take_giant, take_giant, take_word_of_giant],
+        Memory::new,
+        assert_giant_free,
+    );
+}
+
+#[test]
+fn the_parts_of_a_giant_are_not_shared() {
+    check(
+        vec![
+            |m| {
+                if m.giant.take(Mobility::Movable) {
+                    m.write(0..WORDS);
+                    // What a split does for each block, then for the giant, here of one block.
+                    assert!(m.state.take_whole(Mobility::Movable).is_some());
+                    m.giant.split(1);
+                    m.block_of_giant().give_whole();
+                }
+            },
+            take_word_of_giant,
+        ],
+        Memory::new,
+        assert_giant_free,
+    );
+}
+
+#[test]
+fn the_parts_of_a_split_block_are_not_shared() {
+    check(
+        vec![
+            |m| {
+                let block = m.block();
+                if block.take_whole(Mobility::Movable) {
+                    m.write(0..WORDS);
+                    block.split();
+                    block.give_run(0, order(8));
+                    m.write([5]);
+                    block.give_run(256, order(8));
+                }
+            },
+            |m| _ = take_run(m, order(7)),
+        ],
+        Memory::new,
+        Memory::assert_free,
+    );
+}
+
+#[test]
+fn a_run_of_order_8_is_not_shared_with_a_whole_block() {
+    check(
+        vec![|m| _ = take_run(m, order(8)), |m| {
+            if m.block().take_whole(Mobility::Movable) {
+                m.write(0..WORDS);
+                m.block().give_whole();
+            }
+        }],
+        Memory::new,
+        Memory::assert_free,
     );
 }

@@ -26,14 +26,16 @@ impl Reach {
         order < self.0
     }
 
-    /// The orders that it allows.
-    pub(crate) const fn orders(self) -> core::ops::Range<u8> {
-        0..self.0
+    /// How many orders it does not allow.
+    #[inline]
+    pub(crate) const fn tightness(self) -> u32 {
+        (RUN_ORDERS - self.0) as u32
     }
 
-    /// The orders that this one allows and a lower one does not.
-    pub(crate) const fn above(self, lower: Self) -> core::ops::Range<u8> {
-        lower.0..self.0
+    /// The largest order that it allows.
+    #[inline]
+    pub(crate) const fn largest(self) -> u8 {
+        self.0 - 1
     }
 }
 
@@ -56,13 +58,13 @@ impl AtomicReach {
 
     #[inline]
     pub(crate) fn load(&self) -> Reach {
-        Reach(RUN_ORDERS.saturating_sub(self.0.load(Ordering::SeqCst)))
+        Reach(RUN_ORDERS - self.0.load(Ordering::SeqCst).min(RUN_ORDERS - 1))
     }
 
     /// Raises it to this if it is lower; what it was before.
     pub(crate) fn raise(&self, to: Reach) -> Reach {
         let old = self.0.fetch_min(RUN_ORDERS - to.0, Ordering::SeqCst);
-        Reach(RUN_ORDERS.saturating_sub(old))
+        Reach(RUN_ORDERS - old.min(RUN_ORDERS - 1))
     }
 
     /// Lowers it to this if it is higher. The caller looks at the bits again.

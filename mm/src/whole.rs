@@ -108,7 +108,7 @@ impl ZoneRef<'_, '_> {
                 at.watch.changed(change);
             }
         }
-        word.split();
+        word.split(GIANT_BLOCKS);
     }
 }
 

@@ -1,5 +1,7 @@
 //! A zone: where its frames are, and the search for some that are free.
 
+use core::cell::Cell;
+
 use crate::{
     Frame, Mobility, Order, ZoneKind,
     bitmap::{Taken, WORD_FRAMES},
@@ -32,18 +34,18 @@ pub(crate) struct Zone<'m> {
     pub(crate) marks: AtomicWatermarks,
 }
 
-/// What a search looks for: a block of a class, that may have a run of an order if it is in partial
-/// use.
+/// What a search looks for: a block of a class, and if that is in partial use, one whose largest
+/// runs are of this order.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
     pub(crate) class: Class,
-    pub(crate) order: u8,
+    pub(crate) largest: u8,
 }
 
 impl Wanted {
     #[inline]
-    pub(crate) const fn new(class: Class, order: u8) -> Self {
-        Self { class, order }
+    pub(crate) const fn new(class: Class, largest: u8) -> Self {
+        Self { class, largest }
     }
 
     /// Its place in the map of trees: nine orders for each mobility, then the two free classes.
@@ -52,7 +54,7 @@ impl Wanted {
         const FREE: usize = Mobility::COUNT * RUN_ORDERS as usize;
         let (index, inverted) = match self.class {
             Class::Partial(mobility) => (
-                mobility.index() * RUN_ORDERS as usize + self.order as usize,
+                mobility.index() * RUN_ORDERS as usize + self.largest as usize,
                 false,
             ),
             Class::Touched => (FREE, false),
@@ -248,7 +250,7 @@ impl<'m> Zone<'m> {
         !matches!(wanted.class, Class::Partial(_))
             || (first..first + TREE_BLOCKS).any(|block| {
                 self.arrays.states[block].load().is(wanted.class)
-                    && self.arrays.reaches[block].load().allows(wanted.order)
+                    && self.arrays.reaches[block].load().largest() == wanted.largest
             })
     }
 
@@ -306,13 +308,8 @@ impl Watch for Seat<'_, '_> {
         }
         let tree = self.block / TREE_BLOCKS;
         zone.arrays.summaries[tree].count(old, new);
-        if let Class::Partial(_) = new {
-            for order in zone.arrays.reaches[self.block].load().orders() {
-                zone.announce(Wanted::new(new, order), tree);
-            }
-        } else {
-            zone.announce(Wanted::new(new, 0), tree);
-        }
+        let reach = zone.arrays.reaches[self.block].load();
+        zone.announce(Wanted::new(new, reach.largest()), tree);
         if change.new.is_free() {
             self.leave();
             if new == Class::Touched {
@@ -321,13 +318,12 @@ impl Watch for Seat<'_, '_> {
         }
     }
 
-    fn raised(&self, from: Reach, to: Reach) {
+    fn reaches(&self, reach: Reach) {
         let zone = self.at.zone;
         let class = zone.arrays.states[self.block].load().class();
         if let Class::Partial(_) = class {
-            for order in to.above(from) {
-                zone.announce(Wanted::new(class, order), self.block / TREE_BLOCKS);
-            }
+            let tree = self.block / TREE_BLOCKS;
+            zone.announce(Wanted::new(class, reach.largest()), tree);
         }
     }
 }
@@ -341,6 +337,15 @@ enum Prefer {
     Fullest,
     /// The one with the most: for taking a block over from another mobility.
     Emptiest,
+}
+
+/// What a search is for, and how it chooses.
+#[derive(Copy, Clone)]
+struct Sought {
+    wanted: Wanted,
+    /// The order that is to be taken.
+    order: u8,
+    prefer: Prefer,
 }
 
 impl<'a, 'm> ZoneRef<'a, 'm> {
@@ -418,6 +423,7 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             let first = self.block(block).take_run(order, admit)?;
             Some(self.zone.first_frame(block).offset(first as u64))
         };
+        let last = last.filter(|&block| self.zone.arrays.reaches[block].load().allows(order.get()));
         self.try_last(last, mobility, attempt)
             .or_else(|| self.place(order, mobility, attempt))
     }
@@ -455,9 +461,23 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         let any = Admission { any: true, ..own };
         let find = |class, prefer, attempts: usize| {
             let admit = if prefer == Prefer::Emptiest { any } else { own };
-            let mut attempts = attempts;
-            let wanted = Wanted::new(class, order.get());
-            self.search(wanted, prefer, &mut attempts, |block| attempt(block, admit))
+            let attempts = Cell::new(attempts);
+            let search = |largest| {
+                let sought = Sought {
+                    wanted: Wanted::new(class, largest),
+                    order: order.get(),
+                    prefer,
+                };
+                self.search(sought, &attempts, |block| attempt(block, admit))
+            };
+            let mut orders = order.get()..RUN_ORDERS;
+            match class {
+                // The worst fit for taking a block over: it is to be as free as there is.
+                Class::Partial(_) if prefer == Prefer::Emptiest => orders.rev().find_map(search),
+                // The best fit: blocks whose largest runs are as small as will do.
+                Class::Partial(_) => orders.find_map(search),
+                _ => search(0),
+            }
         };
         const ALL: usize = usize::MAX;
         let few = if order == Order::BASE {
@@ -507,8 +527,12 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
         [Class::Touched, Class::Untouched]
             .into_iter()
             .find_map(|class| {
-                let (wanted, mut attempts) = (Wanted::new(class, 0), usize::MAX);
-                let block = self.search(wanted, Prefer::Fullest, &mut attempts, take)?;
+                let sought = Sought {
+                    wanted: Wanted::new(class, 0),
+                    order: Order::PAGEBLOCK.get(),
+                    prefer: Prefer::Fullest,
+                };
+                let block = self.search(sought, &Cell::new(usize::MAX), take)?;
                 Some(self.zone.first_frame(block))
             })
     }
@@ -516,20 +540,21 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     /// Tries blocks of a class, tree by tree, at most `attempts` of them.
     fn search<T>(
         self,
-        wanted: Wanted,
-        prefer: Prefer,
-        attempts: &mut usize,
+        sought: Sought,
+        attempts: &Cell<usize>,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
-        let kind = wanted.kind()?;
+        let kind = sought.wanted.kind()?;
         let mut from = 0;
-        while let Some(tree) = self.zone.arrays.map.next(kind, from) {
+        while attempts.get() != 0
+            && let Some(tree) = self.zone.arrays.map.next(kind, from)
+        {
             from = tree + 1;
-            let found = self.search_tree(tree, wanted, prefer, attempts, &attempt);
-            if found.is_some() || *attempts == 0 {
+            let found = self.search_tree(tree, sought, attempts, &attempt);
+            if found.is_some() {
                 return found;
             }
-            self.zone.retire(wanted, tree);
+            self.zone.retire(sought.wanted, tree);
         }
         None
     }
@@ -537,42 +562,35 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
     fn search_tree<T>(
         self,
         tree: usize,
-        wanted: Wanted,
-        prefer: Prefer,
-        attempts: &mut usize,
+        sought: Sought,
+        attempts: &Cell<usize>,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
-        if self.zone.summary(tree).count(wanted.class) == 0 {
+        let class = sought.wanted.class;
+        if self.zone.summary(tree).count(class) == 0 {
             return None;
         }
-        if wanted.class == Class::Touched {
+        if class == Class::Touched {
             self.settle_tree(tree);
         }
         let mut untried = !0;
         // Bounded by the blocks of a tree: each turn tries one.
-        while let Some(offset) = self.best_block(tree, wanted, prefer, untried) {
+        while attempts.get() != 0
+            && let Some(offset) = self.best_block(tree, sought, untried)
+        {
             if let Some(found) = attempt(tree * TREE_BLOCKS + offset) {
                 return Some(found);
             }
             untried &= !(1 << offset);
-            *attempts -= 1;
-            if *attempts == 0 {
-                break;
-            }
+            attempts.set(attempts.get() - 1);
         }
         None
     }
 
     /// The block of a tree that should be tried next. One of a free class is as good as another:
     /// the lowest.
-    fn best_block(
-        self,
-        tree: usize,
-        wanted: Wanted,
-        prefer: Prefer,
-        untried: u32,
-    ) -> Option<usize> {
-        let Wanted { class, order } = wanted;
+    fn best_block(self, tree: usize, sought: Sought, untried: u32) -> Option<usize> {
+        let Sought { wanted, order, .. } = sought;
         let first = tree * TREE_BLOCKS;
         let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
         let reaches = &self.zone.arrays.reaches[first..first + TREE_BLOCKS];
@@ -581,30 +599,32 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             .enumerate()
             .filter(|(offset, _)| untried & 1 << offset != 0);
         let mut states = states.map(|(offset, state)| (offset, state.load()));
-        if matches!(class, Class::Touched | Class::Untouched) {
+        if matches!(wanted.class, Class::Touched | Class::Untouched) {
             return states
-                .find(|(_, state)| state.is(class))
+                .find(|(_, state)| state.is(wanted.class))
                 .map(|(offset, _)| offset);
         }
         let mut best = None;
         let mut best_worth = 0;
         for (offset, state) in states {
-            let unwanted = prefer == Prefer::Unheld && state.is_held();
-            if unwanted || !state.is(class) || !reaches[offset].load().allows(order) {
+            let unwanted = sought.prefer == Prefer::Unheld && state.is_held();
+            if unwanted || !state.is(wanted.class) {
+                continue;
+            }
+            // Not only those of the order wanted: one that was lowered a moment ago is one too.
+            let reach = reaches[offset].load();
+            if !reach.allows(order) {
                 continue;
             }
             let count = state.count();
-            // Neither is 0: the count of a partial block is 1 to 511.
-            let worth = match prefer {
-                Prefer::Unheld | Prefer::Fullest => count,
+            // Never 0: the count of a partial block is 1 to 511.
+            let worth = match sought.prefer {
+                Prefer::Unheld | Prefer::Fullest => reach.tightness() * BLOCK_FRAMES + count,
                 Prefer::Emptiest => BLOCK_FRAMES - count,
             };
             if worth > best_worth {
                 best_worth = worth;
                 best = Some(offset);
-                if worth == BLOCK_FRAMES - 1 {
-                    break;
-                }
             }
         }
         best

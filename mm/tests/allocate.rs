@@ -7,8 +7,8 @@ use std::mem::ManuallyDrop;
 
 use arena::{range, with, words};
 use ebb_mm::{
-    AllocError, ClaimError, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
-    ZoneConfig, ZoneKind,
+    AllocError, ClaimError, Config, Frame, Front, Mobility, OnlineError, Order, PutBack, Request,
+    Reserve, ZoneConfig, ZoneKind,
 };
 
 /// Frames of a MiB.
@@ -282,7 +282,7 @@ fn a_large_guest_starts_in_the_metadata_of_a_small_one() {
                 }
             }
         });
-        assert!(pages <= 8, "{pages} pages at {gib} GiB with 117 MiB in use");
+        assert!(pages <= 9, "{pages} pages at {gib} GiB with 117 MiB in use");
     }
 }
 
@@ -297,10 +297,11 @@ fn metadata_is_small() {
     let bytes = ebb_mm::metadata_layout(&Config::new(&zones))
         .expect("a layout")
         .size();
-    // For 1 TiB: 34 KiB a GiB and its summaries, 32 KiB that are used below order 9 only.
-    let for_frames = 32 * 1024 * 1024;
-    let used = (bytes - for_frames) / 1024;
-    assert!(used <= 34 * 1024 + 160, "{used} bytes a GiB");
+    let a_gib = bytes / 1024;
+    assert!(a_gib <= 34 * 1024, "{a_gib} bytes a GiB");
+    let marked = ebb_mm::metadata_layout(&Config::new(&zones).with_frame_marks());
+    let marks = marked.expect("a layout").size() - bytes;
+    assert_eq!(marks, 32 * 1024 * 1024, "one bit a frame");
 }
 
 fn in_small_memory(test: impl FnOnce(&ebb_mm::Allocator<'_>, &mut Front)) {
@@ -413,5 +414,241 @@ fn a_frame_of_nowhere_is_seen() {
     in_small_memory(|a, front| {
         a.free(front, Frame::new(1 << 30), Order::BASE);
         a.drain(front);
+    });
+}
+
+/// Two GiB whose first half is a tree short of a GiB, then two whole ones.
+fn with_giants(test: impl FnOnce(&ebb_mm::Allocator<'_>, &mut Front)) {
+    let ranges = [range((1 << 20) + 64 * MIB, 4032 * MIB)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    let config = Config::new(&zones).with_frame_marks();
+    with(&config, &(), |a| {
+        a.set_watermarks(0, ebb_mm::Watermarks::default());
+        test(a, &mut ManuallyDrop::new(Front::new()))
+    });
+}
+
+const GIB: u64 = 1024 * MIB;
+
+#[test]
+fn a_gib_is_taken_whole_and_given_back() {
+    with_giants(|a, front| {
+        let total = a.stats().managed_frames;
+        let mut held: Vec<_> = (0..3).map(|_| one(a, front, Order::GIANT)).collect();
+        for (number, frame) in held.iter().enumerate() {
+            assert_eq!(frame.number(), (1 << 20) + GIB * (number as u64 + 1));
+        }
+        let request = Request::new(Order::GIANT, Mobility::Movable);
+        assert!(
+            a.allocate(front, request).is_err(),
+            "the first lacks a tree"
+        );
+        assert!(a.isolate(held[1]).is_none(), "it is in use");
+        a.drain(front);
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, total - 3 * GIB);
+        assert_eq!(a.zone_stats(0).blocks_of[1], 3 * 512);
+        assert_eq!(a.zone_stats(0).free_blocks, 15 * 32);
+        assert_eq!(a.free_areas(0).frames(), total - 3 * GIB);
+        // What is left is handed out, and no frame of the three.
+        let mut rest = Vec::new();
+        while let Ok(frame) = a.allocate(front, Request::new(Order::PAGEBLOCK, Mobility::Movable)) {
+            assert!(
+                held.iter()
+                    .all(|&giant| !ebb_mm::FrameRange::new(giant, GIB).contains(frame))
+            );
+            rest.push(frame);
+        }
+        assert_eq!(rest.len(), 15 * 32);
+        a.free(front, held.remove(1), Order::GIANT);
+        assert_eq!(a.stats().unreported_free_frames, GIB);
+        assert_eq!(a.zone_stats(0).free_blocks, 512);
+        rest.push(one(a, front, Order::PAGEBLOCK));
+        rest.push(one(a, front, Order::BASE));
+        a.validate_after(front);
+        a.free(front, rest.pop().expect("a frame"), Order::BASE);
+        for frame in rest {
+            a.free(front, frame, Order::PAGEBLOCK);
+        }
+        for frame in held {
+            a.free(front, frame, Order::GIANT);
+        }
+        a.validate_after(front);
+        assert_eq!(a.stats().free_frames, total);
+        assert_eq!(a.stats().unreported_free_frames, total);
+        assert_eq!(one(a, front, Order::GIANT).number(), (1 << 20) + GIB);
+    });
+}
+
+trait ValidateAfter {
+    fn validate_after(&self, front: &mut Front);
+}
+
+impl ValidateAfter for ebb_mm::Allocator<'_> {
+    fn validate_after(&self, front: &mut Front) {
+        self.drain(front);
+        self.validate().expect("valid");
+    }
+}
+
+#[test]
+fn a_gib_in_use_in_part_is_not_taken_whole() {
+    with_giants(|a, front| {
+        let request = Request::new(Order::GIANT, Mobility::Movable);
+        let giants: Vec<_> = (0..3).map(|_| one(a, front, Order::GIANT)).collect();
+        a.free(front, giants[2], Order::GIANT);
+        a.claim(range(giants[2].number() + 77, 1)).expect("free");
+        assert!(a.allocate(front, request).is_err());
+        a.free(front, giants[2].offset(77), Order::BASE);
+        a.drain(front);
+        assert_eq!(a.allocate(front, request), Ok(giants[2]));
+        for giant in giants {
+            a.free(front, giant, Order::GIANT);
+        }
+        a.validate_after(front);
+    });
+}
+
+#[test]
+fn a_block_is_split_and_freed_in_parts() {
+    with_giants(|a, front| {
+        a.set_reporting_order(Some(order(3)));
+        let total = a.stats().free_frames;
+        let giant = one(a, front, Order::GIANT);
+        a.split(giant, Order::GIANT, Order::PAGEBLOCK);
+        a.validate_after(front);
+        let block = |number: u64| giant.offset(number * 512);
+        a.split(block(1), Order::PAGEBLOCK, Order::BASE);
+        a.split(block(2), Order::MAX, order(4));
+        a.validate_after(front);
+        assert_eq!(a.stats().free_frames, total - GIB);
+        for frame in 0..512 {
+            a.free(front, block(1).offset(frame), Order::BASE);
+        }
+        for run in 0..64 {
+            a.free(front, block(2).offset(run * 16), order(4));
+        }
+        for number in (0..512).filter(|number| !(1..4).contains(number)) {
+            a.free(front, block(number), Order::PAGEBLOCK);
+        }
+        a.validate_after(front);
+        assert_eq!(a.stats().free_frames, total);
+        assert_eq!(one(a, front, Order::GIANT), giant);
+        a.split(giant, Order::GIANT, Order::BASE);
+        for frame in 0..GIB {
+            a.free(front, giant.offset(frame), Order::BASE);
+        }
+        a.validate_after(front);
+        assert_eq!(a.stats().free_frames, total);
+    });
+}
+
+#[test]
+#[should_panic(expected = "not allocated whole")]
+fn a_gib_freed_twice_is_seen() {
+    with_giants(|a, front| {
+        let frame = one(a, front, Order::GIANT);
+        a.free(front, frame, Order::GIANT);
+        a.free(front, frame, Order::GIANT);
+    });
+}
+
+#[test]
+fn memory_goes_offline_and_comes_back() {
+    with_giants(|a, front| {
+        let total = a.stats().managed_frames;
+        let held: Vec<_> = (0..600).map(|_| one(a, front, Order::BASE)).collect();
+        let first = held[0].number() / 512 * 512;
+        let all = range((1 << 20) + 64 * MIB, 4032 * MIB);
+        let error = a.offline(front, all).expect_err("in use");
+        let OnlineError::InUse(used) = error else {
+            panic!("{error}")
+        };
+        assert!(
+            used.contains(held[0]) && used.start.number() >= first,
+            "{error}"
+        );
+        a.validate_after(front);
+        let high = range((1 << 20) + 2 * GIB + 512, 2 * GIB - 512);
+        a.offline(front, high).expect("free");
+        a.validate_after(front);
+        assert_eq!(a.stats().managed_frames, total - high.frames);
+        assert_eq!(a.stats().free_frames, total - high.frames - 600);
+        assert_eq!(
+            a.offline(front, range(high.start.number(), 512)),
+            Err(OnlineError::Offline(range(high.start.number(), 512)))
+        );
+        assert!(matches!(
+            a.online(all, PutBack::Unchanged),
+            Err(OnlineError::Online(_))
+        ));
+        assert!(matches!(
+            a.online(range(7, 512), PutBack::Unchanged),
+            Err(OnlineError::Misaligned(_))
+        ));
+        assert!(matches!(
+            a.offline(front, range(0, 512)),
+            Err(OnlineError::NotManaged(_))
+        ));
+        let mut rest = Vec::new();
+        while let Ok(frame) = a.allocate(front, Request::new(Order::PAGEBLOCK, Mobility::Movable)) {
+            assert!(!high.contains(frame), "{frame:?} is offline");
+            rest.push(frame);
+        }
+        a.online(high, PutBack::Reported).expect("offline");
+        a.validate_after(front);
+        assert_eq!(a.stats().managed_frames, total);
+        let giant = one(a, front, Order::GIANT);
+        assert!(high.contains(giant));
+        a.free(front, giant, Order::GIANT);
+        for frame in rest {
+            a.free(front, frame, Order::PAGEBLOCK);
+        }
+        for frame in held {
+            a.free(front, frame, Order::BASE);
+        }
+        a.validate_after(front);
+        assert_eq!(a.stats().free_frames, total);
+    });
+}
+
+#[test]
+fn an_order_that_no_block_can_serve_is_refused_until_one_can() {
+    with_giants(|a, front| {
+        let held: Vec<_> = std::iter::from_fn(|| {
+            let request = Request::new(Order::BASE, Mobility::Movable);
+            a.allocate(front, request).ok()
+        })
+        .collect();
+        for frame in held.iter().filter(|frame| frame.number() % 2 == 0) {
+            a.free(front, *frame, Order::BASE);
+        }
+        a.validate_after(front);
+        for of in 1..=9 {
+            let request = Request::new(order(of), Mobility::Movable);
+            assert!(a.allocate(front, request).is_err(), "order {of}");
+            a.validate_after(front);
+        }
+        // One run of eight in the middle is found, by its order and those below.
+        let middle = held[held.len() / 2].number() / 8 * 8;
+        for frame in (middle..middle + 8).filter(|frame| frame % 2 == 1) {
+            a.free(front, Frame::new(frame), Order::BASE);
+        }
+        a.validate_after(front);
+        for of in [1, 2, 3] {
+            let frame = one(a, front, order(of));
+            assert!(range(middle, 8).contains(frame));
+            a.free(front, frame, order(of));
+        }
+        for frame in held.iter().filter(|frame| frame.number() % 2 == 1) {
+            if !range(middle, 8).contains(*frame) {
+                a.free(front, *frame, Order::BASE);
+            }
+        }
+        a.validate_after(front);
     });
 }
