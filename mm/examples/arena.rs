@@ -85,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         node: 0,
         ranges: &ranges,
     }];
-    let config = Config { zones: &zones };
+    let config = Config::new(&zones);
     let layout = metadata_layout(&config)?;
     // SAFETY: zeroed memory of this size, aligned to a page as mappings are, never unmapped.
     let allocator = unsafe { Allocator::new(map(layout.size())?, &config, &()) }?;

@@ -158,7 +158,7 @@ impl ZoneRef<'_, '_> {
         let first = self.frame_of(block, word);
         if state.is_isolated() {
             Err(RangeError::Isolated(first))
-        } else if state.is_missing() {
+        } else if state.is_missing() || state.is_offline() {
             Err(RangeError::NotManaged(first))
         } else if used != 0 {
             Err(RangeError::InUse(

@@ -20,7 +20,7 @@ fn memory(test: impl FnOnce(&Allocator<'_>)) {
         node: 0,
         ranges: &ranges,
     }];
-    with(&Config { zones: &zones }, &(), |a| {
+    with(&Config::new(&zones), &(), |a| {
         test(a);
         a.validate().expect("valid");
         assert_eq!(a.stats().free_frames, FRAMES, "all was given back");
