@@ -47,6 +47,9 @@ test-units: ## the libraries and the kernel's pure parts, on this machine
 test-models: ## every interleaving of the lock-free parts, in small
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel --release --lib state
+.PHONY: stress
+stress: ## more than 10^8 operations of two threads on the allocator, the owner of each frame checked
+	$(CARGO) test --release -p ebb-mm --test stress -- --ignored --nocapture
 test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb -p ebb-workloads -p lab
 

@@ -53,8 +53,8 @@ impl Random {
 struct Owners(Vec<AtomicU8>);
 
 impl Owners {
-    fn new() -> Self {
-        Self((0..FRAMES).map(|_| AtomicU8::new(0)).collect())
+    fn new(frames: u64) -> Self {
+        Self((0..frames).map(|_| AtomicU8::new(0)).collect())
     }
 
     fn take(&self, range: FrameRange, owner: u8) {
@@ -98,6 +98,8 @@ struct Stress<'a, 'm> {
     owners: &'a Owners,
     stop: &'a AtomicBool,
     operations: &'a AtomicU64,
+    /// Operations after which a thread stops by itself.
+    most: u64,
 }
 
 impl Stress<'_, '_> {
@@ -107,11 +109,11 @@ impl Stress<'_, '_> {
         let mut front = Front::new();
         let mut held: Vec<(Frame, Order)> = Vec::new();
         let mut done = 0;
-        while !self.stop.load(Ordering::Relaxed) {
+        while done < self.most && !self.stop.load(Ordering::Relaxed) {
             let take = held.is_empty() || held.len() < HELD && random.below(100) < 52;
             if take {
                 let order = orders[random.index(orders.len())];
-                let order = Order::new(order).expect("an order");
+                let order = Order::new(order).unwrap_or(Order::GIANT);
                 let mobility = Mobility::ALL[random.index(3)];
                 let request = Request::new(order, mobility).reserve(Reserve::Use);
                 match self.a.allocate(&mut front, request) {
@@ -130,7 +132,12 @@ impl Stress<'_, '_> {
                 }
             } else {
                 let which = random.index(held.len());
-                self.give(owner, &mut front, held.swap_remove(which));
+                let block = held.swap_remove(which);
+                if block.1 >= Order::PAGEBLOCK && random.below(4) == 0 {
+                    self.split(block, random.below(9), &mut held);
+                } else {
+                    self.give(owner, &mut front, block);
+                }
             }
             if self.a.drain_requested(&front) || random.below(1000) == 0 {
                 self.a.drain(&mut front);
@@ -150,11 +157,25 @@ impl Stress<'_, '_> {
         self.a.free(front, frame, order);
     }
 
+    /// Parts a block into pageblocks, or into blocks of this order.
+    fn split(&self, (frame, order): (Frame, Order), into: u64, held: &mut Vec<(Frame, Order)>) {
+        let into = match u8::try_from(into).ok().and_then(Order::new) {
+            Some(into) if order < Order::GIANT => into,
+            _ => Order::PAGEBLOCK,
+        };
+        self.a.split(frame, order, into);
+        let parts = order.frames() / into.frames();
+        held.extend((0..parts).map(|part| (frame.offset(part * into.frames()), into)));
+    }
+
     /// Takes free blocks out and puts them back until told to stop.
     fn isolate(&self, owner: u8, seed: u64) {
         let mut random = Random(seed);
         while !self.stop.load(Ordering::Relaxed) {
-            if let Some(block) = self.a.isolate(Frame::new(random.below(FRAMES))) {
+            if let Some(block) = self
+                .a
+                .isolate(Frame::new(random.below(self.owners.0.len() as u64)))
+            {
                 self.owners.take(block.range(), owner);
                 thread::yield_now();
                 self.owners.give(block.range(), owner);
@@ -181,49 +202,136 @@ impl Stress<'_, '_> {
     }
 }
 
-fn stress(seed: u64, orders: &[u8], report: bool) {
-    let ranges = [range(0, FRAMES)];
-    let zones = [ZoneConfig {
-        kind: ZoneKind::Dma32,
-        node: 0,
-        ranges: &ranges,
-    }];
-    with(&Config::new(&zones).with_frame_marks(), &(), |a| {
-        let (owners, stop, operations) = (Owners::new(), AtomicBool::new(false), AtomicU64::new(0));
-        let run = Stress {
-            a,
-            owners: &owners,
-            stop: &stop,
-            operations: &operations,
-        };
-        a.set_watermarks(0, ebb_mm::Watermarks::default());
-        let start = Instant::now();
-        thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let owner = u8::try_from(thread + 1).expect("few");
-                let run = &run;
-                scope.spawn(move || run.allocate(owner, seed + thread, orders));
-            }
-            if report {
-                scope.spawn(|| run.isolate(200, seed + 100));
-                scope.spawn(|| run.report(seed + 101));
-            }
-            thread::sleep(time());
-            stop.store(true, Ordering::Relaxed);
-        });
-        let done = operations.into_inner();
-        println!("seed {seed}: {done} operations in {:?}", start.elapsed());
-        a.validate().expect("valid");
-        assert_eq!(a.stats().free_frames, FRAMES);
-    });
+/// How long threads run, and on what.
+struct Course {
+    seed: u64,
+    frames: u64,
+    /// 18 is a GiB.
+    orders: &'static [u8],
+    threads: u64,
+    /// Whether others report and isolate meanwhile.
+    report: bool,
+    /// Operations of each thread; none: until the time is over.
+    operations: Option<u64>,
 }
+
+impl Course {
+    const fn new(seed: u64, orders: &'static [u8]) -> Self {
+        Self {
+            seed,
+            frames: FRAMES,
+            orders,
+            threads: THREADS,
+            report: false,
+            operations: None,
+        }
+    }
+
+    fn run(&self) {
+        let ranges = [range(0, self.frames)];
+        let zones = [ZoneConfig {
+            kind: ZoneKind::Dma32,
+            node: 0,
+            ranges: &ranges,
+        }];
+        with(&Config::new(&zones).with_frame_marks(), &(), |a| {
+            let owners = Owners::new(self.frames);
+            let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
+            let run = &Stress {
+                a,
+                owners: &owners,
+                stop: &stop,
+                operations: &operations,
+                most: self.operations.unwrap_or(u64::MAX),
+            };
+            a.set_watermarks(0, ebb_mm::Watermarks::default());
+            let start = Instant::now();
+            thread::scope(|scope| {
+                let threads: Vec<_> = (0..self.threads)
+                    .map(|thread| {
+                        let owner = u8::try_from(thread + 1).expect("few");
+                        scope.spawn(move || run.allocate(owner, self.seed + thread, self.orders))
+                    })
+                    .collect();
+                if self.report {
+                    scope.spawn(|| run.isolate(200, self.seed + 100));
+                    scope.spawn(|| run.report(self.seed + 101));
+                }
+                if self.operations.is_none() {
+                    thread::sleep(time());
+                    stop.store(true, Ordering::Relaxed);
+                }
+                for thread in threads {
+                    thread.join().expect("no panic");
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+            let done = operations.into_inner();
+            println!(
+                "seed {}: {done} operations in {:?}",
+                self.seed,
+                start.elapsed()
+            );
+            a.validate().expect("valid");
+            assert_eq!(a.stats().free_frames, self.frames);
+        });
+    }
+}
+
+const MIXED: &[u8] = &[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+const SPANNING: &[u8] = &[0, 0, 0, 0, 6, 7, 8, 9];
 
 #[test]
 fn mixed_orders_with_reports_and_isolation() {
-    stress(1, &[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], true);
+    Course {
+        report: true,
+        ..Course::new(1, MIXED)
+    }
+    .run();
 }
 
 #[test]
 fn orders_that_span_words_against_single_frames() {
-    stress(2, &[0, 0, 7, 8, 6], false);
+    Course::new(2, SPANNING).run();
+}
+
+#[test]
+fn a_gib_against_its_parts() {
+    const ORDERS: [u8; 200] = {
+        let mut orders = [9; 200];
+        let mut at = 0;
+        while at < 100 {
+            orders[at] = MIXED[at % MIXED.len()];
+            at += 1;
+        }
+        orders[0] = 18;
+        orders
+    };
+    Course {
+        frames: 3 << 18,
+        report: true,
+        ..Course::new(3, &ORDERS)
+    }
+    .run();
+}
+
+/// Two threads, as many operations as it takes for what is rare: `make stress`.
+#[test]
+#[ignore = "takes minutes"]
+fn a_hundred_million_operations() {
+    for (seed, orders) in [(11, SPANNING), (12, MIXED)] {
+        Course {
+            threads: 2,
+            operations: Some(25_000_000),
+            ..Course::new(seed, orders)
+        }
+        .run();
+    }
+    Course {
+        threads: 2,
+        report: true,
+        operations: Some(5_000_000),
+        ..Course::new(13, MIXED)
+    }
+    .run();
 }
