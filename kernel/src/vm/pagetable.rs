@@ -69,6 +69,14 @@ pub(super) const fn pages_in(bytes: u64) -> usize {
     (bytes / PAGE) as usize
 }
 
+/// The address after `address`, whose entry is unused, that the next used entry of the table stands
+/// for, or the end of what the table does.
+fn next_used(table: &Table, address: u64, level: usize) -> u64 {
+    let from = index(address, level) + 1;
+    let unused = table[from..].iter().take_while(|e| e.load(Ordering::Relaxed) == 0).count();
+    (address / SPANS[level] + 1 + unused as u64) * SPANS[level]
+}
+
 fn is_empty(table: &Table) -> bool {
     table.iter().all(|entry| entry.load(Ordering::Relaxed) == 0)
 }
@@ -190,7 +198,7 @@ impl PageTables {
         for level in [3, 2, 1] {
             let entry = slot(table, address, level).load(Ordering::Relaxed);
             if entry == 0 {
-                return Region::AbsentUntil((address / SPANS[level] + 1) * SPANS[level]);
+                return Region::AbsentUntil(next_used(table, address, level));
             }
             table = table_at(entry);
         }
@@ -288,17 +296,21 @@ impl PageTables {
         true
     }
 
-    /// The entry at `level` for an address, or up to where there is none.
+    /// The used entry at `level` for an address, or up to where there is none.
     fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
-        for upper in (level + 1..4).rev() {
-            let entry = slot(table, address, upper).load(Ordering::Relaxed);
+        for upper in (level..4).rev() {
+            let slot = slot(table, address, upper);
+            let entry = slot.load(Ordering::Relaxed);
             if entry == 0 {
-                return Err((address / SPANS[upper] + 1) * SPANS[upper]);
+                return Err(next_used(table, address, upper));
+            }
+            if upper == level {
+                return Ok(slot);
             }
             table = table_at(entry);
         }
-        Ok(slot(table, address, level))
+        unreachable!("level is 1 to 3")
     }
 
     /// Moves whatever stands for `from..from + bytes` to `to`, whose tables exist where `from` has
