@@ -73,7 +73,10 @@ pub(super) const fn pages_in(bytes: u64) -> usize {
 /// for, or the end of what the table does.
 fn next_used(table: &Table, address: u64, level: usize) -> u64 {
     let from = index(address, level) + 1;
-    let unused = table[from..].iter().take_while(|e| e.load(Ordering::Relaxed) == 0).count();
+    let unused = table[from..]
+        .iter()
+        .take_while(|e| e.load(Ordering::Relaxed) == 0)
+        .count();
     (address / SPANS[level] + 1 + unused as u64) * SPANS[level]
 }
 
