@@ -25,6 +25,7 @@ fn the_page_and_the_tables_name_the_same_knobs() {
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(kernel.join(path)).expect(path);
     let mut known = knobs(&read("src/fs/proc/sysctl.rs"), "/proc");
+    known.extend(knobs(&read("src/fs/proc/system.rs"), "/proc"));
     known.extend(knobs(&read("src/fs/sys/mod.rs"), "/sys"));
     let process = read("src/fs/proc/process/mod.rs");
     let of_process = process.split(" knob(").skip(1).filter_map(first_string);

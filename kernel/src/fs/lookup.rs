@@ -21,8 +21,10 @@ const MAX_DEPTH: usize = PATH_MAX;
 pub enum LastLink {
     /// It is followed.
     Follow,
-    /// It is meant itself.
+    /// It is meant itself, unless a slash behind it asks for a directory.
     Keep,
+    /// The entry is meant, to be made, moved or removed; whatever it is, and with a slash too.
+    Entry,
 }
 
 /// What the last component of a path was.
@@ -95,15 +97,48 @@ fn through_mounts(mut node: NodeRef) -> NodeRef {
     node
 }
 
-/// One path that is being walked: the whole text, and how far the walk got.
+/// The text of a symbolic link that is being walked, and how far the walk got in it.
 struct Leg {
     text: Vec<u8>,
     at: usize,
 }
 
+/// A path on its way: the rest of what the caller gave, and the rests of links met in it, the
+/// innermost last. Nothing recurses, and without links nothing is allocated.
+struct Walk<'a> {
+    path: &'a [u8],
+    legs: Vec<Leg>,
+    /// A text that was walked to its end asked for a directory.
+    wants_directory: bool,
+}
+
+impl Walk<'_> {
+    /// Whether no component is left anywhere.
+    fn is_finished(&self) -> bool {
+        path::is_finished(self.path) && self.legs.iter().all(|leg| path::is_finished(leg.rest()))
+    }
+}
+
+impl Leg {
+    fn rest(&self) -> &[u8] {
+        &self.text[self.at..]
+    }
+}
+
+impl Found {
+    /// A place that is no entry of a directory by name.
+    fn special(parent: NodeRef, name: LastName, node: NodeRef) -> Self {
+        Self {
+            parent,
+            name,
+            node: Some(node),
+            must_be_directory: true,
+            jumped_to: None,
+        }
+    }
+}
+
 /// Walks `path` from `start` (or from `root` if it is absolute).
-///
-/// Nothing recurses: links in the middle are kept on a stack of at most [`MAX_LINKS`] legs.
 pub fn resolve(
     root: &NodeRef,
     start: NodeRef,
@@ -121,64 +156,46 @@ pub fn resolve(
     } else {
         start
     };
-    let mut legs = Vec::new();
-    legs.push(Leg {
-        text: path.to_vec(),
-        at: 0,
-    });
-    let mut links = 0;
-    let mut found = Found {
-        parent: here.clone(),
-        name: LastName::Root,
-        node: Some(here.clone()),
-        must_be_directory: true,
-        jumped_to: None,
+    let mut walk = Walk {
+        path,
+        legs: Vec::new(),
+        wants_directory: path::names_directory(path),
     };
-    while let Some(leg) = legs.last_mut() {
-        let Some((component, rest)) = path::split_first(&leg.text[leg.at..]) else {
-            legs.pop();
-            continue;
+    let mut links = 0;
+    // What was found if the walk ends before the next name.
+    let mut special = LastName::Root;
+    let mut above = None;
+    loop {
+        // One component of the innermost text; borrowed from it, so `here` is all that changes.
+        let (text, leg) = match walk.legs.last() {
+            Some(leg) => (leg.rest(), true),
+            None => (walk.path, false),
         };
-        let at = leg.text.len() - rest.len();
-        let component_start = match component {
-            Component::Name(name) => at - name.len(),
-            Component::Current => at - 1,
-            Component::Parent => at - 2,
+        let Some((component, rest)) = path::split_first(text) else {
+            if walk.legs.pop().is_some() {
+                continue;
+            }
+            let parent = above.unwrap_or_else(|| here.clone());
+            return Ok(Found::special(parent, special, here));
         };
-        let slash_follows = !rest.is_empty();
-        leg.at = at;
+        let advance = text.len() - rest.len();
         if here.kind() != FileKind::Directory {
             return Err(Errno::ENOTDIR);
         }
-        let is_last = legs
-            .iter()
-            .all(|leg| path::is_finished(&leg.text[leg.at..]));
-        // A slash behind any leg whose last component this is asks for a directory.
-        let must_be_directory =
-            is_last && (slash_follows || legs.iter().any(|leg| path::names_directory(&leg.text)));
-        let parent = here.clone();
-        let name = match component_of(&legs, component_start, at) {
+        let name = match component {
             Component::Current => {
-                found = Found {
-                    parent,
-                    name: LastName::Current,
-                    node: Some(here.clone()),
-                    must_be_directory: true,
-                    jumped_to: None,
-                };
+                walk.skip(leg, advance);
+                special = LastName::Current;
+                above = None;
                 continue;
             }
             Component::Parent => {
+                walk.skip(leg, advance);
+                special = LastName::Parent;
+                above = Some(here.clone());
                 if !same(&here, root) {
                     here = here.parent().unwrap_or(here);
                 }
-                found = Found {
-                    parent,
-                    name: LastName::Parent,
-                    node: Some(here.clone()),
-                    must_be_directory: true,
-                    jumped_to: None,
-                };
                 continue;
             }
             Component::Name(name) => name,
@@ -186,79 +203,98 @@ pub fn resolve(
         if name.len() > NAME_MAX {
             return Err(Errno::ENAMETOOLONG);
         }
-        let name: Box<[u8]> = name.into();
-        let next = match here.lookup(&name) {
-            Ok(next) => through_mounts(next),
-            Err(Errno::ENOENT) if is_last => {
+        let looked_up = here.lookup(name).map(through_mounts);
+        let kept: Option<Box<[u8]>> = path::is_finished(rest).then(|| name.into());
+        walk.skip(leg, advance);
+        // Only a name that ends its own text can end the walk.
+        let last = kept.filter(|_| walk.is_finished());
+        let next = match (looked_up, &last) {
+            (Ok(next), _) => next,
+            (Err(Errno::ENOENT), Some(name)) => {
                 return Ok(Found {
-                    parent,
-                    name: LastName::Name(name),
+                    parent: here,
+                    name: LastName::Name(name.clone()),
                     node: None,
-                    must_be_directory,
+                    must_be_directory: walk.wants_directory,
                     jumped_to: None,
                 });
             }
-            Err(error) => return Err(error),
+            (Err(error), _) => return Err(error),
         };
-        found = Found {
-            parent,
-            name: LastName::Name(name),
-            node: Some(next.clone()),
-            must_be_directory,
-            jumped_to: None,
+        let follow = match last_link {
+            _ if last.is_none() => true,
+            LastLink::Follow => true,
+            LastLink::Keep => walk.wants_directory,
+            LastLink::Entry => false,
         };
-        let follow = !is_last || must_be_directory || last_link == LastLink::Follow;
-        if next.kind() != FileKind::Symlink || !follow {
-            here = next;
+        if next.kind() == FileKind::Symlink && follow {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Errno::ELOOP);
+            }
+            match next.link_target()? {
+                LinkTarget::Path(target) => {
+                    if target.is_empty() {
+                        return Err(Errno::ENOENT);
+                    }
+                    if path::is_absolute(&target) {
+                        here = root.clone();
+                        special = LastName::Root;
+                        above = None;
+                    }
+                    // A slash at the end counts if nothing comes behind the link.
+                    walk.wants_directory |= last.is_some() && path::names_directory(&target);
+                    walk.legs.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                    walk.legs.push(Leg {
+                        text: target,
+                        at: 0,
+                    });
+                }
+                LinkTarget::Node(node, place) => {
+                    if last.is_some() {
+                        return finish(&walk, here, LastName::Jump, node, place, true);
+                    }
+                    here = node;
+                }
+            }
             continue;
         }
-        links += 1;
-        if links > MAX_LINKS {
-            return Err(Errno::ELOOP);
+        if let Some(name) = last {
+            let checked = last_link != LastLink::Entry;
+            return finish(&walk, here, LastName::Name(name), next, None, checked);
         }
-        match next.link_target()? {
-            LinkTarget::Path(target) => {
-                if target.is_empty() {
-                    return Err(Errno::ENOENT);
-                }
-                if path::is_absolute(&target) {
-                    here = root.clone();
-                    found = Found {
-                        parent: here.clone(),
-                        name: LastName::Root,
-                        node: Some(here.clone()),
-                        must_be_directory: true,
-                        jumped_to: None,
-                    };
-                }
-                legs.push(Leg {
-                    text: target,
-                    at: 0,
-                });
-            }
-            LinkTarget::Node(node, place) => {
-                here = node;
-                found.name = LastName::Jump;
-                found.node = Some(here.clone());
-                found.jumped_to = place;
-            }
-        }
+        here = next;
     }
-    if found.must_be_directory
-        && found
-            .node
-            .as_ref()
-            .is_some_and(|node| node.kind() != FileKind::Directory)
-    {
-        return Err(Errno::ENOTDIR);
-    }
-    Ok(found)
 }
 
-/// The component at `start..end` of the innermost leg.
-fn component_of(legs: &[Leg], start: usize, end: usize) -> Component<'_> {
-    let text = legs.last().map_or(&[][..], |leg| &leg.text[start..end]);
-    path::split_first(text).map_or(Component::Current, |(component, _)| component)
+impl Walk<'_> {
+    /// Moves on in the innermost text.
+    fn skip(&mut self, leg: bool, by: usize) {
+        match self.legs.last_mut() {
+            Some(innermost) if leg => innermost.at += by,
+            _ => self.path = &self.path[by..],
+        }
+    }
+}
+
+fn finish(
+    walk: &Walk<'_>,
+    parent: NodeRef,
+    name: LastName,
+    node: NodeRef,
+    jumped_to: Option<Place>,
+    checked: bool,
+) -> Result<Found, Errno> {
+    if checked && walk.wants_directory && node.kind() != FileKind::Directory {
+        return Err(Errno::ENOTDIR);
+    }
+    Ok(Found {
+        parent,
+        name,
+        node: Some(node),
+        must_be_directory: walk.wants_directory,
+        jumped_to,
+    })
 }
 
 /// Opens what `path` leads to, from the context's working directory.
@@ -288,6 +324,11 @@ pub fn open_at(
     if create && flags.contains(OpenFlags::DIRECTORY) {
         return Err(Errno::EINVAL);
     }
+    if create && path::names_directory(path) {
+        // A file cannot be made so, and a directory not at all; but a bad way there comes first.
+        resolve(&root, start, path, LastLink::Entry)?;
+        return Err(Errno::EISDIR);
+    }
     let keep =
         flags.contains(OpenFlags::NO_FOLLOW) || (create && flags.contains(OpenFlags::EXCLUSIVE));
     let last_link = if keep {
@@ -303,7 +344,6 @@ pub fn open_at(
             Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
             Some(node) => return open_found(&found, node.clone(), flags),
             None if !create => return Err(Errno::ENOENT),
-            None if found.must_be_directory => return Err(Errno::EISDIR),
             None => {}
         }
         let name = found.new_name(Errno::EISDIR)?;

@@ -99,7 +99,7 @@ fn check_free(found: &Found, directory: bool) -> Result<(), Errno> {
 }
 
 fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
-    let found = at::find(fd, path, LastLink::Keep)?;
+    let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, matches!(new, NewNode::Directory))?;
     let masked = permissions & !current::context().umask();
     found
@@ -151,7 +151,7 @@ pub fn mknodat(a: &Args) -> SysResult {
 }
 
 fn remove_directory(fd: i32, path: u64) -> SysResult {
-    let found = at::find(fd, path, LastLink::Keep)?;
+    let found = at::find(fd, path, LastLink::Entry)?;
     let name = match &found.name {
         LastName::Name(name) => name,
         LastName::Current => return Err(Errno::EINVAL),
@@ -172,7 +172,7 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
 }
 
 fn remove_file(fd: i32, path: u64) -> SysResult {
-    let found = at::find(fd, path, LastLink::Keep)?;
+    let found = at::find(fd, path, LastLink::Entry)?;
     let name = found.new_name(Errno::EISDIR)?;
     let node = found.node.as_ref().ok_or(Errno::ENOENT)?;
     if node.kind() == FileKind::Directory {
@@ -211,14 +211,16 @@ fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
         RENAME_EXCHANGE => RenameMode::Exchange,
         _ => return Err(Errno::EINVAL),
     };
-    let source = at::find(from.0, from.1, LastLink::Keep)?;
-    let target = at::find(to.0, to.1, LastLink::Keep)?;
+    let source = at::find(from.0, from.1, LastLink::Entry)?;
+    let target = at::find(to.0, to.1, LastLink::Entry)?;
     let node = source.node.as_ref().ok_or(Errno::ENOENT)?;
     let (name, new_name) = (
         source.new_name(Errno::EBUSY)?,
         target.new_name(Errno::EBUSY)?,
     );
-    if target.must_be_directory && node.kind() != FileKind::Directory {
+    let directory_meant =
+        source.must_be_directory || (target.must_be_directory && how != RenameMode::Exchange);
+    if directory_meant && node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
     if node.id().device != source.parent.id().device {
@@ -244,7 +246,7 @@ pub fn renameat2(a: &Args) -> SysResult {
 }
 
 fn link_node(node: &NodeRef, fd: i32, path: u64) -> SysResult {
-    let found = at::find(fd, path, LastLink::Keep)?;
+    let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
     found.parent.link(found.new_name(Errno::EEXIST)?, node)?;
     Ok(0)
@@ -276,7 +278,7 @@ fn make_link(text: u64, fd: i32, path: u64) -> SysResult {
     if text.is_empty() {
         return Err(Errno::ENOENT);
     }
-    let found = at::find(fd, path, LastLink::Keep)?;
+    let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
     found.parent.create(
         found.new_name(Errno::EEXIST)?,
