@@ -93,8 +93,8 @@ fn look(process: &Arc<Process>, which: WaitFor, options: WaitOptions) -> Look {
     // One turn for each child; the table's lock keeps them together.
     while let Some(candidate) = child {
         // A zombie has no other change to report than its end.
-        let reportable = options.contains(WaitOptions::EXITED)
-            || candidate.relations.lock().zombie.is_none();
+        let reportable =
+            options.contains(WaitOptions::EXITED) || candidate.relations.lock().zombie.is_none();
         if reportable && matches(&candidate, which, options) {
             if let Some(waited) = take(&candidate, options) {
                 let mut reaped = None;
