@@ -9,14 +9,18 @@ const FIRST_DEVICE: u64 = 32;
 pub const DEVICE_VECTORS: usize = 32;
 /// Another CPU asks to look at the run queue.
 pub(super) const RESCHED: u64 = 80;
-/// Another CPU has a request in the mailbox.
-pub(super) const MAILBOX: u64 = 81;
 /// The APIC timer.
-pub(super) const TIMER: u64 = 82;
+pub(super) const TIMER: u64 = 81;
 /// The APIC's way to take an interrupt back.
 pub(super) const SPURIOUS: u64 = 95;
+/// Another CPU has a request in the mailbox, or has answered ours. Alone in the highest class of
+/// priority: a CPU that waits for answers lets nothing else through.
+pub(super) const MAILBOX: u64 = 96;
+/// The task priority that lets only [`MAILBOX`] through.
+const ONLY_MAILBOX: u64 = MAILBOX / 16 - 1;
 
-const _: () = assert!(SPURIOUS < super::traps::VECTORS as u64);
+const _: () = assert!(MAILBOX < super::traps::VECTORS as u64);
+const _: () = assert!(SPURIOUS / 16 < MAILBOX / 16);
 const _: () = assert!(FIRST_DEVICE + DEVICE_VECTORS as u64 <= RESCHED);
 
 /// A device's handler and what it is called with; function 0: nobody.
@@ -49,6 +53,14 @@ pub fn register(function: fn(usize), argument: usize) -> Option<u8> {
 /// Interrupts served since boot, for /proc/stat.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
+}
+
+/// Halts this CPU until another writes to its mailbox or answers; the one place besides the idle
+/// loop where kernel code is interrupted. What runs then, `ipi::poll_mailbox`, takes no locks.
+pub(super) fn wait_for_mailbox() {
+    super::cpu::write_cr8(ONLY_MAILBOX);
+    super::idle();
+    super::cpu::write_cr8(0);
 }
 
 /// Serves an interrupt of user mode or of the idle loop.

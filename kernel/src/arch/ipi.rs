@@ -1,7 +1,7 @@
 //! Interrupts between CPUs: reschedule, and TLB flush with an answer.
 //!
-//! A CPU posts its request in its own box, sets its bit in the mailbox of each CPU that must serve
-//! it, and interrupts those. They take the bits, do what the boxes say and clear their bits there.
+//! A CPU posts its request in its own post, sets its bit in the mailbox of each CPU that must serve
+//! it, and interrupts those. They take the bits, do what the posts say and clear their bits there.
 //! A CPU that waits keeps serving its own mailbox, so two that wait for each other both go on.
 
 use super::clock::{self, Nanos};
@@ -9,7 +9,7 @@ use super::cpu;
 use super::cpuset::{CpuSet, Cpus, MAX_CPUS};
 use super::{apic, cpu_id, interrupt, percpu};
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What other CPUs are to drop from their TLBs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -31,28 +31,35 @@ pub enum FlushRequest {
 
 /// Above, dropping everything costs less than dropping page by page.
 const MAX_SINGLE_PAGES: u64 = 32;
+/// How long an answer takes that does not wait for the host.
+const SPIN_TIME: Nanos = Nanos::from_micros(50);
+/// Polls between looks at the clock.
+const POLLS_PER_LOOK: u32 = 16;
 /// A CPU that does not answer for this long never will.
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
 
 #[repr(align(64))]
-struct Box {
+struct Post {
     request: UnsafeCell<FlushRequest>,
     /// CPUs that have not answered yet.
     waiting: AtomicU64,
+    /// The owner has halted; the last to answer wakes it.
+    halted: AtomicBool,
 }
 
 // SAFETY: the owner writes the request while nobody is in `waiting`; others read it before they
 // take their bit out.
-unsafe impl Sync for Box {}
+unsafe impl Sync for Post {}
 
-static BOXES: [Box; MAX_CPUS] = [const {
-    Box {
+static POSTS: [Post; MAX_CPUS] = [const {
+    Post {
         request: UnsafeCell::new(FlushRequest::Barrier),
         waiting: AtomicU64::new(0),
+        halted: AtomicBool::new(false),
     }
 }; MAX_CPUS];
 
-/// For each CPU, whose boxes it must look into.
+/// For each CPU, whose posts it must look into.
 #[repr(align(64))]
 struct Mailbox(AtomicU64);
 
@@ -104,7 +111,7 @@ pub fn flush_tlb(cpus: &CpuSet, request: FlushRequest) {
 }
 
 fn ask(me: usize, others: u64, request: FlushRequest) {
-    let post = &BOXES[me];
+    let post = &POSTS[me];
     debug_assert!(post.waiting.load(Ordering::Relaxed) == 0);
     // SAFETY: nobody is in `waiting`, so nobody reads.
     unsafe { *post.request.get() = request };
@@ -121,22 +128,36 @@ fn ask(me: usize, others: u64, request: FlushRequest) {
             apic::send(apic_id, interrupt::MAILBOX);
         }
     }
+    wait_for_answers(me, post, request);
+}
+
+/// Spins for the usual time of an answer. Whoever takes longer is not running: the host has given
+/// its core to somebody else, perhaps to us, so we give ours up.
+fn wait_for_answers(me: usize, post: &Post, request: FlushRequest) {
+    let start = clock::now();
     let mut polls = 0u32;
-    let mut deadline = None;
-    // Acquire: partner of the Release in `serve`: what they did is done.
+    // Acquire: partner of the change in `serve`: what they did is done.
     while post.waiting.load(Ordering::Acquire) != 0 {
         poll_mailbox();
         core::hint::spin_loop();
         polls = polls.wrapping_add(1);
-        if polls.is_multiple_of(1 << 16) {
-            let now = clock::now();
-            let deadline = *deadline.get_or_insert(now.saturating_add(ANSWER_TIMEOUT));
-            assert!(
-                now < deadline,
-                "CPUs {:#x} do not answer CPU {me}'s {request:?}",
-                post.waiting.load(Ordering::Relaxed)
-            );
+        if !polls.is_multiple_of(POLLS_PER_LOOK) {
+            continue;
         }
+        let waited = clock::now().saturating_sub(start);
+        if waited > SPIN_TIME {
+            // SeqCst, as in `serve`: either we see the last answer, or who gives it sees us halted.
+            post.halted.store(true, Ordering::SeqCst);
+            if post.waiting.load(Ordering::SeqCst) != 0 {
+                interrupt::wait_for_mailbox();
+            }
+            post.halted.store(false, Ordering::SeqCst);
+        }
+        assert!(
+            waited < ANSWER_TIMEOUT,
+            "CPUs {:#x} do not answer CPU {me}'s {request:?}",
+            post.waiting.load(Ordering::Relaxed)
+        );
     }
 }
 
@@ -156,11 +177,18 @@ fn serve(me: usize) {
     // see their page tables.
     let from = MAILBOXES[me].0.swap(0, Ordering::SeqCst);
     for cpu in Cpus::of(from) {
-        let post = &BOXES[cpu];
+        let post = &POSTS[cpu];
         // SAFETY: our bit is in `waiting` until we take it out below; until then it stays.
         let request = unsafe { *post.request.get() };
         flush_local(request);
-        // Release: partner of the Acquire in `ask`.
-        post.waiting.fetch_and(!(1 << me), Ordering::Release);
+        // SeqCst: Release for what was done (partner: the Acquire in `wait_for_answers`), and
+        // before the look at `halted`.
+        let before = post.waiting.fetch_and(!(1 << me), Ordering::SeqCst);
+        if before == 1 << me
+            && post.halted.load(Ordering::SeqCst)
+            && let Some(apic_id) = percpu::apic_id(cpu)
+        {
+            apic::send(apic_id, interrupt::MAILBOX);
+        }
     }
 }

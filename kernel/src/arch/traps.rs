@@ -50,7 +50,7 @@ pub mod vector {
 }
 
 /// Vectors with an entry.
-pub(super) const VECTORS: usize = 96;
+pub(super) const VECTORS: usize = 97;
 
 global_asm!(
     r#"
