@@ -234,14 +234,14 @@ impl<'m> Allocator<'m> {
     fn allocate_last(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
         let Request { order, zone, .. } = request;
         // Both before the search: a block that was out meanwhile may be what was missing.
-        let isolations = self.hub.isolations();
+        let isolations = self.isolations();
         let isolated = self.isolated_frames(zone) != 0;
         self.drain(front);
         if let Some(frame) = self.search_zones(front, request) {
             return Ok(frame);
         }
         self.hub.request_drain();
-        Err(if isolated || self.hub.isolations() != isolations {
+        Err(if isolated || self.isolations() != isolations {
             AllocError::Isolated { order, zone }
         } else {
             AllocError::Exhausted { order, zone }

@@ -166,6 +166,13 @@ impl Extents {
         self.as_slice().iter().map(|extent| extent.giants()).sum()
     }
 
+    /// Adds an extent after those that there are, if there is room.
+    #[cfg(not(loom))]
+    pub(crate) fn add(&mut self, first: u64, trees: u64) -> bool {
+        let len = self.len;
+        self.push(first, first + trees - 1) && self.len == len + 1
+    }
+
     fn push(&mut self, first: u64, last: u64) -> bool {
         if let Some(before) = self.list[..self.len].last_mut()
             && first <= before.first + before.trees

@@ -47,6 +47,26 @@ impl Giant {
         Self(bits)
     }
 
+    /// The same with one more about to use a block; none if it counts as many as it can.
+    #[cfg(not(loom))]
+    pub(crate) const fn entered(self) -> Option<Self> {
+        if self.count() == COUNT {
+            None
+        } else {
+            Some(Self(self.0 + 1))
+        }
+    }
+
+    /// The same with one block less in use; none if there is none.
+    #[cfg(not(loom))]
+    pub(crate) const fn left(self) -> Option<Self> {
+        if self.count() == 0 {
+            None
+        } else {
+            Some(Self(self.0 - 1))
+        }
+    }
+
     pub(crate) const fn count(self) -> u32 {
         self.0 & COUNT
     }
@@ -98,6 +118,14 @@ impl AtomicGiant {
     #[inline]
     pub(crate) fn load(&self) -> Giant {
         Giant(self.0.load(Ordering::Acquire))
+    }
+
+    /// One exchange, for one who bounds how often he tries.
+    #[cfg(not(loom))]
+    pub(crate) fn exchange(&self, old: Giant, new: Giant) -> bool {
+        self.0
+            .compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Retries until `step` refuses. Bounded by the progress of others.

@@ -32,7 +32,9 @@ pub(crate) struct ZoneRecord {
     pub(crate) free: AtomicI64,
     /// Free frames that are taken out: isolated, or held by the reporter.
     pub(crate) isolated: AtomicU64,
-    padding: [AtomicU64; 6],
+    /// How often free frames were taken out. Here, as an attached host does so too.
+    pub(crate) isolations: AtomicU64,
+    padding: [AtomicU64; 5],
     /// A `ZoneKind`.
     pub(crate) kind: AtomicU32,
     /// The NUMA node.

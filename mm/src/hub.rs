@@ -26,7 +26,6 @@ pub(crate) struct Hub<'m> {
     header: &'m Header,
     trigger: AtomicU32,
     drains: AtomicU32,
-    isolations: AtomicU32,
     /// Whether there is metadata for what the host holds of single frames.
     frame_marks: bool,
 }
@@ -47,7 +46,6 @@ impl<'m> Hub<'m> {
             header,
             trigger: AtomicU32::new(SILENT),
             drains: AtomicU32::new(0),
-            isolations: AtomicU32::new(0),
             frame_marks,
         }
     }
@@ -165,16 +163,5 @@ impl<'m> Hub<'m> {
 
     pub(crate) fn request_drain(&self) {
         self.drains.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How often free frames were taken out, modulo 2^32. `Acquire` pairs with the `Release` of
-    /// `count_isolation`: who finds frames isolated finds them counted.
-    pub(crate) fn isolations(&self) -> u32 {
-        self.isolations.load(Ordering::Acquire)
-    }
-
-    /// Counts a taking out, before it happens.
-    pub(crate) fn count_isolation(&self) {
-        self.isolations.fetch_add(1, Ordering::Release);
     }
 }

@@ -48,7 +48,7 @@ impl Allocator<'_> {
         wanted: impl Fn(State) -> bool,
     ) -> Option<IsolatedBlock> {
         let at = self.zone(zone);
-        self.hub.count_isolation();
+        at.zone.count_isolation();
         at.zone.count_isolated(PAGEBLOCK_FRAMES.cast_signed());
         if !at.block(block).isolate(wanted) {
             at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
@@ -68,6 +68,14 @@ impl Allocator<'_> {
         at.block(block.block).put_back(how == PutBack::Reported);
         at.zone.count_free(PAGEBLOCK_FRAMES.cast_signed());
         at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
+    }
+
+    /// How often free frames were taken out, of all zones: a sum that only tells whether it has
+    /// changed.
+    pub(crate) fn isolations(&self) -> u64 {
+        (0..self.zones()).fold(0, |sum, zone| {
+            sum.wrapping_add(self.zone(zone).zone.isolations())
+        })
     }
 
     /// Frames that are isolated at this moment in zones up to this kind.

@@ -14,6 +14,8 @@
 extern crate std;
 
 mod allocator;
+#[cfg(not(loom))]
+pub mod attach;
 mod bitmap;
 mod block;
 mod bulk;

@@ -113,6 +113,17 @@ pub(crate) struct Arrays<'m> {
     pub(crate) touched: &'m [Line],
 }
 
+/// The header at the start of metadata.
+///
+/// # Safety
+/// `base` is valid for reads and writes of a header's size for `'m`, aligned to a page, and in that
+/// time accessed here by nobody but through these atomics.
+#[cfg(not(loom))]
+pub(crate) unsafe fn header<'m>(base: NonNull<u8>) -> &'m Header {
+    // SAFETY: all its fields are atomics for which any bytes are a value; the rest the caller says.
+    unsafe { base.cast::<Header>().as_ref() }
+}
+
 /// The metadata as references.
 ///
 /// # Safety

@@ -221,7 +221,7 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
 
     fn borrow(&self, block: usize, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {
         let zone = self.at().zone;
-        self.allocator.hub.count_isolation();
+        zone.count_isolation();
         let borrowed = self.at().block(block).borrow(frames, take);
         if borrowed {
             zone.count_free(-i64::from(frames));

@@ -153,6 +153,24 @@ impl State {
         }
     }
 
+    /// The same free block, taken out.
+    #[cfg(not(loom))]
+    pub(crate) const fn isolated(self) -> Self {
+        self.with_count(ISOLATED)
+    }
+
+    /// The same isolated block, put back.
+    pub(crate) const fn put_back(self, reported: bool) -> Self {
+        let marks = if reported { TOUCHED | FINE } else { 0 };
+        Self(self.0 & !(COUNT | marks))
+    }
+
+    /// The same block, for which the host holds memory.
+    #[cfg(not(loom))]
+    pub(crate) const fn touched(self) -> Self {
+        Self(self.0 | TOUCHED)
+    }
+
     /// The same block with this in place of its count.
     const fn with_count(self, count: u16) -> Self {
         Self(self.0 & !COUNT | count)
@@ -223,6 +241,14 @@ impl AtomicState {
     #[inline]
     pub(crate) fn load(&self) -> State {
         State(self.0.load(Ordering::Acquire))
+    }
+
+    /// One exchange, for one who bounds how often he tries.
+    #[cfg(not(loom))]
+    pub(crate) fn exchange(&self, old: State, new: State) -> bool {
+        self.0
+            .compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Retries until `step` refuses the value it is shown. Bounded by the progress of others: a
@@ -346,8 +372,7 @@ impl AtomicState {
                 old.is_isolated(),
                 "put back a block that is not isolated: {old:?}"
             );
-            let marks = if reported { TOUCHED | FINE } else { 0 };
-            Some(State(old.0 & !(COUNT | marks)))
+            Some(old.put_back(reported))
         });
         change.expect("the step never refuses")
     }

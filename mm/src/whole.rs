@@ -10,6 +10,12 @@ use crate::{
     zone::{FREE_GIANTS, Wanted, ZoneRef},
 };
 
+/// The blocks of a giant, by its first tree.
+pub(crate) fn blocks_from(first_tree: usize) -> core::ops::Range<usize> {
+    let first = first_tree * TREE_BLOCKS;
+    first..first + GIANT_BLOCKS as usize
+}
+
 impl ZoneRef<'_, '_> {
     /// Takes an aligned GiB that is free.
     pub(crate) fn take_giant(self, mobility: Mobility) -> Option<Frame> {
@@ -38,17 +44,12 @@ impl ZoneRef<'_, '_> {
         (giant, first)
     }
 
-    fn blocks_from(first_tree: usize) -> core::ops::Range<usize> {
-        let first = first_tree * TREE_BLOCKS;
-        first..first + GIANT_BLOCKS as usize
-    }
-
     /// Gives a GiB back that was taken whole.
     pub(crate) fn give_giant(self, frame: Frame) {
         let (giant, first) = self.giant_at(frame);
         if !self.zone.arrays.touched.is_empty() {
             // What the host holds of single frames was noted before; now it may hold all.
-            for block in Self::blocks_from(first) {
+            for block in blocks_from(first) {
                 self.block(block).coarsen();
             }
         }
@@ -67,7 +68,7 @@ impl ZoneRef<'_, '_> {
         let Some(first) = self.zone.first_tree(giant) else {
             return;
         };
-        for block in Self::blocks_from(first) {
+        for block in blocks_from(first) {
             if let Some(change) = self.zone.arrays.states[block].set_touched() {
                 self.count_free_class(block, change);
             }
@@ -101,7 +102,7 @@ impl ZoneRef<'_, '_> {
             seen.is_huge(),
             "{frame:?} is split and is not allocated: {seen:?}"
         );
-        for block in Self::blocks_from(first) {
+        for block in blocks_from(first) {
             let at = self.block(block);
             at.coarsen();
             if let Some(change) = at.state.take_whole(seen.mobility()) {

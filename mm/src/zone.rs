@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use crate::{
     Frame, Mobility, Order, ZoneKind,
-    bitmap::{Taken, WORD_FRAMES},
+    bitmap::{Taken, WORD_FRAMES, WORDS},
     block::{Block, Watch},
     config::Extents,
     frame::{PAGEBLOCK_FRAMES, index},
@@ -157,6 +157,27 @@ impl<'m> Zone<'m> {
         self.record
             .isolated
             .fetch_add(frames.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// How often free frames were taken out. `Acquire` pairs with the `Release` of
+    /// `count_isolation`: who finds frames isolated finds them counted.
+    pub(crate) fn isolations(&self) -> u64 {
+        self.record.isolations.load(Ordering::Acquire)
+    }
+
+    /// Counts a taking out, before it happens.
+    pub(crate) fn count_isolation(&self) {
+        self.record.isolations.fetch_add(1, Ordering::Release);
+    }
+
+    /// Forgets what the host holds of single frames of a block.
+    #[cfg(not(loom))]
+    pub(crate) fn forget_touched(&self, block: usize) {
+        if let Some(touched) = self.arrays.touched.get(block) {
+            for word in 0..WORDS {
+                touched.unmark(word, !0);
+            }
+        }
     }
 
     /// Free frames that are taken out at this moment.

@@ -1,0 +1,12 @@
+//! Metadata that somebody has tampered with, read and taken part in from outside:
+//!
+//!     cd mm && cargo +nightly fuzz run attach
+//!
+//! The same runs with random input in `cargo test -p ebb-mm --test attach`. Memory that it must not
+//! touch is behind a page that ends the program.
+#![no_main]
+
+#[path = "../../tests/attach/exercise.rs"]
+mod exercise;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| exercise::exercise(input));

@@ -1,0 +1,225 @@
+//! A second participant over the same bytes: right on right bytes, harmless on any.
+#![cfg(not(loom))]
+
+mod arena;
+#[path = "attach/exercise.rs"]
+mod exercise;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use arena::{range, words};
+use ebb_mm::{
+    AllocError, Allocator, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
+    ZoneConfig, ZoneKind,
+    attach::{AttachError, Attached, Refused, Usage},
+};
+use exercise::{Memory, exercise};
+use proptest::prelude::*;
+
+const FRAMES: u64 = 2 << 18;
+
+fn request(order: Order) -> Request {
+    Request::new(order, Mobility::Movable).reserve(Reserve::Use)
+}
+
+/// An allocator and an attachment to it.
+fn both(test: impl FnOnce(&Allocator<'_>, &Attached<'_>)) {
+    let ranges = [range(0, FRAMES)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    let config = Config::new(&zones);
+    let layout = ebb_mm::metadata_layout(&config).expect("a valid configuration");
+    let memory = Memory::new(layout.size());
+    // SAFETY: zeroed memory of this layout, and longer-lived than both.
+    let allocator = unsafe { Allocator::new(memory.base(), &config, &()) }.expect("valid");
+    // SAFETY: the same memory, changed by atomics only.
+    let attached = unsafe { Attached::new(memory.base(), memory.bytes()) }.expect("metadata");
+    test(&allocator, &attached);
+    allocator.validate().expect("valid");
+}
+
+fn usage(attached: &Attached<'_>, frame: Frame) -> Usage {
+    attached.block(frame).expect("managed").usage
+}
+
+#[test]
+fn it_sees_what_the_allocator_does() {
+    both(|a, attached| {
+        let untouched = Usage::Free { unreported: false };
+        assert!(attached.blocks().all(|block| block.usage == untouched));
+        assert_eq!(attached.blocks().count() as u64, FRAMES / 512);
+        let mut front = Front::new();
+        let small = a
+            .allocate(&mut front, request(Order::BASE))
+            .expect("memory");
+        let huge = a
+            .allocate(&mut front, request(Order::PAGEBLOCK))
+            .expect("memory");
+        assert_eq!(usage(attached, small), Usage::Partial(64));
+        assert_eq!(usage(attached, huge), Usage::Whole);
+        a.free(&mut front, small, Order::BASE);
+        a.free(&mut front, huge, Order::PAGEBLOCK);
+        a.drain(&mut front);
+        assert_eq!(usage(attached, huge), Usage::Free { unreported: true });
+        let giant = a
+            .allocate(&mut front, request(Order::GIANT))
+            .expect("memory");
+        assert_eq!(usage(attached, giant.offset(5000)), Usage::Whole);
+        a.free(&mut front, giant, Order::GIANT);
+        a.drain(&mut front);
+        let zone = attached.zones().next().expect("one zone");
+        assert_eq!((zone.free_frames, zone.blocks), (FRAMES, FRAMES / 512));
+    });
+}
+
+#[test]
+fn a_block_that_it_takes_out_is_not_allocated() {
+    both(|a, attached| {
+        let mut front = Front::new();
+        // Through a GiB that was used as a whole, whose blocks do not know of it yet.
+        let giant = a
+            .allocate(&mut front, request(Order::GIANT))
+            .expect("memory");
+        assert_eq!(attached.isolate(giant), Err(Refused::State));
+        a.free(&mut front, giant, Order::GIANT);
+        a.drain(&mut front);
+        let taken: Vec<_> = (0..FRAMES / 512)
+            .map(|block| attached.isolate(Frame::new(block * 512)).expect("free"))
+            .collect();
+        for order in [Order::BASE, Order::PAGEBLOCK, Order::GIANT] {
+            let error = a.allocate(&mut front, request(order)).expect_err("none");
+            assert!(matches!(error, AllocError::Isolated { .. }), "{error}");
+        }
+        assert_eq!(a.stats().isolated_frames, FRAMES);
+        for block in taken {
+            attached
+                .put_back(block, PutBack::Reported)
+                .expect("isolated");
+        }
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        assert_eq!(a.stats().free_frames, FRAMES);
+        let giant = a
+            .allocate(&mut front, request(Order::GIANT))
+            .expect("memory");
+        a.free(&mut front, giant, Order::GIANT);
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+fn a_guest_that_meddles_is_refused() {
+    both(|a, attached| {
+        let block = attached.isolate(Frame::new(512)).expect("free");
+        assert_eq!(attached.isolate(Frame::new(512)), Err(Refused::State));
+        assert_eq!(
+            attached.isolate(Frame::new(FRAMES)),
+            Err(Refused::NotManaged)
+        );
+        let own = a.isolate(Frame::new(1024)).expect("free");
+        a.put_back(own, PutBack::Unchanged);
+        attached
+            .put_back(block, PutBack::Unchanged)
+            .expect("isolated");
+    });
+}
+
+/// Both take and give back at once; every block has one owner.
+#[test]
+fn both_take_part_at_once() {
+    both(|a, attached| {
+        let owned: Vec<AtomicBool> = (0..FRAMES / 512).map(|_| AtomicBool::new(false)).collect();
+        let own = |frame: Frame, taken: bool| {
+            let block = usize::try_from(frame.number() / 512).expect("small");
+            let before = owned[block].swap(taken, Ordering::AcqRel);
+            assert_ne!(before, taken, "{frame:?} has two owners");
+        };
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut front = Front::new();
+                for round in 0..30_000u64 {
+                    let order = if round % 64 == 0 {
+                        Order::GIANT
+                    } else {
+                        Order::PAGEBLOCK
+                    };
+                    if let Ok(frame) = a.allocate(&mut front, request(order)) {
+                        let blocks = || (0..order.frames()).step_by(512);
+                        blocks().for_each(|offset| own(frame.offset(offset), true));
+                        blocks().for_each(|offset| own(frame.offset(offset), false));
+                        a.free(&mut front, frame, order);
+                    }
+                }
+                a.drain(&mut front);
+                done.store(true, Ordering::Release);
+            });
+            let mut next = 0;
+            while !done.load(Ordering::Acquire) {
+                next = (next + 7) % (FRAMES / 512);
+                let start = Frame::new(next * 512);
+                if let Ok(block) = attached.isolate(start) {
+                    own(start, true);
+                    own(start, false);
+                    attached
+                        .put_back(block, PutBack::Reported)
+                        .expect("an honest guest leaves it alone");
+                }
+            }
+        });
+        assert_eq!(a.stats().free_frames, FRAMES);
+    });
+}
+
+#[test]
+fn bytes_that_are_no_metadata_are_refused() {
+    let memory = Memory::new(8192);
+    // SAFETY: the memory is valid for so many bytes.
+    let attach = |bytes| unsafe { Attached::new(memory.base(), bytes) }.err();
+    assert_eq!(attach(8192), Some(AttachError::Magic(0)));
+    assert_eq!(attach(4095), Some(AttachError::Misplaced));
+    let ranges = [range(0, 1 << 18)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    let metadata = words(&Config::new(&zones), |_| ());
+    let short = Memory::new(4096);
+    short.fill(&metadata[..512]);
+    // SAFETY: the memory is valid for so many bytes.
+    let attached = unsafe { Attached::new(short.base(), short.bytes()) };
+    assert!(matches!(attached.err(), Some(AttachError::Length(_))));
+}
+
+proptest! {
+    /// The same that `fuzz/fuzz_targets/attach.rs` does.
+    #[test]
+    fn no_bytes_make_it_panic_or_leave_its_memory(
+        input in prop::collection::vec(any::<u8>(), 0..600),
+    ) {
+        exercise(&input);
+    }
+
+    #[test]
+    fn no_header_makes_it_panic_or_leave_its_memory(
+        patches in prop::collection::vec((0..512u16, 0..5u8, any::<u64>()), 1..12),
+        operations in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
+        let mut input = Vec::new();
+        for (word, shift, value) in patches {
+            // The magic, the version and the length stay, so that the rest is read at all; and
+            // small numbers are of more interest than large ones.
+            input.extend(word.max(3).to_le_bytes());
+            input.extend((value >> (15 * u32::from(shift))).to_le_bytes());
+        }
+        input.extend([0xff, 0xff]);
+        input.extend(operations);
+        exercise(&input);
+    }
+}

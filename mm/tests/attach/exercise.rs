@@ -1,0 +1,174 @@
+//! Attaches to metadata that somebody has tampered with, and does all that can be done with it.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared by a test and a fuzz target"
+)]
+
+use std::{
+    io,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use ebb_mm::{
+    Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, Request, ZoneConfig,
+    ZoneKind, attach::Attached, metadata_layout,
+};
+
+const PAGE: usize = 4096;
+/// Frames of the memory that the metadata is of: two zones, one of which has a whole GiB.
+const LOW: u64 = 1 << 15;
+const HIGH: u64 = (1 << 18) + 5000;
+
+/// Zeroed memory that ends where touching it ends the program.
+pub struct Memory {
+    whole: NonNull<u8>,
+    mapped: usize,
+    bytes: usize,
+}
+
+impl Memory {
+    /// So many bytes, rounded up to whole pages.
+    pub fn new(bytes: usize) -> Self {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let mapped = bytes + PAGE;
+        // SAFETY: a new mapping at an address of the host's choice touches nothing.
+        let whole = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert!(whole != libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        let whole = NonNull::new(whole.cast::<u8>()).expect("not at 0");
+        // SAFETY: the last page of the mapping.
+        let done =
+            unsafe { libc::mprotect(whole.add(bytes).as_ptr().cast(), PAGE, libc::PROT_NONE) };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+        Self {
+            whole,
+            mapped,
+            bytes,
+        }
+    }
+
+    pub fn base(&self) -> NonNull<u8> {
+        self.whole
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Its words.
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped, aligned, and any bytes are atomics.
+        unsafe {
+            NonNull::slice_from_raw_parts(self.whole.cast::<AtomicU64>(), self.bytes / 8).as_ref()
+        }
+    }
+
+    /// Copies words to its start.
+    pub fn fill(&self, from: &[AtomicU64]) {
+        for (to, from) in self.words().iter().zip(from) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`; nobody refers to it any more.
+        unsafe { libc::munmap(self.whole.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// Metadata of memory some of which is in use.
+fn used_metadata() -> Memory {
+    let low = [FrameRange::new(Frame::new(10), LOW)];
+    let high = [FrameRange::new(Frame::new(1 << 20), HIGH)];
+    let zone = |kind, ranges| ZoneConfig {
+        kind,
+        node: 0,
+        ranges,
+    };
+    let zones = [zone(ZoneKind::Dma32, &low), zone(ZoneKind::Normal, &high)];
+    let config = Config::new(&zones).with_frame_marks();
+    let layout = metadata_layout(&config).expect("a valid configuration");
+    let memory = Memory::new(layout.size());
+    // SAFETY: zeroed memory of this layout, which outlives the allocator.
+    let allocator = unsafe { Allocator::new(memory.base(), &config, &()) }.expect("valid");
+    let mut front = Front::new();
+    let mut take = |order| {
+        let request = Request::new(order, Mobility::Movable);
+        allocator.allocate(&mut front, request).expect("memory")
+    };
+    let giant = take(Order::GIANT);
+    let frames: Vec<_> = (0..3000).map(|_| take(Order::BASE)).collect();
+    allocator.free(&mut front, giant, Order::GIANT);
+    for &frame in frames.iter().step_by(3) {
+        allocator.free(&mut front, frame, Order::BASE);
+    }
+    allocator.drain(&mut front);
+    memory
+}
+
+/// Reads patches (two bytes: which word, eight: what is stored there) up to one that is out of the
+/// memory, then operations of one byte each.
+pub fn exercise(input: &[u8]) {
+    let memory = used_metadata();
+    let mut rest = input;
+    while let Some((word, value)) = patch(rest) {
+        let Some(word) = memory.words().get(usize::from(word)) else {
+            break;
+        };
+        word.store(value, Ordering::Relaxed);
+        rest = &rest[10..];
+    }
+    let operations = rest.get(2..).unwrap_or_default();
+    // SAFETY: the memory is valid for its bytes, and changed by atomics only.
+    let Ok(attached) = (unsafe { Attached::new(memory.base(), memory.bytes()) }) else {
+        return;
+    };
+    let mut starts = Vec::new();
+    for block in attached.blocks() {
+        assert_eq!(attached.block(block.start), Some(block));
+        starts.push(block.start);
+    }
+    for zone in attached.zones() {
+        assert!(zone.free_frames <= zone.blocks * 512);
+    }
+    let mut held = Vec::new();
+    for &operation in operations {
+        let at = starts.len() * usize::from(operation) / 256;
+        match operation % 4 {
+            0 | 1 => held.extend(starts.get(at).map(|&start| attached.isolate(start))),
+            2 => {
+                if let Some(Ok(block)) = held.pop() {
+                    let _ = attached.put_back(block, PutBack::Reported);
+                }
+            }
+            _ => {
+                // The guest meddles meanwhile.
+                let word = memory.words().len() * usize::from(operation) / 256;
+                memory.words()[word].fetch_xor(0x0123_4567_89ab_cdef, Ordering::Relaxed);
+            }
+        }
+    }
+    for block in held.into_iter().flatten() {
+        let _ = attached.put_back(block, PutBack::Unchanged);
+    }
+    // Not beyond: what is seen of all blocks is always something.
+    assert_eq!(attached.blocks().count(), starts.len());
+}
+
+fn patch(input: &[u8]) -> Option<(u16, u64)> {
+    let (word, rest) = input.split_first_chunk()?;
+    let (value, _) = rest.split_first_chunk()?;
+    Some((u16::from_le_bytes(*word), u64::from_le_bytes(*value)))
+}
