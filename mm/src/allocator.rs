@@ -75,7 +75,7 @@ impl<'m> Allocator<'m> {
         events: &'m dyn Events,
     ) -> Result<Self, ConfigError> {
         let extents = config::extents(config)?;
-        let plan = Plan::new(&extents, config.frame_marks);
+        let plan = Plan::new(&extents, config.marks);
         // SAFETY: what `map` asks for is what the caller has promised.
         let (header, arrays) = unsafe { metadata::map(metadata, &plan) };
         let total: u64 = config.zones.iter().map(managed).sum();
@@ -103,7 +103,7 @@ impl<'m> Allocator<'m> {
             zones,
             fallback,
             zone_count,
-            hub: Hub::new(events, header, config.frame_marks),
+            hub: Hub::new(events, header, config.marks.frames),
         };
         for (zone, config) in config.zones.iter().enumerate() {
             let missing = allocator.mark_missing(zone, config.ranges);
@@ -285,6 +285,7 @@ impl<'m> Allocator<'m> {
                 };
                 if let Some(frame) = taken {
                     if request.order != Order::BASE {
+                        front.fresh = at.zone.hand_out(frame, request.order);
                         self.count(zone, front, -(1 << request.order.get()));
                     }
                     if request.order == Order::PAGEBLOCK && !front.whole.here {
@@ -327,6 +328,7 @@ impl<'m> Allocator<'m> {
             // The slots are for requests that take frames of any zone.
             let frame = at.take_frame(request.mobility)?;
             self.count(zone, front, -1);
+            front.fresh = at.zone.hand_out(frame, Order::BASE);
             return Some(frame);
         }
         let slot = &front.slots[request.mobility.index()];
@@ -338,6 +340,9 @@ impl<'m> Allocator<'m> {
         let slot = &mut front.slots[request.mobility.index()];
         slot.mask = word.mask;
         slot.base = word.base;
+        let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
+        slot.fresh = at.zone.hand_out_words(word.block, 1 << inside);
+        front.fresh = slot.fresh;
         if last != Some(word.block) {
             self.let_go(slot);
             slot.zone = zone;
@@ -419,6 +424,7 @@ impl<'m> Allocator<'m> {
             debug_assert!(slot.mask == 0, "refilled while it holds frames");
             slot.mask = freed.mask;
             slot.base = freed.base();
+            slot.fresh = false;
             return slot.pop();
         }
         None

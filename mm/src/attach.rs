@@ -11,7 +11,7 @@ use core::{error, fmt, ptr::NonNull};
 
 use crate::{
     Frame, FrameRange, Mobility, PutBack, ZoneKind,
-    config::{Extent, Extents, MAX_EXTENTS, MAX_ZONES},
+    config::{Extent, Extents, MAX_EXTENTS, MAX_ZONES, Marks},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES, index},
     giant::AtomicGiant,
     header::{Header, MAGIC, VERSION, ZoneRecord},
@@ -186,8 +186,11 @@ impl<'m> Attached<'m> {
             return Err(AttachError::Zones(zones));
         }
         let extents = read_extents(&header.zone, count)?;
-        let frame_marks = header.zone[0].touched.load(Ordering::Relaxed) != 0;
-        let plan = Plan::new(&extents, frame_marks);
+        let marks = Marks {
+            frames: header.zone[0].touched.load(Ordering::Relaxed) != 0,
+            fresh: header.zone[0].used.load(Ordering::Relaxed) != 0,
+        };
+        let plan = Plan::new(&extents, marks);
         let said = header.bytes.load(Ordering::Relaxed);
         if plan.bytes > bytes || plan.bytes as u64 != said {
             return Err(AttachError::Length(plan.bytes as u64));

@@ -38,6 +38,7 @@ impl Allocator<'_> {
             free &= found.is_some_and(|(at, block, word)| {
                 let taken = at.block(block).take_exactly(word, admit);
                 if taken {
+                    at.zone.hand_out_words(block, 1 << word.word);
                     at.zone.count_free(-i64::from(word.mask.count_ones()));
                     claimed += u64::from(word.mask.count_ones());
                 }

@@ -40,7 +40,7 @@ pub struct ZoneConfig<'a> {
 #[derive(Copy, Clone, Debug)]
 pub struct Config<'a> {
     pub(crate) zones: &'a [ZoneConfig<'a>],
-    pub(crate) frame_marks: bool,
+    pub(crate) marks: Marks,
 }
 
 impl<'a> Config<'a> {
@@ -49,7 +49,10 @@ impl<'a> Config<'a> {
     pub const fn new(zones: &'a [ZoneConfig<'a>]) -> Self {
         Self {
             zones,
-            frame_marks: false,
+            marks: Marks {
+                frames: false,
+                fresh: false,
+            },
         }
     }
 
@@ -58,10 +61,35 @@ impl<'a> Config<'a> {
     #[must_use]
     pub const fn with_frame_marks(self) -> Self {
         Self {
-            frame_marks: true,
+            marks: Marks {
+                frames: true,
+                ..self.marks
+            },
             ..self
         }
     }
+
+    /// The same with metadata for what was never handed out, which
+    /// [`Allocator::allocate_known`](crate::Allocator::allocate_known) needs: 512 bytes a GiB.
+    #[must_use]
+    pub const fn with_fresh_marks(self) -> Self {
+        Self {
+            marks: Marks {
+                fresh: true,
+                ..self.marks
+            },
+            ..self
+        }
+    }
+}
+
+/// What is kept besides what allocation needs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Marks {
+    /// What the host holds of single frames.
+    pub(crate) frames: bool,
+    /// What was never handed out.
+    pub(crate) fresh: bool,
 }
 
 /// What is wrong with a configuration.

@@ -25,6 +25,8 @@ pub(crate) struct Slot {
     /// The zone and block that frames were last taken from; the next are sought there.
     pub(crate) zone: usize,
     pub(crate) block: Option<usize>,
+    /// Whether nobody was handed any of the frames before.
+    pub(crate) fresh: bool,
 }
 
 impl Slot {
@@ -96,6 +98,8 @@ pub struct Front {
     pub(crate) slots: [Slot; Mobility::COUNT],
     pub(crate) freed: [Freed; FREED_WORDS],
     pub(crate) whole: Whole,
+    /// Whether nobody was handed the block before that was last taken past the slots.
+    pub(crate) fresh: bool,
     /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
     pub(crate) untold: i64,
     pub(crate) untold_zone: usize,
@@ -111,12 +115,14 @@ impl Front {
             base: 0,
             zone: 0,
             block: None,
+            fresh: false,
         };
         const FREED: Freed = Freed { word: 0, mask: 0 };
         Self {
             slots: [SLOT; Mobility::COUNT],
             freed: [FREED; FREED_WORDS],
             whole: Whole::NONE,
+            fresh: false,
             untold: 0,
             untold_zone: 0,
             drains: 0,

@@ -9,7 +9,7 @@ use crate::{
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
 /// The layout that this crate writes.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Where an extent's frames and blocks are.
 #[derive(Debug)]
@@ -52,6 +52,7 @@ pub(crate) struct ZoneRecord {
     pub(crate) states: AtomicU64,
     pub(crate) reaches: AtomicU64,
     pub(crate) bits: AtomicU64,
+    pub(crate) used: AtomicU64,
     pub(crate) touched: AtomicU64,
     /// How many of `extent` are valid.
     pub(crate) extents: AtomicU32,
@@ -102,6 +103,7 @@ impl ZoneRecord {
         self.summaries.store(plan.summaries as u64, order);
         self.states.store(plan.states as u64, order);
         self.bits.store(plan.bits as u64, order);
+        self.used.store(plan.used as u64, order);
         self.touched.store(plan.touched as u64, order);
         let mut count = 0;
         for (record, extent) in self.extent.iter().zip(extents.as_slice()) {

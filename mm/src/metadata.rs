@@ -8,7 +8,8 @@ use core::{alloc::Layout, ptr::NonNull};
 
 use crate::{
     bitmap::Line,
-    config::{self, Config, ConfigError, Extents, MAX_ZONES},
+    config::{self, Config, ConfigError, Extents, MAX_ZONES, Marks},
+    contents::AtomicUsed,
     frame::index,
     giant::AtomicGiant,
     header::Header,
@@ -37,6 +38,8 @@ pub(crate) struct ZonePlan {
     pub(crate) reaches: usize,
     pub(crate) bits: usize,
     /// 0 if there are none.
+    pub(crate) used: usize,
+    /// 0 if there are none.
     pub(crate) touched: usize,
 }
 
@@ -49,7 +52,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(extents: &[Extents; MAX_ZONES], frame_marks: bool) -> Self {
+    pub(crate) fn new(extents: &[Extents; MAX_ZONES], marks: Marks) -> Self {
         let mut zones = [ZonePlan::default(); MAX_ZONES];
         let mut bytes = size_of::<Header>();
         // Cannot overflow: at most 2^26 trees of 4.2 KiB of metadata each in 8 zones.
@@ -75,7 +78,10 @@ impl Plan {
         for plan in &mut zones {
             plan.bits = array(plan.trees * TREE_BLOCKS, Layout::new::<Line>());
         }
-        for plan in zones.iter_mut().filter(|_| frame_marks) {
+        for plan in zones.iter_mut().filter(|_| marks.fresh) {
+            plan.used = array(plan.trees * TREE_BLOCKS, Layout::new::<AtomicUsed>());
+        }
+        for plan in zones.iter_mut().filter(|_| marks.frames) {
             plan.touched = array(plan.trees * TREE_BLOCKS, Layout::new::<Line>());
         }
         Self { zones, bytes }
@@ -88,12 +94,12 @@ impl Plan {
 /// bytes and one a pageblock), and 196 bytes of summaries and maps: 33.7 KiB. Plus one page for
 /// all, and less than a KiB for each zone. [`Config::with_frame_marks`] adds 32 KiB that stay
 /// untouched (so cost nothing where untouched memory costs nothing) unless blocks below order 9
-/// are reported.
+/// are reported, [`Config::with_fresh_marks`] half a KiB.
 ///
 /// # Errors
 /// If the configuration is not one.
 pub fn metadata_layout(config: &Config<'_>) -> Result<Layout, ConfigError> {
-    let plan = Plan::new(&config::extents(config)?, config.frame_marks);
+    let plan = Plan::new(&config::extents(config)?, config.marks);
     Layout::from_size_align(plan.bytes, align_of::<Header>()).map_err(|_| ConfigError::Empty)
 }
 
@@ -109,6 +115,8 @@ pub(crate) struct Arrays<'m> {
     pub(crate) states: &'m [AtomicState],
     pub(crate) reaches: &'m [AtomicReach],
     pub(crate) bits: &'m [Line],
+    /// Empty unless the configuration asks for them.
+    pub(crate) used: &'m [AtomicUsed],
     /// Empty unless the configuration asks for them.
     pub(crate) touched: &'m [Line],
 }
@@ -139,6 +147,7 @@ pub(crate) unsafe fn map<'m>(
     let header = unsafe { base.cast::<Header>().as_ref() };
     let arrays = plan.zones.map(|zone| {
         let blocks = zone.trees * TREE_BLOCKS;
+        let marked = |offset| if offset == 0 { 0 } else { blocks };
         // SAFETY: `Plan::new` laid each array out inside `plan.bytes`, aligned for its items and
         // apart from all others; items are atomics for which zero is a value; the caller grants
         // the memory for 'm.
@@ -151,11 +160,8 @@ pub(crate) unsafe fn map<'m>(
                 states: array(base, zone.states, blocks),
                 reaches: array(base, zone.reaches, blocks),
                 bits: array(base, zone.bits, blocks),
-                touched: array(
-                    base,
-                    zone.touched,
-                    if zone.touched == 0 { 0 } else { blocks },
-                ),
+                used: array(base, zone.used, marked(zone.used)),
+                touched: array(base, zone.touched, marked(zone.touched)),
             }
         }
     });

@@ -100,6 +100,8 @@ impl Allocator<'_> {
         });
         offline.map_err(|(_, error)| error)?;
         let online = self.for_each_block(range, |at, block, frames| {
+            // It may be other memory than before.
+            at.zone.hand_out_words(block, !0);
             if at.bring_back(block, how) {
                 Ok(())
             } else {

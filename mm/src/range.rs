@@ -115,6 +115,7 @@ impl Allocator<'_> {
             };
             let count = u64::from(word.mask.count_ones());
             if at.block(block).take_exactly(word, admit) {
+                at.zone.hand_out_words(block, 1 << word.word);
                 at.zone.count_free(-count.cast_signed());
                 frames += count;
                 return true;

@@ -1,0 +1,117 @@
+//! A frame that is said to be fresh was never handed out before.
+#![cfg(not(loom))]
+
+mod arena;
+
+use std::collections::HashSet;
+
+use arena::{range, with};
+use ebb_mm::{
+    Allocator, Config, Contents, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
+    ZoneConfig, ZoneKind,
+};
+use proptest::prelude::*;
+
+const FRAMES: u64 = 1 << 16;
+
+fn memory(test: impl FnOnce(&Allocator<'_>)) {
+    let ranges = [range(0, FRAMES)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
+    with(&Config::new(&zones).with_fresh_marks(), &(), |a| {
+        test(a);
+        a.validate().expect("valid");
+    });
+}
+
+fn request(order: u8) -> Request {
+    let order = Order::new(order).expect("an order");
+    Request::new(order, Mobility::Movable).reserve(Reserve::Use)
+}
+
+#[test]
+fn memory_that_nobody_had_is_fresh_once() {
+    memory(|a| {
+        let mut front = Front::new();
+        for expected in [Contents::Fresh, Contents::Unknown] {
+            let frames: Vec<_> = (0..FRAMES)
+                .map(|_| a.allocate_known(&mut front, request(0)).expect("memory"))
+                .collect();
+            assert!(frames.iter().all(|&(_, contents)| contents == expected));
+            for (frame, _) in frames {
+                a.free(&mut front, frame, Order::BASE);
+            }
+            a.drain(&mut front);
+        }
+    });
+}
+
+#[test]
+fn a_report_makes_nothing_fresh() {
+    memory(|a| {
+        let mut front = Front::new();
+        let (frame, contents) = a.allocate_known(&mut front, request(9)).expect("memory");
+        assert_eq!(contents, Contents::Fresh);
+        a.free(&mut front, frame, Order::PAGEBLOCK);
+        a.drain(&mut front);
+        let block = a.isolate(frame).expect("free");
+        a.put_back(block, PutBack::Reported);
+        let taken: Vec<_> = (0..FRAMES / 512)
+            .map(|_| a.allocate_known(&mut front, request(9)).expect("memory"))
+            .collect();
+        for (block, contents) in taken {
+            assert_eq!(contents == Contents::Unknown, block == frame);
+            a.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+fn claimed_memory_is_not_fresh() {
+    memory(|a| {
+        a.claim(range(1000, 600)).expect("free");
+        let mut front = Front::new();
+        a.free_range(&mut front, range(1000, 600));
+        a.drain(&mut front);
+        for _ in 0..FRAMES {
+            let (frame, contents) = a.allocate_known(&mut front, request(0)).expect("memory");
+            let was_claimed = range(1000, 600).contains(frame);
+            assert!(!was_claimed || contents == Contents::Unknown);
+        }
+        a.drain(&mut front);
+    });
+}
+
+proptest! {
+    #[test]
+    fn fresh_is_never_false(
+        events in prop::collection::vec((0..11u8, any::<prop::sample::Index>(), 0..4u8), 1..400),
+    ) {
+        memory(|a| {
+            let (mut front, mut ever, mut held) = (Front::new(), HashSet::new(), Vec::new());
+            for (order, index, event) in events {
+                if event == 0 && !held.is_empty() {
+                    let (frame, order): (Frame, u8) = held.swap_remove(index.index(held.len()));
+                    a.free(&mut front, frame, Order::new(order).expect("an order"));
+                } else if event == 1 {
+                    a.drain(&mut front);
+                } else if let Ok((frame, contents)) = a.allocate_known(&mut front, request(order)) {
+                    let fresh = contents == Contents::Fresh;
+                    for offset in 0..1 << order {
+                        let first = ever.insert(frame.offset(offset));
+                        assert!(first || !fresh, "{frame:?} was handed out before");
+                    }
+                    held.push((frame, order));
+                }
+            }
+            for (frame, order) in held {
+                a.free(&mut front, frame, Order::new(order).expect("an order"));
+            }
+            a.drain(&mut front);
+        });
+    }
+}
