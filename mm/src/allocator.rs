@@ -18,6 +18,11 @@ use crate::{
     zone::{Zone, ZoneRef},
 };
 
+/// Freed frames of a word are handed out again by their front if there are so many. Fewer are better
+/// given back, and the next taken from the fullest block: or random churn would keep every block in
+/// use for ever.
+const REUSE_AT_LEAST: u32 = 8;
+
 /// What the allocator tells its owner. Called from within allocations and frees, so it must not
 /// call back; it may set a flag or wake a thread.
 pub trait Events: Sync {
@@ -403,7 +408,7 @@ impl<'m> Allocator<'m> {
     fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
         for place in 0..front.freed.len() {
             let freed = front.freed[place];
-            if freed.mask == 0 {
+            if freed.mask.count_ones() < REUSE_AT_LEAST {
                 continue;
             }
             let (zone, block) = self.locate_managed(Frame::new(freed.base()));
