@@ -441,19 +441,26 @@ fn the_parts_of_a_split_block_are_not_shared() {
     check(
         vec![
             |m| {
-                let block = m.block();
-                if block.take_whole(Mobility::Movable) {
-                    m.write(0..WORDS);
-                    block.split();
-                    block.give_run(0, order(8));
-                    m.write([5]);
-                    block.give_run(256, order(8));
+                m.write([4]);
+                m.block().split();
+                m.block().give_run(256, order(8));
+                m.write([0]);
+            },
+            |m| {
+                if m.block()
+                    .take_word(64, ADMIT)
+                    .is_some_and(|taken| taken.word == 4)
+                {
+                    m.write([4]);
                 }
             },
-            |m| _ = take_run(m, order(7)),
         ],
-        Memory::new,
-        Memory::assert_free,
+        || {
+            let memory = Memory::new();
+            assert!(memory.block().take_whole(Mobility::Movable));
+            memory
+        },
+        |m| assert!(m.bits.count_ones() >= 256),
     );
 }
 
