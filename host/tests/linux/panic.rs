@@ -10,14 +10,11 @@ fn a_kernel_that_panics_says_where() {
     let log = outcome.expect(125).err();
     for part in [
         "the guest kernel panicked",
-        "Out of memory",
+        "out of memory",
         "panic_on_oom",
-        "rip",
+        "  at 0xffffffff8",
     ] {
-        assert!(
-            log.to_lowercase().contains(&part.to_lowercase()),
-            "no {part:?} in\n{log}"
-        );
+        assert!(log.contains(part), "no {part:?} in\n{log}");
     }
 }
 

@@ -14,8 +14,8 @@ x=$(sh -c 'echo from a shell; exit 9'); echo "$x $?"
 sleep 0.1 & wait $!; echo "waited $?"
 (exit 7) & wait $!; echo "child $?"
 for n in 1 2 3 4 5 6 7 8; do (sleep 0.0$n; echo $n > done.$n) & done; wait; cat done.* | sort -n | tr '\n' ' '; echo
-sleep 100 & pid=$!; kill $pid; wait $pid; echo "killed $?"
-sleep 100 & pid=$!; kill -9 $pid; wait $pid; echo "killed $?"
+sleep 100 & pid=$!; kill $pid; wait $pid 2> /dev/null; echo "killed $?"
+sleep 100 & pid=$!; kill -9 $pid; wait $pid 2> /dev/null; echo "killed $?"
 sh -c 'kill -SEGV $$'; echo "status $?"
 trap 'echo trapped' USR1; kill -USR1 $$; echo after
 trap 'echo leaving' EXIT
