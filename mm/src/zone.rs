@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use crate::{
     Frame, Mobility, Order, ZoneKind,
-    bitmap::{Taken, WORD_FRAMES, WORDS},
+    bitmap::{Taken, WORD_FRAMES},
     block::{Block, Watch},
     config::Extents,
     frame::{PAGEBLOCK_FRAMES, index},
@@ -174,7 +174,7 @@ impl<'m> Zone<'m> {
     #[cfg(not(loom))]
     pub(crate) fn forget_touched(&self, block: usize) {
         if let Some(touched) = self.arrays.touched.get(block) {
-            for word in 0..WORDS {
+            for word in 0..crate::bitmap::WORDS {
                 touched.unmark(word, !0);
             }
         }

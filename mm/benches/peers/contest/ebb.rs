@@ -16,6 +16,15 @@ pub struct Ebb {
     metadata: Mapping,
 }
 
+#[inline]
+fn order_of(order: u8) -> Option<Order> {
+    if order == Order::GIANT.get() {
+        Some(Order::GIANT)
+    } else {
+        Order::new(order)
+    }
+}
+
 impl Drop for Ebb {
     fn drop(&mut self) {
         // SAFETY: not used after. It goes before the metadata that it refers to.
@@ -54,7 +63,7 @@ impl Frames for Ebb {
     #[inline]
     fn get(&self, cpu: &mut Front, order: u8) -> Option<u64> {
         // The last frame as well, as the peers know no reserve.
-        let request = Request::new(Order::new(order)?, Mobility::Movable).reserve(Reserve::Use);
+        let request = Request::new(order_of(order)?, Mobility::Movable).reserve(Reserve::Use);
         match self.allocator.allocate(cpu, request) {
             Ok(frame) => Some(frame.number()),
             Err(_) => None,
@@ -63,7 +72,7 @@ impl Frames for Ebb {
 
     #[inline]
     fn put(&self, cpu: &mut Front, frame: u64, order: u8) {
-        if let Some(order) = Order::new(order) {
+        if let Some(order) = order_of(order) {
             self.allocator.free(cpu, Frame::new(frame), order);
         }
     }
