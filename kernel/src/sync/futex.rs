@@ -320,9 +320,6 @@ pub(crate) fn requeue(
         bucket.wake(source, wake_limit, u32::MAX)
     };
     let mut moved = 0;
-    if source == target {
-        return Ok((woken, 0));
-    }
     let mut at = {
         let bucket = if a <= b {
             &*first
@@ -338,6 +335,11 @@ pub(crate) fn requeue(
             let place = (*waiter).place.get();
             at = (*place).next;
             if (*place).key != source {
+                continue;
+            }
+            if source == target {
+                // Stays where it is, yet counts, as under Linux.
+                moved += 1;
                 continue;
             }
             let (out, into): (&mut Bucket, Option<&mut Bucket>) = match second.as_deref_mut() {

@@ -73,7 +73,8 @@ pub fn futex(a: &Args) -> SysResult {
             let expected = (command == CMP_REQUEUE).then(|| a.uint(5));
             let (woken, moved) =
                 futex::requeue(address, a.addr(4), shared, wakes, moves, expected)?;
-            Ok(woken + if command == CMP_REQUEUE { moved } else { 0 })
+            // Linux counts the moved ones too for both, though futex(2) says so of one alone.
+            Ok(woken + moved)
         }
         WAKE_OP => {
             let (first, second) = (count(a.uint(2)), count(a.uint(3)));

@@ -265,11 +265,14 @@ pub fn getsid(a: &Args) -> SysResult {
 /// `setpgid(2)`.
 pub fn setpgid(a: &Args) -> SysResult {
     let current = sched::current().process().clone();
-    let target = process_or_current(a.int(0))?;
-    let group = match a.int(1) {
-        0 => target.pid(),
-        group => u32::try_from(group).map_err(|_| Errno::EINVAL)?,
+    let pid = a.int(0);
+    // As under Linux the group is judged first, and it is the process's number if none is given:
+    // a negative number of a process is EINVAL then, and ESRCH beside a group.
+    let group = match (a.int(1), pid) {
+        (0, 0) => current.pid(),
+        (0, number) | (number, _) => u32::try_from(number).map_err(|_| Errno::EINVAL)?,
     };
+    let target = process_or_current(pid)?;
     let mut table = table::lock();
     let own = Arc::ptr_eq(&target, &current);
     let session = current.session();

@@ -63,7 +63,8 @@ int main(void)
 	TRY(futex(&a, FUTEX_CMP_REQUEUE_PRIVATE, 1, (void *)2, &b, 0));
 	settle(&woken, 3);
 	say("woken %d", woken);
-	futex(&a, FUTEX_REQUEUE_PRIVATE, 0, (void *)100, &b, 0);
+	TRY(futex(&a, FUTEX_REQUEUE_PRIVATE, 0, (void *)1, &a, 0));
+	TRY(futex(&a, FUTEX_REQUEUE_PRIVATE, 0, (void *)100, &b, 0));
 	TRY(futex(&a, FUTEX_WAKE_PRIVATE, 100, NULL, NULL, 0));
 	a = 5;
 	/* b: set 4 to 7, and wake one more if it was 4 */

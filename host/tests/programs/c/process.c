@@ -83,7 +83,11 @@ static void groups(void)
 		}
 		waitpid(grand, NULL, 0);
 		TRY(setpgid(0, 999999));
-			TRY(getpgid(-5));
+		TRY(setpgid(-1, 0));
+		TRY(setpgid(-1, 1));
+		TRY(setpgid(0, -1));
+		TRY(setpgid(999999, -1));
+		TRY(getpgid(-5));
 		_exit(0);
 	}
 	MUST(waitpid(child, NULL, 0));
