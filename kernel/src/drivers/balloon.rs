@@ -247,6 +247,9 @@ fn run() {
             let Driver { device, pages } = &mut *driver.lock();
             device.step(pages, STEP_PAGES)
         };
+        if let Ok(progress) = &step {
+            stats::count_balloon(progress.inflated, progress.deflated);
+        }
         again = match step {
             Ok(progress) => match progress.stop {
                 Stop::OnTarget | Stop::NothingToRecall { .. } => None,
@@ -364,5 +367,7 @@ pub fn deflate_on_oom(frames: u32) -> u32 {
             ControlFlow::Break(())
         }
     });
-    deflated.unwrap_or(0)
+    let deflated = deflated.unwrap_or(0);
+    stats::count_balloon(0, deflated);
+    deflated
 }

@@ -20,6 +20,7 @@ pub mod flags;
 pub mod initramfs;
 pub mod io;
 pub mod lookup;
+pub mod message;
 pub mod node;
 pub mod path;
 pub mod pipe;

@@ -1,68 +1,121 @@
-//! Connected pairs of `AF_UNIX` stream sockets: two pipes, one each way.
+//! Connected pairs of `AF_UNIX` sockets: two pipes, one each way, or two queues of messages.
 
 use super::anonymous;
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
+use super::message::{self, MessageEnd, Received};
 use super::pipe::{Pipe, PipeEnd};
 use super::poll::{Notifier, PollMask};
 use crate::errno::{Errno, SysResult};
 use crate::sync::SpinLock;
+use crate::uaccess;
 use alloc::sync::Arc;
+use linux_raw_sys::ioctl::FIONREAD;
+
+/// What a socket carries, with Linux's numbers (`SOCK_*`).
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SocketKind {
+    /// Bytes without boundaries.
+    Stream = 1,
+    /// Messages.
+    Datagram = 2,
+    /// Messages, with an end.
+    SequencedPacket = 5,
+}
+
+/// An end of one way between two sockets.
+#[derive(Debug)]
+enum End {
+    Bytes(PipeEnd),
+    Messages(MessageEnd),
+}
+
+impl End {
+    fn poll(&self) -> PollMask {
+        match self {
+            Self::Bytes(end) => end.poll(),
+            Self::Messages(end) => end.poll(),
+        }
+    }
+}
 
 /// One socket of a pair.
 #[derive(Debug)]
 pub struct SocketFile {
     /// What the other side writes; gone after `shutdown(SHUT_RD)`.
-    incoming: SpinLock<Option<Arc<PipeEnd>>>,
+    incoming: SpinLock<Option<Arc<End>>>,
     /// What the other side reads; gone after `shutdown(SHUT_WR)`.
-    outgoing: SpinLock<Option<Arc<PipeEnd>>>,
+    outgoing: SpinLock<Option<Arc<End>>>,
+    kind: SocketKind,
     notifier: Arc<Notifier>,
 }
 
 /// A new pair of connected sockets.
-pub fn pair(flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
+pub fn pair(kind: SocketKind, flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
     // One notifier for all: each change on either pipe may concern either side.
     let notifier = Arc::new(Notifier::new());
-    let (there, back) = (
-        Pipe::with_notifier(notifier.clone())?,
-        Pipe::with_notifier(notifier.clone())?,
-    );
-    let socket = |read: &Arc<Pipe>, write: &Arc<Pipe>| {
+    let way = || -> Result<(End, End), Errno> {
+        if kind == SocketKind::Stream {
+            let pipe = Pipe::with_notifier(notifier.clone())?;
+            let (reader, writer) = (PipeEnd::reading(&pipe), PipeEnd::writing(&pipe));
+            return Ok((End::Bytes(reader), End::Bytes(writer)));
+        }
+        let (reader, writer) = message::queue(&notifier);
+        Ok((End::Messages(reader), End::Messages(writer)))
+    };
+    let ((read_there, write_there), (read_back, write_back)) = (way()?, way()?);
+    let socket = |reader: End, writer: End| {
         let file = Arc::new(SocketFile {
-            incoming: SpinLock::new(Some(Arc::new(PipeEnd::reading(read)))),
-            outgoing: SpinLock::new(Some(Arc::new(PipeEnd::writing(write)))),
+            incoming: SpinLock::new(Some(Arc::new(reader))),
+            outgoing: SpinLock::new(Some(Arc::new(writer))),
+            kind,
             notifier: notifier.clone(),
         });
         let flags = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
         anonymous::open(file, FileKind::Socket, "socket", flags)
     };
-    Ok((socket(&back, &there), socket(&there, &back)))
+    Ok((
+        socket(read_back, write_there),
+        socket(read_there, write_back),
+    ))
 }
 
 impl SocketFile {
-    fn incoming(&self) -> Option<Arc<PipeEnd>> {
+    fn incoming(&self) -> Option<Arc<End>> {
         self.incoming.lock().clone()
     }
 
-    fn outgoing(&self) -> Option<Arc<PipeEnd>> {
+    fn outgoing(&self) -> Option<Arc<End>> {
         self.outgoing.lock().clone()
     }
 
-    /// Reads; 0 is the end of the stream.
-    pub fn receive(&self, to: &mut dyn ByteSink, flags: OpenFlags) -> SysResult {
-        match self.incoming() {
-            Some(end) => end.pipe().read(to, flags.nonblocking()),
-            None => Ok(0),
-        }
+    /// What it carries.
+    pub fn kind(&self) -> SocketKind {
+        self.kind
     }
 
-    /// Writes; `quiet` spares the caller `SIGPIPE`.
+    /// Reads bytes or one message; 0 is the end, or an empty message.
+    pub fn receive(&self, to: &mut dyn ByteSink, flags: OpenFlags) -> Result<Received, Errno> {
+        let count = match self.incoming().as_deref() {
+            Some(End::Messages(end)) => return end.receive(to, flags.nonblocking()),
+            Some(End::Bytes(end)) => end.pipe().read(to, flags.nonblocking())?,
+            None => 0,
+        };
+        Ok(Received {
+            count,
+            length: count,
+        })
+    }
+
+    /// Writes bytes or one message; `quiet` spares the caller `SIGPIPE`, which streams alone give.
     pub fn send(&self, from: &mut dyn ByteSource, flags: OpenFlags, quiet: bool) -> SysResult {
-        match self.outgoing() {
-            Some(end) => end.pipe().write(from, flags.nonblocking(), quiet),
+        match self.outgoing().as_deref() {
+            Some(End::Bytes(end)) => end.pipe().write(from, flags.nonblocking(), quiet),
+            Some(End::Messages(end)) => end.send(from, flags.nonblocking()),
             None => {
-                if !quiet {
+                if !quiet && self.kind == SocketKind::Stream {
                     super::current::broken_pipe();
                 }
                 Err(Errno::EPIPE)
@@ -85,7 +138,11 @@ impl SocketFile {
 
 impl File for SocketFile {
     fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
-        self.receive(to, flags)
+        // Reading nothing takes no message, as it does on Linux; `recv` of nothing does.
+        if to.room() == 0 {
+            return Ok(0);
+        }
+        self.receive(to, flags).map(|received| received.count)
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
@@ -129,9 +186,14 @@ impl File for SocketFile {
     }
 
     fn ioctl(&self, command: u32, argument: u64) -> SysResult {
-        match self.incoming() {
-            Some(end) => end.ioctl(command, argument),
-            None => Err(Errno::ENOTTY),
+        match self.incoming().as_deref() {
+            Some(End::Bytes(end)) => end.ioctl(command, argument),
+            Some(End::Messages(end)) if command == FIONREAD => {
+                let count = i32::try_from(end.waiting()).unwrap_or(i32::MAX);
+                uaccess::copy_out(argument, &count.to_le_bytes())?;
+                Ok(0)
+            }
+            _ => Err(Errno::ENOTTY),
         }
     }
 

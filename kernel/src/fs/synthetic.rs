@@ -8,7 +8,8 @@ use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{
-    AttributeChange, DirEntry, FsStats, LinkTarget, Metadata, Node, NodeId, NodeRef, Timestamp,
+    AttributeChange, DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef,
+    Timestamp,
 };
 use super::text::Text;
 use crate::errno::{Errno, SysResult};
@@ -299,6 +300,14 @@ impl Node for Directory {
     }
     fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         self.get(name).ok_or(Errno::ENOENT)
+    }
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+        // As on Linux, where a name in `/proc` is looked up first and there can be none.
+        Err(if self.fs.magic == super::proc::MAGIC {
+            Errno::ENOENT
+        } else {
+            Errno::EPERM
+        })
     }
     fn parent(&self) -> Option<NodeRef> {
         self.parent.as_ref()?.upgrade()

@@ -44,9 +44,13 @@ pub(crate) enum Count {
     Stalls,
     /// Pages that were shared and had to be copied for a store.
     CopiedPages,
+    /// Pages that went into the balloon.
+    BalloonInflated,
+    /// Pages that came out of it, for the host or for want of memory.
+    BalloonDeflated,
 }
 
-const COUNTS: usize = Count::CopiedPages as usize + 1;
+const COUNTS: usize = Count::BalloonDeflated as usize + 1;
 
 /// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
 #[repr(C, align(128))]

@@ -2,7 +2,7 @@
 //! `/proc/zoneinfo`. The files themselves are made by `fs::proc`.
 
 use super::knobs;
-use super::percpu::{Count, sum};
+use super::percpu::{Count, add, sum};
 use super::report;
 use crate::arch::header::HEADER;
 use core::sync::atomic::Ordering;
@@ -67,7 +67,7 @@ pub fn meminfo_tail() -> [(&'static str, u64); 4] {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 27] {
+pub fn vmstat() -> [(&'static str, u64); 34] {
     let stats = frames();
     let files = sum(Count::FileFrames);
     let reports = report::totals();
@@ -94,12 +94,27 @@ pub fn vmstat() -> [(&'static str, u64); 27] {
         ("pgmajfault", sum(Count::MajorFaults)),
         ("allocstall_normal", sum(Count::Stalls)),
         ("oom_kill", sum(Count::OomKills)),
+        // Nothing moves pages to make room for a large block.
+        ("compact_stall", 0),
+        ("compact_fail", 0),
+        ("compact_success", 0),
+        // Memory of programs is mapped by 4 KiB pages alone.
+        ("thp_fault_alloc", 0),
+        ("thp_fault_fallback", 0),
+        ("balloon_inflate", sum(Count::BalloonInflated)),
+        ("balloon_deflate", sum(Count::BalloonDeflated)),
         ("page_reporting_requests", reports.requests),
         ("page_reporting_ranges", reports.ranges),
         ("page_reporting_pages", reports.frames),
         ("page_reporting_errors", reports.errors),
         ("pgcopied", sum(Count::CopiedPages)),
     ]
+}
+
+/// Counts pages that went into the balloon and came out of it.
+pub fn count_balloon(inflated: u32, deflated: u32) {
+    add(Count::BalloonInflated, inflated.into());
+    add(Count::BalloonDeflated, deflated.into());
 }
 
 /// Shows the host what it cannot see in the allocator's metadata.

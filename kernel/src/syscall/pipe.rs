@@ -3,7 +3,8 @@
 use super::Args;
 use crate::errno::{Errno, SysResult};
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource};
-use crate::fs::socket::{self, SocketFile};
+use crate::fs::message::Received;
+use crate::fs::socket::{self, SocketFile, SocketKind};
 use crate::fs::{OpenFile, OpenFlags, current, pipe as pipes};
 use crate::uaccess;
 use alloc::sync::Arc;
@@ -52,7 +53,6 @@ pub fn pipe2(a: &Args) -> SysResult {
 }
 
 const AF_UNIX: u32 = 1;
-const SOCK_STREAM: u32 = 1;
 const SOCK_TYPE: u32 = 0xf;
 const SOL_SOCKET: u32 = 1;
 
@@ -65,19 +65,23 @@ fn socket_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
     Ok((kind & SOCK_TYPE, flags))
 }
 
-/// `socketpair(2)`: connected streams of `AF_UNIX`.
+/// `socketpair(2)`: a connected pair of `AF_UNIX`.
 pub fn socketpair(a: &Args) -> SysResult {
     let (kind, flags) = socket_flags(a.uint(1))?;
     if a.uint(0) != AF_UNIX {
         return Err(Errno::EAFNOSUPPORT);
     }
-    if kind != SOCK_STREAM {
-        return Err(Errno::ESOCKTNOSUPPORT);
-    }
     if a.uint(2) > 1 {
         return Err(Errno::EPROTONOSUPPORT);
     }
-    let (first, second) = socket::pair(flags)?;
+    let kind = match kind {
+        1 => SocketKind::Stream,
+        // Linux makes a raw socket of this family (3) a datagram one.
+        2 | 3 => SocketKind::Datagram,
+        5 => SocketKind::SequencedPacket,
+        _ => return Err(Errno::ESOCKTNOSUPPORT),
+    };
+    let (first, second) = socket::pair(kind, flags)?;
     install_pair(
         [first, second],
         flags.contains(OpenFlags::CLOSE_ON_EXEC),
@@ -126,10 +130,14 @@ pub fn listen(a: &Args) -> SysResult {
     with_socket(a, |_, _| Err(Errno::EINVAL))
 }
 
+/// Asked of a receiver: give the message's whole length. Told to it: some of it is lost.
+const MSG_TRUNC: u32 = 0x20;
 const MSG_DONTWAIT: u32 = 0x40;
+/// Ends a record, which each message does anyway.
+const MSG_EOR: u32 = 0x80;
 const MSG_NOSIGNAL: u32 = 0x4000;
 /// Flags that need nothing done.
-const MSG_HARMLESS: u32 = MSG_NOSIGNAL | MSG_DONTWAIT | 0x4000_0000 | 0x8000;
+const MSG_HARMLESS: u32 = MSG_NOSIGNAL | MSG_DONTWAIT | MSG_EOR | 0x4000_0000 | 0x8000;
 
 fn message_flags(flags: u32, file: &OpenFile) -> Result<OpenFlags, Errno> {
     if flags & !MSG_HARMLESS != 0 {
@@ -158,23 +166,32 @@ pub fn sendto(a: &Args) -> SysResult {
     })
 }
 
+/// What a receiving call returns: what it took, or with `MSG_TRUNC` what there was.
+fn received(received: Received, flags: u32) -> usize {
+    if flags & MSG_TRUNC != 0 {
+        received.length
+    } else {
+        received.count
+    }
+}
+
 /// `recvfrom(2)`.
 pub fn recvfrom(a: &Args) -> SysResult {
     with_socket(a, |socket, file| {
-        let flags = message_flags(a.uint(3), file)?;
+        let flags = message_flags(a.uint(3) & !MSG_TRUNC, file)?;
         let segments = [Segment {
             address: a.addr(1),
             length: a.size(2).min(MAX_RW_COUNT),
         }];
-        let count = socket.receive(&mut UserSink::new(&segments), flags)?;
+        let got = socket.receive(&mut UserSink::new(&segments), flags)?;
         if a.addr(5) != 0 {
             uaccess::copy_out(a.addr(5), &0_u32.to_le_bytes())?;
         }
-        Ok(count)
+        Ok(received(got, a.uint(3)))
     })
 }
 
-/// The parts of a `struct msghdr` that streams use: the data's pieces. Control data is not carried.
+/// The parts of a `struct msghdr` that pairs use: the data's pieces. Control data is not carried.
 fn message(address: u64) -> Result<alloc::vec::Vec<Segment>, Errno> {
     let header = super::record::Record::<56>::read(address)?;
     if header.u64(40) != 0 {
@@ -196,16 +213,17 @@ pub fn sendmsg(a: &Args) -> SysResult {
 /// `recvmsg(2)`, without control data.
 pub fn recvmsg(a: &Args) -> SysResult {
     with_socket(a, |socket, file| {
-        let flags = message_flags(a.uint(2), file)?;
+        let flags = message_flags(a.uint(2) & !MSG_TRUNC, file)?;
         let mut header = super::record::Record::<56>::read(a.addr(1))?;
         let segments = crate::fs::io::read_segments(header.u64(16), header.u64(24))?;
-        let count = socket.receive(&mut UserSink::new(&segments), flags)?;
-        // No name, no control data, no flags.
+        let got = socket.receive(&mut UserSink::new(&segments), flags)?;
+        let lost = got.count < got.length;
+        // No name and no control data.
         header.set_u32(8, 0);
         header.set_u64(40, 0);
-        header.set_u32(48, 0);
+        header.set_u32(48, if lost { MSG_TRUNC } else { 0 });
         header.write(a.addr(1))?;
-        Ok(count)
+        Ok(received(got, a.uint(2)))
     })
 }
 
@@ -272,12 +290,12 @@ pub fn getsockopt(a: &Args) -> SysResult {
     const SO_ERROR: u32 = 4;
     const SO_PROTOCOL: u32 = 38;
     const SO_DOMAIN: u32 = 39;
-    with_socket(a, |_, _| {
+    with_socket(a, |socket, _| {
         if a.uint(1) != SOL_SOCKET {
             return Err(Errno::EOPNOTSUPP);
         }
         let value = match a.uint(2) {
-            SO_TYPE => SOCK_STREAM,
+            SO_TYPE => socket.kind() as u32,
             SO_DOMAIN => AF_UNIX,
             SO_ERROR | SO_PROTOCOL => 0,
             _ => return Err(Errno::ENOPROTOOPT),

@@ -71,7 +71,7 @@ int main(int argc, char **argv)
 	char path[400], b[4096];
 	has("/proc/meminfo", "MemTotal: MemFree: MemAvailable: Buffers: Cached: SwapCached: Active: Inactive: Active(anon): Inactive(anon): "
 		"SwapTotal: SwapFree: Dirty: AnonPages: Mapped: Shmem: Slab: SReclaimable: SUnreclaim: KernelStack: PageTables: "
-		"CommitLimit: Committed_AS: VmallocTotal:");
+		"CommitLimit: Committed_AS: VmallocTotal: HugePages_Total: HugePages_Free: Hugepagesize:");
 	long total = number("/proc/meminfo", "MemTotal:"), before = number("/proc/meminfo", "MemFree:");
 	HOLDS(total > 60000 && before > 0 && before <= total);
 	HOLDS(number("/proc/meminfo", "MemAvailable:") <= total);
@@ -86,7 +86,8 @@ int main(int argc, char **argv)
 	HOLDS(number("/proc/self/status", "VmRSS:") < rss - (40 << 10));
 	HOLDS(number("/proc/self/status", "VmHWM:") >= 48 << 10);
 
-	has("/proc/vmstat", "nr_free_pages nr_anon_pages nr_mapped nr_file_pages nr_shmem nr_page_table_pages nr_kernel_stack pgfault pgmajfault pgfree oom_kill");
+	has("/proc/vmstat", "nr_free_pages nr_anon_pages nr_mapped nr_file_pages nr_shmem nr_page_table_pages nr_kernel_stack pgfault pgmajfault pgfree oom_kill "
+		"balloon_inflate balloon_deflate thp_fault_alloc compact_stall");
 	long faults = number("/proc/vmstat", "pgfault ");
 	p = mmap(NULL, 100 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	madvise(p, 100 * PAGE, MADV_NOHUGEPAGE);
@@ -235,7 +236,9 @@ int main(int argc, char **argv)
 	HOLDS(atoi(load("/proc/sys/vm/overcommit_memory")) <= 2);
 	TRY(open("/proc/none", O_RDONLY));
 	TRY(open("/proc/999999/stat", O_RDONLY));
+	TRY(open("/proc/new", O_CREAT | O_WRONLY, 0600));
 	TRY(unlink("/proc/meminfo"));
+	TRY(mkdir("/proc/x", 0755));
 	fd = MUST(open("/proc/meminfo", O_RDONLY));
 	TRY(read(fd, (void *)8, 100));
 	memset(b, 0, 20);

@@ -18,6 +18,7 @@ fn role(name: &str) {
             let mut all: Vec<_> = env::vars().collect();
             all.sort();
             println!("{all:?} {:?}", env::args().skip(2).collect::<Vec<_>>());
+            println!("{}", env::current_dir().expect("a folder").display());
         }
         "status" => std::process::exit(env::args().nth(2).and_then(|a| a.parse().ok()).unwrap_or(1)),
         "abort" => std::process::abort(),
@@ -62,7 +63,7 @@ fn main() {
     let output = child.wait_with_output().expect("ends");
     println!("{:?} {:?}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
 
-    let output = run(&["environment", "a b", "", "ü"]).env_clear().env("ONE", "1").env("TWO", "zwei").output().expect("runs");
+    let output = run(&["environment", "a b", "", "ü"]).env_clear().env("ONE", "1").env("TWO", "zwei").current_dir("/tmp").output().expect("runs");
     print!("{}", String::from_utf8_lossy(&output.stdout));
     let output = run(&["much"]).output().expect("runs");
     println!("{} {}", output.stdout.len(), output.stderr.len());
@@ -86,7 +87,8 @@ fn main() {
     println!("{}", child.wait().expect("ends"));
 
     println!("{:?}", Command::new("/no/such/program").spawn().map(|_| ()).map_err(|e| e.kind()));
-    println!("{}", run(&["status", "4"]).process_group(0).status().expect("runs"));
+    println!("{:?}", run(&["status", "3"]).current_dir("/no/such").status().map(|_| ()).map_err(|e| e.kind()));
+    println!("{}", run(&["status", "4"]).process_group(0).uid(0).status().expect("runs"));
     let many: Vec<_> = (0..20).map(|i| run(&["status", &i.to_string()]).spawn().expect("runs")).collect();
     let sum: i32 = many.into_iter().map(|mut c| c.wait().expect("ends").code().unwrap_or(1000)).sum();
     println!("{sum}");

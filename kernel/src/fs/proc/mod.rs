@@ -8,7 +8,7 @@ mod system;
 use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
-use super::node::{DirEntry, FsStats, Metadata, Node, NodeId, NodeRef};
+use super::node::{DirEntry, FsStats, Metadata, NewNode, Node, NodeId, NodeRef};
 use super::synthetic::{Directory, FIRST, Synthetic, list_entries};
 use crate::arch::BootInfo;
 use crate::errno::{Errno, SysResult};
@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 pub use sysctl::apply_boot_line;
 
 /// Linux's magic number of procfs.
-const MAGIC: u64 = 0x9fa0;
+pub(super) const MAGIC: u64 = 0x9fa0;
 /// Inode numbers of processes' files start here: `PID << PID_SHIFT | file`.
 const PID_SHIFT: u32 = 32;
 /// Processes are listed behind the fixed entries: at `PID_OFFSET + PID`.
@@ -90,6 +90,10 @@ impl Node for Root {
         let pid = parse_number(name).ok_or(Errno::ENOENT)?;
         let root: Arc<dyn Node> = self.this.upgrade().ok_or(Errno::ENOENT)?;
         process::directory(&self.fs, root, pid).ok_or(Errno::ENOENT)
+    }
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+        // Linux looks the name up first here, and finds that there can be none.
+        Err(Errno::ENOENT)
     }
     fn parent(&self) -> Option<NodeRef> {
         self.above.upgrade()

@@ -9,7 +9,7 @@ use super::super::file::{File, Place};
 use super::super::flags::{FileKind, OpenFlags};
 use super::super::io::ByteSink;
 use super::super::lookup;
-use super::super::node::{DirEntry, FsStats, LinkTarget, Metadata, Node, NodeId, NodeRef};
+use super::super::node::{DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef};
 use super::super::synthetic::{Content, FIRST, Synthetic, TextNode};
 use super::super::text::Text;
 use super::PID_SHIFT;
@@ -392,6 +392,10 @@ impl Node for Directory {
             return Ok(Self::new(&self.fs, subject, Kind::Top, self.this()?));
         }
         descriptors::lookup(&self.fs, self.subject, self.kind, &process, number)
+    }
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+        // Linux looks the name up first here, and finds that there can be none.
+        Err(Errno::ENOENT)
     }
     fn parent(&self) -> Option<NodeRef> {
         Some(self.above.clone())
