@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 18] = [
+const C: [&str; 19] = [
     "process",
     "execute",
     "pipes",
+    "messages",
     "threads",
     "futex",
     "signals",
