@@ -52,7 +52,10 @@ fn applets() -> &'static Path {
 /// Runs a program in a folder of its own, with the environment that guests' programs get here.
 pub(crate) fn run(program: &Path, words: &[&str], script: Option<&Path>) -> Deed {
     let folder = Scratch::new("native");
-    let mut command = Command::new(program);
+    // Whoever runs the tests may have been started with signals ignored, as by nohup or in the
+    // background of a script; a guest's program is not.
+    let mut command = Command::new("/usr/bin/env");
+    command.arg("--default-signal").arg(program);
     if let Some(script) = script {
         std::fs::copy(script, folder.path().join("script.sh")).expect("the script is there");
     }
