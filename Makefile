@@ -56,5 +56,5 @@ test-guests: workloads ## the command, and real guests
 .PHONY: bench measure
 bench: ## time the allocator against itself and others
 	$(CARGO) bench -p ebb-mm
-measure: deps build workloads ## print the figures of docs/measurements.md again, beside stock Linux
-	$(CARGO) run --release -p lab -- all --markdown target/measurements.md
+measure: deps build workloads ## write docs/measurements.md again: the figures beside those of stock Linux
+	$(CARGO) run --release -p lab -- all --markdown docs/measurements.md --json target/measurements.json
