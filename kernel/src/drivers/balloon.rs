@@ -17,8 +17,8 @@ use core::ops::ControlFlow;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_balloon::{
-    Balloon, Options, PageSource, Pfn, RangeError, ReportBatch, ReportError, ReportingUnavailable,
-    Stats, Stop, Work,
+    Balloon, Options, PFNS_PER_REQUEST, PageSource, Pfn, RangeError, ReportBatch, ReportError,
+    ReportingUnavailable, Stats, Stop, Work,
 };
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
 use virtio_drivers::transport::SomeTransport;
@@ -115,7 +115,10 @@ fn frame_of(page: Pfn) -> Frame {
 // until `give_back` takes the reference again.
 unsafe impl PageSource for Pages {
     fn take_spare(&mut self) -> Option<Pfn> {
-        if self.reserve.is_none() && (self.chunk.is_none() || self.used == CHUNK_ENTRIES) {
+        // Pages are taken by the batch before any of them is remembered. A batch is smaller than a
+        // chunk, so one frame ahead is enough wherever in the batch the chunk fills up.
+        const { assert!(PFNS_PER_REQUEST < CHUNK_ENTRIES) };
+        if self.reserve.is_none() {
             self.reserve = Some(memory::spare_frame()?);
         }
         let frame = memory::spare_frame()?;
