@@ -5,6 +5,7 @@
 //! test with the name of its package, nothing is skipped.
 
 mod alike;
+mod balloon;
 mod difference;
 mod ebb;
 mod hostile;
