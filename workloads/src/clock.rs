@@ -19,3 +19,16 @@ pub(crate) fn monotonic_ns() -> u64 {
 pub(crate) fn seconds(ns: u64) -> String {
     format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000)
 }
+
+/// `numerator / denominator`, for rates and means; 0 where there is nothing to divide by.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "counts and times of one run are below 2^53"
+)]
+pub(crate) fn ratio(numerator: u64, denominator: u64) -> f64 {
+    if denominator == 0 {
+        0.0
+    } else {
+        numerator as f64 / denominator as f64
+    }
+}

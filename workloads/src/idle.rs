@@ -3,44 +3,38 @@
 //! What a guest costs before its program did anything: the time of the first user instruction
 //! and the memory that stays resident.
 
-use crate::Failure;
-use crate::clock::monotonic_ns;
-use std::io::Write;
+use crate::clock::{monotonic_ns, ratio};
+use crate::output::{Better, Labels, Metric, Output};
+use crate::{Experiment, Failure, args};
 use std::time::Duration;
 
-pub(crate) const USAGE: &str =
-    "idle [SECONDS]   print the monotonic time at once, then sleep (3 s)";
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "idle",
+    usage: "[SECONDS]",
+    summary: "say when user space began, then sleep",
+    help: "\
+SECONDS is 3 by default. Shows what a guest costs before its program did anything.
 
-const DEFAULT_SECONDS: u64 = 3;
-const MAX_SECONDS: u64 = 86_400;
+Prints the guest's monotonic time at the program's first statement (ready_s).",
+    run,
+};
 
-pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
+const DEFAULT: Duration = Duration::from_secs(3);
+
+fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let now = monotonic_ns();
-    let seconds = match words {
-        [] => DEFAULT_SECONDS,
-        [text] => text
-            .parse()
-            .ok()
-            .filter(|&s| s <= MAX_SECONDS)
-            .ok_or_else(|| {
-                Failure::Usage(format!(
-                    "{text:?} is not a number of seconds up to {MAX_SECONDS}"
-                ))
-            })?,
-        _ => {
-            return Err(Failure::Usage(format!(
-                "{} arguments, at most 1 expected",
-                words.len()
-            )));
-        }
-    };
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "idle: ready at {now} ns")
-        .and_then(|()| out.flush())
-        .map_err(|source| Failure::System {
-            what: "write to stdout".to_owned(),
-            source,
-        })?;
-    std::thread::sleep(Duration::from_secs(seconds));
+    args::no_more(&words, 1)?;
+    let time = words
+        .first()
+        .map_or(Ok(DEFAULT), |word| args::duration(word))?;
+    out.say(&format!("ready at {now} ns"))?;
+    out.result(&Metric {
+        name: "ready_s",
+        value: ratio(now, 1_000_000_000),
+        unit: "s",
+        better: Better::Lower,
+        labels: Labels::new(),
+    })?;
+    std::thread::sleep(time);
     Ok(())
 }

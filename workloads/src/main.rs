@@ -3,14 +3,18 @@
 //! It runs unchanged on a stock Linux guest and on Ebb: `ebb-workloads NAME ARGS…`, or through a
 //! link called NAME. Each experiment has a file of its own and an entry in [`EXPERIMENTS`].
 
+mod args;
 mod clock;
 mod idle;
 mod mapping;
 mod memhog;
 mod meminfo;
+mod output;
 mod page_fault;
 mod size;
+mod tasks;
 
+use output::{Format, Output};
 use std::process::ExitCode;
 
 /// What an experiment returns when it could not run.
@@ -27,6 +31,9 @@ pub(crate) enum Failure {
         /// What the system answered.
         source: std::io::Error,
     },
+    /// The system did something wrong: memory lost its contents, a task died.
+    #[error("{0}")]
+    Wrong(String),
     /// The guest lacks something that this experiment needs: neither a pass nor a defect here.
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -40,32 +47,30 @@ impl Failure {
             source: std::io::Error::last_os_error(),
         }
     }
+
+    /// For `map_err` after the call named by `what`.
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        move |source| Self::System {
+            what: what.into(),
+            source,
+        }
+    }
 }
 
-/// One experiment: its name, how it is called and what it does.
-struct Experiment {
+/// One experiment.
+pub(crate) struct Experiment {
     name: &'static str,
+    /// Its arguments, the optional ones in brackets.
     usage: &'static str,
-    run: fn(&[String]) -> Result<(), Failure>,
+    /// What it does, in one line.
+    summary: &'static str,
+    /// Arguments, defaults and what it prints.
+    help: &'static str,
+    run: fn(Vec<String>, &mut Output) -> Result<(), Failure>,
 }
 
-const EXPERIMENTS: &[Experiment] = &[
-    Experiment {
-        name: "memhog",
-        usage: memhog::USAGE,
-        run: memhog::run,
-    },
-    Experiment {
-        name: "page-fault",
-        usage: page_fault::USAGE,
-        run: page_fault::run,
-    },
-    Experiment {
-        name: "idle",
-        usage: idle::USAGE,
-        run: idle::run,
-    },
-];
+/// All experiments, in the order of the help text and of docs/experiments.md.
+const EXPERIMENTS: &[Experiment] = &[memhog::EXPERIMENT, page_fault::EXPERIMENT, idle::EXPERIMENT];
 
 /// The exit status of a wrong call, as in the shell and most of its tools.
 const EXIT_USAGE: u8 = 2;
@@ -73,40 +78,69 @@ const EXIT_USAGE: u8 = 2;
 const EXIT_UNSUPPORTED: u8 = 3;
 
 fn main() -> ExitCode {
-    let mut words: Vec<String> = std::env::args().collect();
-    let program = words.first().map_or("", String::as_str);
-    let called_as = program.rsplit('/').next().unwrap_or(program).to_owned();
-    if find(&called_as).is_none() && !words.is_empty() {
-        words.remove(0);
-    }
-    let Some(name) = words
-        .first()
-        .map(|w| w.rsplit('/').next().unwrap_or(w).to_owned())
-    else {
-        eprint!("{}", overview());
-        return ExitCode::from(EXIT_USAGE);
-    };
-    let Some(experiment) = find(&name) else {
-        eprint!(
-            "ebb-workloads: no experiment is called {name:?}\n{}",
-            overview()
-        );
-        return ExitCode::from(EXIT_USAGE);
-    };
-    match (experiment.run)(&words[1..]) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{name}: {failure}");
-            match failure {
-                Failure::Usage(_) => {
-                    eprintln!("usage: {}", experiment.usage);
-                    ExitCode::from(EXIT_USAGE)
-                }
-                Failure::Unsupported(_) => ExitCode::from(EXIT_UNSUPPORTED),
-                Failure::System { .. } => ExitCode::FAILURE,
-            }
+    let mut words: Vec<String> = Vec::new();
+    for word in std::env::args_os() {
+        match word.into_string() {
+            Ok(word) => words.push(word),
+            Err(word) => return wrong_call(&format!("{word:?} is not UTF-8")),
         }
     }
+    // Called by the experiment's own name the options stand behind it, as anywhere.
+    if words.first().is_some_and(|w| find(file_name(w)).is_none()) {
+        words.remove(0);
+    }
+    let json = args::take_flag(&mut words, "--json");
+    let help = args::take_flag(&mut words, "--help") | args::take_flag(&mut words, "-h");
+    let format = if json { Format::Json } else { Format::Text };
+    let Some(name) = words.first() else {
+        if help {
+            print!("{}", overview());
+            return ExitCode::SUCCESS;
+        }
+        return wrong_call("which experiment?");
+    };
+    let Some(experiment) = find(file_name(name)) else {
+        return wrong_call(&format!("no experiment is called {name:?}"));
+    };
+    if help {
+        print!("{}", details(experiment));
+        return ExitCode::SUCCESS;
+    }
+    words.remove(0);
+    let mut out = Output::new(experiment.name, format);
+    let outcome = (experiment.run)(words, &mut out);
+    finish(experiment, outcome, &mut out)
+}
+
+/// Tells of a failure and chooses the exit status.
+fn finish(experiment: &Experiment, outcome: Result<(), Failure>, out: &mut Output) -> ExitCode {
+    let Err(failure) = outcome else {
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("{}: {failure}", experiment.name);
+    match failure {
+        Failure::Usage(_) => {
+            eprintln!("usage: {}", usage(experiment));
+            ExitCode::from(EXIT_USAGE)
+        }
+        Failure::Unsupported(what) => match out.unsupported(&what) {
+            Ok(()) => ExitCode::from(EXIT_UNSUPPORTED),
+            Err(failure) => {
+                eprintln!("{}: {failure}", experiment.name);
+                ExitCode::FAILURE
+            }
+        },
+        Failure::System { .. } | Failure::Wrong(_) => ExitCode::FAILURE,
+    }
+}
+
+fn wrong_call(text: &str) -> ExitCode {
+    eprint!("ebb-workloads: {text}\n{}", overview());
+    ExitCode::from(EXIT_USAGE)
+}
+
+fn file_name(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or(word)
 }
 
 fn find(name: &str) -> Option<&'static Experiment> {
@@ -115,14 +149,36 @@ fn find(name: &str) -> Option<&'static Experiment> {
         .find(|experiment| experiment.name == name)
 }
 
+fn usage(experiment: &Experiment) -> String {
+    format!(
+        "ebb-workloads [--json] {} {}",
+        experiment.name, experiment.usage
+    )
+    .trim_end()
+    .to_owned()
+}
+
 fn overview() -> String {
-    let mut text = String::from("usage:\n");
-    for experiment in EXPERIMENTS {
-        text.push_str("  ebb-workloads ");
-        text.push_str(experiment.usage);
-        text.push('\n');
+    let mut text = String::from("usage: ebb-workloads [--json] EXPERIMENT [ARGUMENTS]\n\n");
+    for Experiment {
+        name,
+        usage,
+        summary,
+        ..
+    } in EXPERIMENTS
+    {
+        text.push_str(&format!("  {name} {usage}\n      {summary}\n"));
     }
+    text.push_str(
+        "\n--json prints one JSON object a line; EXPERIMENT --help says more.\n\
+         Exit status: 0 done, 1 failed, 2 wrong call, 3 the guest cannot run this.\n",
+    );
     text
+}
+
+fn details(experiment: &Experiment) -> String {
+    let Experiment { summary, help, .. } = experiment;
+    format!("usage: {}\n\n{summary}\n\n{help}\n", usage(experiment))
 }
 
 #[cfg(test)]
@@ -130,13 +186,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_experiment_is_found_by_its_name_and_its_usage_starts_with_it() {
+    fn every_experiment_is_found_by_its_name_and_told_of() {
         for experiment in EXPERIMENTS {
-            assert!(find(experiment.name).is_some());
+            let found = find(experiment.name).expect(experiment.name);
+            assert_eq!(found.summary, experiment.summary);
+            assert!(overview().contains(&format!("  {} ", experiment.name)));
             assert!(
-                experiment.usage.starts_with(experiment.name),
+                details(experiment).contains("Prints"),
                 "{}",
-                experiment.usage
+                experiment.name
             );
         }
         assert!(find("nothing").is_none());

@@ -64,8 +64,21 @@ impl Anonymous {
         }
     }
 
+    /// Checks that every touched page has what [`Anonymous::touch`] wrote.
+    ///
+    /// # Errors
+    /// [`Failure::Wrong`] with the number of pages that lost it.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self.count_lost() {
+            0 => Ok(()),
+            lost => Err(Failure::Wrong(format!(
+                "{lost} touched pages lost what was written"
+            ))),
+        }
+    }
+
     /// Reads one byte of every base page and counts the pages whose byte is not 1.
-    pub(crate) fn count_lost(&self) -> usize {
+    fn count_lost(&self) -> usize {
         (0..self.bytes)
             .step_by(PAGE_BYTES)
             // SAFETY: `offset` is inside the mapping, which this value owns.
@@ -95,7 +108,8 @@ mod tests {
     fn touched_pages_keep_what_was_written() {
         let mut mapping = Anonymous::map(3 * PAGE_BYTES + 1, PageSize::Base).expect("map");
         assert_eq!(mapping.count_lost(), 4);
+        assert!(mapping.check().is_err());
         mapping.touch();
-        assert_eq!(mapping.count_lost(), 0);
+        mapping.check().expect("what was written");
     }
 }

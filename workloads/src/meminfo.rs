@@ -1,12 +1,13 @@
 //! What the guest itself says about its memory.
 
-/// `MemFree` of `/proc/meminfo` in KiB, where there is such a file.
-pub(crate) fn free_kib() -> Option<u64> {
+/// A field of `/proc/meminfo` in KiB, where there is such a file and field.
+pub(crate) fn kib(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    field(&text, "MemFree")
+    field(&text, name)
 }
 
-fn field(text: &str, name: &str) -> Option<u64> {
+/// The value of `name` in text of lines `Name:   123 kB`.
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?
         .trim()

@@ -1,33 +1,35 @@
 //! `page-fault`: what a page fault costs, all in.
 //!
-//! The shape of will-it-scale's `page_fault1`: each task maps 128 MiB, writes one byte into every
-//! page and unmaps, again and again. The cost counts the faults together with the `mmap` and
-//! `munmap` around them, since whoever touches memory pays for all three.
+//! The shape of will-it-scale's `page_fault1` and `page_fault2`: each task maps 128 MiB, writes
+//! one byte into every page and unmaps, again and again. The cost counts the faults together with
+//! the `mmap` and `munmap` around them, since whoever touches memory pays for all three.
 
-use crate::Failure;
-use crate::clock::{monotonic_ns, seconds};
+use crate::args::{self, Until};
+use crate::clock::{monotonic_ns, ratio, seconds};
 use crate::mapping::{Anonymous, PAGE_BYTES, PageSize};
-use std::io::Write;
-use std::process::Stdio;
+use crate::output::{Better, Labels, Metric, Output};
+use crate::tasks::{self, Kind};
+use crate::{Experiment, Failure};
+use std::time::Duration;
 
-pub(crate) const USAGE: &str = "page-fault 4k [TASKS [SECONDS|ROUNDSr]]   map 128 MiB, write a byte a page, unmap; processes; \
-     5 s, or that many rounds: 10r";
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "page-fault",
+    usage: "[4k [TASKS [SECONDS|ROUNDSr]]] [--threads]",
+    summary: "map 128 MiB, write a byte a page, unmap, again and again",
+    help: "\
+  4k       private anonymous memory in base pages
+TASKS (1) processes, or threads of one process with --threads, for SECONDS (5) or a fixed number
+of rounds (10r). A round that warms up comes first and does not count.
+
+Prints faults a second of each task and of all, and the nanoseconds of a fault, with mmap and
+munmap in it.",
+    run,
+};
 
 /// What one round maps.
 const ROUND_BYTES: usize = 128 << 20;
 const FAULTS_A_ROUND: u64 = (ROUND_BYTES / PAGE_BYTES) as u64;
-const MAX_TASKS: usize = 256;
-const MAX_ROUNDS: u64 = 1_000_000;
-const MAX_SECONDS: u64 = 86_400;
-/// Set for the children that the first process starts: they measure one task and print it raw.
-const TASK_VARIABLE: &str = "EBB_PAGE_FAULT_TASK";
-
-/// When a task ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Until {
-    Seconds(u64),
-    Rounds(u64),
-}
+const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(5));
 
 /// What one task did after its warm-up round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,85 +45,58 @@ impl Outcome {
         self.rounds * FAULTS_A_ROUND
     }
 
-    /// One line that [`Outcome::read`] understands.
-    fn raw(self) -> String {
-        let Self {
-            rounds,
-            total_ns,
-            fastest_round_ns,
-            slowest_round_ns,
-        } = self;
-        format!("{rounds} {total_ns} {fastest_round_ns} {slowest_round_ns}\n")
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
-        let outcome = Self {
-            rounds: numbers.next()??,
-            total_ns: numbers.next()??,
-            fastest_round_ns: numbers.next()??,
-            slowest_round_ns: numbers.next()??,
-        };
-        (numbers.next().is_none() && outcome.rounds > 0).then_some(outcome)
+    fn per_second(self) -> f64 {
+        ratio(self.faults(), self.total_ns) * 1e9
     }
 }
 
-pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
-    let (kind, rest) = words
-        .split_first()
-        .ok_or_else(|| Failure::Usage("which kind of page is missing".to_owned()))?;
-    if kind != "4k" {
+fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+    let kind = if args::take_flag(&mut words, "--threads") {
+        Kind::Threads
+    } else {
+        Kind::Processes
+    };
+    args::no_more(&words, 3)?;
+    let mut words = words.iter().map(String::as_str);
+    let mode = words.next().unwrap_or("4k");
+    if mode != "4k" {
         return Err(Failure::Usage(format!(
-            "{kind:?} is not a kind of page; known: 4k"
+            "{mode:?} is not a kind of page; known: 4k"
         )));
     }
-    let (tasks, until) = match rest {
-        [] => (1, Until::Seconds(5)),
-        [tasks] => (parse_tasks(tasks)?, Until::Seconds(5)),
-        [tasks, until] => (parse_tasks(tasks)?, parse_until(until)?),
-        _ => {
-            return Err(Failure::Usage(format!(
-                "{} arguments, 1 to 3 expected",
-                words.len()
-            )));
-        }
-    };
-    if std::env::var_os(TASK_VARIABLE).is_some() {
-        return stdout(&one_task(until)?.raw());
-    }
-    let outcomes = if tasks == 1 {
-        vec![one_task(until)?]
-    } else {
-        in_processes(tasks, words)?
-    };
-    report(&outcomes)
+    let tasks = words
+        .next()
+        .map_or(Ok(1), |w| args::number(w, "tasks", 1, tasks::MAX_TASKS))?;
+    let until = words.next().map_or(Ok(DEFAULT_UNTIL), Until::parse)?;
+    let count = usize::try_from(tasks).expect("bounded above");
+    let outcomes: Vec<Outcome> = tasks::run(kind, count, |_| one_task(until))?
+        .into_iter()
+        .map(
+            |[rounds, total_ns, fastest_round_ns, slowest_round_ns]| Outcome {
+                rounds,
+                total_ns,
+                fastest_round_ns,
+                slowest_round_ns,
+            },
+        )
+        .collect();
+    report(&outcomes, mode, kind, out)
 }
 
 /// Runs rounds until `until`, after one that warms up and does not count.
-fn one_task(until: Until) -> Result<Outcome, Failure> {
+fn one_task(until: Until) -> Result<[u64; 4], Failure> {
     round()?;
-    let mut outcome = Outcome {
-        rounds: 0,
-        total_ns: 0,
-        fastest_round_ns: u64::MAX,
-        slowest_round_ns: 0,
-    };
-    loop {
+    let [mut rounds, mut total_ns, mut fastest_ns, mut slowest_ns] = [0, 0, u64::MAX, 0];
+    while !until.reached(rounds, total_ns) {
         let begin = monotonic_ns();
         round()?;
         let ns = monotonic_ns() - begin;
-        outcome.rounds += 1;
-        outcome.total_ns += ns;
-        outcome.fastest_round_ns = outcome.fastest_round_ns.min(ns);
-        outcome.slowest_round_ns = outcome.slowest_round_ns.max(ns);
-        let done = match until {
-            Until::Rounds(rounds) => outcome.rounds >= rounds,
-            Until::Seconds(limit) => outcome.total_ns >= limit * 1_000_000_000,
-        };
-        if done || outcome.rounds >= MAX_ROUNDS {
-            return Ok(outcome);
-        }
+        rounds += 1;
+        total_ns += ns;
+        fastest_ns = fastest_ns.min(ns);
+        slowest_ns = slowest_ns.max(ns);
     }
+    Ok([rounds, total_ns, fastest_ns, slowest_ns])
 }
 
 fn round() -> Result<(), Failure> {
@@ -131,135 +106,42 @@ fn round() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the same program once per task, so that tasks share no address space.
-fn in_processes(tasks: usize, words: &[String]) -> Result<Vec<Outcome>, Failure> {
-    let system = |what: &'static str| {
-        move |source| Failure::System {
-            what: what.to_owned(),
-            source,
-        }
-    };
-    let program = std::env::current_exe().map_err(system("find this program"))?;
-    let mut children = Vec::with_capacity(tasks);
-    for _ in 0..tasks {
-        let child = std::process::Command::new(&program)
-            .arg("page-fault")
-            .args(words)
-            .env(TASK_VARIABLE, "1")
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(system("start a task"))?;
-        children.push(child);
-    }
-    let mut outcomes = Vec::with_capacity(tasks);
-    for child in children {
-        let output = child
-            .wait_with_output()
-            .map_err(system("wait for a task"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let outcome = Outcome::read(&text)
-            .filter(|_| output.status.success())
-            .ok_or_else(|| Failure::System {
-                what: format!("a task ended with {} and said {text:?}", output.status),
-                source: std::io::ErrorKind::InvalidData.into(),
-            })?;
-        outcomes.push(outcome);
-    }
-    Ok(outcomes)
-}
-
-fn report(outcomes: &[Outcome]) -> Result<(), Failure> {
-    let mut text = String::new();
-    let mut total_rate = 0;
+fn report(outcomes: &[Outcome], mode: &str, kind: Kind, out: &mut Output) -> Result<(), Failure> {
     for (index, outcome) in outcomes.iter().enumerate() {
         let faults = outcome.faults();
-        let rate = faults * 1_000_000_000 / outcome.total_ns.max(1);
-        total_rate += rate;
-        text.push_str(&format!(
-            "page-fault: task {index}: {faults} faults in {} s, {} ns a fault ({} to {} by round), {rate} a second\n",
+        out.say(&format!(
+            "task {index}: {faults} faults in {} s, {:.1} ns a fault ({:.1} to {:.1} by round), {:.0} a second",
             seconds(outcome.total_ns),
-            tenths(outcome.total_ns, faults),
-            tenths(outcome.fastest_round_ns, FAULTS_A_ROUND),
-            tenths(outcome.slowest_round_ns, FAULTS_A_ROUND),
-        ));
+            ratio(outcome.total_ns, faults),
+            ratio(outcome.fastest_round_ns, FAULTS_A_ROUND),
+            ratio(outcome.slowest_round_ns, FAULTS_A_ROUND),
+            outcome.per_second(),
+        ))?;
     }
+    let labels = Labels::from([
+        ("mode", mode.to_owned()),
+        ("kind", kind.name().to_owned()),
+        ("tasks", outcomes.len().to_string()),
+    ]);
     let faults: u64 = outcomes.iter().map(|o| o.faults()).sum();
     let ns: u64 = outcomes.iter().map(|o| o.total_ns).sum();
-    text.push_str(&format!(
-        "page-fault: total: {faults} faults, {} ns a fault, {total_rate} a second\n",
-        tenths(ns, faults)
-    ));
-    stdout(&text)
-}
-
-/// `ns / count` with one decimal.
-fn tenths(ns: u64, count: u64) -> String {
-    let tenths = u128::from(ns) * 10 / u128::from(count.max(1));
-    format!("{}.{}", tenths / 10, tenths % 10)
-}
-
-fn stdout(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|source| Failure::System {
-            what: "write to stdout".to_owned(),
-            source,
-        })
-}
-
-fn parse_tasks(text: &str) -> Result<usize, Failure> {
-    text.parse()
-        .ok()
-        .filter(|tasks| (1..=MAX_TASKS).contains(tasks))
-        .ok_or_else(|| {
-            Failure::Usage(format!(
-                "{text:?} is not a number of tasks from 1 to {MAX_TASKS}"
-            ))
-        })
-}
-
-fn parse_until(text: &str) -> Result<Until, Failure> {
-    let parsed = match text.strip_suffix('r') {
-        Some(rounds) => rounds
-            .parse()
-            .ok()
-            .filter(|r| (1..=MAX_ROUNDS).contains(r))
-            .map(Until::Rounds),
-        None => text
-            .parse()
-            .ok()
-            .filter(|s| (1..=MAX_SECONDS).contains(s))
-            .map(Until::Seconds),
+    let total: f64 = outcomes.iter().map(|o| o.per_second()).sum();
+    #[allow(clippy::cast_precision_loss, reason = "at most 256 tasks")]
+    let per_task = total / outcomes.len() as f64;
+    let higher = |name, value| Metric {
+        name,
+        value,
+        unit: "1/s",
+        better: Better::Higher,
+        labels: labels.clone(),
     };
-    parsed
-        .ok_or_else(|| Failure::Usage(format!("{text:?} is neither seconds (5) nor rounds (10r)")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_outcome_is_read_back_as_it_was_printed() {
-        let outcome = Outcome {
-            rounds: 3,
-            total_ns: 99,
-            fastest_round_ns: 30,
-            slowest_round_ns: 36,
-        };
-        assert_eq!(Outcome::read(&outcome.raw()), Some(outcome));
-        for text in ["", "1 2 3", "1 2 3 4 5", "0 1 1 1", "a 1 1 1"] {
-            assert_eq!(Outcome::read(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn the_end_of_a_run_is_given_in_seconds_or_rounds() {
-        assert_eq!(parse_until("5").expect("seconds"), Until::Seconds(5));
-        assert_eq!(parse_until("10r").expect("rounds"), Until::Rounds(10));
-        for text in ["", "r", "0", "0r", "-1", "1.5", "10s"] {
-            assert!(parse_until(text).is_err(), "{text:?}");
-        }
-    }
+    out.result(&higher("faults_per_second", total))?;
+    out.result(&higher("faults_per_second_per_task", per_task))?;
+    out.result(&Metric {
+        name: "fault_ns",
+        value: ratio(ns, faults),
+        unit: "ns",
+        better: Better::Lower,
+        labels,
+    })
 }

@@ -1,0 +1,158 @@
+//! Arguments that several experiments have in common.
+
+use crate::Failure;
+use std::time::Duration;
+
+/// Longest time that is accepted anywhere: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+/// Rounds of fixed work that are accepted.
+pub(crate) const MAX_ROUNDS: u64 = 1_000_000;
+
+/// When repeated work ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Until {
+    /// After the first round that ends this late.
+    Elapsed(Duration),
+    /// After so many rounds: the same work each time, for `--icount`.
+    Rounds(u64),
+}
+
+impl Until {
+    /// Reads `5`, `0.5` (seconds) or `10r` (rounds).
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let parsed = match text.strip_suffix('r') {
+            Some(rounds) => whole(rounds)
+                .filter(|r| (1..=MAX_ROUNDS).contains(r))
+                .map(Self::Rounds),
+            None => duration(text)
+                .ok()
+                .filter(|time| !time.is_zero())
+                .map(Self::Elapsed),
+        };
+        parsed.ok_or_else(|| {
+            Failure::Usage(format!("{text:?} is neither seconds (5) nor rounds (10r)"))
+        })
+    }
+
+    /// Whether work of `rounds` rounds in `ns` nanoseconds is enough.
+    pub(crate) fn reached(self, rounds: u64, ns: u64) -> bool {
+        rounds >= MAX_ROUNDS
+            || match self {
+                Self::Rounds(limit) => rounds >= limit,
+                Self::Elapsed(limit) => u128::from(ns) >= limit.as_nanos(),
+            }
+    }
+}
+
+/// Takes the option `name` out of `words`, wherever it stands.
+pub(crate) fn take_flag(words: &mut Vec<String>, name: &str) -> bool {
+    let before = words.len();
+    words.retain(|word| word != name);
+    words.len() != before
+}
+
+/// Refuses what is left and looks like an option, and more words than `limit`.
+pub(crate) fn no_more(words: &[String], limit: usize) -> Result<(), Failure> {
+    if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
+        return Err(Failure::Usage(format!("unknown option {option:?}")));
+    }
+    if words.len() > limit {
+        let expected = match limit {
+            0 => "none".to_owned(),
+            limit => format!("at most {limit}"),
+        };
+        return Err(Failure::Usage(format!(
+            "{} arguments, {expected} expected",
+            words.len()
+        )));
+    }
+    Ok(())
+}
+
+/// A whole number from `least` to `most`; `what` names it in the error.
+pub(crate) fn number(text: &str, what: &str, least: u64, most: u64) -> Result<u64, Failure> {
+    whole(text)
+        .filter(|value| (least..=most).contains(value))
+        .ok_or_else(|| {
+            Failure::Usage(format!(
+                "{text:?} is not a number of {what} from {least} to {most}"
+            ))
+        })
+}
+
+/// Seconds, with decimals.
+pub(crate) fn duration(text: &str) -> Result<Duration, Failure> {
+    let digits = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    match text.parse::<f64>() {
+        Ok(value) if digits && (0.0..=MAX_SECONDS).contains(&value) => {
+            Ok(Duration::from_secs_f64(value))
+        }
+        _ => Err(Failure::Usage(format!(
+            "{text:?} is not a number of seconds up to {MAX_SECONDS}"
+        ))),
+    }
+}
+
+/// Digits alone: `str::parse` takes a plus sign as well.
+fn whole(text: &str) -> Option<u64> {
+    text.chars()
+        .all(|c| c.is_ascii_digit())
+        .then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_run_is_given_in_seconds_or_rounds() {
+        let seconds = |s| Until::Elapsed(Duration::from_secs_f64(s));
+        assert_eq!(Until::parse("5").expect("seconds"), seconds(5.0));
+        assert_eq!(Until::parse("0.5").expect("seconds"), seconds(0.5));
+        assert_eq!(Until::parse("10r").expect("rounds"), Until::Rounds(10));
+        for text in [
+            "",
+            "r",
+            "0",
+            "0r",
+            "-1",
+            "+1",
+            "10s",
+            "nan",
+            "1e3",
+            "99999999r",
+        ] {
+            let error = Until::parse(text).expect_err(text);
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_run_ends_when_its_limit_is_reached() {
+        assert!(Until::Rounds(2).reached(2, 0));
+        assert!(!Until::Rounds(2).reached(1, u64::MAX));
+        let second = Until::Elapsed(Duration::from_secs(1));
+        assert!(second.reached(1, 1_000_000_000));
+        assert!(!second.reached(1, 999_999_999));
+        assert!(second.reached(MAX_ROUNDS, 0));
+    }
+
+    #[test]
+    fn flags_are_taken_and_the_rest_is_counted() {
+        let mut words = vec!["4k".to_owned(), "--threads".to_owned(), "2".to_owned()];
+        assert!(take_flag(&mut words, "--threads"));
+        assert!(!take_flag(&mut words, "--threads"));
+        assert_eq!(words, ["4k", "2"]);
+        assert!(no_more(&words, 2).is_ok());
+        assert!(no_more(&words, 1).is_err());
+        assert!(no_more(&["--what".to_owned()], 2).is_err());
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert_eq!(number("7", "tasks", 1, 8).expect("in bounds"), 7);
+        for text in ["0", "9", "", "+3", "x"] {
+            assert!(number(text, "tasks", 1, 8).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What an experiment prints: lines for people, or one JSON object a line (`--json`).
+
+use crate::clock::{monotonic_ns, ratio, seconds};
+use crate::{Failure, meminfo, size};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// How events are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Lines for people.
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// Whether a larger or a smaller value is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Better {
+    Higher,
+    Lower,
+}
+
+/// The circumstances of a figure; figures with equal labels can be compared.
+pub(crate) type Labels = BTreeMap<&'static str, String>;
+
+/// One figure.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Metric {
+    /// In snake case with the unit, as in `fault_ns`.
+    #[serde(rename = "metric")]
+    pub(crate) name: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    pub(crate) labels: Labels,
+}
+
+/// The spread of many figures of one kind.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Distribution {
+    #[serde(rename = "metric")]
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) better: Better,
+    /// Pairs of a percentile and the smallest value that so many percent do not exceed.
+    pub(crate) percentiles: Vec<(u32, u64)>,
+    pub(crate) count: usize,
+    pub(crate) labels: Labels,
+}
+
+/// One line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event<'a> {
+    Phase {
+        name: &'a str,
+        at_s: f64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bytes: Option<usize>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mem_free_kib: Option<u64>,
+    },
+    Result(&'a Metric),
+    Distribution(&'a Distribution),
+    Unsupported {
+        what: &'a str,
+    },
+}
+
+/// Standard output, in one of the formats. Every line leaves at once, even into a pipe.
+#[derive(Debug)]
+pub(crate) struct Output {
+    experiment: &'static str,
+    format: Format,
+}
+
+impl Output {
+    pub(crate) fn new(experiment: &'static str, format: Format) -> Self {
+        Self { experiment, format }
+    }
+
+    /// A line for people; programs do not get it.
+    pub(crate) fn say(&mut self, text: &str) -> Result<(), Failure> {
+        match self.format {
+            Format::Text => line(&format!("{}: {text}", self.experiment)),
+            Format::Json => Ok(()),
+        }
+    }
+
+    /// A step of the experiment with the guest's monotonic time and what the guest has free.
+    pub(crate) fn phase(&mut self, name: &str, bytes: Option<usize>) -> Result<(), Failure> {
+        let now_ns = monotonic_ns();
+        let mem_free_kib = meminfo::kib("MemFree");
+        match self.format {
+            Format::Text => {
+                let size = bytes.map(size::mebibytes).unwrap_or_default();
+                let free = mem_free_kib
+                    .map(|kib| format!(", MemFree {kib} kB"))
+                    .unwrap_or_default();
+                let text = format!("{} s {name:<8}{size}{free}", seconds(now_ns));
+                self.say(text.trim_end())
+            }
+            Format::Json => event(&Event::Phase {
+                name,
+                at_s: ratio(now_ns / 1_000, 1_000_000),
+                bytes,
+                mem_free_kib,
+            }),
+        }
+    }
+
+    /// A figure that the experiment is there for.
+    pub(crate) fn result(&mut self, metric: &Metric) -> Result<(), Failure> {
+        match self.format {
+            Format::Text => {
+                let name = words(metric.name, metric.unit);
+                let unit = if metric.unit == "1/s" {
+                    ""
+                } else {
+                    metric.unit
+                };
+                let text = format!("{name}: {} {unit}", plain(metric.value));
+                let text = format!("{} {}", text.trim_end(), in_brackets(&metric.labels));
+                self.say(text.trim_end())
+            }
+            Format::Json => event(&Event::Result(metric)),
+        }
+    }
+
+    /// Figures of one kind by percentile.
+    pub(crate) fn distribution(&mut self, spread: &Distribution) -> Result<(), Failure> {
+        match self.format {
+            Format::Text => {
+                let name = words(spread.name, spread.unit);
+                let labels = in_brackets(&spread.labels);
+                let head = format!(
+                    "{name}, {} values in {} {labels}",
+                    spread.count, spread.unit
+                );
+                self.say(head.trim_end())?;
+                self.say("percentile       value")?;
+                for (percent, value) in &spread.percentiles {
+                    self.say(&format!("{percent:>10}  {value:>10}"))?;
+                }
+                Ok(())
+            }
+            Format::Json => event(&Event::Distribution(spread)),
+        }
+    }
+
+    /// That the guest lacks something. People read it on standard error.
+    pub(crate) fn unsupported(&mut self, what: &str) -> Result<(), Failure> {
+        match self.format {
+            Format::Text => Ok(()),
+            Format::Json => event(&Event::Unsupported { what }),
+        }
+    }
+}
+
+fn event(event: &Event<'_>) -> Result<(), Failure> {
+    let text = serde_json::to_string(event).map_err(|error| Failure::System {
+        what: "write an event".to_owned(),
+        source: error.into(),
+    })?;
+    line(&text)
+}
+
+fn line(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|source| Failure::System {
+            what: "write to stdout".to_owned(),
+            source,
+        })
+}
+
+/// A metric's name in words, without the unit that follows the value.
+fn words(name: &str, unit: &str) -> String {
+    let name = name.strip_suffix(unit).unwrap_or(name);
+    name.trim_end_matches('_').replace('_', " ")
+}
+
+/// Whole numbers without decimals, small ones with enough of them.
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else if value.abs() < 10.0 {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.1}")
+    }
+}
+
+fn in_brackets(labels: &Labels) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let list: Vec<String> = labels.iter().map(|(k, v)| format!("{k} {v}")).collect();
+    format!("({})", list.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn json_of(event: &Event<'_>) -> serde_json::Value {
+        serde_json::to_value(event).expect("an event is JSON")
+    }
+
+    #[test]
+    fn events_have_the_fields_that_readers_expect() {
+        let metric = Metric {
+            name: "faults_per_second",
+            value: 12.5,
+            unit: "1/s",
+            better: Better::Higher,
+            labels: Labels::from([("mode", "4k".to_owned())]),
+        };
+        assert_eq!(
+            json_of(&Event::Result(&metric)),
+            json!({"event": "result", "metric": "faults_per_second", "value": 12.5, "unit": "1/s",
+                "better": "higher", "labels": {"mode": "4k"}})
+        );
+        let spread = Distribution {
+            name: "huge_fault_ns",
+            unit: "ns",
+            better: Better::Lower,
+            percentiles: vec![(5, 100), (100, 9000)],
+            count: 640,
+            labels: Labels::new(),
+        };
+        assert_eq!(
+            json_of(&Event::Distribution(&spread)),
+            json!({"event": "distribution", "metric": "huge_fault_ns", "unit": "ns", "better": "lower",
+                "percentiles": [[5, 100], [100, 9000]], "count": 640, "labels": {}})
+        );
+        let phase = Event::Phase {
+            name: "touched",
+            at_s: 1.25,
+            bytes: Some(4096),
+            mem_free_kib: None,
+        };
+        assert_eq!(
+            json_of(&phase),
+            json!({"event": "phase", "name": "touched", "at_s": 1.25, "bytes": 4096})
+        );
+        assert_eq!(
+            json_of(&Event::Unsupported { what: "swap" }),
+            json!({"event": "unsupported", "what": "swap"})
+        );
+    }
+
+    #[test]
+    fn people_read_words_and_not_too_many_digits() {
+        assert_eq!(words("faults_per_second", "1/s"), "faults per second");
+        assert_eq!(words("fault_ns", "ns"), "fault");
+        assert_eq!(plain(12.0), "12");
+        assert_eq!(plain(0.1234), "0.123");
+        assert_eq!(plain(1234.56), "1234.6");
+    }
+}

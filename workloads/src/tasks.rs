@@ -1,0 +1,214 @@
+//! The same work in several processes or threads at once.
+
+use crate::Failure;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::sync::Barrier;
+
+/// What a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Each task has an address space of its own.
+    Processes,
+    /// All tasks share one address space.
+    Threads,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "processes",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+/// Most tasks that an experiment runs at once.
+pub(crate) const MAX_TASKS: u64 = 256;
+/// Longest message that a failed process leaves.
+const MAX_MESSAGE: u64 = 4096;
+
+/// Runs `work(0)` to `work(count - 1)` at once and returns their figures in this order.
+///
+/// One task alone runs in the calling thread.
+///
+/// # Errors
+/// The failure of the first task that failed, in their order.
+pub(crate) fn run<const N: usize>(
+    kind: Kind,
+    count: usize,
+    work: impl Fn(usize) -> Result<[u64; N], Failure> + Sync,
+) -> Result<Vec<[u64; N]>, Failure> {
+    match kind {
+        _ if count == 1 => Ok(vec![work(0)?]),
+        Kind::Processes => in_processes(count, work),
+        Kind::Threads => in_threads(count, &work),
+    }
+}
+
+fn in_threads<const N: usize>(
+    count: usize,
+    work: &(impl Fn(usize) -> Result<[u64; N], Failure> + Sync),
+) -> Result<Vec<[u64; N]>, Failure> {
+    let together = Barrier::new(count);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..count)
+            .map(|index| {
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    work(index)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| match thread.join() {
+                Ok(outcome) => outcome,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    })
+}
+
+fn in_processes<const N: usize>(
+    count: usize,
+    work: impl Fn(usize) -> Result<[u64; N], Failure>,
+) -> Result<Vec<[u64; N]>, Failure> {
+    // Nobody writes into the gate: it opens when the last copy of its write end is closed.
+    let (gate, opener) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
+    let mut children = Vec::with_capacity(count);
+    for index in 0..count {
+        let (result, answer) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
+        let child = Child::fork(|| {
+            let mut gate = gate.try_clone().map_err(Failure::system("copy a pipe"))?;
+            // SAFETY: the child has its own descriptor table; its copy of `opener` is not used
+            // again, and the process ends by `_exit`, which drops nothing.
+            unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(&opener)) };
+            gate.read_to_end(&mut Vec::new())
+                .map_err(Failure::system("wait for the other tasks"))?;
+            send(&answer, work(index))
+        })?;
+        children.push((child, result));
+    }
+    drop(opener);
+    children
+        .into_iter()
+        .map(|(child, result)| receive(child, result))
+        .collect()
+}
+
+/// First byte of what a child sends: its figures, or the text of an error.
+const FIGURES: u8 = 0;
+const SYSTEM: u8 = 1;
+const UNSUPPORTED: u8 = 2;
+
+fn send<const N: usize>(
+    mut answer: &PipeWriter,
+    outcome: Result<[u64; N], Failure>,
+) -> Result<(), Failure> {
+    let message = match outcome {
+        Ok(figures) => {
+            let mut bytes = vec![FIGURES];
+            bytes.extend(figures.iter().flat_map(|figure| figure.to_le_bytes()));
+            bytes
+        }
+        Err(Failure::Unsupported(what)) => [&[UNSUPPORTED], what.as_bytes()].concat(),
+        Err(other) => [&[SYSTEM], other.to_string().as_bytes()].concat(),
+    };
+    answer
+        .write_all(&message)
+        .map_err(Failure::system("send a task's figures"))
+}
+
+fn receive<const N: usize>(child: Child, result: PipeReader) -> Result<[u64; N], Failure> {
+    let mut message = Vec::new();
+    result
+        .take(MAX_MESSAGE)
+        .read_to_end(&mut message)
+        .map_err(Failure::system("read a task's figures"))?;
+    let status = child.wait()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match message.split_first() {
+        Some((&FIGURES, bytes)) if bytes.len() == N * 8 => {
+            let mut figures = [0; N];
+            for (figure, bytes) in figures.iter_mut().zip(bytes.chunks_exact(8)) {
+                *figure = u64::from_le_bytes(bytes.try_into().expect("chunks of 8 bytes"));
+            }
+            Ok(figures)
+        }
+        Some((&SYSTEM, bytes)) => Err(Failure::Wrong(text(bytes))),
+        Some((&UNSUPPORTED, bytes)) => Err(Failure::Unsupported(text(bytes))),
+        _ => Err(Failure::Wrong(format!(
+            "a task ended with {status} before it had finished"
+        ))),
+    }
+}
+
+/// A forked process. It is killed when this value is dropped before [`Child::wait`].
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: libc::pid_t,
+}
+
+impl Child {
+    /// Forks; the child runs `work` and ends, with status 1 where that failed.
+    ///
+    /// Only for a process with one thread, which this program is when it forks.
+    pub(crate) fn fork(work: impl FnOnce() -> Result<(), Failure>) -> Result<Self, Failure> {
+        // SAFETY: no other thread exists that could hold a lock which the child would need, and
+        // output is never left in a buffer that both would write.
+        match unsafe { libc::fork() } {
+            -1 => Err(Failure::last_os("fork")),
+            0 => {
+                // An orphan would go on for its whole time. Where the call fails it is no worse.
+                // SAFETY: a plain call with two numbers.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                let work = std::panic::AssertUnwindSafe(work);
+                let status = match std::panic::catch_unwind(work) {
+                    Ok(Ok(())) => 0,
+                    Ok(Err(failure)) => {
+                        eprintln!("a task failed: {failure}");
+                        1
+                    }
+                    Err(_) => 101,
+                };
+                // SAFETY: ends the process at once; nothing of the parent's is run or dropped.
+                unsafe { libc::_exit(status) }
+            }
+            pid => Ok(Self { pid }),
+        }
+    }
+
+    /// Waits for the end and says how it was.
+    pub(crate) fn wait(self) -> Result<std::process::ExitStatus, Failure> {
+        let pid = self.pid;
+        std::mem::forget(self);
+        reap(pid)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: the process is this one's own child and was not waited for.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        let _ = reap(self.pid);
+    }
+}
+
+fn reap(pid: libc::pid_t) -> Result<std::process::ExitStatus, Failure> {
+    use std::os::unix::process::ExitStatusExt;
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is a valid place for the answer.
+        if unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid {
+            return Ok(std::process::ExitStatus::from_raw(status));
+        }
+        let error = std::io::Error::last_os_error();
+        if error.kind() != std::io::ErrorKind::Interrupted {
+            return Err(Failure::System {
+                what: "wait for a task".to_owned(),
+                source: error,
+            });
+        }
+    }
+}
