@@ -4,7 +4,7 @@ use core::{fmt, ptr::NonNull};
 
 use crate::{
     AllocError, Config, ConfigError, Frame, FrameRange, Front, Mobility, Order, Request, Reserve,
-    Watermarks, ZoneKind,
+    Watermarks,
     bitmap::{Taken, WORD_FRAMES},
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
@@ -12,6 +12,7 @@ use crate::{
     header::{Header, MAGIC, VERSION},
     hub::Hub,
     metadata::{self, Plan},
+    node::Fallback,
     summary::{TREE_FRAMES, TREE_FRAMES_SHIFT},
     sync::Ordering,
     watermark::min_free_kbytes,
@@ -43,8 +44,8 @@ impl Events for () {
 /// each hands in a [`Front`] of its own.
 pub struct Allocator<'m> {
     zones: [Option<Zone<'m>>; MAX_ZONES],
-    /// Indices of the zones, in the order in which requests try them.
-    fallback: [u8; MAX_ZONES],
+    /// In which order requests try the zones.
+    pub(crate) fallback: Fallback,
     zone_count: usize,
     pub(crate) hub: Hub<'m>,
 }
@@ -80,12 +81,12 @@ impl<'m> Allocator<'m> {
         events: &'m dyn Events,
     ) -> Result<Self, ConfigError> {
         let extents = config::extents(config)?;
+        let fallback = Fallback::new(config);
         let plan = Plan::new(&extents, config.marks);
         // SAFETY: what `map` asks for is what the caller has promised.
         let (header, arrays) = unsafe { metadata::map(metadata, &plan) };
         let total: u64 = config.zones.iter().map(managed).sum();
         let mut zones = [const { None }; MAX_ZONES];
-        let mut fallback = [0; MAX_ZONES];
         for (zone, config) in config.zones.iter().enumerate() {
             let (record, managed) = (&header.zone[zone], managed(config));
             record.describe(config, &extents[zone], &plan.zones[zone], managed);
@@ -97,13 +98,8 @@ impl<'m> Allocator<'m> {
             );
             new.count_free(i64::try_from(managed).unwrap_or(i64::MAX));
             zones[zone] = Some(new);
-            fallback[zone] = u8::try_from(zone).unwrap_or(0);
         }
         let zone_count = config.zones.len();
-        // Stable, so zones of one kind keep their order.
-        insertion_sort(&mut fallback[..zone_count], |&zone| {
-            core::cmp::Reverse(config.zones[usize::from(zone)].kind)
-        });
         let allocator = Self {
             zones,
             fallback,
@@ -209,13 +205,13 @@ impl<'m> Allocator<'m> {
     #[inline]
     pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
         if request.order == Order::BASE
-            && request.zone == ZoneKind::Normal
+            && request.takes_any()
             && let Some(frame) = front.slots[request.mobility.index()].pop()
         {
             return Ok(frame);
         }
         if request.order == Order::PAGEBLOCK
-            && request.zone == ZoneKind::Normal
+            && request.takes_any()
             && let Some(frame) = front.pop_whole(request.mobility)
         {
             return Ok(frame);
@@ -238,27 +234,20 @@ impl<'m> Allocator<'m> {
     #[inline(never)]
     fn allocate_last(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
         let Request { order, zone, .. } = request;
-        // Both before the search: a block that was out meanwhile may be what was missing.
-        let isolations = self.isolations();
-        let isolated = self.isolated_frames(zone) != 0;
+        // Before the search: a block that was out meanwhile may be what was missing.
+        let (isolations, isolated) = self.isolated(front.node, request);
         self.drain(front);
         if let Some(frame) = self.search_zones(front, request) {
             return Ok(frame);
         }
         self.hub.request_drain();
-        Err(if isolated || self.isolations() != isolations {
-            AllocError::Isolated { order, zone }
-        } else {
-            AllocError::Exhausted { order, zone }
-        })
-    }
-
-    /// Zones that a request may use, in the order in which it tries them.
-    fn fallback(&self, highest: ZoneKind) -> impl Iterator<Item = usize> {
-        self.fallback[..self.zone_count]
-            .iter()
-            .map(|&zone| usize::from(zone))
-            .filter(move |&zone| self.zone(zone).zone.kind <= highest)
+        Err(
+            if isolated != 0 || self.isolated(front.node, request).0 != isolations {
+                AllocError::Isolated { order, zone }
+            } else {
+                AllocError::Exhausted { order, zone }
+            },
+        )
     }
 
     fn search_zones(&self, front: &mut Front, request: Request) -> Option<Frame> {
@@ -270,7 +259,7 @@ impl<'m> Allocator<'m> {
         let frames = request.order.frames();
         // First the zones that stay above their low mark, then as deep as the request may go.
         for low in [true, false] {
-            for zone in self.fallback(request.zone) {
+            for zone in self.candidates(front.node, request) {
                 let at = self.zone(zone);
                 let marks = at.zone.marks.load();
                 let floor = match (low, request.reserve) {
@@ -293,13 +282,16 @@ impl<'m> Allocator<'m> {
                         front.fresh = at.zone.hand_out(frame, request.order);
                         self.count(zone, front, -(1 << request.order.get()));
                     }
-                    if request.order == Order::PAGEBLOCK && !front.whole.here {
+                    if request.order == Order::PAGEBLOCK
+                        && !front.whole.here
+                        && self.is_local(zone, front)
+                    {
                         self.remember_whole(zone, front, frame, request.mobility);
                     }
                     return Some(frame);
                 }
             }
-            if low && let Some(zone) = self.fallback(request.zone).next() {
+            if low && let Some(zone) = self.candidates(front.node, request).next() {
                 self.hub.low_memory(zone);
             }
         }
@@ -320,7 +312,7 @@ impl<'m> Allocator<'m> {
             .saturating_add_signed(untold)
     }
 
-    /// Takes one frame, and where the request's zone is the highest the rest of its word.
+    /// Takes one frame, and where any will do the rest of its word.
     fn refill(
         &self,
         zone: usize,
@@ -329,7 +321,7 @@ impl<'m> Allocator<'m> {
         spare: u64,
     ) -> Option<Frame> {
         let at = self.zone(zone);
-        if request.zone != ZoneKind::Normal {
+        if !request.takes_any() {
             // The slots are for requests that take frames of any zone.
             let frame = at.take_frame(request.mobility)?;
             self.count(zone, front, -1);
@@ -413,12 +405,12 @@ impl<'m> Allocator<'m> {
             }
             let (zone, block) = self.locate_managed(Frame::new(freed.base()));
             let at = self.zone(zone);
-            if at.zone.kind > request.zone
+            if !self.suits(zone, front, request)
                 || at.zone.arrays.states[block].load().mobility() != request.mobility
             {
                 continue;
             }
-            if request.zone != ZoneKind::Normal {
+            if !request.takes_any() {
                 let freed = &mut front.freed[place];
                 let bit = freed.mask.trailing_zeros();
                 freed.mask &= freed.mask - 1;
@@ -489,7 +481,7 @@ impl<'m> Allocator<'m> {
         );
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
-        if order == Order::PAGEBLOCK && !self.hub.listens() {
+        if order == Order::PAGEBLOCK && self.is_local(zone, front) && !self.hub.listens() {
             // The front remembers the wrong block. From here on it is this one.
             self.give_held_whole(front);
             self.remember_whole(zone, front, frame, Mobility::Movable);
@@ -605,15 +597,4 @@ impl<'m> Allocator<'m> {
 
 fn managed(zone: &crate::ZoneConfig<'_>) -> u64 {
     zone.ranges.iter().map(|range| range.frames).sum()
-}
-
-/// Stable, for a handful of items.
-fn insertion_sort<T: Copy, K: Ord>(items: &mut [T], key: impl Fn(&T) -> K) {
-    for end in 1..items.len() {
-        let mut at = end;
-        while at > 0 && key(&items[at - 1]) > key(&items[at]) {
-            items.swap(at - 1, at);
-            at -= 1;
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use core::{error, fmt};
 
 use crate::{
-    AllocError, Allocator, Frame, Front, Order, Request, ZoneKind,
+    AllocError, Allocator, Frame, Front, Order, Request,
     bitmap::WORD_FRAMES,
     front::{Freed, freed_twice},
 };
@@ -38,7 +38,7 @@ impl Allocator<'_> {
         request: Request,
         blocks: &mut [Frame],
     ) -> Result<(), BulkError> {
-        let from_slot = request.order == Order::BASE && request.zone == ZoneKind::Normal;
+        let from_slot = request.order == Order::BASE && request.takes_any();
         let mut taken = 0;
         while taken < blocks.len() {
             if from_slot {

@@ -6,6 +6,7 @@ use crate::{
     FrameRange,
     frame::FRAME_LIMIT,
     giant::GIANT_TREES_SHIFT,
+    node,
     summary::{TREE_FRAMES, TREE_FRAMES_SHIFT},
 };
 
@@ -29,17 +30,21 @@ pub enum ZoneKind {
 pub struct ZoneConfig<'a> {
     /// What it is good for.
     pub kind: ZoneKind,
-    /// The NUMA node that it is on.
+    /// The NUMA node that it is on, below [`MAX_NODES`](crate::MAX_NODES).
     pub node: u16,
     /// Its memory: sorted, disjoint, of any alignment.
     pub ranges: &'a [FrameRange],
 }
 
-/// All zones of an allocator, and what it keeps of them. A request falls back from the highest kind that it may use to the
-/// lower ones, and among zones of one kind from the first to the last.
+/// All zones of an allocator, and what it keeps of them.
+///
+/// A request tries the zones of its node first, of those the highest kind that it may use, then the
+/// lower ones; then those of the nearest other node, and so on. Zones of one node and kind are tried
+/// from the first to the last.
 #[derive(Copy, Clone, Debug)]
 pub struct Config<'a> {
     pub(crate) zones: &'a [ZoneConfig<'a>],
+    pub(crate) distances: &'a [u8],
     pub(crate) marks: Marks,
 }
 
@@ -49,11 +54,21 @@ impl<'a> Config<'a> {
     pub const fn new(zones: &'a [ZoneConfig<'a>]) -> Self {
         Self {
             zones,
+            distances: &[],
             marks: Marks {
                 frames: false,
                 fresh: false,
             },
         }
+    }
+
+    /// The same with these distances between NUMA nodes: for `n` nodes `n * n` of them, from node 0
+    /// to node 0, 1 and so on, then from node 1, as ACPI's SLIT has them. A node is always nearest
+    /// to itself; nodes at the same distance are tried upwards from it and then round, which is the
+    /// order of all while no distances are given.
+    #[must_use]
+    pub const fn with_distances(self, distances: &'a [u8]) -> Self {
+        Self { distances, ..self }
     }
 
     /// The same with metadata for what the host holds of single frames, which reporting below
@@ -109,6 +124,11 @@ pub enum ConfigError {
     BeyondDma32(FrameRange),
     /// These two zones have frames in the same aligned 64 MiB.
     SharedTree(usize, usize),
+    /// So many distances are not the square of a number of nodes up to
+    /// [`MAX_NODES`](crate::MAX_NODES).
+    Distances(usize),
+    /// A zone is on this node, which is beyond [`MAX_NODES`](crate::MAX_NODES) or has no distances.
+    Node(u16),
 }
 
 impl fmt::Display for ConfigError {
@@ -142,6 +162,8 @@ impl fmt::Display for ConfigError {
                 write!(f, "range at frame {:#x} reaches beyond 4 GiB", at(range).0)
             }
             Self::SharedTree(a, b) => write!(f, "zones {a} and {b} share an aligned 64 MiB"),
+            Self::Distances(n) => write!(f, "{n} distances, not the square of a number of nodes"),
+            Self::Node(node) => write!(f, "a zone on node {node}, which is unknown"),
         }
     }
 }
@@ -230,6 +252,7 @@ pub(crate) fn extents(config: &Config<'_>) -> Result<[Extents; MAX_ZONES], Confi
     if config.zones.len() > MAX_ZONES {
         return Err(ConfigError::TooManyZones(config.zones.len()));
     }
+    node::check(config)?;
     let mut all = [Extents::default(); MAX_ZONES];
     for (zone, of) in config.zones.iter().zip(&mut all) {
         let mut end = 0;

@@ -5,7 +5,7 @@
 //! memory that it dropped is the host's affair.
 
 use crate::{
-    AllocError, Allocator, Frame, Front, Order, Request, ZoneKind,
+    AllocError, Allocator, Frame, Front, Order, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::{PAGEBLOCK_FRAMES, index},
     sync::{AtomicU8, Ordering},
@@ -89,7 +89,7 @@ impl Allocator<'_> {
         request: Request,
     ) -> Result<(Frame, Contents), AllocError> {
         let (frame, fresh) = 'taken: {
-            if request.order == Order::BASE && request.zone == ZoneKind::Normal {
+            if request.order == Order::BASE && request.takes_any() {
                 let slot = &mut front.slots[request.mobility.index()];
                 if let Some(frame) = slot.pop() {
                     break 'taken (frame, slot.fresh);

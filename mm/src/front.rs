@@ -105,11 +105,19 @@ pub struct Front {
     pub(crate) untold_zone: usize,
     /// The number of drain requests that it has followed.
     pub(crate) drains: u32,
+    /// The NUMA node of the CPU whose front it is.
+    pub(crate) node: u16,
 }
 
 impl Front {
-    /// A front that holds nothing.
+    /// A front of NUMA node 0 that holds nothing.
     pub const fn new() -> Self {
+        Self::on_node(0)
+    }
+
+    /// A front of this NUMA node that holds nothing. What it takes without being told from where
+    /// comes from this node while there is enough there.
+    pub const fn on_node(node: u16) -> Self {
         const SLOT: Slot = Slot {
             mask: 0,
             base: 0,
@@ -126,7 +134,13 @@ impl Front {
             untold: 0,
             untold_zone: 0,
             drains: 0,
+            node,
         }
+    }
+
+    /// The NUMA node that it is of.
+    pub const fn node(&self) -> u16 {
+        self.node
     }
 
     /// How many frames it holds.

@@ -1,7 +1,7 @@
 //! Taking a free block out and putting it back: the one way in which free memory is used without
 //! being allocated (to report it, to hint it, to compact into it).
 
-use crate::{Allocator, Frame, FrameRange, ZoneKind, frame::PAGEBLOCK_FRAMES, state::State};
+use crate::{Allocator, Frame, FrameRange, Request, frame::PAGEBLOCK_FRAMES, state::State};
 
 /// A free pageblock that was taken out. Nobody can allocate it until it is put back; dropping this
 /// loses the block and nothing else.
@@ -70,20 +70,17 @@ impl Allocator<'_> {
         at.zone.count_isolated(-(PAGEBLOCK_FRAMES.cast_signed()));
     }
 
-    /// How often free frames were taken out, of all zones: a sum that only tells whether it has
-    /// changed.
-    pub(crate) fn isolations(&self) -> u64 {
-        (0..self.zones()).fold(0, |sum, zone| {
-            sum.wrapping_add(self.zone(zone).zone.isolations())
-        })
-    }
-
-    /// Frames that are isolated at this moment in zones up to this kind.
-    pub(crate) fn isolated_frames(&self, highest: ZoneKind) -> u64 {
-        (0..self.zones())
-            .map(|zone| self.zone(zone))
-            .filter(|at| at.zone.kind <= highest)
-            .map(|at| at.zone.isolated_frames())
-            .sum()
+    /// What a request that fails must know of the isolated: how often frames of the zones that it
+    /// may use were taken out (a sum that only tells whether it has changed), and how many are at
+    /// this moment.
+    pub(crate) fn isolated(&self, local: u16, request: Request) -> (u64, u64) {
+        self.candidates(local, request)
+            .map(|zone| self.zone(zone).zone)
+            .fold((0, 0), |(isolations, frames): (u64, u64), zone| {
+                (
+                    isolations.wrapping_add(zone.isolations()),
+                    frames + zone.isolated_frames(),
+                )
+            })
     }
 }

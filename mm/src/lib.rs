@@ -35,6 +35,7 @@ mod metadata;
 mod mobility;
 #[cfg(all(test, loom))]
 mod model;
+mod node;
 mod online;
 mod range;
 mod reach;
@@ -63,6 +64,7 @@ pub use front::Front;
 pub use isolate::{IsolatedBlock, PutBack};
 pub use metadata::metadata_layout;
 pub use mobility::Mobility;
+pub use node::{MAX_NODES, NodePolicy};
 pub use online::OnlineError;
 pub use range::RangeError;
 pub use report::{REQUEST_FRAMES, REQUEST_RANGES};

@@ -1,6 +1,6 @@
 //! What is asked of the allocator.
 
-use crate::{Mobility, Order, ZoneKind};
+use crate::{Mobility, NodePolicy, Order, ZoneKind};
 
 /// How far a request may go into a zone's last frames.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -22,10 +22,12 @@ pub struct Request {
     pub zone: ZoneKind,
     /// Whether it may use the reserve.
     pub reserve: Reserve,
+    /// The NUMA node that it should come from.
+    pub node: NodePolicy,
 }
 
 impl Request {
-    /// A block from any zone, above the reserve.
+    /// A block from any zone, near the front, above the reserve.
     #[inline]
     pub const fn new(order: Order, mobility: Mobility) -> Self {
         Self {
@@ -33,6 +35,7 @@ impl Request {
             mobility,
             zone: ZoneKind::Normal,
             reserve: Reserve::Keep,
+            node: NodePolicy::Local,
         }
     }
 
@@ -48,5 +51,21 @@ impl Request {
     #[must_use]
     pub const fn reserve(self, reserve: Reserve) -> Self {
         Self { reserve, ..self }
+    }
+
+    /// The same from this node.
+    #[inline]
+    #[must_use]
+    pub const fn node(self, node: NodePolicy) -> Self {
+        Self { node, ..self }
+    }
+
+    /// Whether whatever a front holds will do: a block of any zone, near the front.
+    #[inline]
+    pub(crate) const fn takes_any(self) -> bool {
+        matches!(
+            (self.zone, self.node),
+            (ZoneKind::Normal, NodePolicy::Local)
+        )
     }
 }

@@ -77,7 +77,12 @@ impl FreeAreas {
 impl Allocator<'_> {
     /// Figures of all zones. Reads the summaries: 8 bytes for each 64 MiB.
     pub fn stats(&self) -> Stats {
+        self.stats_of(|_| true)
+    }
+
+    pub(crate) fn stats_of(&self, wanted: impl Fn(usize) -> bool) -> Stats {
         (0..self.zones())
+            .filter(|&zone| wanted(zone))
             .map(|zone| self.zone_stats(zone))
             .fold(Stats::default(), |sum, zone| {
                 let (marks, of) = (sum.watermarks, zone.watermarks);

@@ -1,0 +1,351 @@
+//! NUMA nodes against a model: from which zone does a request get its block?
+#![cfg(not(loom))]
+
+mod arena;
+
+use arena::{range, with};
+use ebb_mm::{
+    AllocError, Allocator, Config, ConfigError, Frame, FrameRange, Front, MAX_NODES, Mobility,
+    NodePolicy, Order, Request, Reserve, Watermarks, ZoneConfig, ZoneKind, metadata_layout,
+};
+use proptest::prelude::*;
+
+/// Frames of 64 MiB: one zone's.
+const TREE: u64 = 1 << 14;
+
+#[derive(Clone, Debug)]
+struct Machine {
+    /// Kind and node of each zone, one tree of memory each.
+    zones: Vec<(ZoneKind, u16)>,
+    /// Square, or empty.
+    distances: Vec<u8>,
+}
+
+impl Machine {
+    fn ranges(&self) -> Vec<[FrameRange; 1]> {
+        let start = |zone: usize, kind| {
+            let high = if kind == ZoneKind::Normal { 1 << 20 } else { 0 };
+            high + zone as u64 * TREE
+        };
+        let zones = self.zones.iter().enumerate();
+        zones
+            .map(|(zone, &(kind, _))| [range(start(zone, kind), TREE)])
+            .collect()
+    }
+
+    fn configs<'a>(&self, ranges: &'a [[FrameRange; 1]]) -> Vec<ZoneConfig<'a>> {
+        let zones = self.zones.iter().zip(ranges);
+        zones
+            .map(|(&(kind, node), ranges)| ZoneConfig { kind, node, ranges })
+            .collect()
+    }
+
+    fn with<R>(&self, test: impl FnOnce(&Allocator<'_>) -> R) -> R {
+        let ranges = self.ranges();
+        let zones = self.configs(&ranges);
+        with(
+            &Config::new(&zones).with_distances(&self.distances),
+            &(),
+            test,
+        )
+    }
+
+    /// How far it is, said again in the plainest words.
+    fn distance(&self, from: u16, to: u16) -> u32 {
+        let side = (0..=MAX_NODES)
+            .find(|side| side * side == self.distances.len())
+            .expect("a square");
+        let (from, to) = (usize::from(from), usize::from(to));
+        if from == to {
+            0
+        } else if from < side && to < side {
+            1 + u32::from(self.distances[from * side + to])
+        } else {
+            256
+        }
+    }
+
+    /// The zones that a request tries, in order.
+    fn order(&self, from: u16, request: Request) -> Vec<usize> {
+        let start = match request.node {
+            NodePolicy::Local => from,
+            NodePolicy::Prefer(node) | NodePolicy::Only(node) => node,
+        };
+        let mut order = Vec::new();
+        let mut nodes: Vec<u16> = (0..MAX_NODES as u16).collect();
+        nodes.rotate_left(usize::from(start));
+        nodes.sort_by_key(|&to| self.distance(start, to));
+        for node in nodes {
+            if matches!(request.node, NodePolicy::Only(_)) && node != start {
+                continue;
+            }
+            for kind in [ZoneKind::Normal, ZoneKind::Dma32] {
+                let here = self.zones.iter().enumerate();
+                let here = here.filter(|(_, zone)| **zone == (kind, node) && kind <= request.zone);
+                order.extend(here.map(|(zone, _)| zone));
+            }
+        }
+        order
+    }
+}
+
+fn kind() -> impl Strategy<Value = ZoneKind> {
+    prop_oneof![Just(ZoneKind::Dma32), Just(ZoneKind::Normal)]
+}
+
+fn machine() -> impl Strategy<Value = Machine> {
+    let zones = proptest::collection::vec((kind(), 0..5u16), 1..=8);
+    let distances = prop_oneof![Just(0usize), Just(5usize), Just(7)]
+        .prop_flat_map(|side| proptest::collection::vec(10..40u8, side * side));
+    (zones, distances).prop_map(|(zones, distances)| Machine { zones, distances })
+}
+
+/// What is done next.
+#[derive(Clone, Debug)]
+enum Event {
+    /// The front of a node asks for a block.
+    Take {
+        from: u16,
+        zone: ZoneKind,
+        node: NodePolicy,
+        reserve: Reserve,
+    },
+    /// One of those held is given back, by any front.
+    Give { which: usize, from: u16 },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let node = prop_oneof![
+        3 => Just(NodePolicy::Local),
+        1 => (0..7u16).prop_map(NodePolicy::Prefer),
+        1 => (0..7u16).prop_map(NodePolicy::Only),
+    ];
+    let reserve = prop_oneof![Just(Reserve::Keep), Just(Reserve::Use)];
+    let take =
+        (0..7u16, kind(), node, reserve).prop_map(|(from, zone, node, reserve)| Event::Take {
+            from,
+            zone,
+            node,
+            reserve,
+        });
+    let give = (any::<usize>(), 0..7u16).prop_map(|(which, from)| Event::Give { which, from });
+    prop_oneof![3 => take, 1 => give]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whole blocks, so that it is plain what each zone still has: 32 at first.
+    #[test]
+    fn blocks_come_from_the_nearest_zone_that_has_one(
+        machine in machine(),
+        order in 9..=10u8,
+        events in proptest::collection::vec(event(), 1..200),
+    ) {
+        let order = Order::new(order).expect("an order");
+        machine.with(|a| {
+            let marks = Watermarks { min: 2 * 512, low: 8 * 512, high: 10 * 512 };
+            for zone in 0..a.zones() {
+                a.set_watermarks(zone, marks);
+            }
+            let mut free = vec![TREE; a.zones()];
+            let mut fronts: Vec<_> = (0..7).map(Front::on_node).collect();
+            let mut held: Vec<(Frame, usize)> = Vec::new();
+            let zone_of = |frame: Frame| {
+                let ranges = machine.ranges();
+                ranges.iter().position(|range| range[0].contains(frame)).expect("a managed frame")
+            };
+            for event in events {
+                match event {
+                    Event::Take { from, zone, node, reserve } => {
+                        let request = Request::new(order, Mobility::Movable)
+                            .zone(zone).node(node).reserve(reserve);
+                        let candidates = machine.order(from, request);
+                        let floor = if reserve == Reserve::Use { 0 } else { marks.min };
+                        let above = |floor: u64| {
+                            let mut zones = candidates.iter();
+                            zones.find(|&&zone| free[zone] >= floor + order.frames()).copied()
+                        };
+                        let expected = above(marks.low).or_else(|| above(floor));
+                        let front = &mut fronts[usize::from(from)];
+                        let got = a.allocate(front, request);
+                        prop_assert_eq!(got.ok().map(zone_of), expected);
+                        match got {
+                            Ok(frame) => {
+                                free[zone_of(frame)] -= order.frames();
+                                held.push((frame, zone_of(frame)));
+                            }
+                            Err(error) => prop_assert_eq!(
+                                error,
+                                AllocError::Exhausted { order, zone }
+                            ),
+                        }
+                    }
+                    Event::Give { which, from } if !held.is_empty() => {
+                        let (frame, zone) = held.swap_remove(which % held.len());
+                        a.free(&mut fronts[usize::from(from)], frame, order);
+                        free[zone] += order.frames();
+                    }
+                    Event::Give { .. } => {}
+                }
+                // So that what fronts keep, and have not told of, plays no part.
+                fronts.iter_mut().for_each(|front| a.drain(front));
+            }
+            for (frame, _) in held {
+                a.free(&mut fronts[0], frame, order);
+            }
+            fronts.iter_mut().for_each(|front| a.drain(front));
+            a.validate().expect("valid");
+            Ok(())
+        })?;
+    }
+
+    /// The zones are tried in the order that the model has, whoever asks.
+    #[test]
+    fn the_order_of_zones_is_that_of_the_model(machine in machine()) {
+        machine.with(|a| {
+            for node in 0..MAX_NODES as u16 {
+                for kind in [ZoneKind::Dma32, ZoneKind::Normal] {
+                    let request = Request::new(Order::BASE, Mobility::Movable).zone(kind);
+                    let order: Vec<_> = a.fallback(node, kind).collect();
+                    prop_assert_eq!(order, machine.order(node, request));
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+/// Nodes 0 and 1, one zone of 64 MiB each.
+fn two_nodes(test: impl FnOnce(&Allocator<'_>)) {
+    let zones = vec![(ZoneKind::Normal, 0), (ZoneKind::Normal, 1)];
+    let distances = vec![10, 20, 20, 10];
+    Machine { zones, distances }.with(test);
+}
+
+fn node_of(frame: Frame) -> u64 {
+    (frame.number() - (1 << 20)) / TREE
+}
+
+#[test]
+fn single_frames_stay_on_their_node() {
+    two_nodes(|a| {
+        let request = Request::new(Order::BASE, Mobility::Movable);
+        let mut fronts = [Front::on_node(0), Front::on_node(1)];
+        // More than a front holds, so that many words are taken.
+        let frames = [0, 1].map(|node| {
+            let front = &mut fronts[node];
+            let mut take = || a.allocate(front, request).expect("memory");
+            let frames: Vec<_> = (0..1000).map(|_| take()).collect();
+            assert!(frames.iter().all(|&frame| node_of(frame) == node as u64));
+            frames
+        });
+        // Given back on the other node, they must not be handed out there.
+        for (node, frames) in frames.into_iter().enumerate() {
+            let front = &mut fronts[1 - node];
+            for frame in frames {
+                a.free(front, frame, Order::BASE);
+                let again = a.allocate(front, request).expect("memory");
+                assert_eq!(node_of(again), 1 - node as u64);
+                a.free(front, again, Order::BASE);
+            }
+        }
+        fronts.iter_mut().for_each(|front| a.drain(front));
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn a_front_keeps_no_whole_block_of_another_node() {
+    two_nodes(|a| {
+        let mut front = Front::on_node(0);
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
+        let there = request.node(NodePolicy::Only(1));
+        let block = a.allocate(&mut front, there).expect("memory");
+        assert_eq!(node_of(block), 1);
+        a.free(&mut front, block, Order::PAGEBLOCK);
+        assert_eq!(front.held(), 0);
+        let own = a.allocate(&mut front, request).expect("memory");
+        assert_eq!(node_of(own), 0);
+        a.free(&mut front, own, Order::PAGEBLOCK);
+        assert_eq!(front.held(), 512);
+        let strict = request.node(NodePolicy::Only(1));
+        let block = a.allocate(&mut front, strict).expect("memory");
+        assert_eq!(node_of(block), 1);
+        a.free(&mut front, block, Order::PAGEBLOCK);
+        a.drain(&mut front);
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn a_strict_request_fails_while_the_other_node_has_memory() {
+    two_nodes(|a| {
+        let mut front = Front::on_node(0);
+        for order in [Order::BASE, Order::PAGEBLOCK] {
+            let any = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
+            let strict = any.node(NodePolicy::Only(0));
+            let mut held = Vec::new();
+            while let Ok(frame) = a.allocate(&mut front, strict) {
+                assert_eq!(node_of(frame), 0);
+                held.push(frame);
+            }
+            assert_eq!(held.len() as u64, TREE / order.frames());
+            assert_eq!(a.node_stats(0).free_frames, 0);
+            assert_eq!(a.node_stats(1).free_frames, TREE);
+            let elsewhere = a.allocate(&mut front, any).expect("node 1 has memory");
+            assert_eq!(node_of(elsewhere), 1);
+            // What the front now holds of node 1 does not count as node 0's.
+            a.allocate(&mut front, strict)
+                .expect_err("node 0 is used up");
+            held.push(elsewhere);
+            for frame in held {
+                a.free(&mut front, frame, order);
+            }
+            a.drain(&mut front);
+        }
+        a.validate().expect("valid");
+    });
+}
+
+#[test]
+fn a_node_without_memory_uses_the_nearest_and_keeps_what_it_frees() {
+    let zones = vec![(ZoneKind::Normal, 0), (ZoneKind::Normal, 1)];
+    // Node 2 is nearer to node 1.
+    let distances = vec![10, 20, 40, 20, 10, 30, 40, 30, 10];
+    Machine { zones, distances }.with(|a| {
+        let mut front = Front::on_node(2);
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
+        let block = a.allocate(&mut front, request).expect("memory");
+        assert_eq!(node_of(block), 1);
+        a.free(&mut front, block, Order::PAGEBLOCK);
+        assert_eq!(front.held(), 512);
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+fn what_is_no_machine_is_refused() {
+    let ranges = [range(0, TREE)];
+    let zone = |node| {
+        [ZoneConfig {
+            kind: ZoneKind::Dma32,
+            node,
+            ranges: &ranges,
+        }]
+    };
+    let error = |node: u16, distances: &[u8]| {
+        let zones = zone(node);
+        let config = Config::new(&zones).with_distances(distances);
+        metadata_layout(&config).err()
+    };
+    assert_eq!(error(0, &[10]), None);
+    assert_eq!(error(1, &[10]), Some(ConfigError::Node(1)));
+    assert_eq!(error(0, &[10, 20]), Some(ConfigError::Distances(2)));
+    assert_eq!(
+        error(0, &[10; 33 * 33]),
+        Some(ConfigError::Distances(33 * 33))
+    );
+    assert_eq!(error(32, &[]), Some(ConfigError::Node(32)));
+    assert_eq!(error(31, &[]), None);
+}
