@@ -10,7 +10,7 @@
 use core::{error, fmt, ptr::NonNull};
 
 use crate::{
-    Frame, FrameRange, Mobility, PutBack, ZoneKind,
+    Frame, FrameRange, PutBack, ZoneKind,
     config::{Extent, Extents, MAX_EXTENTS, MAX_ZONES, Marks},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES, index},
     giant::AtomicGiant,
@@ -22,6 +22,8 @@ use crate::{
     whole::blocks_from,
     zone::{FREE_GIANTS, Wanted, Zone},
 };
+
+pub use crate::usage::{BlockView, Usage};
 
 /// How often a word is exchanged before its other users are taken to be hostile. An honest guest
 /// makes an exchange fail a few times at most: once for each of its CPUs that is at the same word.
@@ -81,37 +83,6 @@ impl fmt::Display for Refused {
 }
 
 impl error::Error for Refused {}
-
-/// What a pageblock says of itself.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Usage {
-    /// No memory is there, or it is offline.
-    Missing,
-    /// All of it is free. `unreported`: the host may hold memory for it.
-    Free {
-        /// Whether the host may hold memory for it.
-        unreported: bool,
-    },
-    /// So many of its frames cannot be had, 1 to 511: they are in use or in a front.
-    Partial(u16),
-    /// None of its frames is free.
-    Full,
-    /// It is allocated as a whole, alone or with the GiB that it is in.
-    Whole,
-    /// Somebody has taken it out.
-    Isolated,
-}
-
-/// A pageblock, as it was when it was looked at.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct BlockView {
-    /// Its first frame.
-    pub start: Frame,
-    /// What it is used for.
-    pub usage: Usage,
-    /// The mobility of its frames in use; means nothing where none is.
-    pub mobility: Mobility,
-}
 
 /// A free pageblock that was taken out. Nobody can allocate it until it is put back; dropping this
 /// loses the block to the guest.
@@ -367,33 +338,7 @@ fn read_extents(
 fn look(zone: &Zone<'_>, block: usize) -> BlockView {
     let giant = zone.giant(block / TREE_BLOCKS).load();
     let state = zone.arrays.states[block].load();
-    let usage = if giant.is_huge() {
-        Usage::Whole
-    } else if state.is_isolated() {
-        Usage::Isolated
-    } else if state.is_missing() || state.is_offline() {
-        Usage::Missing
-    } else if state.is_huge() {
-        Usage::Whole
-    } else if state.is_free() {
-        Usage::Free {
-            unreported: state.is_touched() || giant.is_touched(),
-        }
-    } else {
-        match u16::try_from(state.count()) {
-            Ok(used) if u64::from(used) < PAGEBLOCK_FRAMES => Usage::Partial(used),
-            _ => Usage::Full,
-        }
-    };
-    BlockView {
-        start: zone.first_frame(block),
-        usage,
-        mobility: if giant.is_huge() {
-            giant.mobility()
-        } else {
-            state.mobility()
-        },
-    }
+    BlockView::new(zone.first_frame(block), giant, state)
 }
 
 /// Changes a block's state, as long as others let it.

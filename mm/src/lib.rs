@@ -47,6 +47,8 @@ mod state;
 mod stats;
 mod summary;
 mod sync;
+#[cfg(not(loom))]
+mod usage;
 mod validate;
 #[cfg(not(loom))]
 pub mod view;

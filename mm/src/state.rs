@@ -68,6 +68,11 @@ pub(crate) enum Class {
 }
 
 impl State {
+    #[cfg(not(loom))]
+    pub(crate) const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
     /// Frames that cannot be taken.
     pub(crate) const fn count(self) -> u32 {
         let count = (self.0 & COUNT) as u32;

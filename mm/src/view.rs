@@ -10,13 +10,14 @@ use core::{
 };
 
 use crate::{
-    ZoneKind,
+    Frame, ZoneKind,
     config::{Extent, MAX_EXTENTS, MAX_ZONES},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
     giant::{GIANT_TREES_SHIFT, Giant},
     header::{ExtentRecord, Header, MAGIC, VERSION, ZoneRecord},
-    state::Class,
+    state::{Class, State},
     summary::{Summary, TREE_BLOCKS, TREE_FRAMES},
+    usage::BlockView,
 };
 
 /// Memory that can be read in words while others write it.
@@ -158,6 +159,53 @@ impl<M: Memory> View<M> {
                     unreported + zone.unreported_free_frames,
                 ))
             })
+    }
+
+    /// All pageblocks, zone by zone, upwards: a map of the memory. Reads two bytes for each.
+    ///
+    /// Metadata that lies can claim more blocks than there is memory, so the caller takes no more
+    /// than there can be, and stops at the first error.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<BlockView, ViewError>> {
+        (0..self.zones as usize).flat_map(move |zone| {
+            let record = offset_of!(Header, zone) + zone * size_of::<ZoneRecord>();
+            let (giants, error) = match self.giants_and_states(record) {
+                Ok(found) => (Some(found), None),
+                Err(error) => (None, Some(Err(error))),
+            };
+            let blocks = giants.into_iter().flat_map(move |(giants, states)| {
+                let extents = giants.extents;
+                extents
+                    .into_iter()
+                    .flat_map(|extent| (0..extent.trees).map(move |inside| (extent, inside)))
+                    .flat_map(|tree| (0..TREE_BLOCKS as u64).map(move |block| (tree, block)))
+                    .map(move |((extent, inside), block)| {
+                        // Bounded by the caps on extents: below 2^28 trees.
+                        let tree = extent.base + inside;
+                        let giant = giants.of(self, tree)?;
+                        let state = self.state(states, tree * TREE_BLOCKS as u64 + block)?;
+                        let frames = (extent.first + inside) * TREE_FRAMES;
+                        let start = Frame::new(frames + block * PAGEBLOCK_FRAMES);
+                        Ok(BlockView::new(start, giant, state))
+                    })
+            });
+            blocks.chain(error)
+        })
+    }
+
+    fn giants_and_states(&self, record: usize) -> Result<(Giants, u64), ViewError> {
+        let states = self.word(record + offset_of!(ZoneRecord, states))?;
+        Ok((Giants::read(self, record)?, states))
+    }
+
+    /// The state word of a block of a zone whose state words begin at this offset.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "its part of the word is wanted"
+    )]
+    fn state(&self, states: u64, block: u64) -> Result<State, ViewError> {
+        let offset = states.saturating_add(block * size_of::<u16>() as u64);
+        let word = self.at(offset & !7)?;
+        Ok(State::from_bits((word >> ((offset & 6) * 8)) as u16))
     }
 
     fn zone(&self, zone: usize) -> Result<ZoneView, ViewError> {

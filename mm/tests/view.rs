@@ -3,11 +3,15 @@
 
 mod arena;
 
-use std::sync::atomic::AtomicU64;
+use std::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use arena::{range, words};
 use ebb_mm::{
     Allocator, Config, Front, Mobility, Order, Request, ZoneConfig, ZoneKind,
+    attach::{Attached, BlockView, Usage},
     view::{View, ViewError},
 };
 use proptest::prelude::*;
@@ -66,6 +70,31 @@ fn a_reader_sees_what_the_allocator_says() {
 }
 
 #[test]
+fn the_map_is_that_of_one_who_takes_part() {
+    let (memory, ..) = used_metadata();
+    let view = View::new(&memory[..]).expect("metadata");
+    let seen: Vec<BlockView> = view
+        .blocks()
+        .collect::<Result<_, _>>()
+        .expect("consistent metadata");
+    // One who takes part needs them at an aligned page.
+    let mut aligned: Vec<AtomicU64> = Vec::with_capacity(memory.len() + 512);
+    let skip = aligned.as_ptr().align_offset(4096);
+    aligned.resize_with(skip, || AtomicU64::new(0));
+    aligned.extend(memory.iter().map(|word| AtomicU64::new(word.load(Relaxed))));
+    let base = NonNull::from(&aligned[skip..]).cast::<u8>();
+    // SAFETY: the words are ours alone, aligned, as many as said, and accessed as atomics.
+    let attached = unsafe { Attached::new(base, memory.len() * 8) }.expect("metadata");
+    assert_eq!(seen, attached.blocks().collect::<Vec<_>>());
+    let count = |wanted: fn(&Usage) -> bool| seen.iter().filter(|b| wanted(&b.usage)).count();
+    assert_eq!(count(|usage| matches!(usage, Usage::Whole)), 1);
+    assert!(count(|usage| matches!(usage, Usage::Partial(_) | Usage::Full)) >= 10_000 / 512);
+    assert!(count(|usage| matches!(usage, Usage::Free { unreported: true })) > 0);
+    assert!(count(|usage| matches!(usage, Usage::Free { unreported: false })) > 0);
+    assert!(count(|usage| matches!(usage, Usage::Missing)) > 0);
+}
+
+#[test]
 fn no_metadata_is_an_error() {
     let zero = [const { AtomicU64::new(0) }; 512];
     assert_eq!(View::new(&zero[..]).err(), Some(ViewError::Magic(0)));
@@ -108,6 +137,9 @@ proptest! {
                 prop_assert!(zone.isolated_frames <= zone.managed_frames);
             }
             let _ = view.free_frames();
+            let most = length * 4;
+            let mut blocks = view.blocks().take(most);
+            let _ = blocks.find(Result::is_err);
         }
     }
 }
