@@ -12,6 +12,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 /// that lies about it costs a bounded time, and no pages that were not there.
 const METADATA_MAX: u64 = 132 << 10;
 
+/// Counts of more CPUs than a guest can have are not looked at.
+const CPUS_MAX: u32 = 64;
+
 /// Where the guest says it is in its life.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
@@ -131,9 +134,33 @@ impl Header {
             reports: self.u64(offset_of!(GuestHeader, reports))?,
             reported_ranges: self.u64(offset_of!(GuestHeader, reported_ranges))?,
             reported_frames: self.u64(offset_of!(GuestHeader, reported_frames))?,
-            file_frames: self.u64(offset_of!(GuestHeader, file_frames))?,
-            faults: self.u64(offset_of!(GuestHeader, faults))?,
+            // Frames may have been counted by one CPU and given back by another, so for a moment the
+            // sum can be less than nothing.
+            file_frames: self
+                .counted(offset_of!(GuestHeader, file_counts))?
+                .cast_signed()
+                .max(0)
+                .cast_unsigned(),
+            faults: self.counted(offset_of!(GuestHeader, fault_counts))?,
         })
+    }
+
+    /// The sum of what the guest's CPUs count, each in its own word; 0 if it does not say where, or
+    /// says nonsense.
+    fn counted(&self, field: usize) -> Option<u64> {
+        // Acquire pairs with the kernel's Release: the two numbers were stored before the address.
+        let first = self.ram.atomic_u64(self.field(field)?)?.load(Acquire);
+        let stride = u64::from(self.u32(offset_of!(GuestHeader, count_stride))?);
+        let cpus = self.u32(offset_of!(GuestHeader, count_cpus))?;
+        if first == 0 {
+            return Some(0);
+        }
+        let word = |cpu: u32| {
+            let address = GuestAddress(first).checked_add(u64::from(cpu) * stride)?;
+            Some(self.ram.atomic_u64(address)?.load(Relaxed))
+        };
+        let words = (0..cpus.min(CPUS_MAX)).map_while(word);
+        Some(words.fold(0, u64::wrapping_add))
     }
 
     fn field(&self, offset: usize) -> Option<GuestAddress> {
@@ -216,6 +243,34 @@ mod tests {
             put64(&ram, offset_of!(GuestHeader, metadata_address), address);
             put64(&ram, offset_of!(GuestHeader, metadata_bytes), bytes);
             assert_eq!(header.counts(&header.read().unwrap()), None);
+        }
+    }
+
+    #[test]
+    fn counts_are_summed_over_cpus_and_lies_are_nothing() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        put32(&ram, offset_of!(GuestHeader, count_stride), 128);
+        put32(&ram, offset_of!(GuestHeader, count_cpus), 2);
+        assert_eq!(header.read().unwrap().faults, 0);
+        for (cpu, faults, files) in [(0, 30, u64::MAX), (1, 12, 5), (2, 1000, 1000)] {
+            let at = 0x8000 - usize::try_from(AT).unwrap() + cpu * 128;
+            put64(&ram, at, faults);
+            put64(&ram, at + 8, files);
+        }
+        put64(&ram, offset_of!(GuestHeader, fault_counts), 0x8000);
+        put64(&ram, offset_of!(GuestHeader, file_counts), 0x8008);
+        let reading = header.read().unwrap();
+        assert_eq!((reading.faults, reading.file_frames), (42, 4));
+        put64(&ram, 0x8008 - usize::try_from(AT).unwrap() + 128, 0);
+        assert_eq!(header.read().unwrap().file_frames, 0);
+        put32(&ram, offset_of!(GuestHeader, count_cpus), u32::MAX);
+        put32(&ram, offset_of!(GuestHeader, count_stride), u32::MAX);
+        for first in [1, 0x8004, u64::MAX - 7, (1 << 20) - 4, 1 << 20] {
+            put64(&ram, offset_of!(GuestHeader, fault_counts), first);
+            assert_eq!(header.read().unwrap().faults, 0, "{first:#x}");
         }
     }
 

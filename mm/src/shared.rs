@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -55,10 +55,16 @@ pub struct GuestHeader {
     pub reported_ranges: AtomicU64,
     /// Frames in those ranges, summed over time.
     pub reported_frames: AtomicU64,
-    /// Frames that back the page cache and tmpfs files.
-    pub file_frames: AtomicU64,
-    /// 4 KiB user page faults served.
-    pub faults: AtomicU64,
+    /// Guest-physical address of a word in which the first CPU counts the user page faults that it
+    /// served; 0 before there is one. The other CPUs' follow [`GuestHeader::count_stride`] bytes
+    /// apart. The number of faults is their sum modulo 2^64, as fresh as the last fault.
+    pub fault_counts: AtomicU64,
+    /// The same for the frames that back the page cache and tmpfs files.
+    pub file_counts: AtomicU64,
+    /// Bytes from one CPU's counts to the next one's.
+    pub count_stride: AtomicU32,
+    /// How many CPUs' counts there are.
+    pub count_cpus: AtomicU32,
 }
 
 impl GuestHeader {
@@ -77,8 +83,10 @@ impl GuestHeader {
             reports: AtomicU64::new(0),
             reported_ranges: AtomicU64::new(0),
             reported_frames: AtomicU64::new(0),
-            file_frames: AtomicU64::new(0),
-            faults: AtomicU64::new(0),
+            fault_counts: AtomicU64::new(0),
+            file_counts: AtomicU64::new(0),
+            count_stride: AtomicU32::new(0),
+            count_cpus: AtomicU32::new(0),
         }
     }
 }

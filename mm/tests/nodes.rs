@@ -72,10 +72,10 @@ impl Machine {
             NodePolicy::Prefer(node) | NodePolicy::Only(node) => node,
         };
         let mut order = Vec::new();
-        let mut nodes: Vec<u16> = (0..MAX_NODES as u16).collect();
-        nodes.rotate_left(usize::from(start));
-        nodes.sort_by_key(|&to| self.distance(start, to));
-        for node in nodes {
+        let mut order_of_nodes: Vec<u16> = nodes().collect();
+        order_of_nodes.rotate_left(usize::from(start));
+        order_of_nodes.sort_by_key(|&to| self.distance(start, to));
+        for node in order_of_nodes {
             if matches!(request.node, NodePolicy::Only(_)) && node != start {
                 continue;
             }
@@ -87,6 +87,10 @@ impl Machine {
         }
         order
     }
+}
+
+fn nodes() -> std::ops::Range<u16> {
+    0..u16::try_from(MAX_NODES).expect("few nodes")
 }
 
 fn kind() -> impl Strategy<Value = ZoneKind> {
@@ -204,7 +208,7 @@ proptest! {
     #[test]
     fn the_order_of_zones_is_that_of_the_model(machine in machine()) {
         machine.with(|a| {
-            for node in 0..MAX_NODES as u16 {
+            for node in nodes() {
                 for kind in [ZoneKind::Dma32, ZoneKind::Normal] {
                     let request = Request::new(Order::BASE, Mobility::Movable).zone(kind);
                     let order: Vec<_> = a.fallback(node, kind).collect();

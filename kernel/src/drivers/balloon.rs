@@ -7,7 +7,6 @@
 use super::discovery::Found;
 use super::hal::Machine;
 use crate::arch::clock::{self, Nanos};
-use crate::arch::header::HEADER;
 use crate::arch::{ipi, phys_to_virt};
 use crate::memory::{self, FrameRef, stats};
 use crate::sync::{Once, SpinLock, WaitQueue};
@@ -293,8 +292,7 @@ fn collect() -> Stats {
         swap_out_bytes: Some(0),
         // Nothing is ever read back from a disk.
         major_faults: Some(0),
-        // Relaxed: a counter.
-        minor_faults: Some(HEADER.faults.load(Ordering::Relaxed)),
+        minor_faults: Some(stats::faults()),
         free_bytes: bytes(frames.free_frames),
         total_bytes: bytes(frames.managed_frames),
         available_bytes: bytes(frames.free_frames.saturating_sub(frames.watermarks.low)),

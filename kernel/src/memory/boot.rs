@@ -236,6 +236,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
             panic!("boot memory {:#x}..{:#x}: {error}", range.start, range.end);
         }
     }
+    super::percpu::publish_counts();
     HEADER.metadata_address.store(metadata, Ordering::Relaxed);
     HEADER
         .metadata_bytes

@@ -131,7 +131,6 @@ pub fn release_boot(range: PhysRange) {
 pub fn on_idle() {
     percpu::drain();
     report::kick();
-    stats::publish();
 }
 
 /// Counts frames that back files (`Cached` in /proc/meminfo); tmpfs calls it when it takes (+) or

@@ -1,7 +1,8 @@
 //! What each CPU keeps for itself: its front of the allocator, and its counters.
 
+use crate::arch::header::HEADER;
 use crate::arch::percpu::memory_own;
-use crate::arch::{MAX_CPUS, cpu_count, online_cpus};
+use crate::arch::{MAX_CPUS, cpu_count, online_cpus, virt_to_phys};
 use crate::vm::AddressSpace;
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -148,6 +149,27 @@ pub(crate) fn sum(count: Count) -> u64 {
         .fold(0, |sum, cpu| {
             sum.wrapping_add(LOCALS[cpu].counts[count as usize].load(Ordering::Relaxed))
         })
+}
+
+/// Tells the host where the CPUs count what it cannot see in the allocator's metadata, so that it
+/// reads what is true at that moment and no CPU spends anything on it.
+pub(super) fn publish_counts() {
+    let first = |count: Count| {
+        let word = ptr::from_ref(&LOCALS[0].counts[count as usize]);
+        virt_to_phys(word.cast())
+    };
+    let number = |value: usize| u32::try_from(value).unwrap_or(0);
+    HEADER
+        .count_stride
+        .store(number(size_of::<Local>()), Ordering::Relaxed);
+    HEADER.count_cpus.store(number(MAX_CPUS), Ordering::Relaxed);
+    // Release: pairs with the host's Acquire: an address means that the two above hold.
+    HEADER
+        .file_counts
+        .store(first(Count::FileFrames), Ordering::Release);
+    HEADER
+        .fault_counts
+        .store(first(Count::Faults), Ordering::Release);
 }
 
 /// Allocates a block through this CPU's front; does not wait.

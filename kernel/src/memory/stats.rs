@@ -4,8 +4,6 @@
 use super::knobs;
 use super::percpu::{Count, add, sum};
 use super::report;
-use crate::arch::header::HEADER;
-use core::sync::atomic::Ordering;
 use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
 
 const KIB: u64 = FRAME_SIZE as u64 >> 10;
@@ -117,13 +115,9 @@ pub fn count_balloon(inflated: u32, deflated: u32) {
     add(Count::BalloonDeflated, deflated.into());
 }
 
-/// Shows the host what it cannot see in the allocator's metadata.
-pub(super) fn publish() {
-    // Relaxed: the host reads each counter for itself.
-    HEADER.faults.store(sum(Count::Faults), Ordering::Relaxed);
-    HEADER
-        .file_frames
-        .store(sum(Count::FileFrames), Ordering::Relaxed);
+/// Page faults of programs so far.
+pub fn faults() -> u64 {
+    sum(Count::Faults)
 }
 
 /// How many zones there are.
