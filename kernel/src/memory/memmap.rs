@@ -60,11 +60,12 @@ pub(crate) struct Descriptor {
     /// | 0–31 | references: page-table entries, files, the kernel; 0: free, or not the first frame of its block |
     /// | 32–39 | a [`Kind`]; 0: free |
     /// | 40–47 | the order of the block that starts here |
-    /// | 48–63 | slabs: the size class |
-    head: AtomicU64,
+    /// | 48–63 | slabs: the size class; bit 48 of a huge block: it is being parted, see `huge` |
+    pub(super) head: AtomicU64,
     /// Slabs: the state of the objects, see `slab::Objects`.
     pub(super) objects: AtomicU64,
-    /// Slabs: the next and the previous slab with room, as frame numbers; 0: none.
+    /// Slabs: the next and the previous slab with room, as frame numbers; 0: none. Page tables in
+    /// reserve: the next one.
     pub(super) next: AtomicU64,
     pub(super) previous: AtomicU64,
     /// Room for the reverse mapping: whose page this is, and which of theirs.
@@ -76,14 +77,14 @@ pub(crate) struct Descriptor {
 const _: () = assert!(size_of::<Descriptor>() as u64 == DESCRIPTOR_BYTES);
 
 /// The head of a block with one reference.
-const fn new_head(kind: Kind, order: Order) -> u64 {
+pub(super) const fn new_head(kind: Kind, order: Order) -> u64 {
     1 | (kind as u64) << 32 | (order.get() as u64) << 40
 }
 
 /// The references in a head.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the low half holds them")]
-const fn references_in(head: u64) -> u32 {
+pub(super) const fn references_in(head: u64) -> u32 {
     head as u32
 }
 
@@ -162,6 +163,20 @@ impl Descriptor {
         self.next.store(0, Ordering::Relaxed);
         self.previous.store(0, Ordering::Relaxed);
         self.clear();
+    }
+
+    /// Notes which page table comes after this one in a list of such.
+    pub(crate) fn set_next(&self, next: Option<Frame>) {
+        // Relaxed: the list has a lock.
+        let number = next.map_or(0, Frame::number);
+        self.next.store(number, Ordering::Relaxed);
+    }
+
+    /// What `set_next` noted, which is forgotten: a free frame's descriptor is all zero.
+    pub(crate) fn take_next(&self) -> Option<Frame> {
+        let number = self.next.load(Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+        (number != 0).then(|| Frame::new(number))
     }
 
     /// The kind, `None` for a free frame.

@@ -4,6 +4,7 @@ mod boot;
 mod clear;
 pub mod frame;
 mod heap;
+pub(crate) mod huge;
 pub mod knobs;
 pub(crate) mod memmap;
 pub(crate) mod percpu;
@@ -38,6 +39,11 @@ pub fn init(boot: &'static BootInfo) {
     clear::init();
     boot::build(boot, &report::EVENTS);
     report::configure(boot);
+    if let Some(name) = boot.option("transparent_hugepage")
+        && huge::set_policy(name).is_err()
+    {
+        crate::console!("transparent_hugepage={name}: not always, madvise or never");
+    }
     match FrameRef::try_new(Kind::Kernel, Mobility::Unmovable, Reserve::Use) {
         Ok(zeros) => {
             // SAFETY: the frame is ours alone.

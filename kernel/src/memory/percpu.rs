@@ -45,6 +45,16 @@ pub(crate) enum Count {
     Stalls,
     /// Pages that were shared and had to be copied for a store.
     CopiedPages,
+    /// Of `AnonymousFrames`, those in huge blocks that nobody has parted.
+    HugeFrames,
+    /// Faults that mapped a huge block.
+    HugeFaults,
+    /// Faults that would have, had there been one.
+    HugeFallbacks,
+    /// Huge blocks that were parted into frames.
+    HugeParted,
+    /// Entries of huge blocks that were split into entries of frames.
+    HugeSplits,
     /// Pages that went into the balloon.
     BalloonInflated,
     /// Pages that came out of it, for the host or for want of memory.

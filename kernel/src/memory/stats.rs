@@ -55,17 +55,20 @@ pub fn meminfo() -> [(&'static str, u64); 28] {
 }
 
 /// What `/proc/meminfo` has after [`meminfo`]: `Committed_AS` and the rest, in KiB.
-pub fn meminfo_tail() -> [(&'static str, u64); 4] {
+pub fn meminfo_tail() -> [(&'static str, u64); 7] {
     [
         ("Committed_AS", knobs::committed() * KIB),
         ("VmallocTotal", 34_359_738_367),
         ("VmallocUsed", sum(Count::KernelFrames) * KIB),
         ("VmallocChunk", 0),
+        ("AnonHugePages", sum(Count::HugeFrames) * KIB),
+        ("ShmemHugePages", 0),
+        ("ShmemPmdMapped", 0),
     ]
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 34] {
+pub fn vmstat() -> [(&'static str, u64); 39] {
     let stats = frames();
     let files = sum(Count::FileFrames);
     let reports = report::totals();
@@ -75,6 +78,10 @@ pub fn vmstat() -> [(&'static str, u64); 34] {
         ("nr_mapped", sum(Count::MappedFile)),
         ("nr_file_pages", files),
         ("nr_shmem", sum(Count::SharedFrames).min(files)),
+        (
+            "nr_anon_transparent_hugepages",
+            sum(Count::HugeFrames) / Order::PAGEBLOCK.frames(),
+        ),
         ("nr_slab_reclaimable", 0),
         ("nr_slab_unreclaimable", sum(Count::SlabFrames)),
         ("nr_page_table_pages", sum(Count::PageTableFrames)),
@@ -96,9 +103,14 @@ pub fn vmstat() -> [(&'static str, u64); 34] {
         ("compact_stall", 0),
         ("compact_fail", 0),
         ("compact_success", 0),
-        // Memory of programs is mapped by 4 KiB pages alone.
-        ("thp_fault_alloc", 0),
-        ("thp_fault_fallback", 0),
+        ("thp_fault_alloc", sum(Count::HugeFaults)),
+        ("thp_fault_fallback", sum(Count::HugeFallbacks)),
+        // Nothing joins pages afterwards.
+        ("thp_collapse_alloc", 0),
+        ("thp_split_page", sum(Count::HugeParted)),
+        ("thp_split_pmd", sum(Count::HugeSplits)),
+        // Reading maps the one frame of zeros.
+        ("thp_zero_page_alloc", 0),
         ("balloon_inflate", sum(Count::BalloonInflated)),
         ("balloon_deflate", sum(Count::BalloonDeflated)),
         ("page_reporting_requests", reports.requests),

@@ -62,6 +62,7 @@ pub fn mmap(a: &Args) -> SysResult {
         (abi::MAP_NORESERVE, MapFlags::NORESERVE),
         (abi::MAP_LOCKED, MapFlags::LOCKED),
         (abi::MAP_32BIT, MapFlags::LOW),
+        (abi::MAP_STACK, MapFlags::NO_HUGE_PAGES),
     ] {
         map.set(flag, flags & bit != 0);
     }
@@ -188,14 +189,14 @@ fn advice(number: u32) -> Option<Advice> {
         abi::MADV_DOFORK => Advice::DoFork,
         abi::MADV_WIPEONFORK => Advice::WipeOnFork,
         abi::MADV_KEEPONFORK => Advice::KeepOnFork,
+        abi::MADV_HUGEPAGE => Advice::HugePages,
+        abi::MADV_NOHUGEPAGE => Advice::NoHugePages,
         abi::MADV_NORMAL
         | abi::MADV_RANDOM
         | abi::MADV_SEQUENTIAL
         | abi::MADV_WILLNEED
         | abi::MADV_MERGEABLE
         | abi::MADV_UNMERGEABLE
-        | abi::MADV_HUGEPAGE
-        | abi::MADV_NOHUGEPAGE
         | abi::MADV_DONTDUMP
         | abi::MADV_DODUMP
         | abi::MADV_COLD

@@ -5,9 +5,11 @@
 //! the lock go while it waits for memory or a file's page and then looks at everything again.
 
 use super::backing::Bytes;
+use super::leaf::{HugeSupply, TableFrame};
 use super::map::STACK_GUARD;
 use super::pagetable::{
-    ACCESSED, ADDRESS, DIRTY, FILE, NO_EXECUTE, PRESENT, SHMEM, USER, WRITABLE, ZERO, frame_of,
+    ACCESSED, ADDRESS, DIRTY, FILE, HUGE, Leaf, NO_EXECUTE, PRESENT, REGION, SHMEM, USER, WRITABLE,
+    ZERO, frame_of, index,
 };
 use super::source::MappedFile;
 use super::space::{Hot, PAGE, Sizes, State};
@@ -15,6 +17,7 @@ use super::{AddressSpace, VmaFlags, tlb};
 use crate::arch::{CpuSet, USER_END};
 use crate::errno::Errno;
 use crate::memory::frame::FrameRef;
+use crate::memory::huge::{self, HugeFrame, Policy};
 use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
 use crate::memory::percpu::{self, Count, Local};
 use crate::memory::{clear_page, copy_page, knobs, pressure, zero_frame};
@@ -101,6 +104,40 @@ enum Step {
     NeedsFrame(AllocError),
     /// The file's page must be got first.
     NeedsPage(Arc<MappedFile>, u64),
+    /// A huge page would do.
+    NeedsHuge,
+}
+
+/// What was got without the lock for a fault.
+#[derive(Default)]
+struct Supplies {
+    page: Option<Supply>,
+    huge: HugeTry,
+}
+
+/// How far a fault came with a huge page.
+#[derive(Default)]
+enum HugeTry {
+    #[default]
+    NotTried,
+    Got(HugeSupply),
+    /// There is none: pages have to do.
+    Failed,
+}
+
+impl HugeTry {
+    /// Gets one; does not wait.
+    fn get() -> Self {
+        let this = percpu::this();
+        let block = HugeFrame::try_new(this);
+        match block.and_then(|block| Ok((block, TableFrame::try_new()?))) {
+            Ok((block, table)) => Self::Got(HugeSupply { block, table }),
+            Err(_) => {
+                this.add(Count::HugeFallbacks, 1);
+                Self::Failed
+            }
+        }
+    }
 }
 
 impl From<AllocError> for Step {
@@ -159,7 +196,8 @@ impl AddressSpace {
             let page = address & !(PAGE - 1);
             let state = &mut *self.state.lock();
             if page.wrapping_sub(state.hot.start) < state.hot.bytes
-                && let Ok(entry) = state.tables.entry_or_new(page)
+                // Where there is no table yet, a huge page may be wanted.
+                && let Leaf::Page(entry) = state.tables.leaf(page)
                 // Relaxed (as all entry accesses): under the lock.
                 && entry.load(Ordering::Relaxed) == 0
                 && let Ok(frame) = new_anonymous(this)
@@ -186,11 +224,11 @@ impl AddressSpace {
         }
         let page = address & !(PAGE - 1);
         let mut relief = pressure::Relief::new(Order::BASE);
-        let mut supply: Option<Supply> = None;
+        let mut supplies = Supplies::default();
         for _ in 0..FILE_RETRIES {
             let step = {
                 let mut state = self.state.lock();
-                state.attempt(page, access, want, supply.as_ref(), &self.cpus)?
+                state.attempt(page, access, want, &mut supplies, &self.cpus)?
             };
             match step {
                 Step::Done(frame) => return Ok(frame),
@@ -206,13 +244,14 @@ impl AddressSpace {
                         Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                         Err(_) => return Err(Fault::BeyondFile),
                     };
-                    supply = Some(Supply {
+                    supplies.page = Some(Supply {
                         file,
                         index,
                         sequence,
                         page,
                     });
                 }
+                Step::NeedsHuge => supplies.huge = HugeTry::get(),
             }
         }
         Err(Fault::NoMemory)
@@ -228,7 +267,7 @@ impl AddressSpace {
                     Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
                     Fault::NotAllowed | Fault::BeyondFile => Errno::EFAULT,
                 })?;
-            page += PAGE;
+            page = self.after_page(page);
             if (page / PAGE).is_multiple_of(POPULATE_BATCH) {
                 sched::cond_resched();
                 if sched::current().killed() {
@@ -237,6 +276,16 @@ impl AddressSpace {
             }
         }
         Ok(())
+    }
+
+    /// Where the page of an address, or the huge page around it, ends.
+    fn after_page(&self, page: u64) -> u64 {
+        let region = page / REGION;
+        // Where the last-level table is, no huge page is: mostly that of the page before.
+        match self.state.lock().tables.leaf(page) {
+            Leaf::Huge(_) => (region + 1) * REGION,
+            Leaf::Page(_) | Leaf::Absent => page + PAGE,
+        }
     }
 }
 
@@ -247,7 +296,7 @@ impl State {
         page: u64,
         access: Access,
         want: Want,
-        supply: Option<&Supply>,
+        supplies: &mut Supplies,
         cpus: &CpuSet,
     ) -> Result<Step, Fault> {
         if self.areas.find(page).is_none() {
@@ -273,8 +322,10 @@ impl State {
                 entry: bits,
             };
         }
+        let region = page & !(REGION - 1);
+        let holds_region = area.start <= region && area.end - region >= REGION;
         // What the file has to give: looked at before entries are, which `tables` lends out.
-        let supplied = match (file, supply) {
+        let supplied = match (file, &supplies.page) {
             (Some((file, index)), Some(supply))
                 if Arc::ptr_eq(file, &supply.file)
                     && index == supply.index
@@ -284,6 +335,32 @@ impl State {
             }
             _ => None,
         };
+        match self.tables.leaf(page) {
+            Leaf::Page(_) => {}
+            Leaf::Huge(slot) => {
+                if holds_region && allow_huge(slot, page, flags, store) {
+                    return Ok(Step::Done(pin_huge(slot, page, want)));
+                }
+                self.tables.split(page, cpus);
+            }
+            Leaf::Absent if store && holds_region && file.is_none() && wants_huge(flags) => {
+                match core::mem::take(&mut supplies.huge) {
+                    HugeTry::NotTried => return Ok(Step::NeedsHuge),
+                    HugeTry::Got(supply) => match self.tables.region_slot_or_new(page) {
+                        Ok(slot) => {
+                            self.put_huge(slot, supply, flags);
+                            return Ok(Step::Done(pin_huge(slot, page, want)));
+                        }
+                        Err(error) => {
+                            supplies.huge = HugeTry::Got(supply);
+                            return Ok(error.into());
+                        }
+                    },
+                    HugeTry::Failed => supplies.huge = HugeTry::Failed,
+                }
+            }
+            Leaf::Absent => {}
+        }
         let entry = match self.tables.entry_or_new(page) {
             Ok(entry) => entry,
             Err(error) => return Ok(error.into()),
@@ -336,6 +413,15 @@ impl State {
         Ok(Step::Done(frame))
     }
 
+    /// Has a huge block stand for a region of an area.
+    fn put_huge(&mut self, slot: &AtomicU64, supply: HugeSupply, flags: VmaFlags) {
+        let frame = supply.block.into_counted();
+        let entry = frame.address() | entry_flags(flags) | store_flags(flags);
+        self.tables.set_huge(slot, entry, supply.table);
+        self.mapped[0] += huge::FRAMES;
+        percpu::add(Count::HugeFaults, 1);
+    }
+
     /// Lets the stack above `page` reach down to it, if one may.
     fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
         let above = self.areas.next_from(page).ok_or(Fault::NotMapped)?;
@@ -355,6 +441,50 @@ impl State {
         self.changed();
         Ok(())
     }
+}
+
+/// Whether areas with these flags are mapped by huge pages.
+fn wants_huge(flags: VmaFlags) -> bool {
+    // Stacks grow and shrink by pages, and most stay small.
+    const NEVER: VmaFlags = VmaFlags::SHARED
+        .union(VmaFlags::GROWS_DOWN)
+        .union(VmaFlags::STACK)
+        .union(VmaFlags::NO_HUGE_PAGES);
+    !flags.intersects(NEVER)
+        && match huge::policy() {
+            Policy::Always => true,
+            Policy::Madvise => flags.contains(VmaFlags::HUGE_PAGES),
+            Policy::Never => false,
+        }
+}
+
+/// Gives a huge page, which lies wholly in its area, the area's rights. False: others have it too,
+/// and a store needs pages of the program's own.
+fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bool) -> bool {
+    let old = slot.load(Ordering::Relaxed);
+    let rights = if !store || old & WRITABLE != 0 {
+        old & (WRITABLE | DIRTY)
+    } else if huge::is_own(frame_of(old)) {
+        store_flags(flags)
+    } else {
+        return false;
+    };
+    let kept = old & (ADDRESS | HUGE);
+    slot.store(kept | entry_flags(flags) | rights, Ordering::Relaxed);
+    // As for `Change::allow`.
+    crate::arch::cpu::invlpg(page);
+    true
+}
+
+/// What the caller wants besides: a reference to a page of a huge page.
+fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
+    if want == Want::Mapped {
+        return None;
+    }
+    let block = frame_of(slot.load(Ordering::Relaxed));
+    huge::part(block);
+    // The entry holds a reference to each frame while the lock is held.
+    Some(FrameRef::new_reference(block.offset(index(page, 0) as u64)))
 }
 
 /// A change of one entry.

@@ -33,6 +33,8 @@ bitflags! {
         const LOCKED = 1 << 6;
         /// The initial stack, which `/proc/PID/maps` names.
         const STACK = 1 << 7;
+        /// Not to be mapped by huge pages: a thread's stack, of which little is ever used.
+        const NO_HUGE_PAGES = 1 << 8;
     }
 
     /// Rights and kind of an area. Areas that differ here are never merged.
@@ -62,6 +64,10 @@ bitflags! {
         const DONT_FORK = 1 << 10;
         /// Zero in the child after fork.
         const WIPE_ON_FORK = 1 << 11;
+        /// Huge pages are asked for.
+        const HUGE_PAGES = 1 << 12;
+        /// Huge pages are declined.
+        const NO_HUGE_PAGES = 1 << 13;
     }
 }
 

@@ -1,18 +1,20 @@
 //! Copying an address space for a child process.
 
+use super::leaf::TableFrame;
 use super::map::Commitment;
 use super::pagetable::{FILE, REGION, Region, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
-use super::space::{Area, Sizes};
+use super::space::{Area, Sizes, State};
 use super::vma::VmaSet;
 use super::{AddressSpace, VmaFlags, tlb};
 use crate::arch::USER_END;
 use crate::errno::Errno;
+use crate::memory::huge;
 use crate::memory::memmap::Descriptor;
 use crate::memory::percpu::{self, Count};
 use crate::memory::pressure;
 use crate::sched;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Order};
 
 impl AddressSpace {
@@ -92,14 +94,19 @@ impl AddressSpace {
     /// Shares the pages of one page table, or skips to the next one; returns where that is.
     fn copy_region(&self, child: &Self, area: &Area, at: u64) -> Result<u64, AllocError> {
         let shared = area.flags.contains(VmaFlags::SHARED);
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let mut target = child.state.lock();
+        let end = area.end.min((at / REGION + 1) * REGION);
+        state.tables.split_edges(&(at..end), &self.cpus);
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
+            Region::Huge(entry) => {
+                share_huge(entry, &mut target, at)?;
+                return Ok(end);
+            }
             Region::Table(table) => table,
         };
         let copy = target.tables.table_or_new(at)?;
-        let end = area.end.min((at / REGION + 1) * REGION);
         let first = index(at, 0);
         let pages = pages_in(end - at);
         for (from, to) in table[first..first + pages]
@@ -126,4 +133,17 @@ impl AddressSpace {
         }
         Ok(end)
     }
+}
+
+/// Has the child map a huge page, too; whoever stores to it first gets pages of its own instead.
+fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), AllocError> {
+    let to = target.tables.region_slot_or_new(at)?;
+    let table = TableFrame::try_new()?;
+    // Relaxed: both locks are held.
+    let entry = from.load(Ordering::Relaxed) & !WRITABLE;
+    from.store(entry, Ordering::Relaxed);
+    huge::get_reference(frame_of(entry));
+    target.tables.set_huge(to, entry, table);
+    target.mapped[0] += huge::FRAMES;
+    Ok(())
 }

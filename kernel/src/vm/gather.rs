@@ -7,6 +7,7 @@
 use super::pagetable::{FILE, SHMEM, ZERO, frame_of};
 use super::tlb;
 use crate::arch::CpuSet;
+use crate::memory::huge;
 use crate::memory::memmap::{self, Descriptor};
 use crate::memory::percpu::{self, Count};
 use core::mem::MaybeUninit;
@@ -16,11 +17,15 @@ use ebb_mm::{Frame, Order};
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;
+/// Huge blocks in a batch.
+const HUGE_CAPACITY: usize = 64;
 
 /// A batch.
 pub(super) struct Gather {
     len: usize,
     frames: [MaybeUninit<Frame>; CAPACITY],
+    huge_len: usize,
+    huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
     /// Pages taken out, by kind: anonymous, file, shared memory.
     pub(super) pages: [u64; 3],
     /// Something was taken out that a TLB may know.
@@ -41,6 +46,8 @@ impl Gather {
         Self {
             len: 0,
             frames: [const { MaybeUninit::uninit() }; CAPACITY],
+            huge_len: 0,
+            huge: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
             pages: [0; 3],
             any: false,
         }
@@ -90,6 +97,20 @@ impl Gather {
         looked_at
     }
 
+    /// Whether a huge block and its page table fit.
+    #[inline]
+    pub(super) fn has_room_for_huge(&self) -> bool {
+        !self.is_full() && self.huge_len < HUGE_CAPACITY
+    }
+
+    /// Takes over the reference to a huge block, and the page table in reserve for it.
+    pub(super) fn huge(&mut self, block: Frame, table: Frame) {
+        self.huge[self.huge_len].write(block);
+        self.huge_len += 1;
+        self.pages[0] += huge::FRAMES;
+        self.table(table);
+    }
+
     /// Takes over a page table.
     pub(super) fn table(&mut self, frame: Frame) {
         self.any = true;
@@ -107,6 +128,10 @@ impl Gather {
     /// Drops the frames' references; flushed before.
     pub(super) fn free(&mut self) {
         debug_assert!(!self.any, "frames are freed that a TLB may know");
+        for block in &self.huge[..core::mem::take(&mut self.huge_len)] {
+            // SAFETY: the first `huge_len` are initialised.
+            huge::release(unsafe { block.assume_init() });
+        }
         let this = percpu::this();
         let mut anonymous = 0;
         for frame in &self.frames[..core::mem::take(&mut self.len)] {

@@ -1,6 +1,7 @@
 //! Making and removing mappings.
 
 use super::backing::{Bytes, Graveyard};
+use super::pagetable::REGION;
 use super::source::{Backing, MappedFile};
 use super::space::{Area, PAGE, Sizes, State, ZapExtent};
 use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared};
@@ -254,9 +255,16 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The highest free place below `top`, or above it if there is none. Large places are aligned
-    /// to 2 MiB like page tables are, where that costs nothing.
+    /// The highest free place below `top`, or above it if there is none. Places of whole regions
+    /// are aligned to them, so that huge pages and page tables are used wholly.
     pub(super) fn find_gap(&self, bytes: u64, top: u64) -> Option<u64> {
+        if bytes.is_multiple_of(REGION)
+            && let Some(start) = self
+                .areas
+                .highest_gap(bytes + REGION - PAGE, MAP_BOTTOM..top)
+        {
+            return Some(start.next_multiple_of(REGION));
+        }
         self.areas
             .highest_gap(bytes, MAP_BOTTOM..top)
             .or_else(|| self.areas.lowest_gap(bytes, MAP_BOTTOM..USER_END))
@@ -308,6 +316,9 @@ fn describe(
     }
     if flags.contains(MapFlags::LOCKED) {
         area |= VmaFlags::LOCKED;
+    }
+    if flags.contains(MapFlags::NO_HUGE_PAGES) {
+        area |= VmaFlags::NO_HUGE_PAGES;
     }
     // Policy 2 counts all, whatever the program says.
     let reserve = !flags.contains(MapFlags::NORESERVE) || knobs::overcommit_memory() == 2;

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `vma` | the set of areas, without hardware, tested on the host |
-//! | `pagetable`, `gather`, `tlb` | entries, frames on their way out, stale translations |
+//! | `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space` | address spaces, which one a CPU uses, unmapping in batches |
 //! | `map`, `protect`, `remap`, `fork` | what the calls of the same names do |
 //! | `fault` | page faults |
@@ -19,6 +19,7 @@ mod fault;
 mod flags;
 mod fork;
 mod gather;
+mod leaf;
 mod map;
 mod mappings;
 mod pagetable;

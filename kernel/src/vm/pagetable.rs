@@ -1,15 +1,17 @@
-//! Page tables of an address space: four levels, 4 KiB pages.
+//! Page tables of an address space: four levels, pages of 4 KiB and (`leaf`) of 2 MiB.
 //!
 //! An entry of the last level that is not zero holds one reference to its frame, whether or not it
 //! is present: pages without any rights (`PROT_NONE`) keep their frames in entries that are not
 //! present. Only entries of the shared frame of zeros (`ZERO`) hold none.
 
 use super::gather::Gather;
-use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
-use crate::memory::{clear_page, kernel_root, percpu};
+use super::leaf::{Deposits, TableFrame};
+use crate::arch::CpuSet;
+use crate::memory::memmap::frame_ptr;
+use crate::memory::{clear_page, kernel_root};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+use ebb_mm::{AllocError, Frame};
 
 /// The CPU uses the entry.
 pub(super) const PRESENT: u64 = 1;
@@ -21,6 +23,8 @@ pub(super) const USER: u64 = 1 << 2;
 pub(super) const ACCESSED: u64 = 1 << 5;
 /// As `ACCESSED`, in entries that allow stores.
 pub(super) const DIRTY: u64 = 1 << 6;
+/// In an entry above the last level: a huge page. Kept where the entry is not present, too.
+pub(super) const HUGE: u64 = 1 << 7;
 /// Ours: the frame is a page of a file.
 pub(super) const FILE: u64 = 1 << 9;
 /// Ours: the frame is a page of shared memory.
@@ -49,7 +53,7 @@ pub(super) fn frame_of(entry: u64) -> Frame {
 }
 
 #[inline]
-fn table_at(entry: u64) -> &'static Table {
+pub(super) fn table_at(entry: u64) -> &'static Table {
     // SAFETY: present entries of upper levels lead to table frames in the physmap. They are only
     // freed by the holder of the space's lock, who then uses no reference made before, so the
     // 'static here means "while the lock is held". All access is atomic.
@@ -93,16 +97,38 @@ fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64
 pub(super) enum Region {
     /// A table of the last level.
     Table(&'static Table),
+    /// A huge page: its entry.
+    Huge(&'static AtomicU64),
     /// Nothing up to this address.
     AbsentUntil(u64),
+}
+
+/// What stands for one address.
+pub(super) enum Leaf {
+    /// The entry of the page, used or not.
+    Page(&'static AtomicU64),
+    /// The entry of the huge page around it.
+    Huge(&'static AtomicU64),
+    /// There is no table.
+    Absent,
+}
+
+/// A run of entries.
+pub(super) enum Run {
+    /// Of pages.
+    Pages(&'static [AtomicU64]),
+    /// That of a huge page, of which so many pages are in the range.
+    Huge(&'static AtomicU64, usize),
 }
 
 /// The tables of one space.
 #[derive(Debug)]
 pub(super) struct PageTables {
     root: Frame,
-    /// Frames of tables, the root included.
-    count: u64,
+    /// Frames of tables, the root and those in reserve included.
+    pub(super) count: u64,
+    /// One for each huge page.
+    pub(super) deposits: Deposits,
     /// The last-level table used last, and the region that it is for.
     recent_region: u64,
     recent_table: *const Table,
@@ -112,10 +138,7 @@ pub(super) struct PageTables {
 unsafe impl Send for PageTables {}
 
 fn new_table() -> Result<Frame, AllocError> {
-    let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
-    let frame = percpu::allocate(request)?;
-    percpu::add(Kind::PageTable.count(), 1);
-    Descriptor::get(frame).take(Kind::PageTable, Order::BASE);
+    let frame = TableFrame::try_new()?.into_frame();
     // SAFETY: the frame is ours alone.
     unsafe { clear_page(frame_ptr(frame)) };
     Ok(frame)
@@ -133,6 +156,7 @@ impl PageTables {
         Ok(Self {
             root,
             count: 1,
+            deposits: Deposits::default(),
             recent_region: NO_REGION,
             recent_table: core::ptr::null(),
         })
@@ -161,31 +185,87 @@ impl PageTables {
 
     #[cold]
     fn find_or_new(&mut self, address: u64) -> Result<&'static Table, AllocError> {
+        let slot = self.region_slot_or_new(address)?;
+        let mut entry = slot.load(Ordering::Relaxed);
+        debug_assert_eq!(entry & HUGE, 0, "a huge page is taken for a table");
+        if entry == 0 {
+            entry = self.hang_in(slot)?;
+        }
+        let table = table_at(entry);
+        self.recent_region = address / REGION;
+        self.recent_table = table;
+        Ok(table)
+    }
+
+    /// The entry that stands for the region of an address; tables above it are made.
+    pub(super) fn region_slot_or_new(
+        &mut self,
+        address: u64,
+    ) -> Result<&'static AtomicU64, AllocError> {
         let mut table = table_at(self.root.address());
-        for level in [3, 2, 1] {
+        for level in [3, 2] {
             let slot = slot(table, address, level);
             // Relaxed (as all entry accesses here): changed under the space's lock; the CPU's
             // walker takes entries in any order, and new tables are zeroed before they are hung
             // in, which x86 keeps in order.
             let mut entry = slot.load(Ordering::Relaxed);
             if entry == 0 {
-                let frame = new_table()?;
-                self.count += 1;
-                entry = frame.address() | PRESENT | WRITABLE | USER | ACCESSED;
-                slot.store(entry, Ordering::Release);
+                entry = self.hang_in(slot)?;
+            }
+            table = table_at(entry);
+        }
+        Ok(slot(table, address, 1))
+    }
+
+    /// Puts a new table in; returns its entry.
+    fn hang_in(&mut self, slot: &AtomicU64) -> Result<u64, AllocError> {
+        let entry = new_table()?.address() | PRESENT | WRITABLE | USER | ACCESSED;
+        self.count += 1;
+        slot.store(entry, Ordering::Release);
+        Ok(entry)
+    }
+
+    /// What stands for an address.
+    #[inline]
+    pub(super) fn leaf(&mut self, address: u64) -> Leaf {
+        if address / REGION == self.recent_region {
+            // SAFETY: as in `table_or_new`.
+            return Leaf::Page(slot(unsafe { &*self.recent_table }, address, 0));
+        }
+        self.find_leaf(address)
+    }
+
+    #[cold]
+    fn find_leaf(&mut self, address: u64) -> Leaf {
+        let mut table = table_at(self.root.address());
+        for level in [3, 2, 1] {
+            let slot = slot(table, address, level);
+            let entry = slot.load(Ordering::Relaxed);
+            if entry == 0 {
+                return Leaf::Absent;
+            }
+            if level == 1 && entry & HUGE != 0 {
+                return Leaf::Huge(slot);
             }
             table = table_at(entry);
         }
         self.recent_region = address / REGION;
         self.recent_table = table;
-        Ok(table)
+        Leaf::Page(slot(table, address, 0))
+    }
+
+    /// The entry of the huge page around an address, if there is one.
+    pub(super) fn huge_slot(&self, address: u64) -> Option<&'static AtomicU64> {
+        self.upper_slot(address, 1)
+            .ok()
+            .filter(|slot| slot.load(Ordering::Relaxed) & HUGE != 0)
     }
 
     /// The entry of a page, where there is a table for it.
     pub(super) fn entry(&self, address: u64) -> Option<&'static AtomicU64> {
         match self.region(address) {
             Region::Table(table) => Some(slot(table, address, 0)),
-            Region::AbsentUntil(_) => None,
+            Region::Huge(_) | Region::AbsentUntil(_) => None,
         }
     }
 
@@ -199,48 +279,65 @@ impl PageTables {
     pub(super) fn region(&self, address: u64) -> Region {
         let mut table = table_at(self.root.address());
         for level in [3, 2, 1] {
-            let entry = slot(table, address, level).load(Ordering::Relaxed);
+            let slot = slot(table, address, level);
+            let entry = slot.load(Ordering::Relaxed);
             if entry == 0 {
                 return Region::AbsentUntil(next_used(table, address, level));
+            }
+            if level == 1 && entry & HUGE != 0 {
+                return Region::Huge(slot);
             }
             table = table_at(entry);
         }
         Region::Table(table)
     }
 
-    /// Calls `each` with every run of entries in `range` that has a table: the run's first address
-    /// and the entries. Stops when `each` gives false; returns the address where it stopped.
-    pub(super) fn runs(
-        &self,
-        range: Range<u64>,
-        mut each: impl FnMut(u64, &'static [AtomicU64]) -> bool,
-    ) -> u64 {
+    /// Calls `each` with every run of entries in `range` that there is, each of one region: the
+    /// run's first address and the entries. Stops when `each` gives false; returns the address where it stopped.
+    pub(super) fn runs(&self, range: Range<u64>, mut each: impl FnMut(u64, Run) -> bool) -> u64 {
         let mut at = range.start;
         while at < range.end {
-            match self.region(at) {
-                Region::AbsentUntil(next) => at = next,
+            let end = range.end.min((at / REGION + 1) * REGION);
+            let pages = pages_in(end - at);
+            let run = match self.region(at) {
+                Region::AbsentUntil(next) => {
+                    at = next;
+                    continue;
+                }
+                Region::Huge(slot) => Run::Huge(slot, pages),
                 Region::Table(table) => {
                     let first = index(at, 0);
-                    let end = range.end.min((at / REGION + 1) * REGION);
-                    let pages = pages_in(end - at);
-                    if !each(at, &table[first..first + pages]) {
-                        return at;
-                    }
-                    at = end;
+                    Run::Pages(&table[first..first + pages])
                 }
+            };
+            if !each(at, run) {
+                return at;
             }
+            at = end;
         }
         range.end
     }
 
     /// Takes entries in `range` out, as far as the gather has room, and gives it their frames.
-    /// With `files_only`, private pages stay. Returns the address reached.
+    /// With `files_only`, private pages stay. Huge pages lie wholly in the range (`split_edges`).
+    /// Returns the address reached.
     pub(super) fn zap(&mut self, range: Range<u64>, files_only: bool, gather: &mut Gather) -> u64 {
         let mut at = range.start;
         while at < range.end {
             let table = match self.region(at) {
                 Region::AbsentUntil(next) => {
                     at = next;
+                    continue;
+                }
+                Region::Huge(slot) => {
+                    debug_assert!(at.is_multiple_of(REGION) && range.end - at >= REGION);
+                    if !files_only {
+                        if !gather.has_room_for_huge() {
+                            return at;
+                        }
+                        self.take_huge(slot, gather);
+                    }
+                    at += REGION;
                     continue;
                 }
                 Region::Table(table) => table,
@@ -282,7 +379,7 @@ impl PageTables {
                         let entry = slot.load(Ordering::Relaxed);
                         // Between two batches the lock was free: where areas stay, pages may have
                         // come back.
-                        if entry != 0 && is_empty(table_at(entry)) {
+                        if entry != 0 && entry & HUGE == 0 && is_empty(table_at(entry)) {
                             if gather.is_full() {
                                 return false;
                             }
@@ -317,7 +414,8 @@ impl PageTables {
     }
 
     /// Moves whatever stands for `from..from + bytes` to `to`, whose tables exist where `from` has
-    /// some and which holds nothing. Whole regions move at once where both are aligned alike.
+    /// some and which holds nothing. Whole regions move at once where both are aligned alike; huge
+    /// pages are left by `prepare_move` only where they are such.
     pub(super) fn move_entries(&mut self, from: u64, to: u64, bytes: u64) {
         let mut done = 0;
         while done < bytes {
@@ -325,13 +423,11 @@ impl PageTables {
             let whole = source.is_multiple_of(REGION)
                 && target.is_multiple_of(REGION)
                 && bytes - done >= REGION;
-            let table = match self.region(source) {
-                Region::AbsentUntil(next) => {
-                    done = next - from;
-                    continue;
-                }
-                Region::Table(table) => table,
-            };
+            let region = self.region(source);
+            if let Region::AbsentUntil(next) = region {
+                done = next - from;
+                continue;
+            }
             if whole
                 && let (Ok(old), Ok(new)) = (self.upper_slot(source, 1), self.upper_slot(target, 1))
             {
@@ -343,6 +439,9 @@ impl PageTables {
                 done += REGION;
                 continue;
             }
+            let Region::Table(table) = region else {
+                panic!("a huge page at {source:#x} cannot move to {target:#x}")
+            };
             let entry = slot(table, source, 0);
             let value = entry.load(Ordering::Relaxed);
             if value != 0
@@ -362,12 +461,18 @@ impl PageTables {
         from: u64,
         to: u64,
         bytes: u64,
+        cpus: &CpuSet,
     ) -> Result<(), AllocError> {
+        if from % REGION == to % REGION {
+            self.split_edges(&(from..from + bytes), cpus);
+        } else {
+            self.split_all(from..from + bytes, cpus);
+        }
         let mut done = 0;
         while done < bytes {
             match self.region(from + done) {
                 Region::AbsentUntil(next) => done = next - from,
-                Region::Table(_) => {
+                Region::Table(_) | Region::Huge(_) => {
                     let step = REGION - (from + done) % REGION;
                     self.find_or_new(to + done)?;
                     let last = (done + step).min(bytes) - PAGE;
@@ -386,6 +491,7 @@ impl PageTables {
             user.iter().all(|e| e.load(Ordering::Relaxed) == 0),
             "a space goes with page tables left in it"
         );
+        assert_eq!(self.deposits.len(), 0, "page tables in reserve for nothing");
         crate::memory::memmap::release(self.root);
         self.count = 0;
     }

@@ -3,14 +3,15 @@
 use super::backing::Bytes;
 use super::fault::{entry_flags, store_flags};
 use super::map::{Commitment, page_range};
-use super::pagetable::{ADDRESS, DIRTY, FILE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
+use super::pagetable::{ADDRESS, DIRTY, FILE, HUGE, REGION, Run, SHMEM, ZERO, frame_of, pages_in};
 use super::space::{Sizes, TABLES_AT_ONCE, ZapExtent};
 use super::{AddressSpace, Prot, VmaFlags, tlb};
 use crate::errno::Errno;
+use crate::memory::huge;
 use crate::memory::memmap::Descriptor;
 use crate::sched;
 use core::ops::Range;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// What to do with existing mappings; `madvise(2)`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -31,15 +32,44 @@ pub enum Advice {
     WipeOnFork,
     /// Kept in the child.
     KeepOnFork,
+    /// Mapped by huge pages, where the policy is to ask.
+    HugePages,
+    /// Never mapped by huge pages from here on.
+    NoHugePages,
     /// Accepted, changes nothing.
     Nothing,
 }
+
+const NONE: VmaFlags = VmaFlags::empty();
 
 /// The part of an area in a range.
 struct Piece {
     range: Range<u64>,
     flags: VmaFlags,
     backing: Bytes,
+}
+
+/// Gives an entry the rights of its area, that to store where `may_store` has nothing against it.
+/// Whether that changed anything.
+fn change_rights(entry: &AtomicU64, flags: VmaFlags, may_store: impl Fn(u64) -> bool) -> bool {
+    // Relaxed: the lock is held; the CPU does not write entries of ours, whose accessed and dirty
+    // bits are set beforehand.
+    let old = entry.load(Ordering::Relaxed);
+    if old == 0 {
+        return false;
+    }
+    let store = if may_store(old) {
+        store_flags(flags)
+    } else {
+        0
+    };
+    let kept = old & (ADDRESS | FILE | SHMEM | ZERO | HUGE);
+    let new = kept | entry_flags(flags) | store;
+    let changed = new & !DIRTY != old & !DIRTY;
+    if changed {
+        entry.store(new, Ordering::Relaxed);
+    }
+    changed
 }
 
 impl AddressSpace {
@@ -109,43 +139,41 @@ impl AddressSpace {
     fn apply_rights(&self, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            let state = &mut *state;
             let Some(area) = state.areas.next_from(at).filter(|a| a.start < range.end) else {
                 return;
             };
             let (flags, from) = (area.flags, area.start.max(at));
+            let part = from..area.end.min(range.end);
             let shared = flags.contains(VmaFlags::SHARED);
             let (mut tables, mut any) = (0, false);
-            at = state
-                .tables
-                .runs(from..area.end.min(range.end), |_, entries| {
-                    if tables == TABLES_AT_ONCE {
-                        return false;
-                    }
-                    tables += 1;
-                    for entry in entries {
-                        // Relaxed: the lock is held; the CPU does not write entries of ours, whose
-                        // accessed and dirty bits are set beforehand.
-                        let old = entry.load(Ordering::Relaxed);
-                        if old == 0 {
-                            continue;
-                        }
-                        let borrowed = old & (ZERO | FILE | SHMEM) != 0;
-                        let own = !borrowed && Descriptor::get(frame_of(old)).references() == 1;
-                        let store = if shared || own { store_flags(flags) } else { 0 };
-                        let kept = old & (ADDRESS | FILE | SHMEM | ZERO);
-                        let new = kept | entry_flags(flags) | store;
-                        if new & !DIRTY != old & !DIRTY || new & WRITABLE != old & WRITABLE {
-                            entry.store(new, Ordering::Relaxed);
-                            any = true;
+            state.tables.split_edges(&part, &self.cpus);
+            at = state.tables.runs(part, |_, run| {
+                if tables == TABLES_AT_ONCE {
+                    return false;
+                }
+                tables += 1;
+                match run {
+                    Run::Pages(entries) => {
+                        for entry in entries {
+                            any |= change_rights(entry, flags, |old| {
+                                let borrowed = old & (ZERO | FILE | SHMEM) != 0;
+                                let own =
+                                    !borrowed && Descriptor::get(frame_of(old)).references() == 1;
+                                shared || own
+                            });
                         }
                     }
-                    true
-                });
+                    Run::Huge(entry, _) => {
+                        any |= change_rights(entry, flags, |old| huge::is_own(frame_of(old)));
+                    }
+                }
+                true
+            });
             if any {
                 tlb::flush(&self.cpus, from..at.max(from + 4096));
             }
-            drop(state);
             sched::cond_resched();
         }
     }
@@ -182,8 +210,8 @@ impl AddressSpace {
             Advice::PopulateRead | Advice::PopulateWrite => {
                 return self.populate(range, advice == Advice::PopulateWrite);
             }
-            Advice::DontFork => self.set_flags(range, VmaFlags::DONT_FORK, true)?,
-            Advice::DoFork => self.set_flags(range, VmaFlags::DONT_FORK, false)?,
+            Advice::DontFork => self.set_flags(range, NONE, VmaFlags::DONT_FORK)?,
+            Advice::DoFork => self.set_flags(range, VmaFlags::DONT_FORK, NONE)?,
             Advice::WipeOnFork => {
                 let state = self.state.lock();
                 let mut areas = state.areas.overlapping(range.clone());
@@ -195,9 +223,15 @@ impl AddressSpace {
                 }
                 drop(areas);
                 drop(state);
-                self.set_flags(range, VmaFlags::WIPE_ON_FORK, true)?;
+                self.set_flags(range, NONE, VmaFlags::WIPE_ON_FORK)?;
             }
-            Advice::KeepOnFork => self.set_flags(range, VmaFlags::WIPE_ON_FORK, false)?,
+            Advice::KeepOnFork => self.set_flags(range, VmaFlags::WIPE_ON_FORK, NONE)?,
+            Advice::HugePages => {
+                self.set_flags(range, VmaFlags::NO_HUGE_PAGES, VmaFlags::HUGE_PAGES)?;
+            }
+            Advice::NoHugePages => {
+                self.set_flags(range, VmaFlags::HUGE_PAGES, VmaFlags::NO_HUGE_PAGES)?;
+            }
             Advice::Nothing => {}
         }
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }
@@ -218,7 +252,11 @@ impl AddressSpace {
         if !self.state.lock().areas.covers(range.clone()) {
             return Err(Errno::ENOMEM);
         }
-        self.set_flags(range.clone(), VmaFlags::LOCKED, lock)?;
+        if lock {
+            self.set_flags(range.clone(), NONE, VmaFlags::LOCKED)?;
+        } else {
+            self.set_flags(range.clone(), VmaFlags::LOCKED, NONE)?;
+        }
         if lock {
             self.each_piece(range, |piece| {
                 if piece.flags.intersects(VmaFlags::RIGHTS) {
@@ -236,15 +274,15 @@ impl AddressSpace {
     /// # Errors
     /// None in practice: no area is split.
     pub fn unlock_all(&self) -> Result<(), Errno> {
-        self.set_flags(0..crate::arch::USER_END, VmaFlags::LOCKED, false)
+        self.set_flags(0..crate::arch::USER_END, VmaFlags::LOCKED, NONE)
     }
 
-    /// Sets or clears a flag of all areas in a range.
-    fn set_flags(&self, range: Range<u64>, flag: VmaFlags, on: bool) -> Result<(), Errno> {
+    /// Clears and sets flags of all areas in a range.
+    fn set_flags(&self, range: Range<u64>, clear: VmaFlags, set: VmaFlags) -> Result<(), Errno> {
         let _change = self.change.lock();
         let mut state = self.state.lock();
         state.make_boundaries(&range)?;
-        let with = |flags: VmaFlags| if on { flags | flag } else { flags - flag };
+        let with = |flags: VmaFlags| (flags - clear) | set;
         let (mut before, mut after) = (Sizes::default(), Sizes::default());
         for area in state.areas.overlapping(range.clone()) {
             before.add(Sizes::of(area.flags, area.bytes()));
@@ -306,10 +344,15 @@ impl AddressSpace {
             {
                 let state = self.state.lock();
                 let end = at + pages as u64 * 4096;
-                state.tables.runs(at..end, |from, entries| {
+                state.tables.runs(at..end, |from, run| {
                     let first = pages_in(from - at);
-                    for (byte, entry) in present[first..].iter_mut().zip(entries) {
-                        *byte = u8::from(entry.load(Ordering::Relaxed) != 0);
+                    match run {
+                        Run::Pages(entries) => {
+                            for (byte, entry) in present[first..].iter_mut().zip(entries) {
+                                *byte = u8::from(entry.load(Ordering::Relaxed) != 0);
+                            }
+                        }
+                        Run::Huge(_, pages) => present[first..first + pages].fill(1),
                     }
                     true
                 });

@@ -158,7 +158,11 @@ impl AddressSpace {
                 }
             };
             // Tables first: nothing below fails any more.
-            if let Err(error) = state.tables.prepare_move(moved.start, start, moved_bytes) {
+            if let Err(error) =
+                state
+                    .tables
+                    .prepare_move(moved.start, start, moved_bytes, &self.cpus)
+            {
                 drop(state);
                 relief.step(error)?;
                 continue;

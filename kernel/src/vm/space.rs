@@ -2,7 +2,7 @@
 
 use super::backing::{Bytes, Graveyard};
 use super::gather::{Gather, kind_index};
-use super::pagetable::{PageTables, ZERO};
+use super::pagetable::{PageTables, Run, ZERO};
 use super::vma::{Vma, VmaSet};
 use super::{MappedFile, VmaFlags};
 use crate::arch::{CpuSet, USER_END, cpu, cpu_id};
@@ -348,18 +348,27 @@ impl AddressSpace {
         }
     }
 
-    /// Mapped pages in a range: anonymous, of files, of shared memory, in bytes (for `smaps`).
-    pub fn resident(&self, range: Range<u64>) -> [u64; 3] {
-        let mut pages = [0; 3];
+    /// Mapped pages in a range: anonymous, of files, of shared memory, and of the first what is in
+    /// huge pages, in bytes (for `smaps`).
+    pub fn resident(&self, range: Range<u64>) -> [u64; 4] {
+        let mut pages = [0; 4];
         let mut at = range.start;
         while at < range.end {
             let state = self.state.lock();
             let mut tables = 0;
-            at = state.tables.runs(at..range.end, |_, entries| {
-                for entry in entries {
-                    let entry = entry.load(Ordering::Relaxed);
-                    if entry != 0 && entry & ZERO == 0 {
-                        pages[kind_index(entry)] += 1;
+            at = state.tables.runs(at..range.end, |_, run| {
+                match run {
+                    Run::Pages(entries) => {
+                        for entry in entries {
+                            let entry = entry.load(Ordering::Relaxed);
+                            if entry != 0 && entry & ZERO == 0 {
+                                pages[kind_index(entry)] += 1;
+                            }
+                        }
+                    }
+                    Run::Huge(_, count) => {
+                        pages[0] += count as u64;
+                        pages[3] += count as u64;
                     }
                 }
                 tables += 1;
@@ -402,6 +411,7 @@ impl AddressSpace {
                 let mut state = self.state.lock();
                 let from = at;
                 let files_only = extent == ZapExtent::FilePages;
+                state.tables.split_edges(&(at..range.end), &self.cpus);
                 at = state.tables.zap(at..range.end, files_only, &mut gather);
                 state.peak_mapped = state.peak_mapped.max(state.mapped.iter().sum());
                 for (mapped, gone) in state.mapped.iter_mut().zip(gather.pages) {

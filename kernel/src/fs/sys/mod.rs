@@ -5,11 +5,12 @@ use super::synthetic::{Content, Directory, Entry, Synthetic};
 use super::text::Text;
 use crate::arch::cpu_count;
 use crate::errno::Errno;
-use crate::memory::{report, stats};
+use crate::memory::{huge, report, stats};
 use crate::sync::Once;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
+use ebb_mm::Order;
 
 /// Linux's magic number of sysfs.
 const MAGIC: u64 = 0x6265_6572;
@@ -43,10 +44,37 @@ const ENTRIES: &[Entry] = &[
     }),
     Entry::file("devices/system/node/node0/meminfo", node_meminfo),
     Entry::file("devices/system/node/node0/vmstat", node_vmstat),
-    Entry::file("kernel/mm/transparent_hugepage/enabled", |text| {
-        writeln!(text, "always madvise [never]")
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/enabled",
+        huge_policy,
+        huge::set_policy,
+    ),
+    // No memory is moved to make a block.
+    Entry::file("kernel/mm/transparent_hugepage/defrag", |text| {
+        writeln!(text, "always defer defer+madvise madvise [never]")
+    }),
+    Entry::file("kernel/mm/transparent_hugepage/shmem_enabled", |text| {
+        writeln!(text, "always within_size advise [never] deny force")
+    }),
+    Entry::file("kernel/mm/transparent_hugepage/use_zero_page", |text| {
+        writeln!(text, "0")
+    }),
+    Entry::file("kernel/mm/transparent_hugepage/hpage_pmd_size", |text| {
+        writeln!(text, "{}", Order::PAGEBLOCK.frames() * 4096)
     }),
 ];
+
+/// All policies, that which holds in brackets.
+fn huge_policy(text: &mut Text) -> Written {
+    let names = huge::Policy::ALL.map(|policy| {
+        if policy == huge::policy() {
+            format!("[{}]", policy.name())
+        } else {
+            policy.name().into()
+        }
+    });
+    writeln!(text, "{}", names.join(" "))
+}
 
 /// Builds the tree, to be mounted in `above`.
 pub(super) fn build(above: &NodeRef) -> NodeRef {

@@ -72,17 +72,19 @@ pub(super) fn maps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Resul
     for_each(text, process, |text, _, area| header(text, area))
 }
 
-/// KiB in memory: of private and of shared pages, and how much of the private is anonymous.
+/// KiB in memory: of private and of shared pages, and how much of the private is anonymous, and in
+/// huge pages.
 #[derive(Copy, Clone, Default)]
 struct Resident {
     private: u64,
     shared: u64,
     anonymous: u64,
+    huge: u64,
 }
 
 impl Resident {
     fn of(space: &AddressSpace, area: &VmaInfo) -> Self {
-        let [anonymous, file, shmem] = space
+        let [anonymous, file, shmem, huge] = space
             .resident(area.start..area.end)
             .map(|bytes| bytes >> 10);
         let (private, shared) = if area.flags.contains(VmaFlags::SHARED) {
@@ -94,6 +96,7 @@ impl Resident {
             private,
             shared,
             anonymous,
+            huge,
         }
     }
 
@@ -101,6 +104,7 @@ impl Resident {
         self.private += other.private;
         self.shared += other.shared;
         self.anonymous += other.anonymous;
+        self.huge += other.huge;
     }
 
     fn write(self, text: &mut Text, with_details: bool) -> Result {
@@ -116,7 +120,7 @@ impl Resident {
             ("Referenced", rss),
             ("Anonymous", self.anonymous),
             ("LazyFree", 0),
-            ("AnonHugePages", 0),
+            ("AnonHugePages", self.huge),
             ("ShmemPmdMapped", 0),
             ("FilePmdMapped", 0),
             ("Shared_Hugetlb", 0),

@@ -1,0 +1,144 @@
+//! Entries of 2 MiB: a huge block mapped by the entry that otherwise leads to a last-level table.
+//!
+//! Splitting one into a table of pages must not fail for want of memory: unmapping, for one, has no
+//! way to say so. Each such entry has a table in reserve, got when the entry was made and not
+//! touched before it is needed.
+
+use super::gather::Gather;
+use super::pagetable::{
+    ACCESSED, HUGE, PRESENT, PageTables, REGION, USER, WRITABLE, frame_of, table_at,
+};
+use super::tlb;
+use crate::arch::CpuSet;
+use crate::memory::huge::{self, HugeFrame};
+use crate::memory::memmap::{self, Descriptor, Kind};
+use crate::memory::percpu::{self, Count};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+
+/// A frame for a page table, with any contents.
+#[derive(Debug)]
+pub(super) struct TableFrame(Frame);
+
+impl TableFrame {
+    /// Takes one; does not wait.
+    pub(super) fn try_new() -> Result<Self, AllocError> {
+        let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
+        let frame = percpu::allocate(request)?;
+        percpu::add(Kind::PageTable.count(), 1);
+        Descriptor::get(frame).take(Kind::PageTable, Order::BASE);
+        Ok(Self(frame))
+    }
+
+    /// The frame, which is in use from here on.
+    pub(super) fn into_frame(self) -> Frame {
+        let frame = self.0;
+        core::mem::forget(self);
+        frame
+    }
+}
+
+impl Drop for TableFrame {
+    fn drop(&mut self) {
+        memmap::release(self.0);
+    }
+}
+
+/// A huge block and the table in reserve for its entry.
+#[derive(Debug)]
+pub(super) struct HugeSupply {
+    pub(super) block: HugeFrame,
+    pub(super) table: TableFrame,
+}
+
+/// Tables in reserve: a list through their descriptors.
+#[derive(Debug, Default)]
+pub(super) struct Deposits {
+    first: Option<Frame>,
+    count: u64,
+}
+
+impl Deposits {
+    fn push(&mut self, table: TableFrame) {
+        let frame = table.into_frame();
+        Descriptor::get(frame).set_next(self.first);
+        self.first = Some(frame);
+        self.count += 1;
+    }
+
+    fn pop(&mut self) -> TableFrame {
+        let Some(frame) = self.first else {
+            panic!("a huge page has no page table in reserve")
+        };
+        self.first = Descriptor::get(frame).take_next();
+        self.count -= 1;
+        TableFrame(frame)
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.count
+    }
+}
+
+impl PageTables {
+    /// Has a huge block stand for the region of an unused entry, by the reference that `entry`
+    /// holds from here on.
+    pub(super) fn set_huge(&mut self, slot: &AtomicU64, entry: u64, table: TableFrame) {
+        debug_assert_eq!(slot.load(Ordering::Relaxed), 0);
+        self.deposits.push(table);
+        self.count += 1;
+        // Release: the block was cleared before; x86 keeps that order anyway.
+        slot.store(entry | HUGE, Ordering::Release);
+    }
+
+    /// Takes a huge page out; the gather has room for it.
+    pub(super) fn take_huge(&mut self, slot: &AtomicU64, gather: &mut Gather) {
+        let entry = slot.load(Ordering::Relaxed);
+        slot.store(0, Ordering::Relaxed);
+        self.count -= 1;
+        gather.huge(frame_of(entry), self.deposits.pop().into_frame());
+    }
+
+    /// Splits the huge page that stands for the region of an address, if one does.
+    pub(super) fn split(&mut self, address: u64, cpus: &CpuSet) {
+        let Some(slot) = self.huge_slot(address) else {
+            return;
+        };
+        let entry = slot.load(Ordering::Relaxed);
+        // The reference to the block becomes one to each of its frames.
+        huge::part(frame_of(entry));
+        let frame = self.deposits.pop().into_frame();
+        let table = table_at(frame.address());
+        for (page, to) in (0_u64..).zip(table) {
+            to.store((entry & !HUGE) + page * 4096, Ordering::Relaxed);
+        }
+        // Not both at once: some CPUs must not find one address in their TLBs in two sizes.
+        slot.store(0, Ordering::Relaxed);
+        let start = address / REGION * REGION;
+        // Dropping any of its addresses drops a huge page.
+        tlb::flush(cpus, start..start + 1);
+        let entry = frame.address() | PRESENT | WRITABLE | USER | ACCESSED;
+        // Release: the table's entries come before it.
+        slot.store(entry, Ordering::Release);
+        percpu::add(Count::HugeSplits, 1);
+    }
+
+    /// Splits the huge pages that the ends of a range cut.
+    pub(super) fn split_edges(&mut self, range: &Range<u64>, cpus: &CpuSet) {
+        for end in [range.start, range.end] {
+            if !end.is_multiple_of(REGION) {
+                self.split(end, cpus);
+            }
+        }
+    }
+
+    /// Splits all huge pages that a range touches.
+    pub(super) fn split_all(&mut self, range: Range<u64>, cpus: &CpuSet) {
+        let mut at = range.start;
+        while at < range.end {
+            self.split(at, cpus);
+            at = (at / REGION + 1) * REGION;
+        }
+    }
+}
