@@ -9,10 +9,14 @@ mod idle;
 mod mapping;
 mod memhog;
 mod meminfo;
+mod memory_file;
+mod messaging;
 mod output;
 mod page_fault;
 mod size;
+mod stream;
 mod tasks;
+mod thp;
 
 use output::{Format, Output};
 use std::process::ExitCode;
@@ -70,7 +74,13 @@ pub(crate) struct Experiment {
 }
 
 /// All experiments, in the order of the help text and of docs/experiments.md.
-const EXPERIMENTS: &[Experiment] = &[memhog::EXPERIMENT, page_fault::EXPERIMENT, idle::EXPERIMENT];
+const EXPERIMENTS: &[Experiment] = &[
+    memhog::EXPERIMENT,
+    page_fault::EXPERIMENT,
+    messaging::EXPERIMENT,
+    stream::EXPERIMENT,
+    idle::EXPERIMENT,
+];
 
 /// The exit status of a wrong call, as in the shell and most of its tools.
 const EXIT_USAGE: u8 = 2;

@@ -1,10 +1,15 @@
-//! A private anonymous mapping that is unmapped when it is dropped.
+//! Private mappings that are unmapped when they are dropped.
 
 use crate::Failure;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
 /// Bytes of a base page on x86-64.
 pub(crate) const PAGE_BYTES: usize = 4096;
+/// Bytes of a huge page on x86-64, and of the sections that can become one.
+pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
 /// Which page size the kernel may use for a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,29 +18,71 @@ pub(crate) enum PageSize {
     Default,
     /// Base pages only (`MADV_NOHUGEPAGE`).
     Base,
+    /// Huge pages where they can be had (`MADV_HUGEPAGE`); begins at a multiple of their size.
+    Huge,
 }
 
-/// A private anonymous mapping, readable and writable.
+/// A private mapping, readable and writable.
 #[derive(Debug)]
-pub(crate) struct Anonymous {
+pub(crate) struct Mapping {
+    /// First of the `mapped` bytes; `bytes` of them from `skipped` on are for use.
     start: NonNull<u8>,
+    mapped: usize,
+    skipped: usize,
     bytes: usize,
 }
 
-impl Anonymous {
+// SAFETY: it owns its memory as a Vec does, and is changed through `&mut self` alone.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
     /// Maps `bytes` bytes of zeros; no page is touched.
     ///
     /// # Errors
+    /// [`Failure::System`] where `mmap` fails; [`Failure::Unsupported`] where the kernel knows no
+    /// huge pages and they were asked for.
+    pub(crate) fn anonymous(bytes: usize, pages: PageSize) -> Result<Self, Failure> {
+        let slack = if pages == PageSize::Huge {
+            HUGE_BYTES
+        } else {
+            0
+        };
+        let mapping = Self::map(bytes, slack, None)?;
+        let advice = match pages {
+            PageSize::Default => return Ok(mapping),
+            PageSize::Base => libc::MADV_NOHUGEPAGE,
+            PageSize::Huge => libc::MADV_HUGEPAGE,
+        };
+        // SAFETY: the range is this mapping's own; the advice changes no contents.
+        let status = unsafe { libc::madvise(mapping.first().cast(), bytes, advice) };
+        // A kernel without huge pages refuses both; for base pages that is as good.
+        if status != 0 && pages == PageSize::Huge {
+            return Err(Failure::Unsupported("transparent huge pages".to_owned()));
+        }
+        Ok(mapping)
+    }
+
+    /// Maps the first `bytes` bytes of `file`; what is written stays private.
+    ///
+    /// # Errors
     /// [`Failure::System`] where `mmap` fails.
-    pub(crate) fn map(bytes: usize, pages: PageSize) -> Result<Self, Failure> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+    pub(crate) fn of_file(file: &File, bytes: usize) -> Result<Self, Failure> {
+        Self::map(bytes, 0, Some(file))
+    }
+
+    fn map(bytes: usize, slack: usize, file: Option<&File>) -> Result<Self, Failure> {
+        let (kind, descriptor) = match file {
+            Some(file) => (0, file.as_raw_fd()),
+            None => (libc::MAP_ANONYMOUS, -1),
+        };
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                bytes,
+                bytes + slack,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
+                libc::MAP_PRIVATE | kind,
+                descriptor,
                 0,
             )
         };
@@ -43,33 +90,64 @@ impl Anonymous {
             return Err(Failure::last_os(format!("mmap of {bytes} bytes")));
         }
         let start = NonNull::new(start.cast::<u8>())
-            .ok_or_else(|| Failure::Unsupported("mmap gave address 0".to_owned()))?;
-        let mapping = Self { start, bytes };
-        if pages == PageSize::Base {
-            // A kernel without huge pages answers EINVAL, which is as good: base pages it is.
-            // SAFETY: the range is this mapping; the advice changes no contents.
-            unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
-        }
-        Ok(mapping)
+            .ok_or_else(|| Failure::Wrong("mmap gave address 0".to_owned()))?;
+        let beyond = start.as_ptr().addr() % HUGE_BYTES;
+        let skipped = if slack == 0 || beyond == 0 {
+            0
+        } else {
+            HUGE_BYTES - beyond
+        };
+        Ok(Self {
+            start,
+            mapped: bytes + slack,
+            skipped,
+            bytes,
+        })
+    }
+
+    /// The addresses for use.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        let first = self.first().addr();
+        first..first + self.bytes
+    }
+
+    fn first(&self) -> *mut u8 {
+        // SAFETY: `skipped` is less than the slack that was mapped in front.
+        unsafe { self.start.as_ptr().add(self.skipped) }
     }
 
     /// Writes one byte into every base page.
     pub(crate) fn touch(&mut self) {
-        let mut offset = 0;
-        while offset < self.bytes {
-            // SAFETY: `offset` is inside the mapping, which this value owns. Volatile, so that
-            // the compiler keeps every single write.
-            unsafe { self.start.as_ptr().add(offset).write_volatile(1) };
-            offset += PAGE_BYTES;
+        for offset in (0..self.bytes).step_by(PAGE_BYTES) {
+            self.write(offset, 1);
         }
     }
 
-    /// Checks that every touched page has what [`Anonymous::touch`] wrote.
+    /// Writes one byte.
+    pub(crate) fn write(&mut self, offset: usize, byte: u8) {
+        assert!(offset < self.bytes, "inside the mapping");
+        // SAFETY: `offset` is inside the mapping, which this value owns. Volatile, so that the
+        // compiler keeps every single write.
+        unsafe { self.first().add(offset).write_volatile(byte) };
+    }
+
+    /// Reads one byte.
+    pub(crate) fn read(&self, offset: usize) -> u8 {
+        assert!(offset < self.bytes, "inside the mapping");
+        // SAFETY: as in `write`.
+        unsafe { self.first().add(offset).read_volatile() }
+    }
+
+    /// Checks that every touched page has what [`Mapping::touch`] wrote.
     ///
     /// # Errors
     /// [`Failure::Wrong`] with the number of pages that lost it.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        match self.count_lost() {
+        let lost = (0..self.bytes)
+            .step_by(PAGE_BYTES)
+            .filter(|&offset| self.read(offset) != 1)
+            .count();
+        match lost {
             0 => Ok(()),
             lost => Err(Failure::Wrong(format!(
                 "{lost} touched pages lost what was written"
@@ -77,20 +155,55 @@ impl Anonymous {
         }
     }
 
-    /// Reads one byte of every base page and counts the pages whose byte is not 1.
-    fn count_lost(&self) -> usize {
-        (0..self.bytes)
-            .step_by(PAGE_BYTES)
-            // SAFETY: `offset` is inside the mapping, which this value owns.
-            .filter(|&offset| unsafe { self.start.as_ptr().add(offset).read_volatile() } != 1)
-            .count()
+    /// Frees the pages of a part; what is touched there again is zero.
+    ///
+    /// # Errors
+    /// [`Failure::System`] where `madvise` fails.
+    pub(crate) fn free(&mut self, part: Range<usize>) -> Result<(), Failure> {
+        assert!(part.end <= self.bytes, "inside the mapping");
+        // SAFETY: the range is inside the mapping, which this value owns, and nothing refers to it.
+        let status = unsafe {
+            libc::madvise(
+                self.first().add(part.start).cast(),
+                part.len(),
+                libc::MADV_DONTNEED,
+            )
+        };
+        if status != 0 {
+            return Err(Failure::last_os(format!(
+                "madvise(MADV_DONTNEED) of {} bytes",
+                part.len()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Whether every page of a part is in memory.
+    ///
+    /// # Errors
+    /// [`Failure::System`] where `mincore` fails.
+    pub(crate) fn is_resident(&self, part: Range<usize>) -> Result<bool, Failure> {
+        assert!(part.end <= self.bytes, "inside the mapping");
+        let mut pages = vec![0_u8; part.len().div_ceil(PAGE_BYTES)];
+        // SAFETY: the range is inside the mapping, and `pages` has a byte for each page of it.
+        let status = unsafe {
+            libc::mincore(
+                self.first().add(part.start).cast(),
+                part.len(),
+                pages.as_mut_ptr(),
+            )
+        };
+        if status != 0 {
+            return Err(Failure::last_os("mincore"));
+        }
+        Ok(pages.iter().all(|page| page & 1 == 1))
     }
 }
 
-impl Drop for Anonymous {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is exactly what `map` got, and no reference into it is left.
-        let status = unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        let status = unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
         assert_eq!(
             status,
             0,
@@ -105,11 +218,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn touched_pages_keep_what_was_written() {
-        let mut mapping = Anonymous::map(3 * PAGE_BYTES + 1, PageSize::Base).expect("map");
-        assert_eq!(mapping.count_lost(), 4);
+    fn touched_pages_keep_what_was_written_until_they_are_freed() {
+        let mut mapping = Mapping::anonymous(3 * PAGE_BYTES + 1, PageSize::Base).expect("map");
         assert!(mapping.check().is_err());
+        assert!(!mapping.is_resident(0..PAGE_BYTES).expect("mincore"));
         mapping.touch();
         mapping.check().expect("what was written");
+        assert!(mapping.is_resident(0..3 * PAGE_BYTES).expect("mincore"));
+        mapping.free(PAGE_BYTES..2 * PAGE_BYTES).expect("free");
+        assert_eq!(mapping.read(PAGE_BYTES), 0);
+        assert_eq!(mapping.read(0), 1);
+    }
+
+    #[test]
+    fn huge_mappings_begin_at_a_huge_page() {
+        // A kernel without huge pages may refuse; nothing can be said of it then.
+        let Ok(mapping) = Mapping::anonymous(2 * HUGE_BYTES, PageSize::Huge) else {
+            return;
+        };
+        assert!(mapping.addresses().start.is_multiple_of(HUGE_BYTES));
+        assert_eq!(mapping.addresses().len(), 2 * HUGE_BYTES);
     }
 }

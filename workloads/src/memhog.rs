@@ -3,7 +3,7 @@
 //! The experiment of free page reporting: what the program freed should leave the host, though
 //! the program and its guest live on.
 
-use crate::mapping::{Anonymous, PageSize};
+use crate::mapping::{Mapping, PageSize};
 use crate::output::Output;
 use crate::{Experiment, Failure, args, size};
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         .next()
         .map_or(Ok(DEFAULT_STAY), |w| args::duration(w))?;
     out.phase("start", Some(bytes))?;
-    let mut mapping = Anonymous::map(bytes, PageSize::Default)?;
+    let mut mapping = Mapping::anonymous(bytes, PageSize::Default)?;
     mapping.touch();
     out.phase("touched", Some(bytes))?;
     std::thread::sleep(hold);

@@ -1,6 +1,7 @@
 //! The same work in several processes or threads at once.
 
 use crate::Failure;
+use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::Barrier;
 
@@ -74,27 +75,73 @@ fn in_processes<const N: usize>(
     count: usize,
     work: impl Fn(usize) -> Result<[u64; N], Failure>,
 ) -> Result<Vec<[u64; N]>, Failure> {
-    // Nobody writes into the gate: it opens when the last copy of its write end is closed.
-    let (gate, opener) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
+    let gate = Gate::new()?;
     let mut children = Vec::with_capacity(count);
     for index in 0..count {
         let (result, answer) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
         let child = Child::fork(|| {
-            let mut gate = gate.try_clone().map_err(Failure::system("copy a pipe"))?;
-            // SAFETY: the child has its own descriptor table; its copy of `opener` is not used
-            // again, and the process ends by `_exit`, which drops nothing.
-            unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(&opener)) };
-            gate.read_to_end(&mut Vec::new())
-                .map_err(Failure::system("wait for the other tasks"))?;
+            gate.wait()?;
             send(&answer, work(index))
         })?;
         children.push((child, result));
     }
-    drop(opener);
+    gate.ready(count)?;
+    gate.open();
     children
         .into_iter()
         .map(|(child, result)| receive(child, result))
         .collect()
+}
+
+/// Holds forked processes back until all of them are there.
+///
+/// Nobody writes into the gate: it opens when the last copy of its write end is closed. The ends
+/// are in cells, since a child closes the copies that `fork` gave it.
+pub(crate) struct Gate {
+    gate: PipeReader,
+    opener: Cell<Option<PipeWriter>>,
+    arrivals: PipeReader,
+    arrive: Cell<Option<PipeWriter>>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let (gate, opener) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
+        let (arrivals, arrive) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
+        Ok(Self {
+            gate,
+            opener: Cell::new(Some(opener)),
+            arrivals,
+            arrive: Cell::new(Some(arrive)),
+        })
+    }
+
+    /// In a child, once: says that it is there and waits until the gate opens.
+    pub(crate) fn wait(&self) -> Result<(), Failure> {
+        drop(self.opener.take());
+        let mut arrive = self.arrive.take().expect("a child arrives once");
+        arrive
+            .write_all(&[1])
+            .map_err(Failure::system("tell that a task is there"))?;
+        drop(arrive);
+        (&self.gate)
+            .read_to_end(&mut Vec::new())
+            .map_err(Failure::system("wait for the other tasks"))?;
+        Ok(())
+    }
+
+    /// In the parent: waits until `count` children are there. Fails where one died before.
+    pub(crate) fn ready(&self, count: usize) -> Result<(), Failure> {
+        drop(self.arrive.take());
+        (&self.arrivals)
+            .read_exact(&mut vec![0; count])
+            .map_err(Failure::system("wait until all tasks are there"))
+    }
+
+    /// In the parent: lets them go.
+    pub(crate) fn open(&self) {
+        drop(self.opener.take());
+    }
 }
 
 /// First byte of what a child sends: its figures, or the text of an error.

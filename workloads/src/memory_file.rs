@@ -1,0 +1,73 @@
+//! A file in memory whose every page says where it belongs.
+
+use crate::Failure;
+use crate::mapping::{Mapping, PAGE_BYTES};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+/// Where in a page its mark stands: not where `Mapping::touch` writes.
+const MARK_OFFSET: usize = PAGE_BYTES - 1;
+/// Pages that are written at once.
+const PAGES_A_WRITE: usize = 256;
+
+/// Makes a file of `bytes` bytes without a name; all of it is in the page cache.
+pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
+    // SAFETY: the name is a C string; the call has no other memory to read or write.
+    let descriptor = unsafe { libc::memfd_create(c"ebb-experiment".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(Failure::last_os("memfd_create"));
+    }
+    // SAFETY: the descriptor is new and belongs to nobody else.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    let mut buffer = vec![0; PAGES_A_WRITE * PAGE_BYTES];
+    for start in (0..bytes).step_by(buffer.len()) {
+        for offset in (0..buffer.len()).step_by(PAGE_BYTES) {
+            buffer[offset + MARK_OFFSET] = mark(start + offset);
+        }
+        let count = buffer.len().min(bytes - start);
+        file.write_all(&buffer[..count])
+            .map_err(Failure::system(format!("write a file of {bytes} bytes")))?;
+    }
+    Ok(file)
+}
+
+/// Checks that a mapping of such a file has the file's contents.
+pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
+    let wrong = (0..bytes / PAGE_BYTES)
+        .map(|page| page * PAGE_BYTES)
+        .filter(|&start| mapping.read(start + MARK_OFFSET) != mark(start))
+        .count();
+    match wrong {
+        0 => Ok(()),
+        wrong => Err(Failure::Wrong(format!(
+            "{wrong} pages of a private mapping differ from the file"
+        ))),
+    }
+}
+
+/// The byte that the page at `offset` has: neighbours and pages 256 apart differ.
+#[allow(clippy::cast_possible_truncation, reason = "it is a hash")]
+fn mark(offset: usize) -> u8 {
+    let page = offset / PAGE_BYTES;
+    (page ^ page.rotate_right(8)) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_mapping_has_the_files_contents_and_keeps_writes_to_itself() {
+        let bytes = 300 * PAGE_BYTES;
+        let file = filled(bytes).expect("a file in memory");
+        let mut mapping = Mapping::of_file(&file, bytes).expect("map");
+        mapping.touch();
+        check(&mapping, bytes).expect("the file's contents");
+        mapping.write(7 * PAGE_BYTES + MARK_OFFSET, 0xee);
+        assert!(check(&mapping, bytes).is_err());
+        let again = Mapping::of_file(&file, bytes).expect("map again");
+        check(&again, bytes).expect("the file is unchanged");
+        assert!(again.check().is_err());
+    }
+}

@@ -1,0 +1,214 @@
+//! `messaging`: many processes that wake one another, the shape of hackbench.
+//!
+//! A group is 20 senders and 20 receivers; each sender sends each receiver of its group messages
+//! of 100 bytes. What is timed is mostly the scheduler: every message may wake somebody.
+
+use crate::args::{self, Until};
+use crate::clock::{monotonic_ns, ratio};
+use crate::output::{Better, Labels, Metric, Output};
+use crate::tasks::{Child, Gate};
+use crate::{Experiment, Failure};
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "messaging",
+    usage: "[GROUPS [ROUNDSr]] [--pipes|--sockets]",
+    summary: "groups of 20 senders and 20 receivers, over pipes and over sockets",
+    help: "\
+GROUPS is 4 by default (160 processes). In each of ROUNDSr (100r) rounds every sender sends every
+receiver of its group a message of 100 bytes, which the receiver checks. Pipes first, then
+sockets (AF_UNIX, stream), or one of them.
+
+Prints the time from the start signal to the end of the last process (elapsed_s), and of a message
+(message_ns).",
+    run,
+};
+
+const DEFAULT_GROUPS: u64 = 4;
+const MAX_GROUPS: u64 = 100;
+const DEFAULT_ROUNDS: u64 = 100;
+/// Senders of a group, and receivers of a group.
+const SIDE: usize = 20;
+const MESSAGE_BYTES: usize = 100;
+
+/// What messages go over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Channel {
+    Pipes,
+    Sockets,
+}
+
+impl Channel {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pipes => "pipes",
+            Self::Sockets => "sockets",
+        }
+    }
+
+    /// An end to read from and one to write to.
+    fn open(self) -> Result<(File, File), Failure> {
+        let (reader, writer): (OwnedFd, OwnedFd) = match self {
+            Self::Pipes => {
+                let (reader, writer) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
+                (reader.into(), writer.into())
+            }
+            Self::Sockets => {
+                let (here, there) =
+                    UnixStream::pair().map_err(Failure::system("make a pair of sockets"))?;
+                (here.into(), there.into())
+            }
+        };
+        Ok((reader.into(), writer.into()))
+    }
+}
+
+fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+    let pipes = args::take_flag(&mut words, "--pipes");
+    let sockets = args::take_flag(&mut words, "--sockets");
+    args::no_more(&words, 2)?;
+    let mut words = words.iter().map(String::as_str);
+    let groups = words.next().map_or(Ok(DEFAULT_GROUPS), |w| {
+        args::number(w, "groups", 1, MAX_GROUPS)
+    })?;
+    let rounds = match words.next().map(Until::parse).transpose()? {
+        None => DEFAULT_ROUNDS,
+        Some(Until::Rounds(rounds)) => rounds,
+        Some(Until::Elapsed(_)) => {
+            return Err(Failure::Usage(
+                "the work is fixed: rounds (100r), not seconds".to_owned(),
+            ));
+        }
+    };
+    for channel in [Channel::Pipes, Channel::Sockets] {
+        let wanted = match channel {
+            Channel::Pipes => pipes || !sockets,
+            Channel::Sockets => sockets || !pipes,
+        };
+        if wanted {
+            let ns = time(channel, groups, rounds)?;
+            report(channel, groups, rounds, ns, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn report(
+    channel: Channel,
+    groups: u64,
+    rounds: u64,
+    ns: u64,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let labels = Labels::from([
+        ("over", channel.name().to_owned()),
+        ("groups", groups.to_string()),
+        ("rounds", rounds.to_string()),
+    ]);
+    let messages = groups * rounds * (SIDE * SIDE) as u64;
+    out.result(&Metric {
+        name: "elapsed_s",
+        value: ratio(ns, 1_000_000_000),
+        unit: "s",
+        better: Better::Lower,
+        labels: labels.clone(),
+    })?;
+    out.result(&Metric {
+        name: "message_ns",
+        value: ratio(ns, messages),
+        unit: "ns",
+        better: Better::Lower,
+        labels,
+    })
+}
+
+/// Runs all groups and gives the nanoseconds from the start signal to the end of the last process.
+fn time(channel: Channel, groups: u64, rounds: u64) -> Result<u64, Failure> {
+    let gate = Gate::new()?;
+    let mut children = Vec::new();
+    for _ in 0..groups {
+        group(channel, rounds, &gate, &mut children)?;
+    }
+    gate.ready(children.len())?;
+    let begin = monotonic_ns();
+    gate.open();
+    for child in children {
+        let status = child.wait()?;
+        if !status.success() {
+            return Err(Failure::Wrong(format!("a process ended with {status}")));
+        }
+    }
+    Ok(monotonic_ns() - begin)
+}
+
+/// Forks the processes of one group.
+///
+/// Each child closes the ends that it does not use, in cells so that it can: who reads or writes
+/// to a process that died gets an error then, and does not wait for ever.
+fn group(
+    channel: Channel,
+    rounds: u64,
+    gate: &Gate,
+    children: &mut Vec<Child>,
+) -> Result<(), Failure> {
+    let mut readers = Vec::with_capacity(SIDE);
+    let mut writers = Vec::with_capacity(SIDE);
+    for _ in 0..SIDE {
+        let (reader, writer) = channel.open()?;
+        readers.push(reader);
+        writers.push(writer);
+    }
+    let (readers, writers) = (Cell::new(readers), Cell::new(writers));
+    for receiver in 0..SIDE {
+        children.push(Child::fork(|| {
+            drop(writers.take());
+            let own = readers.take().swap_remove(receiver);
+            gate.wait()?;
+            receive(&own, rounds)
+        })?);
+    }
+    for sender in 0..SIDE {
+        children.push(Child::fork(|| {
+            drop(readers.take());
+            gate.wait()?;
+            send(&writers.take(), sender, rounds)
+        })?);
+    }
+    Ok(())
+}
+
+/// Sends every receiver a message a round.
+fn send(writers: &[File], sender: usize, rounds: u64) -> Result<(), Failure> {
+    let name = u8::try_from(sender).expect("20 senders");
+    let message = [name; MESSAGE_BYTES];
+    for _ in 0..rounds {
+        for mut writer in writers {
+            writer
+                .write_all(&message)
+                .map_err(Failure::system("send a message"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Receives every sender's messages and checks that each is whole and none is lost.
+fn receive(mut reader: &File, rounds: u64) -> Result<(), Failure> {
+    let mut left = [rounds; SIDE];
+    let mut message = [0; MESSAGE_BYTES];
+    for _ in 0..rounds * SIDE as u64 {
+        reader
+            .read_exact(&mut message)
+            .map_err(Failure::system("receive a message"))?;
+        let [name, .., last] = message;
+        let of_sender = left
+            .get_mut(usize::from(name))
+            .filter(|left| name == last && **left > 0)
+            .ok_or_else(|| Failure::Wrong(format!("a message from {name} ends with {last}")))?;
+        *of_sender -= 1;
+    }
+    Ok(())
+}

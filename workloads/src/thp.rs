@@ -1,0 +1,66 @@
+//! Transparent huge pages: whether the guest has them and how many a mapping got.
+
+use crate::mapping::Mapping;
+use crate::{Failure, meminfo};
+use std::ops::Range;
+
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Refuses a guest that has no transparent huge pages, or has them switched off.
+pub(crate) fn require() -> Result<(), Failure> {
+    let text = std::fs::read_to_string(ENABLED)
+        .map_err(|_| Failure::Unsupported("transparent huge pages".to_owned()))?;
+    if text.contains("[never]") {
+        return Err(Failure::Unsupported(format!(
+            "transparent huge pages ({ENABLED} says never)"
+        )));
+    }
+    Ok(())
+}
+
+/// How many bytes of `mapping` are in huge pages, by `/proc/self/smaps`.
+pub(crate) fn huge_bytes(mapping: &Mapping) -> Result<u64, Failure> {
+    let text = std::fs::read_to_string("/proc/self/smaps")
+        .map_err(|_| Failure::Unsupported("/proc/self/smaps".to_owned()))?;
+    huge_kib(&text, &mapping.addresses())
+        .map(|kib| kib << 10)
+        .ok_or_else(|| Failure::Unsupported("AnonHugePages in /proc/self/smaps".to_owned()))
+}
+
+/// The sum of `AnonHugePages` over the areas that overlap `wanted`; none where no area has such a
+/// line.
+fn huge_kib(smaps: &str, wanted: &Range<usize>) -> Option<u64> {
+    let mut inside = false;
+    let mut sum = None;
+    for line in smaps.lines() {
+        if let Some(area) = area(line) {
+            inside = area.start < wanted.end && wanted.start < area.end;
+        } else if inside && let Some(kib) = meminfo::field(line, "AnonHugePages") {
+            *sum.get_or_insert(0) += kib;
+        }
+    }
+    sum
+}
+
+/// The addresses in an area's first line, `55d0-55e0 rw-p …`.
+fn area(line: &str) -> Option<Range<usize>> {
+    let (start, end) = line.split(' ').next()?.split_once('-')?;
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    Some(address(start)?..address(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_counted_in_the_areas_that_overlap() {
+        let text = "1000-3000 rw-p 00000000 00:00 0\nRss: 8 kB\nAnonHugePages:  2048 kB\n\
+                    3000-5000 rw-p 00000000 00:00 0\nAnonHugePages:  4096 kB\n\
+                    ffff-fffff r--p 00000000 00:00 0 [vvar]\nAnonHugePages: 64 kB\n";
+        assert_eq!(huge_kib(text, &(0x1000..0x2000)), Some(2048));
+        assert_eq!(huge_kib(text, &(0x2000..0x4000)), Some(6144));
+        assert_eq!(huge_kib(text, &(0x5000..0x6000)), None);
+        assert_eq!(huge_kib("1000-3000 rw-p\nRss: 8 kB\n", &(0..0x2000)), None);
+    }
+}
