@@ -1,0 +1,153 @@
+//! The pool against a naive model: a state for each page.
+
+use super::*;
+use proptest::prelude::*;
+
+const CAPACITY: u32 = 96;
+
+/// Which pages are resident, as the system would see it.
+#[derive(Debug, Default)]
+struct Recorder {
+    released: Vec<PageIndex>,
+    calls: u32,
+}
+
+impl Backing for Recorder {
+    fn release(&mut self, first: PageIndex, count: u32) {
+        self.released
+            .extend((first.0..first.0 + count).map(PageIndex));
+        self.calls += 1;
+    }
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum State {
+    Absent,
+    Kept { since: u64 },
+    InUse,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(u32),
+    Put(usize),
+    Shrink(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..CAPACITY + 8).prop_map(Step::Take),
+        any::<usize>().prop_map(Step::Put),
+        (0..CAPACITY).prop_map(Step::Shrink),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_page_is_where_the_model_says(steps in prop::collection::vec(step(), 1..120)) {
+        let mut pool = Pool::new(Recorder::default(), CAPACITY);
+        let mut model = vec![State::Absent; CAPACITY as usize];
+        let mut held: Vec<Batch> = Vec::new();
+        let mut clock = 0;
+        for step in steps {
+            clock += 1;
+            match step {
+                Step::Take(count) => {
+                    let free = model.iter().filter(|s| **s != State::InUse).count();
+                    let kept = model.iter().filter(|s| matches!(s, State::Kept { .. })).count();
+                    let batch = pool.take(count);
+                    prop_assert_eq!(batch.is_some(), count as usize <= free);
+                    let Some(batch) = batch else { continue };
+                    prop_assert_eq!(batch.pages().len(), count as usize);
+                    let reused = batch.pages().iter()
+                        .filter(|p| matches!(model[p.0 as usize], State::Kept { .. })).count();
+                    prop_assert_eq!(reused, kept.min(count as usize), "kept pages come first");
+                    for page in batch.pages() {
+                        prop_assert_ne!(model[page.0 as usize], State::InUse);
+                        model[page.0 as usize] = State::InUse;
+                    }
+                    held.push(batch);
+                }
+                Step::Put(which) => {
+                    if held.is_empty() { continue }
+                    let batch = held.swap_remove(which % held.len());
+                    for page in batch.pages() {
+                        model[page.0 as usize] = State::Kept { since: clock };
+                    }
+                    pool.put(batch);
+                }
+                Step::Shrink(limit) => {
+                    let kept = model.iter().filter(|s| matches!(s, State::Kept { .. })).count();
+                    pool.backing.released.clear();
+                    let gone = pool.shrink(limit);
+                    prop_assert_eq!(gone as usize, kept.saturating_sub(limit as usize));
+                    prop_assert_eq!(pool.backing.released.len(), gone as usize);
+                    let mut youngest_gone = 0;
+                    for page in pool.backing.released.clone() {
+                        let State::Kept { since } = model[page.0 as usize] else {
+                            return Err(TestCaseError::fail("released a page that was not kept"));
+                        };
+                        youngest_gone = youngest_gone.max(since);
+                        model[page.0 as usize] = State::Absent;
+                    }
+                    let oldest_left = model.iter().filter_map(|s| match s {
+                        State::Kept { since } => Some(*since),
+                        _ => None,
+                    }).min();
+                    prop_assert!(oldest_left.is_none_or(|oldest| oldest >= youngest_gone));
+                }
+            }
+            let counts = pool.counts();
+            let in_use = model.iter().filter(|s| **s == State::InUse).count();
+            let kept = model.iter().filter(|s| matches!(s, State::Kept { .. })).count();
+            prop_assert_eq!((counts.in_use as usize, counts.kept as usize), (in_use, kept));
+        }
+    }
+}
+
+#[test]
+fn neighbours_are_released_together() {
+    let mut pool = Pool::new(Recorder::default(), CAPACITY);
+    let batch = pool.take(40).unwrap();
+    pool.put(batch);
+    pool.shrink(0);
+    assert_eq!(pool.backing.calls, 1);
+}
+
+const MS: u64 = 1000;
+
+#[test]
+fn squeeze_holds_the_limit_at_zero_for_its_duration_only() {
+    let mut squeeze = Squeeze::default();
+    assert_eq!(squeeze.limit(Micros(5 * MS), 1024), 1024);
+    squeeze.begin(Micros(5 * MS), Duration::from_millis(10));
+    assert_eq!(squeeze.limit(Micros(5 * MS), 1024), 0);
+    assert_eq!(squeeze.limit(Micros(15 * MS - 1), 1024), 0);
+    assert_eq!(squeeze.limit(Micros(15 * MS), 1024), 1024);
+}
+
+#[test]
+fn an_event_counts_once_even_if_it_is_seen_late() {
+    let mut squeeze = Squeeze::default();
+    squeeze.begin(Micros(5 * MS), Duration::from_millis(1));
+    assert_eq!(squeeze.limit(Micros(500 * MS), 1024), 0);
+    assert_eq!(squeeze.limit(Micros(500 * MS), 1024), 1024);
+}
+
+#[test]
+fn events_extend_and_never_shorten() {
+    let mut squeeze = Squeeze::default();
+    squeeze.begin(Micros(100 * MS), Duration::from_millis(10));
+    squeeze.begin(Micros(90 * MS), Duration::from_millis(10));
+    assert!(squeeze.active(Micros(110 * MS - 1)));
+    squeeze.begin(Micros(105 * MS), Duration::from_millis(10));
+    assert!(squeeze.active(Micros(115 * MS - 1)));
+    assert!(!squeeze.active(Micros(115 * MS)));
+}
+
+#[test]
+fn a_duration_of_zero_switches_squeezing_off() {
+    let mut squeeze = Squeeze::default();
+    squeeze.begin(Micros(100 * MS), Duration::ZERO);
+    assert_eq!(squeeze.limit(Micros(100 * MS), 7), 7);
+}

@@ -1,0 +1,166 @@
+//! The registry with time handed in, and the mailbox in every interleaving.
+
+#[cfg(loom)]
+mod model {
+    use super::super::*;
+    use loom::thread;
+
+    #[test]
+    fn the_younger_of_two_events_is_never_lost() {
+        loom::model(|| {
+            let latest = Arc::new(Latest::new());
+            let posters = [3, 5].map(|at| {
+                let latest = latest.clone();
+                thread::spawn(move || latest.post(Micros(at)))
+            });
+            let mut seen = Micros(0);
+            // The worker looks at any moment in between.
+            if let Some(event) = latest.since(seen) {
+                seen = event;
+            }
+            let news = posters.map(|poster| poster.join().expect("poster"));
+            if let Some(event) = latest.since(seen) {
+                assert!(event > seen);
+                seen = event;
+            }
+            assert_eq!(seen, Micros(5));
+            assert!(news[1], "the younger is always news");
+        });
+    }
+}
+
+#[cfg(not(loom))]
+mod with_fake_time {
+    use super::super::*;
+    use crate::pool::Squeeze;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::thread;
+    use std::time::Duration;
+
+    #[derive(Default)]
+    struct Instance {
+        events: Vec<Micros>,
+        squeeze: Squeeze,
+    }
+
+    impl ReclaimMemory for Instance {
+        fn reclaim_memory(&mut self, event: Micros) {
+            self.events.push(event);
+            self.squeeze.begin(event, Duration::from_millis(10));
+        }
+    }
+
+    fn readable(registration: &Registration) -> bool {
+        let mut fds = [PollFd::new(registration, PollFlags::IN)];
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .unwrap()
+            == 1
+    }
+
+    #[test]
+    fn one_event_asks_each_once() {
+        let registry = Registry::default();
+        let mut members: Vec<_> = (0..5)
+            .map(|i| {
+                (
+                    registry.register(&format!("disk{i}")).unwrap(),
+                    Instance::default(),
+                )
+            })
+            .collect();
+        assert_eq!(registry.pressure(Micros(7)), 5);
+        for (registration, instance) in &mut members {
+            assert!(readable(registration));
+            assert!(registration.deliver(instance));
+            assert!(!readable(registration));
+            assert!(!registration.deliver(instance));
+            assert_eq!(instance.events, [Micros(7)]);
+        }
+    }
+
+    #[test]
+    fn a_thousand_instances_do_not_push_one_anothers_end_out() {
+        let registry = Registry::default();
+        let mut members: Vec<_> = (0..1000)
+            .map(|_| (registry.register("disk").unwrap(), Instance::default()))
+            .collect();
+        registry.pressure(Micros(1_000));
+        // Delivered one after the other, a millisecond apart: as slow callbacks would be.
+        for (registration, instance) in &mut members {
+            registration.deliver(instance);
+        }
+        for (_, instance) in &members {
+            assert!(instance.squeeze.active(Micros(10_999)));
+            assert!(!instance.squeeze.active(Micros(11_000)));
+        }
+    }
+
+    #[test]
+    fn one_that_never_looks_delays_no_other() {
+        let registry = Registry::default();
+        let dead = registry.register("dead").unwrap();
+        let mut live = registry.register("live").unwrap();
+        let mut instance = Instance::default();
+        for at in 1..=100_000 {
+            registry.pressure(Micros(at));
+        }
+        assert!(live.deliver(&mut instance));
+        assert_eq!(instance.events, [Micros(100_000)]);
+        assert!(readable(&dead));
+    }
+
+    #[test]
+    fn a_name_asks_its_own_only() {
+        let registry = Registry::default();
+        let mut a = registry.register("a").unwrap();
+        let mut b = registry.register("b").unwrap();
+        assert_eq!(registry.squeeze("a", Micros(3)), 1);
+        assert_eq!(registry.squeeze("c", Micros(3)), 0);
+        assert!(a.deliver(&mut Instance::default()));
+        assert!(!b.deliver(&mut Instance::default()));
+    }
+
+    #[test]
+    fn a_waker_wakes_without_an_event() {
+        let registry = Registry::default();
+        let mut a = registry.register("a").unwrap();
+        a.waker().wake();
+        assert!(readable(&a));
+        assert!(!a.deliver(&mut Instance::default()));
+    }
+
+    #[test]
+    fn members_come_and_go_while_events_are_posted() {
+        let registry = Registry::default();
+        let poster = {
+            let registry = registry.clone();
+            thread::spawn(move || {
+                for at in 1..=5_000 {
+                    registry.pressure(Micros(at));
+                }
+            })
+        };
+        let joiners: Vec<_> = (0..4)
+            .map(|_| {
+                let registry = registry.clone();
+                thread::spawn(move || {
+                    for _ in 0..500 {
+                        let mut registration = registry.register("x").unwrap();
+                        registration.deliver(&mut Instance::default());
+                    }
+                })
+            })
+            .collect();
+        for joiner in joiners {
+            joiner.join().unwrap();
+        }
+        poster.join().unwrap();
+        assert!(registry.is_empty());
+    }
+}
