@@ -12,9 +12,9 @@ use super::pagetable::{
     ZERO, frame_of, index,
 };
 use super::source::MappedFile;
-use super::space::{Hot, PAGE, Sizes, State};
+use super::space::{PAGE, Sizes, State};
 use super::{AddressSpace, VmaFlags, tlb};
-use crate::arch::{CpuSet, USER_END};
+use crate::arch::{USER_END, cpu_id};
 use crate::errno::Errno;
 use crate::memory::frame::FrameRef;
 use crate::memory::huge::{self, HugeFrame, Policy};
@@ -195,15 +195,12 @@ impl AddressSpace {
         if access == Access::Write {
             let page = address & !(PAGE - 1);
             let state = &mut *self.state.lock();
-            if page.wrapping_sub(state.hot.start) < state.hot.bytes
-                // Where there is no table yet, a huge page may be wanted.
-                && let Leaf::Page(entry) = state.tables.leaf(page)
+            if let Some((entry, rights)) = state.tables.hot_entry(cpu_id(), page)
                 // Relaxed (as all entry accesses): under the lock.
                 && entry.load(Ordering::Relaxed) == 0
                 && let Ok(frame) = new_anonymous(this)
             {
-                let entry_bits = frame.into_counted().address() | state.hot.entry;
-                entry.store(entry_bits, Ordering::Relaxed);
+                entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
                 state.count_page(0);
                 return Ok(());
             }
@@ -228,7 +225,7 @@ impl AddressSpace {
         for _ in 0..FILE_RETRIES {
             let step = {
                 let mut state = self.state.lock();
-                state.attempt(page, access, want, &mut supplies, &self.cpus)?
+                state.attempt(page, access, want, &mut supplies, self)?
             };
             match step {
                 Step::Done(frame) => return Ok(frame),
@@ -297,7 +294,7 @@ impl State {
         access: Access,
         want: Want,
         supplies: &mut Supplies,
-        cpus: &CpuSet,
+        space: &AddressSpace,
     ) -> Result<Step, Fault> {
         if self.areas.find(page).is_none() {
             self.grow_stack(page)?;
@@ -316,11 +313,7 @@ impl State {
         let store = access == Access::Write;
         if store && file.is_none() && flags.contains(VmaFlags::WRITE) {
             let bits = entry_flags(flags) | store_flags(flags);
-            self.hot = Hot {
-                start: area.start,
-                bytes: area.bytes(),
-                entry: bits,
-            };
+            self.tables.set_hot(cpu_id(), area.start..area.end, bits);
         }
         let region = page & !(REGION - 1);
         let holds_region = area.start <= region && area.end - region >= REGION;
@@ -341,7 +334,7 @@ impl State {
                 if holds_region && allow_huge(slot, page, flags, store) {
                     return Ok(Step::Done(pin_huge(slot, page, want)));
                 }
-                self.tables.split(page, cpus);
+                self.tables.split(page, &space.cpus);
             }
             Leaf::Absent if store && holds_region && file.is_none() && wants_huge(flags) => {
                 match core::mem::take(&mut supplies.huge) {
@@ -371,7 +364,7 @@ impl State {
             old,
             flags,
             page,
-            cpus,
+            space,
             mapped: &mut self.mapped,
         };
         let result = match (old, file) {
@@ -493,7 +486,7 @@ struct Change<'a> {
     old: u64,
     flags: VmaFlags,
     page: u64,
-    cpus: &'a CpuSet,
+    space: &'a AddressSpace,
     mapped: &'a mut [u64; 3],
 }
 
@@ -537,13 +530,17 @@ impl Change<'_> {
             crate::arch::cpu::invlpg(self.page);
             return Ok(());
         }
+        if self.space.has_flushes() {
+            // Another CPU may not know yet that the page is shared: its stores must not be lost.
+            tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
+        }
         let copy = if self.old & ZERO != 0 {
             new_anonymous(percpu::this())?
         } else {
             copy_of(frame_ptr(frame))?
         };
         self.put(copy, 0, true);
-        tlb::flush(self.cpus, self.page..self.page + PAGE);
+        tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
         if self.old & ZERO == 0 {
             self.count(self.old, -1);
             crate::memory::memmap::release(frame);

@@ -29,9 +29,16 @@ impl AddressSpace {
         for file in areas.iter().filter_map(|a| a.backing.file()) {
             file.source.mappings().register(&child)?;
         }
+        // Until the flush, another CPU may store to pages that are shared already: a fault that
+        // copies such a page looks for this.
+        let pending = {
+            let _state = self.state.lock();
+            self.begin_flush()
+        };
         let copied = self.copy_pages(&child, &areas);
         // Even after a failure: pages that were shared so far may be known as writable.
         tlb::flush(&self.cpus, 0..USER_END);
+        drop(pending);
         copied.map(|()| child)
     }
 

@@ -1,8 +1,8 @@
 //! Unmapped frames on their way to the allocator.
 //!
-//! Protocol: under the space's lock, entries are cleared and their frames gathered; [`Gather::flush`]
-//! has every CPU that may know the old entries drop them; only then [`Gather::free`], without the
-//! lock, lets the frames go. One flush serves a whole batch.
+//! Protocol: under the space's lock, entries are cleared and their frames gathered; without it,
+//! [`Gather::flush`] has every CPU that may know the old entries drop them; only then
+//! [`Gather::free`] lets the frames go. One flush serves a whole batch.
 
 use super::pagetable::{FILE, SHMEM, ZERO, frame_of};
 use super::tlb;
@@ -116,6 +116,16 @@ impl Gather {
         self.any = true;
         self.frames[self.len].write(frame);
         self.len += 1;
+    }
+
+    /// Whether something was taken out that a TLB may know.
+    pub(super) fn needs_flush(&self) -> bool {
+        self.any
+    }
+
+    /// Has the next flush happen even if nothing was taken out.
+    pub(super) fn must_flush(&mut self) {
+        self.any = true;
     }
 
     /// Makes all CPUs forget the entries.

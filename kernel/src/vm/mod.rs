@@ -6,7 +6,7 @@
 //! | `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space` | address spaces, which one a CPU uses, unmapping in batches |
 //! | `map`, `protect`, `remap`, `fork` | what the calls of the same names do |
-//! | `fault` | page faults |
+//! | `fault`, `hot` | page faults, where each CPU stored last |
 //! | `access` | the kernel's access to other spaces |
 //! | `source`, `shared`, `mappings` | files as mappings see them, shared memory, who maps a file |
 //!
@@ -19,6 +19,7 @@ mod fault;
 mod flags;
 mod fork;
 mod gather;
+mod hot;
 mod leaf;
 mod map;
 mod mappings;

@@ -5,6 +5,7 @@
 //! present. Only entries of the shared frame of zeros (`ZERO`) hold none.
 
 use super::gather::Gather;
+use super::hot::HotPlaces;
 use super::leaf::{Deposits, TableFrame};
 use crate::arch::CpuSet;
 use crate::memory::memmap::frame_ptr;
@@ -42,7 +43,7 @@ const SPANS: [u64; 4] = [PAGE, PAGE << 9, PAGE << 18, PAGE << 27];
 /// Bytes under one table of the last level.
 pub(super) const REGION: u64 = SPANS[1];
 /// No region has this number.
-const NO_REGION: u64 = u64::MAX;
+pub(super) const NO_REGION: u64 = u64::MAX;
 
 pub(super) type Table = [AtomicU64; 512];
 
@@ -130,8 +131,9 @@ pub(super) struct PageTables {
     /// One for each huge page.
     pub(super) deposits: Deposits,
     /// The last-level table used last, and the region that it is for.
-    recent_region: u64,
-    recent_table: *const Table,
+    pub(super) recent_region: u64,
+    pub(super) recent_table: *const Table,
+    pub(super) hot: HotPlaces,
 }
 
 // SAFETY: `recent_table` points into the physmap and is used under the space's lock only.
@@ -159,6 +161,7 @@ impl PageTables {
             deposits: Deposits::default(),
             recent_region: NO_REGION,
             recent_table: core::ptr::null(),
+            hot: HotPlaces::new(),
         })
     }
 
@@ -362,7 +365,7 @@ impl PageTables {
         owned: Range<u64>,
         gather: &mut Gather,
     ) -> bool {
-        self.recent_region = NO_REGION;
+        self.forget_tables();
         for (level, span) in SPANS.into_iter().enumerate().skip(1) {
             let mut at = range.start / span * span;
             while at < range.end {
@@ -435,7 +438,7 @@ impl PageTables {
                 let (a, b) = (old.load(Ordering::Relaxed), new.load(Ordering::Relaxed));
                 old.store(b, Ordering::Relaxed);
                 new.store(a, Ordering::Relaxed);
-                self.recent_region = NO_REGION;
+                self.forget_tables();
                 done += REGION;
                 continue;
             }

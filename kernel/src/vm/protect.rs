@@ -139,8 +139,8 @@ impl AddressSpace {
     fn apply_rights(&self, range: Range<u64>) {
         let mut at = range.start;
         while at < range.end {
-            let mut state = self.state.lock();
-            let state = &mut *state;
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
             let Some(area) = state.areas.next_from(at).filter(|a| a.start < range.end) else {
                 return;
             };
@@ -171,9 +171,12 @@ impl AddressSpace {
                 }
                 true
             });
-            if any {
+            let pending = (any || self.has_flushes()).then(|| self.begin_flush());
+            drop(guard);
+            if pending.is_some() {
                 tlb::flush(&self.cpus, from..at.max(from + 4096));
             }
+            drop(pending);
             sched::cond_resched();
         }
     }

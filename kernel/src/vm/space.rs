@@ -31,19 +31,13 @@ pub struct AddressSpace {
     pub(super) state: SpinLock<State>,
     /// CPUs whose CR3 is this space's root.
     pub(super) cpus: CpuSet,
+    /// Changes of entries that not all CPUs know of yet, made by others or by oneself. Whoever
+    /// depends on an entry that is gone, or that forbids stores, being known as such flushes too.
+    pub(super) flushes: AtomicU32,
     /// Physical address of the root.
     root: u64,
     /// A number that no other space has had.
     id: u64,
-}
-
-/// The last area that an anonymous page was stored to: what the next such fault needs.
-#[derive(Debug, Default)]
-pub(super) struct Hot {
-    pub(super) start: u64,
-    pub(super) bytes: u64,
-    /// The entry of a page in it, but for the frame.
-    pub(super) entry: u64,
 }
 
 /// What the lock of a space guards.
@@ -51,7 +45,6 @@ pub(super) struct Hot {
 pub(super) struct State {
     pub(super) areas: VmaSet<VmaFlags, Bytes>,
     pub(super) tables: PageTables,
-    pub(super) hot: Hot,
     /// Changes whenever areas do.
     pub(super) version: u64,
     /// Mapped pages: anonymous, file, shared memory.
@@ -235,7 +228,6 @@ impl AddressSpace {
         let state = State {
             areas: VmaSet::new(),
             tables,
-            hot: Hot::default(),
             version: 0,
             mapped: [0; 3],
             peak_mapped: 0,
@@ -250,6 +242,7 @@ impl AddressSpace {
             change: Mutex::new(()),
             state: SpinLock::new(state),
             cpus: CpuSet::new(),
+            flushes: AtomicU32::new(0),
             root,
             // Relaxed: only has to be different each time.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -407,6 +400,7 @@ impl AddressSpace {
         let mut gather = Gather::new();
         let mut pruned = true;
         while at < range.end || !pruned {
+            let (flush, pending);
             {
                 let mut state = self.state.lock();
                 let from = at;
@@ -439,12 +433,47 @@ impl AddressSpace {
                 // A prune that had no room begins again where this round of zapping began.
                 let prune_from = if pruned { from } else { range.start };
                 pruned = state.tables.prune(prune_from..at, owned, &mut gather);
-                gather.flush(&self.cpus, from.min(prune_from)..at.max(from + PAGE));
+                flush = from.min(prune_from)..at.max(from + PAGE);
+                // Another's batch may have pages of this range, and its flush be under way.
+                if self.has_flushes() {
+                    gather.must_flush();
+                }
+                pending = gather.needs_flush().then(|| self.begin_flush());
             }
+            // Not under the lock: other CPUs take their time. A fault meanwhile finds the entries
+            // gone, and frames and tables stay until all CPUs know.
+            gather.flush(&self.cpus, flush);
+            drop(pending);
             gather.free();
             sched::cond_resched();
         }
         crate::memory::report::kick();
+    }
+}
+
+/// A flush that not all CPUs have answered yet.
+#[derive(Debug)]
+pub(super) struct PendingFlush<'a>(&'a AtomicU32);
+
+impl Drop for PendingFlush<'_> {
+    fn drop(&mut self) {
+        // Release: the answers come before it; pairs with the Acquire in `has_flushes`.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl AddressSpace {
+    /// Notes a flush to come, under the lock under which the entries are changed.
+    pub(super) fn begin_flush(&self) -> PendingFlush<'_> {
+        // Relaxed: the lock publishes it.
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        PendingFlush(&self.flushes)
+    }
+
+    /// Whether a change of entries may not be known to all CPUs; asked under the lock.
+    pub(super) fn has_flushes(&self) -> bool {
+        // Acquire: pairs with the Release of `PendingFlush::drop`.
+        self.flushes.load(Ordering::Acquire) != 0
     }
 }
 
@@ -463,7 +492,7 @@ impl State {
     /// Notes that areas have changed.
     pub(super) fn changed(&mut self) {
         self.version += 1;
-        self.hot.bytes = 0;
+        self.tables.forget_areas();
         self.peak_bytes = self.peak_bytes.max(self.sizes.all);
     }
 

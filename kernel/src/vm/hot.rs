@@ -1,0 +1,107 @@
+//! Where each CPU stored last: what the next fault of the same kind needs.
+
+use super::pagetable::{Leaf, NO_REGION, PageTables, REGION, Table, index};
+use core::ops::Range;
+use core::ptr;
+use core::sync::atomic::AtomicU64;
+
+/// CPUs that do not disturb each other; more share places.
+const PLACES: usize = 8;
+
+/// One CPU's place. Threads of a process mostly store to areas of their own, so one place for all
+/// would serve none.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Hot {
+    /// The pages of the area that the table below stands for: the first, and their bytes.
+    start: u64,
+    bytes: u64,
+    /// The last-level table, while `bytes` is not 0.
+    table: *const Table,
+    /// The entry of a page of the area, but for the frame.
+    entry: u64,
+    /// The area.
+    area_start: u64,
+    area_bytes: u64,
+}
+
+/// The places of all CPUs in one space.
+#[derive(Debug)]
+pub(super) struct HotPlaces([Hot; PLACES]);
+
+impl HotPlaces {
+    pub(super) const fn new() -> Self {
+        Self(
+            [const {
+                Hot {
+                    start: 0,
+                    bytes: 0,
+                    table: ptr::null(),
+                    entry: 0,
+                    area_start: 0,
+                    area_bytes: 0,
+                }
+            }; PLACES],
+        )
+    }
+}
+
+impl PageTables {
+    /// The entry of a page, and what to put there with the frame, if the CPU's last fault was in the
+    /// same area and there is a table.
+    #[inline]
+    pub(super) fn hot_entry(&mut self, cpu: usize, page: u64) -> Option<(&'static AtomicU64, u64)> {
+        let hot = &self.hot.0[cpu % PLACES];
+        if page.wrapping_sub(hot.start) < hot.bytes {
+            // SAFETY: the table is forgotten when tables are taken out; see `table_at`.
+            let table: &'static Table = unsafe { &*hot.table };
+            return Some((&table[index(page, 0)], hot.entry));
+        }
+        self.next_hot_entry(cpu, page)
+    }
+
+    /// The same in another region of the area.
+    #[cold]
+    fn next_hot_entry(&mut self, cpu: usize, page: u64) -> Option<(&'static AtomicU64, u64)> {
+        let hot = &self.hot.0[cpu % PLACES];
+        if page.wrapping_sub(hot.area_start) >= hot.area_bytes {
+            return None;
+        }
+        // Where there is no table yet, a huge page may be wanted.
+        let Leaf::Page(entry) = self.leaf(page) else {
+            return None;
+        };
+        let table = self.recent_table;
+        let hot = &mut self.hot.0[cpu % PLACES];
+        let region = page & !(REGION - 1);
+        let end = (hot.area_start + hot.area_bytes).min(region + REGION);
+        hot.start = hot.area_start.max(region);
+        hot.bytes = end - hot.start;
+        hot.table = table;
+        Some((entry, hot.entry))
+    }
+
+    /// Notes that a CPU stored to an anonymous area.
+    pub(super) fn set_hot(&mut self, cpu: usize, area: Range<u64>, entry: u64) {
+        let hot = &mut self.hot.0[cpu % PLACES];
+        hot.bytes = 0;
+        hot.entry = entry;
+        hot.area_start = area.start;
+        hot.area_bytes = area.end - area.start;
+    }
+
+    /// Forgets the areas: they have changed.
+    pub(super) fn forget_areas(&mut self) {
+        for hot in &mut self.hot.0 {
+            (hot.bytes, hot.area_bytes) = (0, 0);
+        }
+    }
+
+    /// Forgets the tables: some may go.
+    pub(super) fn forget_tables(&mut self) {
+        self.recent_region = NO_REGION;
+        for hot in &mut self.hot.0 {
+            hot.bytes = 0;
+        }
+    }
+}
