@@ -1,6 +1,7 @@
-//! Builds the guest kernel, so that one `cargo build` makes one binary that holds it.
+//! Builds the guest kernel and the experiments, so that one `cargo build` makes one binary that
+//! holds them.
 //!
-//! `EBB_KERNEL=path` embeds that file instead; `EBB_SKIP_KERNEL=1` embeds an empty one (for type
+//! `EBB_KERNEL=path` embeds that kernel instead; `EBB_SKIP_KERNEL=1` embeds neither (for type
 //! checks, where linking a kernel would be waste).
 
 use std::path::{Path, PathBuf};
@@ -8,57 +9,86 @@ use std::process::Command;
 use std::{env, fs};
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-const PROFILE: &str = "kernel";
-const FLAGS: &str = "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes";
+
+/// A program for guests that a second cargo builds.
+struct Part {
+    package: &'static str,
+    profile: &'static str,
+    flags: &'static str,
+    /// What it is called where it is embedded.
+    embedded: &'static str,
+    /// What it depends on besides the manifests of the workspace.
+    sources: &'static [&'static str],
+}
+
+const KERNEL: Part = Part {
+    package: "ebb-kernel",
+    profile: "kernel",
+    flags: "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes",
+    embedded: "kernel.elf",
+    sources: &["kernel", "mm", "balloon"],
+};
+
+/// Static, so that it runs in every guest, also on a stock kernel with nothing but an initramfs.
+const WORKLOADS: Part = Part {
+    package: "ebb-workloads",
+    profile: "release",
+    flags: "-C target-feature=+crt-static -C strip=symbols",
+    embedded: "workloads.elf",
+    sources: &["workloads"],
+};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=EBB_KERNEL");
     println!("cargo:rerun-if-env-changed=EBB_SKIP_KERNEL");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let embedded = out.join("kernel.elf");
     if env::var_os("EBB_SKIP_KERNEL").is_some_and(|v| v != "0") {
-        fs::write(&embedded, []).expect("OUT_DIR is writable");
+        for part in [KERNEL, WORKLOADS] {
+            fs::write(out.join(part.embedded), []).expect("OUT_DIR is writable");
+        }
         return;
     }
     let kernel = match env::var_os("EBB_KERNEL") {
         Some(path) => PathBuf::from(path),
-        None => build(&out),
+        None => build(&KERNEL, &out),
     };
-    println!("cargo:rerun-if-changed={}", kernel.display());
-    if let Err(error) = fs::copy(&kernel, &embedded) {
-        panic!(
-            "cannot embed the guest kernel {}: {error}",
-            kernel.display()
-        );
+    embed(&kernel, &out.join(KERNEL.embedded));
+    embed(&build(&WORKLOADS, &out), &out.join(WORKLOADS.embedded));
+}
+
+fn embed(built: &Path, embedded: &Path) {
+    println!("cargo:rerun-if-changed={}", built.display());
+    if let Err(error) = fs::copy(built, embedded) {
+        panic!("cannot embed {}: {error}", built.display());
     }
 }
 
-/// Runs a second cargo for the kernel, in a target directory of its own (the outer cargo holds the
-/// lock of the usual one), and returns the image.
-fn build(out: &Path) -> PathBuf {
+/// Runs a second cargo for a part, in a target directory of its own (the outer cargo holds the
+/// lock of the usual one), and returns the program.
+fn build(part: &Part, out: &Path) -> PathBuf {
     let host = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let root = host
         .parent()
         .expect("the host crate stands in the workspace");
-    for part in ["kernel", "mm", "balloon", "Cargo.lock", "Cargo.toml"] {
-        println!("cargo:rerun-if-changed={}", root.join(part).display());
+    for source in part.sources.iter().chain(&["Cargo.lock", "Cargo.toml"]) {
+        println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
-    let target_dir = out.join("kernel");
+    let target_dir = out.join(part.package.trim_start_matches("ebb-"));
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(root)
         .args([
             "build",
             "--package",
-            "ebb-kernel",
+            part.package,
             "--target",
             TARGET,
             "--profile",
-            PROFILE,
+            part.profile,
         ])
         .arg("--target-dir")
         .arg(&target_dir);
-    // What the outer cargo set for the host's build would leak into the kernel's.
+    // What the outer cargo set for the host's build would leak into the guest's.
     for name in [
         "CARGO_ENCODED_RUSTFLAGS",
         "CARGO_BUILD_RUSTFLAGS",
@@ -74,11 +104,11 @@ fn build(out: &Path) -> PathBuf {
     ] {
         cargo.env_remove(name);
     }
-    cargo.env("RUSTFLAGS", FLAGS);
+    cargo.env("RUSTFLAGS", part.flags);
     match cargo.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("building the guest kernel failed: {status}"),
-        Err(error) => panic!("cannot run cargo for the guest kernel: {error}"),
+        Ok(status) => panic!("building {} failed: {status}", part.package),
+        Err(error) => panic!("cannot run cargo for {}: {error}", part.package),
     }
-    target_dir.join(TARGET).join(PROFILE).join("ebb-kernel")
+    target_dir.join(TARGET).join(part.profile).join(part.package)
 }

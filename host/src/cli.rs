@@ -1,5 +1,6 @@
 //! What the command line looks like.
 
+use crate::compare::CompareOptions;
 use crate::size::Size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -18,6 +19,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a program in a guest of its own
     Run(Box<RunOptions>),
+    /// Run experiments in guests of this kernel and of stock Linux, side by side
+    Compare(Box<CompareOptions>),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -240,7 +243,9 @@ mod tests {
     fn program_takes_the_rest() {
         let cli =
             Cli::try_parse_from(["ebb", "run", "-m", "2G", "--", "sh", "-c", "ls -m"]).unwrap();
-        let Command::Run(run) = cli.command;
+        let Command::Run(run) = cli.command else {
+            panic!("another command");
+        };
         assert_eq!(run.program, ["sh", "-c", "ls -m"]);
         assert_eq!(run.memory, Size::mebibytes(2048));
     }

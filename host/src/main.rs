@@ -8,6 +8,7 @@ mod accel;
 mod busybox;
 mod chart;
 mod cli;
+mod compare;
 mod console;
 mod control;
 mod failure;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     };
     let result = match command {
         cli::Command::Run(options) => run::run(&options),
+        cli::Command::Compare(options) => compare::compare(&options),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -1,0 +1,312 @@
+//! The experiments, and what each is called with.
+
+use super::options::CompareOptions;
+use crate::size::Size;
+use std::time::Duration;
+
+/// What is compared under one name.
+#[derive(Debug)]
+pub(crate) struct Experiment {
+    /// `NAME` or `NAME/VARIANT`.
+    pub(crate) name: &'static str,
+    /// One line for `--list`.
+    pub(crate) summary: &'static str,
+    /// Part of a comparison that names no experiment.
+    pub(crate) usual: bool,
+    /// Memory of its guests, in MiB; one run for each.
+    memory_mib: &'static [u64],
+    /// CPUs of its guests; one run for each.
+    cpus: &'static [u32],
+    /// How long the program runs, about, for the first guess of the remaining time.
+    seconds: f64,
+    words: Words,
+}
+
+/// How the program of an experiment is called.
+#[derive(Debug)]
+enum Words {
+    /// The experiments' program.
+    Workloads(fn(&Shape) -> Vec<String>),
+    /// A busybox shell, many times in a row on 1 to 8 CPUs: does the guest boot each time?
+    Boots,
+}
+
+/// Guests of [`Words::Boots`], however many rounds the rest has.
+const BOOTS: u32 = 100;
+const BOOTS_CPUS_MAX: u32 = 8;
+
+/// One guest of an experiment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    pub(crate) memory: Size,
+    pub(crate) cpus: u32,
+    pub(crate) reporting: bool,
+    pub(crate) icount: bool,
+}
+
+/// What is done with one shape of one experiment.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) experiment: &'static Experiment,
+    pub(crate) shape: Shape,
+}
+
+const GUEST_MIB: &[u64] = &[1024];
+/// Seconds that a rate is measured for.
+const RATE_SECONDS: &str = "2";
+/// Rounds of a rate where instructions are counted: the same work each time.
+const RATE_ROUNDS: &str = "10r";
+
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_owned).to_vec()
+}
+
+/// A share of the guest's memory, in whole MiB, as the program reads it.
+fn share(shape: &Shape, percent: u64) -> String {
+    format!("{}M", (shape.memory.bytes() >> 20) * percent / 100)
+}
+
+fn rate(shape: &Shape) -> &'static str {
+    if shape.icount { RATE_ROUNDS } else { RATE_SECONDS }
+}
+
+fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
+    words(["page-fault", kind, &shape.cpus.to_string(), rate(shape)])
+}
+
+fn memhog(shape: &Shape) -> Vec<String> {
+    // What is not reported does not come back, however long one waits. Sleep takes no time where
+    // instructions are counted.
+    let (hold, stay) = match (shape.icount, shape.reporting) {
+        (true, _) => ("0", "0"),
+        (false, true) => ("1", "20"),
+        (false, false) => ("1", "3"),
+    };
+    words(["memhog", &share(shape, 70), hold, stay])
+}
+
+/// All experiments, in the order in which they run.
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "idle",
+        summary: "what a guest takes before its program does anything",
+        usual: true,
+        memory_mib: &[1024, 16384],
+        cpus: &[1],
+        seconds: 1.0,
+        words: Words::Workloads(|_| words(["idle", "0"])),
+    },
+    Experiment {
+        name: "memhog",
+        summary: "70 % of memory is used and freed: when is it back on the host?",
+        usual: true,
+        memory_mib: &[2048],
+        cpus: &[2],
+        seconds: 24.0,
+        words: Words::Workloads(memhog),
+    },
+    Experiment {
+        name: "page-fault/4k",
+        summary: "faults a second on 4 KiB pages",
+        usual: true,
+        memory_mib: GUEST_MIB,
+        cpus: &[1, 2],
+        seconds: 2.5,
+        words: Words::Workloads(|shape| page_fault("4k", shape)),
+    },
+    Experiment {
+        name: "page-fault/thp",
+        summary: "faults a second on 2 MiB pages",
+        usual: true,
+        memory_mib: GUEST_MIB,
+        cpus: &[1, 2],
+        seconds: 2.5,
+        words: Words::Workloads(|shape| page_fault("thp", shape)),
+    },
+    Experiment {
+        name: "page-fault/file",
+        summary: "faults a second on a private mapping of a file",
+        usual: true,
+        memory_mib: GUEST_MIB,
+        cpus: &[1, 2],
+        seconds: 3.0,
+        words: Words::Workloads(|shape| page_fault("file", shape)),
+    },
+    Experiment {
+        name: "messaging",
+        summary: "groups of processes that write to each other",
+        usual: true,
+        memory_mib: GUEST_MIB,
+        cpus: &[2],
+        seconds: 4.0,
+        words: Words::Workloads(|_| words(["messaging"])),
+    },
+    Experiment {
+        name: "boots",
+        summary: "100 guests in a row, of 1 to 8 CPUs; Ebb alone",
+        usual: false,
+        memory_mib: &[256],
+        cpus: &[1],
+        seconds: 0.1,
+        words: Words::Boots,
+    },
+];
+
+impl Experiment {
+    /// Whether `wanted` means this experiment.
+    fn is_meant_by(&self, wanted: &str) -> bool {
+        self.name == wanted
+            || self
+                .name
+                .strip_prefix(wanted)
+                .is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+/// The experiments that the user means, in the order of [`EXPERIMENTS`], each once.
+///
+/// # Errors
+/// The first name that means nothing.
+pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, String> {
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|name| !EXPERIMENTS.iter().any(|known| known.is_meant_by(name)))
+    {
+        return Err(unknown.clone());
+    }
+    let chosen = EXPERIMENTS.iter().filter(|known| {
+        if wanted.is_empty() {
+            known.usual
+        } else {
+            wanted.iter().any(|name| known.is_meant_by(name))
+        }
+    });
+    Ok(chosen.collect())
+}
+
+/// The shapes in which an experiment runs, reporting apart.
+pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -> Vec<Case> {
+    let memories: Vec<Size> = match options.memory {
+        Some(memory) => vec![memory],
+        None => experiment.memory_mib.iter().copied().map(Size::mebibytes).collect(),
+    };
+    let cpus: Vec<u32> = match options.cpus {
+        // Instructions are counted on one CPU only.
+        _ if options.icount => vec![1],
+        Some(cpus) => vec![cpus],
+        None => experiment.cpus.to_vec(),
+    };
+    let mut cases = Vec::new();
+    for memory in memories {
+        for &cpus in &cpus {
+            for &reporting in options.reporting.ways() {
+                cases.push(Case {
+                    experiment,
+                    shape: Shape {
+                        memory,
+                        cpus,
+                        reporting,
+                        icount: options.icount,
+                    },
+                });
+            }
+        }
+    }
+    cases
+}
+
+/// What a program is called with, and what it has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Call {
+    /// The experiments' program with these words; it prints events.
+    Workloads(Vec<String>),
+    /// A shell script that has to say and return exactly this.
+    Script {
+        script: String,
+        says: String,
+        returns: i32,
+    },
+}
+
+impl Case {
+    /// Runs of one guest, where `rounds` were asked for.
+    pub(crate) fn rounds(&self, rounds: u32) -> u32 {
+        match self.experiment.words {
+            Words::Workloads(_) => rounds,
+            Words::Boots => BOOTS,
+        }
+    }
+
+    /// Whether a stock guest runs it too.
+    pub(crate) fn on_linux(&self) -> bool {
+        matches!(self.experiment.words, Words::Workloads(_))
+    }
+
+    /// The guest of one round.
+    pub(crate) fn shape(&self, round: u32) -> Shape {
+        match self.experiment.words {
+            Words::Workloads(_) => self.shape,
+            Words::Boots => Shape {
+                cpus: if self.shape.icount { 1 } else { round % BOOTS_CPUS_MAX + 1 },
+                ..self.shape
+            },
+        }
+    }
+
+    /// What runs in one round.
+    pub(crate) fn call(&self, round: u32) -> Call {
+        match self.experiment.words {
+            Words::Workloads(words) => Call::Workloads(words(&self.shape)),
+            Words::Boots => {
+                let returns = i32::try_from(round % 100).unwrap_or(0);
+                Call::Script {
+                    script: format!(
+                        "for i in 1 2 3; do echo boot {round} $i; done | while read line; do \
+                         echo \"$line\"; done; (exit 3) & wait $!; echo child $?; exit {returns}"
+                    ),
+                    says: format!(
+                        "boot {round} 1\nboot {round} 2\nboot {round} 3\nchild 3\n"
+                    ),
+                    returns,
+                }
+            }
+        }
+    }
+
+    /// How long the program runs, about.
+    pub(crate) fn guess(&self) -> Duration {
+        Duration::from_secs_f64(self.experiment.seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(wanted: &[&str]) -> Vec<&'static str> {
+        let wanted: Vec<_> = wanted.iter().map(|&name| name.to_owned()).collect();
+        let chosen = select(&wanted).expect("they are known");
+        chosen.iter().map(|experiment| experiment.name).collect()
+    }
+
+    #[test]
+    fn a_name_means_its_variants_and_no_other() {
+        assert_eq!(
+            names(&["page-fault", "idle", "page-fault/thp"]),
+            ["idle", "page-fault/4k", "page-fault/thp", "page-fault/file"]
+        );
+        assert_eq!(names(&["page-fault/4k"]), ["page-fault/4k"]);
+        assert!(names(&[]).contains(&"memhog"));
+        for unknown in ["page", "page-fault/", "memhog/x", ""] {
+            assert_eq!(select(&[unknown.to_owned()]).unwrap_err(), unknown);
+        }
+    }
+
+    #[test]
+    fn every_experiment_has_a_shape_and_a_name_of_its_own() {
+        for (index, experiment) in EXPERIMENTS.iter().enumerate() {
+            assert!(!experiment.memory_mib.is_empty() && !experiment.cpus.is_empty());
+            assert!(!EXPERIMENTS[..index].iter().any(|e| e.name == experiment.name));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The figures of one run: what its program measured, and what the host saw.
+
+use super::schema::{Better, Event, Point, Run, What};
+use crate::size::Size;
+use std::collections::BTreeMap;
+
+/// One figure.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Figure {
+    pub(crate) metric: String,
+    pub(crate) unit: String,
+    pub(crate) better: Better,
+    pub(crate) value: f64,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// Percentiles of a distribution that stand in the table; all of them are in the plot.
+const PERCENTILES: [f64; 3] = [50.0, 95.0, 100.0];
+
+/// All figures of a run, the program's own first.
+pub(crate) fn of(run: &Run) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for event in &run.events {
+        said(&event.what, &mut figures);
+    }
+    spent(run, &mut figures);
+    if run.icount {
+        figures.iter_mut().for_each(in_instructions);
+    } else {
+        // Under instruction counting sleep takes no time, so the host's clock says nothing.
+        started(run, &mut figures);
+        returned(run, &mut figures);
+        qemu(run, &mut figures);
+    }
+    let facts = [
+        ("cpus", Some(run.cpus.to_string())),
+        ("memory", Some(Size(run.memory_bytes).to_string())),
+        ("icount", run.icount.then(|| "yes".to_owned())),
+    ];
+    for (name, value) in facts {
+        let Some(value) = value else { continue };
+        for figure in &mut figures {
+            figure
+                .labels
+                .entry(name.to_owned())
+                .or_insert_with(|| value.clone());
+        }
+    }
+    figures
+}
+
+fn said(what: &What, figures: &mut Vec<Figure>) {
+    match what {
+        What::Result {
+            metric,
+            value,
+            unit,
+            better,
+            labels,
+        } => figures.push(Figure {
+            metric: metric.clone(),
+            unit: unit.clone(),
+            better: *better,
+            value: *value,
+            labels: labels.clone(),
+        }),
+        What::Distribution {
+            metric,
+            unit,
+            better,
+            percentiles,
+            labels,
+            ..
+        } => {
+            for wanted in PERCENTILES {
+                let Some((_, value)) = percentiles.iter().find(|(share, _)| *share == wanted) else {
+                    continue;
+                };
+                let mut labels = labels.clone();
+                labels.insert("percentile".into(), wanted.to_string());
+                figures.push(Figure {
+                    metric: metric.clone(),
+                    unit: unit.clone(),
+                    better: *better,
+                    value: *value,
+                    labels,
+                });
+            }
+        }
+        What::Phase { .. } | What::Unsupported { .. } => {}
+    }
+}
+
+fn lower(metric: &str, unit: &str, value: f64) -> Figure {
+    Figure {
+        metric: metric.to_owned(),
+        unit: unit.to_owned(),
+        better: Better::Lower,
+        value,
+        labels: BTreeMap::new(),
+    }
+}
+
+/// A nanosecond of the guest is then an instruction.
+fn in_instructions(figure: &mut Figure) {
+    let factor = match figure.unit.as_str() {
+        "ns" => 1.0,
+        "s" => 1e9,
+        _ => return,
+    };
+    figure.value *= factor;
+    figure.unit = "instructions".to_owned();
+}
+
+/// When the guest's clock showed a phase.
+fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
+    run.events.iter().find_map(|event| match &event.what {
+        What::Phase { name, at_s, .. } if name == wanted => Some(*at_s),
+        _ => None,
+    })
+}
+
+/// What using and freeing memory took the program itself.
+fn spent(run: &Run, figures: &mut Vec<Figure>) {
+    for (metric, from, to) in [("touch", "start", "touched"), ("release", "free", "freed")] {
+        if let (Some(from), Some(to)) = (guest_clock(run, from), guest_clock(run, to))
+            && to > from
+        {
+            figures.push(lower(metric, "s", to - from));
+        }
+    }
+}
+
+/// A phase of the run: guest seconds, host seconds.
+fn phase(run: &Run, wanted: &str) -> Option<(f64, f64)> {
+    run.events.iter().find_map(|event| match event {
+        Event {
+            host_s: Some(host),
+            what: What::Phase { name, at_s, .. },
+        } if name == wanted => Some((*at_s, *host)),
+        _ => None,
+    })
+}
+
+/// What the guest's RAM held of the host at a moment: the last sample not after it, else the first.
+fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
+    let before = timeline
+        .iter()
+        .rev()
+        .find(|point| point.t_ms <= seconds * 1e3 && point.resident.is_some());
+    before
+        .or_else(|| timeline.iter().find(|point| point.resident.is_some()))
+        .and_then(|point| point.resident)
+}
+
+/// What a guest takes before its program does anything.
+fn started(run: &Run, figures: &mut Vec<Figure>) {
+    let Some((guest, host)) = phase(run, "ready") else {
+        return;
+    };
+    figures.push(lower("first_statement", "s", guest));
+    figures.push(lower("first_statement_on_host", "s", host));
+    if let Some(bytes) = resident_at(&run.timeline, host) {
+        figures.push(lower("resident_at_start", "B", bytes));
+    }
+}
+
+/// How freed memory came back: `freed` is time 0.
+fn returned(run: &Run, figures: &mut Vec<Figure>) {
+    let (Some((_, start)), Some((_, freed)), Some((_, end))) =
+        (phase(run, "start"), phase(run, "freed"), phase(run, "end"))
+    else {
+        return;
+    };
+    let bytes = run.events.iter().find_map(|event| match &event.what {
+        What::Phase { name, bytes, .. } if name == "freed" => *bytes,
+        _ => None,
+    });
+    let (Some(before), Some(peak), Some(last)) = (
+        resident_at(&run.timeline, start),
+        resident_at(&run.timeline, freed),
+        resident_at(&run.timeline, end),
+    ) else {
+        return;
+    };
+    for (metric, share) in [("half_returned", 0.5), ("nearly_all_returned", 0.95)] {
+        let reached = bytes.and_then(|bytes| {
+            let goal = peak - bytes * share;
+            run.timeline.iter().find(|point| {
+                let at = point.t_ms / 1e3;
+                at >= freed && at <= end && point.resident.is_some_and(|now| now <= goal)
+            })
+        });
+        if let Some(point) = reached {
+            // Before the end of a sample's step nobody knows; a figure of 0 would claim to.
+            let seconds = (point.t_ms / 1e3 - freed).max(1e-3);
+            figures.push(lower(metric, "s", seconds));
+        }
+    }
+    figures.push(lower("resident_at_peak", "B", peak));
+    figures.push(lower("resident_at_end", "B", last));
+    figures.push(lower("left_behind", "B", last - before));
+}
+
+/// What the whole run cost the host's CPUs, boot included.
+fn qemu(run: &Run, figures: &mut Vec<Figure>) {
+    if let Some(seconds) = run.record.as_ref().and_then(super::record::cpu_seconds) {
+        figures.push(lower("qemu_cpu", "s", seconds));
+    }
+}

@@ -1,0 +1,156 @@
+//! What a reader must know beside the figures: where Ebb is behind, what reporting costs, what
+//! failed, what is not supported, what differs.
+
+use super::schema::{Cell, Guest, Outcome, Report, Row};
+use super::wording::{number, row_name, scale_of, times};
+use std::collections::BTreeSet;
+
+/// A list under a title.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Paragraph {
+    pub(crate) title: String,
+    pub(crate) items: Vec<String>,
+}
+
+/// Closer to 1 than this is neither ahead nor behind.
+const EVEN: f64 = 0.02;
+
+/// All that is to be said, the most important first.
+pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
+    let mut all = Vec::new();
+    let mut add = |title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            all.push(Paragraph {
+                title: title.to_owned(),
+                items,
+            });
+        }
+    };
+    if !report.complete {
+        let text = "It was cut short: rounds are missing, and the figures stand on what had run.";
+        add("This report is not complete", vec![text.to_owned()]);
+    }
+    add("Failed", failures(report, Outcome::Failed));
+    add("Not supported, and no pass", failures(report, Outcome::Unsupported));
+    add("Where Ebb is behind", behind(report));
+    add("What reporting costs", cost_of_reporting(report));
+    add("What differs between the guests", report.differences.clone());
+    all
+}
+
+/// Name of a row within its experiment.
+fn name_in(report: &Report, row: &Row) -> String {
+    let others: Vec<&Row> = report
+        .table
+        .iter()
+        .filter(|other| other.experiment == row.experiment && other.metric == row.metric)
+        .collect();
+    format!("{}: {}", row.experiment, row_name(row, &others))
+}
+
+/// Each way of failing once, with how often and in which guests.
+fn failures(report: &Report, outcome: Outcome) -> Vec<String> {
+    let mut seen: Vec<(String, u32)> = Vec::new();
+    for run in report.runs.iter().filter(|run| run.outcome == outcome) {
+        let error = run.error.as_deref().unwrap_or("no reason was given");
+        let text = format!("{} on {}: {error}", run.experiment, run.guest.name());
+        match seen.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, count)) => *count += 1,
+            None => seen.push((text, 1)),
+        }
+    }
+    seen.into_iter()
+        .map(|(text, count)| match count {
+            1 => text,
+            count => format!("{text} ({count} runs)"),
+        })
+        .collect()
+}
+
+fn behind(report: &Report) -> Vec<String> {
+    let rows = report.table.iter().filter(|row| row.ratio.is_some_and(|ratio| ratio < 1.0 - EVEN));
+    rows.map(|row| {
+        let (unit, divisor) = scale_of(row);
+        let figure = |guest| {
+            let cell = row.cells.iter().find(|cell| cell.guest == guest);
+            cell.map_or_else(String::new, |cell| format!("{} {unit}", number(cell.median / divisor)))
+        };
+        format!(
+            "{}: {} against {}, {}",
+            name_in(report, row),
+            figure(Guest::Ebb),
+            figure(Guest::Linux),
+            times(row.ratio.unwrap_or(1.0))
+        )
+    })
+    .collect()
+}
+
+/// The difference that reporting makes to each rate and cost that does not depend on it by design.
+fn cost_of_reporting(report: &Report) -> Vec<String> {
+    let mut items = Vec::new();
+    for row in report.table.iter().filter(|row| matters(row)) {
+        let of = |guest, reporting| {
+            row.cells.iter().find(|cell: &&Cell| cell.guest == guest && cell.reporting == reporting)
+        };
+        let parts: Vec<String> = [Guest::Ebb, Guest::Linux]
+            .into_iter()
+            .filter_map(|guest| {
+                let (on, off) = (of(guest, true)?, of(guest, false)?);
+                let cost = super::statistics::cost(row.better, on.median, off.median)?;
+                Some(format!("{:+.2} % on {}", cost * 100.0, guest.name()))
+            })
+            .collect();
+        if !parts.is_empty() {
+            items.push(format!("{}: {}", name_in(report, row), parts.join(", ")));
+        }
+    }
+    items
+}
+
+/// Rates and costs; the figures of returning memory are what reporting is for.
+fn matters(row: &Row) -> bool {
+    row.experiment.starts_with("page-fault")
+        && (row.metric.starts_with("fault") || row.metric.contains("fault_"))
+}
+
+/// What is not the same in the guests of a report, from what each run says of itself.
+pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
+    type Read = fn(&serde_json::Value) -> Option<String>;
+    const FACTS: [(&str, Read); 5] = [
+        ("kernel", super::record::kernel),
+        ("machine", super::record::machine),
+        ("CPU", super::record::cpu),
+        ("kernel arguments", super::record::kernel_arguments),
+        ("accelerator", super::record::accel),
+    ];
+    let mut all = Vec::new();
+    for icount in [false, true] {
+        for (name, read) in FACTS {
+            let of = |guest: Guest| -> BTreeSet<String> {
+                runs.iter()
+                    .filter(|run| run.guest == guest && run.icount == icount)
+                    .filter_map(|run| run.record.as_ref().and_then(read))
+                    .map(|text| without_time(&text))
+                    .collect()
+            };
+            let (ebb, linux) = (of(Guest::Ebb), of(Guest::Linux));
+            if ebb.is_empty() || linux.is_empty() || ebb == linux {
+                continue;
+            }
+            let list = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(" or ");
+            let how = if icount { ", counting instructions" } else { "" };
+            let text = format!("{name}{how}: Ebb {}; Linux {}", list(ebb), list(linux));
+            if !all.contains(&text) {
+                all.push(text);
+            }
+        }
+    }
+    all
+}
+
+/// Ebb is told the time of day on its command line, which differs in each run.
+fn without_time(text: &str) -> String {
+    let words = text.split(' ').filter(|word| !word.starts_with("ebb.epoch="));
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,144 @@
+//! What `ebb compare` is told.
+
+use crate::cli::AccelChoice;
+use crate::size::Size;
+use clap::{Args, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  ebb compare                                    the usual experiments; says how long they take
+  ebb compare page-fault memhog --html report.html
+  ebb compare page-fault/4k --icount             instruction-exact, on one CPU
+  ebb compare messaging --rounds 5 --json messaging.json
+  ebb compare --from messaging.json --html messaging.html
+
+Each experiment runs in guests of both kernels in turn, in the same QEMU with the same machine,
+memory, CPUs and balloon; what still differs is printed. Figures are medians of the rounds.
+
+Exit status: 0 if all runs ended well (what a guest does not support counts as such and is shown);
+1 if one failed; 125 if ebb itself failed; 128 + N if signal N cut the comparison short, and the
+report then says so.";
+
+/// Options of `ebb compare`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, args_override_self = true)]
+pub(crate) struct CompareOptions {
+    /// Experiments to run, as `--list` names them; `NAME` means all `NAME/…`
+    #[arg(value_name = "EXPERIMENT")]
+    pub(crate) experiments: Vec<String>,
+
+    /// Stock kernel to compare with: `auto` fetches Debian's once, `none` runs Ebb alone
+    #[arg(long, value_name = "auto|none|VMLINUZ", default_value = "none")]
+    pub(crate) linux: LinuxChoice,
+
+    /// Whether the guests report their free memory
+    #[arg(long, value_name = "WHEN", default_value = "both")]
+    pub(crate) reporting: ReportingChoice,
+
+    /// Let guest time be guest instructions (1 ns each), on one CPU: the same figures each time
+    #[arg(long)]
+    pub(crate) icount: bool,
+
+    /// Runs of each guest [default: 3, with --icount 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: Option<u32>,
+
+    /// Memory of each guest [default: what the experiment needs]
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+
+    /// CPUs of each guest [default: what the experiment is about]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) cpus: Option<u32>,
+
+    /// Write every sample, version and command line as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Write a report with plots that stands alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    /// List the experiments and stop
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Run nothing: report what these JSON files hold
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["experiments", "linux", "reporting", "icount", "rounds", "memory", "cpus", "list"]
+    )]
+    pub(crate) from: Vec<PathBuf>,
+
+    /// What runs the guests' instructions
+    #[arg(long, default_value = "auto", hide_short_help = true)]
+    pub(crate) accel: AccelChoice,
+
+    /// QEMU to run
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "qemu-system-x86_64",
+        hide_short_help = true
+    )]
+    pub(crate) qemu: PathBuf,
+
+    /// Write Markdown, and the plots as SVG into `plots/` beside it
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) markdown: Option<PathBuf>,
+
+    /// Program to run in place of the experiments in this binary
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "EBB_WORKLOADS",
+        hide_short_help = true
+    )]
+    pub(crate) workloads: Option<PathBuf>,
+}
+
+/// Which stock kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum LinuxChoice {
+    /// Debian's, from the cache or the network.
+    Auto,
+    /// No Linux guest.
+    None,
+    /// This image, its modules beside it.
+    Image(PathBuf),
+}
+
+impl From<OsString> for LinuxChoice {
+    fn from(text: OsString) -> Self {
+        match text.to_str() {
+            Some("auto") => Self::Auto,
+            Some("none") => Self::None,
+            _ => Self::Image(text.into()),
+        }
+    }
+}
+
+/// Whether guests report free memory.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ReportingChoice {
+    /// They do
+    On,
+    /// They do not
+    Off,
+    /// Each experiment both ways
+    Both,
+}
+
+impl ReportingChoice {
+    /// The ways to run, in order.
+    pub(crate) fn ways(self) -> &'static [bool] {
+        match self {
+            Self::On => &[true],
+            Self::Off => &[false],
+            Self::Both => &[true, false],
+        }
+    }
+}

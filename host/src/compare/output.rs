@@ -1,0 +1,167 @@
+//! Files of a comparison: found wanting before the long run where that can be, written whole or
+//! not at all.
+
+use crate::failure::Failure;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// A file that will be written when all is done.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// As the user named it.
+    path: PathBuf,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// Beside the target, and renamed over it.
+    Renamed {
+        file: File,
+        new: PathBuf,
+        target: PathBuf,
+    },
+    /// A pipe or a device: there is nothing to rename.
+    Direct(File),
+}
+
+impl Output {
+    /// Makes sure that `path` can be written, and keeps `bytes` of the disk for it.
+    pub(crate) fn reserve(path: &Path, bytes: u64) -> Result<Self, Failure> {
+        Self::open(path, bytes).map_err(|source| Failure::Write {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn open(path: &Path, bytes: u64) -> io::Result<Self> {
+        // A link stays one: what it points to is replaced.
+        let target = match fs::canonicalize(path) {
+            Ok(target) => target,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) => return Err(error),
+        };
+        let kind = fs::metadata(&target).map(|data| data.file_type()).ok();
+        if kind.is_some_and(|kind| kind.is_dir()) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if kind.is_some_and(|kind| !kind.is_file()) {
+            let file = File::options().write(true).open(&target)?;
+            return Ok(Self {
+                path: path.to_owned(),
+                way: Way::Direct(file),
+            });
+        }
+        let name = target
+            .file_name()
+            .ok_or(io::Error::from(io::ErrorKind::InvalidFilename))?;
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}.new", std::process::id()));
+        let new = target.with_file_name(hidden);
+        let file = File::create(&new)?;
+        let output = Self {
+            path: path.to_owned(),
+            way: Way::Renamed { file, new, target },
+        };
+        if let Way::Renamed { file, .. } = &output.way {
+            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes.max(1)) {
+                Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+                    // Dropping it takes the file away.
+                    return Err(error.into());
+                }
+                // A file system that cannot keep space tells at the end.
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(output)
+    }
+
+    /// Writes the file. After an error the old one, if there was one, is still there.
+    pub(crate) fn write(mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.put(bytes).map_err(|source| Failure::Write {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.way {
+            Way::Direct(file) => file.write_all(bytes),
+            Way::Renamed { file, new, target } => {
+                file.rewind()?;
+                file.write_all(bytes)?;
+                file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))?;
+                // Some file systems find out only now that they are full.
+                file.sync_all()?;
+                fs::rename(new, target)
+            }
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Way::Renamed { new, .. } = &self.way {
+            // Gone already where it was renamed.
+            let _ = fs::remove_file(new);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn files_are_replaced_whole_or_left_alone() {
+        let directory = std::env::temp_dir().join(format!("ebb-output-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("report.json");
+        fs::write(&path, "old and much longer").unwrap();
+
+        let abandoned = Output::reserve(&path, 1 << 16).unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+        drop(abandoned);
+        assert_eq!(fs::read(&path).unwrap(), b"old and much longer");
+
+        let link = directory.join("link.json");
+        symlink("report.json", &link).unwrap();
+        Output::reserve(&link, 1 << 16).unwrap().write(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_by_name() {
+        let missing = std::env::temp_dir().join("ebb-no-such-folder/report.json");
+        for path in [missing.as_path(), Path::new("/"), Path::new("/proc/1/report.json")] {
+            let error = Output::reserve(path, 1).unwrap_err();
+            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        }
+        let full = Output::reserve(Path::new("/dev/full"), 1).unwrap();
+        assert!(full.write(b"x").unwrap_err().to_string().contains("/dev/full"));
+        assert!(Path::new("/dev/full").exists());
+    }
+
+    #[test]
+    fn more_than_the_disk_has_is_refused_before_anything_runs() {
+        let path = std::env::temp_dir().join(format!("ebb-huge-{}", std::process::id()));
+        let error = Output::reserve(&path, 1 << 55);
+        // A file system that does not keep space may accept it.
+        if let Err(error) = error {
+            assert!(error.to_string().contains("ebb-huge"), "{error}");
+        }
+        assert!(!path.exists());
+        assert_eq!(fs::read_dir(std::env::temp_dir()).unwrap()
+            .filter_map(Result::ok)
+            .filter(|e| e.file_name().to_string_lossy().contains(&format!("ebb-huge-{}", std::process::id())))
+            .count(), 0);
+    }
+}

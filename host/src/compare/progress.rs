@@ -1,0 +1,146 @@
+//! How far a comparison is: a bar on a terminal, a line for each run elsewhere.
+
+use super::plan::{Clock, Plan, Step};
+use crate::status_line::Style;
+use crate::terminal::Terminal;
+use std::time::{Duration, Instant};
+
+/// Cells of the bar.
+const BAR: usize = 20;
+/// A bar need not be drawn more often.
+const DRAW_EVERY: Duration = Duration::from_millis(400);
+
+/// What the user sees while guests run.
+#[derive(Debug)]
+pub(crate) struct Progress<'a> {
+    terminal: &'a Terminal,
+    style: Style,
+    drawn: Option<Instant>,
+}
+
+impl<'a> Progress<'a> {
+    pub(crate) fn new(terminal: &'a Terminal) -> Self {
+        Self {
+            terminal,
+            style: Style::from_environment(),
+            drawn: None,
+        }
+    }
+
+    /// The run `index` of the plan begins.
+    pub(crate) fn begin(&mut self, plan: &Plan, clock: &Clock, index: usize) {
+        self.drawn = None;
+        if !self.terminal.interactive() {
+            let left = clock.expect(plan, &plan.steps[index..]);
+            let text = describe(plan, &plan.steps[index]);
+            let number = index + 1;
+            let count = plan.steps.len();
+            self.terminal.message(&format!(
+                "ebb: {number} of {count}: {text}; {} left",
+                About(left)
+            ));
+        }
+    }
+
+    /// The run is under way since `since`.
+    pub(crate) fn tick(&mut self, plan: &Plan, clock: &Clock, index: usize, since: Instant) {
+        if self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_EVERY) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let step = &plan.steps[index];
+        let total = clock.expect(plan, &plan.steps);
+        let this = clock.one(plan, step);
+        // A run that takes longer than expected is about to end for as long as it does.
+        let left = clock.expect(plan, &plan.steps[index + 1..]) + this.saturating_sub(since.elapsed());
+        let done = total.saturating_sub(left);
+        let share = done.as_secs_f64() / total.as_secs_f64().max(1e-9);
+        let line = format!(
+            "{} {}/{} {} left  {}",
+            bar(share, self.style),
+            index + 1,
+            plan.steps.len(),
+            About(left),
+            describe(plan, step)
+        );
+        let room = self.terminal.columns().saturating_sub(1);
+        let line: String = line.chars().take(room).collect();
+        self.terminal.draw(&line);
+    }
+
+    /// Says something that stays.
+    pub(crate) fn say(&self, text: &str) {
+        self.terminal.message(text);
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn end(&self) {
+        self.terminal.clear();
+    }
+}
+
+/// What a step runs.
+pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
+    let case = &plan.cases[step.case];
+    let shape = case.shape(step.round);
+    let cpus = match shape.cpus {
+        1 => "1 CPU".to_owned(),
+        cpus => format!("{cpus} CPUs"),
+    };
+    let reporting = if shape.reporting { "" } else { ", not reporting" };
+    format!(
+        "{} on {}, {cpus}, {}{reporting}, round {} of {}",
+        case.experiment.name,
+        step.guest.name(),
+        shape.memory,
+        step.round,
+        case.rounds(plan.rounds)
+    )
+}
+
+fn bar(share: f64, style: Style) -> String {
+    let (full, empty) = if style.unicode { ('█', '░') } else { ('#', '.') };
+    (0..BAR)
+        .map(|cell| {
+            // Both below a hundred: exact.
+            #[expect(clippy::cast_precision_loss, reason = "both are below a hundred")]
+            let edge = (cell as f64 + 0.5) / BAR as f64;
+            if edge < share { full } else { empty }
+        })
+        .collect()
+}
+
+/// A time that nobody knows to the second.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct About(pub(crate) Duration);
+
+impl std::fmt::Display for About {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.0.as_secs();
+        match seconds {
+            0..=90 => write!(f, "{seconds} s"),
+            91..=5400 => write!(f, "{} min", (seconds + 30) / 60),
+            _ => write!(f, "{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rounded_as_people_say_them() {
+        for (seconds, text) in [(0, "0 s"), (90, "90 s"), (91, "2 min"), (5400, "90 min"), (7300, "2 h 1 min")] {
+            assert_eq!(About(Duration::from_secs(seconds)).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_bar_is_empty_at_first_and_full_at_the_end() {
+        let style = Style { unicode: false };
+        assert_eq!(bar(0.0, style), ".".repeat(BAR));
+        assert_eq!(bar(0.5, style), format!("{}{}", "#".repeat(10), ".".repeat(10)));
+        assert_eq!(bar(1.0, style), "#".repeat(BAR));
+    }
+}

@@ -1,0 +1,145 @@
+//! Makes the report of what has run, and reads reports again.
+
+use super::findings;
+use super::record;
+use super::schema::{Guest, GuestFacts, Host, Report, Run, SCHEMA};
+use super::statistics;
+use crate::failure::Failure;
+use std::fs;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+/// What is known of a comparison while it goes on.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    created: String,
+    disturbed: bool,
+    pub(crate) runs: Vec<Run>,
+}
+
+impl Gathered {
+    pub(crate) fn begin(disturbed: bool) -> Self {
+        Self {
+            created: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            disturbed,
+            runs: Vec::new(),
+        }
+    }
+
+    /// The report; `complete` says that all that was planned has run.
+    pub(crate) fn report(self, complete: bool) -> Report {
+        let mut differences = findings::differences(&self.runs);
+        if self.disturbed {
+            differences.push("Another comparison ran at the same time: times disturbed one another.".into());
+        }
+        let qemu = self
+            .runs
+            .iter()
+            .find_map(|run| record::qemu_version(run.record.as_ref()?));
+        Report {
+            schema: SCHEMA,
+            complete,
+            created: self.created,
+            host: host(),
+            ebb_version: env!("CARGO_PKG_VERSION").to_owned(),
+            qemu_version: qemu.unwrap_or_else(|| "unknown".to_owned()),
+            options: std::env::args().collect(),
+            guests: guests(&self.runs),
+            differences,
+            table: statistics::rows(&self.runs),
+            runs: self.runs,
+        }
+    }
+}
+
+/// The host as it is.
+fn host() -> Host {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let system = rustix::system::uname();
+    let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
+        .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    Host {
+        cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned()),
+        cpus: std::thread::available_parallelism().map_or(1, |n| u64::try_from(n.get()).unwrap_or(1)),
+        kernel: format!(
+            "{} {}",
+            system.sysname().to_string_lossy(),
+            system.release().to_string_lossy()
+        ),
+        memory_bytes: memory_kib.unwrap_or(0) << 10,
+    }
+}
+
+/// What the guests were made of, by the first run of each.
+fn guests(runs: &[Run]) -> Vec<GuestFacts> {
+    let facts = |name: Guest| {
+        let record = runs
+            .iter()
+            .filter(|run| run.guest == name)
+            .find_map(|run| run.record.as_ref());
+        let unknown = || "unknown".to_owned();
+        Some(GuestFacts {
+            name,
+            release: record.and_then(record::kernel).unwrap_or_else(unknown),
+            machine: record.and_then(record::machine).unwrap_or_else(unknown),
+            kernel_arguments: record.and_then(record::kernel_arguments).unwrap_or_else(unknown),
+        })
+        .filter(|_| runs.iter().any(|run| run.guest == name))
+    };
+    [Guest::Ebb, Guest::Linux].into_iter().filter_map(facts).collect()
+}
+
+/// Reads reports, and makes one of several.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
+    let mut whole: Option<Report> = None;
+    for path in paths {
+        let unusable = |why: String| Failure::Usage(format!("cannot read {}: {why}", path.display()));
+        let bytes = fs::read(path).map_err(|error| unusable(error.to_string()))?;
+        let report = Report::from_json(&bytes).map_err(|error| unusable(chain(&error)))?;
+        whole = Some(match whole {
+            None => report,
+            Some(whole) => joined(whole, report),
+        });
+    }
+    whole.ok_or_else(|| Failure::Usage("no report to read".into()))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
+/// Two reports as one; the table is made anew from all runs.
+fn joined(mut whole: Report, more: Report) -> Report {
+    whole.complete &= more.complete;
+    if whole.host != more.host {
+        whole.differences.push(format!(
+            "The runs took place on several hosts: {}, {}; {}, {}.",
+            whole.host.cpu, whole.host.kernel, more.host.cpu, more.host.kernel
+        ));
+    }
+    for difference in more.differences {
+        if !whole.differences.contains(&difference) {
+            whole.differences.push(difference);
+        }
+    }
+    for guest in more.guests {
+        if !whole.guests.iter().any(|known| known.name == guest.name) {
+            whole.guests.push(guest);
+        }
+    }
+    whole.options.push("+".into());
+    whole.options.extend(more.options);
+    whole.runs.extend(more.runs);
+    whole.table = statistics::rows(&whole.runs);
+    whole
+}

@@ -1,0 +1,420 @@
+//! Runs one guest as a child process, `ebb run …`, and gathers all that it says.
+
+use super::experiments::{Call, Case, Shape};
+use super::interrupt::Interrupt;
+use super::schema::{Better, Event, Guest, Outcome, Point, Run, What};
+use super::scratch::Scratch;
+use crate::failure::Failure;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often somebody looks for a signal and draws.
+const TICK: Duration = Duration::from_millis(100);
+/// What a guest gets before it counts as hung, besides [`PATIENCE_FACTOR`] times what its program
+/// should take: a stock kernel may need several attempts, and the host may be busy.
+const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE_FACTOR: u32 = 20;
+/// Signals after which `ebb run` ends its VM whatever the program does, and their distance.
+const INSISTENCE: u32 = 3;
+const INSIST_EVERY: Duration = Duration::from_millis(300);
+/// By then it has ended, or is killed.
+const LAST_PATIENCE: Duration = Duration::from_secs(10);
+/// A program that prints more has gone mad.
+const LINES_MAX: usize = 100_000;
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Lines of stderr that are kept for an error.
+const ERROR_LINES: usize = 24;
+/// The last line of a timeline, its summary included, is shorter.
+const TIMELINE_TAIL: u64 = 8192;
+/// `ebb-workloads` ends so where the guest lacks something.
+const STATUS_UNSUPPORTED: i32 = 3;
+
+/// What all runs of a comparison have in common.
+#[derive(Debug)]
+pub(crate) struct Runner<'a> {
+    pub(crate) scratch: &'a Scratch,
+    pub(crate) qemu: &'a Path,
+    /// The name of `--accel`.
+    pub(crate) accel: &'static str,
+    /// The value of `--kernel` for the stock guest.
+    pub(crate) linux: Option<OsString>,
+    pub(crate) interrupt: &'a Interrupt,
+}
+
+/// A line of a child, and where the timeline stood when it came.
+struct Line {
+    text: String,
+    timeline_s: Option<f64>,
+}
+
+/// Output that has come so far.
+#[derive(Default)]
+struct Heard {
+    lines: Vec<Line>,
+    errors: VecDeque<String>,
+}
+
+enum Message {
+    Out(Line),
+    Err(String),
+}
+
+impl Runner<'_> {
+    /// Runs `case` once. `tick` is called ten times a second.
+    ///
+    /// # Errors
+    /// What keeps any child from running. A child that fails is no error but a failed run.
+    pub(crate) fn run(
+        &self,
+        case: &Case,
+        guest: Guest,
+        round: u32,
+        tick: &mut dyn FnMut(),
+    ) -> Result<Run, Failure> {
+        let shape = case.shape(round);
+        let call = case.call(round);
+        let (timeline, record) = (
+            self.scratch.file("timeline.jsonl"),
+            self.scratch.file("record.json"),
+        );
+        for path in [&timeline, &record] {
+            let _ = std::fs::remove_file(path);
+        }
+        let limit = PATIENCE + case.guess() * PATIENCE_FACTOR;
+        let words = self.words(guest, shape, &call, limit, [&timeline, &record]);
+        let executable = std::env::current_exe().map_err(|source| Failure::Setup {
+            what: "the path of ebb itself",
+            source,
+        })?;
+        let started = Instant::now();
+        let mut child = spawn(&executable, &words).map_err(|source| Failure::Setup {
+            what: "a child process",
+            source,
+        })?;
+        let heard = self.hear(&mut child, &timeline, limit * 2, tick);
+        let status = child.wait().map_err(|source| Failure::Setup {
+            what: "waiting for a child process",
+            source,
+        })?;
+        let wall = started.elapsed();
+        let (program, arguments) = match &call {
+            Call::Workloads(words) => ("ebb-workloads", words.clone()),
+            Call::Script { script, .. } => ("sh", vec!["-c".to_owned(), script.clone()]),
+        };
+        let command = std::iter::once("ebb".to_owned())
+            .chain(words.iter().map(|word| word.to_string_lossy().into_owned()))
+            .collect();
+        let arguments = std::iter::once(program.to_owned()).chain(arguments).collect();
+        let points = read_timeline(&timeline);
+        let mut run = Run {
+            experiment: case.experiment.name.to_owned(),
+            arguments,
+            guest,
+            reporting: shape.reporting,
+            icount: shape.icount,
+            cpus: shape.cpus,
+            memory_bytes: shape.memory.bytes(),
+            round,
+            command,
+            record: std::fs::read(&record)
+                .ok()
+                .and_then(|bytes| serde_json::from_slice(&bytes).ok()),
+            events: Vec::new(),
+            timeline: points,
+            outcome: Outcome::Ok,
+            error: None,
+        };
+        match call {
+            Call::Workloads(_) => judge(&mut run, &heard, status),
+            Call::Script { says, returns, .. } => {
+                judge_script(&mut run, &heard, status, (&says, returns), wall);
+                // A hundred of them say nothing that one does not.
+                run.timeline.clear();
+            }
+        }
+        if let Some(signal) = self.interrupt.signal() {
+            run.outcome = Outcome::Failed;
+            run.error = Some(format!("cut short by signal {signal}"));
+        }
+        Ok(run)
+    }
+
+    fn words(
+        &self,
+        guest: Guest,
+        shape: Shape,
+        call: &Call,
+        limit: Duration,
+        [timeline, record]: [&PathBuf; 2],
+    ) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["run".into()];
+        let mut option = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
+        if guest == Guest::Linux {
+            option("--kernel", self.linux.clone().unwrap_or_else(|| "linux".into()));
+        }
+        option("--accel", self.accel.into());
+        option("-m", shape.memory.to_string().into());
+        option("-c", shape.cpus.to_string().into());
+        let give_back = if shape.reporting { "reporting" } else { "off" };
+        option("--give-back", give_back.into());
+        option("--qemu", self.qemu.into());
+        option("--timeline", timeline.into());
+        let _ = record;
+        option("--timeout", limit.as_secs().to_string().into());
+        if shape.icount {
+            words.push("--icount".into());
+        }
+        words.push("--".into());
+        match call {
+            Call::Workloads(program) => {
+                words.push((&self.scratch.workloads).into());
+                words.push("--json".into());
+                words.extend(program.iter().map(OsString::from));
+            }
+            Call::Script { script, .. } => {
+                words.extend(["sh", "-c", script.as_str()].map(OsString::from));
+            }
+        }
+        words
+    }
+
+    /// Listens until the child has closed its outputs, and ends it where it must be ended.
+    fn hear(
+        &self,
+        child: &mut Child,
+        timeline: &Path,
+        limit: Duration,
+        tick: &mut dyn FnMut(),
+    ) -> Heard {
+        let messages = listen(child, timeline);
+        let pid = Pid::from_child(child);
+        let started = Instant::now();
+        let mut heard = Heard::default();
+        let mut told = 0;
+        let mut told_last: Option<Instant> = None;
+        let mut killed = false;
+        loop {
+            match messages.recv_timeout(TICK) {
+                Ok(Message::Out(line)) if heard.lines.len() < LINES_MAX => heard.lines.push(line),
+                Ok(Message::Out(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Err(line)) => {
+                    if heard.errors.len() == ERROR_LINES {
+                        heard.errors.pop_front();
+                    }
+                    heard.errors.push_back(line);
+                }
+                Err(RecvTimeoutError::Disconnected) => return heard,
+            }
+            tick();
+            let late = started.elapsed() > limit;
+            if !late && self.interrupt.signal().is_none() {
+                continue;
+            }
+            // The child has not been waited for, so its number is still its own.
+            let since = told_last.map_or(Duration::MAX, |last| last.elapsed());
+            if told < INSISTENCE && since >= INSIST_EVERY {
+                let _ = kill_process(pid, Signal::TERM);
+                told += 1;
+                told_last = Some(Instant::now());
+            } else if told == INSISTENCE && since >= LAST_PATIENCE && !killed {
+                let _ = kill_process(pid, Signal::KILL);
+                killed = true;
+            }
+        }
+    }
+}
+
+/// Starts `ebb run …` so that it does not outlive us, out of reach of the terminal's Ctrl-C: the
+/// guest that is under way is ended by us, in order.
+fn spawn(executable: &Path, words: &[OsString]) -> io::Result<Child> {
+    let parent = rustix::process::getpid();
+    let mut command = Command::new(executable);
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let die_with_parent = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // If we died before that call, no signal will ever come.
+        if rustix::process::getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(io::Error::from(Errno::SRCH))
+        }
+    };
+    // SAFETY: the closure runs in the forked child before exec; it makes two system calls and
+    // neither allocates nor takes a lock.
+    unsafe { command.pre_exec(die_with_parent) };
+    command.spawn()
+}
+
+/// Reads both outputs of the child in threads of their own.
+fn listen(child: &mut Child, timeline: &Path) -> Receiver<Message> {
+    let (sender, receiver) = mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        let (sender, timeline) = (sender.clone(), timeline.to_owned());
+        thread::spawn(move || {
+            each_line(stdout, |text| {
+                let timeline_s = last_time(&timeline);
+                sender.send(Message::Out(Line { text, timeline_s })).is_ok()
+            });
+        });
+    }
+    if let Some(stderr) = child.stderr.take() {
+        thread::spawn(move || each_line(stderr, |text| sender.send(Message::Err(text)).is_ok()));
+    }
+    receiver
+}
+
+/// Hands over each line until the end, or until nobody wants more.
+fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
+    let mut reader = BufReader::new(from);
+    loop {
+        let mut bytes = Vec::new();
+        match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {
+                let text = String::from_utf8_lossy(&bytes);
+                if !take(text.trim_end_matches(['\n', '\r']).to_owned()) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The time of the last whole line of a timeline that is being written.
+fn last_time(path: &Path) -> Option<f64> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TIMELINE_TAIL))).ok()?;
+    let mut tail = Vec::new();
+    file.take(TIMELINE_TAIL).read_to_end(&mut tail).ok()?;
+    let end = tail.iter().rposition(|byte| *byte == b'\n')?;
+    let begin = tail[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let point: Point = serde_json::from_slice(&tail[begin..end]).ok()?;
+    Some(point.t_ms / 1e3)
+}
+
+fn read_timeline(path: &Path) -> Vec<Point> {
+    let text = std::fs::read(path).unwrap_or_default();
+    text.split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect()
+}
+
+/// Fills in the events of `ebb-workloads` and how it ended.
+fn judge(run: &mut Run, heard: &Heard, status: ExitStatus) {
+    let mut stray = None;
+    for line in &heard.lines {
+        match serde_json::from_str::<What>(&line.text) {
+            Ok(what) => run.events.push(Event {
+                host_s: line.timeline_s,
+                what,
+            }),
+            Err(_) => stray = stray.or(Some(&line.text)),
+        }
+    }
+    let unsupported = run.events.iter().find_map(|event| match &event.what {
+        What::Unsupported { what } => Some(what.clone()),
+        _ => None,
+    });
+    (run.outcome, run.error) = if status.code() == Some(STATUS_UNSUPPORTED) {
+        let what = unsupported.or_else(|| heard.errors.back().cloned());
+        (Outcome::Unsupported, what)
+    } else if !status.success() {
+        (Outcome::Failed, Some(why(heard, status)))
+    } else if let Some(line) = stray {
+        let error = format!("the program said {line:?}, which is no event of --json");
+        (Outcome::Failed, Some(error))
+    } else if run.events.is_empty() {
+        (Outcome::Failed, Some("the program said nothing".into()))
+    } else {
+        (Outcome::Ok, None)
+    };
+}
+
+/// Compares every byte of a script's output, and makes a figure of the time that the guest took.
+fn judge_script(
+    run: &mut Run,
+    heard: &Heard,
+    status: ExitStatus,
+    (says, returns): (&str, i32),
+    wall: Duration,
+) {
+    let said: String = heard.lines.iter().map(|line| format!("{}\n", line.text)).collect();
+    if status.code() != Some(returns) {
+        run.outcome = Outcome::Failed;
+        run.error = Some(format!("{} for status {returns}", why(heard, status)));
+    } else if said != says {
+        run.outcome = Outcome::Failed;
+        run.error = Some(format!("it said {said:?} for {says:?}"));
+    }
+    run.events.push(Event {
+        host_s: None,
+        what: What::Result {
+            metric: "start_to_end".into(),
+            value: wall.as_secs_f64(),
+            unit: "s".into(),
+            better: Better::Lower,
+            labels: BTreeMap::from([("cpus".to_owned(), "1 to 8".to_owned())]),
+        },
+    });
+}
+
+/// Why a child failed, as far as it told.
+fn why(heard: &Heard, status: ExitStatus) -> String {
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, signal) => format!("signal {}", signal.unwrap_or(0)),
+    };
+    let told: Vec<&str> = heard.errors.iter().map(|line| line.trim_end()).collect();
+    if told.is_empty() {
+        how
+    } else {
+        format!("{how}: {}", told.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_line_is_that_of_the_last_whole_sample() {
+        let path = std::env::temp_dir().join(format!("ebb-tail-{}", std::process::id()));
+        assert_eq!(last_time(&path), None);
+        for (text, time) in [
+            ("", None),
+            ("{\"t_ms\":1500", None),
+            ("{\"t_ms\":1500}\n", Some(1.5)),
+            ("{\"t_ms\":1500}\n{\"t_ms\":1550,\"resident\":7}\n{\"t_m", Some(1.55)),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(last_time(&path), time, "{text}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn lines_end_where_they_end() {
+        let mut lines = Vec::new();
+        each_line(&b"one\r\ntwo\n\nthree"[..], |line| {
+            lines.push(line);
+            true
+        });
+        assert_eq!(lines, ["one", "two", "", "three"]);
+    }
+}

@@ -1,0 +1,256 @@
+//! The report as JSON, schema 1: every run with its raw samples, and the table made from them.
+//!
+//! What a guest or a child process said is kept as it was said. Fields that a later version adds
+//! are ignored; a report of another schema is refused by its number.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The number of the schema that this version writes and reads.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// One `ebb compare`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) schema: u32,
+    /// Every run that was planned took place, and none was cut short.
+    pub(crate) complete: bool,
+    /// When the first run began, RFC 3339, UTC.
+    pub(crate) created: String,
+    pub(crate) host: Host,
+    pub(crate) ebb_version: String,
+    pub(crate) qemu_version: String,
+    /// The command line of this comparison.
+    pub(crate) options: Vec<String>,
+    pub(crate) guests: Vec<GuestFacts>,
+    /// What is not the same in both guests, and whatever else a reader must know.
+    pub(crate) differences: Vec<String>,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) table: Vec<Row>,
+}
+
+/// What the runs took place on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Host {
+    pub(crate) cpu: String,
+    pub(crate) cpus: u64,
+    pub(crate) kernel: String,
+    pub(crate) memory_bytes: u64,
+}
+
+/// Which kernel a program runs on.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Guest {
+    /// The kernel in this binary.
+    Ebb,
+    /// A stock Linux kernel.
+    Linux,
+}
+
+impl Guest {
+    /// Its name for people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ebb => "Ebb",
+            Self::Linux => "Linux",
+        }
+    }
+}
+
+/// What one guest was made of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct GuestFacts {
+    pub(crate) name: Guest,
+    pub(crate) release: String,
+    pub(crate) machine: String,
+    pub(crate) kernel_arguments: String,
+}
+
+/// One guest that ran one experiment once.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Run {
+    pub(crate) experiment: String,
+    /// What the program was called with.
+    pub(crate) arguments: Vec<String>,
+    pub(crate) guest: Guest,
+    pub(crate) reporting: bool,
+    pub(crate) icount: bool,
+    pub(crate) cpus: u32,
+    pub(crate) memory_bytes: u64,
+    pub(crate) round: u32,
+    /// The `ebb run …` that did it.
+    pub(crate) command: Vec<String>,
+    /// What `--record` wrote.
+    #[serde(default)]
+    pub(crate) record: Option<serde_json::Value>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) timeline: Vec<Point>,
+    pub(crate) outcome: Outcome,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+/// How a run ended.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Ok,
+    /// The guest lacks what the experiment needs; `error` says what.
+    Unsupported,
+    Failed,
+}
+
+/// A line of the program, and when it reached the host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Event {
+    /// Host seconds on the timeline's clock, to the timeline's step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host_s: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// What a program says with `--json`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum What {
+    /// A part of the experiment begins.
+    Phase {
+        name: String,
+        /// The guest's monotonic clock.
+        at_s: f64,
+        #[serde(default)]
+        bytes: Option<f64>,
+        #[serde(default)]
+        mem_free_kib: Option<f64>,
+    },
+    /// One figure.
+    Result {
+        metric: String,
+        value: f64,
+        unit: String,
+        better: Better,
+        #[serde(default)]
+        labels: BTreeMap<String, String>,
+    },
+    /// Many figures, by percentile.
+    Distribution {
+        metric: String,
+        unit: String,
+        better: Better,
+        /// Percentile and the value that so many percent do not exceed.
+        percentiles: Vec<(f64, f64)>,
+        #[serde(default)]
+        count: u64,
+        #[serde(default)]
+        labels: BTreeMap<String, String>,
+    },
+    /// This guest cannot do it.
+    Unsupported { what: String },
+}
+
+/// Which direction of a figure is the good one.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Better {
+    Higher,
+    Lower,
+}
+
+/// One sample of a guest. Amounts are bytes; what a guest does not tell is absent.
+#[derive(Copy, Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Point {
+    /// Host time since the guest's CPUs were started.
+    pub(crate) t_ms: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) used: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resident: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unreported: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reported: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) faults: Option<f64>,
+}
+
+/// One figure of one experiment, in every guest that gave it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) experiment: String,
+    pub(crate) metric: String,
+    pub(crate) unit: String,
+    pub(crate) better: Better,
+    /// What tells this row from its neighbours of the same metric, `icount` among it.
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) cells: Vec<Cell>,
+    /// How many times better Ebb is; absent where one side has no positive figure.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// The rounds of one guest.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Cell {
+    pub(crate) guest: Guest,
+    pub(crate) reporting: bool,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) rounds: u32,
+}
+
+/// Why a file is not a report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    #[error("it is not JSON of a comparison")]
+    Json(#[from] serde_json::Error),
+    #[error("its schema is {0}; this version reads schema {SCHEMA}")]
+    Schema(u64),
+}
+
+impl Report {
+    /// Reads what [`Report::to_json`] wrote.
+    pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
+        #[derive(Deserialize)]
+        struct Numbered {
+            schema: u64,
+        }
+        let Numbered { schema } = serde_json::from_slice(bytes)?;
+        if schema != u64::from(SCHEMA) {
+            return Err(ReadError::Schema(schema));
+        }
+        Ok(serde_json::from_slice(bytes)?)
+    }
+
+    /// The report as a file.
+    pub(crate) fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut bytes = serde_json::to_vec(self)?;
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+
+    /// The experiments in the order in which they first ran.
+    pub(crate) fn experiments(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for run in &self.runs {
+            if !names.contains(&run.experiment.as_str()) {
+                names.push(&run.experiment);
+            }
+        }
+        names
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ok => "ok",
+            Self::Unsupported => "unsupported",
+            Self::Failed => "failed",
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! The table in the terminal.
+
+use super::findings;
+use super::schema::{Guest, Report, Row};
+use super::statistics::spread;
+use super::wording::{number, percent, row_name, scale_of, times};
+use std::fmt::Write as _;
+
+/// Widths of the columns; the name takes what is left.
+const CELL: usize = 12;
+const RATIO: usize = 8;
+const NAME_MIN: usize = 24;
+const NAME_MAX: usize = 46;
+/// Closer to 1 than this is neither ahead nor behind.
+const EVEN: f64 = 0.02;
+
+const BOLD: &str = "1";
+const DIM: &str = "2";
+const AHEAD: &str = "32";
+const BEHIND: &str = "31";
+
+/// How the table is printed.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Look {
+    pub(crate) columns: usize,
+    pub(crate) colour: bool,
+}
+
+impl Look {
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.colour && !text.trim().is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// The whole report as text.
+pub(crate) fn text(report: &Report, look: Look) -> String {
+    let mut out = String::new();
+    let columns = columns(report);
+    let name = look
+        .columns
+        .saturating_sub(columns.len() * CELL + RATIO + 1)
+        .clamp(NAME_MIN, NAME_MAX);
+    if !report.table.is_empty() {
+        heads(&mut out, look, name, &columns);
+    }
+    for experiment in report.experiments() {
+        let rows: Vec<&Row> = report.table.iter().filter(|row| row.experiment == experiment).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        line(&mut out, &look.paint(BOLD, experiment));
+        for row in &rows {
+            let others: Vec<&Row> = rows.iter().copied().filter(|other| other.metric == row.metric).collect();
+            row_line(&mut out, look, name, &columns, row, &others);
+        }
+    }
+    let paragraphs = findings::paragraphs(report);
+    for paragraph in paragraphs {
+        let _ = write!(out, "\n{}\n", look.paint(BOLD, &paragraph.title));
+        for item in &paragraph.items {
+            line(&mut out, &wrapped(item, look.columns));
+        }
+    }
+    out
+}
+
+/// Guests and ways that the table has a column for.
+fn columns(report: &Report) -> Vec<(Guest, bool)> {
+    let mut columns: Vec<(Guest, bool)> = Vec::new();
+    for row in &report.table {
+        for cell in &row.cells {
+            if !columns.contains(&(cell.guest, cell.reporting)) {
+                columns.push((cell.guest, cell.reporting));
+            }
+        }
+    }
+    columns.sort_by_key(|(guest, reporting)| (*guest, !reporting));
+    columns
+}
+
+fn heads(out: &mut String, look: Look, name: usize, columns: &[(Guest, bool)]) {
+    let both_ways = columns.iter().any(|(_, reporting)| !reporting);
+    let mut first = " ".repeat(name);
+    let mut second = first.clone();
+    for (guest, reporting) in columns {
+        let _ = write!(first, "{:>CELL$}", guest.name());
+        let _ = write!(second, "{:>CELL$}", if *reporting { "reporting" } else { "off" });
+    }
+    if columns.iter().any(|(guest, _)| *guest == Guest::Linux) {
+        let _ = write!(first, "{:>RATIO$}", "Ebb is");
+        let _ = write!(second, "{:>RATIO$}", "better");
+    }
+    line(out, &look.paint(BOLD, first.trim_end()));
+    if both_ways || second.contains("better") {
+        line(out, &look.paint(DIM, second.trim_end()));
+    }
+}
+
+fn row_line(
+    out: &mut String,
+    look: Look,
+    name: usize,
+    columns: &[(Guest, bool)],
+    row: &Row,
+    others: &[&Row],
+) {
+    let (unit, divisor) = scale_of(row);
+    let title = format!("  {}, {unit}", row_name(row, others));
+    let mut text = String::new();
+    // A long name gets a line of its own, so that figures stay below each other.
+    if title.chars().count() >= name {
+        line(out, &title);
+        text.push_str(&" ".repeat(name));
+    } else {
+        let _ = write!(text, "{title:<name$}");
+    }
+    for (guest, reporting) in columns {
+        let cell = row.cells.iter().find(|cell| cell.guest == *guest && cell.reporting == *reporting);
+        let figure = cell.map_or_else(|| "–".to_owned(), |cell| number(cell.median / divisor));
+        let spread = cell
+            .and_then(spread)
+            .map(|share| format!(" ±{}", percent(share).replace(' ', "")))
+            .unwrap_or_default();
+        let blanks = CELL.saturating_sub(figure.chars().count() + spread.chars().count());
+        let _ = write!(text, "{}{figure}{}", " ".repeat(blanks.max(1)), look.paint(DIM, &spread));
+    }
+    if let Some(ratio) = row.ratio {
+        let code = match ratio {
+            ratio if ratio > 1.0 + EVEN => AHEAD,
+            ratio if ratio < 1.0 - EVEN => BEHIND,
+            _ => DIM,
+        };
+        text.push_str(&look.paint(code, &format!("{:>RATIO$}", times(ratio))));
+    }
+    line(out, text.trim_end());
+}
+
+/// An item of a list, broken at blanks.
+fn wrapped(item: &str, columns: usize) -> String {
+    let mut text = String::from("  ");
+    let mut column = 2;
+    for word in item.split_whitespace() {
+        let length = word.chars().count();
+        if column > 4 && column + length >= columns {
+            text.push_str("\n    ");
+            column = 4;
+        } else if column > 2 {
+            text.push(' ');
+            column += 1;
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text
+}
+
+fn line(out: &mut String, text: &str) {
+    out.push_str(text);
+    out.push('\n');
+}

@@ -1,0 +1,210 @@
+//! Figures as people read them: names, units, numbers.
+
+use super::schema::Row;
+
+/// Metrics whose name needs more than its underscores replaced.
+const NAMES: [(&str, &str); 17] = [
+    ("first_statement", "first statement, guest clock"),
+    ("first_statement_on_host", "first statement, host clock"),
+    ("resident_at_start", "resident at first statement"),
+    ("touch", "touching, guest clock"),
+    ("release", "freeing, guest clock"),
+    ("half_returned", "half back on the host after"),
+    ("nearly_all_returned", "95 % back on the host after"),
+    ("resident_at_peak", "resident before the free"),
+    ("resident_at_end", "resident at the end"),
+    ("left_behind", "left behind on the host"),
+    ("qemu_cpu", "CPU time of QEMU, boot included"),
+    ("start_to_end", "a guest, from start to end"),
+    ("faults_per_second", "faults a second"),
+    ("fault_ns", "a fault"),
+    ("huge_fault_ns", "a huge fault"),
+    ("page_ns", "a page"),
+    ("bytes_per_second", "throughput"),
+];
+
+/// Labels that say nothing where all rows of an experiment have the same value of them.
+const CIRCUMSTANCES: [&str; 4] = ["cpus", "memory", "icount", "percentile"];
+
+/// A figure's unit as printed, and what its values are divided by for it.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(crate) struct Scale {
+    pub(crate) unit: &'static str,
+    pub(crate) divisor: f64,
+}
+
+/// The scale that suits `typical` of a figure in `unit`; `None` leaves an unknown unit as it is.
+pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
+    let typical = typical.abs();
+    let steps: &[(&str, f64)] = match unit {
+        "B" | "bytes" => &[("MiB", 1_048_576.0)],
+        "B/s" | "bytes/s" => &[("MiB/s", 1_048_576.0), ("GiB/s", 1_073_741_824.0)],
+        "kib" | "KiB" => &[("MiB", 1024.0)],
+        "ns" => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
+        "s" => &[("ms", 1e-3), ("s", 1.0)],
+        "1/s" => &[("1/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],
+        "instructions" => &[("instr.", 1.0), ("k instr.", 1e3), ("M instr.", 1e6), ("G instr.", 1e9)],
+        _ => return None,
+    };
+    // Four digits before the point read better than one with three decimals.
+    let (unit, divisor) = steps
+        .iter()
+        .rev()
+        .find(|(_, divisor)| typical >= divisor * if *divisor > 1.0 { 10.0 } else { 1.0 })
+        .or(steps.first())?;
+    // Seconds are what everybody knows.
+    let (unit, divisor) = if *unit == "ms" && *divisor < 1.0 && typical >= 0.02 {
+        ("s", 1.0)
+    } else {
+        (*unit, *divisor)
+    };
+    Some(Scale { unit, divisor })
+}
+
+/// What the values of a row are printed in.
+pub(crate) fn scale_of(row: &Row) -> (String, f64) {
+    let typical = row
+        .cells
+        .iter()
+        .map(|cell| cell.median.abs())
+        .fold(f64::INFINITY, f64::min);
+    match scale(&row.unit, if typical.is_finite() { typical } else { 0.0 }) {
+        Some(scale) => (scale.unit.to_owned(), scale.divisor),
+        None => (row.unit.clone(), 1.0),
+    }
+}
+
+/// A metric's name in words, without its unit.
+pub(crate) fn metric(name: &str) -> String {
+    if let Some((_, words)) = NAMES.iter().find(|(known, _)| *known == name) {
+        return (*words).to_owned();
+    }
+    let bare = ["_ns", "_seconds", "_bytes", "_kib"]
+        .iter()
+        .find_map(|unit| name.strip_suffix(unit))
+        .unwrap_or(name);
+    bare.replace("_per_", " a ").replace('_', " ")
+}
+
+/// The name of a row: its metric, and the labels in which it differs from `others`.
+pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
+    let mut name = metric(&row.metric);
+    let mut details = Vec::new();
+    for (label, value) in &row.labels {
+        let told_apart = others.iter().any(|other| other.labels.get(label) != Some(value));
+        if !told_apart && (CIRCUMSTANCES.contains(&label.as_str()) || experiment_says(row, value)) {
+            continue;
+        }
+        details.push(match label.as_str() {
+            "cpus" if value == "1" => "1 CPU".to_owned(),
+            "cpus" => format!("{value} CPUs"),
+            "percentile" if value == "100" => "worst".to_owned(),
+            "percentile" if value == "50" => "median".to_owned(),
+            "percentile" => format!("{value} %"),
+            "tasks" if value == "1" => "1 task".to_owned(),
+            "tasks" => format!("{value} tasks"),
+            "icount" => "counted".to_owned(),
+            "memory" | "kind" | "mode" | "size" => value.clone(),
+            _ => format!("{label} {value}"),
+        });
+    }
+    if !details.is_empty() {
+        name.push_str(", ");
+        name.push_str(&details.join(", "));
+    }
+    name
+}
+
+/// The experiment's name has the value in it, as `page-fault/4k` has `4k`.
+fn experiment_says(row: &Row, value: &str) -> bool {
+    row.experiment.split('/').any(|part| part == value)
+}
+
+/// A number with three or four digits that count, and blanks between thousands.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    let decimals = if size >= 100.0 || value == 0.0 {
+        0
+    } else if size >= 10.0 {
+        1
+    } else if size >= 0.1 {
+        2
+    } else {
+        3
+    };
+    let text = format!("{size:.decimals$}");
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        // Four digits stand well without a gap.
+        if index > 0 && (whole.len() - index).is_multiple_of(3) && whole.len() > 4 {
+            grouped.push('\u{202f}');
+        }
+        grouped.push(digit);
+    }
+    if let Some(fraction) = fraction {
+        grouped.push('.');
+        grouped.push_str(fraction);
+    }
+    let zero = grouped.chars().all(|c| matches!(c, '0' | '.'));
+    if value < 0.0 && !zero { format!("−{grouped}") } else { grouped }
+}
+
+/// How many times better, to three digits.
+pub(crate) fn times(ratio: f64) -> String {
+    let decimals = match ratio {
+        r if r >= 100.0 => 0,
+        r if r >= 9.95 => 1,
+        _ => 2,
+    };
+    format!("{ratio:.decimals$}×")
+}
+
+/// A share as a percentage.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_count() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.0684, "0.068"),
+            (2.94, "2.94"),
+            (12.25, "12.2"),
+            (150.8, "151"),
+            (4504.6, "4505"),
+            (612_400.0, "612\u{202f}400"),
+            (-3.0, "−3.00"),
+            (-0.0001, "0.000"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!((times(10.04), times(0.853), times(2.0)), ("10.0×".into(), "0.85×".into(), "2.00×".into()));
+    }
+
+    #[test]
+    fn units_suit_the_values() {
+        let unit = |unit, typical| scale(unit, typical).map(|scale| scale.unit);
+        assert_eq!(unit("B", 5e9), Some("MiB"));
+        assert_eq!(unit("ns", 446.0), Some("ns"));
+        assert_eq!(unit("ns", 5e6), Some("µs"));
+        assert_eq!(unit("ns", 5e7), Some("ms"));
+        assert_eq!(unit("1/s", 612_000.0), Some("k/s"));
+        assert_eq!(unit("s", 0.068), Some("s"));
+        assert_eq!(unit("s", 0.0068), Some("ms"));
+        assert_eq!(unit("parsecs", 1.0), None);
+    }
+
+    #[test]
+    fn metrics_are_words() {
+        assert_eq!(metric("left_behind"), "left behind on the host");
+        assert_eq!(metric("vmsplice_page_ns"), "vmsplice page");
+        assert_eq!(metric("messages_per_second"), "messages a second");
+    }
+}
