@@ -110,5 +110,8 @@ fn build(part: &Part, out: &Path) -> PathBuf {
         Ok(status) => panic!("building {} failed: {status}", part.package),
         Err(error) => panic!("cannot run cargo for {}: {error}", part.package),
     }
-    target_dir.join(TARGET).join(part.profile).join(part.package)
+    target_dir
+        .join(TARGET)
+        .join(part.profile)
+        .join(part.package)
 }

@@ -67,7 +67,11 @@ fn share(shape: &Shape, percent: u64) -> String {
 }
 
 fn rate(shape: &Shape) -> &'static str {
-    if shape.icount { RATE_ROUNDS } else { RATE_SECONDS }
+    if shape.icount {
+        RATE_ROUNDS
+    } else {
+        RATE_SECONDS
+    }
 }
 
 fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
@@ -139,7 +143,16 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[2],
         seconds: 4.0,
-        words: Words::Workloads(|_| words(["messaging"])),
+        words: Words::Workloads(|_| words(["messaging", "4", "100r"])),
+    },
+    Experiment {
+        name: "stream",
+        summary: "bytes a second over a socket between two processes",
+        usual: true,
+        memory_mib: GUEST_MIB,
+        cpus: &[2],
+        seconds: 2.5,
+        words: Words::Workloads(|shape| words(["stream", rate(shape)])),
     },
     Experiment {
         name: "boots",
@@ -188,7 +201,12 @@ pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, Stri
 pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -> Vec<Case> {
     let memories: Vec<Size> = match options.memory {
         Some(memory) => vec![memory],
-        None => experiment.memory_mib.iter().copied().map(Size::mebibytes).collect(),
+        None => experiment
+            .memory_mib
+            .iter()
+            .copied()
+            .map(Size::mebibytes)
+            .collect(),
     };
     let cpus: Vec<u32> = match options.cpus {
         // Instructions are counted on one CPU only.
@@ -247,7 +265,11 @@ impl Case {
         match self.experiment.words {
             Words::Workloads(_) => self.shape,
             Words::Boots => Shape {
-                cpus: if self.shape.icount { 1 } else { round % BOOTS_CPUS_MAX + 1 },
+                cpus: if self.shape.icount {
+                    1
+                } else {
+                    round % BOOTS_CPUS_MAX + 1
+                },
                 ..self.shape
             },
         }
@@ -264,9 +286,7 @@ impl Case {
                         "for i in 1 2 3; do echo boot {round} $i; done | while read line; do \
                          echo \"$line\"; done; (exit 3) & wait $!; echo child $?; exit {returns}"
                     ),
-                    says: format!(
-                        "boot {round} 1\nboot {round} 2\nboot {round} 3\nchild 3\n"
-                    ),
+                    says: format!("boot {round} 1\nboot {round} 2\nboot {round} 3\nchild 3\n"),
                     returns,
                 }
             }
@@ -306,7 +326,11 @@ mod tests {
     fn every_experiment_has_a_shape_and_a_name_of_its_own() {
         for (index, experiment) in EXPERIMENTS.iter().enumerate() {
             assert!(!experiment.memory_mib.is_empty() && !experiment.cpus.is_empty());
-            assert!(!EXPERIMENTS[..index].iter().any(|e| e.name == experiment.name));
+            assert!(
+                !EXPERIMENTS[..index]
+                    .iter()
+                    .any(|e| e.name == experiment.name)
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 //! failed, what is not supported, what differs.
 
 use super::schema::{Cell, Guest, Outcome, Report, Row};
+use super::statistics::{cost, spread};
 use super::wording::{number, row_name, scale_of, times};
 use std::collections::BTreeSet;
 
@@ -31,10 +32,16 @@ pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
         add("This report is not complete", vec![text.to_owned()]);
     }
     add("Failed", failures(report, Outcome::Failed));
-    add("Not supported, and no pass", failures(report, Outcome::Unsupported));
+    add(
+        "Not supported, and no pass",
+        failures(report, Outcome::Unsupported),
+    );
     add("Where Ebb is behind", behind(report));
     add("What reporting costs", cost_of_reporting(report));
-    add("What differs between the guests", report.differences.clone());
+    add(
+        "What differs between the guests",
+        report.differences.clone(),
+    );
     all
 }
 
@@ -52,7 +59,9 @@ fn name_in(report: &Report, row: &Row) -> String {
 fn failures(report: &Report, outcome: Outcome) -> Vec<String> {
     let mut seen: Vec<(String, u32)> = Vec::new();
     for run in report.runs.iter().filter(|run| run.outcome == outcome) {
-        let error = run.error.as_deref().unwrap_or("no reason was given");
+        // What follows the first line differs from run to run; the JSON has it.
+        let error = run.error.as_deref().and_then(|error| error.lines().next());
+        let error = error.unwrap_or("no reason was given");
         let text = format!("{} on {}: {error}", run.experiment, run.guest.name());
         match seen.iter_mut().find(|(known, _)| *known == text) {
             Some((_, count)) => *count += 1,
@@ -68,12 +77,17 @@ fn failures(report: &Report, outcome: Outcome) -> Vec<String> {
 }
 
 fn behind(report: &Report) -> Vec<String> {
-    let rows = report.table.iter().filter(|row| row.ratio.is_some_and(|ratio| ratio < 1.0 - EVEN));
+    let rows = report
+        .table
+        .iter()
+        .filter(|row| row.ratio.is_some_and(|ratio| ratio < 1.0 - EVEN));
     rows.map(|row| {
         let (unit, divisor) = scale_of(row);
         let figure = |guest| {
             let cell = row.cells.iter().find(|cell| cell.guest == guest);
-            cell.map_or_else(String::new, |cell| format!("{} {unit}", number(cell.median / divisor)))
+            cell.map_or_else(String::new, |cell| {
+                format!("{} {unit}", number(cell.median / divisor))
+            })
         };
         format!(
             "{}: {} against {}, {}",
@@ -91,14 +105,26 @@ fn cost_of_reporting(report: &Report) -> Vec<String> {
     let mut items = Vec::new();
     for row in report.table.iter().filter(|row| matters(row)) {
         let of = |guest, reporting| {
-            row.cells.iter().find(|cell: &&Cell| cell.guest == guest && cell.reporting == reporting)
+            row.cells
+                .iter()
+                .find(|cell: &&Cell| cell.guest == guest && cell.reporting == reporting)
         };
         let parts: Vec<String> = [Guest::Ebb, Guest::Linux]
             .into_iter()
             .filter_map(|guest| {
                 let (on, off) = (of(guest, true)?, of(guest, false)?);
-                let cost = super::statistics::cost(row.better, on.median, off.median)?;
-                Some(format!("{:+.2} % on {}", cost * 100.0, guest.name()))
+                let cost = cost(row.better, on.median, off.median)?;
+                let noise = [on, off].map(|cell| spread(cell).unwrap_or(0.0));
+                let within = if cost.abs() <= noise[0] + noise[1] {
+                    " (within the spread of the rounds)"
+                } else {
+                    ""
+                };
+                Some(format!(
+                    "{:+.2} % on {}{within}",
+                    cost * 100.0,
+                    guest.name()
+                ))
             })
             .collect();
         if !parts.is_empty() {
@@ -108,10 +134,9 @@ fn cost_of_reporting(report: &Report) -> Vec<String> {
     items
 }
 
-/// Rates and costs; the figures of returning memory are what reporting is for.
+/// The cost of an operation; the figures of returning memory are what reporting is for.
 fn matters(row: &Row) -> bool {
-    row.experiment.starts_with("page-fault")
-        && (row.metric.starts_with("fault") || row.metric.contains("fault_"))
+    row.metric == "fault_ns"
 }
 
 /// What is not the same in the guests of a report, from what each run says of itself.
@@ -139,7 +164,11 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
                 continue;
             }
             let list = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(" or ");
-            let how = if icount { ", counting instructions" } else { "" };
+            let how = if icount {
+                ", counting instructions"
+            } else {
+                ""
+            };
             let text = format!("{name}{how}: Ebb {}; Linux {}", list(ebb), list(linux));
             if !all.contains(&text) {
                 all.push(text);
@@ -151,6 +180,8 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
 
 /// Ebb is told the time of day on its command line, which differs in each run.
 fn without_time(text: &str) -> String {
-    let words = text.split(' ').filter(|word| !word.starts_with("ebb.epoch="));
+    let words = text
+        .split(' ')
+        .filter(|word| !word.starts_with("ebb.epoch="));
     words.collect::<Vec<_>>().join(" ")
 }

@@ -173,7 +173,9 @@ fn run_all(
         }
     }
     progress.end();
-    Ok(![Guest::Ebb, Guest::Linux].iter().any(|guest| hopeless(runs, *guest)))
+    Ok(![Guest::Ebb, Guest::Linux]
+        .iter()
+        .any(|guest| hopeless(runs, *guest)))
 }
 
 /// Whether a guest cannot be expected ever to run: minutes would be lost on each try.
@@ -192,7 +194,9 @@ struct Files {
 impl Files {
     fn reserve(options: &CompareOptions, json_bytes: u64) -> Result<Self, Failure> {
         let reserve = |path: &Option<std::path::PathBuf>, bytes| {
-            path.as_deref().map(|path| Output::reserve(path, bytes)).transpose()
+            path.as_deref()
+                .map(|path| Output::reserve(path, bytes))
+                .transpose()
         };
         Ok(Self {
             json: reserve(&options.json, json_bytes)?,
@@ -230,7 +234,10 @@ fn listing() -> String {
     let mut text = String::new();
     for experiment in EXPERIMENTS {
         let mark = if experiment.usual { '*' } else { ' ' };
-        text.push_str(&format!("{mark} {:<20} {}\n", experiment.name, experiment.summary));
+        text.push_str(&format!(
+            "{mark} {:<20} {}\n",
+            experiment.name, experiment.summary
+        ));
     }
     text.push_str("\n* runs where no experiment is named; `page-fault` means all its variants\n");
     text

@@ -131,7 +131,10 @@ mod tests {
 
         let link = directory.join("link.json");
         symlink("report.json", &link).unwrap();
-        Output::reserve(&link, 1 << 16).unwrap().write(b"new").unwrap();
+        Output::reserve(&link, 1 << 16)
+            .unwrap()
+            .write(b"new")
+            .unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
@@ -141,12 +144,24 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_refused_by_name() {
         let missing = std::env::temp_dir().join("ebb-no-such-folder/report.json");
-        for path in [missing.as_path(), Path::new("/"), Path::new("/proc/1/report.json")] {
+        for path in [
+            missing.as_path(),
+            Path::new("/"),
+            Path::new("/proc/1/report.json"),
+        ] {
             let error = Output::reserve(path, 1).unwrap_err();
-            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+            assert!(
+                error.to_string().contains(&path.display().to_string()),
+                "{error}"
+            );
         }
         let full = Output::reserve(Path::new("/dev/full"), 1).unwrap();
-        assert!(full.write(b"x").unwrap_err().to_string().contains("/dev/full"));
+        assert!(
+            full.write(b"x")
+                .unwrap_err()
+                .to_string()
+                .contains("/dev/full")
+        );
         assert!(Path::new("/dev/full").exists());
     }
 
@@ -159,9 +174,16 @@ mod tests {
             assert!(error.to_string().contains("ebb-huge"), "{error}");
         }
         assert!(!path.exists());
-        assert_eq!(fs::read_dir(std::env::temp_dir()).unwrap()
-            .filter_map(Result::ok)
-            .filter(|e| e.file_name().to_string_lossy().contains(&format!("ebb-huge-{}", std::process::id())))
-            .count(), 0);
+        assert_eq!(
+            fs::read_dir(std::env::temp_dir())
+                .unwrap()
+                .filter_map(Result::ok)
+                .filter(|e| e
+                    .file_name()
+                    .to_string_lossy()
+                    .contains(&format!("ebb-huge-{}", std::process::id())))
+                .count(),
+            0
+        );
     }
 }

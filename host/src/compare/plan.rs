@@ -40,14 +40,20 @@ impl Plan {
         guests: &[Guest],
         options: &CompareOptions,
     ) -> Self {
-        let rounds = options
-            .rounds
-            .unwrap_or(if options.icount { ROUNDS_ICOUNT } else { ROUNDS });
+        let rounds = options.rounds.unwrap_or(if options.icount {
+            ROUNDS_ICOUNT
+        } else {
+            ROUNDS
+        });
         let cases: Vec<Case> = experiments
             .iter()
             .flat_map(|experiment| cases(experiment, options))
             .collect();
-        let last = cases.iter().map(|case| case.rounds(rounds)).max().unwrap_or(0);
+        let last = cases
+            .iter()
+            .map(|case| case.rounds(rounds))
+            .max()
+            .unwrap_or(0);
         let mut steps = Vec::new();
         for round in 1..=last {
             for (index, case) in cases.iter().enumerate() {

@@ -52,7 +52,8 @@ impl<'a> Progress<'a> {
         let total = clock.expect(plan, &plan.steps);
         let this = clock.one(plan, step);
         // A run that takes longer than expected is about to end for as long as it does.
-        let left = clock.expect(plan, &plan.steps[index + 1..]) + this.saturating_sub(since.elapsed());
+        let left =
+            clock.expect(plan, &plan.steps[index + 1..]) + this.saturating_sub(since.elapsed());
         let done = total.saturating_sub(left);
         let share = done.as_secs_f64() / total.as_secs_f64().max(1e-9);
         let line = format!(
@@ -87,7 +88,11 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
         1 => "1 CPU".to_owned(),
         cpus => format!("{cpus} CPUs"),
     };
-    let reporting = if shape.reporting { "" } else { ", not reporting" };
+    let reporting = if shape.reporting {
+        ""
+    } else {
+        ", not reporting"
+    };
     format!(
         "{} on {}, {cpus}, {}{reporting}, round {} of {}",
         case.experiment.name,
@@ -99,7 +104,11 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
 }
 
 fn bar(share: f64, style: Style) -> String {
-    let (full, empty) = if style.unicode { ('█', '░') } else { ('#', '.') };
+    let (full, empty) = if style.unicode {
+        ('█', '░')
+    } else {
+        ('#', '.')
+    };
     (0..BAR)
         .map(|cell| {
             // Both below a hundred: exact.
@@ -131,7 +140,13 @@ mod tests {
 
     #[test]
     fn times_are_rounded_as_people_say_them() {
-        for (seconds, text) in [(0, "0 s"), (90, "90 s"), (91, "2 min"), (5400, "90 min"), (7300, "2 h 1 min")] {
+        for (seconds, text) in [
+            (0, "0 s"),
+            (90, "90 s"),
+            (91, "2 min"),
+            (5400, "90 min"),
+            (7300, "2 h 1 min"),
+        ] {
             assert_eq!(About(Duration::from_secs(seconds)).to_string(), text);
         }
     }
@@ -140,7 +155,10 @@ mod tests {
     fn the_bar_is_empty_at_first_and_full_at_the_end() {
         let style = Style { unicode: false };
         assert_eq!(bar(0.0, style), ".".repeat(BAR));
-        assert_eq!(bar(0.5, style), format!("{}{}", "#".repeat(10), ".".repeat(10)));
+        assert_eq!(
+            bar(0.5, style),
+            format!("{}{}", "#".repeat(10), ".".repeat(10))
+        );
         assert_eq!(bar(1.0, style), "#".repeat(BAR));
     }
 }

@@ -30,12 +30,17 @@ pub(crate) fn cpu(record: &Value) -> Option<String> {
 /// QEMU's command line.
 pub(crate) fn qemu_command(record: &Value) -> Option<Vec<String>> {
     let words = record.get("qemu")?.get("command")?.as_array()?;
-    words.iter().map(|word| Some(word.as_str()?.to_owned())).collect()
+    words
+        .iter()
+        .map(|word| Some(word.as_str()?.to_owned()))
+        .collect()
 }
 
 fn qemu_option(record: &Value, names: &[&str]) -> Option<String> {
     let command = qemu_command(record)?;
-    let at = command.iter().position(|word| names.contains(&word.as_str()))?;
+    let at = command
+        .iter()
+        .position(|word| names.contains(&word.as_str()))?;
     command.get(at + 1).cloned()
 }
 

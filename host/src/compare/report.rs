@@ -30,7 +30,9 @@ impl Gathered {
     pub(crate) fn report(self, complete: bool) -> Report {
         let mut differences = findings::differences(&self.runs);
         if self.disturbed {
-            differences.push("Another comparison ran at the same time: times disturbed one another.".into());
+            differences.push(
+                "Another comparison ran at the same time: times disturbed one another.".into(),
+            );
         }
         let qemu = self
             .runs
@@ -64,7 +66,8 @@ fn host() -> Host {
         .and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     Host {
         cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".to_owned()),
-        cpus: std::thread::available_parallelism().map_or(1, |n| u64::try_from(n.get()).unwrap_or(1)),
+        cpus: std::thread::available_parallelism()
+            .map_or(1, |n| u64::try_from(n.get()).unwrap_or(1)),
         kernel: format!(
             "{} {}",
             system.sysname().to_string_lossy(),
@@ -86,18 +89,24 @@ fn guests(runs: &[Run]) -> Vec<GuestFacts> {
             name,
             release: record.and_then(record::kernel).unwrap_or_else(unknown),
             machine: record.and_then(record::machine).unwrap_or_else(unknown),
-            kernel_arguments: record.and_then(record::kernel_arguments).unwrap_or_else(unknown),
+            kernel_arguments: record
+                .and_then(record::kernel_arguments)
+                .unwrap_or_else(unknown),
         })
         .filter(|_| runs.iter().any(|run| run.guest == name))
     };
-    [Guest::Ebb, Guest::Linux].into_iter().filter_map(facts).collect()
+    [Guest::Ebb, Guest::Linux]
+        .into_iter()
+        .filter_map(facts)
+        .collect()
 }
 
 /// Reads reports, and makes one of several.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
     let mut whole: Option<Report> = None;
     for path in paths {
-        let unusable = |why: String| Failure::Usage(format!("cannot read {}: {why}", path.display()));
+        let unusable =
+            |why: String| Failure::Usage(format!("cannot read {}: {why}", path.display()));
         let bytes = fs::read(path).map_err(|error| unusable(error.to_string()))?;
         let report = Report::from_json(&bytes).map_err(|error| unusable(chain(&error)))?;
         whole = Some(match whole {

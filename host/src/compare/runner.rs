@@ -114,7 +114,9 @@ impl Runner<'_> {
         let command = std::iter::once("ebb".to_owned())
             .chain(words.iter().map(|word| word.to_string_lossy().into_owned()))
             .collect();
-        let arguments = std::iter::once(program.to_owned()).chain(arguments).collect();
+        let arguments = std::iter::once(program.to_owned())
+            .chain(arguments)
+            .collect();
         let points = read_timeline(&timeline);
         let mut run = Run {
             experiment: case.experiment.name.to_owned(),
@@ -160,7 +162,10 @@ impl Runner<'_> {
         let mut words: Vec<OsString> = vec!["run".into()];
         let mut option = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
         if guest == Guest::Linux {
-            option("--kernel", self.linux.clone().unwrap_or_else(|| "linux".into()));
+            option(
+                "--kernel",
+                self.linux.clone().unwrap_or_else(|| "linux".into()),
+            );
         }
         option("--accel", self.accel.into());
         option("-m", shape.memory.to_string().into());
@@ -283,7 +288,11 @@ fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
     let mut reader = BufReader::new(from);
     loop {
         let mut bytes = Vec::new();
-        match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes) {
+        match reader
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut bytes)
+        {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = String::from_utf8_lossy(&bytes);
@@ -299,11 +308,15 @@ fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
 fn last_time(path: &Path) -> Option<f64> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TIMELINE_TAIL))).ok()?;
+    file.seek(SeekFrom::Start(length.saturating_sub(TIMELINE_TAIL)))
+        .ok()?;
     let mut tail = Vec::new();
     file.take(TIMELINE_TAIL).read_to_end(&mut tail).ok()?;
     let end = tail.iter().rposition(|byte| *byte == b'\n')?;
-    let begin = tail[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let begin = tail[..end]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
     let point: Point = serde_json::from_slice(&tail[begin..end]).ok()?;
     Some(point.t_ms / 1e3)
 }
@@ -354,7 +367,11 @@ fn judge_script(
     (says, returns): (&str, i32),
     wall: Duration,
 ) {
-    let said: String = heard.lines.iter().map(|line| format!("{}\n", line.text)).collect();
+    let said: String = heard
+        .lines
+        .iter()
+        .map(|line| format!("{}\n", line.text))
+        .collect();
     if status.code() != Some(returns) {
         run.outcome = Outcome::Failed;
         run.error = Some(format!("{} for status {returns}", why(heard, status)));
@@ -400,7 +417,10 @@ mod tests {
             ("", None),
             ("{\"t_ms\":1500", None),
             ("{\"t_ms\":1500}\n", Some(1.5)),
-            ("{\"t_ms\":1500}\n{\"t_ms\":1550,\"resident\":7}\n{\"t_m", Some(1.55)),
+            (
+                "{\"t_ms\":1500}\n{\"t_ms\":1550,\"resident\":7}\n{\"t_m",
+                Some(1.55),
+            ),
         ] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(last_time(&path), time, "{text}");

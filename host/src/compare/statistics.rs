@@ -10,7 +10,9 @@ pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     let middle = values.len() / 2;
     match values {
         [] => None,
-        _ if values.len().is_multiple_of(2) => Some(f64::midpoint(values[middle - 1], values[middle])),
+        _ if values.len().is_multiple_of(2) => {
+            Some(f64::midpoint(values[middle - 1], values[middle]))
+        }
         _ => Some(values[middle]),
     }
 }
@@ -59,7 +61,7 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
         }
     }
     let rows = rows.into_iter().map(|(key, cells)| row(key, cells));
-    in_order_of_experiments(rows.collect())
+    in_order(rows.collect())
 }
 
 fn row(key: Key, cells: BTreeMap<(Guest, bool), Vec<f64>>) -> Row {
@@ -98,22 +100,28 @@ fn row(key: Key, cells: BTreeMap<(Guest, bool), Vec<f64>>) -> Row {
     }
 }
 
-/// A guest that failed in the first round must not scatter the rows of an experiment.
-fn in_order_of_experiments(mut rows: Vec<Row>) -> Vec<Row> {
-    let mut order: Vec<String> = Vec::new();
+/// Rows of one experiment stand together, and in it those of one metric.
+fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
+    let mut order: Vec<(String, String)> = Vec::new();
     for row in &rows {
-        if !order.contains(&row.experiment) {
-            order.push(row.experiment.clone());
+        let place = (row.experiment.clone(), row.metric.clone());
+        if !order.contains(&place) {
+            order.push(place);
         }
     }
-    rows.sort_by_key(|row| order.iter().position(|name| *name == row.experiment));
+    rows.sort_by_key(|row| {
+        let experiment = order.iter().position(|(name, _)| *name == row.experiment);
+        let metric = order
+            .iter()
+            .position(|(e, m)| *e == row.experiment && *m == row.metric);
+        (experiment, metric)
+    });
     rows
 }
 
 /// Half the distance from least to most, as a share of the median; `None` with one round.
 pub(crate) fn spread(cell: &Cell) -> Option<f64> {
-    (cell.rounds > 1 && cell.median != 0.0)
-        .then(|| (cell.max - cell.min) / 2.0 / cell.median.abs())
+    (cell.rounds > 1 && cell.median != 0.0).then(|| (cell.max - cell.min) / 2.0 / cell.median.abs())
 }
 
 /// By which share a figure is worse with reporting than without; negative where it is better.
@@ -173,7 +181,10 @@ mod tests {
             assert_eq!(ratio(Better::Lower, ebb, linux), None);
         }
         assert_eq!(cost(Better::Higher, 50.0, 100.0), Some(1.0));
-        assert_eq!(cost(Better::Lower, 110.0, 100.0).map(|c| (c * 1e3).round()), Some(100.0));
+        assert_eq!(
+            cost(Better::Lower, 110.0, 100.0).map(|c| (c * 1e3).round()),
+            Some(100.0)
+        );
         assert_eq!(cost(Better::Lower, 0.0, 100.0), None);
     }
 

@@ -48,13 +48,21 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
         heads(&mut out, look, name, &columns);
     }
     for experiment in report.experiments() {
-        let rows: Vec<&Row> = report.table.iter().filter(|row| row.experiment == experiment).collect();
+        let rows: Vec<&Row> = report
+            .table
+            .iter()
+            .filter(|row| row.experiment == experiment)
+            .collect();
         if rows.is_empty() {
             continue;
         }
         line(&mut out, &look.paint(BOLD, experiment));
         for row in &rows {
-            let others: Vec<&Row> = rows.iter().copied().filter(|other| other.metric == row.metric).collect();
+            let others: Vec<&Row> = rows
+                .iter()
+                .copied()
+                .filter(|other| other.metric == row.metric)
+                .collect();
             row_line(&mut out, look, name, &columns, row, &others);
         }
     }
@@ -88,7 +96,11 @@ fn heads(out: &mut String, look: Look, name: usize, columns: &[(Guest, bool)]) {
     let mut second = first.clone();
     for (guest, reporting) in columns {
         let _ = write!(first, "{:>CELL$}", guest.name());
-        let _ = write!(second, "{:>CELL$}", if *reporting { "reporting" } else { "off" });
+        let _ = write!(
+            second,
+            "{:>CELL$}",
+            if *reporting { "reporting" } else { "off" }
+        );
     }
     if columns.iter().any(|(guest, _)| *guest == Guest::Linux) {
         let _ = write!(first, "{:>RATIO$}", "Ebb is");
@@ -119,14 +131,22 @@ fn row_line(
         let _ = write!(text, "{title:<name$}");
     }
     for (guest, reporting) in columns {
-        let cell = row.cells.iter().find(|cell| cell.guest == *guest && cell.reporting == *reporting);
+        let cell = row
+            .cells
+            .iter()
+            .find(|cell| cell.guest == *guest && cell.reporting == *reporting);
         let figure = cell.map_or_else(|| "–".to_owned(), |cell| number(cell.median / divisor));
         let spread = cell
             .and_then(spread)
             .map(|share| format!(" ±{}", percent(share).replace(' ', "")))
             .unwrap_or_default();
         let blanks = CELL.saturating_sub(figure.chars().count() + spread.chars().count());
-        let _ = write!(text, "{}{figure}{}", " ".repeat(blanks.max(1)), look.paint(DIM, &spread));
+        let _ = write!(
+            text,
+            "{}{figure}{}",
+            " ".repeat(blanks.max(1)),
+            look.paint(DIM, &spread)
+        );
     }
     if let Some(ratio) = row.ratio {
         let code = match ratio {

@@ -3,9 +3,9 @@
 use super::schema::Row;
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 17] = [
-    ("first_statement", "first statement, guest clock"),
-    ("first_statement_on_host", "first statement, host clock"),
+const NAMES: [(&str, &str); 20] = [
+    ("ready_s", "first statement, guest clock"),
+    ("ready_on_host", "first statement, host clock"),
     ("resident_at_start", "resident at first statement"),
     ("touch", "touching, guest clock"),
     ("release", "freeing, guest clock"),
@@ -17,14 +17,14 @@ const NAMES: [(&str, &str); 17] = [
     ("qemu_cpu", "CPU time of QEMU, boot included"),
     ("start_to_end", "a guest, from start to end"),
     ("faults_per_second", "faults a second"),
-    ("fault_ns", "a fault"),
+    ("faults_per_second_per_task", "faults a second and task"),
+    ("fault_ns", "a fault, all in"),
+    ("elapsed_s", "elapsed"),
+    ("message_ns", "a message"),
     ("huge_fault_ns", "a huge fault"),
     ("page_ns", "a page"),
     ("bytes_per_second", "throughput"),
 ];
-
-/// Labels that say nothing where all rows of an experiment have the same value of them.
-const CIRCUMSTANCES: [&str; 4] = ["cpus", "memory", "icount", "percentile"];
 
 /// A figure's unit as printed, and what its values are divided by for it.
 #[derive(Copy, Clone, PartialEq, Debug)]
@@ -43,7 +43,12 @@ pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
         "ns" => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
         "s" => &[("ms", 1e-3), ("s", 1.0)],
         "1/s" => &[("1/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],
-        "instructions" => &[("instr.", 1.0), ("k instr.", 1e3), ("M instr.", 1e6), ("G instr.", 1e9)],
+        "instructions" => &[
+            ("instr.", 1.0),
+            ("k instr.", 1e3),
+            ("M instr.", 1e6),
+            ("G instr.", 1e9),
+        ],
         _ => return None,
     };
     // Four digits before the point read better than one with three decimals.
@@ -79,23 +84,31 @@ pub(crate) fn metric(name: &str) -> String {
     if let Some((_, words)) = NAMES.iter().find(|(known, _)| *known == name) {
         return (*words).to_owned();
     }
-    let bare = ["_ns", "_seconds", "_bytes", "_kib"]
+    let bare = ["_ns", "_s", "_seconds", "_bytes", "_kib"]
         .iter()
         .find_map(|unit| name.strip_suffix(unit))
         .unwrap_or(name);
     bare.replace("_per_", " a ").replace('_', " ")
 }
 
-/// The name of a row: its metric, and the labels in which it differs from `others`.
+/// The name of a row: its metric, and the labels in which it differs from `others`, the rows of
+/// the same metric in its experiment.
 pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
     let mut name = metric(&row.metric);
-    let mut details = Vec::new();
     for (label, value) in &row.labels {
-        let told_apart = others.iter().any(|other| other.labels.get(label) != Some(value));
-        if !told_apart && (CIRCUMSTANCES.contains(&label.as_str()) || experiment_says(row, value)) {
+        let all_have_it = others
+            .iter()
+            .all(|other| other.labels.get(label) == Some(value));
+        // A task on each CPU is what the CPUs are there for.
+        let one_a_cpu = label == "tasks"
+            && others
+                .iter()
+                .all(|o| o.labels.get("tasks") == o.labels.get("cpus"));
+        if all_have_it || one_a_cpu {
             continue;
         }
-        details.push(match label.as_str() {
+        name.push_str(", ");
+        name.push_str(&match label.as_str() {
             "cpus" if value == "1" => "1 CPU".to_owned(),
             "cpus" => format!("{value} CPUs"),
             "percentile" if value == "100" => "worst".to_owned(),
@@ -108,16 +121,7 @@ pub(crate) fn row_name(row: &Row, others: &[&Row]) -> String {
             _ => format!("{label} {value}"),
         });
     }
-    if !details.is_empty() {
-        name.push_str(", ");
-        name.push_str(&details.join(", "));
-    }
     name
-}
-
-/// The experiment's name has the value in it, as `page-fault/4k` has `4k`.
-fn experiment_says(row: &Row, value: &str) -> bool {
-    row.experiment.split('/').any(|part| part == value)
 }
 
 /// A number with three or four digits that count, and blanks between thousands.
@@ -133,7 +137,9 @@ pub(crate) fn number(value: f64) -> String {
         3
     };
     let text = format!("{size:.decimals$}");
-    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
+    let (whole, fraction) = text
+        .split_once('.')
+        .map_or((text.as_str(), None), |(w, f)| (w, Some(f)));
     let mut grouped = String::new();
     for (index, digit) in whole.chars().enumerate() {
         // Four digits stand well without a gap.
@@ -147,7 +153,11 @@ pub(crate) fn number(value: f64) -> String {
         grouped.push_str(fraction);
     }
     let zero = grouped.chars().all(|c| matches!(c, '0' | '.'));
-    if value < 0.0 && !zero { format!("−{grouped}") } else { grouped }
+    if value < 0.0 && !zero {
+        format!("−{grouped}")
+    } else {
+        grouped
+    }
 }
 
 /// How many times better, to three digits.
@@ -163,7 +173,11 @@ pub(crate) fn times(ratio: f64) -> String {
 /// A share as a percentage.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+    if percent >= 9.95 {
+        format!("{percent:.0} %")
+    } else {
+        format!("{percent:.1} %")
+    }
 }
 
 #[cfg(test)]
@@ -185,7 +199,10 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
-        assert_eq!((times(10.04), times(0.853), times(2.0)), ("10.0×".into(), "0.85×".into(), "2.00×".into()));
+        assert_eq!(
+            (times(10.04), times(0.853), times(2.0)),
+            ("10.0×".into(), "0.85×".into(), "2.00×".into())
+        );
     }
 
     #[test]
