@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 20] = [
+const C: [&str; 21] = [
     "process",
     "execute",
     "pipes",
@@ -15,6 +15,7 @@ const C: [&str; 20] = [
     "futex",
     "signals",
     "shared",
+    "filefault",
     "filemap",
     "huge",
     "memory",

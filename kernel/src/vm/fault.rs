@@ -9,7 +9,7 @@ use super::leaf::{HugeSupply, TableFrame};
 use super::map::STACK_GUARD;
 use super::pagetable::{
     ACCESSED, ADDRESS, DIRTY, FILE, HUGE, Leaf, NO_EXECUTE, PRESENT, REGION, SHMEM, USER, WRITABLE,
-    ZERO, frame_of, index,
+    ZERO, frame_of, index, pages_in,
 };
 use super::source::MappedFile;
 use super::space::{PAGE, Sizes, State};
@@ -29,6 +29,9 @@ use ebb_mm::{AllocError, Mobility, Order, Reserve};
 
 /// The most times that a fault begins again because the file changed under it.
 const FILE_RETRIES: u32 = 10_000;
+/// Pages of a file that are mapped together, all aligned: those around the one that is touched.
+/// Linux's `fault_around_bytes`.
+const AROUND: usize = 16;
 /// Pages that are mapped between two looks at whether others should run.
 const POPULATE_BATCH: u64 = 64;
 
@@ -375,17 +378,41 @@ impl State {
                 change.put_zero();
                 Ok(())
             }
-            (0, Some((file, index))) => {
-                let Some(supply) = supplied else {
+            (0, Some((file, index))) if store && !shared => {
+                let source = match supplied {
+                    Some(supply) => Some(supply.page.clone()),
+                    None => present_page(file, index),
+                };
+                let Some(source) = source else {
                     return Ok(Step::NeedsPage(file.clone(), index));
                 };
-                if store && !shared {
-                    copy_of(supply.page.as_ptr()).map(|frame| change.put(frame, 0, true))
-                } else {
-                    let kind = if file.shmem { SHMEM } else { FILE };
-                    change.put(supply.page.clone(), kind, shared);
-                    Ok(())
-                }
+                copy_of(source.as_ptr()).map(|frame| change.put(frame, 0, true))
+            }
+            (0, Some((file, index))) => {
+                let kind = if file.shmem { SHMEM } else { FILE };
+                let Some(supply) = supplied else {
+                    let (start, end) = (area.start, area.end);
+                    let around = around(page, start..end);
+                    let first = index - (page - around.start) / PAGE;
+                    let mut pages = [const { None }; AROUND];
+                    let wanted = &mut pages[..pages_in(around.end - around.start)];
+                    file.source.present(first, wanted);
+                    if wanted[pages_in(page - around.start)].is_none() {
+                        return Ok(Step::NeedsPage(file.clone(), index));
+                    }
+                    let entries = self.tables.entries(around.start, wanted.len());
+                    for (entry, frame) in entries.iter().zip(wanted) {
+                        if entry.load(Ordering::Relaxed) == 0
+                            && let Some(frame) = frame.take()
+                        {
+                            change.entry = entry;
+                            change.put(frame, kind, shared);
+                        }
+                    }
+                    return Ok(Step::Done(pin(entry, want)));
+                };
+                change.put(supply.page.clone(), kind, shared);
+                Ok(())
             }
             _ if store && !shared => change.own(),
             _ => {
@@ -396,14 +423,7 @@ impl State {
         if let Err(error) = result {
             return Ok(error.into());
         }
-        let frame = match want {
-            Want::Mapped => None,
-            // The entry holds a reference while the lock is held, so there is one to count from.
-            Want::Pinned | Want::Forced => Some(FrameRef::new_reference(frame_of(
-                entry.load(Ordering::Relaxed),
-            ))),
-        };
-        Ok(Step::Done(frame))
+        Ok(Step::Done(pin(entry, want)))
     }
 
     /// Has a huge block stand for a region of an area.
@@ -469,7 +489,32 @@ fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bool) -> bool
     true
 }
 
-/// What the caller wants besides: a reference to a page of a huge page.
+/// What the caller wants besides: a reference to the page of an entry.
+fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
+    match want {
+        Want::Mapped => None,
+        // The entry holds a reference while the lock is held, so there is one to count from.
+        Want::Pinned | Want::Forced => Some(FrameRef::new_reference(frame_of(
+            entry.load(Ordering::Relaxed),
+        ))),
+    }
+}
+
+/// A file's page, if it is there.
+fn present_page(file: &MappedFile, index: u64) -> Option<FrameRef> {
+    let mut page = [None];
+    file.source.present(index, &mut page);
+    let [page] = page;
+    page
+}
+
+/// The pages of an area that a fault at `page` maps, as far as they are there.
+fn around(page: u64, area: Range<u64>) -> Range<u64> {
+    let start = page & !(AROUND as u64 * PAGE - 1);
+    start.max(area.start)..(start + AROUND as u64 * PAGE).min(area.end)
+}
+
+/// The same: a reference to a page of a huge page.
 fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;

@@ -278,6 +278,15 @@ impl PageTables {
         Ok(slot(self.table_or_new(address)?, address, 0))
     }
 
+    /// The entries of pages of one region, which has a table.
+    pub(super) fn entries(&self, address: u64, pages: usize) -> &'static [AtomicU64] {
+        let Region::Table(table) = self.region(address) else {
+            panic!("no page table for {address:#x}")
+        };
+        let first = index(address, 0);
+        &table[first..first + pages]
+    }
+
     /// What stands for the region of an address.
     pub(super) fn region(&self, address: u64) -> Region {
         let mut table = table_at(self.root.address());

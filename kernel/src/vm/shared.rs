@@ -79,6 +79,13 @@ impl PageSource for SharedMemory {
         Ok(Some(new))
     }
 
+    fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
+        let known = self.pages.lock();
+        for (index, page) in (first..self.bytes / PAGE).zip(pages) {
+            *page = known.get(index).cloned();
+        }
+    }
+
     fn size(&self) -> u64 {
         self.bytes
     }

@@ -18,6 +18,12 @@ pub trait PageSource: Send + Sync {
     /// page could be made.
     fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno>;
 
+    /// Pages that are there already, from the one with this number on, each in its place. Called
+    /// with a spin lock held: does not wait and makes nothing. May leave out what it likes.
+    fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
+        let _ = (first, pages);
+    }
+
     /// The length in bytes.
     fn size(&self) -> u64;
 

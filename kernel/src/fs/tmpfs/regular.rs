@@ -323,6 +323,17 @@ impl PageSource for TmpNode {
         Ok(Some(frame))
     }
 
+    fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
+        let Some(regular) = self.regular() else {
+            return;
+        };
+        let content = regular.content.lock();
+        let end = content.size.div_ceil(PAGE);
+        for (index, page) in (first..end).zip(pages) {
+            *page = content.pages.get(index).cloned();
+        }
+    }
+
     fn size(&self) -> u64 {
         self.regular().map_or(0, |regular| regular.extent().0)
     }
