@@ -8,7 +8,7 @@ use crate::{
     bitmap::{Taken, WORD_FRAMES},
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
-    front::{Freed, Slot, TELL_FRAMES, Whole, freed_twice},
+    front::{Freed, TELL_FRAMES, Whole, freed_twice},
     header::{Header, MAGIC, VERSION},
     hub::Hub,
     metadata::{self, Plan},
@@ -18,11 +18,6 @@ use crate::{
     watermark::min_free_kbytes,
     zone::{Zone, ZoneRef},
 };
-
-/// Freed frames of a word are handed out again by their front if there are so many. Fewer are better
-/// given back, and the next taken from the fullest block: or random churn would keep every block in
-/// use for ever.
-const REUSE_AT_LEAST: u32 = 8;
 
 /// What the allocator tells its owner. Called from within allocations and frees, so it must not
 /// call back; it may set a flag or wake a thread.
@@ -312,56 +307,6 @@ impl<'m> Allocator<'m> {
             .saturating_add_signed(untold)
     }
 
-    /// Takes one frame, and where any will do the rest of its word.
-    fn refill(
-        &self,
-        zone: usize,
-        front: &mut Front,
-        request: Request,
-        spare: u64,
-    ) -> Option<Frame> {
-        let at = self.zone(zone);
-        if !request.takes_any() {
-            // The slots are for requests that take frames of any zone.
-            let frame = at.take_frame(request.mobility)?;
-            self.count(zone, front, -1);
-            front.fresh = at.zone.hand_out(frame, Order::BASE);
-            return Some(frame);
-        }
-        let slot = &front.slots[request.mobility.index()];
-        debug_assert!(slot.mask == 0, "refilled while it holds frames");
-        let last = slot.last_block(zone);
-        let most = u32::try_from(spare).unwrap_or(WORD_FRAMES).min(WORD_FRAMES);
-        let word = at.take_word(last, request.mobility, most)?;
-        self.count(zone, front, -i64::from(word.mask.count_ones()));
-        let slot = &mut front.slots[request.mobility.index()];
-        slot.mask = word.mask;
-        slot.base = word.base;
-        let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
-        slot.fresh = at.zone.hand_out_words(word.block, 1 << inside);
-        front.fresh = slot.fresh;
-        if last != Some(word.block) {
-            self.let_go(slot);
-            slot.zone = zone;
-            slot.block = Some(word.block);
-        }
-        slot.pop()
-    }
-
-    /// The front takes its frames elsewhere from here on.
-    fn let_go(&self, slot: &mut Slot) {
-        if let Some(block) = slot.block.take() {
-            self.zone(slot.zone).zone.arrays.states[block].let_go();
-        }
-    }
-
-    /// Takes a run, where the front's last frames of its mobility came from if it can.
-    fn take_run(&self, zone: usize, front: &Front, request: Request) -> Option<Frame> {
-        let last = front.slots[request.mobility.index()].last_block(zone);
-        self.zone(zone)
-            .take_run(last, request.order, request.mobility)
-    }
-
     /// Notes where a block is that was taken whole, for when it is freed.
     fn remember_whole(&self, zone: usize, front: &mut Front, frame: Frame, mobility: Mobility) {
         if let Some(block) = self.zone(zone).zone.block_of(frame) {
@@ -396,40 +341,9 @@ impl<'m> Allocator<'m> {
         true
     }
 
-    /// Hands freed frames of this front out again.
-    fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
-        for place in 0..front.freed.len() {
-            let freed = front.freed[place];
-            if freed.mask.count_ones() < REUSE_AT_LEAST {
-                continue;
-            }
-            let (zone, block) = self.locate_managed(Frame::new(freed.base()));
-            let at = self.zone(zone);
-            if !self.suits(zone, front, request)
-                || at.zone.arrays.states[block].load().mobility() != request.mobility
-            {
-                continue;
-            }
-            if !request.takes_any() {
-                let freed = &mut front.freed[place];
-                let bit = freed.mask.trailing_zeros();
-                freed.mask &= freed.mask - 1;
-                return Some(Frame::new(freed.base() + u64::from(bit)));
-            }
-            front.freed[place].mask = 0;
-            let slot = &mut front.slots[request.mobility.index()];
-            debug_assert!(slot.mask == 0, "refilled while it holds frames");
-            slot.mask = freed.mask;
-            slot.base = freed.base();
-            slot.fresh = false;
-            return slot.pop();
-        }
-        None
-    }
-
     /// Notes frames freed (positive) or taken (negative), and tells the zone now and then.
     #[inline]
-    fn count(&self, zone: usize, front: &mut Front, frames: i64) {
+    pub(crate) fn count(&self, zone: usize, front: &mut Front, frames: i64) {
         if front.untold_zone != zone {
             self.tell(front);
             front.untold_zone = zone;
@@ -541,9 +455,11 @@ impl<'m> Allocator<'m> {
                 mask: slot.mask,
             };
             slot.mask = 0;
-            self.let_go(slot);
+            self.let_go(slot.held.take());
+            self.let_go(front.opened[mobility.index()].take());
             self.give_freed(front, freed);
         }
+        front.home = None;
         for place in 0..front.freed.len() {
             let freed = front.freed[place];
             front.freed[place].mask = 0;

@@ -16,7 +16,8 @@ use crate::{
     giant::AtomicGiant,
     header::{Header, MAGIC, VERSION, ZoneRecord},
     metadata::{self, Plan},
-    state::{Change, Class, State},
+    reach::Reach,
+    state::{Change, State},
     summary::{TREE_BLOCKS, TREE_FRAMES},
     sync::Ordering,
     whole::blocks_from,
@@ -419,8 +420,8 @@ fn count(zone: &Zone<'_>, block: usize, change: Change) {
     let tree = block / TREE_BLOCKS;
     let (old, new) = (change.old.class(), change.new.class());
     zone.arrays.summaries[tree].count(old, new);
-    if new != Class::Isolated {
-        zone.announce(Wanted::new(new, 0), tree);
+    if let Some(wanted) = Wanted::of(change.new, Reach::ALL) {
+        zone.announce(wanted, tree);
     }
 }
 

@@ -76,6 +76,11 @@ impl<W: Watch> Block<'_, W> {
         change
     }
 
+    /// A front takes its frames elsewhere from here on.
+    pub(crate) fn let_go(&self) {
+        self.watch.changed(self.state.let_go());
+    }
+
     fn release(&self, frames: u32) -> Change {
         let change = self.state.release(frames);
         self.watch.changed(change);

@@ -6,7 +6,7 @@
 //! frames of a word come back with one exchange when another word needs its place, when they are
 //! allocated again, or when the front is drained.
 
-use crate::{Frame, Mobility, frame::PAGEBLOCK_FRAMES};
+use crate::{Frame, Mobility, frame::PAGEBLOCK_FRAMES, search::Near};
 
 /// Words of freed frames that are assembled at a time. A word's place is its number modulo this,
 /// so that looking costs one comparison.
@@ -15,6 +15,20 @@ pub(crate) const FREED_WORDS: usize = 4;
 pub(crate) const TELL_FRAMES: i64 = 256;
 const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
 
+/// A block that a front holds: it takes frames from there, and others look elsewhere first.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HeldBlock {
+    pub(crate) zone: usize,
+    pub(crate) block: usize,
+}
+
+impl HeldBlock {
+    /// The block, if it is one of this zone.
+    pub(crate) fn in_zone(held: Option<Self>, zone: usize) -> Option<usize> {
+        held.filter(|held| held.zone == zone).map(|held| held.block)
+    }
+}
+
 /// What is left of a word that was taken.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -22,19 +36,13 @@ pub(crate) struct Slot {
     pub(crate) mask: u64,
     /// Number of the frame of bit 0.
     pub(crate) base: u64,
-    /// The zone and block that frames were last taken from; the next are sought there.
-    pub(crate) zone: usize,
-    pub(crate) block: Option<usize>,
+    /// The block that frames were last taken from; the next are sought there.
+    pub(crate) held: Option<HeldBlock>,
     /// Whether nobody was handed any of the frames before.
     pub(crate) fresh: bool,
 }
 
 impl Slot {
-    /// The block that frames were last taken from, if it is of this zone.
-    pub(crate) fn last_block(&self, zone: usize) -> Option<usize> {
-        self.block.filter(|_| self.zone == zone)
-    }
-
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Frame> {
         if self.mask == 0 {
@@ -98,6 +106,10 @@ pub struct Front {
     pub(crate) slots: [Slot; Mobility::COUNT],
     pub(crate) freed: [Freed; FREED_WORDS],
     pub(crate) whole: Whole,
+    /// For each mobility the block that it last broke up for a run.
+    pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
+    /// The zone and tree in which it last broke up a block.
+    pub(crate) home: Option<(usize, usize)>,
     /// Whether nobody was handed the block before that was last taken past the slots.
     pub(crate) fresh: bool,
     /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
@@ -121,8 +133,7 @@ impl Front {
         const SLOT: Slot = Slot {
             mask: 0,
             base: 0,
-            zone: 0,
-            block: None,
+            held: None,
             fresh: false,
         };
         const FREED: Freed = Freed { word: 0, mask: 0 };
@@ -130,6 +141,8 @@ impl Front {
             slots: [SLOT; Mobility::COUNT],
             freed: [FREED; FREED_WORDS],
             whole: Whole::NONE,
+            opened: [None; Mobility::COUNT],
+            home: None,
             fresh: false,
             untold: 0,
             untold_zone: 0,
@@ -156,6 +169,22 @@ impl Front {
             && self.freed.iter().all(|freed| freed.mask == 0)
             && !self.whole.here
             && self.untold == 0
+    }
+
+    /// Where it breaks up blocks of this zone.
+    pub(crate) fn near(&self, zone: usize) -> Near {
+        let home = self.home.filter(|home| home.0 == zone);
+        Near {
+            home: home.map(|home| home.1),
+            opened: None,
+        }
+    }
+
+    /// Notes where it does from now on, if it broke one up.
+    pub(crate) fn settle_near(&mut self, zone: usize, near: Near) {
+        if let (Some(home), Some(_)) = (near.home, near.opened) {
+            self.home = Some((zone, home));
+        }
     }
 
     /// Hands the pageblock out again that it holds, for a request of this mobility.

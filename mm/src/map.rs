@@ -73,7 +73,12 @@ impl Map<'_> {
     /// The first item from this one on that may have some.
     #[inline]
     pub(crate) fn next(&self, kind: Kind, from: usize) -> Option<usize> {
-        let (mut level, mut at) = (0, from);
+        // From the start, the top says at once if there is none.
+        let (mut level, mut at) = if from == 0 {
+            (LEVELS - 1, 0)
+        } else {
+            (0, from)
+        };
         // Bounded: `at` only moves on, by 64^level each time that it goes up.
         loop {
             let group = at / FAN;

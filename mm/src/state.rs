@@ -43,7 +43,7 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 /// | | | 1020 = offline: its memory was taken from the allocator and may come back |
 /// | 10 | touched | 0 = the host holds nothing of it (never used, or reported since) |
 /// | 11 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
-/// | 12 | held | 1 = a front takes its frames here: others look elsewhere first (a hint) |
+/// | 12 | held | 1 = a front takes its frames here: others look elsewhere first |
 /// | 13–14 | mobility | that of its frames in use; means nothing while the count is 0 |
 ///
 /// The count is raised before bits are set and lowered after they are cleared, so it is never less
@@ -229,9 +229,13 @@ pub(crate) struct Admission {
     pub(crate) hold: bool,
 }
 
-/// The state word in memory. Every change is one atomic read-modify-write of `AcqRel`: the
-/// `Release` of one who lowers the count to 0 is what the `Acquire` of one who then takes the
+/// The state word in memory. Every change is one atomic read-modify-write with `AcqRel` at least:
+/// the `Release` of one who lowers the count to 0 is what the `Acquire` of one who then takes the
 /// block whole pairs with, so he sees all bits cleared and nobody's stores to the frames after.
+///
+/// Changes that others may be waiting for are `SeqCst`, for the sake of
+/// [`AtomicReach`](crate::reach::AtomicReach): who changes the state looks at the reach then, who
+/// changes the reach looks at the state then, and of two at once one announces what both made.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct AtomicState(AtomicU16);
@@ -246,6 +250,12 @@ impl AtomicState {
     #[inline]
     pub(crate) fn load(&self) -> State {
         State(self.0.load(Ordering::Acquire))
+    }
+
+    /// For one who has changed the block's reach before.
+    #[inline]
+    pub(crate) fn load_after_reach(&self) -> State {
+        State(self.0.load(Ordering::SeqCst))
     }
 
     /// One exchange, for one who bounds how often he tries.
@@ -265,7 +275,7 @@ impl AtomicState {
             let new = step(old)?;
             match self
                 .0
-                .compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)
+                .compare_exchange_weak(old.0, new.0, Ordering::SeqCst, Ordering::Acquire)
             {
                 Ok(_) => return Some(Change { old, new }),
                 Err(now) => old = State(now),
@@ -327,7 +337,7 @@ impl AtomicState {
     /// If fewer frames are in use: the caller freed what it did not own.
     #[inline]
     pub(crate) fn release(&self, frames: u32) -> Change {
-        let old = State(self.0.fetch_sub(frames_of(frames), Ordering::AcqRel));
+        let old = State(self.0.fetch_sub(frames_of(frames), Ordering::SeqCst));
         assert!(
             old.count() >= frames && !old.is_whole(),
             "freed {frames} frames of a block that has fewer: {old:?}"
@@ -391,9 +401,13 @@ impl AtomicState {
         }
     }
 
-    /// A front takes its frames elsewhere from here on. `Relaxed`: a hint.
-    pub(crate) fn let_go(&self) {
-        self.0.fetch_and(!HELD, Ordering::Relaxed);
+    /// A front takes its frames elsewhere from here on.
+    pub(crate) fn let_go(&self) -> Change {
+        let old = State(self.0.fetch_and(!HELD, Ordering::SeqCst));
+        Change {
+            old,
+            new: State(old.0 & !HELD),
+        }
     }
 
     /// Takes frames out for ever, before anybody else uses the block: there is no memory.

@@ -5,7 +5,8 @@ use crate::{
     block::Watch,
     frame::PAGEBLOCK_FRAMES,
     giant::{GIANT_BLOCKS, GIANT_TREES, Giant},
-    state::{Change, Class},
+    reach::Reach,
+    state::Change,
     summary::{TREE_BLOCKS, TREE_FRAMES},
     zone::{FREE_GIANTS, Wanted, ZoneRef},
 };
@@ -55,7 +56,7 @@ impl ZoneRef<'_, '_> {
         }
         self.zone.arrays.giants[giant].give();
         for tree in first..first + GIANT_TREES {
-            self.zone.announce(Wanted::new(Class::Touched, 0), tree);
+            self.zone.announce(Wanted::Touched, tree);
         }
         self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
         self.hub.freed_block();
@@ -79,7 +80,9 @@ impl ZoneRef<'_, '_> {
         let tree = block / TREE_BLOCKS;
         let (old, new) = (change.old.class(), change.new.class());
         self.zone.arrays.summaries[tree].count(old, new);
-        self.zone.announce(Wanted::new(new, 0), tree);
+        if let Some(wanted) = Wanted::of(change.new, Reach::ALL) {
+            self.zone.announce(wanted, tree);
+        }
     }
 
     /// Sees to it that the words of a tree's blocks say what their giant says.

@@ -1,10 +1,7 @@
-//! A zone: where its frames are, and the search for some that are free.
-
-use core::cell::Cell;
+//! A zone: where its frames are, and what a search for free ones goes by.
 
 use crate::{
-    Frame, Mobility, Order, ZoneKind,
-    bitmap::{Taken, WORD_FRAMES},
+    Frame, Mobility, ZoneKind,
     block::{Block, Watch},
     config::Extents,
     frame::{PAGEBLOCK_FRAMES, index},
@@ -14,14 +11,11 @@ use crate::{
     map::Kind,
     metadata::Arrays,
     reach::{RUN_ORDERS, Reach},
-    state::{Admission, BLOCK_FRAMES, Change, Class},
+    state::{Change, Class, State},
     summary::{Summary, TREE_BLOCKS, TREE_FRAMES, TREE_FRAMES_SHIFT},
     sync::Ordering,
     watermark::AtomicWatermarks,
 };
-
-/// How many blocks in use an order above 0 is sought in before a free block is broken up for it.
-const PARTIAL_ATTEMPTS: usize = 64;
 
 /// One zone.
 #[derive(Debug)]
@@ -34,43 +28,68 @@ pub(crate) struct Zone<'m> {
     pub(crate) marks: AtomicWatermarks,
 }
 
-/// What a search looks for: a block of a class, and if that is in partial use, one whose largest
-/// runs are of this order.
+/// What a search looks for: blocks that are as good as each other.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) class: Class,
-    pub(crate) largest: u8,
+pub(crate) enum Wanted {
+    /// Free, and the host holds memory for it.
+    Touched,
+    /// Free, and nothing of it is on the host.
+    Untouched,
+    /// In partial use, its largest free runs of this order; no front takes its frames from it.
+    Partial(Mobility, u8),
+    /// In partial use, and a front takes its frames from it.
+    Held(Mobility),
 }
 
 impl Wanted {
+    /// What a block is good for, if anything.
     #[inline]
-    pub(crate) const fn new(class: Class, largest: u8) -> Self {
-        Self { class, largest }
+    pub(crate) const fn of(state: State, reach: Reach) -> Option<Self> {
+        match state.class() {
+            Class::Touched => Some(Self::Touched),
+            Class::Untouched => Some(Self::Untouched),
+            Class::Partial(mobility) if state.is_held() => Some(Self::Held(mobility)),
+            Class::Partial(mobility) => Some(Self::Partial(mobility, reach.largest())),
+            Class::Full(_) | Class::Isolated => None,
+        }
     }
 
-    /// Its place in the map of trees: nine orders for each mobility, then the two free classes.
+    /// The class of such blocks.
     #[inline]
-    const fn kind(self) -> Option<Kind> {
-        const FREE: usize = Mobility::COUNT * RUN_ORDERS as usize;
-        let (index, inverted) = match self.class {
-            Class::Partial(mobility) => (
-                mobility.index() * RUN_ORDERS as usize + self.largest as usize,
-                false,
-            ),
-            Class::Touched => (FREE, false),
-            Class::Untouched => (FREE + 1, true),
-            Class::Full(_) | Class::Isolated => return None,
+    pub(crate) const fn class(self) -> Class {
+        match self {
+            Self::Touched => Class::Touched,
+            Self::Untouched => Class::Untouched,
+            Self::Partial(mobility, _) | Self::Held(mobility) => Class::Partial(mobility),
+        }
+    }
+
+    /// Its place in the map of trees.
+    #[inline]
+    pub(crate) const fn kind(self) -> Kind {
+        const HELD: usize = Mobility::COUNT * RUN_ORDERS as usize;
+        const FREE: usize = HELD + Mobility::COUNT;
+        let index = match self {
+            Self::Partial(mobility, largest) => {
+                mobility.index() * RUN_ORDERS as usize + largest as usize
+            }
+            Self::Held(mobility) => HELD + mobility.index(),
+            Self::Touched => FREE,
+            Self::Untouched => FREE + 1,
         };
-        Some(Kind { index, inverted })
+        Kind {
+            index,
+            inverted: matches!(self, Self::Untouched),
+        }
     }
 
     /// Everything that is searched for.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let partial = Mobility::ALL.into_iter().flat_map(|mobility| {
-            (0..RUN_ORDERS).map(move |order| Self::new(Class::Partial(mobility), order))
-        });
-        let free = [Class::Touched, Class::Untouched].map(|class| Self::new(class, 0));
-        partial.chain(free)
+        let partial = Mobility::ALL
+            .into_iter()
+            .flat_map(|mobility| (0..RUN_ORDERS).map(move |order| Self::Partial(mobility, order)));
+        let held = Mobility::ALL.map(Self::Held);
+        partial.chain(held).chain([Self::Touched, Self::Untouched])
     }
 }
 
@@ -79,17 +98,6 @@ pub(crate) const FREE_GIANTS: Kind = Kind {
     index: 0,
     inverted: true,
 };
-
-/// Frames of one word of a zone's bitmap.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Word {
-    /// The block that they are in.
-    pub(crate) block: usize,
-    /// Number of the frame of bit 0.
-    pub(crate) base: u64,
-    /// Which of the 64 frames from there.
-    pub(crate) mask: u64,
-}
 
 impl<'m> Zone<'m> {
     pub(crate) fn new(
@@ -250,40 +258,37 @@ impl<'m> Zone<'m> {
     /// Says that a tree may have what is wanted.
     #[inline]
     pub(crate) fn announce(&self, wanted: Wanted, tree: usize) {
-        if let Some(kind) = wanted.kind() {
-            self.arrays.map.announce(kind, tree);
-        }
+        self.arrays.map.announce(wanted.kind(), tree);
     }
 
     /// Whether a search for it would come to the tree.
     pub(crate) fn shows(&self, wanted: Wanted, tree: usize) -> bool {
-        wanted
-            .kind()
-            .is_none_or(|kind| self.arrays.map.shows(kind, tree))
+        self.arrays.map.shows(wanted.kind(), tree)
     }
 
     /// Whether a tree has a block that may be what is wanted.
     pub(crate) fn has(&self, wanted: Wanted, tree: usize) -> bool {
-        if self.summary(tree).count(wanted.class) == 0 {
+        if self.summary(tree).count(wanted.class()) == 0 {
             return false;
         }
         let first = tree * TREE_BLOCKS;
-        !matches!(wanted.class, Class::Partial(_))
-            || (first..first + TREE_BLOCKS).any(|block| {
-                self.arrays.states[block].load().is(wanted.class)
-                    && self.arrays.reaches[block].load().largest() == wanted.largest
-            })
+        !matches!(wanted.class(), Class::Partial(_))
+            || (first..first + TREE_BLOCKS).any(|block| self.offers(block) == Some(wanted))
+    }
+
+    /// What a block is good for.
+    fn offers(&self, block: usize) -> Option<Wanted> {
+        let state = self.arrays.states[block].load();
+        Wanted::of(state, self.arrays.reaches[block].load())
     }
 
     /// Notes that a search for it found nothing in the tree, if that is how it is.
     #[cold]
-    fn retire(&self, wanted: Wanted, tree: usize) {
-        if let Some(kind) = wanted.kind()
-            && !self.has(wanted, tree)
-        {
+    pub(crate) fn retire(&self, wanted: Wanted, tree: usize) {
+        if !self.has(wanted, tree) {
             self.arrays
                 .map
-                .retire(kind, tree, || self.has(wanted, tree));
+                .retire(wanted.kind(), tree, || self.has(wanted, tree));
         }
     }
 }
@@ -324,14 +329,18 @@ impl Watch for Seat<'_, '_> {
     fn changed(&self, change: Change) {
         let ZoneRef { zone, hub } = self.at;
         let (old, new) = (change.old.class(), change.new.class());
-        if old == new {
+        if old == new && change.old.is_held() == change.new.is_held() {
             return;
         }
         let tree = self.block / TREE_BLOCKS;
-        zone.arrays.summaries[tree].count(old, new);
+        if old != new {
+            zone.arrays.summaries[tree].count(old, new);
+        }
         let reach = zone.arrays.reaches[self.block].load();
-        zone.announce(Wanted::new(new, reach.largest()), tree);
-        if change.new.is_free() {
+        if let Some(wanted) = Wanted::of(change.new, reach) {
+            zone.announce(wanted, tree);
+        }
+        if old != new && change.new.is_free() {
             self.leave();
             if new == Class::Touched {
                 hub.freed_block();
@@ -341,32 +350,11 @@ impl Watch for Seat<'_, '_> {
 
     fn reaches(&self, reach: Reach) {
         let zone = self.at.zone;
-        let class = zone.arrays.states[self.block].load().class();
-        if let Class::Partial(_) = class {
-            let tree = self.block / TREE_BLOCKS;
-            zone.announce(Wanted::new(class, reach.largest()), tree);
+        let state = zone.arrays.states[self.block].load_after_reach();
+        if let Some(wanted @ (Wanted::Partial(..) | Wanted::Held(_))) = Wanted::of(state, reach) {
+            zone.announce(wanted, self.block / TREE_BLOCKS);
         }
     }
-}
-
-/// Which of several blocks to take frames from.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Prefer {
-    /// The one with the fewest free frames of those that no front takes its frames from.
-    Unheld,
-    /// The one with the fewest free frames: the others may become free.
-    Fullest,
-    /// The one with the most: for taking a block over from another mobility.
-    Emptiest,
-}
-
-/// What a search is for, and how it chooses.
-#[derive(Copy, Clone)]
-struct Sought {
-    wanted: Wanted,
-    /// The order that is to be taken.
-    order: u8,
-    prefer: Prefer,
 }
 
 impl<'a, 'm> ZoneRef<'a, 'm> {
@@ -380,274 +368,5 @@ impl<'a, 'm> ZoneRef<'a, 'm> {
             touched: arrays.touched.get(block),
             watch: Seat { at: self, block },
         }
-    }
-
-    #[inline]
-    pub(crate) fn admission(self, mobility: Mobility) -> Admission {
-        Admission {
-            mobility,
-            any: false,
-            fine: self.hub.fine(),
-            hold: false,
-        }
-    }
-
-    /// Takes up to `most` frames of one word, of the block that the last came from if it has any,
-    /// for a front, which holds the block from then on.
-    pub(crate) fn take_word(
-        self,
-        last: Option<usize>,
-        mobility: Mobility,
-        most: u32,
-    ) -> Option<Word> {
-        let attempt = |block: usize, admit: Admission| {
-            let admit = Admission {
-                hold: true,
-                ..admit
-            };
-            let taken = self.block(block).take_word(most, admit)?;
-            Some(self.word(block, taken))
-        };
-        self.try_last(last, mobility, attempt)
-            .or_else(|| self.place(Order::BASE, mobility, attempt))
-    }
-
-    /// Takes one frame.
-    pub(crate) fn take_frame(self, mobility: Mobility) -> Option<Frame> {
-        self.place(Order::BASE, mobility, |block, admit| {
-            let taken = self.block(block).take_word(1, admit)?;
-            let word = self.word(block, taken);
-            Some(Frame::new(
-                word.base + u64::from(word.mask.trailing_zeros()),
-            ))
-        })
-    }
-
-    fn word(self, block: usize, taken: Taken) -> Word {
-        let first = self.zone.first_frame(block).number();
-        Word {
-            block,
-            base: first + taken.word as u64 * u64::from(WORD_FRAMES),
-            mask: taken.mask,
-        }
-    }
-
-    /// Takes a run below the order of a pageblock, from the block that the last came from if it
-    /// has one.
-    pub(crate) fn take_run(
-        self,
-        last: Option<usize>,
-        order: Order,
-        mobility: Mobility,
-    ) -> Option<Frame> {
-        let attempt = |block: usize, admit: Admission| {
-            let first = self.block(block).take_run(order, admit)?;
-            Some(self.zone.first_frame(block).offset(first as u64))
-        };
-        let last = last.filter(|&block| self.zone.arrays.reaches[block].load().allows(order.get()));
-        self.try_last(last, mobility, attempt)
-            .or_else(|| self.place(order, mobility, attempt))
-    }
-
-    /// Tries the block that the last frames came from. Not if it is free: the search chooses
-    /// which free block is to be used.
-    #[inline]
-    fn try_last<T>(
-        self,
-        last: Option<usize>,
-        mobility: Mobility,
-        attempt: impl Fn(usize, Admission) -> Option<T>,
-    ) -> Option<T> {
-        let block = last?;
-        let partial = self.zone.arrays.states[block]
-            .load()
-            .is(Class::Partial(mobility));
-        if partial {
-            attempt(block, self.admission(mobility))
-        } else {
-            None
-        }
-    }
-
-    /// Finds a block for frames of this mobility: one in use by it, else a free one that the host
-    /// already holds memory for, else one that it does not, else one that a front takes its frames
-    /// from, else one of another mobility.
-    fn place<T>(
-        self,
-        order: Order,
-        mobility: Mobility,
-        attempt: impl Fn(usize, Admission) -> Option<T>,
-    ) -> Option<T> {
-        let own = self.admission(mobility);
-        let any = Admission { any: true, ..own };
-        let find = |class, prefer, attempts: usize| {
-            let admit = if prefer == Prefer::Emptiest { any } else { own };
-            let attempts = Cell::new(attempts);
-            let search = |largest| {
-                let sought = Sought {
-                    wanted: Wanted::new(class, largest),
-                    order: order.get(),
-                    prefer,
-                };
-                self.search(sought, &attempts, |block| attempt(block, admit))
-            };
-            let mut orders = order.get()..RUN_ORDERS;
-            match class {
-                // The worst fit for taking a block over: it is to be as free as there is.
-                Class::Partial(_) if prefer == Prefer::Emptiest => orders.rev().find_map(search),
-                // The best fit: blocks whose largest runs are as small as will do.
-                Class::Partial(_) => orders.find_map(search),
-                _ => search(0),
-            }
-        };
-        const ALL: usize = usize::MAX;
-        let few = if order == Order::BASE {
-            ALL
-        } else {
-            PARTIAL_ATTEMPTS
-        };
-        find(Class::Partial(mobility), Prefer::Unheld, few)
-            .or_else(|| find(Class::Touched, Prefer::Fullest, ALL))
-            .or_else(|| find(Class::Untouched, Prefer::Fullest, ALL))
-            .or_else(|| find(Class::Partial(mobility), Prefer::Fullest, ALL))
-            .or_else(|| {
-                let mut others = mobility.fallbacks().into_iter();
-                others.find_map(|other| find(Class::Partial(other), Prefer::Emptiest, ALL))
-            })
-            .or_else(|| {
-                // Counts of classes are out for an instant while blocks change. A single frame
-                // must not be missed for that: the state words are not.
-                if order != Order::BASE {
-                    return None;
-                }
-                (0..self.zone.blocks()).find_map(|block| attempt(block, any))
-            })
-    }
-
-    /// Takes a whole pageblock, or two.
-    pub(crate) fn take_whole(self, order: Order, mobility: Mobility) -> Option<Frame> {
-        let take = |block: usize| {
-            if order == Order::PAGEBLOCK {
-                return self.block(block).take_whole(mobility).then_some(block);
-            }
-            // A tree is aligned, so the lower of two buddies has an even index.
-            let (low, high) = (block & !1, block | 1);
-            let states = self.zone.arrays.states;
-            if !states[low].load().is_free() || !states[high].load().is_free() {
-                return None;
-            }
-            if !self.block(low).take_whole(mobility) {
-                return None;
-            }
-            if !self.block(high).take_whole(mobility) {
-                self.block(low).give_whole();
-                return None;
-            }
-            Some(low)
-        };
-        [Class::Touched, Class::Untouched]
-            .into_iter()
-            .find_map(|class| {
-                let sought = Sought {
-                    wanted: Wanted::new(class, 0),
-                    order: Order::PAGEBLOCK.get(),
-                    prefer: Prefer::Fullest,
-                };
-                let block = self.search(sought, &Cell::new(usize::MAX), take)?;
-                Some(self.zone.first_frame(block))
-            })
-    }
-
-    /// Tries blocks of a class, tree by tree, at most `attempts` of them.
-    fn search<T>(
-        self,
-        sought: Sought,
-        attempts: &Cell<usize>,
-        attempt: impl Fn(usize) -> Option<T>,
-    ) -> Option<T> {
-        let kind = sought.wanted.kind()?;
-        let mut from = 0;
-        while attempts.get() != 0
-            && let Some(tree) = self.zone.arrays.map.next(kind, from)
-        {
-            from = tree + 1;
-            let found = self.search_tree(tree, sought, attempts, &attempt);
-            if found.is_some() {
-                return found;
-            }
-            self.zone.retire(sought.wanted, tree);
-        }
-        None
-    }
-
-    fn search_tree<T>(
-        self,
-        tree: usize,
-        sought: Sought,
-        attempts: &Cell<usize>,
-        attempt: impl Fn(usize) -> Option<T>,
-    ) -> Option<T> {
-        let class = sought.wanted.class;
-        if self.zone.summary(tree).count(class) == 0 {
-            return None;
-        }
-        if class == Class::Touched {
-            self.settle_tree(tree);
-        }
-        let mut untried = !0;
-        // Bounded by the blocks of a tree: each turn tries one.
-        while attempts.get() != 0
-            && let Some(offset) = self.best_block(tree, sought, untried)
-        {
-            if let Some(found) = attempt(tree * TREE_BLOCKS + offset) {
-                return Some(found);
-            }
-            untried &= !(1 << offset);
-            attempts.set(attempts.get() - 1);
-        }
-        None
-    }
-
-    /// The block of a tree that should be tried next. One of a free class is as good as another:
-    /// the lowest.
-    fn best_block(self, tree: usize, sought: Sought, untried: u32) -> Option<usize> {
-        let Sought { wanted, order, .. } = sought;
-        let first = tree * TREE_BLOCKS;
-        let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
-        let reaches = &self.zone.arrays.reaches[first..first + TREE_BLOCKS];
-        let states = states
-            .iter()
-            .enumerate()
-            .filter(|(offset, _)| untried & 1 << offset != 0);
-        let mut states = states.map(|(offset, state)| (offset, state.load()));
-        if matches!(wanted.class, Class::Touched | Class::Untouched) {
-            return states
-                .find(|(_, state)| state.is(wanted.class))
-                .map(|(offset, _)| offset);
-        }
-        let mut best = None;
-        let mut best_worth = 0;
-        for (offset, state) in states {
-            let unwanted = sought.prefer == Prefer::Unheld && state.is_held();
-            if unwanted || !state.is(wanted.class) {
-                continue;
-            }
-            // Not only those of the order wanted: one that was lowered a moment ago is one too.
-            let reach = reaches[offset].load();
-            if !reach.allows(order) {
-                continue;
-            }
-            let count = state.count();
-            // Never 0: the count of a partial block is 1 to 511.
-            let worth = match sought.prefer {
-                Prefer::Unheld | Prefer::Fullest => reach.tightness() * BLOCK_FRAMES + count,
-                Prefer::Emptiest => BLOCK_FRAMES - count,
-            };
-            if worth > best_worth {
-                best_worth = worth;
-                best = Some(offset);
-            }
-        }
-        best
     }
 }

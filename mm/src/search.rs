@@ -1,0 +1,421 @@
+//! The search for free frames.
+//!
+//! Small blocks go where they fit most tightly, so that what is whole stays whole: into a pageblock
+//! in use whose largest free runs are as small as will do, the fullest of a tree. Only then is a
+//! free pageblock broken up, and held by the front that does so: while others are to be had no
+//! other front takes frames from it, nor breaks up one in the same two trees, whose words share
+//! cache lines.
+
+use core::cell::Cell;
+
+use crate::{
+    Frame, Mobility, Order,
+    bitmap::{Taken, WORD_FRAMES},
+    reach::RUN_ORDERS,
+    state::{Admission, BLOCK_FRAMES, Class},
+    summary::TREE_BLOCKS,
+    zone::{Wanted, ZoneRef},
+};
+
+/// How many blocks in use an order above 0 is sought in before a free block is broken up for it.
+const PARTIAL_ATTEMPTS: usize = 64;
+/// How many pairs of trees are looked at for one in which no other front holds a block.
+const APART_ATTEMPTS: usize = 8;
+
+/// Frames of one word of a zone's bitmap.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Word {
+    /// The block that they are in.
+    pub(crate) block: usize,
+    /// Number of the frame of bit 0.
+    pub(crate) base: u64,
+    /// Which of the 64 frames from there.
+    pub(crate) mask: u64,
+}
+
+/// Where a front breaks up free blocks.
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct Near {
+    /// The tree in which it last did: with its neighbour the first choice for the next.
+    pub(crate) home: Option<usize>,
+    /// The block that it broke up now, if it did.
+    pub(crate) opened: Option<usize>,
+}
+
+/// Which of several blocks to take frames from.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Prefer {
+    /// The one with the fewest free frames: the others may become free.
+    Fullest,
+    /// The one with the most: for taking a block over from another mobility.
+    Emptiest,
+}
+
+/// What a search is for, and how it chooses.
+#[derive(Copy, Clone)]
+struct Sought {
+    wanted: Wanted,
+    /// The order that is to be taken.
+    order: Order,
+    prefer: Prefer,
+}
+
+impl Sought {
+    const fn fullest(wanted: Wanted, order: Order) -> Self {
+        Self {
+            wanted,
+            order,
+            prefer: Prefer::Fullest,
+        }
+    }
+}
+
+impl ZoneRef<'_, '_> {
+    #[inline]
+    fn admission(self, mobility: Mobility) -> Admission {
+        Admission {
+            mobility,
+            any: false,
+            fine: self.hub.fine(),
+            hold: false,
+        }
+    }
+
+    /// Takes up to `most` frames of one word, of the block that the last came from if it has any,
+    /// for a front, which holds the block from then on.
+    pub(crate) fn take_word(
+        self,
+        last: Option<usize>,
+        near: &mut Near,
+        mobility: Mobility,
+        most: u32,
+    ) -> Option<Word> {
+        let attempt = |block: usize, admit: Admission| {
+            let admit = Admission {
+                hold: true,
+                ..admit
+            };
+            let taken = self.block(block).take_word(most, admit)?;
+            Some(self.word(block, taken))
+        };
+        self.try_last(last, mobility, attempt)
+            .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
+    }
+
+    /// Takes one frame, for a front that holds no block for such.
+    pub(crate) fn take_frame(self, near: &mut Near, mobility: Mobility) -> Option<Frame> {
+        let attempt = |block: usize, admit: Admission| {
+            let admit = Admission {
+                hold: false,
+                ..admit
+            };
+            let taken = self.block(block).take_word(1, admit)?;
+            let word = self.word(block, taken);
+            Some(Frame::new(
+                word.base + u64::from(word.mask.trailing_zeros()),
+            ))
+        };
+        self.place(Order::BASE, mobility, [None; 2], near, attempt)
+    }
+
+    fn word(self, block: usize, taken: Taken) -> Word {
+        let first = self.zone.first_frame(block).number();
+        Word {
+            block,
+            base: first + taken.word as u64 * u64::from(WORD_FRAMES),
+            mask: taken.mask,
+        }
+    }
+
+    /// Takes a run below the order of a pageblock, for a front that holds `held` of this mobility.
+    /// If it breaks a block up it holds that from then on.
+    pub(crate) fn take_run(
+        self,
+        held: [Option<usize>; 2],
+        near: &mut Near,
+        order: Order,
+        mobility: Mobility,
+    ) -> Option<Frame> {
+        let attempt = |block: usize, admit: Admission| {
+            let first = self.block(block).take_run(order, admit)?;
+            Some(self.zone.first_frame(block).offset(first as u64))
+        };
+        self.place(order, mobility, held, near, attempt)
+    }
+
+    /// Tries the block that the last frames came from. Not if it is free: the search chooses
+    /// which free block is to be used.
+    #[inline]
+    fn try_last<T>(
+        self,
+        last: Option<usize>,
+        mobility: Mobility,
+        attempt: impl Fn(usize, Admission) -> Option<T>,
+    ) -> Option<T> {
+        let block = last?;
+        let partial = self.zone.arrays.states[block]
+            .load()
+            .is(Class::Partial(mobility));
+        if partial {
+            attempt(block, self.admission(mobility))
+        } else {
+            None
+        }
+    }
+
+    /// Finds a block for frames of this mobility: one in use by it that no front holds, else one
+    /// that the front holds (of `held`), else a free one that the host already has memory for, else
+    /// one that it has not, else one that another front holds, else one of another mobility.
+    fn place<T>(
+        self,
+        order: Order,
+        mobility: Mobility,
+        held: [Option<usize>; 2],
+        near: &mut Near,
+        attempt: impl Fn(usize, Admission) -> Option<T>,
+    ) -> Option<T> {
+        let own = self.admission(mobility);
+        let any = Admission { any: true, ..own };
+        let few = if order == Order::BASE {
+            usize::MAX
+        } else {
+            PARTIAL_ATTEMPTS
+        };
+        // The best fit: blocks whose largest runs are as small as will do.
+        let best_fit = |attempts: usize| {
+            let attempts = Cell::new(attempts);
+            (order.get()..RUN_ORDERS).find_map(|largest| {
+                let sought = Sought::fullest(Wanted::Partial(mobility, largest), order);
+                self.search(sought, &attempts, |block| attempt(block, own))
+            })
+        };
+        let free = |wanted, near: &mut Near| {
+            let hold = Admission { hold: true, ..own };
+            self.search_free(Sought::fullest(wanted, order), near, |block| {
+                attempt(block, hold)
+            })
+        };
+        // The worst fit for taking a block over: it is to be as free as there is.
+        let take_over = |other: Mobility| {
+            let partial = (order.get()..RUN_ORDERS)
+                .rev()
+                .map(|largest| Wanted::Partial(other, largest));
+            partial.chain([Wanted::Held(other)]).find_map(|wanted| {
+                let sought = Sought {
+                    wanted,
+                    order,
+                    prefer: Prefer::Emptiest,
+                };
+                self.search(sought, &unlimited(), |block| attempt(block, any))
+            })
+        };
+        best_fit(few)
+            .or_else(|| {
+                held.into_iter().find_map(|held| {
+                    let fits = |&block: &usize| {
+                        let reach = self.zone.arrays.reaches[block].load();
+                        reach.allows(order.get())
+                    };
+                    self.try_last(held.filter(fits), mobility, &attempt)
+                })
+            })
+            .or_else(|| free(Wanted::Touched, near))
+            .or_else(|| free(Wanted::Untouched, near))
+            .or_else(|| (few != usize::MAX).then(|| best_fit(usize::MAX))?)
+            .or_else(|| {
+                let sought = Sought::fullest(Wanted::Held(mobility), order);
+                self.search(sought, &unlimited(), |block| attempt(block, own))
+            })
+            .or_else(|| mobility.fallbacks().into_iter().find_map(take_over))
+            .or_else(|| {
+                // Counts of classes are out for an instant while blocks change. A single frame
+                // must not be missed for that: the state words are not.
+                if order != Order::BASE {
+                    return None;
+                }
+                (0..self.zone.blocks()).find_map(|block| attempt(block, any))
+            })
+    }
+
+    /// Takes a whole pageblock, or two.
+    pub(crate) fn take_whole(self, order: Order, mobility: Mobility) -> Option<Frame> {
+        let take = |block: usize| {
+            if order == Order::PAGEBLOCK {
+                return self.block(block).take_whole(mobility).then_some(block);
+            }
+            // A tree is aligned, so the lower of two buddies has an even index.
+            let (low, high) = (block & !1, block | 1);
+            let states = self.zone.arrays.states;
+            if !states[low].load().is_free() || !states[high].load().is_free() {
+                return None;
+            }
+            if !self.block(low).take_whole(mobility) {
+                return None;
+            }
+            if !self.block(high).take_whole(mobility) {
+                self.block(low).give_whole();
+                return None;
+            }
+            Some(low)
+        };
+        [Wanted::Touched, Wanted::Untouched]
+            .into_iter()
+            .find_map(|wanted| {
+                let sought = Sought::fullest(wanted, Order::PAGEBLOCK);
+                let block = self.search(sought, &unlimited(), take)?;
+                Some(self.zone.first_frame(block))
+            })
+    }
+
+    /// Tries free blocks: those of the two trees around the home of a front first, then those of
+    /// trees that are no other's, then all. Where one was found is its home from then on.
+    fn search_free<T>(
+        self,
+        sought: Sought,
+        near: &mut Near,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        let attempt = |block: usize| Some((block, attempt(block)?));
+        let at_home = || {
+            let home = near.home?;
+            let mut trees = [home, home ^ 1].into_iter();
+            trees.find_map(|tree| {
+                let there = tree < self.zone.trees();
+                there.then(|| self.search_tree(tree, sought, &unlimited(), attempt))?
+            })
+        };
+        let (block, found) = at_home()
+            .or_else(|| self.search_apart(sought, attempt))
+            .or_else(|| self.search(sought, &unlimited(), attempt))?;
+        *near = Near {
+            home: Some(block / TREE_BLOCKS),
+            opened: Some(block),
+        };
+        Some(found)
+    }
+
+    /// Tries blocks of the first trees around which no front holds any.
+    fn search_apart<T>(self, sought: Sought, attempt: impl Fn(usize) -> Option<T>) -> Option<T> {
+        let mut from = 0;
+        for _ in 0..APART_ATTEMPTS {
+            let tree = self.zone.arrays.map.next(sought.wanted.kind(), from)?;
+            from = (tree | 1) + 1;
+            if self.is_held_around(tree) {
+                continue;
+            }
+            let found = self.search_tree(tree, sought, &unlimited(), &attempt);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Whether a front holds a block in one of the two trees whose words share cache lines.
+    fn is_held_around(self, tree: usize) -> bool {
+        let first = (tree & !1) * TREE_BLOCKS;
+        let states = self.zone.arrays.states[first..].iter();
+        states
+            .take(2 * TREE_BLOCKS)
+            .any(|state| state.load().is_held())
+    }
+
+    /// Tries blocks that are wanted, tree by tree, at most `attempts` of them.
+    fn search<T>(
+        self,
+        sought: Sought,
+        attempts: &Cell<usize>,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        let mut from = 0;
+        while attempts.get() != 0
+            && let Some(tree) = self.zone.arrays.map.next(sought.wanted.kind(), from)
+        {
+            from = tree + 1;
+            let found = self.search_tree(tree, sought, attempts, &attempt);
+            if found.is_some() {
+                return found;
+            }
+            self.zone.retire(sought.wanted, tree);
+        }
+        None
+    }
+
+    fn search_tree<T>(
+        self,
+        tree: usize,
+        sought: Sought,
+        attempts: &Cell<usize>,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        if self.zone.summary(tree).count(sought.wanted.class()) == 0 {
+            return None;
+        }
+        if sought.wanted == Wanted::Touched {
+            self.settle_tree(tree);
+        }
+        let mut untried = !0;
+        // Bounded by the blocks of a tree: each turn tries one.
+        while attempts.get() != 0
+            && let Some(offset) = self.best_block(tree, sought, untried)
+        {
+            if let Some(found) = attempt(tree * TREE_BLOCKS + offset) {
+                return Some(found);
+            }
+            untried &= !(1 << offset);
+            attempts.set(attempts.get() - 1);
+        }
+        None
+    }
+
+    /// The block of a tree that should be tried next. One of a free class is as good as another:
+    /// the lowest.
+    fn best_block(self, tree: usize, sought: Sought, untried: u32) -> Option<usize> {
+        let Sought { wanted, order, .. } = sought;
+        let (class, free) = (
+            wanted.class(),
+            matches!(wanted, Wanted::Touched | Wanted::Untouched),
+        );
+        let first = tree * TREE_BLOCKS;
+        let states = &self.zone.arrays.states[first..first + TREE_BLOCKS];
+        let reaches = &self.zone.arrays.reaches[first..first + TREE_BLOCKS];
+        let states = states
+            .iter()
+            .enumerate()
+            .filter(|(offset, _)| untried & 1 << offset != 0);
+        let mut states = states.map(|(offset, state)| (offset, state.load()));
+        if free {
+            return states
+                .find(|(_, state)| state.is(class))
+                .map(|(offset, _)| offset);
+        }
+        let mut best = None;
+        let mut best_worth = 0;
+        for (offset, state) in states {
+            let unwanted = matches!(wanted, Wanted::Partial(..)) && state.is_held();
+            if unwanted || !state.is(class) {
+                continue;
+            }
+            // Not only those of the order wanted: one that was lowered a moment ago is one too.
+            let reach = reaches[offset].load();
+            if !reach.allows(order.get()) {
+                continue;
+            }
+            let count = state.count();
+            // Never 0: the count of a partial block is 1 to 511.
+            let worth = match sought.prefer {
+                Prefer::Fullest => reach.tightness() * BLOCK_FRAMES + count,
+                Prefer::Emptiest => BLOCK_FRAMES - count,
+            };
+            if worth > best_worth {
+                best_worth = worth;
+                best = Some(offset);
+            }
+        }
+        best
+    }
+}
+
+const fn unlimited() -> Cell<usize> {
+    Cell::new(usize::MAX)
+}
