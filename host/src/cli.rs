@@ -1,10 +1,12 @@
 //! What the command line looks like.
 
 use crate::compare::CompareOptions;
+use crate::metrics::MetricsOptions;
 use crate::size::Size;
+use crate::top::TopOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Runs ordinary Linux programs in small VMs and gives the memory they free back to the host.
@@ -21,6 +23,10 @@ pub(crate) enum Command {
     Run(Box<RunOptions>),
     /// Run experiments in guests of this kernel and of stock Linux, side by side
     Compare(Box<CompareOptions>),
+    /// Show the guests that run on this host
+    Top(TopOptions),
+    /// Serve the figures of the guests for Prometheus
+    Metrics(MetricsOptions),
 }
 
 const RUN_EXAMPLES: &str = "\
@@ -67,6 +73,10 @@ pub(crate) struct RunOptions {
     /// Set a variable of the program's environment; `K` alone copies the host's value
     #[arg(long, value_name = "K=V")]
     pub(crate) env: Vec<OsString>,
+
+    /// What `ebb top` calls the guest [default: the program and ebb's process number]
+    #[arg(long, value_name = "NAME", value_parser = guest_name)]
+    pub(crate) name: Option<String>,
 
     /// Set a kernel knob before the program starts
     #[arg(long, value_name = "vm.NAME=VALUE")]
@@ -147,6 +157,47 @@ pub(crate) struct RunOptions {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// What the guest is called among the others of this host.
+    pub(crate) fn guest_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| {
+            let program = self.program.first().map(Path::new);
+            let program = program.and_then(Path::file_name).unwrap_or_default();
+            let short: String = program
+                .to_string_lossy()
+                .chars()
+                .take(NAME_MAX - 11)
+                .collect();
+            format!("{short}-{}", std::process::id())
+        })
+    }
+
+    /// The program and its arguments, for people.
+    pub(crate) fn program_text(&self) -> String {
+        let words: Vec<_> = self
+            .program
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        words.join(" ")
+    }
+}
+
+/// Longest name of a guest, in characters.
+const NAME_MAX: usize = 64;
+
+fn guest_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err("a name has at least one character, and none that is not printable".into());
+    }
+    match text.chars().count() {
+        count if count > NAME_MAX => Err(format!(
+            "it has {count} characters; a name has at most {NAME_MAX}"
+        )),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 /// How memory that the guest frees goes back to the host.

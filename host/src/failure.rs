@@ -10,6 +10,7 @@ use crate::qmp::MonitorError;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// ebb's own failure, as env(1) and timeout(1) number them.
@@ -66,6 +67,11 @@ pub(crate) enum Failure {
     Timeout { seconds: u64 },
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
+    #[error("cannot serve on {address}")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
     #[error("cannot write {stream}")]
     Output {
         stream: &'static str,

@@ -72,6 +72,8 @@ pub(crate) struct Reading {
 pub(crate) struct Counts {
     /// Frames handed out.
     pub(crate) used: u64,
+    /// Frames that are free.
+    pub(crate) free: u64,
     /// Free frames that the host may still hold memory for.
     pub(crate) unreported: u64,
 }
@@ -96,14 +98,19 @@ impl Header {
             reading,
         })
         .ok()?;
-        let (mut used, mut unreported) = (0u64, 0u64);
+        let (mut used, mut free, mut unreported) = (0u64, 0u64, 0u64);
         for zone in view.zones() {
             let zone = zone.ok()?;
             // The view caps free by managed, and both by what memory there can be.
             used = used.saturating_add(zone.managed_frames - zone.free_frames);
+            free = free.saturating_add(zone.free_frames);
             unreported = unreported.saturating_add(zone.unreported_free_frames);
         }
-        Some(Counts { used, unreported })
+        Some(Counts {
+            used,
+            free,
+            unreported,
+        })
     }
 
     /// What it says now; `None` while the kernel is not loaded, or if it is none that we know.

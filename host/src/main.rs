@@ -16,10 +16,12 @@ mod files;
 mod header;
 mod image;
 mod initramfs;
+mod metrics;
 mod program;
 mod qemu;
 mod qmp;
 mod ram;
+mod registry;
 mod run;
 mod sample;
 mod session;
@@ -31,6 +33,7 @@ mod summary;
 mod symbols;
 mod terminal;
 mod timeline;
+mod top;
 mod vm;
 
 use clap::Parser;
@@ -52,6 +55,8 @@ fn main() -> ExitCode {
     let result = match command {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Compare(options) => compare::compare(&options),
+        cli::Command::Top(options) => top::run(&options),
+        cli::Command::Metrics(options) => metrics::run(&options),
     };
     match result {
         Ok(status) => ExitCode::from(status),

@@ -59,6 +59,13 @@ impl Layout {
     }
 }
 
+/// Guest-physical memory without a hole.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Region {
+    pub(crate) start: GuestAddress,
+    pub(crate) bytes: u64,
+}
+
 /// The guest's RAM, shared with QEMU, mapped here for reading.
 #[derive(Debug)]
 pub(crate) struct GuestRam {
@@ -112,6 +119,41 @@ impl GuestRam {
     pub(crate) fn resident_bytes(&self) -> Result<u64, Errno> {
         let stat = rustix::fs::fstat(&self.fd)?;
         Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
+    }
+
+    /// Where RAM is, upwards; the file has the regions in this order without a gap.
+    pub(crate) fn regions(&self) -> Vec<Region> {
+        let Layout { low, size } = self.layout;
+        let high = size.saturating_sub(low);
+        [(0, low), (HIGH, high)]
+            .into_iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(start, bytes)| Region {
+                start: GuestAddress(start),
+                bytes,
+            })
+            .collect()
+    }
+
+    /// Copies from `address` on, if RAM has it all. Unlike a load through the mapping this makes
+    /// nothing resident.
+    pub(crate) fn read_at(&self, address: GuestAddress, bytes: &mut [u8]) -> Option<()> {
+        let mut offset = self
+            .layout
+            .offset(address, u64::try_from(bytes.len()).ok()?)?;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::io::pread(&self.fd, &mut *rest, offset) {
+                Ok(0) => return None,
+                Ok(count) => {
+                    offset += u64::try_from(count).ok()?;
+                    rest = &mut rest[count..];
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        Some(())
     }
 
     /// The 32-bit word at `address`, if RAM has it there.

@@ -17,6 +17,8 @@ pub(crate) struct Sample {
     /// Frames that the guest's allocator has handed out, and the kernel image; `None` until the
     /// allocator works. Its metadata is not counted: the guest never asked for it.
     pub(crate) used: Option<u64>,
+    /// Frames that its allocator could hand out.
+    pub(crate) free: Option<u64>,
     /// Free pageblocks that the host may still hold memory for.
     pub(crate) unreported: Option<u64>,
     /// What the guest's RAM occupies on the host.
@@ -72,6 +74,7 @@ impl Sampler {
         Sample {
             at,
             used: counts.map(|counts| bytes(counts.used).saturating_add(self.image_bytes)),
+            free: counts.map(|counts| bytes(counts.free)),
             unreported: counts.map(|counts| bytes(counts.unreported)),
             resident,
             reported: bytes(reading.reported_frames),

@@ -9,6 +9,7 @@ use crate::failure::{Failure, describe};
 use crate::header::{Header, Stage};
 use crate::qemu::{Ended, Qemu, overhead_bytes};
 use crate::qmp::{End, Monitor};
+use crate::registry::{Facts as GuestFacts, KernelKind, Mapper, Published, Registration};
 use crate::sample::{Sample, Sampler, Trace};
 use crate::signals::{self, Signalled};
 use crate::size::Size;
@@ -25,7 +26,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often the guest is looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -54,8 +55,8 @@ pub(crate) fn run(
         .as_deref()
         .map(Timeline::create)
         .transpose()?;
-    let (memory, header_address, image_bytes) =
-        (spec.memory, spec.kernel.header, spec.kernel.span_bytes);
+    let (memory, cpus) = (spec.memory, spec.cpus);
+    let (header_address, image_bytes) = (spec.kernel.header, spec.kernel.span_bytes);
     let symbols = Symbols::new(spec.kernel.bytes.clone());
     // Caught before there is a QEMU that a signal could leave behind.
     let mut caught = signals::catch().map_err(|source| Failure::Setup {
@@ -113,6 +114,19 @@ pub(crate) fn run(
     let handle = qemu.handle();
     let monitor = spawn("monitor", move || Monitor::wait_for_end(monitor, &handle))?;
 
+    let published = Arc::new(Published::new(GuestFacts {
+        name: options.guest_name(),
+        program: options.program_text(),
+        kernel: KernelKind::Ebb,
+        accel: choice.accel.to_string(),
+        give_back: options.give_back.name(),
+        memory_bytes: memory.bytes(),
+        cpus,
+        started: SystemTime::now(),
+    }));
+    let mapper = Mapper::new(Arc::clone(&ram), header.clone());
+    let shown = options.verbose.then(|| Arc::clone(&terminal));
+    let registration = Registration::start(Arc::clone(&published), Some(mapper), shown);
     let mut watch = Watch {
         sampler: Sampler::new(ram, header, image_bytes),
         trace: Trace::new(),
@@ -121,10 +135,13 @@ pub(crate) fn run(
         terminal: &terminal,
         memory,
         overhead: None,
+        published,
         timed_out: false,
     };
     let timeout = options.timeout.map(Duration::from_secs);
     let ended = watch.until_end(&mut qemu, &outputs, timeout)?;
+    // Before a signal can end ebb on the spot.
+    drop(registration);
     signalled.vm_ended();
     control.end();
     let lost_output = outputs.finish();
@@ -251,6 +268,7 @@ struct Watch<'a> {
     terminal: &'a Terminal,
     memory: Size,
     overhead: Option<u64>,
+    published: Arc<Published>,
     timed_out: bool,
 }
 
@@ -298,6 +316,7 @@ impl Watch<'_> {
     fn look(&mut self, tick: u64) -> Sample {
         let sample = self.sampler.sample();
         self.trace.add(sample);
+        self.published.publish(&sample, self.overhead);
         if let Some(timeline) = &mut self.timeline {
             timeline.add(&sample);
         }

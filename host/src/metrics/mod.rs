@@ -1,0 +1,50 @@
+//! `ebb metrics`: the guests for Prometheus.
+
+mod http;
+mod openmetrics;
+mod options;
+
+pub(crate) use options::MetricsOptions;
+
+use crate::failure::Failure;
+use crate::registry::{Fleet, Presence};
+use std::net::TcpListener;
+use std::sync::{Mutex, PoisonError};
+
+/// Prints or serves the metrics and returns the status.
+pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
+    if options.once {
+        crate::top::write(&render(&mut Fleet::new()))?;
+        return Ok(0);
+    }
+    let address = options.listen;
+    if !address.ip().is_loopback() && !options.allow_remote {
+        return Err(Failure::Usage(format!(
+            "--listen {address} can be reached from other machines, who would see the names and \
+             arguments of your programs; say --allow-remote if that is meant"
+        )));
+    }
+    let failed = |source| Failure::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    // On stdout, so that a script that asked for port 0 can read it.
+    crate::top::write(&format!("serving http://{address}/metrics\n"))?;
+    // One scrape at a time asks the guests; connections to them are kept.
+    let fleet = Mutex::new(Fleet::new());
+    http::serve(&listener, move || {
+        render(&mut fleet.lock().unwrap_or_else(PoisonError::into_inner))
+    });
+    Ok(0)
+}
+
+fn render(fleet: &mut Fleet) -> String {
+    let found = fleet.figures();
+    let guests: Vec<_> = found
+        .values()
+        .filter_map(|presence| match presence {
+            Presence::Here(figures) => Some(&**figures),
+            Presence::Silent => None,
+        })
+        .collect();
+    openmetrics::render(&guests, found.len() - guests.len())
+}

@@ -1,0 +1,363 @@
+//! The guests as OpenMetrics text (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
+
+use crate::registry::{Figures, Life};
+use std::fmt::Write;
+
+/// What an HTTP answer calls it.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What a family of metrics measures.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Gauge,
+    Counter,
+}
+
+/// A family: one sample for each guest that has the figure.
+struct Family {
+    name: &'static str,
+    kind: Kind,
+    /// The last word of the name, where the specification asks for one.
+    unit: &'static str,
+    help: &'static str,
+    value: fn(&Figures) -> Option<Value>,
+}
+
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum Value {
+    Whole(u64),
+    Real(f64),
+}
+
+fn whole(value: Option<u64>) -> Option<Value> {
+    value.map(Value::Whole)
+}
+
+const FAMILIES: [Family; 15] = [
+    Family {
+        name: "ebb_guest_memory_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory that the guest was given.",
+        value: |figures| whole(Some(figures.memory_bytes)),
+    },
+    Family {
+        name: "ebb_guest_cpus",
+        kind: Kind::Gauge,
+        unit: "",
+        help: "Virtual CPUs.",
+        value: |figures| whole(Some(figures.cpus.into())),
+    },
+    Family {
+        name: "ebb_guest_up",
+        kind: Kind::Gauge,
+        unit: "",
+        help: "1 while the guest's program runs.",
+        value: |figures| whole(Some((figures.life == Life::Running).into())),
+    },
+    Family {
+        name: "ebb_guest_start_time_seconds",
+        kind: Kind::Gauge,
+        unit: "seconds",
+        help: "When the guest started, in seconds since 1970.",
+        value: |figures| Some(Value::Real(figures.started_s)),
+    },
+    Family {
+        name: "ebb_guest_used_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory that the guest has in use.",
+        value: |figures| whole(figures.used_bytes),
+    },
+    Family {
+        name: "ebb_guest_page_cache_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "The part of the used memory that files take.",
+        value: |figures| whole(figures.page_cache_bytes),
+    },
+    Family {
+        name: "ebb_guest_free_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory that the guest could use at once.",
+        value: |figures| whole(figures.free_bytes),
+    },
+    Family {
+        name: "ebb_guest_resident_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory of the host that the guest's memory occupies.",
+        value: |figures| whole(Some(figures.resident_bytes)),
+    },
+    Family {
+        name: "ebb_guest_gap_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory that is free in the guest and still held of the host.",
+        value: |figures| whole(figures.gap_bytes),
+    },
+    Family {
+        name: "ebb_guest_overhead_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory of QEMU beside the guest's.",
+        value: |figures| whole(figures.overhead_bytes),
+    },
+    Family {
+        name: "ebb_guest_reported_bytes",
+        kind: Kind::Counter,
+        unit: "bytes",
+        help: "Sum of all ranges that the guest reported as free.",
+        value: |figures| whole(figures.reported_bytes),
+    },
+    Family {
+        name: "ebb_guest_reports",
+        kind: Kind::Counter,
+        unit: "",
+        help: "Reports of free ranges.",
+        value: |figures| whole(figures.reports),
+    },
+    Family {
+        name: "ebb_guest_page_faults",
+        kind: Kind::Counter,
+        unit: "",
+        help: "Page faults that the guest's kernel served.",
+        value: |figures| whole(figures.faults),
+    },
+    Family {
+        name: "ebb_guest_page_fault_rate",
+        kind: Kind::Gauge,
+        unit: "",
+        help: "Page faults a second, over the last two seconds.",
+        value: |figures| figures.faults_per_s.map(Value::Real),
+    },
+    Family {
+        name: "ebb_guest_report_rate",
+        kind: Kind::Gauge,
+        unit: "",
+        help: "Reports a second, over the last two seconds.",
+        value: |figures| figures.reports_per_s.map(Value::Real),
+    },
+];
+
+/// The text for these guests; so many more did not answer.
+pub(super) fn render(guests: &[&Figures], silent: usize) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_all(&mut text, guests, silent);
+    text
+}
+
+fn write_all(text: &mut String, guests: &[&Figures], silent: usize) -> std::fmt::Result {
+    writeln!(text, "# TYPE ebb_guests gauge")?;
+    writeln!(text, "# HELP ebb_guests Guests that run on this host.")?;
+    writeln!(text, "ebb_guests{{answers=\"yes\"}} {}", guests.len())?;
+    writeln!(text, "ebb_guests{{answers=\"no\"}} {silent}")?;
+    writeln!(text, "# TYPE ebb_guest info")?;
+    writeln!(
+        text,
+        "# HELP ebb_guest What does not change while a guest runs."
+    )?;
+    for figures in guests {
+        let more = [
+            ("program", figures.program.as_str()),
+            ("kernel", &figures.kernel.name().to_ascii_lowercase()),
+            ("accelerator", &figures.accel),
+            ("give_back", &figures.give_back),
+        ];
+        write!(text, "ebb_guest_info{{{}", identity(figures))?;
+        for (name, value) in more {
+            write!(text, ",{name}=\"{}\"", escaped(value))?;
+        }
+        writeln!(text, "}} 1")?;
+    }
+    for family in FAMILIES {
+        let kind = match family.kind {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+        };
+        writeln!(text, "# TYPE {} {kind}", family.name)?;
+        if !family.unit.is_empty() {
+            writeln!(text, "# UNIT {} {}", family.name, family.unit)?;
+        }
+        writeln!(text, "# HELP {} {}", family.name, family.help)?;
+        let suffix = match family.kind {
+            Kind::Gauge => "",
+            Kind::Counter => "_total",
+        };
+        for figures in guests {
+            let Some(value) = (family.value)(figures) else {
+                continue;
+            };
+            let (name, identity) = (family.name, identity(figures));
+            match value {
+                Value::Whole(value) => writeln!(text, "{name}{suffix}{{{identity}}} {value}")?,
+                Value::Real(value) => writeln!(text, "{name}{suffix}{{{identity}}} {value:?}")?,
+            }
+        }
+    }
+    writeln!(text, "# EOF")
+}
+
+/// What tells one guest from all others: names need not be unique, process numbers are.
+fn identity(figures: &Figures) -> String {
+    format!(
+        "guest=\"{}\",pid=\"{}\"",
+        escaped(&figures.name),
+        figures.pid
+    )
+}
+
+/// A label's value: backslash, quote and line feed are escaped, all else stands for itself.
+fn escaped(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for c in value.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::tests::figures;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// What a strict reader makes of the text.
+    #[derive(Debug, Default)]
+    struct Read {
+        kinds: BTreeMap<String, String>,
+        /// Sample name, labels, value.
+        samples: Vec<(String, BTreeMap<String, String>, f64)>,
+    }
+
+    /// Reads as the specification's grammar has it; panics with the line that breaks it.
+    fn read(text: &str) -> Read {
+        let mut read = Read::default();
+        let mut current: Option<String> = None;
+        let mut seen = BTreeSet::new();
+        let body = text.strip_suffix("# EOF\n").expect("it ends with # EOF");
+        assert!(!body.contains("# EOF"));
+        for line in body.split_terminator('\n') {
+            if let Some(rest) = line.strip_prefix("# ") {
+                let (keyword, rest) = rest.split_once(' ').expect(line);
+                let (family, value) = rest.split_once(' ').expect(line);
+                match keyword {
+                    "TYPE" => {
+                        assert!(["gauge", "counter", "info"].contains(&value), "{line}");
+                        let new = read.kinds.insert(family.into(), value.into()).is_none();
+                        assert!(new, "families are not interleaved: {line}");
+                        current = Some(family.into());
+                    }
+                    "UNIT" => {
+                        assert_eq!(current.as_deref(), Some(family), "{line}");
+                        assert!(family.ends_with(&format!("_{value}")), "{line}");
+                    }
+                    "HELP" => assert_eq!(current.as_deref(), Some(family), "{line}"),
+                    _ => panic!("{line}"),
+                }
+                continue;
+            }
+            let family = current.clone().expect(line);
+            let (name, rest) = line.split_once('{').expect(line);
+            let expected = match read.kinds[&family].as_str() {
+                "counter" => format!("{family}_total"),
+                "info" => format!("{family}_info"),
+                _ => family,
+            };
+            assert_eq!(name, expected, "{line}");
+            assert!(
+                name.bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b':')
+            );
+            let (labels, rest) = read_labels(rest);
+            let value: f64 = rest.strip_prefix(' ').expect(line).parse().expect(line);
+            assert!(value.is_finite());
+            assert!(
+                seen.insert((name.to_owned(), labels.clone())),
+                "twice: {line}"
+            );
+            read.samples.push((name.into(), labels, value));
+        }
+        read
+    }
+
+    fn read_labels(text: &str) -> (BTreeMap<String, String>, &str) {
+        let mut labels = BTreeMap::new();
+        let mut rest = text;
+        loop {
+            let (name, after) = rest.split_once("=\"").expect(text);
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+            let mut value = String::new();
+            let mut chars = after.char_indices();
+            let end = loop {
+                match chars.next().expect(text) {
+                    (_, '\\') => value.push(match chars.next().expect(text).1 {
+                        'n' => '\n',
+                        c @ ('\\' | '"') => c,
+                        c => panic!("\\{c} is no escape"),
+                    }),
+                    (at, '"') => break at,
+                    (_, c) => value.push(c),
+                }
+            };
+            assert!(labels.insert(name.to_owned(), value).is_none());
+            rest = &after[end + 1..];
+            match rest.as_bytes().first() {
+                Some(b',') => rest = &rest[1..],
+                Some(b'}') => return (labels, &rest[1..]),
+                _ => panic!("{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn text_reads_back() {
+        let mut odd = figures("quo\"te\\ \n}=,{", 45 << 20);
+        odd.pid = 78;
+        odd.used_bytes = None;
+        odd.faults = None;
+        let plain = figures("plain", 3 << 29);
+        let read = read(&render(&[&plain, &odd], 1));
+        let value = |name: &str, guest: &str| {
+            let found = read.samples.iter().find(|(sample, labels, _)| {
+                sample == name && labels.get("guest").is_some_and(|label| label == guest)
+            });
+            found.map(|(.., value)| *value)
+        };
+        assert_eq!(
+            value("ebb_guest_resident_bytes", "plain"),
+            Some(1_610_612_736.0)
+        );
+        assert_eq!(value("ebb_guest_page_faults_total", "plain"), Some(1234.0));
+        assert_eq!(value("ebb_guest_info", &odd.name), Some(1.0));
+        assert_eq!(value("ebb_guest_used_bytes", &odd.name), None);
+        assert_eq!(value("ebb_guest_page_faults_total", &odd.name), None);
+        assert_eq!(read.samples[0].2 + read.samples[1].2, 3.0);
+        assert_eq!(read.kinds.len(), FAMILIES.len() + 2);
+    }
+
+    #[test]
+    fn no_guests_are_a_valid_answer() {
+        let read = read(&render(&[], 0));
+        assert_eq!(read.samples.len(), 2);
+    }
+
+    #[test]
+    fn families_are_named_as_the_specification_asks() {
+        for family in FAMILIES {
+            assert!(!family.name.ends_with("_total"), "{}", family.name);
+            assert!(!family.name.ends_with("_info"), "{}", family.name);
+            let unit = ["bytes", "seconds"]
+                .into_iter()
+                .find(|unit| family.name.ends_with(&format!("_{unit}")));
+            assert_eq!(unit.unwrap_or(""), family.unit, "{}", family.name);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The map of a guest: what each pageblock is used for, and whether the host holds it.
+//!
+//! The guest's allocator says what it uses a block for, in memory that the host owns; the file of
+//! that memory says what is resident. No agent in the guest, nothing written, nothing trusted: the
+//! map has the blocks that the host gave, whatever the guest claims.
+
+use super::protocol::{BlockMap, Cell, Counts, Region};
+use super::snapshot::Snapshot;
+use crate::header::Header;
+use crate::ram::GuestRam;
+use ebb_mm::attach::Usage;
+use ebb_mm::view::View;
+use ebb_mm::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+const BLOCK: u64 = PAGEBLOCK_FRAMES * FRAME_SIZE as u64;
+/// Blocks of the allocator's trees that need not be RAM: a tree of 64 MiB at each end of a range,
+/// of which there are few.
+const BEYOND_MAX: usize = 4096;
+
+/// Draws the map of one guest.
+#[derive(Debug)]
+pub(crate) struct Mapper {
+    ram: Arc<GuestRam>,
+    header: Header,
+}
+
+impl Mapper {
+    /// For the guest in `ram`.
+    pub(crate) fn new(ram: Arc<GuestRam>, header: Header) -> Self {
+        Self { ram, header }
+    }
+
+    /// The map of now, or why there is none.
+    pub(super) fn map(&self) -> Result<BlockMap, String> {
+        let not_yet = || "the guest's allocator does not work yet".to_owned();
+        let reading = self.header.read().ok_or_else(not_yet)?;
+        let snapshot = Snapshot::new(&self.ram, reading.metadata, reading.metadata_bytes);
+        let view = View::new(snapshot).map_err(|_| not_yet())?;
+        let mut regions: Vec<(u64, Vec<Cell>)> = self
+            .ram
+            .regions()
+            .iter()
+            .map(|region| {
+                let blocks = usize::try_from(region.bytes.div_ceil(BLOCK)).unwrap_or(0);
+                (region.start.0, vec![Cell::Reserved; blocks])
+            })
+            .collect();
+        let blocks: usize = regions.iter().map(|(_, cells)| cells.len()).sum();
+        let resident = resident_blocks(&self.ram, blocks)
+            .map_err(|errno| format!("the guest's memory cannot be searched: {errno}"))?;
+        for block in view.blocks().take(blocks + BEYOND_MAX) {
+            let block = block.map_err(|error| error.to_string())?;
+            let address = block.start.address();
+            let mut before = 0;
+            for (start, cells) in &mut regions {
+                let index = address.checked_sub(*start).map(|bytes| bytes / BLOCK);
+                let index = index.and_then(|index| usize::try_from(index).ok());
+                if let Some(index) = index
+                    && let Some(cell) = cells.get_mut(index)
+                {
+                    let held = resident.get(before + index).copied().unwrap_or(false);
+                    *cell = cell_of(block.usage, held);
+                    break;
+                }
+                before += cells.len();
+            }
+        }
+        let mut counts = Counts::default();
+        let regions = regions.into_iter().map(|(start, cells)| {
+            cells.iter().for_each(|cell| counts.add(*cell));
+            Region {
+                start,
+                blocks: cells.into_iter().map(Cell::letter).collect(),
+            }
+        });
+        let regions = regions.collect();
+        Ok(BlockMap {
+            block_bytes: BLOCK,
+            counts,
+            regions,
+        })
+    }
+}
+
+fn cell_of(usage: Usage, held: bool) -> Cell {
+    match usage {
+        Usage::Missing => Cell::Reserved,
+        // What the allocator believes to be on the host is only a bound; the file knows.
+        Usage::Free { .. } if held => Cell::Held,
+        Usage::Free { .. } => Cell::Returned,
+        Usage::Partial(frames) => {
+            let ninths = (u64::from(frames) * 9)
+                .div_ceil(PAGEBLOCK_FRAMES)
+                .clamp(1, 9);
+            Cell::Partial(u8::try_from(ninths).unwrap_or(9))
+        }
+        Usage::Full => Cell::Full,
+        Usage::Whole => Cell::Huge,
+        Usage::Isolated => Cell::Isolated,
+    }
+}
+
+/// For each block of the file, whether any page of it is resident. One call for each that is; the
+/// holes between them are skipped.
+fn resident_blocks(ram: &GuestRam, blocks: usize) -> Result<Vec<bool>, Errno> {
+    let mut resident = vec![false; blocks];
+    let mut next = 0u64;
+    for _ in 0..blocks {
+        // QEMU shares the file's position and never uses it.
+        let data = match rustix::fs::seek(ram.fd(), SeekFrom::Data(next)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(errno),
+        };
+        let block = data / BLOCK;
+        let Some(held) = usize::try_from(block)
+            .ok()
+            .and_then(|at| resident.get_mut(at))
+        else {
+            break;
+        };
+        *held = true;
+        next = (block + 1) * BLOCK;
+    }
+    Ok(resident)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Machine;
+    use crate::ram::GuestAddress;
+
+    #[test]
+    fn residency_is_by_block() {
+        let ram = GuestRam::new(Machine::Microvm, 9 << 20).unwrap();
+        assert_eq!(resident_blocks(&ram, 5).unwrap(), [false; 5]);
+        for at in [0, 3 << 20, (9 << 20) - 1] {
+            rustix::io::pwrite(ram.fd(), &[1], at).unwrap();
+        }
+        let found = resident_blocks(&ram, 5).unwrap();
+        assert_eq!(found, [true, true, false, false, true]);
+        assert_eq!(resident_blocks(&ram, 2).unwrap(), [true, true]);
+    }
+
+    #[test]
+    fn shares_are_in_ninths() {
+        let level = |frames| cell_of(Usage::Partial(frames), true);
+        assert_eq!(level(1), Cell::Partial(1));
+        assert_eq!(level(57), Cell::Partial(2));
+        assert_eq!(level(511), Cell::Partial(9));
+        let free = Usage::Free { unreported: true };
+        assert_eq!(cell_of(free, false), Cell::Returned);
+        assert_eq!(cell_of(free, true), Cell::Held);
+    }
+
+    #[test]
+    fn a_guest_without_an_allocator_has_no_map() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 4 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(0x3000));
+        let error = Mapper::new(ram, header).map().unwrap_err();
+        assert!(error.contains("does not work yet"), "{error}");
+    }
+}

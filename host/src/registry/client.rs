@@ -1,0 +1,277 @@
+//! All guests of this user, seen from a program that asks them.
+
+use super::folder::Folder;
+use super::protocol::{Body, Figures, PROTOCOL, REPLY_MAX, Reply, Request};
+use super::published::shorten;
+use super::socket;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long all guests together get to answer. One that takes longer, as its run is stopped or the
+/// host is too busy, is shown as silent and is asked no more until it has answered.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// Guests that are looked at.
+const GUESTS_MAX: usize = 1024;
+const NAME_MAX: usize = 64;
+const PROGRAM_MAX: usize = 256;
+
+/// A guest, as long as this program runs.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct GuestId(PathBuf);
+
+impl fmt::Display for GuestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
+}
+
+#[cfg(test)]
+impl GuestId {
+    pub(crate) fn of_test(name: &str) -> Self {
+        Self(PathBuf::from(name))
+    }
+}
+
+/// What came of asking a guest.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Presence {
+    /// It answered.
+    Here(Box<Figures>),
+    /// It is there and does not answer in time.
+    Silent,
+}
+
+/// Connections to all guests.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    /// Where guests are looked for; `None`: wherever runs register, asked anew each time.
+    folder: Option<PathBuf>,
+    connections: BTreeMap<GuestId, Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    input: Vec<u8>,
+    /// Whether an answer is still to come.
+    waiting: bool,
+    /// Where in `input` no line ends.
+    searched: usize,
+}
+
+impl Fleet {
+    /// All guests of this user.
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: None,
+            connections: BTreeMap::new(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_folder(path: PathBuf) -> Self {
+        Self {
+            folder: Some(path),
+            connections: BTreeMap::new(),
+        }
+    }
+
+    /// Finds guests that are new and asks all for their figures. Guests that have ended are not in
+    /// the answer.
+    pub(crate) fn figures(&mut self) -> BTreeMap<GuestId, Presence> {
+        self.discover();
+        let deadline = Instant::now() + PATIENCE;
+        let mut presences = BTreeMap::new();
+        let mut gone = Vec::new();
+        let mut silent = Vec::new();
+        for (id, connection) in &mut self.connections {
+            if connection.waiting {
+                // The answer to an old question may have come.
+                silent.push(id.clone());
+            } else if connection.send(Request::Figures).is_err() {
+                gone.push(id.clone());
+            }
+        }
+        for (id, connection) in &mut self.connections {
+            if gone.contains(id) {
+                continue;
+            }
+            let presence = match connection.receive(deadline) {
+                Ok(Some(Body::Figures(figures))) => Presence::Here(Box::new(checked(*figures))),
+                // An old answer to another question; there are figures next time.
+                Ok(Some(_) | None) => Presence::Silent,
+                Err(_) => {
+                    gone.push(id.clone());
+                    continue;
+                }
+            };
+            presences.insert(id.clone(), presence);
+        }
+        for id in gone {
+            self.connections.remove(&id);
+        }
+        presences
+    }
+
+    /// Asks one guest; `None` if it does not answer in time or has ended.
+    pub(crate) fn ask(&mut self, id: &GuestId, request: Request) -> Option<Body> {
+        let connection = self.connections.get_mut(id)?;
+        if connection.waiting {
+            return None;
+        }
+        let answer = connection
+            .send(request)
+            .and_then(|()| connection.receive(Instant::now() + PATIENCE));
+        match answer {
+            Ok(body) => body,
+            Err(_) => {
+                self.connections.remove(id);
+                None
+            }
+        }
+    }
+
+    fn discover(&mut self) {
+        let folders = match &self.folder {
+            Some(path) => Folder::open(path).into_iter().collect(),
+            None => Folder::all(),
+        };
+        for folder in folders {
+            for name in socket::live(&folder) {
+                let id = GuestId(folder.path().join(&name));
+                if self.connections.len() >= GUESTS_MAX || self.connections.contains_key(&id) {
+                    continue;
+                }
+                if let Some(stream) = socket::reach(&folder, &name) {
+                    self.connections.insert(id, Connection::new(stream));
+                }
+            }
+        }
+    }
+}
+
+/// What another process says is shown on a terminal, so it must be harmless there.
+fn checked(mut figures: Figures) -> Figures {
+    figures.name = shorten(&figures.name, NAME_MAX);
+    figures.program = shorten(&figures.program, PROGRAM_MAX);
+    figures.accel = shorten(&figures.accel, NAME_MAX);
+    figures.give_back = shorten(&figures.give_back, NAME_MAX);
+    figures
+}
+
+impl Connection {
+    fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            input: Vec::new(),
+            waiting: false,
+            searched: 0,
+        }
+    }
+
+    fn send(&mut self, request: Request) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(&request)?;
+        bytes.push(b'\n');
+        // An empty socket takes so few bytes at once; if not, the run is not one that we know.
+        if self.stream.write(&bytes)? != bytes.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.waiting = true;
+        Ok(())
+    }
+
+    /// The next answer; `None` if it does not come in time.
+    fn receive(&mut self, deadline: Instant) -> io::Result<Option<Body>> {
+        let mut bytes = [0; 1 << 16];
+        loop {
+            if let Some(at) = self.input[self.searched..].iter().position(|b| *b == b'\n') {
+                let rest = self.input.split_off(self.searched + at + 1);
+                let line = std::mem::replace(&mut self.input, rest);
+                self.searched = 0;
+                self.waiting = false;
+                let reply: Reply = serde_json::from_slice(&line)?;
+                if reply.protocol != PROTOCOL {
+                    return Err(io::ErrorKind::Unsupported.into());
+                }
+                return Ok(Some(reply.body));
+            }
+            self.searched = self.input.len();
+            if self.input.len() > REPLY_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.input.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !self.wait(deadline)? {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether there is something to read before the deadline.
+    fn wait(&self, deadline: Instant) -> io::Result<bool> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        let mut fds = [PollFd::new(&self.stream, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => Ok(false),
+            Ok(_) | Err(Errno::INTR) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::scratch::Scratch;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn runs_that_are_not_there_are_none() {
+        let scratch = Scratch::new("client-none");
+        let mut fleet = Fleet::of_folder(scratch.path().join("ebb"));
+        assert!(fleet.figures().is_empty());
+        drop(UnixListener::bind(scratch.folder().address_of("77.sock")).unwrap());
+        assert!(fleet.figures().is_empty());
+        assert!(scratch.folder().sockets().is_empty(), "stale ones go");
+    }
+
+    #[test]
+    fn a_run_that_does_not_answer_is_silent() {
+        let scratch = Scratch::new("client-silent");
+        let folder = scratch.folder();
+        let listener = UnixListener::bind(folder.address_of("77.sock")).unwrap();
+        let mut fleet = Fleet::of_folder(folder.path().to_owned());
+        let id = GuestId(folder.path().join("77.sock"));
+        for _ in 0..2 {
+            let found = fleet.figures();
+            assert_eq!(
+                found.into_iter().collect::<Vec<_>>(),
+                [(id.clone(), Presence::Silent)]
+            );
+            assert_eq!(fleet.ask(&id, Request::Map), None);
+        }
+        // It was asked once.
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 100];
+        let count = stream.read(&mut bytes).unwrap();
+        assert_eq!(&bytes[..count], b"{\"get\":\"figures\"}\n");
+        // What answers with something else is no run.
+        stream
+            .write_all(b"{\"protocol\":99,\"error\":\"\"}\n")
+            .unwrap();
+        assert!(fleet.figures().is_empty());
+    }
+}

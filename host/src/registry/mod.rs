@@ -1,0 +1,23 @@
+//! The guests that run on this host, and how other programs ask for their figures.
+//!
+//! Each `ebb run` listens on a socket of its own in the user's runtime folder and answers bounded
+//! requests there: docs/control.md has the protocol. There is no daemon and no list: the folder is
+//! the list, and a socket that nobody listens on is one of a run that was killed.
+
+mod block_map;
+mod client;
+mod folder;
+mod protocol;
+mod published;
+#[cfg(test)]
+mod scratch;
+mod server;
+mod snapshot;
+mod socket;
+
+pub(crate) use block_map::Mapper;
+pub(crate) use client::{Fleet, GuestId, Presence};
+pub(crate) use folder::Folder;
+pub(crate) use protocol::{BlockMap, Cell, Counts, Figures, History, KernelKind, Life, Moment};
+pub(crate) use published::{Facts, Published};
+pub(crate) use server::Registration;

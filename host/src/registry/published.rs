@@ -1,0 +1,258 @@
+//! What a run tells of its guest, put down by the thread that watches it and read by the one that
+//! answers.
+
+use super::protocol::{Figures, History, KernelKind, Life, Moment};
+use crate::header::Stage;
+use crate::sample::Sample;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// Between two points of the curve.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Points of the curve: five minutes.
+const POINTS_MAX: usize = 1200;
+/// Rates are over this time: long enough for a calm figure, short enough to follow.
+const RATE_POINTS: usize = 8;
+/// Characters of the program's arguments that are told.
+const PROGRAM_MAX: usize = 256;
+
+/// What does not change while a guest runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) name: String,
+    pub(crate) program: String,
+    pub(crate) kernel: KernelKind,
+    pub(crate) accel: String,
+    pub(crate) give_back: &'static str,
+    pub(crate) memory_bytes: u64,
+    pub(crate) cpus: u32,
+    pub(crate) started: SystemTime,
+}
+
+/// The guest as it was when it was last looked at.
+#[derive(Debug)]
+pub(crate) struct Published {
+    facts: Facts,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sample: Sample,
+    overhead: Option<u64>,
+    curve: VecDeque<Point>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Point {
+    at: Duration,
+    used: Option<u64>,
+    resident: u64,
+    faults: u64,
+    reports: u64,
+}
+
+impl Published {
+    /// Nothing is known of the guest yet but this.
+    pub(crate) fn new(mut facts: Facts) -> Self {
+        facts.program = shorten(&facts.program, PROGRAM_MAX);
+        Self {
+            facts,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Puts down a look at the guest.
+    pub(crate) fn publish(&self, sample: &Sample, overhead: Option<u64>) {
+        // Readers copy a few KiB under the lock, so this never waits for long.
+        let mut state = self.lock();
+        state.sample = *sample;
+        state.overhead = overhead;
+        let due = match state.curve.back() {
+            Some(last) => sample.at >= last.at + INTERVAL,
+            None => true,
+        };
+        if due {
+            if state.curve.len() == POINTS_MAX {
+                state.curve.pop_front();
+            }
+            state.curve.push_back(Point {
+                at: sample.at,
+                used: sample.used,
+                resident: sample.resident,
+                faults: sample.faults,
+                reports: sample.reports,
+            });
+        }
+    }
+
+    /// The figures of the last look.
+    pub(crate) fn figures(&self) -> Figures {
+        let (sample, overhead, before) = {
+            let state = self.lock();
+            let before = state.curve.iter().rev().take(RATE_POINTS).last().copied();
+            (state.sample, state.overhead, before)
+        };
+        let facts = &self.facts;
+        let rate = |now: u64, before: Option<(Duration, u64)>| {
+            let (at, count) = before?;
+            let seconds = sample.at.checked_sub(at)?.as_secs_f64();
+            #[expect(clippy::cast_precision_loss, reason = "a rate is for reading")]
+            let happened = now.saturating_sub(count) as f64;
+            (seconds > 0.0).then(|| (happened / seconds * 10.0).round() / 10.0)
+        };
+        let known = |value: u64| sample.stage.map(|_| value);
+        Figures {
+            name: facts.name.clone(),
+            program: facts.program.clone(),
+            pid: std::process::id(),
+            kernel: facts.kernel,
+            accel: facts.accel.clone(),
+            give_back: facts.give_back.to_owned(),
+            life: match sample.stage {
+                None | Some(Stage::Booting) => Life::Booting,
+                Some(Stage::Running) => Life::Running,
+                Some(Stage::Exited(_)) => Life::Exited,
+                Some(Stage::Panicked) => Life::Panicked,
+            },
+            started_s: facts
+                .started
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0.0, |since| since.as_secs_f64()),
+            up_s: sample.at.as_secs_f64(),
+            memory_bytes: facts.memory_bytes,
+            cpus: facts.cpus,
+            used_bytes: sample.used,
+            page_cache_bytes: known(sample.file),
+            free_bytes: sample.free,
+            resident_bytes: sample.resident,
+            // Whatever is resident and not in use is free memory that has not gone back. What
+            // describes the memory is resident too and nobody's, so this is a little too much.
+            gap_bytes: sample.used.map(|used| sample.resident.saturating_sub(used)),
+            overhead_bytes: overhead,
+            reported_bytes: known(sample.reported),
+            reports: known(sample.reports),
+            reports_per_s: known(0).and_then(|_| {
+                rate(
+                    sample.reports,
+                    before.map(|point| (point.at, point.reports)),
+                )
+            }),
+            faults: known(sample.faults),
+            faults_per_s: known(0)
+                .and_then(|_| rate(sample.faults, before.map(|point| (point.at, point.faults)))),
+        }
+    }
+
+    /// The curve, or what was added after a time.
+    pub(crate) fn history(&self, after_ms: Option<u64>) -> History {
+        let milliseconds = |at: Duration| u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+        let state = self.lock();
+        let points = state.curve.iter().map(|point| Moment {
+            at_ms: milliseconds(point.at),
+            used_bytes: point.used,
+            resident_bytes: point.resident,
+        });
+        let wanted = |moment: &Moment| after_ms.is_none_or(|after| moment.at_ms > after);
+        History {
+            interval_ms: milliseconds(INTERVAL),
+            points: points.filter(wanted).collect(),
+        }
+    }
+
+    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// At most so many characters, none of which a terminal obeys.
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut short: String = text.chars().take(most).map(plain).collect();
+    if text.chars().nth(most).is_some() {
+        short.pop();
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            name: "job".into(),
+            program: "sh -c true".into(),
+            kernel: KernelKind::Ebb,
+            accel: "TCG".into(),
+            give_back: "reporting",
+            memory_bytes: 1 << 30,
+            cpus: 2,
+            started: SystemTime::UNIX_EPOCH + Duration::from_secs(5),
+        }
+    }
+
+    fn sample(seconds: u64, faults: u64) -> Sample {
+        Sample {
+            at: Duration::from_secs(seconds),
+            used: Some(100),
+            free: Some(900),
+            resident: 130,
+            faults,
+            stage: Some(Stage::Running),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn rates_are_over_the_last_points() {
+        let published = Published::new(facts());
+        assert_eq!(published.figures().faults, None, "nothing is known yet");
+        published.publish(&sample(0, 1000), None);
+        assert_eq!(
+            published.figures().faults_per_s,
+            None,
+            "one look is no rate"
+        );
+        for second in 1..=20 {
+            published.publish(&sample(second, 1000 + 300 * second), Some(7));
+        }
+        let figures = published.figures();
+        assert_eq!(figures.faults_per_s, Some(300.0));
+        assert_eq!(figures.gap_bytes, Some(30));
+        assert_eq!(figures.overhead_bytes, Some(7));
+        assert_eq!((figures.life, figures.started_s), (Life::Running, 5.0));
+        // A guest that counts backwards does nothing.
+        published.publish(&sample(21, 0), None);
+        assert_eq!(published.figures().faults_per_s, Some(0.0));
+    }
+
+    #[test]
+    fn the_curve_is_bounded_and_can_be_continued() {
+        let published = Published::new(facts());
+        for second in 0..5000 {
+            published.publish(&sample(second, 0), None);
+            // Between two points.
+            let mut between = sample(second, 0);
+            between.at += Duration::from_millis(100);
+            published.publish(&between, None);
+        }
+        let history = published.history(None);
+        assert_eq!(history.points.len(), POINTS_MAX);
+        assert!(history.points.is_sorted_by_key(|point| point.at_ms));
+        let last = history.points.last().unwrap().at_ms;
+        assert_eq!(last, 4_999_000);
+        assert_eq!(published.history(Some(last - 2000)).points.len(), 2);
+        assert!(published.history(Some(u64::MAX)).points.is_empty());
+    }
+
+    #[test]
+    fn text_is_harmless() {
+        assert_eq!(shorten("a\x1b[31mb\n", 99), "a\u{fffd}[31mb\u{fffd}");
+        assert_eq!(shorten("abcdef", 4), "abc…");
+        assert_eq!(shorten("äöü", 3), "äöü");
+    }
+}

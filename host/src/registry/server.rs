@@ -1,0 +1,568 @@
+//! The thread of a run that answers on its control socket.
+//!
+//! Whatever clients do, it does a bounded amount of work for them and waits for none: the thread
+//! that watches the guest never waits for this one, but for a copy of a few KiB.
+
+use super::block_map::Mapper;
+use super::folder::Folder;
+use super::protocol::{self, Body, REQUEST_MAX, Request};
+use super::published::Published;
+use super::socket::Listening;
+use crate::terminal::Terminal;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Clients at a time. One more takes the place of the one that has been quiet for longest.
+const CLIENTS_MAX: usize = 16;
+/// A client that neither asks nor reads for so long is let go.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+/// A client waits so long for its next answer: 100 a second are enough for anybody.
+const PAUSE: Duration = Duration::from_millis(10);
+/// A map is drawn again after so long.
+const MAP_KEPT: Duration = Duration::from_millis(200);
+/// Between two new clients, so that those who only connect cost little.
+const CONNECT_PAUSE: Duration = Duration::from_millis(1);
+/// Until the next connection is tried after one could not be taken.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A run's entry among the guests of this host; dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Registration {
+    /// Registers this run, in a thread of its own so that the guest's start does not wait for it.
+    /// Nobody can see a run that cannot register, but that is no reason for it to fail: why goes
+    /// to `verbose`.
+    pub(crate) fn start(
+        published: Arc<Published>,
+        mapper: Option<Mapper>,
+        verbose: Option<Arc<Terminal>>,
+    ) -> Option<Self> {
+        let told = verbose.clone();
+        let started = UnixStream::pair().and_then(|(stop, stopped)| {
+            let body = move || {
+                let listening = Folder::for_runs()
+                    .map_err(io::Error::other)
+                    .and_then(Listening::new);
+                match listening {
+                    Ok(listening) => {
+                        let path = listening.path();
+                        tell(
+                            verbose.as_ref(),
+                            &format!("listening on {}", path.display()),
+                        );
+                        Server::new(listening, published, mapper).serve(&stopped);
+                    }
+                    Err(error) => tell(verbose.as_ref(), &unseen(&error)),
+                }
+            };
+            let thread = thread::Builder::new().name("registry".into()).spawn(body)?;
+            Ok(Self {
+                stop,
+                thread: Some(thread),
+            })
+        });
+        match started {
+            Ok(registration) => Some(registration),
+            Err(error) => {
+                tell(told.as_ref(), &unseen(&error));
+                None
+            }
+        }
+    }
+}
+
+fn unseen(error: &io::Error) -> String {
+    format!("`ebb top` will not show this run: {error}")
+}
+
+fn tell(verbose: Option<&Arc<Terminal>>, text: &str) {
+    if let Some(terminal) = verbose {
+        terminal.message(&format!("ebb: {text}"));
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // The thread sees the end of the stream.
+        let _ = self.stop.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A program that asks.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    input: Vec<u8>,
+    /// What has to be sent, and how much of it has been.
+    output: Option<(Rc<[u8]>, usize)>,
+    /// It will say nothing more.
+    ending: bool,
+    /// It said something that has no end: what follows cannot be understood.
+    broken: bool,
+    active: Instant,
+    /// Its next request is not looked at before.
+    next: Instant,
+}
+
+/// Whether a client stays.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Stays {
+    Yes,
+    No,
+}
+
+struct Server {
+    listening: Listening,
+    published: Arc<Published>,
+    mapper: Option<Mapper>,
+    map: Option<(Instant, Rc<[u8]>)>,
+    clients: Vec<Client>,
+    listen_again: Instant,
+}
+
+impl Server {
+    fn new(listening: Listening, published: Arc<Published>, mapper: Option<Mapper>) -> Self {
+        Self {
+            listening,
+            published,
+            mapper,
+            map: None,
+            clients: Vec::with_capacity(CLIENTS_MAX),
+            listen_again: Instant::now(),
+        }
+    }
+
+    /// Answers until the other end of `stop` is shut.
+    fn serve(mut self, stop: &UnixStream) {
+        loop {
+            let now = Instant::now();
+            let events = match self.wait(stop, now) {
+                Ok(events) => events,
+                // Out of memory in the kernel, for now.
+                Err(_) => {
+                    thread::sleep(RETRY);
+                    continue;
+                }
+            };
+            let [stopped, connecting, clients @ ..] = events.as_slice() else {
+                return;
+            };
+            if !stopped.is_empty() {
+                return;
+            }
+            let now = Instant::now();
+            let mut stays = Vec::with_capacity(self.clients.len());
+            for (at, ready) in clients.iter().enumerate() {
+                stays.push(self.serve_client(at, *ready, now));
+            }
+            let mut stays = stays.into_iter();
+            self.clients.retain(|_| stays.next() == Some(Stays::Yes));
+            if !connecting.is_empty() {
+                self.accept(now);
+            }
+        }
+    }
+
+    /// Waits until there is something to do; returns what there is at each descriptor.
+    fn wait(&self, stop: &UnixStream, now: Instant) -> Result<Vec<PollFlags>, Errno> {
+        let mut until = now + IDLE_MAX;
+        let listens = now >= self.listen_again;
+        if !listens {
+            until = until.min(self.listen_again);
+        }
+        let wanted = |wanted: bool, flags| if wanted { flags } else { PollFlags::empty() };
+        let mut fds = Vec::with_capacity(2 + self.clients.len());
+        fds.push(PollFd::new(stop, PollFlags::IN));
+        let listener = &self.listening.listener;
+        fds.push(PollFd::new(listener, wanted(listens, PollFlags::IN)));
+        for client in &self.clients {
+            until = until.min(client.active + IDLE_MAX);
+            let flags = if client.output.is_some() {
+                PollFlags::OUT
+            } else if now >= client.next {
+                if client.has_line() {
+                    // It has asked already.
+                    until = now;
+                }
+                PollFlags::IN
+            } else {
+                until = until.min(client.next);
+                PollFlags::empty()
+            };
+            fds.push(PollFd::new(&client.stream, flags));
+        }
+        let timeout = Timespec::try_from(until.saturating_duration_since(now)).ok();
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        Ok(fds.iter().map(PollFd::revents).collect())
+    }
+
+    fn accept(&mut self, now: Instant) {
+        // One a turn, so that those who are connected get theirs.
+        self.listen_again = now + CONNECT_PAUSE;
+        let stream = match self.listening.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => {
+                self.listen_again = now + RETRY;
+                return;
+            }
+        };
+        // The folder keeps others out already; this holds where its mode was changed since.
+        if !is_friend(&stream) || stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.clients.len() == CLIENTS_MAX {
+            let quiet = self.clients.iter().enumerate();
+            if let Some((at, _)) = quiet.min_by_key(|(_, client)| client.active) {
+                self.clients.swap_remove(at);
+            }
+        }
+        self.clients.push(Client {
+            stream,
+            input: Vec::new(),
+            output: None,
+            ending: false,
+            broken: false,
+            active: now,
+            next: now,
+        });
+    }
+
+    fn serve_client(&mut self, at: usize, ready: PollFlags, now: Instant) -> Stays {
+        let client = &mut self.clients[at];
+        // Both directions are shut: nobody would read an answer.
+        if ready.intersects(PollFlags::ERR | PollFlags::NVAL | PollFlags::HUP) {
+            return Stays::No;
+        }
+        if client.output.is_some() {
+            if ready.is_empty() {
+                return client.stays_idle(now);
+            }
+            return client.send(now);
+        }
+        if now < client.next {
+            return Stays::Yes;
+        }
+        if !ready.is_empty() && !client.has_line() && client.receive(now) == Stays::No {
+            return Stays::No;
+        }
+        let answer = match client.take_line() {
+            Line::Asked(line) => self.answer(&line, now),
+            Line::TooLong => {
+                client.broken = true;
+                error(format!("a request has at most {REQUEST_MAX} bytes"))
+            }
+            Line::Unfinished if client.ending => return Stays::No,
+            Line::Unfinished => return client.stays_idle(now),
+        };
+        let client = &mut self.clients[at];
+        client.output = Some((answer, 0));
+        client.next = now + PAUSE;
+        client.send(now)
+    }
+
+    fn answer(&mut self, line: &[u8], now: Instant) -> Rc<[u8]> {
+        let body = match serde_json::from_slice(line) {
+            Ok(Request::Figures) => Body::Figures(Box::new(self.published.figures())),
+            Ok(Request::History { after_ms }) => Body::History(self.published.history(after_ms)),
+            Ok(Request::Map) => return self.map(now),
+            Err(why) => return error(format!("not a request: {why}")),
+        };
+        protocol::line(body).into()
+    }
+
+    fn map(&mut self, now: Instant) -> Rc<[u8]> {
+        if let Some((drawn, map)) = &self.map
+            && now.saturating_duration_since(*drawn) < MAP_KEPT
+        {
+            return Rc::clone(map);
+        }
+        let Some(mapper) = &self.mapper else {
+            return error("only a guest with the Ebb kernel has a map".to_owned());
+        };
+        let map: Rc<[u8]> = match mapper.map() {
+            Ok(map) => protocol::line(Body::Map(map)).into(),
+            Err(why) => error(why),
+        };
+        self.map = Some((now, Rc::clone(&map)));
+        map
+    }
+}
+
+fn error(text: String) -> Rc<[u8]> {
+    protocol::line(Body::Error(text)).into()
+}
+
+/// Whether the other end is this user's, or root's.
+fn is_friend(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream).is_ok_and(|credentials| {
+        credentials.uid == rustix::process::geteuid() || credentials.uid.is_root()
+    })
+}
+
+/// What a client's bytes come to.
+enum Line {
+    Asked(Vec<u8>),
+    Unfinished,
+    TooLong,
+}
+
+impl Client {
+    fn has_line(&self) -> bool {
+        self.input.contains(&b'\n') || self.input.len() > REQUEST_MAX
+    }
+
+    fn take_line(&mut self) -> Line {
+        match self.input.iter().position(|byte| *byte == b'\n') {
+            Some(end) if end > REQUEST_MAX => Line::TooLong,
+            Some(end) => {
+                let rest = self.input.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.input, rest);
+                line.pop();
+                Line::Asked(line)
+            }
+            None if self.input.len() > REQUEST_MAX => Line::TooLong,
+            None => Line::Unfinished,
+        }
+    }
+
+    /// Takes what there is, at most two requests long.
+    fn receive(&mut self, now: Instant) -> Stays {
+        let mut bytes = [0; REQUEST_MAX + 1];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => self.ending = true,
+            Ok(count) => {
+                self.active = now;
+                self.input.extend_from_slice(&bytes[..count]);
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(_) => return Stays::No,
+        }
+        Stays::Yes
+    }
+
+    /// Sends what it takes of the answer.
+    fn send(&mut self, now: Instant) -> Stays {
+        let Some((bytes, sent)) = &mut self.output else {
+            return Stays::Yes;
+        };
+        match self.stream.write(&bytes[*sent..]) {
+            Ok(count) => {
+                *sent += count;
+                self.active = now;
+            }
+            Err(error) if is_passing(&error) => {}
+            Err(_) => return Stays::No,
+        }
+        if *sent == bytes.len() {
+            self.output = None;
+            if self.broken {
+                return Stays::No;
+            }
+        }
+        Stays::Yes
+    }
+
+    fn stays_idle(&self, now: Instant) -> Stays {
+        if now.saturating_duration_since(self.active) >= IDLE_MAX {
+            Stays::No
+        } else {
+            Stays::Yes
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::protocol::{History, KernelKind, Reply};
+    use crate::registry::published::Facts;
+    use crate::registry::scratch::Scratch;
+    use crate::registry::socket;
+    use std::io::{BufRead, BufReader};
+    use std::time::SystemTime;
+
+    /// A server in a folder of its own.
+    struct Running {
+        scratch: Scratch,
+        name: String,
+        stop: UnixStream,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    impl Running {
+        fn start(name: &str) -> Self {
+            let scratch = Scratch::new(name);
+            let (stop, stopped) = UnixStream::pair().unwrap();
+            let facts = Facts {
+                name: "job".into(),
+                program: "job".into(),
+                kernel: KernelKind::Linux,
+                accel: "TCG".into(),
+                give_back: "off",
+                memory_bytes: 1 << 30,
+                cpus: 1,
+                started: SystemTime::now(),
+            };
+            let listening = Listening::new(scratch.folder()).unwrap();
+            let name = listening.path();
+            let name = name.file_name().unwrap().to_str().unwrap().to_owned();
+            let published = Arc::new(Published::new(facts));
+            let thread = thread::spawn(move || {
+                Server::new(listening, published, None).serve(&stopped);
+            });
+            Self {
+                scratch,
+                name,
+                stop,
+                thread: Some(thread),
+            }
+        }
+
+        fn connect(&self) -> UnixStream {
+            let stream = socket::connect(&self.scratch.folder(), &self.name).unwrap();
+            stream.set_nonblocking(false).unwrap();
+            stream
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            self.stop.shutdown(std::net::Shutdown::Both).unwrap();
+            self.thread.take().unwrap().join().unwrap();
+            assert!(self.scratch.folder().sockets().is_empty(), "it is removed");
+        }
+    }
+
+    fn ask(stream: &UnixStream, request: &str) -> Body {
+        let mut writer = stream;
+        writer.write_all(request.as_bytes()).unwrap();
+        reply(stream)
+    }
+
+    fn reply(stream: &UnixStream) -> Body {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        serde_json::from_str::<Reply>(&line).unwrap().body
+    }
+
+    fn is_closed(mut stream: &UnixStream) -> bool {
+        matches!(stream.read(&mut [0]), Ok(0) | Err(_))
+    }
+
+    #[test]
+    fn clients_are_answered_in_order() {
+        let running = Running::start("server-order");
+        let client = running.connect();
+        let Body::Figures(figures) = ask(&client, "{\"get\":\"figures\"}\n") else {
+            panic!("no figures");
+        };
+        assert_eq!((figures.name.as_str(), figures.used_bytes), ("job", None));
+        // Two in one write.
+        let two = "{\"get\":\"history\"}\n{\"get\":\"map\"}\n";
+        (&client).write_all(two.as_bytes()).unwrap();
+        let mut lines = BufReader::new(&client).lines();
+        let mut next = || {
+            serde_json::from_str::<Reply>(&lines.next().unwrap().unwrap())
+                .unwrap()
+                .body
+        };
+        let empty = History {
+            interval_ms: 250,
+            points: Vec::new(),
+        };
+        assert_eq!(next(), Body::History(empty));
+        assert!(matches!(next(), Body::Error(text) if text.contains("Ebb kernel")));
+        // One that says its last and waits, as `echo | socat` does.
+        let last = running.connect();
+        (&last).write_all(b"{\"get\":\"figures\"}\n").unwrap();
+        last.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(matches!(reply(&last), Body::Figures(_)));
+        assert!(is_closed(&last));
+    }
+
+    #[test]
+    fn nonsense_is_named_and_the_client_stays() {
+        let running = Running::start("server-nonsense");
+        let client = running.connect();
+        for nonsense in [
+            "\n",
+            "no JSON\n",
+            "{\"get\":\"root\"}\n",
+            "[[[[\n",
+            "\0\u{1}\n",
+        ] {
+            let body = ask(&client, nonsense);
+            assert!(matches!(&body, Body::Error(text) if text.contains("not a request")));
+        }
+        assert!(matches!(
+            ask(&client, "{\"get\":\"figures\"}\n"),
+            Body::Figures(_)
+        ));
+    }
+
+    #[test]
+    fn an_endless_request_ends_the_client_alone() {
+        let running = Running::start("server-endless");
+        let (other, hostile) = (running.connect(), running.connect());
+        // It may be gone before it has said all.
+        let _ = (&hostile).write_all(&vec![b'x'; 1 << 20]);
+        assert!(matches!(reply(&hostile), Body::Error(text) if text.contains("1024")));
+        assert!(is_closed(&hostile));
+        assert!(matches!(
+            ask(&other, "{\"get\":\"figures\"}\n"),
+            Body::Figures(_)
+        ));
+    }
+
+    #[test]
+    fn many_and_slow_clients_are_in_nobodys_way() {
+        let running = Running::start("server-many");
+        // Half a request each, and one that asks and asks and never reads.
+        let slow: Vec<_> = (0..3 * CLIENTS_MAX)
+            .map(|_| {
+                let client = running.connect();
+                let _ = (&client).write_all(b"{\"get\":");
+                client
+            })
+            .collect();
+        let deaf = running.connect();
+        deaf.set_nonblocking(true).unwrap();
+        while (&deaf)
+            .write(&b"{\"get\":\"figures\"}\n".repeat(64))
+            .is_ok()
+        {}
+        for _ in 0..3 {
+            let client = running.connect();
+            assert!(matches!(
+                ask(&client, "{\"get\":\"figures\"}\n"),
+                Body::Figures(_)
+            ));
+        }
+        // The oldest had to go.
+        assert!(is_closed(&slow[0]));
+    }
+}

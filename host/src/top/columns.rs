@@ -1,0 +1,294 @@
+//! The columns of the list of guests: what they show, and how guests are ordered by them.
+
+use super::amount::{Bytes, Rate, Seconds, UNKNOWN};
+use crate::registry::Figures;
+use clap::ValueEnum;
+use std::cmp::Ordering;
+
+/// A column, in the order in which they stand.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Column {
+    Name,
+    Kernel,
+    Cpus,
+    Up,
+    Memory,
+    Used,
+    Cache,
+    Free,
+    Resident,
+    Gap,
+    Overhead,
+    Reported,
+    #[value(name = "reports")]
+    ReportRate,
+    #[value(name = "faults")]
+    FaultRate,
+    Program,
+}
+
+impl Column {
+    pub(super) const ALL: [Self; 15] = [
+        Self::Name,
+        Self::Kernel,
+        Self::Cpus,
+        Self::Up,
+        Self::Memory,
+        Self::Used,
+        Self::Cache,
+        Self::Free,
+        Self::Resident,
+        Self::Gap,
+        Self::Overhead,
+        Self::Reported,
+        Self::ReportRate,
+        Self::FaultRate,
+        Self::Program,
+    ];
+
+    /// Where there is not room for all, these are taken first.
+    const BY_WORTH: [Self; 15] = [
+        Self::Name,
+        Self::Used,
+        Self::Resident,
+        Self::Gap,
+        Self::FaultRate,
+        Self::Memory,
+        Self::Free,
+        Self::Cache,
+        Self::Overhead,
+        Self::ReportRate,
+        Self::Kernel,
+        Self::Reported,
+        Self::Up,
+        Self::Cpus,
+        Self::Program,
+    ];
+
+    /// What stands above it.
+    pub(super) fn heading(self) -> &'static str {
+        match self {
+            Self::Name => "NAME",
+            Self::Kernel => "KERNEL",
+            Self::Cpus => "CPUS",
+            Self::Up => "UP",
+            Self::Memory => "MEMORY",
+            Self::Used => "USED",
+            Self::Cache => "CACHE",
+            Self::Free => "FREE",
+            Self::Resident => "RESIDENT",
+            Self::Gap => "GAP",
+            Self::Overhead => "OVERHEAD",
+            Self::Reported => "REPORTED",
+            Self::ReportRate => "REPORTS/s",
+            Self::FaultRate => "FAULTS/s",
+            Self::Program => "PROGRAM",
+        }
+    }
+
+    /// What it means, for the help.
+    pub(super) fn meaning(self) -> &'static str {
+        match self {
+            Self::Name => "--name of the run, or its program and process",
+            Self::Kernel => "Ebb, or Linux with --kernel linux",
+            Self::Cpus => "virtual CPUs",
+            Self::Up => "time since the guest started",
+            Self::Memory => "memory that the guest was given",
+            Self::Used => "what the guest has in use",
+            Self::Cache => "the part of it that files take",
+            Self::Free => "what the guest could use at once",
+            Self::Resident => "what the host holds for the guest",
+            Self::Gap => "free in the guest, still held of the host",
+            Self::Overhead => "memory of QEMU itself",
+            Self::Reported => "sum of all that was reported as free",
+            Self::ReportRate => "reports to the host a second",
+            Self::FaultRate => "page faults served a second",
+            Self::Program => "program and arguments",
+        }
+    }
+
+    /// Characters that it takes, without the gap before it.
+    pub(super) fn width(self) -> usize {
+        match self {
+            Self::Name => 16,
+            Self::Kernel => 6,
+            Self::Cpus => 4,
+            Self::Overhead | Self::Reported | Self::Resident | Self::FaultRate => 8,
+            Self::ReportRate => 9,
+            Self::Program => 10,
+            _ => 7,
+        }
+    }
+
+    /// Whether it holds words, which stand at its left.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Self::Name | Self::Kernel | Self::Program)
+    }
+
+    /// What stands in it.
+    pub(super) fn cell(self, figures: &Figures) -> String {
+        let bytes = |bytes: Option<u64>| {
+            bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| Bytes(bytes).to_string())
+        };
+        let rate = |rate: Option<f64>| {
+            rate.map_or_else(|| UNKNOWN.to_owned(), |rate| Rate(rate).to_string())
+        };
+        match self {
+            Self::Name => figures.name.clone(),
+            Self::Kernel => figures.kernel.name().to_owned(),
+            Self::Cpus => figures.cpus.to_string(),
+            Self::Up => Seconds(whole_seconds(figures.up_s)).to_string(),
+            Self::Memory => bytes(Some(figures.memory_bytes)),
+            Self::Used => bytes(figures.used_bytes),
+            Self::Cache => bytes(figures.page_cache_bytes),
+            Self::Free => bytes(figures.free_bytes),
+            Self::Resident => bytes(Some(figures.resident_bytes)),
+            Self::Gap => bytes(figures.gap_bytes),
+            Self::Overhead => bytes(figures.overhead_bytes),
+            Self::Reported => bytes(figures.reported_bytes),
+            Self::ReportRate => rate(figures.reports_per_s),
+            Self::FaultRate => rate(figures.faults_per_s),
+            Self::Program => figures.program.clone(),
+        }
+    }
+
+    /// Words upwards, figures downwards: the most is what one looks for.
+    pub(super) fn order(self, a: &Figures, b: &Figures) -> Ordering {
+        let rate = |a: Option<f64>, b: Option<f64>| {
+            let of = |rate: Option<f64>| rate.unwrap_or(-1.0);
+            of(b).total_cmp(&of(a))
+        };
+        let first = match self {
+            Self::Name => a.name.cmp(&b.name),
+            Self::Program => a.program.cmp(&b.program),
+            Self::Kernel => a.kernel.name().cmp(b.kernel.name()),
+            Self::Cpus => b.cpus.cmp(&a.cpus),
+            Self::Up => b.up_s.total_cmp(&a.up_s),
+            Self::Memory => b.memory_bytes.cmp(&a.memory_bytes),
+            Self::Used => b.used_bytes.cmp(&a.used_bytes),
+            Self::Cache => b.page_cache_bytes.cmp(&a.page_cache_bytes),
+            Self::Free => b.free_bytes.cmp(&a.free_bytes),
+            Self::Resident => b.resident_bytes.cmp(&a.resident_bytes),
+            Self::Gap => b.gap_bytes.cmp(&a.gap_bytes),
+            Self::Overhead => b.overhead_bytes.cmp(&a.overhead_bytes),
+            Self::Reported => b.reported_bytes.cmp(&a.reported_bytes),
+            Self::ReportRate => rate(a.reports_per_s, b.reports_per_s),
+            Self::FaultRate => rate(a.faults_per_s, b.faults_per_s),
+        };
+        // Guests must not change places while nothing changes.
+        first
+            .then_with(|| a.name.cmp(&b.name))
+            .then(a.pid.cmp(&b.pid))
+    }
+
+    /// The columns for so many characters, with their widths; the gap between two is [`GAP`].
+    pub(super) fn fitting(width: usize) -> Vec<(Self, usize)> {
+        let mut left = width;
+        let mut chosen = Vec::with_capacity(Self::ALL.len());
+        for column in Self::BY_WORTH {
+            let gap = if chosen.is_empty() { 0 } else { GAP };
+            let Some(rest) = left.checked_sub(column.width() + gap) else {
+                break;
+            };
+            left = rest;
+            chosen.push((column, column.width()));
+        }
+        chosen.sort();
+        // Words get what is left: names first, up to a point.
+        let names = if chosen.iter().any(|(column, _)| *column == Self::Program) {
+            left.min(12)
+        } else {
+            left
+        };
+        for (column, width) in &mut chosen {
+            match column {
+                Self::Name => *width += names,
+                Self::Program => *width += left - names,
+                _ => {}
+            }
+        }
+        chosen
+    }
+}
+
+/// Characters between two columns.
+pub(super) const GAP: usize = 2;
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float is cut at the bounds of the integer"
+)]
+pub(super) fn whole_seconds(seconds: f64) -> u64 {
+    seconds as u64
+}
+
+/// `text` in exactly `width` characters.
+pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
+    let mut cut: String = text.chars().take(width).collect();
+    if text.chars().nth(width).is_some() {
+        cut.pop();
+        cut.push('…');
+    }
+    if left {
+        format!("{cut:<width$}")
+    } else {
+        format!("{cut:>width$}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::tests::figures;
+
+    #[test]
+    fn columns_fill_the_width_and_never_more() {
+        for width in 0..300 {
+            let columns = Column::fitting(width);
+            let sum: usize = columns.iter().map(|(_, width)| width).sum();
+            let total = sum + GAP * columns.len().saturating_sub(1);
+            assert!(total <= width, "{width}");
+            assert!(columns.is_sorted());
+            assert_eq!(columns.is_empty(), width < Column::Name.width());
+        }
+        assert_eq!(Column::fitting(200).len(), Column::ALL.len());
+        let at_80: Vec<_> = Column::fitting(80)
+            .iter()
+            .map(|(column, _)| *column)
+            .collect();
+        for column in [
+            Column::Used,
+            Column::Resident,
+            Column::Gap,
+            Column::FaultRate,
+        ] {
+            assert!(at_80.contains(&column), "{column:?}");
+        }
+    }
+
+    #[test]
+    fn cells_fit_their_columns() {
+        let figures = figures("a", 1023 << 30);
+        for column in Column::ALL {
+            let text = column.cell(&figures);
+            assert!(column.is_text() || text.len() <= column.width(), "{text}");
+            assert!(column.heading().len() <= column.width());
+        }
+    }
+
+    #[test]
+    fn most_comes_first_and_ties_stay() {
+        let (a, b) = (figures("a", 1 << 20), figures("b", 2 << 20));
+        assert_eq!(Column::Resident.order(&a, &b), Ordering::Greater);
+        assert_eq!(Column::Name.order(&a, &b), Ordering::Less);
+        assert_eq!(Column::Cpus.order(&a, &b), Ordering::Less);
+    }
+
+    #[test]
+    fn text_is_cut_where_it_must_be() {
+        assert_eq!(padded("abc", 5, true), "abc  ");
+        assert_eq!(padded("abc", 5, false), "  abc");
+        assert_eq!(padded("abcdef", 4, true), "abc…");
+    }
+}

@@ -1,0 +1,51 @@
+//! `ebb top`: every guest of this user on this host.
+
+mod amount;
+mod columns;
+mod once;
+mod options;
+
+pub(crate) use once::write;
+pub(crate) use options::TopOptions;
+
+use crate::failure::Failure;
+
+/// Shows the guests and returns the status.
+pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
+    once::print(options.sort, options.json)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use crate::registry::{Figures, KernelKind, Life};
+
+    /// A guest of 4 GiB that uses two thirds of what it holds.
+    pub(crate) fn figures(name: &str, resident: u64) -> Figures {
+        let used = resident / 3 * 2;
+        Figures {
+            name: name.into(),
+            program: format!("./{name} --fast"),
+            pid: 77,
+            kernel: KernelKind::Ebb,
+            accel: "TCG".into(),
+            give_back: "reporting".into(),
+            life: Life::Running,
+            started_s: 1.0,
+            up_s: 185.2,
+            memory_bytes: 4 << 30,
+            cpus: 2,
+            used_bytes: Some(used),
+            page_cache_bytes: Some(1 << 20),
+            free_bytes: Some((4u64 << 30).saturating_sub(used)),
+            resident_bytes: resident,
+            gap_bytes: Some(resident - used),
+            overhead_bytes: Some(45 << 20),
+            reported_bytes: Some(1 << 30),
+            reports: Some(32),
+            reports_per_s: Some(0.5),
+            faults: Some(1234),
+            faults_per_s: Some(120.0),
+        }
+    }
+}

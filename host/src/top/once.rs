@@ -1,0 +1,147 @@
+//! `ebb top --once`: the guests as a table, or as JSON.
+
+use super::columns::{Column, GAP, padded};
+use crate::failure::Failure;
+use crate::registry::{Figures, Fleet, GuestId, Presence};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Raised when a field changes its meaning or goes.
+const VERSION: u32 = 1;
+/// Columns where the output is no terminal.
+const WIDTH_ENDLESS: usize = 400;
+const NOBODY: &str = "No guests are running. `ebb run -- PROGRAM` starts one.";
+
+#[derive(Serialize)]
+struct Listing<'a> {
+    version: u32,
+    guests: Vec<&'a Figures>,
+    /// Sockets of runs that are there and did not answer in time.
+    silent: Vec<String>,
+}
+
+/// Prints the guests of this moment.
+pub(super) fn print(sort: Column, json: bool) -> Result<(), Failure> {
+    let found = Fleet::new().figures();
+    let text = if json {
+        as_json(&found, sort)
+    } else {
+        let width = rustix::termios::tcgetwinsize(rustix::stdio::stdout())
+            .ok()
+            .filter(|size| size.ws_col > 0)
+            .map_or(WIDTH_ENDLESS, |size| usize::from(size.ws_col));
+        as_table(&found, sort, width)
+    };
+    write(&text)
+}
+
+/// Writes to stdout; a reader who has had enough is no failure.
+pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output {
+            stream: "stdout",
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn sorted(found: &BTreeMap<GuestId, Presence>, sort: Column) -> (Vec<&Figures>, Vec<String>) {
+    let mut guests = Vec::with_capacity(found.len());
+    let mut silent = Vec::new();
+    for (id, presence) in found {
+        match presence {
+            Presence::Here(figures) => guests.push(&**figures),
+            Presence::Silent => silent.push(id.to_string()),
+        }
+    }
+    guests.sort_by(|a, b| sort.order(a, b));
+    (guests, silent)
+}
+
+fn as_json(found: &BTreeMap<GuestId, Presence>, sort: Column) -> String {
+    let (guests, silent) = sorted(found, sort);
+    let listing = Listing {
+        version: VERSION,
+        guests,
+        silent,
+    };
+    // Nothing in it can fail: strings and numbers.
+    let mut text = serde_json::to_string_pretty(&listing).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn as_table(found: &BTreeMap<GuestId, Presence>, sort: Column, width: usize) -> String {
+    let (guests, silent) = sorted(found, sort);
+    let mut text = String::new();
+    if guests.is_empty() && silent.is_empty() {
+        return format!("{NOBODY}\n");
+    }
+    let columns = Column::fitting(width);
+    let mut line = |cell: &dyn Fn(Column) -> String| {
+        let cells = columns
+            .iter()
+            .map(|(column, width)| padded(&cell(*column), *width, column.is_text()));
+        let cells: Vec<_> = cells.collect();
+        text.push_str(cells.join(&" ".repeat(GAP)).trim_end());
+        text.push('\n');
+    };
+    line(&|column| column.heading().to_owned());
+    for figures in guests {
+        line(&|column| column.cell(figures));
+    }
+    for socket in silent {
+        text.push_str(&format!("{socket} does not answer\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::tests::figures;
+
+    fn two() -> BTreeMap<GuestId, Presence> {
+        let here = |name: &str, resident| {
+            let presence = Presence::Here(Box::new(figures(name, resident)));
+            (GuestId::of_test(name), presence)
+        };
+        BTreeMap::from([here("small", 45 << 20), here("large", 3 << 29)])
+    }
+
+    #[test]
+    fn tables_are_aligned() {
+        let text = as_table(&two(), Column::Resident, 81);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "NAME               MEMORY     USED    CACHE     FREE  RESIDENT      GAP  FAULTS/s",
+                "large               4.00G    1.00G     1.0M    3.00G     1.50G   512.0M       120",
+                "small               4.00G    30.0M     1.0M    3.97G     45.0M    15.0M       120",
+            ]
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 81));
+    }
+
+    #[test]
+    fn nobody_is_told_how_to_start() {
+        assert!(as_table(&BTreeMap::new(), Column::Name, 80).contains("ebb run -- PROGRAM"));
+        let json: serde_json::Value =
+            serde_json::from_str(&as_json(&BTreeMap::new(), Column::Name)).unwrap();
+        assert_eq!(json["guests"].as_array().map(Vec::len), Some(0));
+    }
+
+    #[test]
+    fn json_has_every_figure() {
+        let mut found = two();
+        found.insert(GuestId::of_test("/run/9.sock"), Presence::Silent);
+        let json: serde_json::Value =
+            serde_json::from_str(&as_json(&found, Column::Resident)).unwrap();
+        assert_eq!(json["guests"][0]["name"], "large");
+        assert_eq!(json["guests"][1]["resident_bytes"], 45 << 20);
+        assert_eq!(json["silent"][0], "/run/9.sock");
+    }
+}
