@@ -4,7 +4,12 @@
 //! link called NAME. Each experiment has a file of its own and an entry in [`EXPERIMENTS`].
 
 mod args;
+mod buddyinfo;
 mod clock;
+mod fragment;
+mod heap;
+mod huge_latency;
+mod hugetlb;
 mod idle;
 mod mapping;
 mod memhog;
@@ -13,8 +18,10 @@ mod memory_file;
 mod messaging;
 mod output;
 mod page_fault;
+mod pin;
 mod size;
 mod stream;
+mod swap_pressure;
 mod tasks;
 mod thp;
 
@@ -41,6 +48,9 @@ pub(crate) enum Failure {
     /// The guest lacks something that this experiment needs: neither a pass nor a defect here.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// The same of an experiment that this one started, and that has told of it.
+    #[error("the guest cannot run it")]
+    ToldUnsupported,
 }
 
 impl Failure {
@@ -73,10 +83,16 @@ pub(crate) struct Experiment {
     run: fn(Vec<String>, &mut Output) -> Result<(), Failure>,
 }
 
-/// All experiments, in the order of the help text and of docs/experiments.md.
+/// All experiments, in the order of the help text.
 const EXPERIMENTS: &[Experiment] = &[
     memhog::EXPERIMENT,
     page_fault::EXPERIMENT,
+    swap_pressure::EXPERIMENT,
+    fragment::EXPERIMENT,
+    huge_latency::EXPERIMENT,
+    heap::EXPERIMENT,
+    hugetlb::EXPERIMENT,
+    pin::EXPERIMENT,
     messaging::EXPERIMENT,
     stream::EXPERIMENT,
     idle::EXPERIMENT,
@@ -99,8 +115,14 @@ fn main() -> ExitCode {
     if words.first().is_some_and(|w| find(file_name(w)).is_none()) {
         words.remove(0);
     }
+    // What stands behind -- is for an experiment that this one starts.
+    let for_another = match words.iter().position(|word| word == "--") {
+        Some(at) => words.split_off(at),
+        None => Vec::new(),
+    };
     let json = args::take_flag(&mut words, "--json");
     let help = args::take_flag(&mut words, "--help") | args::take_flag(&mut words, "-h");
+    words.extend(for_another);
     let format = if json { Format::Json } else { Format::Text };
     let Some(name) = words.first() else {
         if help {
@@ -140,6 +162,7 @@ fn finish(experiment: &Experiment, outcome: Result<(), Failure>, out: &mut Outpu
                 ExitCode::FAILURE
             }
         },
+        Failure::ToldUnsupported => ExitCode::from(EXIT_UNSUPPORTED),
         Failure::System { .. } | Failure::Wrong(_) => ExitCode::FAILURE,
     }
 }
@@ -194,6 +217,23 @@ fn details(experiment: &Experiment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_document_lists_the_experiments_of_this_program_with_their_arguments() {
+        let doc = include_str!("../../docs/experiments.md");
+        let mut documented: Vec<&str> = doc
+            .lines()
+            .filter_map(|line| line.strip_prefix("### "))
+            .collect();
+        let mut known: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
+        documented.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(documented, known);
+        for Experiment { name, usage, .. } in EXPERIMENTS {
+            let section = format!("### {name}\n\n`{name} {usage}`\n");
+            assert!(doc.contains(&section), "{name}: its arguments are {usage}");
+        }
+    }
 
     #[test]
     fn every_experiment_is_found_by_its_name_and_told_of() {

@@ -82,6 +82,10 @@ impl Output {
         Self { experiment, format }
     }
 
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
     /// A line for people; programs do not get it.
     pub(crate) fn say(&mut self, text: &str) -> Result<(), Failure> {
         match self.format {
@@ -96,11 +100,10 @@ impl Output {
         let mem_free_kib = meminfo::kib("MemFree");
         match self.format {
             Format::Text => {
-                let size = bytes.map(size::mebibytes).unwrap_or_default();
-                let free = mem_free_kib
-                    .map(|kib| format!(", MemFree {kib} kB"))
-                    .unwrap_or_default();
-                let text = format!("{} s {name:<8}{size}{free}", seconds(now_ns));
+                let size = bytes.map(size::mebibytes);
+                let free = mem_free_kib.map(|kib| format!("MemFree {kib} kB"));
+                let details: Vec<String> = size.into_iter().chain(free).collect();
+                let text = format!("{} s {name:<7} {}", seconds(now_ns), details.join(", "));
                 self.say(text.trim_end())
             }
             Format::Json => event(&Event::Phase {
@@ -128,6 +131,25 @@ impl Output {
             }
             Format::Json => event(&Event::Result(metric)),
         }
+    }
+
+    /// What the guest said at a phase, for programs; people read it in a line of their own.
+    pub(crate) fn fact(
+        &mut self,
+        name: &'static str,
+        value: u64,
+        phase: &str,
+    ) -> Result<(), Failure> {
+        if self.format == Format::Text {
+            return Ok(());
+        }
+        self.result(&Metric {
+            name,
+            value: ratio(value, 1),
+            unit: "KiB",
+            better: Better::Higher,
+            labels: Labels::from([("phase", phase.to_owned())]),
+        })
     }
 
     /// Figures of one kind by percentile.
@@ -180,7 +202,7 @@ fn line(text: &str) -> Result<(), Failure> {
 
 /// A metric's name in words, without the unit that follows the value.
 fn words(name: &str, unit: &str) -> String {
-    let name = name.strip_suffix(unit).unwrap_or(name);
+    let name = name.strip_suffix(&unit.to_lowercase()).unwrap_or(name);
     name.trim_end_matches('_').replace('_', " ")
 }
 
@@ -188,6 +210,8 @@ fn words(name: &str, unit: &str) -> String {
 fn plain(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")
+    } else if value.abs() < 0.1 {
+        format!("{value:.6}")
     } else if value.abs() < 10.0 {
         format!("{value:.3}")
     } else {
@@ -259,8 +283,10 @@ mod tests {
     fn people_read_words_and_not_too_many_digits() {
         assert_eq!(words("faults_per_second", "1/s"), "faults per second");
         assert_eq!(words("fault_ns", "ns"), "fault");
+        assert_eq!(words("saved_kib", "KiB"), "saved");
         assert_eq!(plain(12.0), "12");
         assert_eq!(plain(0.1234), "0.123");
+        assert_eq!(plain(0.000_123), "0.000123");
         assert_eq!(plain(1234.56), "1234.6");
     }
 }

@@ -3,6 +3,8 @@
 use crate::Failure;
 use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Barrier;
 
 /// What a task is.
@@ -227,11 +229,23 @@ impl Child {
     }
 
     /// Waits for the end and says how it was.
-    pub(crate) fn wait(self) -> Result<std::process::ExitStatus, Failure> {
+    pub(crate) fn wait(self) -> Result<ExitStatus, Failure> {
+        self.wait_with_times().map(|(status, _)| status)
+    }
+
+    /// Waits for the end and says how it was and what time the process took.
+    pub(crate) fn wait_with_times(self) -> Result<(ExitStatus, Times), Failure> {
         let pid = self.pid;
         std::mem::forget(self);
         reap(pid)
     }
+}
+
+/// What a process took of the CPUs' time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) user_ns: u64,
+    pub(crate) system_ns: u64,
 }
 
 impl Drop for Child {
@@ -242,13 +256,18 @@ impl Drop for Child {
     }
 }
 
-fn reap(pid: libc::pid_t) -> Result<std::process::ExitStatus, Failure> {
-    use std::os::unix::process::ExitStatusExt;
+fn reap(pid: libc::pid_t) -> Result<(ExitStatus, Times), Failure> {
     let mut status = 0;
+    // SAFETY: all zero is a valid value of this plain structure.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: `status` is a valid place for the answer.
-        if unsafe { libc::waitpid(pid, &raw mut status, 0) } == pid {
-            return Ok(std::process::ExitStatus::from_raw(status));
+        // SAFETY: `status` and `usage` are valid places for the answer.
+        if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } == pid {
+            let times = Times {
+                user_ns: nanoseconds(usage.ru_utime),
+                system_ns: nanoseconds(usage.ru_stime),
+            };
+            return Ok((ExitStatus::from_raw(status), times));
         }
         let error = std::io::Error::last_os_error();
         if error.kind() != std::io::ErrorKind::Interrupted {
@@ -258,4 +277,9 @@ fn reap(pid: libc::pid_t) -> Result<std::process::ExitStatus, Failure> {
             });
         }
     }
+}
+
+/// A time that a process took is never negative.
+fn nanoseconds(time: libc::timeval) -> u64 {
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_usec.unsigned_abs() * 1_000
 }

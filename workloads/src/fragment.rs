@@ -1,0 +1,136 @@
+//! `fragment`: leaves free memory in pieces that are too small for a huge page.
+//!
+//! The setting of proactive compaction: memory is filled with base pages, then three of every four
+//! are freed in each section of 2 MiB. Most memory is free afterwards, and no huge page is until
+//! somebody moves what is left. All of it is anonymous memory, which can be moved.
+
+use crate::clock::ratio;
+use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
+use crate::output::{Better, Labels, Metric, Output};
+use crate::{Experiment, Failure, args, buddyinfo, meminfo, size};
+use std::process::Command;
+use std::time::Duration;
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "fragment",
+    usage: "[SIZE [SECONDS]] [-- EXPERIMENT [ARGUMENTS]]",
+    summary: "fill memory, free 3 of every 4 base pages in each 2 MiB, hold the rest",
+    help: "\
+SIZE is 3/4 of what is free by default. What is left is held for SECONDS (60); where an experiment
+follows, as in `fragment 700M 5 -- huge-latency 256M`, it runs after SECONDS (1), which leave the
+kernel time to compact, and the rest is held until it ends. The pages that stay are checked.
+
+Prints the phases before, filled, fragmented and waited, and how much of the free memory is in free
+blocks of 2 MiB and more, by /proc/buddyinfo (free_in_huge_blocks_share); then what the experiment
+prints.",
+    run,
+};
+
+const DEFAULT_HOLD: Duration = Duration::from_secs(60);
+const DEFAULT_WAIT: Duration = Duration::from_secs(1);
+/// Of so many pages one stays.
+const PAGES_A_SURVIVOR: usize = 4;
+
+fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+    let then = match words.iter().position(|word| word == "--") {
+        Some(at) => {
+            let then = words.split_off(at)[1..].to_vec();
+            let name = then
+                .first()
+                .ok_or_else(|| Failure::Usage("no experiment follows --".to_owned()))?;
+            if crate::find(name).is_none() {
+                return Err(Failure::Usage(format!("no experiment is called {name:?}")));
+            }
+            Some(then)
+        }
+        None => None,
+    };
+    args::no_more(&words, 2)?;
+    let mut words = words.iter();
+    let bytes = match words.next() {
+        Some(word) => size::parse(word)?,
+        None => default_bytes()?,
+    };
+    let wait = match (words.next(), &then) {
+        (Some(word), _) => args::duration(word)?,
+        (None, None) => DEFAULT_HOLD,
+        (None, Some(_)) => DEFAULT_WAIT,
+    };
+    // Whole sections alone can be fragmented.
+    let bytes = bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES;
+    state("before", bytes, out)?;
+    let mut mapping = Mapping::anonymous(bytes, PageSize::Base)?;
+    mapping.touch();
+    out.phase("filled", Some(bytes))?;
+    thin_out(&mut mapping, bytes)?;
+    state("fragmented", bytes, out)?;
+    std::thread::sleep(wait);
+    state("waited", bytes, out)?;
+    let outcome = then.map_or(Ok(()), |then| follow(&then, out));
+    check(&mapping, bytes)?;
+    outcome
+}
+
+fn default_bytes() -> Result<usize, Failure> {
+    let free_kib = meminfo::kib("MemFree")
+        .ok_or_else(|| Failure::Unsupported("MemFree in /proc/meminfo: give a SIZE".to_owned()))?;
+    usize::try_from(free_kib * 1024 / 4 * 3)
+        .map_err(|_| Failure::Usage("too much memory is free: give a SIZE".to_owned()))
+}
+
+/// Frees three of every four pages. By `MADV_DONTNEED`, which frees the pages as `munmap` does:
+/// that would split the mapping at each of them, and Linux allows 65,530 mappings a process.
+fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failure> {
+    let step = PAGES_A_SURVIVOR * PAGE_BYTES;
+    for start in (0..bytes).step_by(step) {
+        mapping.free(start + PAGE_BYTES..start + step)?;
+    }
+    Ok(())
+}
+
+/// The pages that stay have what was written, however often the kernel moved them.
+fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
+    let lost = (0..bytes)
+        .step_by(PAGES_A_SURVIVOR * PAGE_BYTES)
+        .filter(|&offset| mapping.read(offset) != 1)
+        .count();
+    match lost {
+        0 => Ok(()),
+        lost => Err(Failure::Wrong(format!(
+            "{lost} pages that stayed lost what was written"
+        ))),
+    }
+}
+
+/// A phase, and how much of the free memory is in huge blocks.
+fn state(name: &'static str, bytes: usize, out: &mut Output) -> Result<(), Failure> {
+    out.phase(name, Some(bytes))?;
+    let Some(free) = buddyinfo::read() else {
+        return Ok(());
+    };
+    out.result(&Metric {
+        name: "free_in_huge_blocks_share",
+        value: ratio(free.pages_in_huge_blocks, free.pages),
+        unit: "share",
+        better: Better::Higher,
+        labels: Labels::from([("phase", name.to_owned())]),
+    })
+}
+
+/// Runs another experiment of this program.
+fn follow(words: &[String], out: &Output) -> Result<(), Failure> {
+    let program = std::env::current_exe().map_err(Failure::system("find this program"))?;
+    let mut command = Command::new(program);
+    if out.is_json() {
+        command.arg("--json");
+    }
+    let status = command
+        .args(words)
+        .status()
+        .map_err(Failure::system(format!("start {}", words[0])))?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(code) if code == i32::from(crate::EXIT_UNSUPPORTED) => Err(Failure::ToldUnsupported),
+        _ => Err(Failure::Wrong(format!("{} ended with {status}", words[0]))),
+    }
+}

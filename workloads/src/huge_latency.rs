@@ -1,0 +1,114 @@
+//! `huge-latency`: how long each huge-page fault takes.
+//!
+//! The measurement of proactive compaction: with memory fragmented (`fragment`), each fault may
+//! have to compact first. What counts is the tail, and how many faults got a huge page at all.
+
+use crate::clock::{monotonic_ns, ratio};
+use crate::mapping::{HUGE_BYTES, Mapping, PageSize};
+use crate::output::{Better, Distribution, Labels, Metric, Output};
+use crate::{Experiment, Failure, args, size, thp};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "huge-latency",
+    usage: "[SIZE]",
+    summary: "time the fault of every huge page of a mapping",
+    help: "\
+SIZE (256M) of memory advised to be in huge pages is touched, one byte every 2 MiB. Run it under
+`fragment` to see what fragmentation costs.
+
+Prints the latency of the faults that got a huge page by percentile (huge_fault_ns), of those that
+did not (base_fault_ns), and the share of SIZE that is in huge pages by /proc/self/smaps
+(huge_share).",
+    run,
+};
+
+const DEFAULT_BYTES: usize = 256 << 20;
+/// Those of the proactive compaction series, and the slowest of all.
+const PERCENTILES: [u32; 12] = [5, 10, 25, 30, 40, 50, 60, 75, 80, 90, 95, 100];
+
+fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+    args::no_more(&words, 1)?;
+    let bytes = words
+        .first()
+        .map_or(Ok(DEFAULT_BYTES), |word| size::parse(word))?;
+    let bytes = bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES;
+    thp::require()?;
+    let mut mapping = Mapping::anonymous(bytes, PageSize::Huge)?;
+    let (mut huge, mut base) = (Vec::new(), Vec::new());
+    // Some sandboxes say of every page that it is in memory.
+    let told_by_mincore = !mapping.is_resident(0..HUGE_BYTES)?;
+    let mut huge_before = 0;
+    for start in (0..bytes).step_by(HUGE_BYTES) {
+        let begin = monotonic_ns();
+        mapping.write(start, 1);
+        let ns = monotonic_ns() - begin;
+        let came_huge = if told_by_mincore {
+            // One byte was touched: all of the section is in memory where it is one page.
+            mapping.is_resident(start..start + HUGE_BYTES)?
+        } else {
+            let now = thp::huge_bytes(&mapping)?;
+            std::mem::replace(&mut huge_before, now) < now
+        };
+        if came_huge {
+            huge.push(ns);
+        } else {
+            base.push(ns);
+        }
+    }
+    let obtained = thp::huge_bytes(&mapping)?;
+    for (name, latencies) in [("huge_fault_ns", huge), ("base_fault_ns", base)] {
+        if !latencies.is_empty() {
+            out.distribution(&spread(name, latencies))?;
+        }
+    }
+    let lost = (0..bytes)
+        .step_by(HUGE_BYTES)
+        .filter(|&start| mapping.read(start) != 1)
+        .count();
+    if lost > 0 {
+        return Err(Failure::Wrong(format!(
+            "{lost} sections lost what was written"
+        )));
+    }
+    out.result(&Metric {
+        name: "huge_share",
+        value: ratio(obtained, bytes as u64),
+        unit: "share",
+        better: Better::Higher,
+        labels: Labels::new(),
+    })
+}
+
+fn spread(name: &'static str, mut latencies: Vec<u64>) -> Distribution {
+    latencies.sort_unstable();
+    Distribution {
+        name,
+        unit: "ns",
+        better: Better::Lower,
+        percentiles: PERCENTILES
+            .map(|percent| (percent, percentile(&latencies, percent)))
+            .to_vec(),
+        count: latencies.len(),
+        labels: Labels::new(),
+    }
+}
+
+/// The smallest of the sorted values that `percent` of them do not exceed.
+fn percentile(sorted: &[u64], percent: u32) -> u64 {
+    let rank = (sorted.len() * percent as usize).div_ceil(100);
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let sorted: Vec<u64> = (1..=10).collect();
+        for (percent, value) in [(5, 1), (10, 1), (11, 2), (50, 5), (95, 10), (100, 10)] {
+            assert_eq!(percentile(&sorted, percent), value, "{percent}");
+        }
+        assert_eq!(percentile(&[7], 5), 7);
+    }
+}
