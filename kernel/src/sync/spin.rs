@@ -61,6 +61,17 @@ impl<T: ?Sized> SpinLock<T> {
         }
     }
 
+    /// Takes the lock if it is free right now, which it mostly is.
+    #[inline]
+    pub fn lock_now(&self) -> Option<SpinGuard<'_, T>> {
+        // Acquire: as in `lock`.
+        if self.locked.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        percpu::count_spin_lock();
+        Some(SpinGuard { lock: self })
+    }
+
     /// Takes the lock if it is free right now.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {

@@ -150,8 +150,14 @@ impl From<AllocError> for Step {
 }
 
 /// A zeroed frame of private memory; does not wait.
-#[inline]
+#[cold]
 fn new_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
+    new_hot_anonymous(this)
+}
+
+/// The same where each instruction counts: once in the kernel's code.
+#[inline(always)]
+fn new_hot_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
     let frame = FrameRef::try_new_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
     // SAFETY: the frame is ours alone.
     unsafe { clear_page(frame.as_ptr()) };
@@ -192,23 +198,42 @@ pub(super) fn store_flags(flags: VmaFlags) -> u64 {
 }
 
 impl AddressSpace {
-    /// Serves a fault of the program.
-    #[inline]
+    /// Serves a fault that is rare where it comes from.
+    #[cold]
     pub(super) fn fault(&self, this: &Local, address: u64, access: Access) -> Result<(), Fault> {
+        self.fault_hot(this, address, access)
+    }
+
+    /// Serves a fault of the program.
+    #[inline(always)]
+    pub(super) fn fault_hot(
+        &self,
+        this: &Local,
+        address: u64,
+        access: Access,
+    ) -> Result<(), Fault> {
         if access == Access::Write {
-            let page = address & !(PAGE - 1);
-            let state = &mut *self.state.lock();
-            if let Some((entry, rights)) = state.tables.hot_entry(cpu_id(), page)
-                // Relaxed (as all entry accesses): under the lock.
-                && entry.load(Ordering::Relaxed) == 0
-                && let Ok(frame) = new_anonymous(this)
-            {
-                entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
-                state.count_page(0);
+            let Some(mut state) = self.state.lock_now() else {
+                return self.fault_contended(this, address);
+            };
+            if state.put_hot(address, || new_hot_anonymous(this).ok()) {
                 return Ok(());
             }
         }
         self.resolve(address, access, Want::Mapped).map(|_| ())
+    }
+
+    /// A store while another CPU holds the lock, most likely for a fault too: the page is cleared
+    /// meanwhile.
+    #[cold]
+    fn fault_contended(&self, this: &Local, address: u64) -> Result<(), Fault> {
+        let mut frame = new_anonymous(this).ok();
+        if self.state.lock().put_hot(address, || frame.take()) {
+            return Ok(());
+        }
+        drop(frame);
+        self.resolve(address, Access::Write, Want::Mapped)
+            .map(|_| ())
     }
 
     /// Has the page of an address mapped, or pinned.
@@ -290,6 +315,22 @@ impl AddressSpace {
 }
 
 impl State {
+    /// Maps a zeroed frame where this CPU stored last, if nothing is there yet and one can be had.
+    #[inline(always)]
+    fn put_hot(&mut self, address: u64, frame: impl FnOnce() -> Option<FrameRef>) -> bool {
+        let page = address & !(PAGE - 1);
+        if let Some((entry, rights)) = self.tables.hot_entry(cpu_id(), page)
+            // Relaxed (as all entry accesses): under the lock.
+            && entry.load(Ordering::Relaxed) == 0
+            && let Some(frame) = frame()
+        {
+            entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
+            self.count_page(0);
+            return true;
+        }
+        false
+    }
+
     /// One look at a fault, under the lock.
     fn attempt(
         &mut self,

@@ -54,7 +54,7 @@ pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
     count_fault(this);
     let access = Access::from_error(error);
     let served = match space::active(this) {
-        Some(space) => space.fault(this, address, access),
+        Some(space) => space.fault_hot(this, address, access),
         None => Err(Fault::NotMapped),
     };
     if served.is_err()
