@@ -176,6 +176,11 @@ impl Experiment {
     }
 }
 
+/// The experiment called `name`, if this version has it.
+pub(crate) fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|known| known.name == name)
+}
+
 /// The experiments that the user means, in the order of [`EXPERIMENTS`], each once.
 ///
 /// # Errors

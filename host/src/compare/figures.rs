@@ -23,13 +23,14 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     for event in &run.events {
         said(&event.what, &mut figures);
     }
-    spent(run, &mut figures);
+    // Where instructions are counted sleep takes no time, so the host's clock says nothing.
     if run.icount {
+        spent(run, &mut figures);
         figures.iter_mut().for_each(in_instructions);
     } else {
-        // Under instruction counting sleep takes no time, so the host's clock says nothing.
         started(run, &mut figures);
         returned(run, &mut figures);
+        spent(run, &mut figures);
         qemu(run, &mut figures);
     }
     let facts = [
@@ -59,7 +60,10 @@ fn said(what: &What, figures: &mut Vec<Figure>) {
             labels,
         } => figures.push(Figure {
             metric: metric.clone(),
-            unit: unit.clone(),
+            unit: match (metric.as_str(), unit.as_str()) {
+                ("bytes_per_second", "1/s") => "B/s".to_owned(),
+                _ => unit.clone(),
+            },
             better: *better,
             value: *value,
             labels: labels.clone(),
@@ -130,6 +134,38 @@ fn spent(run: &Run, figures: &mut Vec<Figure>) {
             figures.push(lower(metric, "s", to - from));
         }
     }
+}
+
+/// When a phase began, on the timeline's clock.
+pub(crate) fn moment(run: &Run, wanted: &str) -> Option<f64> {
+    phase(run, wanted).map(|(_, host)| host)
+}
+
+/// When the program's first line came, on the timeline's clock.
+pub(crate) fn began(run: &Run) -> f64 {
+    run.events
+        .iter()
+        .find_map(|event| event.host_s)
+        .unwrap_or(0.0)
+}
+
+/// The command of a run without what differs from round to round: names of temporary files.
+pub(crate) fn command_in_short(run: &Run) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    let mut skip = false;
+    for word in &run.command {
+        if std::mem::take(&mut skip) {
+            continue;
+        }
+        match word.as_str() {
+            "--timeline" | "--record" | "--timeout" => skip = true,
+            // The program's own words follow, and those are short.
+            "--" => break,
+            word => words.push(word),
+        }
+    }
+    let program: Vec<&str> = run.arguments.iter().map(String::as_str).collect();
+    format!("{} -- {}", words.join(" "), program.join(" "))
 }
 
 /// A phase of the run: guest seconds, host seconds.

@@ -3,7 +3,7 @@
 
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
-use super::wording::{number, row_name, scale_of, times};
+use super::wording::{number, row_name, scale_of, speaks_alone, times};
 use std::collections::BTreeSet;
 
 /// A list under a title.
@@ -80,7 +80,7 @@ fn behind(report: &Report) -> Vec<String> {
     let rows = report
         .table
         .iter()
-        .filter(|row| row.ratio.is_some_and(|ratio| ratio < 1.0 - EVEN));
+        .filter(|row| speaks_alone(row) && row.ratio.is_some_and(|ratio| ratio < 1.0 - EVEN));
     rows.map(|row| {
         let (unit, divisor) = scale_of(row);
         let figure = |guest| {
@@ -179,7 +179,7 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
 }
 
 /// Ebb is told the time of day on its command line, which differs in each run.
-fn without_time(text: &str) -> String {
+pub(crate) fn without_time(text: &str) -> String {
     let words = text
         .split(' ')
         .filter(|word| !word.starts_with("ebb.epoch="));

@@ -3,10 +3,12 @@
 mod experiments;
 mod figures;
 mod findings;
+mod html;
 mod interrupt;
 mod options;
 mod output;
 mod plan;
+mod plots;
 mod progress;
 mod record;
 mod report;
@@ -14,6 +16,7 @@ mod runner;
 mod schema;
 mod scratch;
 mod statistics;
+mod svg;
 mod table;
 mod wording;
 
@@ -42,6 +45,8 @@ const STATUS_SOME_FAILED: u8 = 1;
 const SAMPLE_BYTES: u64 = 160;
 const RUN_BYTES: u64 = 6 << 10;
 const SAMPLES_A_SECOND: u64 = 20;
+/// A page holds thinned curves.
+const HTML_BYTES: u64 = 1 << 20;
 /// A guest that has failed so often in a row, and never ended well, is not tried again.
 const GIVE_UP: u32 = 3;
 const COLUMNS_MAX: usize = 110;
@@ -189,6 +194,7 @@ fn hopeless(runs: &[Run], guest: Guest) -> bool {
 /// The files that the user wants.
 struct Files {
     json: Option<Output>,
+    html: Option<Output>,
 }
 
 impl Files {
@@ -200,6 +206,7 @@ impl Files {
         };
         Ok(Self {
             json: reserve(&options.json, json_bytes)?,
+            html: reserve(&options.html, HTML_BYTES)?,
         })
     }
 }
@@ -224,6 +231,9 @@ fn finish(report: &Report, files: Files) -> Result<u8, Failure> {
             source: source.into(),
         })?;
         output.write(&bytes)?;
+    }
+    if let Some(output) = files.html {
+        output.write(html::page(report).as_bytes())?;
     }
     printed?;
     let failed = report.runs.iter().any(|run| run.outcome == Outcome::Failed);

@@ -6,15 +6,9 @@ fn text(record: &Value, name: &str) -> Option<String> {
     Some(record.get(name)?.as_str()?.to_owned())
 }
 
-/// Name and version of the guest's kernel.
+/// Release of the guest's kernel.
 pub(crate) fn kernel(record: &Value) -> Option<String> {
-    match record.get("kernel")? {
-        Value::String(name) => Some(name.clone()),
-        kernel => {
-            let (name, version) = (text(kernel, "name")?, text(kernel, "version"));
-            Some(version.map_or(name.clone(), |version| format!("{name} {version}")))
-        }
-    }
+    text(record.get("kernel")?, "release")
 }
 
 /// The `-machine` of QEMU's command line as it was, else the machine's name.
@@ -51,19 +45,21 @@ pub(crate) fn qemu_version(record: &Value) -> Option<String> {
 
 /// What the guest's kernel was told.
 pub(crate) fn kernel_arguments(record: &Value) -> Option<String> {
-    text(record, "kernel_command_line").or_else(|| text(record, "kernel_arguments"))
+    text(record.get("kernel")?, "arguments")
 }
 
 /// What ran the guest's instructions.
 pub(crate) fn accel(record: &Value) -> Option<String> {
-    text(record, "accel")
+    text(record, "accel").map(|name| name.to_ascii_uppercase())
 }
 
 /// CPU time of QEMU, user and system.
 pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
-    let cpu = record.get("qemu_cpu_seconds")?;
-    match cpu {
-        Value::Number(sum) => sum.as_f64(),
-        parts => Some(parts.get("user")?.as_f64()? + parts.get("system")?.as_f64()?),
-    }
+    let qemu = record.get("qemu")?;
+    Some(qemu.get("user_s")?.as_f64()? + qemu.get("system_s")?.as_f64()?)
+}
+
+/// How often the guest had to be started until it spoke.
+pub(crate) fn attempts(record: &Value) -> Option<u64> {
+    record.get("attempts")?.as_u64()
 }

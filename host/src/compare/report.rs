@@ -114,7 +114,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
             Some(whole) => joined(whole, report),
         });
     }
-    whole.ok_or_else(|| Failure::Usage("no report to read".into()))
+    let mut whole = whole.ok_or_else(|| Failure::Usage("no report to read".into()))?;
+    // Of the samples, not of what an older version made of them.
+    whole.table = statistics::rows(&whole.runs);
+    Ok(whole)
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
@@ -127,7 +130,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Two reports as one; the table is made anew from all runs.
+/// Two reports as one, the table apart.
 fn joined(mut whole: Report, more: Report) -> Report {
     whole.complete &= more.complete;
     if whole.host != more.host {
@@ -149,6 +152,5 @@ fn joined(mut whole: Report, more: Report) -> Report {
     whole.options.push("+".into());
     whole.options.extend(more.options);
     whole.runs.extend(more.runs);
-    whole.table = statistics::rows(&whole.runs);
     whole
 }

@@ -42,7 +42,7 @@ struct Key {
 
 /// The rows of all runs that ended well, in the order in which their figures first came.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
-    let mut rows: Vec<(Key, BTreeMap<(Guest, bool), Vec<f64>>)> = Vec::new();
+    let mut rows: Vec<(Key, BTreeMap<(bool, Guest), Vec<f64>>)> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
         for figure in figures::of(run) {
             let key = Key {
@@ -53,7 +53,7 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
                 labels: figure.labels,
             };
             // Reporting first, as that is how guests run unless told otherwise.
-            let column = (run.guest, !run.reporting);
+            let column = (!run.reporting, run.guest);
             match rows.iter_mut().find(|(known, _)| *known == key) {
                 Some((_, cells)) => cells.entry(column).or_default().push(figure.value),
                 None => rows.push((key, BTreeMap::from([(column, vec![figure.value])]))),
@@ -64,10 +64,10 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
     in_order(rows.collect())
 }
 
-fn row(key: Key, cells: BTreeMap<(Guest, bool), Vec<f64>>) -> Row {
+fn row(key: Key, cells: BTreeMap<(bool, Guest), Vec<f64>>) -> Row {
     let cells: Vec<Cell> = cells
         .into_iter()
-        .filter_map(|((guest, off), mut values)| {
+        .filter_map(|((off, guest), mut values)| {
             let median = median(&mut values)?;
             Some(Cell {
                 guest,
@@ -209,13 +209,13 @@ mod tests {
             seen,
             [
                 (Guest::Ebb, true, 40.0, 50.0, 60.0, 2),
-                (Guest::Ebb, false, 90.0, 90.0, 90.0, 1),
                 (Guest::Linux, true, 10.0, 20.0, 30.0, 3),
+                (Guest::Ebb, false, 90.0, 90.0, 90.0, 1),
             ]
         );
         assert_eq!(rows[0].ratio, Some(2.5));
         assert_eq!(spread(&cells[0]), Some(0.2));
-        assert_eq!(spread(&cells[1]), None);
+        assert_eq!(spread(&cells[2]), None);
     }
 
     #[test]

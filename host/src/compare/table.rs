@@ -3,12 +3,12 @@
 use super::findings;
 use super::schema::{Guest, Report, Row};
 use super::statistics::spread;
-use super::wording::{number, percent, row_name, scale_of, times};
+use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
 use std::fmt::Write as _;
 
 /// Widths of the columns; the name takes what is left.
-const CELL: usize = 12;
-const RATIO: usize = 8;
+const CELL: usize = 11;
+const RATIO: usize = 7;
 const NAME_MIN: usize = 24;
 const NAME_MAX: usize = 46;
 /// Closer to 1 than this is neither ahead nor behind.
@@ -51,7 +51,7 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
         let rows: Vec<&Row> = report
             .table
             .iter()
-            .filter(|row| row.experiment == experiment)
+            .filter(|row| row.experiment == experiment && speaks_alone(row))
             .collect();
         if rows.is_empty() {
             continue;
@@ -86,7 +86,7 @@ fn columns(report: &Report) -> Vec<(Guest, bool)> {
             }
         }
     }
-    columns.sort_by_key(|(guest, reporting)| (*guest, !reporting));
+    columns.sort_by_key(|(guest, reporting)| (!reporting, *guest));
     columns
 }
 
@@ -138,7 +138,7 @@ fn row_line(
         let figure = cell.map_or_else(|| "–".to_owned(), |cell| number(cell.median / divisor));
         let spread = cell
             .and_then(spread)
-            .map(|share| format!(" ±{}", percent(share).replace(' ', "")))
+            .map(|share| format!(" ±{}", percent(share)))
             .unwrap_or_default();
         let blanks = CELL.saturating_sub(figure.chars().count() + spread.chars().count());
         let _ = write!(

@@ -4,25 +4,25 @@ use super::schema::Row;
 
 /// Metrics whose name needs more than its underscores replaced.
 const NAMES: [(&str, &str); 20] = [
-    ("ready_s", "first statement, guest clock"),
-    ("ready_on_host", "first statement, host clock"),
-    ("resident_at_start", "resident at first statement"),
-    ("touch", "touching, guest clock"),
-    ("release", "freeing, guest clock"),
-    ("half_returned", "half back on the host after"),
-    ("nearly_all_returned", "95 % back on the host after"),
-    ("resident_at_peak", "resident before the free"),
+    ("ready_s", "first statement"),
+    ("ready_on_host", "first statement, host"),
+    ("resident_at_start", "resident then"),
+    ("touch", "touching"),
+    ("release", "freeing"),
+    ("half_returned", "half back after"),
+    ("nearly_all_returned", "95 % back after"),
+    ("resident_at_peak", "resident at the peak"),
     ("resident_at_end", "resident at the end"),
-    ("left_behind", "left behind on the host"),
-    ("qemu_cpu", "CPU time of QEMU, boot included"),
-    ("start_to_end", "a guest, from start to end"),
-    ("faults_per_second", "faults a second"),
-    ("faults_per_second_per_task", "faults a second and task"),
+    ("left_behind", "left behind"),
+    ("qemu_cpu", "CPU time of QEMU"),
+    ("start_to_end", "start to end"),
+    ("faults_per_second", "faults, all tasks"),
+    ("faults_per_second_per_task", "faults a task"),
     ("fault_ns", "a fault, all in"),
+    ("huge_share", "in huge pages"),
     ("elapsed_s", "elapsed"),
     ("message_ns", "a message"),
     ("huge_fault_ns", "a huge fault"),
-    ("page_ns", "a page"),
     ("bytes_per_second", "throughput"),
 ];
 
@@ -39,7 +39,7 @@ pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
     let steps: &[(&str, f64)] = match unit {
         "B" | "bytes" => &[("MiB", 1_048_576.0)],
         "B/s" | "bytes/s" => &[("MiB/s", 1_048_576.0), ("GiB/s", 1_073_741_824.0)],
-        "kib" | "KiB" => &[("MiB", 1024.0)],
+        "share" => &[("%", 0.01)],
         "ns" => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
         "s" => &[("ms", 1e-3), ("s", 1.0)],
         "1/s" => &[("1/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],
@@ -170,14 +170,39 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{ratio:.decimals$}×")
 }
 
-/// A share as a percentage.
+/// A share as a percentage, as short as it can be.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent >= 9.95 {
-        format!("{percent:.0} %")
+    if percent < 0.05 {
+        "0%".to_owned()
+    } else if percent >= 0.95 {
+        format!("{percent:.0}%")
     } else {
-        format!("{percent:.1} %")
+        format!("{percent:.1}%")
     }
+}
+
+/// Figures that say once more what another of the same experiment says.
+const DOUBLES: [&str; 3] = ["faults_per_second", "fault_ns", "message_ns"];
+/// Figures that lead to another one, or that explain it.
+const SECONDARY: [&str; 5] = [
+    "huge_share",
+    "resident_at_peak",
+    "qemu_cpu",
+    "ready_on_host",
+    "touch",
+];
+
+/// Whether a row says what no other row says.
+pub(crate) fn speaks_alone(row: &Row) -> bool {
+    // Instructions are what one counts them for.
+    let counted = row.metric == "fault_ns" && row.labels.contains_key("icount");
+    counted || !DOUBLES.contains(&row.metric.as_str())
+}
+
+/// Whether a row is worth a place in pictures.
+pub(crate) fn headline(row: &Row) -> bool {
+    speaks_alone(row) && !SECONDARY.contains(&row.metric.as_str())
 }
 
 #[cfg(test)]
@@ -215,12 +240,13 @@ mod tests {
         assert_eq!(unit("1/s", 612_000.0), Some("k/s"));
         assert_eq!(unit("s", 0.068), Some("s"));
         assert_eq!(unit("s", 0.0068), Some("ms"));
+        assert_eq!(unit("share", 0.99), Some("%"));
         assert_eq!(unit("parsecs", 1.0), None);
     }
 
     #[test]
     fn metrics_are_words() {
-        assert_eq!(metric("left_behind"), "left behind on the host");
+        assert_eq!(metric("left_behind"), "left behind");
         assert_eq!(metric("vmsplice_page_ns"), "vmsplice page");
         assert_eq!(metric("messages_per_second"), "messages a second");
     }

@@ -1,0 +1,339 @@
+//! The report as one HTML page that needs nothing beside itself.
+
+use super::experiments;
+use super::figures;
+use super::findings::{self, Paragraph};
+use super::plots::{self, Picture};
+use super::schema::{Cell, Guest, Report, Row, Run};
+use super::svg::{self, NARROW, WIDE};
+use super::wording::{number, row_name, scale_of, times};
+use crate::size::Rounded;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::collections::BTreeSet;
+
+/// The page.
+pub(crate) fn page(report: &Report) -> String {
+    let title = title(report);
+    let paragraphs = findings::paragraphs(report);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(svg::STYLE)) (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                header { (head(report, &title)) }
+                main {
+                    (overview(report))
+                    @for (index, name) in report.experiments().iter().enumerate() {
+                        (experiment(report, name, index))
+                    }
+                    @for paragraph in &paragraphs {
+                        (list(paragraph))
+                    }
+                    (conditions(report))
+                }
+                footer {
+                    "Written by ebb " (report.ebb_version) " compare, " (report.created)
+                    ". The JSON beside it has every sample."
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn title(report: &Report) -> String {
+    let linux = report
+        .guests
+        .iter()
+        .find(|guest| guest.name == Guest::Linux);
+    match linux {
+        Some(_) => "Ebb beside stock Linux".to_owned(),
+        None => "Ebb, measured".to_owned(),
+    }
+}
+
+fn head(report: &Report, title: &str) -> Markup {
+    let host = &report.host;
+    let date = report.created.split('T').next().unwrap_or(&report.created);
+    let qemu = qemu(report);
+    let memory = Rounded(host.memory_bytes).to_string();
+    let cpus = format!("{}, {} CPUs", host.cpu, host.cpus);
+    let mut facts = vec![("Date", date.to_owned())];
+    for guest in &report.guests {
+        facts.push((guest.name.name(), guest.release.clone()));
+    }
+    facts.extend([
+        ("QEMU", qemu),
+        ("Host", cpus),
+        ("Memory", memory),
+        ("Host kernel", host.kernel.clone()),
+    ]);
+    html! {
+        h1 { (title) }
+        p class="lead" {
+            "The same programs in guests of both kernels, in turn, in the same QEMU with the same memory, "
+            "CPUs and balloon. Figures are medians of the rounds; what differs between the guests stands at the end."
+        }
+        @if !report.complete {
+            div class="banner" role="alert" {
+                strong { "Cut short. " } "Not all that was planned has run; the figures stand on what had."
+            }
+        }
+        dl class="facts" {
+            @for (name, value) in facts {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}
+
+fn qemu(report: &Report) -> String {
+    let accels: BTreeSet<String> = report
+        .runs
+        .iter()
+        .filter_map(|run| super::record::accel(run.record.as_ref()?))
+        .collect();
+    let accels: Vec<_> = accels.into_iter().collect();
+    if accels.is_empty() {
+        report.qemu_version.clone()
+    } else {
+        format!("{} on {}", report.qemu_version, accels.join(" and "))
+    }
+}
+
+/// A plot in both of its widths.
+fn picture(picture: &Picture, id: &str) -> Markup {
+    html! {
+        (picture.draw(WIDE).inline(&format!("{id}-w"), "wide"))
+        (picture.draw(NARROW).inline(&format!("{id}-n"), "narrow"))
+    }
+}
+
+fn overview(report: &Report) -> Markup {
+    let Some(overview) = plots::overview(report) else {
+        return html! {};
+    };
+    html! {
+        section aria-labelledby="overview" {
+            h2 id="overview" { "How many times better Ebb is" }
+            p class="note" {
+                "Right of 1× Ebb is ahead, left of it behind; each figure in the direction that is good for it."
+            }
+            (picture(&overview, "ratios"))
+        }
+    }
+}
+
+fn experiment(report: &Report, name: &str, index: usize) -> Markup {
+    let rows: Vec<&Row> = report
+        .table
+        .iter()
+        .filter(|row| row.experiment == name)
+        .collect();
+    let runs: Vec<&Run> = report
+        .runs
+        .iter()
+        .filter(|run| run.experiment == name)
+        .collect();
+    let summary = experiments::find(name).map(|known| known.summary);
+    let id = format!("e{index}");
+    let main = plots::memory_is_the_matter(&runs);
+    let memory = plots::memory(&runs);
+    html! {
+        section aria-labelledby=(id) {
+            h2 id=(id) { (name) }
+            p class="note" {
+                @if let Some(summary) = summary { (sentence(summary)) " " }
+                (circumstances(&runs))
+            }
+            @if main {
+                @for (number, plot) in memory.iter().enumerate() { (picture(plot, &format!("{id}-memory{number}"))) }
+            }
+            @for (number, plot) in plots::distributions(&runs).iter().enumerate() {
+                (picture(plot, &format!("{id}-spread{number}")))
+            }
+            @if let Some(plot) = plots::bars(&rows, name) { (picture(&plot, &format!("{id}-bars"))) }
+            @if !rows.is_empty() { (table(&rows)) }
+            @if rows.is_empty() { p { "No run of it ended well; see below." } }
+            @if !main && !memory.is_empty() {
+                details {
+                    summary { "Memory over time" }
+                    @for (number, plot) in memory.iter().enumerate() { (picture(plot, &format!("{id}-memory{number}"))) }
+                }
+            }
+            (commands(&runs))
+        }
+    }
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters
+        .next()
+        .map(|letter| letter.to_uppercase().to_string())
+        .unwrap_or_default();
+    let end = if text.ends_with(['?', '.']) { "" } else { "." };
+    format!("{first}{}{end}", letters.as_str())
+}
+
+fn circumstances(runs: &[&Run]) -> String {
+    let all = |text: &dyn Fn(&Run) -> String| {
+        let set: BTreeSet<String> = runs.iter().map(|run| text(run)).collect();
+        set.into_iter().collect::<Vec<_>>().join(" and ")
+    };
+    let rounds = runs.iter().map(|run| run.round).max().unwrap_or(0);
+    let rounds = match rounds {
+        1 => "one round".to_owned(),
+        rounds => format!("{rounds} rounds"),
+    };
+    let memory = all(&|run| crate::size::Size(run.memory_bytes).to_string());
+    let cpus = all(&|run| match run.cpus {
+        1 => "1 CPU".to_owned(),
+        cpus => format!("{cpus} CPUs"),
+    });
+    let counted = if runs.iter().any(|run| run.icount) {
+        ", counting instructions"
+    } else {
+        ""
+    };
+    format!("Guests with {memory} and {cpus}; {rounds}{counted}.")
+}
+
+fn table(rows: &[&Row]) -> Markup {
+    let mut columns: Vec<(Guest, bool)> = Vec::new();
+    for cell in rows.iter().flat_map(|row| &row.cells) {
+        if !columns.contains(&(cell.guest, cell.reporting)) {
+            columns.push((cell.guest, cell.reporting));
+        }
+    }
+    columns.sort_by_key(|(guest, reporting)| (!reporting, *guest));
+    let ratio = rows.iter().any(|row| row.ratio.is_some());
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="Figures" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Median" }
+                        @for (guest, reporting) in &columns {
+                            th scope="col" {
+                                span class={ (guest_class(*guest)) } { (guest.name()) }
+                                @if !reporting { br; "not reporting" }
+                            }
+                        }
+                        @if ratio { th scope="col" { "Ebb is better" } }
+                    }
+                }
+                tbody {
+                    @for row in rows {
+                        @let others: Vec<&Row> = rows.iter().copied().filter(|other| other.metric == row.metric).collect();
+                        @let (unit, divisor) = scale_of(row);
+                        tr {
+                            th scope="row" { (row_name(row, &others)) }
+                            @for column in &columns {
+                                td { (cell(row.cells.iter().find(|cell| (cell.guest, cell.reporting) == *column), &unit, divisor)) }
+                            }
+                            @if ratio {
+                                td {
+                                    @if let Some(ratio) = row.ratio { span class=(ratio_class(ratio)) { (times(ratio)) } }
+                                    @else { "–" }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cell(cell: Option<&Cell>, unit: &str, divisor: f64) -> Markup {
+    let Some(cell) = cell else {
+        return html! { "–" };
+    };
+    html! {
+        (number(cell.median / divisor)) " " span class="unit" { (unit) }
+        @if cell.rounds > 1 {
+            small { (number(cell.min / divisor)) " to " (number(cell.max / divisor)) }
+        }
+    }
+}
+
+fn guest_class(guest: Guest) -> &'static str {
+    match guest {
+        Guest::Ebb => "ebb-name",
+        Guest::Linux => "linux-name",
+    }
+}
+
+fn ratio_class(ratio: f64) -> &'static str {
+    match ratio {
+        ratio if ratio > 1.02 => "ahead-text",
+        ratio if ratio < 0.98 => "behind-text",
+        _ => "",
+    }
+}
+
+fn commands(runs: &[&Run]) -> Markup {
+    let mut seen: Vec<String> = Vec::new();
+    for run in runs {
+        let command = figures::command_in_short(run);
+        if !seen.contains(&command) {
+            seen.push(command);
+        }
+    }
+    html! {
+        details {
+            summary { "Commands" }
+            pre { (seen.join("\n")) }
+        }
+    }
+}
+
+fn list(paragraph: &Paragraph) -> Markup {
+    html! {
+        section {
+            h2 { (paragraph.title) }
+            ul { @for item in &paragraph.items { li { (item) } } }
+        }
+    }
+}
+
+fn conditions(report: &Report) -> Markup {
+    html! {
+        section {
+            h2 { "How it was run" }
+            pre { (report.options.join(" ")) }
+            div class="scroll" tabindex="0" role="region" aria-label="Guests" {
+                table {
+                    thead { tr { th scope="col" { "Guest" } @for guest in &report.guests { th scope="col" { (guest.name.name()) } } } }
+                    tbody {
+                        tr { th scope="row" { "Kernel" } @for guest in &report.guests { td { (guest.release) } } }
+                    }
+                }
+            }
+            @for guest in &report.guests {
+                h3 { (guest.name.name()) ": machine and kernel arguments" }
+                pre { (guest.machine) "\n" (findings::without_time(&guest.kernel_arguments)) }
+            }
+            @for guest in [Guest::Ebb, Guest::Linux] {
+                @if let Some(command) = first_qemu(report, guest) {
+                    details { summary { "QEMU's command line for " (guest.name()) } pre { (command) } }
+                }
+            }
+        }
+    }
+}
+
+fn first_qemu(report: &Report, guest: Guest) -> Option<String> {
+    let run = report
+        .runs
+        .iter()
+        .find(|run| run.guest == guest && run.record.is_some())?;
+    Some(super::record::qemu_command(run.record.as_ref()?)?.join(" "))
+}

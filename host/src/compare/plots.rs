@@ -1,0 +1,253 @@
+//! Which plots a report has: chosen here, drawn by [`svg`], for a page and for files alike.
+
+use super::experiments;
+use super::figures;
+use super::schema::{Guest, Outcome, Report, Row, Run, What};
+use super::svg::{self, Curve, Line, Panel, Plot};
+use super::wording::{headline, metric, number, row_name};
+
+/// Something that can be drawn at any width.
+pub(crate) enum Picture<'a> {
+    Ratios(Vec<(String, f64)>),
+    Bars(Vec<&'a Row>, String),
+    Memory(Vec<Panel<'a>>, &'static str),
+    Distribution {
+        lines: Vec<Line>,
+        name: String,
+        unit: String,
+    },
+}
+
+impl Picture<'_> {
+    /// Draws it.
+    pub(crate) fn draw(&self, width: f64) -> Plot {
+        match self {
+            Self::Ratios(rows) => svg::ratios(rows, width),
+            Self::Bars(rows, title) => svg::bars(rows, title, width),
+            Self::Memory(panels, zero) => svg::curves(panels, zero, width),
+            Self::Distribution { lines, name, unit } => svg::percentiles(lines, name, unit, width),
+        }
+    }
+}
+
+/// All ratios at a glance.
+pub(crate) fn overview(report: &Report) -> Option<Picture<'_>> {
+    let rows: Vec<(String, f64)> = report
+        .table
+        .iter()
+        .filter(|row| headline(row))
+        .filter_map(|row| {
+            let others: Vec<&Row> = report
+                .table
+                .iter()
+                .filter(|other| other.experiment == row.experiment && other.metric == row.metric)
+                .collect();
+            Some((
+                format!("{}: {}", row.experiment, row_name(row, &others)),
+                row.ratio?,
+            ))
+        })
+        .collect();
+    (!rows.is_empty()).then_some(Picture::Ratios(rows))
+}
+
+/// The rows of an experiment as bars.
+pub(crate) fn bars<'a>(rows: &[&'a Row], name: &str) -> Option<Picture<'a>> {
+    let rows: Vec<&Row> = rows
+        .iter()
+        .copied()
+        .filter(|row| headline(row) && row.cells.iter().all(|cell| cell.median >= 0.0))
+        .collect();
+    (!rows.is_empty()).then(|| Picture::Bars(rows, format!("{name}: figures by guest")))
+}
+
+/// Whether an experiment is about memory over time, not about a rate.
+pub(crate) fn memory_is_the_matter(runs: &[&Run]) -> bool {
+    runs.iter()
+        .any(|run| figures::moment(run, "freed").is_some())
+}
+
+/// A run shorter than this has no curve worth looking at.
+const CURVE_MIN_S: f64 = 1.0;
+
+/// Memory over time, a picture for each shape of the guests, a panel with and one without
+/// reporting; of each guest the first round that ended well.
+pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
+    let mut shapes: Vec<(u64, u32)> = Vec::new();
+    let good: Vec<&Run> = runs
+        .iter()
+        .copied()
+        .filter(|run| {
+            let length = run.timeline.last().map_or(0.0, |point| point.t_ms / 1e3);
+            !run.icount && run.outcome == Outcome::Ok && length - figures::began(run) >= CURVE_MIN_S
+        })
+        .collect();
+    for run in &good {
+        if !shapes.contains(&(run.memory_bytes, run.cpus)) {
+            shapes.push((run.memory_bytes, run.cpus));
+        }
+    }
+    let zero = if memory_is_the_matter(runs) {
+        "the memory was freed"
+    } else {
+        "the program's first line"
+    };
+    shapes
+        .iter()
+        .filter_map(|shape| {
+            let of_shape: Vec<&Run> = good
+                .iter()
+                .copied()
+                .filter(|run| (run.memory_bytes, run.cpus) == *shape)
+                .collect();
+            let panels: Vec<Panel<'a>> = [true, false]
+                .into_iter()
+                .filter_map(|reporting| panel(&of_shape, reporting, shapes.len() > 1))
+                .collect();
+            (!panels.is_empty()).then_some(Picture::Memory(panels, zero))
+        })
+        .collect()
+}
+
+fn panel<'a>(runs: &[&'a Run], reporting: bool, many: bool) -> Option<Panel<'a>> {
+    let curves: Vec<Curve<'a>> = [Guest::Ebb, Guest::Linux]
+        .into_iter()
+        .filter_map(|guest| {
+            let run = runs
+                .iter()
+                .copied()
+                .find(|run| run.guest == guest && run.reporting == reporting)?;
+            Some(curve(run))
+        })
+        .collect();
+    let run = runs.first()?;
+    let way = if reporting {
+        "Free memory is reported"
+    } else {
+        "Nothing is reported"
+    };
+    let heading = if many {
+        let memory = crate::size::Size(run.memory_bytes);
+        format!("{way}, {} CPUs, {memory}", run.cpus)
+    } else {
+        way.to_owned()
+    };
+    (!curves.is_empty()).then_some(Panel { heading, curves })
+}
+
+fn curve(run: &Run) -> Curve<'_> {
+    let freed = figures::moment(run, "freed");
+    let zero_s = freed.unwrap_or_else(|| figures::began(run));
+    let back = figures::of(run)
+        .into_iter()
+        .find(|figure| figure.metric == "nearly_all_returned")
+        .map(|figure| {
+            (
+                figure.value,
+                format!("95 % back after {} s", number(figure.value)),
+            )
+        });
+    Curve {
+        guest: run.guest,
+        points: &run.timeline,
+        zero_s,
+        mark: freed.and(back),
+        end_s: figures::moment(run, "end").map(|end| end - zero_s),
+    }
+}
+
+/// Distributions by percentile: a picture for each figure, of each guest the first round.
+pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
+    let mut pictures: Vec<(String, Picture<'static>)> = Vec::new();
+    let both = runs.iter().any(|run| !run.reporting);
+    for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
+        for event in &run.events {
+            let What::Distribution {
+                metric: key,
+                unit,
+                percentiles,
+                labels,
+                ..
+            } = &event.what
+            else {
+                continue;
+            };
+            let details: Vec<String> = labels.values().cloned().collect();
+            let mut name = metric(key);
+            if !details.is_empty() {
+                name = format!("{name}, {}", details.join(", "));
+            }
+            let counted = run.icount && unit == "ns";
+            let line = Line {
+                guest: run.guest,
+                reporting: run.reporting,
+                name: svg::who(run.guest, run.reporting, both),
+                percentiles: percentiles.clone(),
+            };
+            let key = format!("{name} {counted} {}", run.cpus);
+            let place = pictures.iter().position(|(known, _)| *known == key);
+            match place.map(|at| &mut pictures[at].1) {
+                Some(Picture::Distribution { lines, .. }) => {
+                    if !lines.iter().any(|known| known.name == line.name) {
+                        lines.push(line);
+                    }
+                }
+                _ => pictures.push((
+                    key,
+                    Picture::Distribution {
+                        lines: vec![line],
+                        name,
+                        unit: if counted {
+                            "instructions".to_owned()
+                        } else {
+                            unit.clone()
+                        },
+                    },
+                )),
+            }
+        }
+    }
+    pictures.into_iter().map(|(_, picture)| picture).collect()
+}
+
+/// The plots of a report as files: name, SVG.
+pub(crate) fn files(report: &Report) -> Vec<(String, Plot)> {
+    let mut files = Vec::new();
+    if let Some(picture) = overview(report) {
+        files.push(("ratios".to_owned(), picture.draw(svg::WIDE)));
+    }
+    for name in report.experiments() {
+        // A name of an experiment that this version does not know might be any text.
+        if experiments::find(name).is_none() {
+            continue;
+        }
+        let file = name.replace('/', "-");
+        let runs: Vec<&Run> = report
+            .runs
+            .iter()
+            .filter(|run| run.experiment == name)
+            .collect();
+        if memory_is_the_matter(&runs) {
+            for (index, picture) in memory(&runs).iter().enumerate() {
+                let number = if index == 0 {
+                    String::new()
+                } else {
+                    format!("-{}", index + 1)
+                };
+                files.push((format!("{file}-memory{number}"), picture.draw(svg::WIDE)));
+            }
+        }
+        for (index, picture) in distributions(&runs).iter().enumerate() {
+            let number = if index == 0 {
+                String::new()
+            } else {
+                format!("-{}", index + 1)
+            };
+            files.push((
+                format!("{file}-percentiles{number}"),
+                picture.draw(svg::WIDE),
+            ));
+        }
+    }
+    files
+}
