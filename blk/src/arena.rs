@@ -78,6 +78,7 @@ impl Drop for Arena {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
     use crate::pool::Pool;

@@ -10,6 +10,15 @@
 //! * [`pressure`]: who notices that memory is tight, and how each instance is asked.
 
 pub mod arena;
+pub mod engine;
+pub mod image;
+pub mod instance;
+pub mod io;
+pub mod knobs;
 pub mod pool;
 pub mod pressure;
+pub mod request;
+pub mod sandbox;
+pub mod server;
 pub mod time;
+pub mod vhost_user;

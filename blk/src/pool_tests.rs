@@ -1,5 +1,11 @@
 //! The pool against a naive model: a state for each page.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+
 use super::*;
 use proptest::prelude::*;
 

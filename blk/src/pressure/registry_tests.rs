@@ -1,5 +1,11 @@
 //! The registry with time handed in, and the mailbox in every interleaving.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+
 #[cfg(loom)]
 mod model {
     use super::super::*;

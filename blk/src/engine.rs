@@ -1,0 +1,578 @@
+//! Carries requests out: in place where the image can take the guest's memory as it lies, by way
+//! of pages from the pool elsewhere.
+//!
+//! A request is worked on in steps. In place, one step is all of it; through the pool, at most
+//! [`BOUNCE_PAGES`] pages. A step that does less than it was asked to (a short read) is followed by
+//! one for the rest. A request that finds no page free waits for one that gives some back.
+
+use crate::arena::Arena;
+use crate::image::Image;
+use crate::io::{Completion, Operation, Queue, Route};
+use crate::knobs::{Knob, Knobs};
+use crate::pool::{Batch, Counts, MAX_POOL_PAGES, PAGE_BYTES, Pool, SHRINK_INTERVAL, Squeeze};
+use crate::pressure::ReclaimMemory;
+use crate::request::{Door, Fault, HostSlice, ID_BYTES, Incoming, Op, Payload, Status};
+use crate::time::Micros;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+/// Pages that one step takes from the pool at most: 256 KiB.
+pub const BOUNCE_PAGES: u32 = 64;
+/// Requests under way at most; more wait at their door.
+pub const MAX_ACTIVE: usize = 512;
+/// Slices of one step; `UIO_MAXIOV` of Linux.
+const MAX_SLICES: usize = 1024;
+/// Times that the kernel may say "again" to a request.
+const MAX_RETRIES: u8 = 64;
+
+/// What an instance has done since it started.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Requests answered.
+    pub requests: u64,
+    /// Of them, not with [`Status::Ok`].
+    pub failed: u64,
+    /// Bytes that went through pages of the pool.
+    pub bounced_bytes: u64,
+    /// Bytes that went from or to the guest's memory in place.
+    pub in_place_bytes: u64,
+    /// Pressure events that squeezed the pool.
+    pub squeezes: u64,
+}
+
+#[derive(Debug)]
+struct Active<D: Door> {
+    ticket: D::Ticket,
+    op: Op,
+    payload: D::Payload,
+    /// Bytes that are done; for ranges, how many of them.
+    done: u64,
+    retries: u8,
+    /// What the step under way uses. The kernel reads the slices: they must not move.
+    batch: Option<Batch>,
+    slices: Vec<HostSlice>,
+    step_bytes: u64,
+}
+
+/// Carries out the requests of one door on one image.
+#[derive(Debug)]
+pub struct Engine<D: Door> {
+    image: Image,
+    id: [u8; ID_BYTES],
+    knobs: Arc<Knobs>,
+    pool: Pool<Arena>,
+    squeeze: Squeeze,
+    queue: Queue,
+    /// Boxed, so that a request stays where it is while the kernel works on it.
+    active: Vec<Option<Box<Active<D>>>>,
+    free_slots: Vec<usize>,
+    /// Requests that found no page free.
+    starved: VecDeque<usize>,
+    counters: Counters,
+    /// Whether every write is to be on the medium when it is answered.
+    write_through: bool,
+}
+
+/// How a step began.
+enum Step {
+    Started,
+    Starved,
+    Finished(Status),
+}
+
+impl<D: Door> Engine<D> {
+    /// An engine for `image`. To be made on the thread that will run it.
+    ///
+    /// # Errors
+    /// If there is no address space left.
+    pub fn new(image: Image, name: &str, knobs: Arc<Knobs>, queue: Queue) -> io::Result<Self> {
+        let mut id = [0; ID_BYTES];
+        for (to, from) in id.iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        Ok(Self {
+            image,
+            id,
+            knobs,
+            pool: Pool::new(Arena::new(MAX_POOL_PAGES)?, MAX_POOL_PAGES),
+            squeeze: Squeeze::default(),
+            queue,
+            active: Vec::new(),
+            free_slots: Vec::new(),
+            starved: VecDeque::new(),
+            counters: Counters::default(),
+            write_through: false,
+        })
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// The I/O queue, to wait for.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// What was done.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// How the pool stands.
+    pub fn pool(&self) -> Counts {
+        self.pool.counts()
+    }
+
+    /// Whether every write is to be on the medium when it is answered, as a driver without flush
+    /// expects.
+    pub fn set_write_through(&mut self, on: bool) {
+        self.write_through = on;
+    }
+
+    /// Requests under way.
+    pub fn under_way(&self) -> usize {
+        self.active.len() - self.free_slots.len()
+    }
+
+    /// Takes requests from the door while there are any and room for them, and starts them.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// If the kernel does not take operations any more: the instance is lost.
+    pub fn accept(&mut self, door: &mut D) -> io::Result<usize> {
+        let mut accepted = 0;
+        // One batch is no more than what can be under way, so that the worker gets to look at
+        // everything else in between.
+        while accepted < MAX_ACTIVE && self.under_way() < MAX_ACTIVE {
+            let Some(Incoming { ticket, request }) = door.next_request() else {
+                break;
+            };
+            accepted += 1;
+            match request {
+                Ok((op, payload)) => self.begin(door, ticket, op, payload)?,
+                Err(status) => self.answer(door, ticket, status, 0),
+            }
+        }
+        self.queue.submit(0)?;
+        Ok(accepted)
+    }
+
+    /// Goes on with whatever is complete. Returns how many operations were.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub fn reap(&mut self, door: &mut D) -> io::Result<usize> {
+        let mut reaped = 0;
+        while let Some(completion) = self.queue.completion() {
+            reaped += 1;
+            self.complete(door, completion)?;
+        }
+        if reaped > 0 {
+            self.queue.submit(0)?;
+        }
+        Ok(reaped)
+    }
+
+    /// Waits until no request is under way.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub fn drain(&mut self, door: &mut D) -> io::Result<()> {
+        while self.under_way() > 0 {
+            self.queue.submit(1)?;
+            self.reap(door)?;
+        }
+        Ok(())
+    }
+
+    /// Gives pages over the limit back to the system. To be called after each batch of requests
+    /// and when [`Self::next_shrink`] says.
+    pub fn shrink(&mut self, now: Micros) {
+        let limit = self
+            .squeeze
+            .limit(now, self.knobs.get(Knob::MaxBufferPages));
+        self.pool.shrink(limit);
+    }
+
+    /// When the pool wants to be looked at again, if it may then be over its limit: pages that
+    /// come back during a squeeze are seen no later than this even if no batch ends.
+    pub fn next_shrink(&self, now: Micros) -> Option<Micros> {
+        let counts = self.pool.counts();
+        let over = self.squeeze.active(now) && counts.kept + counts.in_use > 0;
+        over.then(|| now + SHRINK_INTERVAL)
+    }
+
+    fn begin(
+        &mut self,
+        door: &mut D,
+        ticket: D::Ticket,
+        op: Op,
+        payload: D::Payload,
+    ) -> io::Result<()> {
+        if op == Op::GetId {
+            let bytes = usize::try_from(payload.bytes())
+                .unwrap_or(usize::MAX)
+                .min(ID_BYTES);
+            let (status, written) = match payload.copy_in(0, &self.id[..bytes]) {
+                Ok(()) => (Status::Ok, u32::try_from(bytes).unwrap_or(0)),
+                Err(Fault) => (Status::IoError, 0),
+            };
+            self.answer(door, ticket, status, written);
+            return Ok(());
+        }
+        let request = Box::new(Active {
+            ticket,
+            op,
+            payload,
+            done: 0,
+            retries: 0,
+            batch: None,
+            slices: Vec::new(),
+            step_bytes: 0,
+        });
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.active.push(None);
+            self.active.len() - 1
+        });
+        self.active[slot] = Some(request);
+        self.advance(door, slot)
+    }
+
+    /// Starts the next step of the request in `slot`, or answers it.
+    fn advance(&mut self, door: &mut D, slot: usize) -> io::Result<()> {
+        let Some(mut request) = self.active[slot].take() else {
+            return Ok(());
+        };
+        match self.step(&mut request, slot)? {
+            Step::Started => self.active[slot] = Some(request),
+            Step::Starved => {
+                self.active[slot] = Some(request);
+                self.starved.push_back(slot);
+            }
+            Step::Finished(status) => self.finish(door, slot, *request, status)?,
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, request: &mut Active<D>, slot: usize) -> io::Result<Step> {
+        let operation = match &request.op {
+            Op::Read(start) | Op::Write(start) => {
+                let offset = start + request.done;
+                if request.done == request.payload.bytes() {
+                    return Ok(Step::Finished(Status::Ok));
+                }
+                let write = matches!(request.op, Op::Write(_));
+                let route = match self.gather(request, offset, write) {
+                    Ok(Some(route)) => route,
+                    Ok(None) => return Ok(Step::Starved),
+                    Err(Fault) => return Ok(Step::Finished(Status::IoError)),
+                };
+                let slices = request.slices.as_ptr();
+                let count = u32::try_from(request.slices.len()).unwrap_or(0);
+                if write {
+                    let durable = self.write_through;
+                    Operation::Write {
+                        route,
+                        slices,
+                        count,
+                        offset,
+                        durable,
+                    }
+                } else {
+                    Operation::Read {
+                        route,
+                        slices,
+                        count,
+                        offset,
+                    }
+                }
+            }
+            Op::Flush if request.done > 0 => return Ok(Step::Finished(Status::Ok)),
+            Op::Flush => Operation::Flush,
+            Op::Discard(ranges) | Op::WriteZeroes(ranges) => {
+                let next = usize::try_from(request.done)
+                    .ok()
+                    .and_then(|at| ranges.get(at));
+                let Some(range) = next else {
+                    return Ok(Step::Finished(Status::Ok));
+                };
+                let punch = range.unmap || matches!(request.op, Op::Discard(_));
+                let how = if punch {
+                    libc::FALLOC_FL_PUNCH_HOLE
+                } else {
+                    libc::FALLOC_FL_ZERO_RANGE
+                };
+                let mode = how | libc::FALLOC_FL_KEEP_SIZE;
+                Operation::Allocate {
+                    mode,
+                    offset: range.offset,
+                    bytes: range.bytes,
+                }
+            }
+            Op::GetId => return Ok(Step::Finished(Status::Unsupported)),
+        };
+        // SAFETY: slices, batch and payload stay in the boxed request, which stays in its slot
+        // until the completion with this token; the engine drains before it is dropped.
+        unsafe { self.queue.push(&self.image, operation, slot as u64)? };
+        Ok(Step::Started)
+    }
+
+    /// Finds the memory for the next step: the guest's own where that works. `None` if it takes
+    /// pages and none are free.
+    fn gather(
+        &mut self,
+        request: &mut Active<D>,
+        offset: u64,
+        write: bool,
+    ) -> Result<Option<Route>, Fault> {
+        let left = request.payload.bytes() - request.done;
+        let direct = self.image.direct().map(|(_, alignment)| alignment);
+        let aligned =
+            direct.filter(|a| offset.is_multiple_of(a.offset) && left.is_multiple_of(a.offset));
+        let route = if aligned.is_some() {
+            Route::Direct
+        } else {
+            Route::Cached
+        };
+        if let Some(slices) = request.payload.in_place() {
+            let fits = aligned.is_none_or(|a| {
+                slices.iter().all(|s| {
+                    (s.iov_base as usize as u64).is_multiple_of(a.memory)
+                        && (s.iov_len as u64).is_multiple_of(a.offset)
+                })
+            });
+            if fits {
+                request.slices.clear();
+                request.step_bytes = rest_of(slices, request.done, &mut request.slices);
+                return Ok(Some(route));
+            }
+        }
+        let step = left.min(u64::from(BOUNCE_PAGES) * PAGE_BYTES as u64);
+        let pages = u32::try_from(step.div_ceil(PAGE_BYTES as u64)).unwrap_or(BOUNCE_PAGES);
+        let batch = match request.batch.take() {
+            Some(batch) if batch.pages().len() == pages as usize => batch,
+            other => {
+                if let Some(batch) = other {
+                    self.pool.put(batch);
+                }
+                match self.pool.take(pages) {
+                    Some(batch) => batch,
+                    None => return Ok(None),
+                }
+            }
+        };
+        request.slices.clear();
+        let mut gathered = 0;
+        for page in batch.pages() {
+            let address = self.pool.backing().address(*page).as_ptr();
+            let bytes = (step - gathered).min(PAGE_BYTES as u64);
+            let iov_len = usize::try_from(bytes).unwrap_or(PAGE_BYTES);
+            match request.slices.last_mut() {
+                Some(last) if last.iov_base as usize + last.iov_len == address as usize => {
+                    last.iov_len += iov_len;
+                }
+                _ => request.slices.push(HostSlice {
+                    iov_base: address.cast(),
+                    iov_len,
+                }),
+            }
+            gathered += bytes;
+        }
+        request.step_bytes = step;
+        request.batch = Some(batch);
+        if write {
+            copy(&request.slices, step, |at, buffer| {
+                request.payload.copy_out(request.done + at, buffer)
+            })?;
+        }
+        Ok(Some(route))
+    }
+
+    fn complete(&mut self, door: &mut D, completion: Completion) -> io::Result<()> {
+        let slot = usize::try_from(completion.token).unwrap_or(usize::MAX);
+        let taken = self.active.get_mut(slot).and_then(Option::take);
+        let Some(mut request) = taken else {
+            return Err(io::Error::other(
+                "the kernel completed what nobody asked for",
+            ));
+        };
+        let verdict = self.judge(&mut request, completion.result);
+        match verdict {
+            None => {
+                self.active[slot] = Some(request);
+                self.advance(door, slot)
+            }
+            Some(status) => self.finish(door, slot, *request, status),
+        }
+    }
+
+    /// Takes the result of a step into account; a status if that was the last.
+    fn judge(&mut self, request: &mut Active<D>, result: i32) -> Option<Status> {
+        if let Some(status) = refused(request, result) {
+            return status;
+        }
+        match &mut request.op {
+            Op::Read(_) | Op::Write(_) => {
+                let bytes = u64::try_from(result).unwrap_or(0).min(request.step_bytes);
+                // The image ends before the disk does: somebody cut it.
+                if bytes == 0 {
+                    return Some(Status::IoError);
+                }
+                if request.batch.is_some() {
+                    self.counters.bounced_bytes += bytes;
+                    let (at, payload) = (request.done, &request.payload);
+                    if matches!(request.op, Op::Read(_))
+                        && copy(&request.slices, bytes, |skip, buffer| {
+                            payload.copy_in(at + skip, buffer)
+                        })
+                        .is_err()
+                    {
+                        return Some(Status::IoError);
+                    }
+                } else {
+                    self.counters.in_place_bytes += bytes;
+                }
+                request.done += bytes;
+            }
+            _ => request.done += 1,
+        }
+        request.retries = 0;
+        None
+    }
+
+    fn finish(
+        &mut self,
+        door: &mut D,
+        slot: usize,
+        mut request: Active<D>,
+        status: Status,
+    ) -> io::Result<()> {
+        self.active[slot] = None;
+        self.free_slots.push(slot);
+        let freed = request
+            .batch
+            .take()
+            .map(|batch| self.pool.put(batch))
+            .is_some();
+        let filled = match request.op {
+            Op::Read(_) => u32::try_from(request.done).unwrap_or(u32::MAX),
+            _ => 0,
+        };
+        self.answer(door, request.ticket, status, filled);
+        if freed && let Some(next) = self.starved.pop_front() {
+            self.advance(door, next)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, door: &mut D, ticket: D::Ticket, status: Status, written: u32) {
+        self.counters.requests += 1;
+        self.counters.failed += u64::from(status != Status::Ok);
+        door.answer(ticket, status, written);
+    }
+}
+
+impl<D: Door> ReclaimMemory for Engine<D> {
+    fn reclaim_memory(&mut self, event: Micros) {
+        self.squeeze.begin(event, self.knobs.squeeze_duration());
+        self.counters.squeezes += 1;
+    }
+}
+
+impl<D: Door> Drop for Engine<D> {
+    fn drop(&mut self) {
+        // The kernel may still write to pages of the pool and of the guest: they must stay
+        // mapped until it is done.
+        while self.under_way() > self.starved.len() {
+            if self.queue.submit(1).is_err() {
+                // Without a way to learn when the kernel is done, this memory may never be reused.
+                std::process::abort();
+            }
+            while let Some(completion) = self.queue.completion() {
+                let slot = usize::try_from(completion.token).unwrap_or(usize::MAX);
+                if self.active.get_mut(slot).and_then(Option::take).is_some() {
+                    self.free_slots.push(slot);
+                }
+            }
+        }
+    }
+}
+
+/// What to do about a result that is an error: `None` if it is none, else a status, or
+/// `Some(None)` to try again.
+fn refused<D: Door>(request: &mut Active<D>, result: i32) -> Option<Option<Status>> {
+    let error = match result {
+        0.. => return None,
+        error => -error,
+    };
+    if matches!(error, libc::EAGAIN | libc::EINTR) && request.retries < MAX_RETRIES {
+        request.retries += 1;
+        return Some(None);
+    }
+    if error == libc::EOPNOTSUPP {
+        // A file system that cannot zero in place can often punch, which reads as zeroes too.
+        if let Op::WriteZeroes(ranges) = &mut request.op
+            && let Some(range) = usize::try_from(request.done)
+                .ok()
+                .and_then(|i| ranges.get_mut(i))
+            && !range.unmap
+        {
+            range.unmap = true;
+            return Some(None);
+        }
+        return Some(Some(Status::Unsupported));
+    }
+    Some(Some(Status::IoError))
+}
+
+/// The slices without their first `skip` bytes, as many as one step takes. Returns their bytes.
+fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u64 {
+    let mut bytes = 0;
+    for slice in slices {
+        if rest.len() == MAX_SLICES {
+            break;
+        }
+        let len = slice.iov_len as u64;
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let cut = usize::try_from(skip).unwrap_or(0);
+        skip = 0;
+        let iov_len = slice.iov_len - cut;
+        let iov_base = slice.iov_base.cast::<u8>().wrapping_add(cut).cast();
+        rest.push(HostSlice { iov_base, iov_len });
+        bytes += iov_len as u64;
+    }
+    bytes
+}
+
+/// Hands the first `bytes` of the pool's pages in `slices` to `step`, piece by piece, with where
+/// each begins.
+fn copy(
+    slices: &[HostSlice],
+    bytes: u64,
+    mut step: impl FnMut(u64, &mut [u8]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut at = 0;
+    for slice in slices {
+        let left = usize::try_from(bytes - at).unwrap_or(usize::MAX);
+        let len = slice.iov_len.min(left);
+        if len == 0 {
+            break;
+        }
+        // SAFETY: the slices were made of pages that this request took from the pool: they are
+        // mapped, in use by it alone, and no operation on them is under way.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(slice.iov_base.cast::<u8>(), len) };
+        step(at, buffer)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "engine_tests.rs"]
+mod tests;

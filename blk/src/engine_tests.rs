@@ -1,0 +1,305 @@
+//! The engine against a naive model: an image that is a vector of bytes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+
+use super::*;
+use crate::image::{Location, Spec};
+use crate::request::Range;
+use proptest::prelude::*;
+use std::cell::RefCell;
+
+const DISK: usize = 1 << 20;
+
+/// Memory of a request, at an address that direct I/O may or may not like.
+#[derive(Debug)]
+struct Buffer {
+    memory: RefCell<Vec<u8>>,
+    slices: Option<Vec<HostSlice>>,
+}
+
+impl Buffer {
+    /// With `mapped`, the engine sees where it lies; without, it can only copy.
+    fn new(bytes: Vec<u8>, mapped: bool) -> Self {
+        let memory = RefCell::new(bytes);
+        let slices = mapped.then(|| {
+            let mut bytes = memory.borrow_mut();
+            let half = 512.min(bytes.len());
+            let (first, second) = bytes.split_at_mut(half);
+            [first, second]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .map(|part| HostSlice {
+                    iov_base: part.as_mut_ptr().cast(),
+                    iov_len: part.len(),
+                })
+                .collect()
+        });
+        Self { memory, slices }
+    }
+}
+
+impl Payload for std::rc::Rc<Buffer> {
+    fn bytes(&self) -> u64 {
+        self.memory.borrow().len() as u64
+    }
+
+    fn in_place(&self) -> Option<&[HostSlice]> {
+        self.slices.as_deref()
+    }
+
+    fn copy_out(&self, at: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+        let at = at as usize;
+        buffer.copy_from_slice(
+            self.memory
+                .borrow()
+                .get(at..at + buffer.len())
+                .ok_or(Fault)?,
+        );
+        Ok(())
+    }
+
+    fn copy_in(&self, at: u64, buffer: &[u8]) -> Result<(), Fault> {
+        let at = at as usize;
+        let mut memory = self.memory.borrow_mut();
+        memory
+            .get_mut(at..at + buffer.len())
+            .ok_or(Fault)?
+            .copy_from_slice(buffer);
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    asked: VecDeque<(usize, Op, std::rc::Rc<Buffer>)>,
+    answers: Vec<(usize, Status, u32)>,
+}
+
+impl Door for Desk {
+    type Ticket = usize;
+    type Payload = std::rc::Rc<Buffer>;
+
+    fn next_request(&mut self) -> Option<Incoming<usize, Self::Payload>> {
+        let (ticket, op, payload) = self.asked.pop_front()?;
+        Some(Incoming {
+            ticket,
+            request: Ok((op, payload)),
+        })
+    }
+
+    fn answer(&mut self, ticket: usize, status: Status, written: u32) {
+        self.answers.push((ticket, status, written));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Ask {
+    Write {
+        sector: usize,
+        sectors: usize,
+        seed: u8,
+        mapped: bool,
+    },
+    Read {
+        sector: usize,
+        sectors: usize,
+        mapped: bool,
+    },
+    Zero {
+        ranges: Vec<(usize, usize)>,
+        unmap: bool,
+    },
+    Discard {
+        sector: usize,
+        sectors: usize,
+    },
+    Flush,
+    Squeeze,
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let place = || (0..DISK / 512 - 700, 1..700_usize);
+    prop_oneof![
+        3 => (place(), any::<u8>(), any::<bool>()).prop_map(|((sector, sectors), seed, mapped)| {
+            Ask::Write { sector, sectors, seed, mapped }
+        }),
+        3 => (place(), any::<bool>())
+            .prop_map(|((sector, sectors), mapped)| Ask::Read { sector, sectors, mapped }),
+        1 => (prop::collection::vec(place(), 1..4), any::<bool>())
+            .prop_map(|(ranges, unmap)| Ask::Zero { ranges, unmap }),
+        1 => place().prop_map(|(sector, sectors)| Ask::Discard { sector, sectors }),
+        1 => Just(Ask::Flush),
+        1 => Just(Ask::Squeeze),
+    ]
+}
+
+fn engine(spec: &Spec, uring: bool) -> Engine<Desk> {
+    let image = Image::open(spec).unwrap();
+    let queue = if uring {
+        Queue::new(&image)
+    } else {
+        Queue::calls()
+    };
+    Engine::new(image, "test", Arc::new(Knobs::default()), queue).unwrap()
+}
+
+fn check(asks: &[Ask], spec: &Spec, uring: bool) {
+    let mut engine = engine(spec, uring);
+    let mut model = vec![0_u8; DISK];
+    let mut desk = Desk::default();
+    for (ticket, ask) in asks.iter().enumerate() {
+        let mut expected = None;
+        let (op, payload) = match ask {
+            Ask::Write {
+                sector,
+                sectors,
+                seed,
+                mapped,
+            } => {
+                let start = sector * 512;
+                let bytes: Vec<_> = (0..sectors * 512).map(|i| seed ^ (i / 3) as u8).collect();
+                model[start..start + bytes.len()].copy_from_slice(&bytes);
+                (Op::Write(start as u64), Buffer::new(bytes, *mapped))
+            }
+            Ask::Read {
+                sector,
+                sectors,
+                mapped,
+            } => {
+                let (start, bytes) = (sector * 512, sectors * 512);
+                expected = Some(model[start..start + bytes].to_vec());
+                (
+                    Op::Read(start as u64),
+                    Buffer::new(vec![0xee; bytes], *mapped),
+                )
+            }
+            Ask::Zero { ranges, unmap } => {
+                let range = |&(sector, sectors): &(usize, usize)| {
+                    model[sector * 512..(sector + sectors) * 512].fill(0);
+                    let (offset, bytes) = (sector as u64 * 512, sectors as u64 * 512);
+                    Range {
+                        offset,
+                        bytes,
+                        unmap: *unmap,
+                    }
+                };
+                let ranges = ranges.iter().map(range).collect();
+                (Op::WriteZeroes(ranges), Buffer::new(vec![], false))
+            }
+            Ask::Discard { sector, sectors } => {
+                model[sector * 512..(sector + sectors) * 512].fill(0);
+                let (offset, bytes) = (*sector as u64 * 512, *sectors as u64 * 512);
+                let range = Range {
+                    offset,
+                    bytes,
+                    unmap: false,
+                };
+                (Op::Discard(vec![range]), Buffer::new(vec![], false))
+            }
+            Ask::Flush => (Op::Flush, Buffer::new(vec![], false)),
+            Ask::Squeeze => {
+                engine.reclaim_memory(Micros(ticket as u64 + 1));
+                engine.shrink(Micros(ticket as u64 + 1));
+                assert_eq!(engine.pool().kept, 0);
+                continue;
+            }
+        };
+        let payload = std::rc::Rc::new(payload);
+        desk.asked.push_back((ticket, op, payload.clone()));
+        engine.accept(&mut desk).unwrap();
+        // One at a time: what overlaps has no order otherwise.
+        engine.drain(&mut desk).unwrap();
+        let bytes = expected.as_ref().map_or(0, |bytes| bytes.len() as u32);
+        assert_eq!(
+            desk.answers.pop(),
+            Some((ticket, Status::Ok, bytes)),
+            "{ask:?}"
+        );
+        if let Some(expected) = expected {
+            assert!(
+                *payload.memory.borrow() == expected,
+                "{ask:?} reads something else"
+            );
+        }
+        assert_eq!(engine.pool().in_use, 0);
+    }
+}
+
+fn ram() -> Spec {
+    Spec {
+        location: Location::Ram { bytes: DISK as u64 },
+        read_only: false,
+        cached: false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn an_image_is_what_was_written_to_it(asks in prop::collection::vec(ask(), 1..40)) {
+        for uring in [true, false] {
+            check(&asks, &ram(), uring);
+        }
+    }
+}
+
+/// More requests at once than pages: some wait, all are answered.
+#[test]
+fn requests_that_find_no_page_wait_for_one() {
+    let mut engine = engine(&ram(), true);
+    let held = engine.pool.take(MAX_POOL_PAGES - BOUNCE_PAGES).unwrap();
+    let mut desk = Desk::default();
+    for ticket in 0..100 {
+        let payload = std::rc::Rc::new(Buffer::new(vec![ticket as u8; 256 << 10], false));
+        desk.asked.push_back((
+            ticket,
+            Op::Write((ticket % 4) as u64 * (256 << 10)),
+            payload,
+        ));
+    }
+    engine.accept(&mut desk).unwrap();
+    engine.drain(&mut desk).unwrap();
+    assert_eq!(desk.answers.len(), 100);
+    assert!(
+        desk.answers
+            .iter()
+            .all(|(_, status, _)| *status == Status::Ok)
+    );
+    assert_eq!(engine.pool().in_use, MAX_POOL_PAGES - BOUNCE_PAGES);
+    engine.pool.put(held);
+}
+
+#[test]
+fn a_short_image_is_an_error_and_no_more() {
+    let path = std::env::temp_dir().join(format!("ebb-blk-short-{}", std::process::id()));
+    std::fs::write(&path, vec![7; DISK]).unwrap();
+    let spec = Spec {
+        location: Location::Path(path.clone()),
+        read_only: false,
+        cached: true,
+    };
+    let mut engine = engine(&spec, true);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4096)
+        .unwrap();
+    let mut desk = Desk::default();
+    for (ticket, start) in [(0, 0), (1, 8192)] {
+        let payload = std::rc::Rc::new(Buffer::new(vec![0; 4096], true));
+        desk.asked.push_back((ticket, Op::Read(start), payload));
+    }
+    engine.accept(&mut desk).unwrap();
+    engine.drain(&mut desk).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    desk.answers.sort_by_key(|answer| answer.0);
+    assert_eq!(
+        desk.answers,
+        [(0, Status::Ok, 4096), (1, Status::IoError, 0)]
+    );
+}

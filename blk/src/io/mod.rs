@@ -1,0 +1,148 @@
+//! Input and output on an image: io_uring where the process may have one, system calls elsewhere.
+
+mod calls;
+mod uring;
+
+use crate::image::Image;
+use crate::request::HostSlice;
+use rustix::fd::BorrowedFd;
+use std::io;
+
+/// Which descriptor of the image an operation goes to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// Without the page cache.
+    Direct,
+    /// Through it.
+    Cached,
+}
+
+/// One operation. Memory is named by pointer: see [`Queue::push`].
+#[derive(Copy, Clone, Debug)]
+pub enum Operation {
+    /// Image to memory.
+    Read {
+        /// By which descriptor.
+        route: Route,
+        /// To where.
+        slices: *const HostSlice,
+        /// How many slices.
+        count: u32,
+        /// From which byte of the image.
+        offset: u64,
+    },
+    /// Memory to image.
+    Write {
+        /// By which descriptor.
+        route: Route,
+        /// From where.
+        slices: *const HostSlice,
+        /// How many slices.
+        count: u32,
+        /// To which byte of the image.
+        offset: u64,
+        /// Whether it is to be on the medium when it completes.
+        durable: bool,
+    },
+    /// All that was written goes to the medium.
+    Flush,
+    /// `fallocate` with this mode.
+    Allocate {
+        /// `FALLOC_FL_*`.
+        mode: i32,
+        /// First byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// The end of an operation: its token, and what the system call would have returned.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// As given to [`Queue::push`].
+    pub token: u64,
+    /// Bytes, or a negative error number.
+    pub result: i32,
+}
+
+/// Operations under way on one image.
+#[derive(Debug)]
+pub enum Queue {
+    /// By io_uring.
+    Uring(Box<uring::Uring>),
+    /// By system calls, each done when it is pushed.
+    Calls(calls::Calls),
+}
+
+impl Queue {
+    /// A queue on `image`, by io_uring if that is permitted here. Belongs to the thread that
+    /// makes it.
+    pub fn new(image: &Image) -> Self {
+        match uring::Uring::new(image) {
+            Ok(ring) => Self::Uring(Box::new(ring)),
+            Err(_) => Self::calls(),
+        }
+    }
+
+    /// A queue that does not use io_uring.
+    pub fn calls() -> Self {
+        Self::Calls(calls::Calls::default())
+    }
+
+    /// Takes on an operation, to be started no later than by [`Self::submit`].
+    ///
+    /// # Errors
+    /// If the kernel does not take what was pushed before. The operation was not taken on.
+    ///
+    /// # Safety
+    /// The slices, and the memory that they name, stay valid until the completion with `token`
+    /// was seen, and nobody relies on the memory of a read before that. `image` is the image that
+    /// the queue was made for.
+    pub unsafe fn push(&mut self, image: &Image, op: Operation, token: u64) -> io::Result<()> {
+        match self {
+            // SAFETY: as promised by the caller.
+            Self::Uring(ring) => unsafe { ring.push(image, op, token) },
+            Self::Calls(calls) => {
+                // SAFETY: as promised by the caller.
+                unsafe { calls.push(image, op, token) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Starts what was pushed; waits until at least `wait` operations are complete.
+    ///
+    /// # Errors
+    /// What `io_uring_enter` says.
+    pub fn submit(&mut self, wait: usize) -> io::Result<()> {
+        match self {
+            Self::Uring(ring) => ring.submit(wait),
+            Self::Calls(_) => Ok(()),
+        }
+    }
+
+    /// One operation that is complete.
+    pub fn completion(&mut self) -> Option<Completion> {
+        match self {
+            Self::Uring(ring) => ring.completion(),
+            Self::Calls(calls) => calls.completion(),
+        }
+    }
+
+    /// What polls readable when there is a completion; `None` if they are there at once.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Uring(ring) => Some(ring.fd()),
+            Self::Calls(_) => None,
+        }
+    }
+
+    /// How it is done, for people.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Uring(_) => "io_uring",
+            Self::Calls(_) => "preadv/pwritev",
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Many disks in one process.
+
+use crate::image::{Image, OpenError, Spec};
+use crate::instance::{Config, Handle, Socket};
+use crate::pressure::{Registry, Source, source::Watch, watch};
+use crate::sandbox;
+use crate::time::Clock;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Disks of one process at most.
+pub const MAX_DISKS: usize = 1000;
+/// Characters of a disk's name: what its serial number can hold.
+pub const MAX_NAME: usize = crate::request::ID_BYTES;
+
+/// A disk to serve.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// Its name: letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Its image.
+    pub spec: Spec,
+}
+
+/// Why a disk is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Not a name.
+    #[error("`{0}` is no name for a disk: 1 to {MAX_NAME} letters, digits, `-`, `_`, `.`")]
+    Name(String),
+    /// Twice the same.
+    #[error("there are two disks named {0}")]
+    Twice(String),
+    /// Too many.
+    #[error("more than {MAX_DISKS} disks")]
+    TooMany,
+    /// Its image.
+    #[error("disk {name}: {source}")]
+    Image {
+        /// Which.
+        name: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// Its socket.
+    #[error("cannot listen at {path}: {source}")]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Its thread.
+    #[error("cannot start disk {name}: {source}")]
+    Start {
+        /// Which.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// How disks are served.
+#[derive(Copy, Clone, Debug)]
+pub struct Options {
+    /// Try io_uring.
+    pub uring: bool,
+    /// Confine each disk's thread to the system calls that it needs.
+    pub confine: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            uring: true,
+            confine: true,
+        }
+    }
+}
+
+/// The disks of a process, and what asks them for memory.
+#[derive(Debug)]
+pub struct Server {
+    instances: BTreeMap<String, Handle>,
+    registry: Registry,
+    clock: Clock,
+    options: Options,
+    watch: Option<Watch>,
+}
+
+impl Server {
+    /// A server without disks.
+    pub fn new(options: Options) -> Self {
+        Self {
+            instances: BTreeMap::new(),
+            registry: Registry::default(),
+            clock: Clock::start(),
+            options,
+            watch: None,
+        }
+    }
+
+    /// Starts to watch the host's memory. Returns what is watched, for people.
+    ///
+    /// # Errors
+    /// If there is nothing to watch.
+    pub fn watch_memory(&mut self) -> io::Result<String> {
+        let source = Source::find()?;
+        let told = source.to_string();
+        self.watch = Some(watch(source, self.registry.clone(), self.clock)?);
+        Ok(told)
+    }
+
+    /// Serves a disk at a socket that appears at `path`.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn listen(&mut self, disk: &Disk, path: &Path) -> Result<&Handle, ServeError> {
+        let failed = |source| ServeError::Socket {
+            path: path.to_owned(),
+            source,
+        };
+        self.check(disk)?;
+        let image = open(disk)?;
+        let listener = bind(path).map_err(failed)?;
+        self.start(
+            disk,
+            image,
+            Socket::Listener(listener),
+            Some(path.to_owned()),
+        )
+    }
+
+    /// Serves a disk to the front-end at the other end of the socket that is returned. The disk
+    /// ends with that.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn attach(&mut self, disk: &Disk) -> Result<UnixStream, ServeError> {
+        let failed = |source| ServeError::Start {
+            name: disk.name.clone(),
+            source,
+        };
+        self.check(disk)?;
+        let image = open(disk)?;
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        self.start(disk, image, Socket::Connected(ours), None)?;
+        Ok(theirs)
+    }
+
+    fn check(&self, disk: &Disk) -> Result<(), ServeError> {
+        let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        let name = &disk.name;
+        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(letter) {
+            return Err(ServeError::Name(name.clone()));
+        }
+        if self.instances.contains_key(name) {
+            return Err(ServeError::Twice(name.clone()));
+        }
+        if self.instances.len() == MAX_DISKS {
+            return Err(ServeError::TooMany);
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        disk: &Disk,
+        image: Image,
+        socket: Socket,
+        socket_path: Option<PathBuf>,
+    ) -> Result<&Handle, ServeError> {
+        let name = disk.name.clone();
+        let config = Config {
+            name: name.clone(),
+            image,
+            socket,
+            socket_path,
+            uring: self.options.uring,
+            confine: self
+                .options
+                .confine
+                .then_some(sandbox::confine_worker as fn() -> _),
+        };
+        let handle = Handle::start(config, &self.registry, self.clock).map_err(|source| {
+            ServeError::Start {
+                name: name.clone(),
+                source,
+            }
+        })?;
+        Ok(self.instances.entry(name).or_insert(handle))
+    }
+
+    /// The disks by name.
+    pub fn instances(&self) -> &BTreeMap<String, Handle> {
+        &self.instances
+    }
+
+    /// Who is asked under pressure.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The time by which events are told.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // All are asked before the first is waited for.
+        for handle in self.instances.values() {
+            handle.request_stop();
+        }
+    }
+}
+
+fn open(disk: &Disk) -> Result<Image, ServeError> {
+    let image = Image::open(&disk.spec);
+    image.map_err(|source| ServeError::Image {
+        name: disk.name.clone(),
+        source,
+    })
+}
+
+/// A listener at `path` for this user only. A socket that nobody listens at any more is replaced.
+///
+/// # Errors
+/// If somebody listens there, or something else is there.
+pub fn bind(path: &Path) -> io::Result<UnixListener> {
+    let try_bind = || -> io::Result<UnixListener> {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        // The mode of the socket file is that of the socket, less the umask.
+        rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, 16)?;
+        Ok(socket.into())
+    };
+    match try_bind() {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
+            std::fs::remove_file(path)?;
+            try_bind()
+        }
+        result => result,
+    }
+}
+
+fn is_stale(path: &Path) -> bool {
+    let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+    UnixStream::connect(path).is_err_and(refused)
+}

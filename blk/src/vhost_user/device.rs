@@ -1,0 +1,361 @@
+//! The vhost-user protocol for one device. Messages and queues are handled by one thread, one
+//! after the other, so nothing in here is shared.
+
+use super::chain::Limits;
+use super::config::{self, MAX_QUEUE_SIZE, MAX_QUEUES};
+use super::inflight::{Area, check_span};
+use super::queues::{Queues, Virtqueue, without_blocking};
+use crate::engine::Engine;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use vhost::VhostUserMemoryRegionBase;
+use vhost::vhost_user::message::{
+    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
+    VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
+    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+};
+use vhost::vhost_user::{
+    Error, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
+    VhostUserVirtioFeatures,
+};
+use virtio_bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
+use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
+use virtio_queue::QueueT;
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+
+/// Where a piece of guest memory is for the front-end, which names rings by its own addresses.
+#[derive(Copy, Clone, Debug)]
+struct Mapping {
+    front: u64,
+    bytes: u64,
+    guest: u64,
+}
+
+/// One device.
+#[derive(Debug)]
+pub struct Device {
+    /// The virtqueues.
+    pub queues: Queues,
+    /// What carries their requests out.
+    pub engine: Engine<Queues>,
+    mappings: Vec<Mapping>,
+    inflight: Option<Area>,
+    acked: u64,
+}
+
+impl Device {
+    /// A device that no front-end has set up yet.
+    pub fn new(engine: Engine<Queues>) -> Self {
+        Self {
+            queues: Self::fresh_queues(&engine),
+            engine,
+            mappings: Vec::new(),
+            inflight: None,
+            acked: 0,
+        }
+    }
+
+    fn fresh_queues(engine: &Engine<Queues>) -> Queues {
+        let image = engine.image();
+        let limits = Limits {
+            bytes: image.bytes(),
+            read_only: image.read_only(),
+        };
+        Queues::new(MAX_QUEUES, MAX_QUEUE_SIZE, limits)
+    }
+
+    /// The front-end is gone: finishes what is under way and forgets everything else of it.
+    ///
+    /// # Errors
+    /// If the engine is lost.
+    pub fn reset(&mut self) -> io::Result<()> {
+        self.engine.drain(&mut self.queues)?;
+        self.queues = Self::fresh_queues(&self.engine);
+        self.mappings.clear();
+        self.inflight = None;
+        self.acked = 0;
+        self.engine.set_write_through(false);
+        Ok(())
+    }
+
+    fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
+        let index = usize::try_from(index).map_err(|_| Error::InvalidParam)?;
+        self.queues.queues.get_mut(index).ok_or(Error::InvalidParam)
+    }
+
+    fn guest_address(&self, front: u64) -> Result<u64> {
+        let inside = |m: &&Mapping| front >= m.front && front - m.front < m.bytes;
+        let mapping = self
+            .mappings
+            .iter()
+            .find(inside)
+            .ok_or(Error::InvalidParam)?;
+        mapping
+            .guest
+            .checked_add(front - mapping.front)
+            .ok_or(Error::InvalidParam)
+    }
+
+    fn acked(&self, bit: u32) -> bool {
+        self.acked & (1 << bit) != 0
+    }
+}
+
+fn failed(error: impl Into<io::Error>) -> Error {
+    Error::ReqHandlerError(error.into())
+}
+
+impl VhostUserBackendReqHandlerMut for Device {
+    fn set_owner(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reset_owner(&mut self) -> Result<()> {
+        self.reset().map_err(failed)
+    }
+
+    fn reset_device(&mut self) -> Result<()> {
+        self.reset().map_err(failed)
+    }
+
+    fn get_features(&mut self) -> Result<u64> {
+        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        Ok(config::features(self.engine.image()) | protocol)
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<()> {
+        if features & !self.get_features()? != 0 {
+            return Err(Error::InvalidParam);
+        }
+        self.acked = features;
+        let event_idx = self.acked(VIRTIO_RING_F_EVENT_IDX);
+        let protocol = features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() != 0;
+        for virtqueue in &mut self.queues.queues {
+            virtqueue.queue.set_event_idx(event_idx);
+            // Without protocol features there is no message to enable a ring.
+            virtqueue.enabled |= !protocol;
+        }
+        let flush = self.acked(VIRTIO_BLK_F_FLUSH);
+        self.engine.set_write_through(!flush);
+        Ok(())
+    }
+
+    fn set_mem_table(
+        &mut self,
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        _postcopy: Option<bool>,
+    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+        let mut mapped = Vec::with_capacity(regions.len());
+        let mut mappings = Vec::with_capacity(regions.len());
+        for (region, file) in regions.iter().zip(files) {
+            check_span(&file, region.mmap_offset, region.memory_size).map_err(failed)?;
+            let mapping = region.mmap_region(file)?;
+            let start = GuestAddress(region.guest_phys_addr);
+            mapped.push(GuestRegionMmap::new(mapping, start).ok_or(Error::InvalidParam)?);
+            mappings.push(Mapping {
+                front: region.user_addr,
+                bytes: region.memory_size,
+                guest: region.guest_phys_addr,
+            });
+        }
+        let memory = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other);
+        // Requests under way keep the old memory mapped for themselves.
+        self.queues.memory = Some(Arc::new(memory.map_err(failed)?));
+        self.mappings = mappings;
+        Ok(None)
+    }
+
+    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+        let size = u16::try_from(num).map_err(|_| Error::InvalidParam)?;
+        self.queue(index)?
+            .queue
+            .try_set_size(size)
+            .map_err(|_| Error::InvalidParam)
+    }
+
+    fn set_vring_addr(
+        &mut self,
+        index: u32,
+        _flags: VhostUserVringAddrFlags,
+        descriptor: u64,
+        used: u64,
+        available: u64,
+        _log: u64,
+    ) -> Result<()> {
+        let descriptor = GuestAddress(self.guest_address(descriptor)?);
+        let available = GuestAddress(self.guest_address(available)?);
+        let used = GuestAddress(self.guest_address(used)?);
+        let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
+        let queue = &mut self.queue(index)?.queue;
+        queue
+            .try_set_desc_table_address(descriptor)
+            .map_err(|_| Error::InvalidParam)?;
+        queue
+            .try_set_avail_ring_address(available)
+            .map_err(|_| Error::InvalidParam)?;
+        queue
+            .try_set_used_ring_address(used)
+            .map_err(|_| Error::InvalidParam)?;
+        // The base that the front-end sets is the available ring's; the used ring tells its own.
+        let next = queue
+            .used_idx(&*memory, Ordering::Acquire)
+            .map_err(|_| Error::InvalidParam)?;
+        queue.set_next_used(next.0);
+        Ok(())
+    }
+
+    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+        let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        self.queue(index)?.queue.set_next_avail(base);
+        Ok(())
+    }
+
+    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        // The front-end takes the ring back: nothing of it may be under way any more.
+        self.queue(index)?;
+        self.engine.drain(&mut self.queues).map_err(failed)?;
+        self.queues.announce();
+        let virtqueue = self.queue(index)?;
+        let next = virtqueue.queue.next_avail();
+        virtqueue.stop();
+        Ok(VhostUserVringState::new(index, next.into()))
+    }
+
+    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        // A ring without a kick would have to be polled for ever.
+        let kick = without_blocking(file.ok_or(Error::InvalidParam)?).map_err(failed)?;
+        let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
+        let size = self.queue(index.into())?.queue.size();
+        let log = match &self.inflight {
+            Some(area) => Some(area.queue(index.into(), size).ok_or(Error::InvalidParam)?),
+            None => None,
+        };
+        let virtqueue = self.queue(index.into())?;
+        virtqueue.kick = Some(kick);
+        virtqueue.log = log;
+        virtqueue.start(&memory);
+        Ok(())
+    }
+
+    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let file = file.map(without_blocking).transpose().map_err(failed)?;
+        self.queue(index.into())?.call = file;
+        Ok(())
+    }
+
+    fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let file = file.map(without_blocking).transpose().map_err(failed)?;
+        self.queue(index.into())?.err = file;
+        Ok(())
+    }
+
+    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
+        Ok(VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::RESET_DEVICE)
+    }
+
+    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn get_queue_num(&mut self) -> Result<u64> {
+        Ok(MAX_QUEUES.into())
+    }
+
+    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+        self.queue(index)?.enabled = enable;
+        Ok(())
+    }
+
+    fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        Ok(config::read(
+            &config::space(self.engine.image()),
+            offset,
+            size,
+        ))
+    }
+
+    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
+        Err(Error::InvalidOperation(
+            "nothing in the configuration space can be written",
+        ))
+    }
+
+    fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
+        if asked.num_queues > MAX_QUEUES || asked.queue_size > MAX_QUEUE_SIZE {
+            return Err(Error::InvalidParam);
+        }
+        let (file, bytes) = Area::create(asked.num_queues, asked.queue_size).map_err(failed)?;
+        Ok((
+            VhostUserInflight::new(bytes, 0, asked.num_queues, asked.queue_size),
+            file,
+        ))
+    }
+
+    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        if given.num_queues > MAX_QUEUES || given.queue_size > MAX_QUEUE_SIZE {
+            return Err(Error::InvalidParam);
+        }
+        let area = Area::map(
+            file,
+            given.mmap_offset,
+            given.mmap_size,
+            given.num_queues,
+            given.queue_size,
+        );
+        self.inflight = Some(area.map_err(failed)?);
+        Ok(())
+    }
+
+    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
+        Err(Error::InvalidOperation("a disk has no display"))
+    }
+
+    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
+        Err(Error::InvalidOperation("a disk shares no objects"))
+    }
+
+    fn get_max_mem_slots(&mut self) -> Result<u64> {
+        Err(Error::InvalidOperation("memory is set as a table"))
+    }
+
+    fn add_mem_region(
+        &mut self,
+        _: &VhostUserSingleMemoryRegion,
+        _: File,
+        _: Option<bool>,
+    ) -> Result<Option<VhostUserMemoryRegionBase>> {
+        Err(Error::InvalidOperation("memory is set as a table"))
+    }
+
+    fn remove_mem_region(&mut self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
+        Err(Error::InvalidOperation("memory is set as a table"))
+    }
+
+    fn set_device_state_fd(
+        &mut self,
+        _: VhostTransferStateDirection,
+        _: VhostTransferStatePhase,
+        _: File,
+    ) -> Result<Option<File>> {
+        Err(Error::InvalidOperation("a disk has no state to transfer"))
+    }
+
+    fn check_device_state(&mut self) -> Result<()> {
+        Err(Error::InvalidOperation("a disk has no state to transfer"))
+    }
+
+    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
+        Err(Error::InvalidOperation("a disk shares no memory"))
+    }
+
+    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
+        Err(Error::InvalidOperation("no log of written pages is kept"))
+    }
+}

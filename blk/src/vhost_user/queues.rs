@@ -1,0 +1,298 @@
+//! The virtqueues of a device, as a door.
+
+use super::chain::{self, GuestPayload, Limits};
+use super::inflight::QueueLog;
+use crate::request::{Door, Incoming, Status};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+/// What is needed to answer a request of a virtqueue.
+#[derive(Copy, Clone, Debug)]
+pub struct Ticket {
+    queue: usize,
+    head: u16,
+    status: Option<GuestAddress>,
+}
+
+/// One virtqueue.
+#[derive(Debug)]
+pub struct Virtqueue {
+    /// Ring addresses and indices.
+    pub queue: Queue,
+    /// Written by the driver's notification.
+    pub kick: Option<File>,
+    /// Written to interrupt the driver.
+    pub call: Option<File>,
+    /// Written when the ring is broken.
+    pub err: Option<File>,
+    /// Whether the front-end lets requests through.
+    pub enabled: bool,
+    /// What a predecessor left, to be done before anything new.
+    pub again: VecDeque<u16>,
+    /// For a successor.
+    pub log: Option<QueueLog>,
+    /// Something was answered since the driver was last told.
+    answered: bool,
+    /// The ring made no sense; it stays shut until it is set up again.
+    broken: bool,
+}
+
+impl Virtqueue {
+    fn new(max_size: u16) -> Option<Self> {
+        Some(Self {
+            queue: Queue::new(max_size).ok()?,
+            kick: None,
+            call: None,
+            err: None,
+            enabled: false,
+            again: VecDeque::new(),
+            log: None,
+            answered: false,
+            broken: false,
+        })
+    }
+
+    /// Whether requests are to be taken.
+    pub fn running(&self) -> bool {
+        self.queue.ready() && self.enabled && !self.broken
+    }
+
+    /// Starts the ring: the front-end handed in the kick.
+    pub fn start(&mut self, memory: &GuestMemoryMmap) {
+        self.broken = false;
+        self.again.clear();
+        if let Some(log) = &mut self.log {
+            let used = self.queue.next_used();
+            let heads = log.recover(used).heads;
+            // What a predecessor took is done again from the log, not from the ring.
+            let taken = u16::try_from(heads.len()).unwrap_or(u16::MAX);
+            self.queue.set_next_avail(used.wrapping_add(taken));
+            self.again = heads.into();
+        }
+        self.queue.set_ready(true);
+        self.broken = !self.queue.is_valid(memory);
+    }
+
+    /// Stops it.
+    pub fn stop(&mut self) {
+        self.queue.set_ready(false);
+        self.kick = None;
+        self.call = None;
+    }
+
+    fn break_ring(&mut self) {
+        self.broken = true;
+        notify(self.err.as_mut());
+    }
+}
+
+/// All virtqueues, and the memory that they are in.
+#[derive(Debug)]
+pub struct Queues {
+    /// The guest's memory; `None` before the front-end handed it in.
+    pub memory: Option<Arc<GuestMemoryMmap>>,
+    /// The queues.
+    pub queues: Vec<Virtqueue>,
+    limits: Limits,
+    /// Which queue is asked first next time, so that a busy one starves no other.
+    turn: usize,
+}
+
+impl Queues {
+    /// Queues that are not set up yet.
+    pub fn new(count: u16, max_size: u16, limits: Limits) -> Self {
+        let queues = (0..count)
+            .filter_map(|_| Virtqueue::new(max_size))
+            .collect();
+        Self {
+            memory: None,
+            queues,
+            limits,
+            turn: 0,
+        }
+    }
+
+    /// Asks drivers not to notify while we look anyway.
+    pub fn quiet(&mut self) {
+        self.each_running(|queue, memory| queue.queue.disable_notification(memory).is_ok());
+    }
+
+    /// Asks drivers to notify again. Returns whether there is something to do already.
+    pub fn listen(&mut self) -> bool {
+        let mut more = false;
+        self.each_running(
+            |queue, memory| match queue.queue.enable_notification(memory) {
+                Ok(waiting) => {
+                    more |= waiting || !queue.again.is_empty();
+                    true
+                }
+                Err(_) => false,
+            },
+        );
+        more
+    }
+
+    /// Tells drivers of answers where they want to be told.
+    pub fn announce(&mut self) {
+        self.each_running(|queue, memory| {
+            if !std::mem::take(&mut queue.answered) {
+                return true;
+            }
+            match queue.queue.needs_notification(memory) {
+                Ok(true) => {
+                    notify(queue.call.as_mut());
+                    true
+                }
+                Ok(false) => true,
+                Err(_) => false,
+            }
+        });
+    }
+
+    fn each_running(&mut self, mut visit: impl FnMut(&mut Virtqueue, &GuestMemoryMmap) -> bool) {
+        let Some(memory) = self.memory.clone() else {
+            return;
+        };
+        for queue in self.queues.iter_mut().filter(|queue| queue.running()) {
+            if !visit(queue, &memory) {
+                queue.break_ring();
+            }
+        }
+    }
+
+    fn take(&mut self, index: usize) -> Option<Incoming<Ticket, GuestPayload>> {
+        let memory = self.memory.clone()?;
+        let limits = self.limits;
+        let virtqueue = &mut self.queues[index];
+        if !virtqueue.running() {
+            return None;
+        }
+        let (head, parsed) = if let Some(head) = virtqueue.again.pop_front() {
+            // The ring's own entry for it may have been overwritten; the descriptors may not.
+            let chain = chain_at(&virtqueue.queue, &memory, head);
+            (head, chain::parse(&memory, chain, limits))
+        } else {
+            let Ok(mut available) = virtqueue.queue.iter(&*memory) else {
+                virtqueue.break_ring();
+                return None;
+            };
+            let chain = available.next()?;
+            let head = chain.head_index();
+            (head, chain::parse(&memory, chain, limits))
+        };
+        if let Some(log) = &mut virtqueue.log {
+            log.taken(head);
+        }
+        let ticket = Ticket {
+            queue: index,
+            head,
+            status: parsed.status,
+        };
+        Some(Incoming {
+            ticket,
+            request: parsed.request,
+        })
+    }
+}
+
+/// The chain that begins at `head`, as if the ring had just offered it: by way of a queue of our
+/// own whose available ring is out of the guest's reach there is none, so it is walked here.
+fn chain_at<'a>(
+    queue: &Queue,
+    memory: &'a GuestMemoryMmap,
+    head: u16,
+) -> impl Iterator<Item = virtio_queue::desc::split::Descriptor> + 'a {
+    use virtio_queue::desc::split::Descriptor;
+    let entry = size_of::<Descriptor>() as u64;
+    let mut table = (queue.desc_table(), u32::from(queue.size()), false);
+    let mut next = Some(u32::from(head));
+    // Bounded: no chain is followed for longer than a parser would look at it.
+    let mut left = chain::MAX_DESCRIPTORS + 2;
+    std::iter::from_fn(move || {
+        loop {
+            let index = next.filter(|index| *index < table.1 && left > 0)?;
+            left -= 1;
+            let address = table.0.checked_add(u64::from(index) * entry)?;
+            let descriptor: Descriptor = memory.read_obj(GuestAddress(address)).ok()?;
+            if descriptor.refers_to_indirect_table() {
+                let count = descriptor.len() / u32::try_from(entry).ok()?;
+                if table.2
+                    || u64::from(descriptor.len()) % entry != 0
+                    || count > u32::from(u16::MAX)
+                {
+                    return None;
+                }
+                table = (descriptor.addr().0, count, true);
+                next = Some(0);
+                continue;
+            }
+            next = descriptor.has_next().then(|| u32::from(descriptor.next()));
+            return Some(descriptor);
+        }
+    })
+}
+
+impl Door for Queues {
+    type Ticket = Ticket;
+    type Payload = GuestPayload;
+
+    fn next_request(&mut self) -> Option<Incoming<Ticket, GuestPayload>> {
+        let count = self.queues.len();
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            if let Some(incoming) = self.take(index) {
+                self.turn = index;
+                return Some(incoming);
+            }
+        }
+        self.turn = (self.turn + 1) % count.max(1);
+        None
+    }
+
+    fn answer(&mut self, ticket: Ticket, status: Status, written: u32) {
+        let Some(memory) = &self.memory else { return };
+        let virtqueue = &mut self.queues[ticket.queue];
+        let mut bytes = written;
+        if let Some(address) = ticket.status {
+            // A status that cannot be written is the driver's own doing.
+            let told = memory.store(status as u8, address, Ordering::Relaxed);
+            bytes = bytes.saturating_add(u32::from(told.is_ok()));
+        }
+        if let Some(log) = &mut virtqueue.log {
+            log.answering(ticket.head);
+        }
+        match virtqueue.queue.add_used(&**memory, ticket.head, bytes) {
+            Ok(()) => virtqueue.answered = true,
+            Err(_) => virtqueue.break_ring(),
+        }
+        if let Some(log) = &mut virtqueue.log {
+            log.answered(ticket.head, virtqueue.queue.next_used());
+        }
+    }
+}
+
+/// A descriptor of the front-end's that must not be able to hold us up.
+pub(super) fn without_blocking(file: File) -> std::io::Result<File> {
+    let flags = fcntl_getfl(&file)?;
+    fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// Adds to an event counter. If it is full, who waits for it wakes anyway.
+fn notify(file: Option<&mut File>) {
+    if let Some(file) = file {
+        let _ = file.write(&1_u64.to_ne_bytes());
+    }
+}
+
+/// Empties an event counter.
+pub(crate) fn consume(mut file: &File) {
+    let mut counter = [0; 8];
+    let _ = file.read(&mut counter);
+}

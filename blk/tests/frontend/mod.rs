@@ -1,0 +1,357 @@
+//! A front-end: what QEMU and a guest's driver do, in one process. For tests and for measuring.
+#![allow(dead_code, reason = "each of its users needs another part")]
+#![allow(
+    unreachable_pub,
+    missing_debug_implementations,
+    missing_docs,
+    reason = "no library"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{Ordering, fence};
+use vhost::vhost_user::message::{
+    VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
+};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+pub const IN: u32 = 0;
+pub const OUT: u32 = 1;
+pub const FLUSH: u32 = 4;
+pub const GET_ID: u32 = 8;
+pub const DISCARD: u32 = 11;
+pub const WRITE_ZEROES: u32 = 13;
+pub const OK: u8 = 0;
+pub const IO_ERROR: u8 = 1;
+pub const UNSUPPORTED: u8 = 2;
+
+/// Guest memory of the front-end.
+pub const MEMORY: u64 = 64 << 20;
+/// Where data may lie: behind the rings.
+pub const DATA: u64 = 16 << 20;
+pub const QUEUE_SIZE: u16 = 256;
+/// Requests of three descriptors that fit a queue.
+pub const SLOTS: u16 = QUEUE_SIZE / 3;
+const QUEUE_SPAN: u64 = 1 << 20;
+const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 9 | 1 << 12;
+
+pub type Failed = Box<dyn std::error::Error>;
+
+struct Ring {
+    base: u64,
+    kick: EventFd,
+    call: EventFd,
+    available: u16,
+    seen: u16,
+    free: Vec<u16>,
+}
+
+pub struct Client {
+    pub memory: GuestMemoryMmap,
+    pub frontend: Frontend,
+    rings: Vec<Ring>,
+    inflight: Option<(VhostUserInflight, std::fs::File)>,
+    event_idx: bool,
+}
+
+/// A request of which the ring only knows a slot.
+#[derive(Copy, Clone, Debug)]
+pub struct Request {
+    pub kind: u32,
+    pub sector: u64,
+    pub data: u64,
+    pub bytes: u32,
+}
+
+impl Client {
+    pub fn connect(stream: UnixStream, queues: usize) -> Result<Self, Failed> {
+        let file = rustix::fs::memfd_create("guest", rustix::fs::MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, MEMORY)?;
+        let file = FileOffset::new(file.into(), 0);
+        let memory = GuestMemoryMmap::from_ranges_with_files([(
+            GuestAddress(0),
+            MEMORY as usize,
+            Some(file),
+        )])?;
+        let rings = (0..queues)
+            .map(|index| {
+                Ok(Ring {
+                    base: index as u64 * QUEUE_SPAN,
+                    kick: EventFd::new(EFD_NONBLOCK)?,
+                    call: EventFd::new(EFD_NONBLOCK)?,
+                    available: 0,
+                    seen: 0,
+                    free: (0..SLOTS).rev().collect(),
+                })
+            })
+            .collect::<Result<_, Failed>>()?;
+        let frontend = Frontend::from_stream(stream.try_clone()?, queues as u64);
+        let mut client = Self {
+            memory,
+            frontend,
+            rings,
+            inflight: None,
+            event_idx: false,
+        };
+        client.set_up(stream)?;
+        Ok(client)
+    }
+
+    /// Connects again after the back-end went away, with what was under way.
+    pub fn reconnect(&mut self, stream: UnixStream) -> Result<(), Failed> {
+        self.set_up(stream)
+    }
+
+    fn set_up(&mut self, stream: UnixStream) -> Result<(), Failed> {
+        let mut front = Frontend::from_stream(stream, self.rings.len() as u64);
+        front.set_owner()?;
+        let offered = front.get_features()?;
+        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+        let features = offered & (FEATURES | protocol);
+        self.event_idx = features & 1 << 29 != 0;
+        let wanted = VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+        let protocol = front.get_protocol_features()? & wanted;
+        front.set_protocol_features(protocol)?;
+        if protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
+            front.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
+        }
+        front.set_features(features)?;
+        let region = self.memory.iter().next().ok_or("no memory")?;
+        let start = vm_memory::GuestMemoryRegion::get_host_address(
+            region,
+            vm_memory::MemoryRegionAddress(0),
+        )?;
+        let file = vm_memory::GuestMemoryRegion::file_offset(region).ok_or("no file")?;
+        front.set_mem_table(&[VhostUserMemoryRegionInfo {
+            guest_phys_addr: 0,
+            memory_size: MEMORY,
+            userspace_addr: start as u64,
+            mmap_offset: 0,
+            mmap_handle: file.file().as_raw_fd(),
+        }])?;
+        if protocol.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD) {
+            if self.inflight.is_none() {
+                let queues = u16::try_from(self.rings.len())?;
+                let asked = VhostUserInflight::new(0, 0, queues, QUEUE_SIZE);
+                self.inflight = Some(front.get_inflight_fd(&asked)?);
+            }
+            if let Some((inflight, file)) = &self.inflight {
+                front.set_inflight_fd(inflight, file.as_raw_fd())?;
+            }
+        }
+        for (index, ring) in self.rings.iter().enumerate() {
+            front.set_vring_num(index, QUEUE_SIZE)?;
+            let host = |at: u64| start as u64 + ring.base + at;
+            front.set_vring_addr(
+                index,
+                &VringConfigData {
+                    queue_max_size: QUEUE_SIZE,
+                    queue_size: QUEUE_SIZE,
+                    flags: 0,
+                    desc_table_addr: host(0),
+                    avail_ring_addr: host(AVAILABLE),
+                    used_ring_addr: host(USED),
+                    log_addr: None,
+                },
+            )?;
+            // As QEMU does after a crash: what the used ring says.
+            front.set_vring_base(index, self.used_index(index)?)?;
+            front.set_vring_call(index, &ring.call)?;
+            front.set_vring_kick(index, &ring.kick)?;
+        }
+        for index in 0..self.rings.len() {
+            front.set_vring_enable(index, true)?;
+            self.rings[index].kick.write(1)?;
+        }
+        self.frontend = front;
+        Ok(())
+    }
+
+    pub fn config(&mut self, bytes: usize) -> Result<Vec<u8>, Failed> {
+        let buffer = vec![0; bytes];
+        let flags = VhostUserConfigFlags::WRITABLE;
+        Ok(self
+            .frontend
+            .get_config(0, u32::try_from(bytes)?, flags, &buffer)?
+            .1)
+    }
+
+    fn used_index(&self, queue: usize) -> Result<u16, Failed> {
+        Ok(self
+            .memory
+            .load(self.at(queue, USED + 2), Ordering::Acquire)?)
+    }
+
+    fn at(&self, queue: usize, offset: u64) -> GuestAddress {
+        GuestAddress(self.rings[queue].base + offset)
+    }
+
+    pub fn room(&self, queue: usize) -> usize {
+        self.rings[queue].free.len()
+    }
+
+    /// Writes descriptor `index` of a queue.
+    pub fn descriptor(
+        &self,
+        queue: usize,
+        index: u16,
+        address: u64,
+        bytes: u32,
+        flags: u16,
+        next: u16,
+    ) -> Result<(), Failed> {
+        let mut raw = [0; 16];
+        raw[..8].copy_from_slice(&address.to_le_bytes());
+        raw[8..12].copy_from_slice(&bytes.to_le_bytes());
+        raw[12..14].copy_from_slice(&flags.to_le_bytes());
+        raw[14..].copy_from_slice(&next.to_le_bytes());
+        Ok(self
+            .memory
+            .write_slice(&raw, self.at(queue, u64::from(index) * 16))?)
+    }
+
+    /// Lays a request out and makes it available. Returns its slot.
+    pub fn submit(&mut self, queue: usize, request: Request) -> Result<u16, Failed> {
+        let slot = self.rings[queue].free.pop().ok_or("the queue is full")?;
+        let head = slot * 3;
+        let header = HEADERS + u64::from(slot) * 32;
+        let mut raw = [0; 16];
+        raw[..4].copy_from_slice(&request.kind.to_le_bytes());
+        raw[8..].copy_from_slice(&request.sector.to_le_bytes());
+        self.memory.write_slice(&raw, self.at(queue, header))?;
+        self.memory
+            .write_obj(0xff_u8, self.at(queue, header + 16))?;
+        let base = self.rings[queue].base;
+        let fills = matches!(request.kind, IN | GET_ID);
+        if request.bytes == 0 {
+            self.descriptor(queue, head, base + header, 16, 1, head + 2)?;
+        } else {
+            self.descriptor(queue, head, base + header, 16, 1, head + 1)?;
+            let flags = if fills { 3 } else { 1 };
+            self.descriptor(
+                queue,
+                head + 1,
+                request.data,
+                request.bytes,
+                flags,
+                head + 2,
+            )?;
+        }
+        self.descriptor(queue, head + 2, base + header + 16, 1, 2, 0)?;
+        self.offer(queue, head)?;
+        Ok(slot)
+    }
+
+    /// Makes a chain available.
+    pub fn offer(&mut self, queue: usize, head: u16) -> Result<(), Failed> {
+        let next = self.rings[queue].available;
+        let entry = AVAILABLE + 4 + u64::from(next % QUEUE_SIZE) * 2;
+        self.memory.write_obj(head, self.at(queue, entry))?;
+        self.rings[queue].available = next.wrapping_add(1);
+        self.set_available(queue, next.wrapping_add(1))
+    }
+
+    /// Sets the index of the available ring, whatever it was.
+    pub fn set_available(&self, queue: usize, index: u16) -> Result<(), Failed> {
+        Ok(self
+            .memory
+            .store(index, self.at(queue, AVAILABLE + 2), Ordering::Release)?)
+    }
+
+    /// Notifies the back-end. Always, where it does not say when it wants to be.
+    pub fn kick(&mut self, queue: usize, before: u16) -> Result<(), Failed> {
+        fence(Ordering::SeqCst);
+        let now = self.rings[queue].available;
+        if self.event_idx {
+            let event: u16 = self.memory.load(
+                self.at(queue, USED + 4 + u64::from(QUEUE_SIZE) * 8),
+                Ordering::Relaxed,
+            )?;
+            if now.wrapping_sub(event).wrapping_sub(1) >= now.wrapping_sub(before) {
+                return Ok(());
+            }
+        }
+        Ok(self.rings[queue].kick.write(1)?)
+    }
+
+    pub fn available(&self, queue: usize) -> u16 {
+        self.rings[queue].available
+    }
+
+    /// An answer, if there is one: slot, status, bytes.
+    pub fn answer(&mut self, queue: usize) -> Result<Option<(u16, u8, u32)>, Failed> {
+        let seen = self.rings[queue].seen;
+        if self.used_index(queue)? == seen {
+            return Ok(None);
+        }
+        let entry = USED + 4 + u64::from(seen % QUEUE_SIZE) * 8;
+        let head: u32 = self.memory.read_obj(self.at(queue, entry))?;
+        let bytes: u32 = self.memory.read_obj(self.at(queue, entry + 4))?;
+        let slot = u16::try_from(head / 3)?;
+        let status: u8 = self
+            .memory
+            .read_obj(self.at(queue, HEADERS + u64::from(slot) * 32 + 16))?;
+        self.rings[queue].seen = seen.wrapping_add(1);
+        self.rings[queue].free.push(slot);
+        Ok(Some((slot, status, bytes)))
+    }
+
+    /// Waits until there may be an answer.
+    pub fn wait(&mut self, queue: usize, seconds: i64) -> Result<(), Failed> {
+        let seen = self.rings[queue].seen;
+        // The back-end is to interrupt with the next answer.
+        self.memory.store(
+            seen,
+            self.at(queue, AVAILABLE + 4 + u64::from(QUEUE_SIZE) * 2),
+            Ordering::Relaxed,
+        )?;
+        fence(Ordering::SeqCst);
+        if self.used_index(queue)? != seen {
+            return Ok(());
+        }
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        // SAFETY: the ring owns the descriptor for as long as it is borrowed here.
+        let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(self.rings[queue].call.as_raw_fd()) };
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: seconds,
+            tv_nsec: 0,
+        };
+        if poll(&mut fds, Some(&timeout))? == 0 {
+            return Err("the back-end does not answer".into());
+        }
+        let _ = self.rings[queue].call.read();
+        Ok(())
+    }
+
+    /// One request from beginning to end: status and bytes.
+    pub fn perform(&mut self, queue: usize, request: Request) -> Result<(u8, u32), Failed> {
+        let before = self.available(queue);
+        let slot = self.submit(queue, request)?;
+        self.kick(queue, before)?;
+        loop {
+            if let Some((answered, status, bytes)) = self.answer(queue)? {
+                if answered != slot {
+                    return Err("another request was answered".into());
+                }
+                return Ok((status, bytes));
+            }
+            self.wait(queue, 20)?;
+        }
+    }
+}
+
+const AVAILABLE: u64 = 0x4000;
+const USED: u64 = 0x8000;
+const HEADERS: u64 = 0x1_0000;

@@ -1,0 +1,434 @@
+//! The vhost-user door from the other side: a front-end of our own does what guests do, and what
+//! they should not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may panic"
+)]
+
+mod frontend;
+
+use ebb_blk::image::{Location, Spec};
+use ebb_blk::knobs::Knob;
+use ebb_blk::server::{Disk, Options, Server};
+use frontend::{
+    Client, DATA, DISCARD, FLUSH, GET_ID, IN, IO_ERROR, OK, OUT, Request, UNSUPPORTED, WRITE_ZEROES,
+};
+use std::path::PathBuf;
+use vm_memory::{Bytes, GuestAddress};
+
+const DISK: u64 = 8 << 20;
+
+fn disk(name: &str, location: Location) -> Disk {
+    Disk {
+        name: name.into(),
+        spec: Spec {
+            location,
+            read_only: false,
+            cached: false,
+        },
+    }
+}
+
+fn ram(name: &str) -> Disk {
+    disk(name, Location::Ram { bytes: DISK })
+}
+
+/// A file on a real file system, for direct I/O; gone with the value.
+struct TempImage(PathBuf);
+
+impl TempImage {
+    fn new(name: &str) -> Self {
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let path = folder.join(format!("{name}-{}", std::process::id()));
+        std::fs::write(&path, vec![0_u8; DISK as usize]).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for TempImage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn client(server: &mut Server, disk: &Disk, queues: usize) -> Client {
+    Client::connect(server.attach(disk).unwrap(), queues).unwrap()
+}
+
+fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|i| seed.wrapping_add((i / 7) as u8) ^ (i as u8))
+        .collect()
+}
+
+fn fill(client: &Client, at: u64, bytes: &[u8]) {
+    client.memory.write_slice(bytes, GuestAddress(at)).unwrap();
+}
+
+fn read_back(client: &Client, at: u64, bytes: usize) -> Vec<u8> {
+    let mut buffer = vec![0; bytes];
+    client
+        .memory
+        .read_slice(&mut buffer, GuestAddress(at))
+        .unwrap();
+    buffer
+}
+
+fn write_and_read(client: &mut Client, data: u64, sector: u64, bytes: usize) {
+    let written = pattern((sector % 251) as u8, bytes);
+    fill(client, data, &written);
+    let request = Request {
+        kind: OUT,
+        sector,
+        data,
+        bytes: bytes as u32,
+    };
+    assert_eq!(client.perform(0, request).unwrap(), (OK, 1));
+    fill(client, data, &vec![0xee; bytes]);
+    let request = Request {
+        kind: IN,
+        sector,
+        data,
+        bytes: bytes as u32,
+    };
+    assert_eq!(client.perform(0, request).unwrap(), (OK, bytes as u32 + 1));
+    assert_eq!(read_back(client, data, bytes), written);
+}
+
+fn both_ways() -> [Options; 2] {
+    [true, false].map(|uring| Options {
+        uring,
+        ..Options::default()
+    })
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let image = TempImage::new("rw");
+    for options in both_ways() {
+        let mut server = Server::new(options);
+        for disk in [ram("ram"), disk("file", Location::Path(image.0.clone()))] {
+            let mut client = client(&mut server, &disk, 1);
+            for (data, sector, bytes) in [
+                (DATA, 0, 4096),
+                (DATA + 512, 8, 512),
+                (DATA + 3, 16, 4096),
+                (DATA + 1, 64, 1 << 20),
+                (DATA, 4096, 1 << 20),
+                (DATA, 7, 1536),
+                (DATA + 5, DISK / 512 - 1, 512),
+            ] {
+                write_and_read(&mut client, data, sector, bytes);
+            }
+            let flush = Request {
+                kind: FLUSH,
+                sector: 0,
+                data: 0,
+                bytes: 0,
+            };
+            assert_eq!(client.perform(0, flush).unwrap(), (OK, 1));
+            let figures = server.instances()[&disk.name].figures();
+            println!(
+                "{} by {}: {figures:?}",
+                disk.name,
+                server.instances()[&disk.name].io_kind()
+            );
+            assert_eq!(figures.counters.failed, 0);
+        }
+    }
+}
+
+#[test]
+fn segments_that_direct_io_cannot_take_go_through_the_pool() {
+    let image = TempImage::new("bounce");
+    let mut server = Server::new(Options::default());
+    let mut client = client(
+        &mut server,
+        &disk("file", Location::Path(image.0.clone())),
+        1,
+    );
+    write_and_read(&mut client, DATA, 0, 64 << 10);
+    let bounced = |server: &Server| server.instances()["file"].figures().counters.bounced_bytes;
+    settle(|| server.instances()["file"].figures().counters.requests == 2);
+    assert_eq!(bounced(&server), 0, "aligned segments are taken in place");
+    write_and_read(&mut client, DATA + 3, 0, 64 << 10);
+    settle(|| server.instances()["file"].figures().counters.requests == 4);
+    let figures = server.instances()["file"].figures();
+    if bounced(&server) == 0 {
+        // A file system without direct I/O takes any memory.
+        assert_eq!(figures.pool.kept, 0);
+        return;
+    }
+    assert_eq!(bounced(&server), 128 << 10);
+    assert_eq!((figures.pool.in_use, figures.pool.kept), (0, 16));
+    // A squeeze gives back all of it, also from an idle instance.
+    let now = server.clock().now();
+    assert_eq!(server.registry().squeeze("file", now), 1);
+    settle(|| server.instances()["file"].figures().pool.kept == 0);
+    // Always squeezed, it still works.
+    server.instances()["file"]
+        .knobs()
+        .set(Knob::MaxBufferPages, 0)
+        .unwrap();
+    write_and_read(&mut client, DATA + 3, 0, 1 << 20);
+    settle(|| server.instances()["file"].figures().counters.requests == 6);
+    assert_eq!(server.instances()["file"].figures().pool.kept, 0);
+}
+
+/// Waits for another thread's figures; a condition that never holds fails.
+fn settle(condition: impl Fn() -> bool) {
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("the figures never came to what they should be");
+}
+
+#[test]
+fn ranges_are_zeroed_and_discarded() {
+    for options in both_ways() {
+        let mut server = Server::new(options);
+        let mut client = client(&mut server, &ram("ram"), 1);
+        fill(&client, DATA, &pattern(1, 8192));
+        let whole = Request {
+            kind: OUT,
+            sector: 0,
+            data: DATA,
+            bytes: 8192,
+        };
+        assert_eq!(client.perform(0, whole).unwrap().0, OK);
+        let range = |sector: u64, sectors: u32, flags: u32| {
+            let mut raw = sector.to_le_bytes().to_vec();
+            raw.extend(sectors.to_le_bytes());
+            raw.extend(flags.to_le_bytes());
+            raw
+        };
+        let ask = |client: &mut Client, kind, ranges: Vec<u8>| {
+            fill(client, DATA + 65536, &ranges);
+            let bytes = ranges.len() as u32;
+            client
+                .perform(
+                    0,
+                    Request {
+                        kind,
+                        sector: 0,
+                        data: DATA + 65536,
+                        bytes,
+                    },
+                )
+                .unwrap()
+                .0
+        };
+        let two = [range(0, 2, 0), range(4, 1, 1)].concat();
+        assert_eq!(ask(&mut client, WRITE_ZEROES, two), OK);
+        assert_eq!(ask(&mut client, DISCARD, range(8, 8, 0)), OK);
+        assert_eq!(
+            ask(&mut client, DISCARD, range(0, 1, 1)),
+            UNSUPPORTED,
+            "unmap in a discard"
+        );
+        assert_eq!(
+            ask(&mut client, WRITE_ZEROES, range(0, 1, 2)),
+            UNSUPPORTED,
+            "unknown flag"
+        );
+        assert_eq!(ask(&mut client, DISCARD, range(DISK / 512, 1, 0)), IO_ERROR);
+        assert_eq!(ask(&mut client, DISCARD, range(u64::MAX, 1, 0)), IO_ERROR);
+        assert_eq!(ask(&mut client, DISCARD, vec![0; 15]), IO_ERROR);
+        assert_eq!(ask(&mut client, DISCARD, vec![0; 16 * 33]), IO_ERROR);
+        let read = Request { kind: IN, ..whole };
+        assert_eq!(client.perform(0, read).unwrap().0, OK);
+        let mut expected = pattern(1, 8192);
+        expected[..1024].fill(0);
+        expected[2048..2560].fill(0);
+        expected[4096..].fill(0);
+        assert_eq!(read_back(&client, DATA, 8192), expected);
+    }
+}
+
+#[test]
+fn a_disk_tells_what_it_is() {
+    let mut server = Server::new(Options::default());
+    let mut client = client(&mut server, &ram("data-1"), 2);
+    let config = client.config(60).unwrap();
+    assert_eq!(config[..8], (DISK / 512).to_le_bytes());
+    assert_eq!(config[34..36], 16_u16.to_le_bytes());
+    let id = Request {
+        kind: GET_ID,
+        sector: 0,
+        data: DATA,
+        bytes: 20,
+    };
+    assert_eq!(client.perform(1, id).unwrap(), (OK, 21));
+    assert_eq!(
+        read_back(&client, DATA, 20),
+        *b"data-1\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+    );
+}
+
+#[test]
+fn a_read_only_disk_stays_as_it_is() {
+    let mut server = Server::new(Options::default());
+    let mut disk = ram("ro");
+    disk.spec.read_only = true;
+    let mut client = client(&mut server, &disk, 1);
+    for kind in [OUT, DISCARD, WRITE_ZEROES] {
+        let request = Request {
+            kind,
+            sector: 0,
+            data: DATA,
+            bytes: 512,
+        };
+        assert_eq!(client.perform(0, request).unwrap().0, IO_ERROR, "{kind}");
+    }
+    let request = Request {
+        kind: IN,
+        sector: 0,
+        data: DATA,
+        bytes: 512,
+    };
+    assert_eq!(client.perform(0, request).unwrap().0, OK);
+}
+
+#[test]
+fn hostile_requests_are_answered_and_the_disk_lives() {
+    let mut server = Server::new(Options::default());
+    let mut client = client(&mut server, &ram("ram"), 2);
+    let outside = frontend::MEMORY;
+    for (kind, sector, data, bytes, status) in [
+        (IN, DISK / 512, DATA, 512, IO_ERROR),
+        (IN, DISK / 512 - 1, DATA, 1024, IO_ERROR),
+        (OUT, u64::MAX, DATA, 512, IO_ERROR),
+        (OUT, u64::MAX / 512, DATA, 512, IO_ERROR),
+        (IN, 0, DATA, 511, IO_ERROR),
+        (IN, 0, outside, 512, IO_ERROR),
+        (OUT, 0, outside - 256, 512, IO_ERROR),
+        (OUT, 0, u64::MAX - 100, 512, IO_ERROR),
+        (IN, 0, DATA, u32::MAX - 1023, IO_ERROR),
+        (77, 0, DATA, 512, UNSUPPORTED),
+        (GET_ID, 0, outside, 20, IO_ERROR),
+    ] {
+        let request = Request {
+            kind,
+            sector,
+            data,
+            bytes,
+        };
+        assert_eq!(client.perform(0, request).unwrap().0, status, "{request:?}");
+    }
+    write_and_read(&mut client, DATA, 0, 4096);
+    // A chain that runs in a circle, one that leaves the table, one without any status.
+    for (flags, next) in [(1, 0), (1, 9999), (0, 0)] {
+        client.descriptor(0, 0, DATA, 16, flags, next).unwrap();
+        let before = client.available(0);
+        client.offer(0, 0).unwrap();
+        client.kick(0, before).unwrap();
+        client.wait(0, 20).unwrap();
+        assert!(client.answer(0).unwrap().is_some());
+    }
+    // An index that jumps: this ring is closed, the other goes on.
+    client
+        .set_available(0, client.available(0).wrapping_add(5000))
+        .unwrap();
+    client.kick(0, client.available(0).wrapping_sub(1)).unwrap();
+    let request = Request {
+        kind: OUT,
+        sector: 0,
+        data: DATA,
+        bytes: 512,
+    };
+    assert_eq!(client.perform(1, request).unwrap().0, OK);
+    assert!(server.instances()["ram"].is_running());
+}
+
+#[test]
+fn a_front_end_that_dies_mid_request_leaves_the_others_alone() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dies.sock");
+    let mut server = Server::new(Options::default());
+    server.listen(&ram("shared"), &path).unwrap();
+    let mut other = client(&mut server, &ram("other"), 1);
+    let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
+    for _ in 0..5 {
+        let mut client = Client::connect(connect(), 1).unwrap();
+        write_and_read(&mut client, DATA, 0, 4096);
+        let before = client.available(0);
+        for slot in 0..40_u64 {
+            let request = Request {
+                kind: OUT,
+                sector: slot * 8,
+                data: DATA,
+                bytes: 65536,
+            };
+            client.submit(0, request).unwrap();
+        }
+        client.kick(0, before).unwrap();
+        drop(client);
+        write_and_read(&mut other, DATA, 0, 4096);
+    }
+    // Garbage instead of a message.
+    use std::io::Write;
+    let mut garbage = connect();
+    garbage.write_all(&[0xff; 64]).unwrap();
+    drop(garbage);
+    let mut client = Client::connect(connect(), 1).unwrap();
+    write_and_read(&mut client, DATA, 0, 4096);
+    drop(server);
+    assert!(!path.exists(), "the socket is gone with the server");
+}
+
+#[test]
+fn a_successor_does_what_was_under_way() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("successor.sock");
+    let image = TempImage::new("successor");
+    let disk = disk("disk", Location::Path(image.0.clone()));
+    let mut server = Server::new(Options::default());
+    server.listen(&disk, &path).unwrap();
+    let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let mut client = Client::connect(connect(), 1).unwrap();
+    write_and_read(&mut client, DATA, 0, 4096);
+    drop(server);
+    // Nobody is there: these are only in the ring.
+    fill(&client, DATA, &pattern(9, 40 * 512));
+    for slot in 0..40_u64 {
+        let data = DATA + slot * 512;
+        client
+            .submit(
+                0,
+                Request {
+                    kind: OUT,
+                    sector: slot,
+                    data,
+                    bytes: 512,
+                },
+            )
+            .unwrap();
+    }
+    let mut server = Server::new(Options::default());
+    server.listen(&disk, &path).unwrap();
+    client.reconnect(connect()).unwrap();
+    let mut left = 40;
+    while left > 0 {
+        match client.answer(0).unwrap() {
+            Some((_, status, _)) => {
+                assert_eq!(status, OK);
+                left -= 1;
+            }
+            None => client.wait(0, 20).unwrap(),
+        }
+    }
+    let read = Request {
+        kind: IN,
+        sector: 0,
+        data: DATA + (1 << 20),
+        bytes: 40 * 512,
+    };
+    assert_eq!(client.perform(0, read).unwrap().0, OK);
+    assert_eq!(
+        read_back(&client, DATA + (1 << 20), 40 * 512),
+        pattern(9, 40 * 512)
+    );
+}
