@@ -8,6 +8,10 @@ KERNEL_ARGS = -p ebb-kernel --target $(KERNEL_TARGET) --target-dir target/kernel
 WORKLOADS_CARGO = RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO)
 WORKLOADS_ARGS = -p ebb-workloads --release --target $(KERNEL_TARGET) --target-dir target/workloads
 WORKLOADS = target/workloads/$(KERNEL_TARGET)/release/ebb-workloads
+# The first process of stock Linux guests, likewise static; ebb looks for it beside itself where it
+# was built without.
+INIT_ARGS = -p ebb-init --profile init --target $(KERNEL_TARGET) --target-dir target/init
+INIT = target/init/$(KERNEL_TARGET)/init/ebb-init
 # A kernel that exists already is not built again for checks that do not run it.
 NO_KERNEL = EBB_SKIP_KERNEL=1 CARGO_TARGET_DIR=target/check
 
@@ -25,13 +29,16 @@ build: ## build the command: target/release/ebb
 demo: deps build workloads ## a program takes 1 GiB and frees it; watch the host get it back
 	target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 10
 
-.PHONY: kernel kernel-dev kernel-check workloads
+.PHONY: kernel kernel-dev kernel-check workloads init
 kernel: ## build the guest kernel as it is shipped
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel
 kernel-dev: ## build the guest kernel quickly, with its assertions
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel-dev
 kernel-check:
 	$(KERNEL_CARGO) check $(KERNEL_ARGS) --profile kernel-dev
+init: ## build the first process of guests with stock Linux, for an ebb without it
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build $(INIT_ARGS)
+	mkdir -p target/release && cp $(INIT) target/release/ebb-init
 workloads: ## build the experiments as one static Linux program
 	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
 
@@ -51,7 +58,7 @@ test-models: ## every interleaving of the lock-free parts, in small
 stress: ## more than 10^8 operations of two threads on the allocator, the owner of each frame checked
 	$(CARGO) test --release -p ebb-mm --test stress -- --ignored --nocapture
 test-guests: workloads ## the command, and real guests
-	$(CARGO) test --release -p ebb -p ebb-workloads -p lab
+	$(CARGO) test --release -p ebb -p ebb-init -p ebb-workloads -p lab
 
 .PHONY: bench measure
 bench: ## time the allocator against itself and others

@@ -1,7 +1,7 @@
-//! Builds the guest kernel and the experiments, so that one `cargo build` makes one binary that
-//! holds them.
+//! Builds the guest kernel, the first process of guests with stock Linux, and the experiments, so
+//! that one `cargo build` makes one binary that holds them.
 //!
-//! `EBB_KERNEL=path` embeds that kernel instead; `EBB_SKIP_KERNEL=1` embeds neither (for type
+//! `EBB_KERNEL=path` embeds that kernel instead; `EBB_SKIP_KERNEL=1` embeds none of them (for type
 //! checks, where linking a kernel would be waste).
 
 use std::path::{Path, PathBuf};
@@ -38,12 +38,21 @@ const WORKLOADS: Part = Part {
     sources: &["workloads"],
 };
 
+/// Static, since its guest holds nothing else but the program.
+const INIT: Part = Part {
+    package: "ebb-init",
+    profile: "init",
+    flags: "-C target-feature=+crt-static",
+    embedded: "init.elf",
+    sources: &["init"],
+};
+
 fn main() {
     println!("cargo:rerun-if-env-changed=EBB_KERNEL");
     println!("cargo:rerun-if-env-changed=EBB_SKIP_KERNEL");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     if env::var_os("EBB_SKIP_KERNEL").is_some_and(|v| v != "0") {
-        for part in [KERNEL, WORKLOADS] {
+        for part in [KERNEL, WORKLOADS, INIT] {
             fs::write(out.join(part.embedded), []).expect("OUT_DIR is writable");
         }
         return;
@@ -53,7 +62,9 @@ fn main() {
         None => build(&KERNEL, &out),
     };
     embed(&kernel, &out.join(KERNEL.embedded));
-    embed(&build(&WORKLOADS, &out), &out.join(WORKLOADS.embedded));
+    for part in [WORKLOADS, INIT] {
+        embed(&build(&part, &out), &out.join(part.embedded));
+    }
 }
 
 fn embed(built: &Path, embedded: &Path) {

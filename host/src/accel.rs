@@ -6,11 +6,10 @@
 
 use crate::cli::{AccelChoice, Machine};
 use crate::failure::Failure;
-use crate::header::{Header, Stage};
-use crate::image::KernelImage;
 use crate::initramfs::{GuestPath, Initramfs, Node, Source, nul_terminated};
+use crate::kernel::Kernel;
 use crate::qemu::Accel;
-use crate::size::Size;
+use crate::stage::Stage;
 use crate::vm::{self, Spec, Vm};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -19,15 +18,13 @@ use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs, io, thread};
 
 const DEVICE: &str = "/dev/kvm";
-/// A KVM that works boots in a tenth of this.
-const PATIENCE: Duration = Duration::from_secs(4);
 /// How often the probe looks.
 const TICK: Duration = Duration::from_millis(10);
-const MEMORY: Size = Size::mebibytes(64);
 /// What the probe's program returns.
 const ANSWER: u8 = 42;
 const PROGRAM: &str = "/probe";
@@ -52,7 +49,7 @@ pub(crate) fn choose(
     choice: AccelChoice,
     icount: bool,
     machine: Machine,
-    kernel: &KernelImage,
+    kernel: &Kernel,
     qemu: &Path,
 ) -> Result<Choice, Failure> {
     let tcg = |reason: &str| Choice {
@@ -81,9 +78,9 @@ fn open_device() -> io::Result<()> {
     Ok(rustix::fs::open(DEVICE, flags, Mode::empty()).map(drop)?)
 }
 
-fn remembered_probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Choice {
+fn remembered_probe(machine: Machine, kernel: &Kernel, qemu: &Path) -> Choice {
     let host = identity(machine, kernel, qemu);
-    let cache = cache_file();
+    let cache = cache_folder().map(|folder| folder.join(format!("kvm-{}.json", kernel.name())));
     let remembered = cache
         .as_deref()
         .and_then(recall)
@@ -117,7 +114,7 @@ fn remembered_probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Choi
 }
 
 /// Everything on which the verdict depends.
-fn identity(machine: Machine, kernel: &KernelImage, qemu: &Path) -> String {
+fn identity(machine: Machine, kernel: &Kernel, qemu: &Path) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();
@@ -133,7 +130,7 @@ fn identity(machine: Machine, kernel: &KernelImage, qemu: &Path) -> String {
             format!("{}:{}:{}", file.ino(), file.size(), file.mtime())
         });
     let mut hasher = DefaultHasher::new();
-    kernel.bytes.hash(&mut hasher);
+    kernel.bytes().hash(&mut hasher);
     let (qemu, image) = (qemu.display(), hasher.finish());
     format!(
         "{} {release} {qemu}:{stamp} {machine:?} {image:016x}",
@@ -141,7 +138,8 @@ fn identity(machine: Machine, kernel: &KernelImage, qemu: &Path) -> String {
     )
 }
 
-fn cache_file() -> Option<PathBuf> {
+/// Where ebb keeps what it can get again, for this user.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| {
         env::var_os(name)
             .map(PathBuf::from)
@@ -149,7 +147,7 @@ fn cache_file() -> Option<PathBuf> {
     };
     let directory =
         absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
-    Some(directory.join("ebb").join("kvm.json"))
+    Some(directory.join("ebb"))
 }
 
 fn recall(path: &Path) -> Option<Verdict> {
@@ -170,41 +168,53 @@ fn remember(path: &Path, verdict: &Verdict) -> io::Result<()> {
 }
 
 /// Boots a guest on KVM that has to return [`ANSWER`].
-fn probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Result<(), String> {
-    let deadline = Instant::now() + PATIENCE;
+fn probe(machine: Machine, kernel: &Kernel, qemu: &Path) -> Result<(), String> {
     let text = |error: Failure| format!("the probe failed: {error}");
-    let archive = archive().map_err(text)?;
+    let archive = archive(kernel).map_err(text)?;
+    let cpus = 2;
     let spec = Spec {
         qemu,
         kernel,
         machine,
         accel: Accel::Kvm,
-        memory: MEMORY,
+        memory: kernel.probe_memory(),
         // Starting a second CPU is where half-working hosts fail.
-        cpus: 2,
+        cpus,
         reporting: true,
         icount: false,
-        kernel_arguments: "ebb.epoch=0".into(),
+        kernel_arguments: kernel.probe_arguments(),
         extra: Vec::new(),
     };
-    let mut vm = Vm::new(spec, archive, None).map_err(text)?;
+    let mut vm = Vm::new(&spec, &archive, None).map_err(text)?;
     vm.monitor
         .start()
         .map_err(|error| format!("the probe failed: {error}"))?;
+    let deadline = Instant::now() + kernel.probe_patience();
+    let guest = kernel.guest(&vm.ram, cpus, false);
+    vm.monitor
+        .inquiries()
+        .map_err(|error| format!("the probe failed: {error}"))
+        .and_then(|inquiries| {
+            Arc::clone(&guest)
+                .attend(&vm.control, inquiries)
+                .map_err(text)
+        })?;
     // Ends QEMU as soon as that gives up, which is how most half-working hosts show.
-    let handle = vm.qemu.handle();
-    thread::spawn(move || vm.monitor.wait_for_end(&handle));
-    let header = Header::new(vm.ram.clone(), kernel.header);
+    let (handle, learner) = (vm.qemu.handle(), Arc::clone(&guest));
+    thread::spawn(move || vm.monitor.wait_for_end(&handle, &*learner));
     loop {
         let ended = vm
             .qemu
             .wait(TICK)
             .map_err(|error| format!("the probe failed: {error}"))?;
-        match header.read().map(|reading| reading.stage) {
+        match guest.stage() {
             Some(Stage::Exited(status)) if status.code() == ANSWER => return Ok(()),
             Some(Stage::Exited(_)) => return Err("the probe's program failed on KVM".into()),
             Some(Stage::Panicked) => return Err("the kernel panicked on KVM".into()),
             _ => {}
+        }
+        if let Some(failure) = guest.failure() {
+            return Err(text(failure));
         }
         if ended.is_some() {
             return Err("the kernel does not run on KVM here".into());
@@ -215,7 +225,7 @@ fn probe(machine: Machine, kernel: &KernelImage, qemu: &Path) -> Result<(), Stri
     }
 }
 
-fn archive() -> Result<fs::File, Failure> {
+fn archive(kernel: &Kernel) -> Result<fs::File, Failure> {
     let mut tree = Initramfs::default();
     let path = |text: &str| GuestPath::parse(text.as_bytes());
     let file = |mode: u32, bytes: Vec<u8>| Node::File {
@@ -228,9 +238,10 @@ fn archive() -> Result<fs::File, Failure> {
         file(0o400, nul_terminated([OsStr::new(PROGRAM)])),
     )?;
     tree.add(path("/.ebb/env")?, file(0o400, Vec::new()))?;
+    kernel.furnish(&mut tree)?;
     let archive =
         vm::memory_file("ebb-probe").map_err(|errno| vm::setup("the probe's initramfs", errno))?;
-    tree.write(&archive)?;
+    tree.write(&archive, kernel.alignment())?;
     Ok(archive)
 }
 

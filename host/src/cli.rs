@@ -54,6 +54,15 @@ pub(crate) struct RunOptions {
     #[arg(short, long, value_name = "N")]
     pub(crate) cpus: Option<u32>,
 
+    /// Kernel of the guest: ebb's own, or a stock Linux [default: ebb]
+    #[arg(
+        long,
+        value_name = "ebb|linux[:VMLINUZ]",
+        default_value = "ebb",
+        hide_default_value = true
+    )]
+    pub(crate) kernel: KernelChoice,
+
     /// How freed memory goes back to the host
     #[arg(long, value_name = "MODE", default_value = "reporting")]
     pub(crate) give_back: GiveBack,
@@ -77,6 +86,10 @@ pub(crate) struct RunOptions {
     /// What `ebb top` calls the guest [default: the program and ebb's process number]
     #[arg(long, value_name = "NAME", value_parser = guest_name)]
     pub(crate) name: Option<String>,
+
+    /// Write a JSON object at the end: guest, versions, command lines, times, figures, status
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 
     /// Set a kernel knob before the program starts
     #[arg(long, value_name = "vm.NAME=VALUE")]
@@ -239,6 +252,31 @@ pub(crate) enum Machine {
     Q35,
 }
 
+/// The kernel that the user asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum KernelChoice {
+    /// The one in this binary, or a developer's.
+    Ebb,
+    /// The one in this file, or Debian's.
+    Linux(Option<PathBuf>),
+}
+
+impl FromStr for KernelChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "ebb" => Ok(Self::Ebb),
+            None if text == "linux" => Ok(Self::Linux(None)),
+            Some(("linux", "")) => Err("`linux:` lacks the path of a kernel".into()),
+            Some(("linux", path)) => Ok(Self::Linux(Some(path.into()))),
+            _ => Err(format!(
+                "`{text}` is neither ebb, nor linux, nor linux:/path/boot/vmlinuz-RELEASE"
+            )),
+        }
+    }
+}
+
 /// One `--sysctl`: a name below `vm.` and its value, fit for the kernel's command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sysctl {
@@ -299,6 +337,18 @@ mod tests {
         };
         assert_eq!(run.program, ["sh", "-c", "ls -m"]);
         assert_eq!(run.memory, Size::mebibytes(2048));
+    }
+
+    #[test]
+    fn kernels_have_names() {
+        assert_eq!("linux".parse(), Ok(KernelChoice::Linux(None)));
+        assert_eq!(
+            "linux:/boot/vmlinuz-6.1:x".parse(),
+            Ok(KernelChoice::Linux(Some("/boot/vmlinuz-6.1:x".into())))
+        );
+        for bad in ["", "linux:", "Linux", "ebb:/x", "windows"] {
+            assert!(bad.parse::<KernelChoice>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -30,9 +30,9 @@ impl Log {
     }
 
     /// The same, with names for the addresses in it.
-    pub(crate) fn with_symbols(name: &'static str, symbols: Symbols) -> Self {
+    pub(crate) fn with_symbols(name: &'static str, symbols: Option<Symbols>) -> Self {
         Self {
-            symbols: Some(symbols),
+            symbols,
             ..Self::new(name)
         }
     }

@@ -6,6 +6,7 @@
 //! | `eof <total>`           | stdin ends after exactly that many bytes                         |
 //! | `window <port> <total>` | so many bytes may have been sent on an output port since boot    |
 //! | `closed <port>`         | nobody reads an output port any more: writes to it get SIGPIPE   |
+//! | `end`                   | all output has arrived (to guests that ask for it)               |
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -52,6 +53,11 @@ impl Control {
     /// Says that nobody reads `port` any more.
     pub(crate) fn closed(&self, port: OutputPort) {
         self.push(format!("closed {}\n", port as u8));
+    }
+
+    /// Says that the machine may end.
+    pub(crate) fn end_of_machine(&self) {
+        self.push("end\n".into());
     }
 
     /// Allows the guest to have sent `total` bytes on `port`.

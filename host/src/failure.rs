@@ -4,6 +4,7 @@ use crate::busybox::BusyboxError;
 use crate::files::FileError;
 use crate::image::ImageError;
 use crate::initramfs::PackError;
+use crate::linux::{FormatError as LinuxFormatError, InitError, StockError};
 use crate::program::{FormatError, ProgramError};
 use crate::qemu::{Accel, Ended, SpawnError};
 use crate::qmp::MonitorError;
@@ -30,6 +31,10 @@ pub(crate) enum Failure {
     Pack(#[from] PackError),
     #[error(transparent)]
     Image(#[from] ImageError),
+    #[error(transparent)]
+    Stock(#[from] StockError),
+    #[error(transparent)]
+    Init(#[from] InitError),
     #[error("{0}")]
     Usage(String),
     #[error("--env {}: {why}", .argument.to_string_lossy())]
@@ -53,6 +58,21 @@ pub(crate) enum Failure {
     Accel(String),
     #[error("the guest kernel panicked")]
     Panic { console: Vec<String> },
+    #[error("{kernel} panicked")]
+    ForeignPanic {
+        kernel: String,
+        console: Vec<String>,
+    },
+    #[error("{kernel} does not boot: after {attempts} attempts it has not begun its first process")]
+    NoBoot {
+        kernel: String,
+        attempts: u32,
+        console: Vec<String>,
+    },
+    #[error("the guest cannot run the program: {why}")]
+    CannotRun { why: String },
+    #[error("the guest failed: {why}")]
+    Guest { why: String },
     #[error("the guest ended without saying how the program did ({how})")]
     Lost {
         how: String,
@@ -87,7 +107,7 @@ impl Failure {
             Self::Program(ProgramError::NotFound(_) | ProgramError::UnknownCommand(_)) => {
                 STATUS_NOT_FOUND
             }
-            Self::Program(_) => STATUS_CANNOT_RUN,
+            Self::Program(_) | Self::CannotRun { .. } => STATUS_CANNOT_RUN,
             _ => STATUS_FAILED,
         }
     }
@@ -118,7 +138,9 @@ impl Failure {
 
     fn logs(&self) -> Vec<(&'static str, &[String])> {
         match self {
-            Self::Panic { console } => vec![("the last lines of its log", console)],
+            Self::Panic { console }
+            | Self::ForeignPanic { console, .. }
+            | Self::NoBoot { console, .. } => vec![("the last lines of its log", console)],
             Self::Lost { console, qemu, .. } => {
                 vec![("the last lines of its log", console), ("QEMU said", qemu)]
             }
@@ -149,6 +171,24 @@ impl Failure {
             }
             Self::Image(ImageError::NotEmbedded) => {
                 "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"
+            }
+            Self::Init(InitError::NotEmbedded(_)) => {
+                "build it without EBB_SKIP_KERNEL, or name that program with EBB_INIT"
+            }
+            Self::Stock(StockError::Cache(_)) => {
+                "run `apt-get update`, or give a kernel with its modules: \
+                 --kernel linux:/path/boot/vmlinuz-RELEASE"
+            }
+            Self::Stock(StockError::Format {
+                source: LinuxFormatError::Magic,
+                ..
+            }) => "give a bzImage, as distributions have it: --kernel linux:/boot/vmlinuz-RELEASE",
+            Self::Stock(StockError::NoModules { .. }) => {
+                "a kernel stands in PLACE/boot and its modules in PLACE/lib/modules/RELEASE, as \
+                 an unpacked package has them"
+            }
+            Self::ForeignPanic { .. } | Self::NoBoot { .. } => {
+                "more memory with -m, or another kernel; -v shows the whole log"
             }
             Self::Killed { .. } => "was the host out of memory? `dmesg` tells",
             Self::Stopped {

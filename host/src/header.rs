@@ -1,6 +1,7 @@
 //! Reads the page that the guest kernel shows its host.
 
 use crate::ram::{GuestAddress, GuestRam};
+use crate::stage::{Stage, WaitStatus};
 use ebb_mm::shared::{GuestHeader, MAGIC, VERSION, stage};
 use ebb_mm::view::{Memory, View};
 use std::mem::offset_of;
@@ -14,42 +15,6 @@ const METADATA_MAX: u64 = 132 << 10;
 
 /// Counts of more CPUs than a guest can have are not looked at.
 const CPUS_MAX: u32 = 64;
-
-/// Where the guest says it is in its life.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
-    /// No user program has run yet.
-    Booting,
-    /// The program runs.
-    Running,
-    /// The program ended with this Linux wait status.
-    Exited(WaitStatus),
-    /// The kernel panicked.
-    Panicked,
-}
-
-/// How a program ended, as `wait(2)` encodes it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct WaitStatus(u32);
-
-impl WaitStatus {
-    /// The status as shells give it: the exit code, or 128 + the signal.
-    pub(crate) fn code(self) -> u8 {
-        let [low, code, ..] = self.0.to_le_bytes();
-        match low & 0x7f {
-            0 => code,
-            signal => 128 + signal,
-        }
-    }
-
-    /// The signal that ended the program, if one did.
-    pub(crate) fn signal(self) -> Option<i32> {
-        match self.0 & 0x7f {
-            0 => None,
-            signal => i32::try_from(signal).ok(),
-        }
-    }
-}
 
 /// What the guest told at one moment. Counts are allegations; nothing here indexes anything.
 #[derive(Copy, Clone, Debug)]
@@ -125,9 +90,9 @@ impl Header {
         let stage = match self.ram.atomic_u32(address)?.load(Acquire) {
             stage::BOOTING => Stage::Booting,
             stage::RUNNING => Stage::Running,
-            stage::EXITED => {
-                Stage::Exited(WaitStatus(self.u32(offset_of!(GuestHeader, exit_status))?))
-            }
+            stage::EXITED => Stage::Exited(WaitStatus::from_raw(
+                self.u32(offset_of!(GuestHeader, exit_status))?,
+            )),
             stage::PANICKED => Stage::Panicked,
             _ => return None,
         };
@@ -294,14 +259,5 @@ mod tests {
                 .read()
                 .is_none()
         );
-    }
-
-    #[test]
-    fn wait_status_becomes_a_shell_status() {
-        assert_eq!(WaitStatus(0).code(), 0);
-        assert_eq!(WaitStatus(3 << 8).code(), 3);
-        assert_eq!(WaitStatus(9).code(), 137);
-        assert_eq!(WaitStatus(11 | 0x80).code(), 139);
-        assert_eq!(WaitStatus(u32::MAX).code(), 255);
     }
 }

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// Pages are what the guest adopts.
 const PAGE: u64 = 4096;
+/// What newc itself aligns to.
+const WORD: u64 = 4;
 /// Length of a newc header.
 const HEADER: u64 = 110;
 /// Longest path that Linux takes, without its NUL.
@@ -23,6 +25,15 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 const PERMISSIONS: u32 = 0o7777;
+
+/// Who reads the archive.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Alignment {
+    /// A kernel that adopts the pages of files in place.
+    Page,
+    /// One that copies them. Linux passes over members whose padded name is longer than a path.
+    Word,
+}
 
 /// Where the bytes of a packed file come from.
 #[derive(Clone, Debug)]
@@ -159,9 +170,13 @@ impl Initramfs {
     }
 
     /// Writes the archive and returns its length.
-    pub(crate) fn write(&self, output: impl Write) -> Result<u64, PackError> {
+    pub(crate) fn write(&self, output: impl Write, alignment: Alignment) -> Result<u64, PackError> {
         let mut archive = Archive {
             output: BufWriter::new(output),
+            alignment: match alignment {
+                Alignment::Page => PAGE,
+                Alignment::Word => WORD,
+            },
             position: 0,
             inode: 0,
         };
@@ -175,7 +190,7 @@ impl Initramfs {
                 Node::Symlink { target } => {
                     archive.member(name, SYMLINK | 0o777, count(target), false)?;
                     archive.write(target)?;
-                    archive.align(4)?;
+                    archive.align(WORD)?;
                 }
                 Node::File { mode, source } => {
                     archive.file(name, REGULAR | (mode & PERMISSIONS), source)?;
@@ -195,6 +210,8 @@ fn count(bytes: &[u8]) -> u64 {
 
 struct Archive<W: Write> {
     output: BufWriter<W>,
+    /// Where the data of files begins and ends.
+    alignment: u64,
     position: u64,
     inode: u64,
 }
@@ -230,9 +247,10 @@ impl<W: Write> Archive<W> {
     ) -> Result<(), PackError> {
         let least = HEADER + count(name) + 1;
         let end = self.position + least;
-        let padding = end.next_multiple_of(if aligned { PAGE } else { 4 }) - end;
+        let alignment = if aligned { self.alignment } else { WORD };
+        let padding = end.next_multiple_of(alignment) - end;
         // newc's own padding of the name to 4 is not counted in its length; ours is.
-        let name_bytes = count(name) + 1 + if aligned { padding } else { 0 };
+        let name_bytes = count(name) + 1 + if alignment == WORD { 0 } else { padding };
         self.inode += 1;
         let (links, mtime) = (1, 0);
         let fields = [
@@ -267,7 +285,7 @@ impl<W: Write> Archive<W> {
                 if bytes.is_empty() {
                     Ok(())
                 } else {
-                    self.align(PAGE)
+                    self.align(self.alignment)
                 }
             }
             Source::Host(path) => self.host_file(name, mode, path),
@@ -298,7 +316,11 @@ impl<W: Write> Archive<W> {
             self.write(&chunk[..read])?;
             left -= count(&chunk[..read]);
         }
-        if size == 0 { Ok(()) } else { self.align(PAGE) }
+        if size == 0 {
+            Ok(())
+        } else {
+            self.align(self.alignment)
+        }
     }
 }
 
@@ -380,7 +402,7 @@ mod tests {
         .unwrap();
         tree.add(path("/deep/er/still/x"), file(b"x")).unwrap();
         let mut bytes = Vec::new();
-        let length = tree.write(&mut bytes).unwrap();
+        let length = tree.write(&mut bytes, Alignment::Page).unwrap();
         assert_eq!(length, bytes.len() as u64);
         assert_eq!(bytes.len() % 4096, 0);
         let members = read(&bytes);
@@ -415,6 +437,29 @@ mod tests {
         }
         assert_eq!(members[1].data, [7; 5000]);
         assert_eq!(members[4].data, b"busybox");
+    }
+
+    #[test]
+    fn plain_archive_reads_back() {
+        let mut tree = Initramfs::default();
+        for (name, len) in [("/a", 1), ("/bb", 5000), ("/ccc/d", 0), ("/e", 4096)] {
+            let source = Source::Bytes(vec![7; len]);
+            tree.add(
+                path(name),
+                Node::File {
+                    mode: 0o600,
+                    source,
+                },
+            )
+            .unwrap();
+        }
+        let mut bytes = Vec::new();
+        tree.write(&mut bytes, Alignment::Word).unwrap();
+        let members = read(&bytes);
+        let sizes: Vec<_> = members.iter().map(|m| m.data.len()).collect();
+        assert_eq!(sizes, [1, 5000, 0, 0, 4096]);
+        assert!(members.iter().all(|m| m.data.iter().all(|b| *b == 7)));
+        assert!(bytes.len() < 12_288, "{} bytes", bytes.len());
     }
 
     #[test]

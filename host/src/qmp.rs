@@ -1,8 +1,10 @@
 //! QEMU's monitor: says hello, starts the VM, and tells afterwards why it ended.
 
+use crate::guest::Guest;
 use crate::qemu::Handle;
 use qapi::{Qmp, Stream, qmp};
-use std::io::{self, BufRead, BufReader, Read};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Events that are read, and bytes of one: far more than a guest of ours causes.
 const EVENTS_MAX: usize = 1_000_000;
 const EVENT_BYTES_MAX: u64 = 1 << 20;
+/// How QEMU begins an answer.
+const ANSWER: &[u8] = b"{\"return\":";
 
 /// A connected monitor.
 pub(crate) struct Monitor {
@@ -57,33 +61,57 @@ impl Monitor {
         started.map(drop).map_err(|error| protocol(error.into()))
     }
 
-    /// Reads events until QEMU ends. A guest that stops without our asking never goes on (KVM met
+    /// A way to ask QEMU while [`Self::wait_for_end`] reads, once the CPUs run.
+    pub(crate) fn inquiries(&self) -> io::Result<Inquiries> {
+        Ok(Inquiries(self.qmp.inner().get_ref_write().try_clone()?))
+    }
+
+    /// Reads events until QEMU ends, and hands its answers to `guest`. A guest that stops without our asking never goes on (KVM met
     /// what it cannot do), so it is ended then.
-    pub(crate) fn wait_for_end(mut self, qemu: &Handle) -> End {
+    pub(crate) fn wait_for_end(mut self, qemu: &Handle, guest: &dyn Guest) -> End {
         let mut end = End::default();
         let stream = self.qmp.inner_mut();
         let _ = stream.get_ref_write().set_read_timeout(None);
         let mut line = Vec::new();
-        for _ in 0..EVENTS_MAX {
+        let mut events = 0;
+        while events < EVENTS_MAX {
             line.clear();
-            match stream
-                .by_ref()
+            match Read::by_ref(stream)
                 .take(EVENT_BYTES_MAX)
                 .read_until(b'\n', &mut line)
             {
                 Ok(0) | Err(_) => break,
                 // What the crate does not know is news of a later QEMU, and nothing to us.
-                Ok(_) => match serde_json::from_slice(&line) {
-                    Ok(qmp::Event::SHUTDOWN { data, .. }) => end.cause = Some(data.reason),
-                    Ok(qmp::Event::STOP { .. }) => {
-                        end.stopped = true;
-                        qemu.kill();
+                Ok(_) if line.starts_with(ANSWER) => {
+                    if let Ok(mut answer) = serde_json::from_slice::<Value>(&line) {
+                        guest.learn(&answer["return"].take());
                     }
-                    _ => {}
-                },
+                }
+                Ok(_) => {
+                    events += 1;
+                    match serde_json::from_slice(&line) {
+                        Ok(qmp::Event::SHUTDOWN { data, .. }) => end.cause = Some(data.reason),
+                        Ok(qmp::Event::STOP { .. }) => {
+                            end.stopped = true;
+                            qemu.kill();
+                        }
+                        _ => {}
+                    }
+                }
             }
         }
         end
+    }
+}
+
+/// Asks QEMU; the answers come to [`Monitor::wait_for_end`], as many as were asked for.
+#[derive(Debug)]
+pub(crate) struct Inquiries(UnixStream);
+
+impl Inquiries {
+    /// Sends a command.
+    pub(crate) fn ask(&mut self, command: &Value) -> io::Result<()> {
+        self.0.write_all(format!("{command}\n").as_bytes())
     }
 }
 

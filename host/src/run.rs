@@ -1,15 +1,14 @@
 //! `ebb run`, from the command line to the exit status.
 
 use crate::accel;
-use crate::cli::{AccelChoice, GiveBack, RunOptions};
+use crate::cli::{AccelChoice, GiveBack, KernelChoice, RunOptions};
 use crate::failure::Failure;
 use crate::files;
-use crate::image::KernelImage;
 use crate::initramfs::{GuestPath, Initramfs, Node, Source, nul_terminated};
+use crate::kernel::{self, Kernel};
 use crate::program;
 use crate::session;
 use crate::size::Size;
-use crate::stream;
 use crate::vm::{self, Spec};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -17,33 +16,30 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::thread;
-use std::time::SystemTime;
 
-const MEMORY_MIN: Size = Size::mebibytes(32);
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
 const CPUS_MAX: u32 = 64;
 /// Taken of the host's CPUs unless the user says otherwise.
 const CPUS_DEFAULT_MAX: u32 = 8;
-/// What the clock says in a run that must not depend on when it happens.
-const FIXED_EPOCH_NS: u128 = 1_700_000_000_000_000_000;
 
 /// Runs the program and returns its status.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
-    let initramfs = pack(options)?;
+    let mut initramfs = pack(options)?;
+    let kernel = Kernel::load(options)?;
+    kernel.furnish(&mut initramfs)?;
     if let Some(path) = &options.dump_initramfs {
         let file = File::create(path).map_err(|source| Failure::Write {
             path: path.clone(),
             source,
         })?;
-        initramfs.write(file)?;
+        initramfs.write(file, kernel.alignment())?;
         return Ok(0);
     }
     let archive =
         vm::memory_file("ebb-initramfs").map_err(|errno| vm::setup("the initramfs", errno))?;
-    let archive_bytes = initramfs.write(&archive)?;
-    let kernel = KernelImage::load(options.kernel_image.as_deref())?;
-    if archive_bytes + kernel.span_bytes > memory.bytes() / 2 {
+    let archive_bytes = initramfs.write(&archive, kernel.alignment())?;
+    if archive_bytes + kernel.span_bytes() > memory.bytes() / 2 {
         return Err(Failure::Usage(format!(
             "the packed files take {} of a guest with {memory}; give it more with -m",
             crate::size::Rounded(archive_bytes)
@@ -65,11 +61,11 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         cpus,
         reporting: options.give_back == GiveBack::Reporting,
         icount: options.icount,
-        kernel_arguments: kernel_arguments(options),
+        kernel_arguments: kernel.arguments(options, choice.accel),
         extra: options.qemu_arg.clone(),
     };
     if options.print_qemu {
-        let line = vm::command_line(spec, archive)?;
+        let line = vm::command_line(&spec, &archive)?;
         let line = format!("{} {}\n", options.qemu.display(), quoted(&line));
         return match io::stdout().write_all(line.as_bytes()) {
             Ok(()) => Ok(0),
@@ -79,15 +75,20 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
             }),
         };
     }
-    session::run(options, spec, archive, &choice)
+    session::run(options, &spec, &archive, &choice)
 }
 
 fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
-    if !(MEMORY_MIN..=MEMORY_MAX).contains(&memory) {
+    let least = kernel::memory_min(&options.kernel);
+    if !(least..=MEMORY_MAX).contains(&memory) {
         let asked = options.memory;
+        let whose = match options.kernel {
+            KernelChoice::Ebb => "",
+            KernelChoice::Linux(_) => " with Linux",
+        };
         return Err(Failure::Usage(format!(
-            "-m {asked} is out of range: a guest has from {MEMORY_MIN} to {MEMORY_MAX}"
+            "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
         )));
     }
     let host = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
@@ -187,33 +188,6 @@ fn environment(settings: &[OsString]) -> Result<Vec<OsString>, Failure> {
         text
     };
     Ok(variables.iter().map(joined).collect())
-}
-
-fn kernel_arguments(options: &RunOptions) -> String {
-    let epoch = if options.icount {
-        FIXED_EPOCH_NS
-    } else {
-        SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos())
-    };
-    let give_back = options.give_back.name();
-    let mut text = format!("ebb.epoch={epoch} ebb.give_back={give_back}");
-    if stream::outputs_are_one() {
-        // Two ports have no order between them.
-        text.push_str(" ebb.stderr=stdout");
-    }
-    if let Some(order) = options.reporting_order {
-        text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
-    }
-    for sysctl in &options.sysctl {
-        text.push_str(&format!(" sysctl.{}={}", sysctl.name, sysctl.value));
-    }
-    for more in &options.append {
-        text.push(' ');
-        text.push_str(more);
-    }
-    text
 }
 
 fn quoted(arguments: &[OsString]) -> String {

@@ -1,35 +1,38 @@
 //! Looks at a running guest: what it uses, and what it holds of the host.
 
-use crate::header::{Header, Stage};
+use crate::guest::Guest;
 use crate::ram::GuestRam;
-use ebb_mm::FRAME_SIZE;
+use crate::record::Started;
+use crate::stage::Stage;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The trace is thinned out to half when it has so many points; the peaks are kept apart.
 const POINTS_MAX: usize = 1 << 14;
 
-/// One look. All amounts are bytes.
+/// One look. All amounts are bytes. What is `None` is not known: yet, or of this kernel.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Sample {
     /// Since the guest's CPUs were started.
     pub(crate) at: Duration,
     /// Frames that the guest's allocator has handed out, and the kernel image; `None` until the
     /// allocator works. Its metadata is not counted: the guest never asked for it.
+    ///
+    /// Of a Linux guest, its total memory less what is free, as it last told its balloon.
     pub(crate) used: Option<u64>,
-    /// Frames that its allocator could hand out.
+    /// Memory that its allocator could hand out.
     pub(crate) free: Option<u64>,
     /// Free pageblocks that the host may still hold memory for.
     pub(crate) unreported: Option<u64>,
     /// What the guest's RAM occupies on the host.
     pub(crate) resident: u64,
     /// Sum of all ranges reported so far.
-    pub(crate) reported: u64,
-    pub(crate) reports: u64,
-    pub(crate) reported_ranges: u64,
+    pub(crate) reported: Option<u64>,
+    pub(crate) reports: Option<u64>,
+    pub(crate) reported_ranges: Option<u64>,
     /// What files in the guest occupy.
-    pub(crate) file: u64,
-    pub(crate) faults: u64,
+    pub(crate) file: Option<u64>,
+    pub(crate) faults: Option<u64>,
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,
@@ -40,51 +43,43 @@ pub(crate) struct Sample {
 #[derive(Debug)]
 pub(crate) struct Sampler {
     ram: Arc<GuestRam>,
-    header: Header,
-    image_bytes: u64,
+    guest: Arc<dyn Guest>,
     started: Instant,
 }
 
 impl Sampler {
     /// A sampler of the guest in `ram`, whose CPUs start now.
-    pub(crate) fn new(ram: Arc<GuestRam>, header: Header, image_bytes: u64) -> Self {
+    pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>) -> Self {
         Self {
             ram,
-            header,
-            image_bytes,
+            guest,
             started: Instant::now(),
         }
     }
 
+    /// The guest that is looked at.
+    pub(crate) fn guest(&self) -> &dyn Guest {
+        &*self.guest
+    }
+
+    /// This moment, if the program has started by now.
+    pub(crate) fn started(&self) -> Option<Started> {
+        let runs = matches!(self.guest.stage(), Some(Stage::Running | Stage::Exited(_)));
+        runs.then(|| Started {
+            at: self.started.elapsed(),
+            resident: self.ram.resident_bytes().unwrap_or(0),
+        })
+    }
+
     /// Looks now.
     pub(crate) fn sample(&self) -> Sample {
-        let frame = u64::try_from(FRAME_SIZE).unwrap_or(u64::MAX);
         let at = self.started.elapsed();
         // A memfd of our own can be asked for its size as long as it is open.
         let resident = self.ram.resident_bytes().unwrap_or(0);
-        let Some(reading) = self.header.read() else {
-            return Sample {
-                at,
-                resident,
-                ..Sample::default()
-            };
-        };
-        let bytes = |frames: u64| frames.saturating_mul(frame);
-        let counts = self.header.counts(&reading);
         Sample {
             at,
-            used: counts.map(|counts| bytes(counts.used).saturating_add(self.image_bytes)),
-            free: counts.map(|counts| bytes(counts.free)),
-            unreported: counts.map(|counts| bytes(counts.unreported)),
             resident,
-            reported: bytes(reading.reported_frames),
-            reports: reading.reports,
-            reported_ranges: reading.reported_ranges,
-            file: bytes(reading.file_frames),
-            faults: reading.faults,
-            cpus: reading.cpus,
-            first_user: reading.first_user_ns.map(Duration::from_nanos),
-            stage: Some(reading.stage),
+            ..self.guest.look()
         }
     }
 }

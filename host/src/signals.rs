@@ -1,12 +1,14 @@
 //! Signals that users send to ebb are meant for the program.
 
 use crate::control::Control;
-use crate::header::{Header, Stage};
+use crate::guest::Guest;
 use crate::qemu::Handle;
+use crate::stage::Stage;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// So many signals within [`IMPATIENCE`] end the VM, whatever the program does with them.
@@ -20,10 +22,30 @@ pub(crate) struct Signalled {
     ended: AtomicBool,
     /// The signal for which the VM was killed; 0 for none.
     killed_by: AtomicI32,
+    /// The VM that runs now.
+    target: Mutex<Option<Target>>,
+}
+
+/// Where signals go.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) control: Arc<Control>,
+    pub(crate) guest: Arc<dyn Guest>,
+    pub(crate) qemu: Handle,
 }
 
 impl Signalled {
-    // Both stand alone: nobody reads memory on the strength of them. So Relaxed is enough.
+    /// From now on signals go there.
+    pub(crate) fn aim(&self, target: Target) {
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
+    }
+
+    fn target(&self) -> Option<Target> {
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        target.clone()
+    }
+
+    // The atomics stand alone: nobody reads memory on the strength of them. So Relaxed is enough.
 
     /// From now on a signal ends ebb.
     pub(crate) fn vm_ended(&self) {
@@ -45,19 +67,18 @@ pub(crate) fn catch() -> std::io::Result<Signals> {
 }
 
 /// Hands each signal on, until ebb ends.
-pub(crate) fn forward(
-    signals: &mut Signals,
-    shared: &Signalled,
-    control: &Control,
-    header: &Header,
-    qemu: &Handle,
-) {
+pub(crate) fn forward(signals: &mut Signals, shared: &Signalled) {
     let mut recent = VecDeque::with_capacity(INSISTENCE);
     for signal in signals.forever() {
+        let target = shared.target();
         if signal == SIGTSTP {
-            suspend(qemu);
+            suspend(target.as_ref().map(|target| &target.qemu));
             continue;
         }
+        let Some(target) = target else {
+            // Nothing has been started yet.
+            std::process::exit(128 + signal);
+        };
         if shared.ended.load(Ordering::Relaxed) {
             std::process::exit(128 + signal);
         }
@@ -65,14 +86,14 @@ pub(crate) fn forward(
         if recent.len() == INSISTENCE - 1 {
             let first: Option<Instant> = recent.pop_front();
             if first.is_some_and(|first| now.duration_since(first) <= IMPATIENCE) {
-                kill(signal, shared, qemu);
+                kill(signal, shared, &target.qemu);
             }
         }
         recent.push_back(now);
         // Before there is a program, and after it has ended, nobody else could take the signal.
-        match header.read().map(|reading| reading.stage) {
-            Some(Stage::Running) => control.signal(signal),
-            _ => kill(signal, shared, qemu),
+        match target.guest.stage() {
+            Some(Stage::Running) => target.control.signal(signal),
+            _ => kill(signal, shared, &target.qemu),
         }
     }
 }
@@ -85,9 +106,13 @@ fn kill(signal: i32, shared: &Signalled, qemu: &Handle) {
 }
 
 /// Ctrl-Z: the VM is in a process group of its own, so it has to be stopped and continued with us.
-fn suspend(qemu: &Handle) {
-    qemu.pause();
+fn suspend(qemu: Option<&Handle>) {
+    if let Some(qemu) = qemu {
+        qemu.pause();
+    }
     // Returns when somebody continues ebb. If it cannot stop, the VM just goes on.
     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
-    qemu.resume();
+    if let Some(qemu) = qemu {
+        qemu.resume();
+    }
 }

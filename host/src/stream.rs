@@ -38,6 +38,8 @@ pub(crate) struct Output {
 #[derive(Debug, Default)]
 struct State {
     bytes: VecDeque<u8>,
+    // Of all that has arrived.
+    received: u64,
     ended: bool,
     // Somebody waits in a write to ours.
     writing: bool,
@@ -73,6 +75,7 @@ impl Output {
                     .unwrap_or_else(PoisonError::into_inner);
             }
             state.bytes.extend(&chunk[..read]);
+            state.received += u64::try_from(read).unwrap_or(0);
             self.changed.notify_all();
         }
         self.lock().ended = true;
@@ -108,6 +111,11 @@ impl Output {
             }
         }
         result
+    }
+
+    /// Bytes that have arrived.
+    pub(crate) fn received(&self) -> u64 {
+        self.lock().received
     }
 
     /// Whether all that has arrived was written.

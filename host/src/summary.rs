@@ -31,14 +31,17 @@ pub(crate) struct Summary {
     pub(crate) memory: u64,
     pub(crate) accel: String,
     pub(crate) give_back: &'static str,
+    /// The guest's kernel where it is not ebb's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel: Option<String>,
     pub(crate) cpus: u32,
     pub(crate) peak_used: Option<u64>,
     pub(crate) peak_resident: u64,
     pub(crate) used_now: Option<u64>,
     pub(crate) resident_now: u64,
-    pub(crate) reports: u64,
-    pub(crate) reported_ranges: u64,
-    pub(crate) reported: u64,
+    pub(crate) reports: Option<u64>,
+    pub(crate) reported_ranges: Option<u64>,
+    pub(crate) reported: Option<u64>,
     /// Guest time from kernel entry to the first user instruction.
     #[serde(serialize_with = "milliseconds")]
     pub(crate) start: Option<Duration>,
@@ -56,6 +59,7 @@ pub(crate) struct Facts {
     pub(crate) memory: u64,
     pub(crate) accel: String,
     pub(crate) give_back: &'static str,
+    pub(crate) kernel: Option<String>,
     pub(crate) qemu: Option<u64>,
     /// Host time says how long the guest took; with `--icount` sleeping takes no time.
     pub(crate) guest_time_is_host_time: bool,
@@ -68,6 +72,7 @@ impl Summary {
             memory: facts.memory,
             accel: facts.accel,
             give_back: facts.give_back,
+            kernel: facts.kernel,
             cpus: last.cpus,
             peak_used: trace.peak_used,
             peak_resident: trace.peak_resident,
@@ -127,6 +132,9 @@ impl fmt::Display for Summary {
             "ebb: guest with {memory} and {} CPU{plural} on {}",
             self.cpus, self.accel
         )?;
+        if let Some(kernel) = &self.kernel {
+            write!(f, ", {kernel}")?;
+        }
         write!(
             f,
             ", give-back {}, ran {}",
@@ -175,12 +183,14 @@ impl fmt::Display for Summary {
                 }
             }
         }
-        let (reports, ranges) = (self.reports, self.reported_ranges);
-        write!(
-            f,
-            "\n  reported  {} in {ranges} ranges, {reports} reports",
-            Rounded(self.reported)
-        )?;
+        match (self.reported, self.reported_ranges, self.reports) {
+            (Some(bytes), Some(ranges), Some(reports)) => write!(
+                f,
+                "\n  reported  {} in {ranges} ranges, {reports} reports",
+                Rounded(bytes)
+            )?,
+            _ => write!(f, "\n  reported  not told by this kernel")?,
+        }
         if let Some(qemu) = self.qemu {
             write!(
                 f,
@@ -306,9 +316,9 @@ mod tests {
                 at: point.at,
                 used: Some(point.used),
                 resident: point.resident,
-                reported: 90 * MIB,
-                reports: 2,
-                reported_ranges: 45,
+                reported: Some(90 * MIB),
+                reports: Some(2),
+                reported_ranges: Some(45),
                 cpus: 2,
                 first_user: Some(Duration::from_millis(123)),
                 ..Sample::default()
@@ -318,6 +328,7 @@ mod tests {
             memory: 1 << 30,
             accel: "TCG".into(),
             give_back: "reporting",
+            kernel: None,
             qemu: Some(40 * MIB),
             guest_time_is_host_time: true,
         };

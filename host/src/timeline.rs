@@ -1,7 +1,7 @@
 //! `--timeline FILE`: the curve of a run as JSON lines.
 //!
 //! Each line is an object. `t_ms` is host time since the guest's CPUs were started; amounts are in
-//! bytes; `used` is null until the guest's allocator works. The last line, written when the guest
+//! bytes; `used` is null until the guest tells it, and what its kernel never tells stays null. The last line, written when the guest
 //! has ended, also has `summary`.
 
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use crate::sample::Sample;
 use crate::summary::Summary;
 use serde::Serialize;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 /// A timeline under way.
@@ -26,11 +26,11 @@ struct Line<'a> {
     used: Option<u64>,
     resident: u64,
     unreported: Option<u64>,
-    reported: u64,
-    reports: u64,
-    ranges: u64,
-    file: u64,
-    faults: u64,
+    reported: Option<u64>,
+    reports: Option<u64>,
+    ranges: Option<u64>,
+    file: Option<u64>,
+    faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     summary: Option<&'a Summary>,
 }
@@ -47,6 +47,15 @@ impl Timeline {
             file,
             error: None,
         })
+    }
+
+    /// Takes back what was written: the guest is started once more.
+    pub(crate) fn restart(&mut self) {
+        let empty = self.file.set_len(0).and_then(|()| self.file.rewind());
+        // A pipe keeps what it has, and its reader sees that time begins again.
+        if self.error.is_none() && !empty.as_ref().is_err_and(is_not_a_file) {
+            self.error = empty.err();
+        }
     }
 
     /// Adds a line.
@@ -92,4 +101,10 @@ impl Timeline {
             });
         self.error = result.err();
     }
+}
+
+/// Whether the error says that this is no file that could be shortened.
+fn is_not_a_file(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, NotSeekable};
+    matches!(error.kind(), InvalidInput | NotSeekable)
 }

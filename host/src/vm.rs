@@ -2,8 +2,8 @@
 
 use crate::cli::Machine;
 use crate::failure::Failure;
-use crate::image::KernelImage;
-use crate::qemu::{self, Accel, Board, Qemu};
+use crate::kernel::Kernel;
+use crate::qemu::{self, Accel, Board, Dialect, Qemu};
 use crate::qmp::Monitor;
 use crate::ram::GuestRam;
 use crate::size::Size;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Spec<'a> {
     pub(crate) qemu: &'a Path,
-    pub(crate) kernel: &'a KernelImage,
+    pub(crate) kernel: &'a Kernel,
     pub(crate) machine: Machine,
     pub(crate) accel: Accel,
     pub(crate) memory: Size,
@@ -42,6 +42,8 @@ pub(crate) struct Vm {
     pub(crate) stdio: UnixStream,
     pub(crate) stderr: UnixStream,
     pub(crate) control: UnixStream,
+    /// The arguments with which QEMU was started.
+    pub(crate) line: Vec<OsString>,
 }
 
 /// What QEMU inherits, and our ends of it.
@@ -58,8 +60,8 @@ const QEMU_LINES: usize = 10;
 impl Vm {
     /// Starts QEMU with its CPUs stopped. `shown_on` gets QEMU's own messages.
     pub(crate) fn new(
-        spec: Spec<'_>,
-        initramfs: File,
+        spec: &Spec<'_>,
+        initramfs: &File,
         shown_on: Option<Arc<Terminal>>,
     ) -> Result<Self, Failure> {
         let program = spec.qemu;
@@ -83,8 +85,10 @@ impl Vm {
         })?;
         // QEMU has set its ends to non-blocking by now, and drops the output of a console whose
         // socket is full. The flag belongs to the open file, which we share: without it QEMU
-        // waits instead. The kernel keeps to a window, so this is for kernels that do not.
-        for fd in blocking {
+        // waits instead. The kernel keeps to a window, so this is for kernels that do not. Ports
+        // that are no consoles make the guest wait.
+        let consoles = parts.board.dialect == Dialect::Ebb;
+        for fd in blocking.into_iter().filter(|_| consoles) {
             let block = || {
                 let flags = rustix::fs::fcntl_getfl(&fd)?;
                 rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK)
@@ -100,28 +104,32 @@ impl Vm {
             stdio,
             stderr,
             control,
+            line: arguments,
         })
     }
 }
 
 /// The arguments with which QEMU would be started.
-pub(crate) fn command_line(spec: Spec<'_>, initramfs: File) -> Result<Vec<OsString>, Failure> {
+pub(crate) fn command_line(spec: &Spec<'_>, initramfs: &File) -> Result<Vec<OsString>, Failure> {
     let parts = Parts::new(spec, initramfs).map_err(|(what, errno)| setup(what, errno))?;
     Ok(qemu::command_line(&parts.board))
 }
 
 impl Parts {
-    fn new(spec: Spec<'_>, initramfs: File) -> Result<Self, (&'static str, Errno)> {
+    fn new(spec: &Spec<'_>, initramfs: &File) -> Result<Self, (&'static str, Errno)> {
         let ram = GuestRam::new(spec.machine, spec.memory.bytes())
             .map_err(|errno| ("the guest's memory", errno))?;
         let shared = ram.fd().try_clone_to_owned();
         let shared = shared.map_err(|error| ("the guest's memory", errno(&error)))?;
         let kernel = memory_file("ebb-kernel").and_then(|mut file| {
-            file.write_all(&spec.kernel.bytes)
+            file.write_all(spec.kernel.bytes())
                 .map_err(|error| errno(&error))?;
             Ok(file)
         });
         let kernel = OwnedFd::from(kernel.map_err(|errno| ("the kernel image", errno))?);
+        let initramfs = initramfs
+            .try_clone()
+            .map_err(|error| ("the initramfs", errno(&error)))?;
         let initramfs = OwnedFd::from(initramfs);
         let mut theirs = Vec::new();
         let mut pair = || -> Result<UnixStream, (&'static str, Errno)> {
@@ -132,20 +140,21 @@ impl Parts {
         let ours = [pair()?, pair()?, pair()?, pair()?, pair()?];
         let number = |index: usize| theirs.get(index).map_or(-1, AsRawFd::as_raw_fd);
         let board = Board {
+            dialect: spec.kernel.dialect(),
             machine: spec.machine,
             accel: spec.accel,
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
             reporting: spec.reporting,
             icount: spec.icount,
-            kernel_arguments: spec.kernel_arguments,
+            kernel_arguments: spec.kernel_arguments.clone(),
             ram: shared.as_raw_fd(),
             kernel: kernel.as_raw_fd(),
             initramfs: initramfs.as_raw_fd(),
             monitor: number(0),
             console: number(1),
             ports: [number(2), number(3), number(4)],
-            extra: spec.extra,
+            extra: spec.extra.clone(),
         };
         let mut inherited = vec![shared, kernel, initramfs];
         inherited.extend(theirs);

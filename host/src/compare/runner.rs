@@ -174,7 +174,7 @@ impl Runner<'_> {
         option("--give-back", give_back.into());
         option("--qemu", self.qemu.into());
         option("--timeline", timeline.into());
-        let _ = record;
+        option("--record", record.into());
         option("--timeout", limit.as_secs().to_string().into());
         if shape.icount {
             words.push("--icount".into());

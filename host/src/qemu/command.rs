@@ -22,9 +22,17 @@ impl fmt::Display for Accel {
     }
 }
 
+/// What a kernel must have in its own way; all else is the same for every guest.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Dialect {
+    Ebb,
+    Linux,
+}
+
 /// The hardware of a guest, and the descriptors that QEMU inherits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
+    pub(crate) dialect: Dialect,
     pub(crate) machine: Machine,
     pub(crate) accel: Accel,
     pub(crate) memory_bytes: u64,
@@ -69,12 +77,19 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         "-cpu",
         match board.accel {
             Accel::Kvm => "host".into(),
+            // QEMU counts each round of a `rep` as an instruction, and on a CPU with ERMS Linux
+            // clears pages byte by byte: 4,096 instead of 512.
+            Accel::Tcg if board.icount && board.dialect == Dialect::Linux => "max,-erms".into(),
             Accel::Tcg => "max".into(),
         },
     );
     line.option("-smp", board.cpus.to_string());
     if board.icount {
         line.option("-icount", "shift=0,sleep=off".into());
+        if board.dialect == Dialect::Linux {
+            // A run must not depend on when it happens; Ebb is told the time by its command line.
+            line.option("-rtc", "base=2023-11-14T22:13:20,clock=vm".into());
+        }
     }
     line.option("-m", format!("{}k", board.memory_bytes >> 10));
     line.option(
@@ -92,8 +107,41 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.option("-mon", "chardev=monitor,mode=control".into());
     line.option("-chardev", socket("console", board.console));
     line.option("-serial", "chardev:console".into());
+    ports(&mut line, board);
+    let reporting = if board.reporting { "on" } else { "off" };
+    let balloon = format!("id=balloon,free-page-reporting={reporting},deflate-on-oom=on");
+    line.option(
+        "-device",
+        virtio(board, "balloon", board.ports.len(), &balloon),
+    );
+    line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
+    line.0.extend(board.extra.iter().cloned());
+    line.0
+}
+
+/// What the ports are called on a device that has several.
+const PORT_NAMES: [&str; 3] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
+
+fn ports(line: &mut Arguments, board: &Board) {
     for (index, fd) in board.ports.iter().enumerate() {
         line.option("-chardev", socket(&format!("port{index}"), *fd));
+    }
+    if board.dialect == Dialect::Linux {
+        // Linux makes terminals of consoles, which change bytes; ports it leaves alone.
+        line.option(
+            "-device",
+            virtio(board, "serial", 0, "id=serial0,max_ports=4"),
+        );
+        for (index, name) in PORT_NAMES.iter().enumerate() {
+            let number = index + 1;
+            line.option(
+                "-device",
+                format!("virtserialport,bus=serial0.0,nr={number},chardev=port{index},name={name}"),
+            );
+        }
+        return;
+    }
+    for index in 0..board.ports.len() {
         line.option(
             "-device",
             virtio(
@@ -108,22 +156,21 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
             format!("virtconsole,bus=serial{index}.0,chardev=port{index}"),
         );
     }
-    let reporting = if board.reporting { "on" } else { "off" };
-    let balloon = format!("id=balloon,free-page-reporting={reporting},deflate-on-oom=on");
-    line.option(
-        "-device",
-        virtio(board, "balloon", board.ports.len(), &balloon),
-    );
-    line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
-    line.0.extend(board.extra.iter().cloned());
-    line.0
 }
 
 fn machine(board: &Board) -> String {
     match board.machine {
-        Machine::Microvm => "microvm,memory-backend=ram,acpi=on,rtc=on,pit=off,pic=off,\
-            ioapic2=off,isa-serial=on,auto-kernel-cmdline=off"
-            .into(),
+        Machine::Microvm => {
+            // Linux calibrates its clocks against the PIT, unless KVM tells it their rates.
+            let legacy = match board.dialect {
+                Dialect::Ebb => "off",
+                Dialect::Linux => "on",
+            };
+            format!(
+                "microvm,memory-backend=ram,acpi=on,rtc=on,pit={legacy},pic={legacy},\
+                 ioapic2=off,isa-serial=on,auto-kernel-cmdline=off"
+            )
+        }
         Machine::Q35 => "q35,memory-backend=ram,smm=off,sata=off,usb=off,vmport=off".into(),
     }
 }
@@ -171,6 +218,7 @@ mod tests {
     #[test]
     fn devices_have_fixed_slots() {
         let mut board = Board {
+            dialect: Dialect::Ebb,
             machine: Machine::Microvm,
             accel: Accel::Tcg,
             memory_bytes: 1 << 30,
@@ -205,5 +253,16 @@ mod tests {
         assert!(q35.contains("virtio-serial-pci,addr=0x2,"));
         assert!(q35.contains("virtio-balloon-pci,addr=0x5,"));
         assert!(q35.contains("free-page-reporting=off"));
+        board.dialect = Dialect::Linux;
+        let linux = text(&board);
+        // The balloon stands where Ebb has it, so that the guests differ in as little as can be.
+        assert!(linux.contains("virtio-balloon-pci,addr=0x5,"));
+        assert!(linux.contains("virtserialport,bus=serial0.0,nr=3,chardev=port2,name=ebb.control"));
+        assert!(!linux.contains("virtconsole"));
+        board.machine = Machine::Microvm;
+        assert!(text(&board).contains("pit=on,pic=on"));
+        assert!(text(&board).contains("-cpu max "));
+        board.icount = true;
+        assert!(text(&board).contains("-cpu max,-erms "));
     }
 }

@@ -3,5 +3,5 @@
 mod command;
 mod process;
 
-pub(crate) use command::{Accel, Board, command_line};
-pub(crate) use process::{Ended, Handle, Qemu, SpawnError, overhead_bytes};
+pub(crate) use command::{Accel, Board, Dialect, command_line};
+pub(crate) use process::{CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes};

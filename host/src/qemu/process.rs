@@ -23,6 +23,7 @@ pub(crate) struct Qemu {
     handle: Handle,
     log: Arc<Log>,
     log_reader: Option<JoinHandle<()>>,
+    cpu: Option<CpuTime>,
 }
 
 /// Sends signals to QEMU from any thread, and never to another process that got its number.
@@ -34,6 +35,13 @@ pub(crate) struct Handle(Arc<OwnedFd>);
 pub(crate) enum Ended {
     Exit(i32),
     Signal(i32),
+}
+
+/// Time that its threads took of the host's CPUs, to the hundredth of a second.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CpuTime {
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
 }
 
 /// Why QEMU could not be started.
@@ -106,7 +114,13 @@ impl Qemu {
             handle: Handle(Arc::new(pidfd)),
             log,
             log_reader,
+            cpu: None,
         })
+    }
+
+    /// What it took of the host's CPUs, once [`Self::wait`] has seen its end.
+    pub(crate) fn cpu_time(&self) -> Option<CpuTime> {
+        self.cpu
     }
 
     /// For sending signals from elsewhere.
@@ -125,7 +139,11 @@ impl Qemu {
         let pidfd = self.handle.0.as_fd();
         match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => Ok(None),
-            Ok(_) => Ok(Some(self.child.wait()?.into())),
+            Ok(_) => {
+                // It has ended and is not reaped yet: all its threads are in the sum.
+                self.cpu = cpu_time(self.pid());
+                Ok(Some(self.child.wait()?.into()))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -184,6 +202,26 @@ impl From<ExitStatus> for Ended {
     }
 }
 
+/// What the process `pid` took of the host's CPUs so far.
+pub(crate) fn cpu_time(pid: u32) -> Option<CpuTime> {
+    parse_cpu_time(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn parse_cpu_time(stat: &str) -> Option<CpuTime> {
+    // The second field is a name that may hold anything; user time is the 14th.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let ticks = rustix::param::clock_ticks_per_second();
+    let mut time = || {
+        let value = fields.next()?.parse::<u64>().ok()?;
+        Some(Duration::from_millis(value * 1000 / ticks.max(1)))
+    };
+    Some(CpuTime {
+        user: time()?,
+        system: time()?,
+    })
+}
+
 /// Memory that the process `pid` holds beside the guest's RAM: its own pages and the files that it
 /// maps, without shared memory.
 pub(crate) fn overhead_bytes(pid: u32) -> Option<u64> {
@@ -208,6 +246,25 @@ mod tests {
         assert_eq!(parse_overhead(status), Some(1024 << 10));
         assert_eq!(parse_overhead("Name:\tx\n"), None);
         assert!(overhead_bytes(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn cpu_time_is_in_the_fourteenth_field() {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let stat = format!(
+            "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 {} {} 13",
+            2 * ticks,
+            ticks / 2
+        );
+        assert_eq!(
+            parse_cpu_time(&stat),
+            Some(CpuTime {
+                user: Duration::from_secs(2),
+                system: Duration::from_millis(500)
+            })
+        );
+        assert_eq!(parse_cpu_time("7 (a) S 1"), None);
+        assert!(cpu_time(std::process::id()).is_some());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! answers.
 
 use super::protocol::{Figures, History, KernelKind, Life, Moment};
-use crate::header::Stage;
 use crate::sample::Sample;
+use crate::stage::Stage;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -49,8 +49,8 @@ struct Point {
     at: Duration,
     used: Option<u64>,
     resident: u64,
-    faults: u64,
-    reports: u64,
+    faults: Option<u64>,
+    reports: Option<u64>,
 }
 
 impl Published {
@@ -95,14 +95,14 @@ impl Published {
             (state.sample, state.overhead, before)
         };
         let facts = &self.facts;
-        let rate = |now: u64, before: Option<(Duration, u64)>| {
-            let (at, count) = before?;
+        let rate = |now: Option<u64>, before: Option<(Duration, Option<u64>)>| {
+            let (now, (at, count)) = (now?, before?);
+            let count = count?;
             let seconds = sample.at.checked_sub(at)?.as_secs_f64();
             #[expect(clippy::cast_precision_loss, reason = "a rate is for reading")]
             let happened = now.saturating_sub(count) as f64;
             (seconds > 0.0).then(|| (happened / seconds * 10.0).round() / 10.0)
         };
-        let known = |value: u64| sample.stage.map(|_| value);
         Figures {
             name: facts.name.clone(),
             program: facts.program.clone(),
@@ -124,24 +124,21 @@ impl Published {
             memory_bytes: facts.memory_bytes,
             cpus: facts.cpus,
             used_bytes: sample.used,
-            page_cache_bytes: known(sample.file),
+            page_cache_bytes: sample.file,
             free_bytes: sample.free,
             resident_bytes: sample.resident,
             // Whatever is resident and not in use is free memory that has not gone back. What
             // describes the memory is resident too and nobody's, so this is a little too much.
             gap_bytes: sample.used.map(|used| sample.resident.saturating_sub(used)),
             overhead_bytes: overhead,
-            reported_bytes: known(sample.reported),
-            reports: known(sample.reports),
-            reports_per_s: known(0).and_then(|_| {
-                rate(
-                    sample.reports,
-                    before.map(|point| (point.at, point.reports)),
-                )
-            }),
-            faults: known(sample.faults),
-            faults_per_s: known(0)
-                .and_then(|_| rate(sample.faults, before.map(|point| (point.at, point.faults)))),
+            reported_bytes: sample.reported,
+            reports: sample.reports,
+            reports_per_s: rate(
+                sample.reports,
+                before.map(|point| (point.at, point.reports)),
+            ),
+            faults: sample.faults,
+            faults_per_s: rate(sample.faults, before.map(|point| (point.at, point.faults))),
         }
     }
 
@@ -201,7 +198,7 @@ mod tests {
             used: Some(100),
             free: Some(900),
             resident: 130,
-            faults,
+            faults: Some(faults),
             stage: Some(Stage::Running),
             ..Sample::default()
         }

@@ -1,0 +1,321 @@
+//! What a stock guest tells: its first process on the control port, its balloon by QEMU.
+//!
+//! | line on the port                 | meaning                                                 |
+//! |----------------------------------|---------------------------------------------------------|
+//! | `up`                             | the drivers work                                        |
+//! | `running <ns>`                   | the program is about to start; the guest's clock        |
+//! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
+//! | `cannot-run <why>`               | it could not be started                                 |
+//! | `failed <why>`                   | the guest is at fault                                   |
+
+use crate::failure::Failure;
+use crate::guest::Guest;
+use crate::qmp::Inquiries;
+use crate::sample::Sample;
+use crate::stage::{Stage, WaitStatus};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// A longer line is none of the first process's.
+const LINE_MAX: u64 = 4096;
+/// Where QEMU has the balloon.
+const BALLOON: &str = "/machine/peripheral/balloon";
+const INTERVAL: &str = "guest-stats-polling-interval";
+const STATISTICS: &str = "guest-stats";
+/// How often the guest is asked for its figures: seldom enough to take nothing from it.
+const POLL: Duration = Duration::from_millis(250);
+/// A guest that is not busy has answered by then.
+const ANSWER: Duration = Duration::from_millis(25);
+
+/// A guest with a stock kernel.
+#[derive(Debug)]
+pub(crate) struct LinuxGuest {
+    cpus: u32,
+    /// Guest time is not host time: then only the guest's own timer may ask for figures.
+    icount: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stage: Option<Stage>,
+    first_user: Option<Duration>,
+    written: Option<[u64; 2]>,
+    complaint: Option<Complaint>,
+    statistics: Option<Statistics>,
+    /// Nobody speaks on the control port any more.
+    gone: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Complaint {
+    CannotRun(String),
+    Failed(String),
+}
+
+/// The balloon's statistics, in bytes but for the faults.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Statistics {
+    used: u64,
+    free: u64,
+    file: Option<u64>,
+    faults: Option<u64>,
+}
+
+impl Statistics {
+    /// Reads what QEMU answers; `None` while the guest has told nothing.
+    fn parse(answer: &Value) -> Option<Self> {
+        let stats = answer.get("stats")?;
+        // What the guest does not tell is all ones.
+        let tag = |name: &str| stats.get(name)?.as_u64().filter(|value| *value != u64::MAX);
+        let faults = tag("stat-minor-faults").zip(tag("stat-major-faults"));
+        let free = tag("stat-free-memory")?;
+        Some(Self {
+            used: tag("stat-total-memory")?.checked_sub(free)?,
+            free,
+            file: tag("stat-disk-caches"),
+            // Linux counts a major fault among all of them, which it calls minor here.
+            faults: faults.map(|(minor, _)| minor),
+        })
+    }
+}
+
+impl LinuxGuest {
+    pub(crate) fn new(cpus: u32, icount: bool) -> Self {
+        Self {
+            cpus,
+            icount,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Reads the control port to its end.
+    fn listen(&self, port: impl Read) {
+        let mut input = BufReader::new(port);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match input.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+                Ok(0) => break,
+                Ok(_) => self.take_in(String::from_utf8_lossy(&line).trim_end()),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.lock().gone = true;
+        self.changed.notify_all();
+    }
+
+    fn take_in(&self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let mut state = self.lock();
+        // The first word on how it ended stands.
+        let ended = matches!(state.stage, Some(Stage::Exited(_))) || state.complaint.is_some();
+        match word {
+            _ if ended => {}
+            "up" => state.stage = Some(Stage::Booting),
+            "running" => {
+                state.stage = Some(Stage::Running);
+                state.first_user = rest.parse().ok().map(Duration::from_nanos);
+            }
+            "exited" => {
+                if let Some((status, written)) = parse_end(rest) {
+                    state.stage = Some(Stage::Exited(status));
+                    state.written = Some(written);
+                }
+            }
+            "cannot-run" => state.complaint = Some(Complaint::CannotRun(rest.to_owned())),
+            "failed" => state.complaint = Some(Complaint::Failed(rest.to_owned())),
+            _ => {}
+        }
+        self.changed.notify_all();
+    }
+
+    /// Asks for figures until the guest is gone.
+    fn inquire(&self, mut inquiries: Inquiries) {
+        let set = |seconds: u32| {
+            json!({"execute": "qom-set", "arguments":
+                {"path": BALLOON, "property": INTERVAL, "value": seconds}})
+        };
+        let get = json!({"execute": "qom-get", "arguments":
+            {"path": BALLOON, "property": STATISTICS}});
+        if !self.wait_until_up() {
+            return;
+        }
+        let mut first = true;
+        loop {
+            // QEMU asks the guest when the interval is set, and once a second at most by itself.
+            let asked = if first || !self.icount {
+                let again = inquiries.ask(&set(0)).and_then(|()| inquiries.ask(&set(1)));
+                thread::sleep(ANSWER);
+                again
+            } else {
+                Ok(())
+            };
+            first = false;
+            if asked.and_then(|()| inquiries.ask(&get)).is_err() {
+                return;
+            }
+            let state = self.lock();
+            let (state, _) = self
+                .changed
+                .wait_timeout_while(state, POLL - ANSWER, |state| !state.gone)
+                .unwrap_or_else(PoisonError::into_inner);
+            if state.gone {
+                return;
+            }
+        }
+    }
+
+    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn parse_end(text: &str) -> Option<(WaitStatus, [u64; 2])> {
+    let mut words = text.split(' ');
+    let status = WaitStatus::from_raw(words.next()?.parse().ok()?);
+    let written = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
+    Some((status, written))
+}
+
+impl Guest for LinuxGuest {
+    fn stage(&self) -> Option<Stage> {
+        self.lock().stage
+    }
+
+    fn look(&self) -> Sample {
+        let state = self.lock();
+        Sample {
+            used: state.statistics.map(|statistics| statistics.used),
+            free: state.statistics.map(|statistics| statistics.free),
+            file: state.statistics.and_then(|statistics| statistics.file),
+            faults: state.statistics.and_then(|statistics| statistics.faults),
+            cpus: self.cpus,
+            first_user: state.first_user,
+            stage: state.stage,
+            ..Sample::default()
+        }
+    }
+
+    fn attend(self: Arc<Self>, control: &UnixStream, inquiries: Inquiries) -> Result<(), Failure> {
+        let failed = |source| Failure::Setup {
+            what: "listening to the guest",
+            source,
+        };
+        let control = control.try_clone().map_err(failed)?;
+        let listener = Arc::clone(&self);
+        let name = |name: &str| thread::Builder::new().name(name.to_owned());
+        name("listen")
+            .spawn(move || listener.listen(control))
+            .map_err(failed)?;
+        name("inquire")
+            .spawn(move || self.inquire(inquiries))
+            .map_err(failed)?;
+        Ok(())
+    }
+
+    fn learn(&self, answer: &Value) {
+        if let Some(statistics) = Statistics::parse(answer) {
+            self.lock().statistics = Some(statistics);
+        }
+    }
+
+    fn wait_until_up(&self) -> bool {
+        let state = self
+            .changed
+            .wait_while(self.lock(), |state| state.stage.is_none() && !state.gone)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.stage.is_some()
+    }
+
+    fn is_to_be_ended(&self, received: [u64; 2]) -> bool {
+        let state = self.lock();
+        let all_here = |written: [u64; 2]| {
+            let pairs = written.iter().zip(received);
+            pairs.into_iter().all(|(written, got)| got >= *written)
+        };
+        state.complaint.is_some() || state.written.is_some_and(all_here)
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        Some(match self.lock().complaint.clone()? {
+            Complaint::CannotRun(why) => Failure::CannotRun { why },
+            Complaint::Failed(why) => Failure::Guest { why },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_tell_its_life() {
+        let guest = LinuxGuest::new(2, false);
+        assert_eq!(guest.stage(), None);
+        guest.take_in("nonsense");
+        assert_eq!(guest.stage(), None);
+        guest.take_in("up");
+        assert_eq!(guest.stage(), Some(Stage::Booting));
+        guest.take_in("running 1500000000");
+        assert_eq!(guest.look().first_user, Some(Duration::from_millis(1500)));
+        guest.take_in("exited 256 10");
+        assert_eq!(guest.stage(), Some(Stage::Running));
+        guest.take_in("exited 256 10 0");
+        let Some(Stage::Exited(status)) = guest.stage() else {
+            panic!("not exited")
+        };
+        assert_eq!(status.code(), 1);
+        assert!(!guest.is_to_be_ended([9, 0]));
+        assert!(guest.is_to_be_ended([10, 0]));
+        guest.take_in("failed afterwards");
+        assert!(guest.failure().is_none());
+    }
+
+    #[test]
+    fn one_that_goes_without_a_word_is_noticed() {
+        let guest = LinuxGuest::new(1, false);
+        guest.listen([b'x'; 100_000].as_slice());
+        assert!(!guest.wait_until_up());
+        let guest = LinuxGuest::new(1, false);
+        guest.listen(b"up\ncannot-run no such file\n".as_slice());
+        assert!(guest.wait_until_up());
+        assert!(
+            matches!(guest.failure(), Some(Failure::CannotRun { why }) if why == "no such file")
+        );
+        assert!(guest.is_to_be_ended([0, 0]));
+    }
+
+    #[test]
+    fn statistics_are_allegations() {
+        let answer = json!({"last-update": 1, "stats": {
+            "stat-total-memory": 1000, "stat-free-memory": 400,
+            "stat-disk-caches": u64::MAX, "stat-minor-faults": 7, "stat-major-faults": 1}});
+        assert_eq!(
+            Statistics::parse(&answer),
+            Some(Statistics {
+                used: 600,
+                free: 400,
+                file: None,
+                faults: Some(7)
+            })
+        );
+        for bad in [
+            json!({}),
+            json!({"stats": {"stat-total-memory": 1}}),
+            json!({"stats": {"stat-total-memory": 1, "stat-free-memory": 2}}),
+            json!({"stats": {"stat-total-memory": u64::MAX, "stat-free-memory": 2}}),
+            json!({"stats": 7}),
+        ] {
+            assert_eq!(Statistics::parse(&bad), None, "{bad}");
+        }
+    }
+}

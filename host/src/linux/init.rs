@@ -1,0 +1,50 @@
+//! The program that is the first process of a stock guest (`init/` in the repository).
+
+use std::borrow::Cow;
+use std::env;
+use std::path::PathBuf;
+
+/// Built by `build.rs`; empty when that was told to skip what guests run.
+static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/init.elf"));
+/// Names another one, for developers.
+const VARIABLE: &str = "EBB_INIT";
+const NAME: &str = "ebb-init";
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InitError {
+    #[error(
+        "this ebb was built without the first process of Linux guests (EBB_SKIP_KERNEL), and \
+         {} is not there",
+        .0.display()
+    )]
+    NotEmbedded(PathBuf),
+    #[error("cannot read {}", path.display())]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+/// The program's bytes: a developer's, the embedded ones, or those of a file beside ebb.
+pub(crate) fn load() -> Result<Cow<'static, [u8]>, InitError> {
+    let read = |path: PathBuf| match std::fs::read(&path) {
+        Ok(bytes) => Ok(Cow::Owned(bytes)),
+        Err(source) => Err(InitError::Read { path, source }),
+    };
+    if let Some(path) = env::var_os(VARIABLE) {
+        return read(path.into());
+    }
+    if !EMBEDDED.is_empty() {
+        return Ok(Cow::Borrowed(EMBEDDED));
+    }
+    let beside = env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.parent()?.join(NAME)))
+        .unwrap_or_else(|| NAME.into());
+    if beside.is_file() {
+        read(beside)
+    } else {
+        Err(InitError::NotEmbedded(beside))
+    }
+}

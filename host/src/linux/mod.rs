@@ -1,0 +1,53 @@
+//! Stock Linux as a guest's kernel: where it comes from, what its guest is packed with, and how
+//! its guest tells what becomes of the program.
+
+mod bzimage;
+mod cache;
+mod clock;
+mod guest;
+mod init;
+mod modules;
+mod stock;
+
+pub(crate) use bzimage::FormatError;
+pub(crate) use clock::{Kilohertz, time_stamp_rate};
+pub(crate) use guest::LinuxGuest;
+pub(crate) use init::InitError;
+pub(crate) use stock::{Stock, StockError};
+
+use crate::kernel::Patience;
+use crate::size::Size;
+use std::time::Duration;
+
+/// Debian's kernel needs more than half of this to unpack itself.
+pub(crate) const MEMORY_MIN: Size = Size::mebibytes(96);
+
+/// How long Linux may take to its first process. On a busy host it can lose interrupts of the
+/// board's timers while it sets up its own, and hang; nothing is lost by another start then. The
+/// work of the host's CPUs is counted too, so that a guest that gets little of them is not taken
+/// for one that hangs.
+pub(crate) fn patience(memory: Size, cpus: u32) -> Patience {
+    let gibibytes = u32::try_from(memory.bytes() >> 30).unwrap_or(u32::MAX);
+    let share = Duration::from_secs(1) * cpus + Duration::from_millis(250) * gibibytes;
+    Patience {
+        attempts: 5,
+        work: Duration::from_secs(12) + share,
+        wait: Duration::from_secs(60) + share,
+    }
+}
+
+/// The command line of a stock kernel whose time-stamp counter runs at `clock`, where that is
+/// known.
+pub(crate) fn arguments(clock: Option<Kilohertz>, verbose: bool) -> String {
+    // A triple fault is the restart that every board of QEMU has; ebb takes it for the end.
+    let mut text = "console=ttyS0 reboot=t panic=-1 rdinit=/.ebb/init".to_owned();
+    if let Some(Kilohertz(rate)) = clock {
+        // Measured by the guest against an emulated PIT it comes out wrong, or not at all, when
+        // the host is busy; and without it Linux hangs.
+        text.push_str(&format!(" tsc_early_khz={rate}"));
+    }
+    if !verbose {
+        text.push_str(" quiet");
+    }
+    text
+}

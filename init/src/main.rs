@@ -1,0 +1,76 @@
+//! The first process of a stock Linux guest.
+//!
+//! `ebb run --kernel linux` packs this program as `/.ebb/init` beside what it packs for every
+//! guest. It mounts what programs expect, loads the kernel modules of `/.ebb/modules`, connects
+//! the program of `/.ebb/argv` to ebb's ports, and tells the host how it ended. Where it cannot,
+//! it says so: on the control port if there is one yet, on the console if not.
+
+mod control;
+mod modules;
+mod ports;
+mod program;
+mod relay;
+mod system;
+
+use std::convert::Infallible;
+use std::io;
+
+/// Why the guest cannot run its program.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("cannot {what}")]
+    System {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("no port called {0} appeared")]
+    NoPort(&'static str),
+    #[error("{0} is not a list of words ended by NULs")]
+    List(&'static str),
+}
+
+impl Failure {
+    fn new(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::System {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+
+    /// The whole story in one line.
+    fn line(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        text.replace('\n', " ")
+    }
+}
+
+fn main() {
+    if std::process::id() != 1 {
+        eprintln!("ebb-init: this is the first process of a guest; it does nothing elsewhere");
+        std::process::exit(1);
+    }
+    let Err(failure) = run();
+    // The kernel's console, which ebb shows when a guest ends without a word.
+    eprintln!("ebb-init: {}", failure.line());
+    system::restart();
+}
+
+/// Does all of it; returns only if there is no way to tell the host.
+fn run() -> Result<Infallible, Failure> {
+    system::mount_all()?;
+    modules::load_all()?;
+    let mut host = control::Host::connect()?;
+    host.say("up")?;
+    match program::run(&mut host) {
+        Ok(ended) => host.say(&ended.line())?,
+        Err(failure) => host.say(&format!("failed {}", failure.line()))?,
+    }
+    host.wait_for_end();
+    system::restart();
+}

@@ -1,0 +1,182 @@
+//! The program: started, connected, waited for.
+
+use crate::control::{Host, Request};
+use crate::relay::{Input, Output};
+use crate::{Failure, ports};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, PipeReader};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread::{self, JoinHandle};
+
+const ARGUMENTS: &str = "/.ebb/argv";
+const ENVIRONMENT: &str = "/.ebb/env";
+const FOLDER: &str = "/.ebb";
+const COMMAND_LINE: &str = "/proc/cmdline";
+/// Set by ebb where its own stdout and stderr are one file: then the order of writes matters.
+const ONE_OUTPUT: &str = "ebb.stderr=stdout";
+
+/// What became of the program.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It could not be started.
+    CannotRun(io::Error),
+    /// Its wait status, and how much it wrote to stdout and stderr.
+    Exited { status: u32, written: [u64; 2] },
+}
+
+impl Ended {
+    /// As the host is told.
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Self::CannotRun(error) => format!("cannot-run {error}"),
+            Self::Exited {
+                status,
+                written: [stdout, stderr],
+            } => format!("exited {status} {stdout} {stderr}"),
+        }
+    }
+}
+
+/// Runs it to its end.
+pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
+    let arguments = words(ARGUMENTS)?;
+    let environment = words(ENVIRONMENT)?;
+    let command_line = fs::read_to_string(COMMAND_LINE)
+        .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))?;
+    let one_output = command_line
+        .split_ascii_whitespace()
+        .any(|word| word == ONE_OUTPUT);
+    // Only memory, from here on.
+    fs::remove_dir_all(FOLDER).map_err(|error| Failure::new(format!("remove {FOLDER}"), error))?;
+    let stdio = ports::open("ebb.stdio")?;
+    let stderr = ports::open("ebb.stderr")?;
+
+    let (program, arguments) = arguments.split_first().ok_or(Failure::List(ARGUMENTS))?;
+    let setup = |error| Failure::new("set up the program's streams", error);
+    let (stdin_reader, stdin_writer) = io::pipe().map_err(setup)?;
+    let (stdout_reader, stdout_writer) = io::pipe().map_err(setup)?;
+    let (stderr_reader, stderr_writer) = io::pipe().map_err(setup)?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().process_group(0);
+    for variable in environment {
+        let bytes = variable.into_vec();
+        let equals = bytes
+            .iter()
+            .position(|byte| *byte == b'=')
+            .ok_or(Failure::List(ENVIRONMENT))?;
+        command.env(
+            OsString::from_vec(bytes[..equals].to_vec()),
+            OsString::from_vec(bytes[equals + 1..].to_vec()),
+        );
+    }
+    command.stdin(stdin_reader);
+    // The writer that is not used must go, or its pipe would never end.
+    command.stderr(if one_output {
+        drop(stderr_writer);
+        stdout_writer.try_clone().map_err(setup)?
+    } else {
+        stderr_writer
+    });
+    command.stdout(stdout_writer);
+    let clock = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    host.say(&format!("running {}", nanoseconds(clock)))?;
+    let child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(Ended::CannotRun(error)),
+    };
+    // It holds our copies of the program's ends.
+    drop(command);
+
+    let group = Pid::from_child(&child);
+    let input = Arc::new(Input::new().map_err(setup)?);
+    let outputs = [
+        Arc::new(Output::new().map_err(setup)?),
+        Arc::new(Output::new().map_err(setup)?),
+    ];
+    let stdin_port = stdio.try_clone().map_err(setup)?;
+    let carrier = Arc::clone(&input);
+    thread::spawn(move || carrier.carry(stdin_port, stdin_writer));
+    let carriers = [
+        carry(&outputs[0], stdout_reader, stdio),
+        carry(&outputs[1], stderr_reader, stderr),
+    ];
+    if let Some(requests) = host.requests() {
+        let outputs = outputs.clone();
+        thread::spawn(move || serve(&requests, group, &input, &outputs));
+    }
+    let status = wait_for(group)?;
+    // Nobody else may go on, nor keep the outputs open. Fails where there is nobody.
+    let _ = kill_process_group(Pid::INIT, Signal::KILL);
+    let mut written = [0; 2];
+    for (carrier, written) in carriers.into_iter().zip(&mut written) {
+        match carrier.join() {
+            Ok(Ok(bytes)) => *written = bytes,
+            Ok(Err(error)) => return Err(Failure::new("carry the program's output", error)),
+            Err(_) => return Err(Failure::List("the program's output")),
+        }
+    }
+    Ok(Ended::Exited { status, written })
+}
+
+fn nanoseconds(time: rustix::time::Timespec) -> i64 {
+    time.tv_sec
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec)
+}
+
+/// The words of a list that ebb packed.
+fn words(path: &'static str) -> Result<Vec<OsString>, Failure> {
+    let bytes = fs::read(path).map_err(|error| Failure::new(format!("read {path}"), error))?;
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let bytes = bytes.strip_suffix(b"\0").ok_or(Failure::List(path))?;
+    let words = bytes.split(|byte| *byte == 0);
+    Ok(words
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect())
+}
+
+fn carry(output: &Arc<Output>, pipe: PipeReader, port: File) -> JoinHandle<io::Result<u64>> {
+    let output = Arc::clone(output);
+    thread::spawn(move || output.carry(pipe, port))
+}
+
+/// Does what the host asks for while the program runs.
+fn serve(requests: &Receiver<Request>, group: Pid, input: &Input, outputs: &[Arc<Output>; 2]) {
+    for request in requests {
+        match request {
+            Request::Signal(number) => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    // Fails if the program has just ended, and then nothing is lost.
+                    let _ = kill_process_group(group, signal);
+                }
+            }
+            Request::EndOfInput(total) => input.ends_after(total),
+            Request::Closed(port) => {
+                if let Some(output) = outputs.get(port) {
+                    output.close();
+                }
+            }
+        }
+    }
+}
+
+/// Reaps whatever ends, until the program has.
+fn wait_for(program: Pid) -> Result<u32, Failure> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == program => {
+                return Ok(status.as_raw().cast_unsigned());
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Failure::new("wait for the program", errno)),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Carries bytes between a port and a pipe of the program's.
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const CHUNK: usize = 64 << 10;
+
+/// Wakes a thread that waits for a stream.
+#[derive(Debug)]
+struct Wake(OwnedFd);
+
+impl Wake {
+    fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC)?))
+    }
+
+    fn ring(&self) {
+        // Full after 2^64 - 2 rings, of which there are two at most.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Waits until `stream` has something or has ended, or `wake` rings.
+fn wait(stream: &impl std::os::fd::AsFd, wake: &Wake) -> io::Result<bool> {
+    loop {
+        let mut both = [
+            PollFd::new(stream, PollFlags::IN),
+            PollFd::new(&wake.0, PollFlags::IN),
+        ];
+        match poll(&mut both, None) {
+            Ok(_) if !both[1].revents().is_empty() => {
+                let _ = rustix::io::read(&wake.0, &mut [0u8; 8]);
+                return Ok(false);
+            }
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Stdin: from its port to the program.
+#[derive(Debug)]
+pub(crate) struct Input {
+    // u64::MAX until the host has told.
+    total: AtomicU64,
+    wake: Wake,
+}
+
+impl Input {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            total: AtomicU64::new(u64::MAX),
+            wake: Wake::new()?,
+        })
+    }
+
+    /// Says after how many bytes it ends.
+    pub(crate) fn ends_after(&self, total: u64) {
+        // Release pairs with the Acquire in `carry`.
+        self.total.store(total, Ordering::Release);
+        self.wake.ring();
+    }
+
+    /// Carries until the end, or until the program reads no more.
+    pub(crate) fn carry(&self, mut port: File, mut pipe: PipeWriter) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK];
+        let mut carried = 0u64;
+        while carried < self.total.load(Ordering::Acquire) {
+            if !wait(&port, &self.wake)? {
+                continue;
+            }
+            let read = match port.read(&mut chunk) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if pipe.write_all(&chunk[..read]).is_err() {
+                return Ok(());
+            }
+            carried += u64::try_from(read).unwrap_or(u64::MAX);
+        }
+        Ok(())
+    }
+}
+
+/// An output: from the program to its port.
+#[derive(Debug)]
+pub(crate) struct Output {
+    closed: AtomicBool,
+    wake: Wake,
+}
+
+impl Output {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            closed: AtomicBool::new(false),
+            wake: Wake::new()?,
+        })
+    }
+
+    /// Says that nobody reads it any more.
+    pub(crate) fn close(&self) {
+        // Release pairs with the Acquire in `carry`.
+        self.closed.store(true, Ordering::Release);
+        self.wake.ring();
+    }
+
+    /// Carries until nobody can write any more, or nobody reads; returns the bytes on the port.
+    pub(crate) fn carry(&self, mut pipe: PipeReader, mut port: File) -> io::Result<u64> {
+        let mut chunk = vec![0; CHUNK];
+        let mut carried = 0u64;
+        while !self.closed.load(Ordering::Acquire) {
+            if !wait(&pipe, &self.wake)? {
+                continue;
+            }
+            let read = match pipe.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            port.write_all(&chunk[..read])?;
+            carried += u64::try_from(read).unwrap_or(u64::MAX);
+        }
+        Ok(carried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::thread;
+
+    fn port() -> (UnixStream, File) {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        (ours, File::from(OwnedFd::from(theirs)))
+    }
+
+    #[test]
+    fn input_ends_where_the_host_says() {
+        let (mut host, port) = port();
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let input = Arc::new(Input::new().expect("an eventfd"));
+        let carrier = Arc::clone(&input);
+        let thread = thread::spawn(move || carrier.carry(port, writer));
+        host.write_all(b"hello").expect("room");
+        input.ends_after(11);
+        host.write_all(b" world").expect("room");
+        let mut text = String::new();
+        reader.read_to_string(&mut text).expect("text");
+        assert_eq!(text, "hello world");
+        thread.join().expect("no panic").expect("no error");
+    }
+
+    #[test]
+    fn output_is_counted_and_closed_on_request() {
+        let (mut host, port) = port();
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        let output = Arc::new(Output::new().expect("an eventfd"));
+        let carrier = Arc::clone(&output);
+        let thread = thread::spawn(move || carrier.carry(reader, port));
+        writer.write_all(b"abc").expect("room");
+        let mut bytes = [0; 3];
+        host.read_exact(&mut bytes).expect("three bytes");
+        assert_eq!(&bytes, b"abc");
+        output.close();
+        assert_eq!(thread.join().expect("no panic").expect("no error"), 3);
+        let error = writer.write_all(b"d").expect_err("nobody reads");
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+    }
+}
