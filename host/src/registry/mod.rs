@@ -17,7 +17,9 @@ mod socket;
 
 pub(crate) use block_map::Mapper;
 pub(crate) use client::{Fleet, GuestId, Presence};
-pub(crate) use folder::Folder;
-pub(crate) use protocol::{BlockMap, Cell, Counts, Figures, History, KernelKind, Life, Moment};
+pub(crate) use protocol::{BlockMap, Body, Cell, Figures, KernelKind, Life, Moment, Request};
+#[cfg(test)]
+pub(crate) use protocol::{Counts, Region};
+pub(crate) use published::harmless;
 pub(crate) use published::{Facts, Published};
 pub(crate) use server::Registration;

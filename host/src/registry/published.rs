@@ -175,6 +175,11 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     short
 }
 
+/// Text of another process, as it may be shown on a terminal.
+pub(crate) fn harmless(text: &str) -> String {
+    shorten(text, PROGRAM_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

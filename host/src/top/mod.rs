@@ -1,9 +1,21 @@
 //! `ebb top`: every guest of this user on this host.
 
 mod amount;
+mod app;
+mod blocks;
 mod columns;
+mod curve;
+mod detail;
+mod draw;
+mod feed;
+mod help;
+mod list;
 mod once;
 mod options;
+mod palette;
+mod screen;
+#[cfg(test)]
+mod screen_tests;
 
 pub(crate) use once::write;
 pub(crate) use options::TopOptions;
@@ -12,7 +24,11 @@ use crate::failure::Failure;
 
 /// Shows the guests and returns the status.
 pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
-    once::print(options.sort, options.json)?;
+    if options.once {
+        once::print(options.sort, options.json)?;
+    } else {
+        screen::show(options.sort)?;
+    }
     Ok(0)
 }
 

@@ -1,0 +1,212 @@
+//! What the screen shows, and how keys change it. Knows no terminal.
+
+use super::columns::Column;
+use super::feed::{Focus, Seen};
+use crate::registry::{Figures, GuestId, Presence};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::time::{Duration, Instant};
+
+/// A guest that has ended is shown for so long.
+const ENDED_SHOWN: Duration = Duration::from_secs(10);
+/// Guests that Page Up and Page Down pass.
+const PAGE: usize = 10;
+
+/// What became of a guest.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Here,
+    /// It is there and does not answer.
+    Silent,
+    Ended(Instant),
+}
+
+/// A guest as it was last seen.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Guest {
+    pub(super) id: GuestId,
+    /// None if it has never answered.
+    pub(super) figures: Option<Box<Figures>>,
+    pub(super) state: State,
+}
+
+/// What a key asks of the caller.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Nothing,
+    Redraw,
+    Suspend,
+    Quit,
+}
+
+/// The screen's state.
+#[derive(Debug)]
+pub(super) struct App {
+    /// In the order of the list.
+    pub(super) guests: Vec<Guest>,
+    pub(super) sort: Column,
+    pub(super) reverse: bool,
+    selected: Option<GuestId>,
+    /// One guest is shown, not the list.
+    pub(super) detail: bool,
+    pub(super) help: bool,
+    pub(super) focus: Option<Focus>,
+    /// Whether any answer has come yet.
+    pub(super) asked: bool,
+}
+
+impl App {
+    pub(super) fn new(sort: Column) -> Self {
+        Self {
+            guests: Vec::new(),
+            sort,
+            reverse: false,
+            selected: None,
+            detail: false,
+            help: false,
+            focus: None,
+            asked: false,
+        }
+    }
+
+    /// Takes in what the guests said.
+    pub(super) fn update(&mut self, seen: Seen, now: Instant) {
+        self.asked = true;
+        let looked_at = self.looked_at();
+        for guest in &mut self.guests {
+            if !seen.guests.contains_key(&guest.id) && !matches!(guest.state, State::Ended(_)) {
+                guest.state = State::Ended(now);
+            }
+        }
+        let place = self.place();
+        self.guests.retain(|guest| match guest.state {
+            State::Ended(at) => {
+                guest.figures.is_some()
+                    && (now.saturating_duration_since(at) < ENDED_SHOWN
+                        || looked_at.as_ref() == Some(&guest.id))
+            }
+            _ => true,
+        });
+        for (id, presence) in seen.guests {
+            let known = self.guests.iter().position(|guest| guest.id == id);
+            let (figures, state) = match presence {
+                Presence::Here(figures) => (Some(figures), State::Here),
+                Presence::Silent => {
+                    let last = known.and_then(|at| self.guests[at].figures.take());
+                    (last, State::Silent)
+                }
+            };
+            let guest = Guest { id, figures, state };
+            match known {
+                Some(at) => self.guests[at] = guest,
+                None => self.guests.push(guest),
+            }
+        }
+        self.sort();
+        // The selection stays on its guest; if that is gone, on its place.
+        if self.place().is_none() {
+            let at = place.unwrap_or(0).min(self.guests.len().saturating_sub(1));
+            self.selected = self.guests.get(at).map(|guest| guest.id.clone());
+            self.detail = false;
+        }
+        if self.detail {
+            // A guest that has ended keeps its last curve and map.
+            if seen.focus.as_ref().map(|focus| &focus.id) == self.selected.as_ref() {
+                let ended = self
+                    .selected_guest()
+                    .is_some_and(|guest| guest.state != State::Here);
+                if !ended || self.focus.is_none() {
+                    self.focus = seen.focus;
+                }
+            }
+        } else {
+            self.focus = None;
+        }
+    }
+
+    fn sort(&mut self) {
+        let (sort, reverse) = (self.sort, self.reverse);
+        self.guests.sort_by(|a, b| match (&a.figures, &b.figures) {
+            (Some(a), Some(b)) if reverse => sort.order(b, a),
+            (Some(a), Some(b)) => sort.order(a, b),
+            // Those who never answered stand last.
+            (a_figures, b_figures) => b_figures
+                .is_some()
+                .cmp(&a_figures.is_some())
+                .then_with(|| a.id.cmp(&b.id)),
+        });
+    }
+
+    /// Where in the list the selected guest stands.
+    pub(super) fn place(&self) -> Option<usize> {
+        let selected = self.selected.as_ref()?;
+        self.guests.iter().position(|guest| guest.id == *selected)
+    }
+
+    /// The guest that is selected.
+    pub(super) fn selected_guest(&self) -> Option<&Guest> {
+        self.guests.get(self.place()?)
+    }
+
+    /// The guest whose curve and map are wanted.
+    pub(super) fn looked_at(&self) -> Option<GuestId> {
+        self.selected.clone().filter(|_| self.detail)
+    }
+
+    fn select(&mut self, place: usize) {
+        let place = place.min(self.guests.len().saturating_sub(1));
+        if let Some(guest) = self.guests.get(place) {
+            if self.selected.as_ref() != Some(&guest.id) {
+                self.focus = None;
+            }
+            self.selected = Some(guest.id.clone());
+        }
+    }
+
+    fn sort_by_next(&mut self, step: usize) {
+        let at = Column::ALL.iter().position(|column| *column == self.sort);
+        let next = (at.unwrap_or(0) + step) % Column::ALL.len();
+        self.sort = Column::ALL[next];
+        self.sort();
+    }
+
+    /// Does what a key says.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Outcome {
+        if key.kind == KeyEventKind::Release {
+            return Outcome::Nothing;
+        }
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        let place = self.place().unwrap_or(0);
+        match key.code {
+            KeyCode::Char('c') if control => return Outcome::Quit,
+            KeyCode::Char('z') if control => return Outcome::Suspend,
+            KeyCode::Char('l') if control => {}
+            KeyCode::Char(_) if control => return Outcome::Nothing,
+            KeyCode::Char('q') => return Outcome::Quit,
+            // The next key of any kind takes the help away.
+            _ if self.help => self.help = false,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace if self.detail => {
+                self.detail = false;
+                self.focus = None;
+            }
+            KeyCode::Esc => return Outcome::Quit,
+            KeyCode::Enter | KeyCode::Right if self.selected_guest().is_some() => {
+                self.detail = true;
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.select(place.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.select(place + 1),
+            KeyCode::PageUp => self.select(place.saturating_sub(PAGE)),
+            KeyCode::PageDown => self.select(place + PAGE),
+            KeyCode::Home | KeyCode::Char('g') => self.select(0),
+            KeyCode::End | KeyCode::Char('G') => self.select(usize::MAX),
+            KeyCode::Char('s') => self.sort_by_next(1),
+            KeyCode::Char('S') => self.sort_by_next(Column::ALL.len() - 1),
+            KeyCode::Char('r') => {
+                self.reverse = !self.reverse;
+                self.sort();
+            }
+            _ => return Outcome::Nothing,
+        }
+        Outcome::Redraw
+    }
+}

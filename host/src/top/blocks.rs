@@ -1,0 +1,258 @@
+//! The map of a guest's memory: one cell for each pageblock, or for several where there is not room.
+
+use super::amount::Bytes;
+use super::palette::{Palette, Role};
+use crate::registry::{BlockMap, Cell};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::widgets::Widget;
+
+/// Columns of the addresses at its left.
+const LABEL: u16 = 8;
+/// A cell is no wider than this, however few there are.
+const WIDTH_MAX: usize = 4;
+
+/// The map of one guest.
+#[derive(Debug)]
+pub(super) struct Blocks<'a> {
+    pub(super) map: &'a BlockMap,
+    pub(super) palette: Palette,
+}
+
+/// How many cells a line has, how wide they are and how many blocks each stands for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Grid {
+    per_line: usize,
+    width: usize,
+    pub(super) blocks_a_cell: usize,
+}
+
+impl Grid {
+    /// The grid for so many blocks in an area of so many columns and lines; none if it is too small.
+    pub(super) fn new(blocks: usize, columns: usize, lines: usize) -> Option<Self> {
+        // A power of two a line gives round addresses.
+        let most = columns.checked_sub(usize::from(LABEL))?;
+        let power = |most: usize| most.checked_ilog2().map(|log| 1usize << log);
+        for width in (1..=WIDTH_MAX).rev() {
+            let per_line = power(most / width)?.max(1);
+            if per_line * lines >= blocks && (per_line >= 16 || width == 1) {
+                return Some(Self {
+                    per_line,
+                    width,
+                    blocks_a_cell: 1,
+                });
+            }
+        }
+        let per_line = power(most)?;
+        let cells = per_line * lines;
+        (cells > 0).then(|| Self {
+            per_line,
+            width: 1,
+            blocks_a_cell: blocks.div_ceil(cells).next_power_of_two(),
+        })
+    }
+}
+
+impl Grid {
+    /// Columns that it takes, with the addresses.
+    pub(super) fn columns(self) -> u16 {
+        let cells = u16::try_from(self.per_line * self.width).unwrap_or(u16::MAX);
+        cells.saturating_add(LABEL)
+    }
+}
+
+/// What several blocks are together: what most of them are if that is all of one kind, else how
+/// much of them is in use.
+fn together(cells: &[Cell]) -> Cell {
+    let count = |wanted: fn(&Cell) -> bool| cells.iter().filter(|cell| wanted(cell)).count();
+    let reserved = count(|cell| *cell == Cell::Reserved);
+    let isolated = count(|cell| *cell == Cell::Isolated);
+    let rest = cells.len() - reserved;
+    if reserved * 2 > cells.len() || rest == 0 {
+        return Cell::Reserved;
+    }
+    if isolated * 2 >= rest {
+        return Cell::Isolated;
+    }
+    let ninths: usize = cells
+        .iter()
+        .map(|cell| match cell {
+            Cell::Partial(level) => usize::from(*level),
+            Cell::Full | Cell::Huge => 9,
+            _ => 0,
+        })
+        .sum();
+    if ninths == 0 {
+        let held = count(|cell| *cell == Cell::Held);
+        return if held * 2 >= rest {
+            Cell::Held
+        } else {
+            Cell::Returned
+        };
+    }
+    if ninths == 9 * rest {
+        let huge = count(|cell| *cell == Cell::Huge);
+        return if huge * 2 > rest {
+            Cell::Huge
+        } else {
+            Cell::Full
+        };
+    }
+    Cell::Partial(u8::try_from(ninths.div_ceil(rest)).unwrap_or(9).clamp(1, 9))
+}
+
+impl Widget for Blocks<'_> {
+    fn render(self, area: Rect, buffer: &mut Buffer) {
+        // Each region begins a line, so each may leave one unfinished.
+        let regions = self.map.regions.len();
+        let lines = usize::from(area.height).saturating_sub(regions.saturating_sub(1));
+        let total = self.map.cells().count();
+        let Some(grid) = Grid::new(total, usize::from(area.width), lines) else {
+            return;
+        };
+        let mut y = area.y;
+        for region in &self.map.regions {
+            let cells: Vec<Cell> = region.blocks.chars().map(Cell::of).collect();
+            let a_line = grid.per_line * grid.blocks_a_cell;
+            for (line, blocks) in cells.chunks(a_line).enumerate() {
+                if y >= area.bottom() {
+                    return;
+                }
+                let before = u64::try_from(line * a_line).unwrap_or(0);
+                let offset = before.saturating_mul(self.map.block_bytes);
+                let address = Bytes(region.start.saturating_add(offset));
+                let quiet = self.palette.style(Role::Quiet);
+                buffer.set_string(area.x, y, format!("{address:>7}"), quiet);
+                let mut x = area.x + LABEL;
+                for cell in blocks.chunks(grid.blocks_a_cell) {
+                    let cell = together(cell);
+                    for _ in 0..grid.width {
+                        if x >= area.right() {
+                            break;
+                        }
+                        buffer[(x, y)]
+                            .set_char(self.palette.sign(cell))
+                            .set_style(self.palette.style(Palette::role(cell)));
+                        x += 1;
+                    }
+                }
+                y += 1;
+            }
+        }
+    }
+}
+
+/// The kinds of pageblocks with their signs, names and how many there are.
+pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 7] {
+    let counts = &map.counts;
+    [
+        (Cell::Full, "full", counts.full),
+        (Cell::Huge, "huge", counts.huge),
+        (Cell::Partial(5), "partly", counts.partial),
+        (Cell::Held, "free, held", counts.held),
+        (Cell::Returned, "returned", counts.returned),
+        (Cell::Isolated, "isolated", counts.isolated),
+        (Cell::Reserved, "kernel", counts.reserved),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{Counts, Region};
+
+    const PLAIN: Palette = Palette {
+        colour: false,
+        unicode: false,
+    };
+
+    fn map(regions: &[(u64, &str)]) -> BlockMap {
+        let mut counts = Counts::default();
+        let regions = regions.iter().map(|(start, blocks)| {
+            blocks
+                .chars()
+                .for_each(|letter| counts.add(Cell::of(letter)));
+            Region {
+                start: *start,
+                blocks: (*blocks).to_owned(),
+            }
+        });
+        let regions = regions.collect();
+        BlockMap {
+            block_bytes: 2 << 20,
+            counts,
+            regions,
+        }
+    }
+
+    fn drawn(map: &BlockMap, width: u16, height: u16) -> Vec<String> {
+        let area = Rect::new(0, 0, width, height);
+        let mut buffer = Buffer::empty(area);
+        let blocks = Blocks {
+            map,
+            palette: PLAIN,
+        };
+        blocks.render(area, &mut buffer);
+        let line = |y| {
+            (0..width)
+                .map(|x| buffer[(x, y)].symbol())
+                .collect::<String>()
+        };
+        (0..height).map(|y| line(y).trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn blocks_stand_at_their_addresses() {
+        let low = format!("##5{}", ".".repeat(29));
+        let map = map(&[(0, &low), (4 << 30, "oooo!xHH")]);
+        assert_eq!(
+            drawn(&map, 24, 4),
+            [
+                "      0 ##5.............",
+                "  32.0M ................",
+                "  4.00G oooo!xHH",
+                "",
+            ]
+        );
+    }
+
+    #[test]
+    fn few_blocks_are_wide_and_many_are_put_together() {
+        let few = map(&[(0, &"#".repeat(16))]);
+        assert_eq!(drawn(&few, 80, 4)[0], format!("      0 {}", "#".repeat(64)));
+        let many = map(&[(0, &"##..".repeat(65_536))]);
+        let lines = drawn(&many, 80, 8);
+        assert_eq!(lines[0], format!("      0 {}", "5".repeat(64)));
+        assert_eq!(lines[1], format!("  64.0G {}", "5".repeat(64)));
+        assert_eq!(lines.len(), 8);
+        assert_eq!(lines[7], format!("   448G {}", "5".repeat(64)));
+    }
+
+    #[test]
+    fn a_cell_of_many_blocks_says_what_they_are() {
+        let of = |letters: &str| together(&letters.chars().map(Cell::of).collect::<Vec<_>>());
+        assert_eq!(of("...o"), Cell::Returned);
+        assert_eq!(of("..oo"), Cell::Held);
+        assert_eq!(of("####"), Cell::Full);
+        assert_eq!(of("HHH#"), Cell::Huge);
+        assert_eq!(of("1..."), Cell::Partial(1));
+        assert_eq!(of("#..."), Cell::Partial(3));
+        assert_eq!(of("xxx#"), Cell::Reserved);
+        assert_eq!(of("x###"), Cell::Full);
+        assert_eq!(of("!!#."), Cell::Isolated);
+    }
+
+    #[test]
+    fn any_size_will_do() {
+        let map = map(&[
+            (0, &".".repeat(700)),
+            (4 << 30, &"#".repeat(33)),
+            (8 << 30, ""),
+        ]);
+        for width in 0..90 {
+            for height in 0..14 {
+                drawn(&map, width, height);
+            }
+        }
+    }
+}

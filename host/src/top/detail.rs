@@ -1,0 +1,223 @@
+//! One guest: its figures, its curve, the map of its memory.
+
+use super::amount::{Rate, Seconds, UNKNOWN};
+use super::app::{Guest, State};
+use super::blocks::{Blocks, Grid, legend};
+use super::columns::{padded, whole_seconds};
+use super::curve::Curve;
+use super::draw::inside;
+use super::feed::Focus;
+use super::palette::{Palette, Role};
+use crate::registry::{BlockMap, Figures, Life};
+use crate::size::{Rounded, Size};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+/// Columns of the figures.
+const FIGURES_WIDTH: u16 = 31;
+/// Lines of the figures.
+const FIGURES_HEIGHT: u16 = 11;
+/// The curve is no higher than this.
+const CURVE_HEIGHT_MAX: u16 = 20;
+/// From this width on the legend stands beside the map.
+const LEGEND_BESIDE_FROM: u16 = 160;
+const LEGEND_WIDTH: u16 = 28;
+
+/// Draws it.
+pub(super) fn draw(
+    guest: &Guest,
+    focus: Option<&Focus>,
+    palette: Palette,
+    frame: &mut Frame<'_>,
+    area: Rect,
+) {
+    let Some(figures) = &guest.figures else {
+        let text = format!(" {} does not answer", guest.id);
+        frame.render_widget(Line::styled(text, palette.style(Role::Warning)), area);
+        return;
+    };
+    let upper = (area.height * 2 / 5).clamp(FIGURES_HEIGHT, CURVE_HEIGHT_MAX);
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Length(upper),
+        Constraint::Min(0),
+    ];
+    let [title, upper, lower] = inside(area, 1, 0).layout(&Layout::vertical(rows));
+    frame.render_widget(heading(guest, figures, palette, title.width), title);
+    let columns = [Constraint::Length(FIGURES_WIDTH), Constraint::Min(0)];
+    let [left, right] = upper.layout(&Layout::horizontal(columns));
+    let ended = matches!(guest.state, State::Ended(_));
+    draw_figures(figures, palette, frame, left);
+    match focus {
+        Some(focus) if !(ended && focus.points.is_empty()) => {
+            let curve = Curve {
+                points: &focus.points,
+                palette,
+                ended,
+            };
+            frame.render_widget(curve, right);
+            draw_map(&focus.map, palette, frame, lower);
+        }
+        _ if ended => {
+            let line = "It ended before its curve and its map were looked at.";
+            let line = Line::styled(line, palette.style(Role::Quiet));
+            frame.render_widget(
+                line,
+                Rect {
+                    height: lower.height.min(1),
+                    ..lower
+                },
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Its name, its program and how it is.
+fn heading(guest: &Guest, figures: &Figures, palette: Palette, width: u16) -> Line<'static> {
+    let up = Seconds(whole_seconds(figures.up_s));
+    let (text, role) = match (guest.state, figures.life) {
+        (State::Ended(_), _) => (format!("ended after {up}"), Role::Warning),
+        (State::Silent, _) => (format!("does not answer, up {up}"), Role::Warning),
+        (State::Here, Life::Booting) => (format!("booting, up {up}"), Role::Quiet),
+        (State::Here, Life::Running) => (format!("running, up {up}"), Role::Quiet),
+        (State::Here, Life::Exited) => (format!("program ended, up {up}"), Role::Warning),
+        (State::Here, Life::Panicked) => (format!("panicked, up {up}"), Role::Warning),
+    };
+    let room = usize::from(width).saturating_sub(text.chars().count() + 2);
+    let name = format!("{}   ", figures.name);
+    let name: String = name.chars().take(room).collect();
+    let left = room.saturating_sub(name.chars().count());
+    Line::from(vec![
+        Span::styled(name, palette.style(Role::Heading)),
+        Span::raw(padded(&figures.program, left, true)),
+        Span::raw("  "),
+        Span::styled(text, palette.style(role)),
+    ])
+}
+
+fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
+    let bytes = |bytes: Option<u64>| {
+        bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| Rounded(bytes).to_string())
+    };
+    let rate = |rate: Option<f64>| {
+        rate.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{} /s", Rate(rate)))
+    };
+    let plural = if figures.cpus == 1 { "" } else { "s" };
+    let machine = format!(
+        "{} on {}, {} CPU{plural}",
+        figures.kernel.name(),
+        figures.accel,
+        figures.cpus
+    );
+    let rows = [
+        ("memory", bytes(Some(figures.memory_bytes)), None),
+        ("used", bytes(figures.used_bytes), Some(Role::Used)),
+        ("  files", bytes(figures.page_cache_bytes), None),
+        ("free", bytes(figures.free_bytes), None),
+        ("resident", bytes(Some(figures.resident_bytes)), None),
+        ("gap", bytes(figures.gap_bytes), Some(Role::Held)),
+        ("QEMU", bytes(figures.overhead_bytes), None),
+        ("reported", bytes(figures.reported_bytes), None),
+        ("reports", rate(figures.reports_per_s), None),
+        ("faults", rate(figures.faults_per_s), None),
+    ];
+    let buffer = frame.buffer_mut();
+    let width = usize::from(area.width);
+    buffer.set_stringn(area.x, area.y, machine, width, palette.style(Role::Quiet));
+    for (y, (name, value, mark)) in (area.y + 1..area.bottom()).zip(rows) {
+        buffer.set_stringn(area.x, y, name, width, palette.style(Role::Quiet));
+        if width > 26 {
+            buffer.set_stringn(area.x + 10, y, format!("{value:>14}"), 14, Style::new());
+            if let Some(role) = mark {
+                let sign = if role == Role::Used {
+                    palette.solid()
+                } else {
+                    palette.light()
+                };
+                let sign = sign.to_string();
+                buffer.set_string(area.x + 26, y, sign.repeat(2), palette.style(role));
+            }
+        }
+    }
+}
+
+fn draw_map(map: &Result<BlockMap, String>, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
+    if area.height < 2 {
+        return;
+    }
+    let map = match map {
+        Ok(map) => map,
+        Err(why) => {
+            let line = Line::styled(format!("No map: {why}."), palette.style(Role::Quiet));
+            frame.render_widget(line, Rect { height: 1, ..area });
+            return;
+        }
+    };
+    let total = map.cells().count();
+    let beside = area.width >= LEGEND_BESIDE_FROM;
+    let (cells, legend_area) = if beside {
+        // Beside the cells that there are, not at the far end of the line.
+        let room = area.width - LEGEND_WIDTH;
+        let lines = usize::from(area.height) - map.regions.len().min(usize::from(area.height));
+        let width = Grid::new(total, usize::from(room), lines).map_or(room, Grid::columns);
+        let columns = [Constraint::Length(width.min(room)), Constraint::Min(0)];
+        let [cells, legend_area] = area.layout(&Layout::horizontal(columns));
+        (cells, legend_area)
+    } else {
+        let rows = [Constraint::Min(0), Constraint::Length(1)];
+        let [cells, legend_area] = area.layout(&Layout::vertical(rows));
+        (cells, legend_area)
+    };
+    let rows = [Constraint::Length(1), Constraint::Min(0)];
+    let [title, cells] = cells.layout(&Layout::vertical(rows));
+    let lines = usize::from(cells.height).saturating_sub(map.regions.len().saturating_sub(1));
+    let grid = Grid::new(total, usize::from(cells.width), lines);
+    let each = grid.map_or(1, |grid| grid.blocks_a_cell) as u64;
+    let text = format!(
+        "Map: {total} blocks of {}, {} a cell",
+        Size(map.block_bytes),
+        Size(map.block_bytes.saturating_mul(each))
+    );
+    frame.render_widget(Line::styled(text, palette.style(Role::Quiet)), title);
+    frame.render_widget(Blocks { map, palette }, cells);
+    draw_legend(map, beside, palette, frame, legend_area);
+}
+
+fn draw_legend(map: &BlockMap, beside: bool, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
+    let entries = legend(map);
+    let buffer = frame.buffer_mut();
+    if beside {
+        for (y, (cell, name, count)) in (area.y + 1..area.bottom()).zip(entries) {
+            let sign = palette.sign(cell).to_string();
+            let style = palette.style(Palette::role(cell));
+            buffer.set_string(area.x + 2, y, sign.repeat(2), style);
+            buffer.set_string(
+                area.x + 5,
+                y,
+                format!("{name:<11} {count:>8}"),
+                Style::new(),
+            );
+        }
+        return;
+    }
+    let mut x = area.x;
+    for (cell, name, count) in entries {
+        // What is not there needs no explanation.
+        if count == 0 {
+            continue;
+        }
+        let text = format!(" {name} {count}   ");
+        let width = u16::try_from(text.chars().count() + 1).unwrap_or(u16::MAX);
+        if x.saturating_add(width) > area.right().saturating_add(3) {
+            break;
+        }
+        let style = palette.style(Palette::role(cell));
+        let room = usize::from(area.right().saturating_sub(x + 1));
+        buffer.set_string(x, area.y, palette.sign(cell).to_string(), style);
+        buffer.set_stringn(x + 1, area.y, text, room, Style::new());
+        x += width;
+    }
+}

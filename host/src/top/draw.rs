@@ -1,0 +1,108 @@
+//! Lays the screen out: a line at its head, what is looked at, the keys at its foot.
+
+use super::amount::Bytes;
+use super::app::{App, State};
+use super::palette::{Palette, Role};
+use super::{detail, help, list};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+
+const KEYS_LIST: [(&str, &str); 6] = [
+    ("↑↓", "select"),
+    ("Enter", "look at it"),
+    ("s S", "sort"),
+    ("r", "reverse"),
+    ("?", "help"),
+    ("q", "quit"),
+];
+const KEYS_DETAIL: [(&str, &str); 4] = [
+    ("↑↓", "other guest"),
+    ("Esc", "back to the list"),
+    ("?", "help"),
+    ("q", "quit"),
+];
+
+/// Draws all of it.
+pub(super) fn screen(app: &App, palette: Palette, frame: &mut Frame<'_>) {
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ];
+    let [head, middle, foot] = frame.area().layout(&Layout::vertical(rows));
+    frame.render_widget(summary(app, palette), head);
+    if app.help {
+        help::draw(palette, frame, middle);
+    } else if app.detail
+        && let Some(guest) = app.selected_guest()
+    {
+        detail::draw(guest, app.focus.as_ref(), palette, frame, middle);
+    } else {
+        list::draw(app, palette, frame, middle);
+    }
+    frame.render_widget(keys(app, palette), foot);
+}
+
+/// How many guests there are, and what they take together.
+fn summary(app: &App, palette: Palette) -> Line<'static> {
+    let here = app
+        .guests
+        .iter()
+        .filter(|guest| !matches!(guest.state, State::Ended(_)));
+    let figures: Vec<_> = here
+        .clone()
+        .filter_map(|guest| guest.figures.as_deref())
+        .collect();
+    let count = here.count();
+    let mut spans = vec![
+        Span::raw(" "),
+        Span::styled("ebb top", palette.style(Role::Title)),
+    ];
+    if count > 0 {
+        let plural = if count == 1 { "" } else { "s" };
+        spans.push(Span::raw(format!("   {count} guest{plural}")));
+        let sum = |of: fn(&crate::registry::Figures) -> u64| {
+            let sum = figures
+                .iter()
+                .fold(0u64, |sum, one| sum.saturating_add(of(one)));
+            Bytes(sum).to_string()
+        };
+        for (name, value) in [
+            ("given", sum(|figures| figures.memory_bytes)),
+            ("used", sum(|figures| figures.used_bytes.unwrap_or(0))),
+            ("resident", sum(|figures| figures.resident_bytes)),
+            ("gap", sum(|figures| figures.gap_bytes.unwrap_or(0))),
+        ] {
+            spans.push(Span::styled(
+                format!("   {name} "),
+                palette.style(Role::Quiet),
+            ));
+            spans.push(Span::raw(value));
+        }
+    }
+    Line::from(spans)
+}
+
+fn keys(app: &App, palette: Palette) -> Line<'static> {
+    let keys: &[(&str, &str)] = match (app.help, app.detail) {
+        (true, _) => &[("any key", "back"), ("q", "quit")],
+        (false, true) => &KEYS_DETAIL,
+        (false, false) => &KEYS_LIST,
+    };
+    let mut spans = vec![Span::raw(" ")];
+    for (key, what) in keys {
+        let key = match (*key, palette.unicode) {
+            ("↑↓", false) => "Up/Down",
+            (key, _) => key,
+        };
+        spans.push(Span::styled(key.to_owned(), palette.style(Role::Key)));
+        spans.push(Span::raw(format!(" {what}   ")));
+    }
+    Line::from(spans)
+}
+
+/// The part of `area` that a margin leaves.
+pub(super) fn inside(area: Rect, columns: u16, rows: u16) -> Rect {
+    area.inner(ratatui::layout::Margin::new(columns, rows))
+}

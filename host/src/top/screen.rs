@@ -1,0 +1,113 @@
+//! The terminal of `ebb top`: taken at the start, given back however it ends.
+
+use super::app::{App, Outcome};
+use super::columns::Column;
+use super::draw;
+use super::feed::{Feed, Seen};
+use super::palette::Palette;
+use crate::failure::Failure;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::TryRecvError;
+use std::time::{Duration, Instant};
+
+/// How long a key waits for new figures to be drawn, at most.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Shows the guests until the user has seen enough.
+pub(super) fn show(sort: Column) -> Result<(), Failure> {
+    let failed = |source| Failure::Setup {
+        what: "the terminal",
+        source,
+    };
+    if !rustix::termios::isatty(rustix::stdio::stdout())
+        || !rustix::termios::isatty(rustix::stdio::stdin())
+    {
+        return Err(Failure::Usage(
+            "`ebb top` needs a terminal; `ebb top --once` prints a table, with --json for scripts"
+                .into(),
+        ));
+    }
+    let signalled = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&signalled)).map_err(failed)?;
+    }
+    let feed = Feed::start().map_err(failed)?;
+    // From here on a panic gives the terminal back before it prints.
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let result = run(&mut terminal, &feed, App::new(sort), &signalled);
+    let restored = ratatui::try_restore();
+    result.and(restored).map_err(failed)
+}
+
+fn run(
+    terminal: &mut DefaultTerminal,
+    feed: &Feed,
+    mut app: App,
+    signalled: &AtomicBool,
+) -> io::Result<()> {
+    let palette = Palette::from_environment();
+    let mut looked_at = None;
+    let mut changed = true;
+    // Relaxed: the flag stands for itself.
+    while !signalled.load(Ordering::Relaxed) {
+        if let Some(seen) = newest(feed)? {
+            app.update(seen, Instant::now());
+            changed = true;
+        }
+        if app.looked_at() != looked_at {
+            looked_at = app.looked_at();
+            feed.focus(looked_at.clone());
+        }
+        if changed {
+            terminal.draw(|frame| draw::screen(&app, palette, frame))?;
+            changed = false;
+        }
+        if !event::poll(TICK)? {
+            continue;
+        }
+        match event::read()? {
+            Event::Key(key) => match app.key(key) {
+                Outcome::Quit => return Ok(()),
+                Outcome::Suspend => {
+                    suspend(terminal)?;
+                    changed = true;
+                }
+                Outcome::Redraw => changed = true,
+                Outcome::Nothing => {}
+            },
+            Event::Resize(..) => changed = true,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What came last; older answers are of no interest.
+fn newest(feed: &Feed) -> io::Result<Option<Seen>> {
+    let mut newest = None;
+    loop {
+        match feed.seen.try_recv() {
+            Ok(seen) => newest = Some(seen),
+            Err(TryRecvError::Empty) => return Ok(newest),
+            Err(TryRecvError::Disconnected) => {
+                return Err(io::Error::other(
+                    "the thread that asks the guests has ended",
+                ));
+            }
+        }
+    }
+}
+
+/// Ctrl-Z: the shell gets its terminal as it was, and we take it again when we go on.
+fn suspend(terminal: &mut DefaultTerminal) -> io::Result<()> {
+    ratatui::try_restore()?;
+    // Returns when somebody continues us.
+    signal_hook::low_level::emulate_default_handler(SIGTSTP)?;
+    *terminal = ratatui::try_init()?;
+    terminal.clear()
+}
