@@ -9,6 +9,7 @@ mod balloon;
 mod difference;
 mod ebb;
 mod hostile;
+mod huge;
 mod knobs;
 mod machines;
 mod memory;

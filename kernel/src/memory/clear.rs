@@ -54,6 +54,24 @@ global_asm!(
     "add rsp, 40",
     "ret",
     ".balign 64",
+    ".global ebb_clear_pages_avx",
+    "ebb_clear_pages_avx:",
+    "sub rsp, 40",
+    "vmovups [rsp], ymm0",
+    "vxorps xmm0, xmm0, xmm0",
+    "2:",
+    ".set at_byte, 0",
+    ".rept 128",
+    "vmovaps [rdi + at_byte], ymm0",
+    ".set at_byte, at_byte + 32",
+    ".endr",
+    "add rdi, 4096",
+    "dec rsi",
+    "jnz 2b",
+    "vmovups ymm0, [rsp]",
+    "add rsp, 40",
+    "ret",
+    ".balign 64",
     ".global ebb_copy_page_sse",
     "ebb_copy_page_sse:",
     ".set at_byte, 0",
@@ -114,6 +132,7 @@ global_asm!(
 unsafe extern "C" {
     fn ebb_clear_page_sse(page: *mut u8);
     fn ebb_clear_page_avx(page: *mut u8);
+    fn ebb_clear_pages_avx(page: *mut u8, pages: u64);
     fn ebb_clear_page_string(page: *mut u8);
     fn ebb_copy_page_sse(to: *mut u8, from: *const u8);
     fn ebb_copy_page_avx(to: *mut u8, from: *const u8);
@@ -163,6 +182,28 @@ pub unsafe fn clear_page(page: *mut u8) {
             AVX => ebb_clear_page_avx(page),
             STRING => ebb_clear_page_string(page),
             _ => ebb_clear_page_sse(page),
+        }
+    }
+}
+
+/// Fills pages that follow each other with zeros.
+///
+/// # Safety
+/// As for [`clear_page`], for each of them.
+pub unsafe fn clear_pages(first: *mut u8, pages: u64) {
+    if pages == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise is what the routines need.
+    unsafe {
+        if WAY.load(Ordering::Relaxed) == AVX {
+            ebb_clear_pages_avx(first, pages);
+            return;
+        }
+        let mut page = first;
+        for _ in 0..pages {
+            clear_page(page);
+            page = page.add(super::PAGE_SIZE);
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use super::memmap::{self, Descriptor, Kind, frame_ptr, new_head, references_in};
 use super::percpu::{self, Count, Local};
-use super::{allocator, clear_page};
+use super::{allocator, clear_pages};
 use crate::arch::ipi;
 use crate::errno::Errno;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -25,6 +25,7 @@ const PARTING: u64 = 1 << 48;
 const SHAPE: u64 = 0xffff << 32;
 /// Frames that are cleared between two looks at what other CPUs ask for.
 const CLEAR_BATCH: u64 = 32;
+const _: () = assert!(FRAMES.is_multiple_of(CLEAR_BATCH));
 
 /// A reference to a huge block.
 #[derive(Debug)]
@@ -39,12 +40,10 @@ impl HugeFrame {
         this.add(Count::AnonymousFrames, FRAMES);
         this.add(Count::HugeFrames, FRAMES);
         Descriptor::get(frame).take(Kind::Anonymous, Order::PAGEBLOCK);
-        for index in 0..FRAMES {
+        for batch in 0..FRAMES / CLEAR_BATCH {
             // SAFETY: the block is ours alone.
-            unsafe { clear_page(frame_ptr(frame.offset(index))) };
-            if index.is_multiple_of(CLEAR_BATCH) {
-                ipi::poll_mailbox();
-            }
+            unsafe { clear_pages(frame_ptr(frame.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
+            ipi::poll_mailbox();
         }
         Ok(Self(frame))
     }

@@ -15,7 +15,7 @@ mod stack;
 pub mod stats;
 
 pub(crate) use boot::kernel_root;
-pub use clear::{clear_page, copy_page};
+pub use clear::{clear_page, clear_pages, copy_page};
 pub use ebb_mm::Mobility;
 pub use frame::FrameRef;
 pub(crate) use percpu::own_of;

@@ -402,10 +402,25 @@ pub fn prctl(a: &Args) -> SysResult {
         raw_prctl::PR_GET_TIMERSLACK => {
             Ok(super::value(current.timer_slack.load(Ordering::Relaxed)))
         }
-        raw_prctl::PR_SET_VMA | raw_prctl::PR_SET_THP_DISABLE | raw_prctl::PR_SET_KEEPCAPS => Ok(0),
-        raw_prctl::PR_GET_THP_DISABLE | raw_prctl::PR_GET_KEEPCAPS | raw_prctl::PR_GET_SECCOMP => {
+        raw_prctl::PR_SET_THP_DISABLE => {
+            if a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let space = current.vm().ok_or(Errno::EINVAL)?;
+            space.decline_huge_pages(a.addr(1) != 0);
             Ok(0)
         }
+        raw_prctl::PR_GET_THP_DISABLE => {
+            if a.addr(1) != 0 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            Ok(current
+                .vm()
+                .is_some_and(|vm| vm.declines_huge_pages())
+                .into())
+        }
+        raw_prctl::PR_SET_VMA | raw_prctl::PR_SET_KEEPCAPS => Ok(0),
+        raw_prctl::PR_GET_KEEPCAPS | raw_prctl::PR_GET_SECCOMP => Ok(0),
         raw_prctl::PR_CAPBSET_READ => {
             const LAST_CAPABILITY: u64 = 40;
             if a.addr(1) > LAST_CAPABILITY {

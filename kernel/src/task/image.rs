@@ -136,6 +136,9 @@ impl Program {
         limits: &limits::Limits,
     ) -> Result<Loaded, Errno> {
         let vm = AddressSpace::new()?;
+        if let Some(before) = crate::sched::current().vm() {
+            vm.decline_huge_pages(before.declines_huge_pages());
+        }
         let limit = limits.current(limits::index::STACK);
         vm.set_limits(crate::vm::Limits {
             address_space: limits.current(limits::index::AS),

@@ -103,6 +103,8 @@ struct Supply {
 /// How far one look at a fault came.
 enum Step {
     Done(Option<FrameRef>),
+    /// The stack has grown.
+    Again,
     /// There is no frame.
     NeedsFrame(AllocError),
     /// The file's page must be got first.
@@ -257,6 +259,7 @@ impl AddressSpace {
             };
             match step {
                 Step::Done(frame) => return Ok(frame),
+                Step::Again => {}
                 Step::NeedsFrame(error) => {
                     percpu::add(Count::MajorFaults, 1);
                     relief.step(error).map_err(|_| Fault::NoMemory)?;
@@ -340,10 +343,10 @@ impl State {
         supplies: &mut Supplies,
         space: &AddressSpace,
     ) -> Result<Step, Fault> {
-        if self.areas.find(page).is_none() {
+        let Some(area) = self.areas.find(page) else {
             self.grow_stack(page)?;
-        }
-        let area = self.areas.find(page).ok_or(Fault::NotMapped)?;
+            return Ok(Step::Again);
+        };
         let flags = area.flags;
         let forced = want == Want::Forced && !flags.contains(VmaFlags::SHARED);
         if !access.allowed(flags) && !forced {
@@ -380,7 +383,13 @@ impl State {
                 }
                 self.tables.split(page, &space.cpus);
             }
-            Leaf::Absent if store && holds_region && file.is_none() && wants_huge(flags) => {
+            Leaf::Absent
+                if store
+                    && holds_region
+                    && file.is_none()
+                    && wants_huge(flags)
+                    && !space.declines_huge_pages() =>
+            {
                 match core::mem::take(&mut supplies.huge) {
                     HugeTry::NotTried => return Ok(Step::NeedsHuge),
                     HugeTry::Got(supply) => match self.tables.region_slot_or_new(page) {
@@ -498,7 +507,7 @@ impl State {
 }
 
 /// Whether areas with these flags are mapped by huge pages.
-fn wants_huge(flags: VmaFlags) -> bool {
+pub(super) fn wants_huge(flags: VmaFlags) -> bool {
     // Stacks grow and shrink by pages, and most stay small.
     const NEVER: VmaFlags = VmaFlags::SHARED
         .union(VmaFlags::GROWS_DOWN)

@@ -24,6 +24,7 @@ impl AddressSpace {
     /// `ENOMEM`.
     pub fn fork(&self) -> Result<Arc<Self>, Errno> {
         let child = Self::new()?;
+        child.decline_huge_pages(self.declines_huge_pages());
         let _change = self.change.lock();
         let areas = self.copy_areas(&child)?;
         for file in areas.iter().filter_map(|a| a.backing.file()) {

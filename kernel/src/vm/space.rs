@@ -1,8 +1,9 @@
 //! Address spaces: what they consist of, and which one each CPU uses.
 
 use super::backing::{Bytes, Graveyard};
+use super::fault::wants_huge;
 use super::gather::{Gather, kind_index};
-use super::pagetable::{PageTables, Run, ZERO};
+use super::pagetable::{PageTables, REGION, Run, ZERO};
 use super::vma::{Vma, VmaSet};
 use super::{MappedFile, VmaFlags};
 use crate::arch::{CpuSet, USER_END, cpu, cpu_id};
@@ -15,7 +16,7 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ebb_mm::Order;
 
 pub(super) const PAGE: u64 = 4096;
@@ -34,6 +35,8 @@ pub struct AddressSpace {
     /// Changes of entries that not all CPUs know of yet, made by others or by oneself. Whoever
     /// depends on an entry that is gone, or that forbids stores, being known as such flushes too.
     pub(super) flushes: AtomicU32,
+    /// No huge pages, whatever the areas say (`PR_SET_THP_DISABLE`).
+    no_huge_pages: AtomicBool,
     /// Physical address of the root.
     root: u64,
     /// A number that no other space has had.
@@ -159,6 +162,15 @@ pub struct VmaInfo {
 }
 
 impl VmaInfo {
+    /// Whether a first store to it may be served by a huge page.
+    pub fn may_have_huge_pages(&self) -> bool {
+        let first = self.start.next_multiple_of(REGION);
+        self.file.is_none()
+            && first < self.end
+            && self.end - first >= REGION
+            && wants_huge(self.flags)
+    }
+
     /// What the last column shows: a path, `[heap]`, `[stack]`, or nothing.
     pub fn name(&self) -> &[u8] {
         match &self.file {
@@ -243,6 +255,7 @@ impl AddressSpace {
             state: SpinLock::new(state),
             cpus: CpuSet::new(),
             flushes: AtomicU32::new(0),
+            no_huge_pages: AtomicBool::new(false),
             root,
             // Relaxed: only has to be different each time.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -288,6 +301,17 @@ impl AddressSpace {
         unsafe { cpu::write_cr3(kernel_root()) };
         own.space.store(ptr::null_mut(), Ordering::Relaxed);
         self.cpus.remove(cpu_id());
+    }
+
+    /// Whether it gets no huge pages from here on, whatever its areas say.
+    pub fn decline_huge_pages(&self, decline: bool) {
+        // Relaxed (both): a value of its own.
+        self.no_huge_pages.store(decline, Ordering::Relaxed);
+    }
+
+    /// What `decline_huge_pages` said.
+    pub fn declines_huge_pages(&self) -> bool {
+        self.no_huge_pages.load(Ordering::Relaxed)
     }
 
     /// Sets the limits that hold for this space.

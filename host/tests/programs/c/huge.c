@@ -1,9 +1,11 @@
 /* Huge pages of anonymous memory: that every page shows what was stored to it, whatever is unmapped,
    protected, moved, dropped or forked around it. With an argument, what the kernel counts, too: that
-   differs from kernel to kernel. Arguments: [figures | SEED [STEPS]]. */
+   differs from kernel to kernel. Arguments: [figures | plain | full | SEED [STEPS]]; `plain`: as
+   `figures`, but huge pages are not asked for; `full`: nearly all memory that there is. */
 #include "say.h"
 #include <pthread.h>
 #include <setjmp.h>
+#include <sys/prctl.h>
 #include <sys/uio.h>
 
 #define HUGE (2l << 20)
@@ -13,6 +15,7 @@
 #define PAGES (REGIONS * PAGES_IN_HUGE)
 
 static unsigned long state, step;
+static int plain;
 static sigjmp_buf refused;
 
 static unsigned random_below(unsigned bound)
@@ -37,7 +40,8 @@ static char *place(long bytes)
 static char *map_at(char *at, long bytes)
 {
 	MUST(mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
-	madvise(at, bytes, MADV_HUGEPAGE);
+	if (!plain)
+		madvise(at, bytes, MADV_HUGEPAGE);
 	return at;
 }
 
@@ -306,6 +310,16 @@ static void declined(void)
 	HOLDS(wrong(a + PAGE, 2 * PAGES_IN_HUGE - 1, 41) == 0);
 	count("one too small");
 	MUST(munmap(a, 2 * HUGE));
+	/* By the process. */
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+	HOLDS(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1);
+	a = map_huge(HUGE);
+	fill(a, PAGES_IN_HUGE, 47);
+	HOLDS(wrong(a, PAGES_IN_HUGE, 47) == 0);
+	count("none at all");
+	MUST(munmap(a, HUGE));
+	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+	HOLDS(prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) == 0);
 	/* One that was read before it is written: a page at a time. */
 	a = map_huge(HUGE);
 	HOLDS(not_zero(a, PAGES_IN_HUGE) == 0);
@@ -509,10 +523,32 @@ static void at_random(unsigned long seed, unsigned long steps)
 	MUST(munmap(base, (long)PAGES * PAGE));
 }
 
+static void nearly_all(void)
+{
+	long pages = (figure("/proc/meminfo", "MemAvailable") - 2048) / 4;
+	long bytes = (pages * PAGE + HUGE - 1) & -HUGE;
+	char *a = map_huge(bytes);
+	for (int round = 0; round < 3; round++) {
+		fill(a, pages, round);
+		HOLDS(wrong(a, pages, round) == 0);
+		MUST(madvise(a, bytes, MADV_DONTNEED));
+	}
+	long parts = figure("/proc/vmstat", "thp_fault_fallback") - fallen_back;
+	HOLDS(parts > 0);
+	HOLDS(figure("/proc/vmstat", "thp_fault_alloc") - allocated > parts);
+	MUST(munmap(a, bytes));
+}
+
 int main(int argc, char **argv)
 {
 	signal(SIGSEGV, on_fault);
-	if (argc > 1 && strcmp(argv[1], "figures")) {
+	if (argc > 1 && !strcmp(argv[1], "full")) {
+		start_counting();
+		nearly_all();
+		return 0;
+	}
+	plain = argc > 1 && !strcmp(argv[1], "plain");
+	if (argc > 1 && !plain && strcmp(argv[1], "figures")) {
 		at_random(strtoul(argv[1], 0, 10), argc > 2 ? strtoul(argv[2], 0, 10) : 1000);
 		return 0;
 	}

@@ -107,7 +107,7 @@ impl Resident {
         self.huge += other.huge;
     }
 
-    fn write(self, text: &mut Text, with_details: bool) -> Result {
+    fn write(self, text: &mut Text) -> Result {
         let rss = self.private + self.shared;
         let lines = [
             ("Rss", rss),
@@ -132,11 +132,7 @@ impl Resident {
         for (name, kib) in lines {
             line(text, name, kib)?;
         }
-        if with_details {
-            writeln!(text, "THPeligible:    0")
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 }
 
@@ -155,6 +151,8 @@ fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
         (VmaFlags::MAY_WRITE, "mw"),
         (VmaFlags::GROWS_DOWN, "gd"),
         (VmaFlags::LOCKED, "lo"),
+        (VmaFlags::HUGE_PAGES, "hg"),
+        (VmaFlags::NO_HUGE_PAGES, "nh"),
     ];
     text.write_str("VmFlags:")?;
     for (flag, name) in names {
@@ -171,7 +169,9 @@ pub(super) fn smaps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Resu
         line(text, "Size", (area.end - area.start) >> 10)?;
         line(text, "KernelPageSize", PAGE_KIB)?;
         line(text, "MMUPageSize", PAGE_KIB)?;
-        Resident::of(space, area).write(text, true)?;
+        Resident::of(space, area).write(text)?;
+        let eligible = area.may_have_huge_pages() && !space.declines_huge_pages();
+        writeln!(text, "THPeligible:    {}", u8::from(eligible))?;
         flag_names(text, area.flags)
     })
 }
@@ -191,5 +191,5 @@ pub(super) fn smaps_rollup(text: &mut Text, _: Subject, process: &Arc<Process>) 
     let header = alloc::format!("{start:08x}-{end:08x} ---p 00000000 00:00 0 ");
     let padding = NAME_COLUMN.saturating_sub(header.len());
     writeln!(text, "{header}{:padding$}[rollup]", "")?;
-    sum.write(text, false)
+    sum.write(text)
 }

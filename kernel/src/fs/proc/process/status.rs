@@ -172,7 +172,8 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
         for (name, bytes) in lines {
             writeln!(text, "{name}:\t{:>8} kB", bytes >> 10)?;
         }
-        writeln!(text, "CoreDumping:\t0\nTHP_enabled:\t0")?;
+        let huge = u8::from(!space.declines_huge_pages());
+        writeln!(text, "CoreDumping:\t0\nTHP_enabled:\t{huge}")?;
     }
     let (ignored, caught) = process.actions().summary();
     let shared_pending = process.pending_set().0;

@@ -1,0 +1,103 @@
+//! Huge pages: that they are there when a program asks, and what the kernel counts of them. What they
+//! show is compared with a native run in `alike`.
+
+use crate::{ebb, programs};
+
+/// What the program says it saw, by the step before.
+fn figures(options: &[&str], how: &str) -> Vec<(String, String)> {
+    let program = programs::text(programs::path("huge"));
+    let outcome = ebb::run(120, options, &[program.as_str(), how]);
+    let out = outcome.expect(0).out();
+    assert!(!out.contains(": NO"), "{out}");
+    out.lines()
+        .filter(|line| line.contains("in huge pages"))
+        .filter_map(|line| line.split_once(": "))
+        .map(|(step, figures)| (step.to_owned(), figures.to_owned()))
+        .collect()
+}
+
+#[track_caller]
+fn shows(figures: &[(String, String)], step: &str, expected: &str) {
+    let (_, found) = figures
+        .iter()
+        .find(|(name, _)| name == step)
+        .unwrap_or_else(|| panic!("no step {step:?} in {figures:?}"));
+    assert_eq!(found, expected, "after {step:?}");
+}
+
+#[test]
+fn each_step_keeps_the_huge_pages_that_it_can() {
+    for cpus in ["1", "4"] {
+        let all = figures(&["-m", "256M", "-c", cpus], "figures");
+        let line = |kib: u64, machine: u64, faults: u64, parted: u64, split: u64| {
+            format!(
+                "{kib} kB in huge pages, {machine} kB in the machine, {faults} faults, 0 without, \
+                 {parted} blocks parted, {split} entries split"
+            )
+        };
+        for (step, expected) in [
+            ("written", line(2048, 2048, 1, 0, 0)),
+            ("unmapped", line(0, 0, 1, 0, 0)),
+            ("two of three cut", line(2048, 2048, 4, 2, 2)),
+            ("a part dropped", line(2048, 2048, 6, 3, 3)),
+            ("one read-only", line(4096, 4096, 8, 3, 3)),
+            ("as before", line(4096, 4096, 8, 3, 3)),
+            ("a page read-only", line(2048, 2048, 8, 4, 4)),
+            ("moved whole", line(4096, 4096, 10, 4, 4)),
+            ("moved askew", line(2048, 2048, 10, 5, 5)),
+            ("a part moved", line(0, 0, 10, 6, 6)),
+            ("shared", line(6144, 6144, 13, 6, 6)),
+            ("written by the child", line(4096, 4096, 13, 7, 7)),
+            ("after the children", line(6144, 4096, 13, 7, 7)),
+            ("one declined", line(2048, 2048, 15, 10, 11)),
+            ("one too small", line(2048, 2048, 16, 10, 11)),
+            ("none at all", line(0, 0, 16, 10, 11)),
+            ("in the end", line(0, 0, 16, 10, 11)),
+        ] {
+            shows(&all, step, &expected);
+        }
+    }
+}
+
+#[test]
+fn who_gets_them_is_a_matter_of_policy() {
+    let none = "0 kB in huge pages, 0 kB in the machine, 0 faults, 0 without, 0 blocks parted, \
+                0 entries split";
+    let one = "2048 kB in huge pages, 2048 kB in the machine, 1 faults, 0 without, \
+               0 blocks parted, 0 entries split";
+    for (append, how, expected) in [
+        (None, "plain", none),
+        (Some("transparent_hugepage=always"), "plain", one),
+        (Some("transparent_hugepage=never"), "figures", none),
+    ] {
+        let mut options = vec!["-m", "256M"];
+        if let Some(word) = append {
+            options.extend(["--append", word]);
+        }
+        shows(&figures(&options, how), "written", expected);
+    }
+}
+
+#[test]
+fn where_no_block_is_left_pages_do() {
+    let program = programs::text(programs::path("huge"));
+    for memory in ["48M", "200M"] {
+        let outcome = ebb::run(120, &["-m", memory, "-c", "2"], &[program.as_str(), "full"]);
+        let out = outcome.expect(0).out();
+        assert!(
+            out.contains("parts > 0: yes") && !out.contains(": NO"),
+            "{memory}: {out}"
+        );
+    }
+}
+
+#[test]
+fn random_changes_are_as_a_model_says() {
+    let program = programs::text(programs::path("huge"));
+    for (seed, cpus) in [("21", "1"), ("22", "2"), ("23", "4")] {
+        let options = ["-m", "128M", "-c", cpus];
+        let outcome = ebb::run(200, &options, &[program.as_str(), seed, "800"]);
+        let out = outcome.expect(0).out();
+        assert!(out.contains("are as the model says"), "seed {seed}: {out}");
+    }
+}
