@@ -5,10 +5,9 @@ use core::{fmt, ptr::NonNull};
 use crate::{
     AllocError, Config, ConfigError, Frame, FrameRange, Front, Mobility, Order, Request, Reserve,
     Watermarks,
-    bitmap::{Taken, WORD_FRAMES},
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
-    front::{Freed, TELL_FRAMES, Whole, freed_twice},
+    front::{PLENTY_FRAMES, TELL_FRAMES},
     header::{Header, MAGIC, VERSION},
     hub::Hub,
     metadata::{self, Plan},
@@ -191,8 +190,8 @@ impl<'m> Allocator<'m> {
     /// Takes a block.
     ///
     /// Costs nothing shared in the common case of order 0, where the front holds frames, and of
-    /// order 9 where it holds the block that it last freed. At worst
-    /// it looks through the summaries of all zones.
+    /// orders 1 to 9 where it holds what was last taken and freed. At worst it looks through the
+    /// summaries of all zones.
     ///
     /// # Errors
     /// If there is none. Frames in this front have been given back then and were considered;
@@ -205,9 +204,9 @@ impl<'m> Allocator<'m> {
         {
             return Ok(frame);
         }
-        if request.order == Order::PAGEBLOCK
+        if request.order != Order::BASE
             && request.takes_any()
-            && let Some(frame) = front.pop_whole(request.mobility)
+            && let Some(frame) = front.pop_kept(request.order, request.mobility)
         {
             return Ok(frame);
         }
@@ -252,9 +251,13 @@ impl<'m> Allocator<'m> {
             return Some(frame);
         }
         let frames = request.order.frames();
+        let mut searched = 0_u32;
         // First the zones that stay above their low mark, then as deep as the request may go.
         for low in [true, false] {
             for zone in self.candidates(front.node, request) {
+                if searched & 1 << zone != 0 {
+                    continue;
+                }
                 let at = self.zone(zone);
                 let marks = at.zone.marks.load();
                 let floor = match (low, request.reserve) {
@@ -262,10 +265,11 @@ impl<'m> Allocator<'m> {
                     (false, Reserve::Keep) => marks.min,
                     (false, Reserve::Use) => 0,
                 };
-                let spare = self.free_in(zone, front).saturating_sub(floor);
+                let spare = self.spare(zone, floor, front);
                 if spare < frames {
                     continue;
                 }
+                searched |= 1 << zone;
                 let taken = match request.order.get() {
                     0 => self.refill(zone, front, request, spare),
                     1..=8 => self.take_run(zone, front, request),
@@ -277,11 +281,8 @@ impl<'m> Allocator<'m> {
                         front.fresh = at.zone.hand_out(frame, request.order);
                         self.count(zone, front, -(1 << request.order.get()));
                     }
-                    if request.order == Order::PAGEBLOCK
-                        && !front.whole.here
-                        && self.is_local(zone, front)
-                    {
-                        self.remember_whole(zone, front, frame, request.mobility);
+                    if self.is_local(zone, front) {
+                        self.remember(zone, front, frame, request);
                     }
                     return Some(frame);
                 }
@@ -293,52 +294,25 @@ impl<'m> Allocator<'m> {
         None
     }
 
-    /// Free frames of a zone, with what this front has not told.
+    /// Frames of a zone above a floor, with what this front has not told. While there are plenty,
+    /// by the zone's count as this front last saw it, up to 256 frames of its own ago: the count is
+    /// what all CPUs write to.
     #[inline]
-    fn free_in(&self, zone: usize, front: &Front) -> u64 {
-        let untold = if front.untold_zone == zone {
-            front.untold
-        } else {
-            0
+    fn spare(&self, zone: usize, floor: u64, front: &mut Front) -> u64 {
+        let above = |front: &Front| {
+            u64::try_from(front.seen_free + front.untold)
+                .unwrap_or(0)
+                .saturating_sub(floor)
         };
-        self.zone(zone)
-            .zone
-            .free_frames()
-            .saturating_add_signed(untold)
-    }
-
-    /// Notes where a block is that was taken whole, for when it is freed.
-    fn remember_whole(&self, zone: usize, front: &mut Front, frame: Frame, mobility: Mobility) {
-        if let Some(block) = self.zone(zone).zone.block_of(frame) {
-            front.whole = Whole {
-                base: frame.number(),
-                zone,
-                block,
-                mobility,
-                here: false,
-            };
+        if front.untold_zone == zone && above(front) >= PLENTY_FRAMES {
+            return above(front);
         }
-    }
-
-    /// Keeps a block that is freed whole in the front, if it is the one that the front remembers
-    /// and nobody waits to hear of it.
-    #[inline]
-    fn keep_whole(&self, front: &mut Front, frame: Frame) -> bool {
-        let whole = &mut front.whole;
-        if whole.base != frame.number() || self.hub.listens() {
-            return false;
+        let free = self.zone(zone).zone.free_frames();
+        if front.untold_zone != zone {
+            return free.saturating_sub(floor);
         }
-        if whole.here {
-            freed_twice(frame);
-        }
-        // Another front may have freed it since, and whoever took it then may have handed it to us.
-        let state = self.zone(whole.zone).zone.arrays.states[whole.block].load();
-        if !state.is_huge() {
-            return false;
-        }
-        whole.mobility = state.mobility();
-        whole.here = true;
-        true
+        front.seen_free = free.cast_signed();
+        above(front)
     }
 
     /// Notes frames freed (positive) or taken (negative), and tells the zone now and then.
@@ -347,6 +321,7 @@ impl<'m> Allocator<'m> {
         if front.untold_zone != zone {
             self.tell(front);
             front.untold_zone = zone;
+            front.seen_free = 0;
         }
         front.untold += frames;
         if front.untold.abs() >= TELL_FRAMES {
@@ -354,9 +329,10 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    fn tell(&self, front: &mut Front) {
+    pub(crate) fn tell(&self, front: &mut Front) {
         if front.untold != 0 {
-            self.zone(front.untold_zone).zone.count_free(front.untold);
+            let zone = self.zone(front.untold_zone).zone;
+            front.seen_free = zone.count_free(front.untold);
             front.untold = 0;
         }
     }
@@ -364,8 +340,8 @@ impl<'m> Allocator<'m> {
     /// Gives a block back.
     ///
     /// Costs nothing shared in the common case of order 0, where other frames of the same 64 were
-    /// freed lately, and of order 9, where the front keeps the block (it reads its state word); else
-    /// one exchange on the bits and one on the state of a block.
+    /// freed lately, and of orders 1 to 9 where the front keeps the block (it reads its state word);
+    /// else one exchange on the bits and one on the state of a block.
     ///
     /// # Panics
     /// If the block is not in use, as far as that can be seen: a frame freed twice shows when its
@@ -375,7 +351,7 @@ impl<'m> Allocator<'m> {
         if order == Order::BASE && front.note_freed(frame) {
             return;
         }
-        if order == Order::PAGEBLOCK && self.keep_whole(front, frame) {
+        if order != Order::BASE && self.keep(front, frame, order) {
             return;
         }
         self.free_shared(front, frame, order);
@@ -384,8 +360,7 @@ impl<'m> Allocator<'m> {
     #[inline(never)]
     fn free_shared(&self, front: &mut Front, frame: Frame, order: Order) {
         if order == Order::BASE {
-            let freed = front.start_word(frame);
-            self.give_freed(front, freed);
+            self.free_word(front, frame);
             return;
         }
         assert!(
@@ -397,9 +372,9 @@ impl<'m> Allocator<'m> {
         let at = self.zone(zone);
         if order == Order::PAGEBLOCK && self.is_local(zone, front) && !self.hub.listens() {
             // The front remembers the wrong block. From here on it is this one.
-            self.give_held_whole(front);
-            self.remember_whole(zone, front, frame, Mobility::Movable);
-            if self.keep_whole(front, frame) {
+            self.give_kept(front, order);
+            self.remember(zone, front, frame, Request::new(order, Mobility::Movable));
+            if self.keep(front, frame, order) {
                 return;
             }
         }
@@ -416,57 +391,6 @@ impl<'m> Allocator<'m> {
             }
         }
         self.count(zone, front, 1 << order.get());
-    }
-
-    /// Gives the block back that the front holds whole.
-    fn give_held_whole(&self, front: &mut Front) {
-        let Whole {
-            zone, block, here, ..
-        } = front.whole;
-        if here {
-            front.whole.here = false;
-            self.zone(zone).block(block).give_whole();
-            self.count(zone, front, PAGEBLOCK_FRAMES.cast_signed());
-        }
-    }
-
-    pub(crate) fn give_freed(&self, front: &mut Front, freed: Freed) {
-        if freed.mask == 0 {
-            return;
-        }
-        let (zone, block) = self.locate_managed(Frame::new(freed.base()));
-        let word = index(freed.word % (PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES)));
-        let used = self.zone(zone).block(block).give_word(Taken {
-            word,
-            mask: freed.mask,
-        });
-        self.hub.freed_in_word(used);
-        self.count(zone, front, i64::from(freed.mask.count_ones()));
-    }
-
-    /// Gives back all that a front holds. To be called when its CPU goes idle, when
-    /// [`drain_requested`](Self::drain_requested) says so, and before the front is dropped.
-    pub fn drain(&self, front: &mut Front) {
-        front.drains = self.hub.drains();
-        for mobility in Mobility::ALL {
-            let slot = &mut front.slots[mobility.index()];
-            let freed = Freed {
-                word: slot.base / u64::from(WORD_FRAMES),
-                mask: slot.mask,
-            };
-            slot.mask = 0;
-            self.let_go(slot.held.take());
-            self.let_go(front.opened[mobility.index()].take());
-            self.give_freed(front, freed);
-        }
-        front.home = None;
-        for place in 0..front.freed.len() {
-            let freed = front.freed[place];
-            front.freed[place].mask = 0;
-            self.give_freed(front, freed);
-        }
-        self.give_held_whole(front);
-        self.tell(front);
     }
 
     /// Whether every front was asked to drain since this one last did. One relaxed load.

@@ -20,6 +20,15 @@ pub(crate) trait Watch {
     fn reaches(&self, reach: Reach);
 }
 
+/// What is in use of a block of which frames were given back.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Left {
+    /// In their word.
+    pub(crate) word: u64,
+    /// How many frames.
+    pub(crate) frames: u32,
+}
+
 /// One pageblock.
 #[derive(Debug)]
 pub(crate) struct Block<'a, W> {
@@ -180,11 +189,14 @@ impl<W: Watch> Block<'_, W> {
         }
     }
 
-    /// Gives frames of one word back; what is in use in the word after.
-    pub(crate) fn give_word(&self, taken: Taken) -> u64 {
-        let after = self.bits.give(taken.word, taken.mask);
-        self.given(taken.mask.count_ones(), taken.word, after);
-        after
+    /// Gives frames of one word back; what is in use after.
+    pub(crate) fn give_word(&self, taken: Taken) -> Left {
+        let word = self.bits.give(taken.word, taken.mask);
+        let state = self.given(taken.mask.count_ones(), taken.word, word);
+        Left {
+            word,
+            frames: state.count(),
+        }
     }
 
     /// Gives a run back.
@@ -195,7 +207,7 @@ impl<W: Watch> Block<'_, W> {
 
     /// Frames were given back, the last of them in this word, in which these are used now.
     #[inline]
-    fn given(&self, frames: u32, word: usize, after: u64) {
+    fn given(&self, frames: u32, word: usize, after: u64) -> State {
         let change = self.state.release(frames);
         if change.old.count() == BLOCK_FRAMES {
             // It had none before: the best moment to know exactly what it has.
@@ -206,6 +218,7 @@ impl<W: Watch> Block<'_, W> {
             self.raise(self.bits.reach_of(word, after));
         }
         self.watch.changed(change);
+        change.new
     }
 
     /// Takes the block whole, if it is free.

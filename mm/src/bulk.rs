@@ -98,7 +98,7 @@ impl Allocator<'_> {
             } else {
                 front.note_freed_word(freed)
             };
-            self.give_freed(front, displaced);
+            self.give_word(front, displaced);
         }
     }
 }

@@ -6,13 +6,20 @@
 //! frames of a word come back with one exchange when another word needs its place, when they are
 //! allocated again, or when the front is drained.
 
-use crate::{Frame, Mobility, frame::PAGEBLOCK_FRAMES, search::Near};
+use crate::{
+    Frame, Mobility,
+    frame::PAGEBLOCK_FRAMES,
+    kept::{KEPT, Kept},
+    search::Near,
+};
 
 /// Words of freed frames that are assembled at a time. A word's place is its number modulo this,
 /// so that looking costs one comparison.
 pub(crate) const FREED_WORDS: usize = 4;
 /// The shared count of free frames is told when the front's own is off by so many.
 pub(crate) const TELL_FRAMES: i64 = 256;
+/// While so many are above the floor of a request, what a front last saw of a zone's count will do.
+pub(crate) const PLENTY_FRAMES: u64 = 16 * TELL_FRAMES.unsigned_abs();
 const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
 
 /// A block that a front holds: it takes frames from there, and others look elsewhere first.
@@ -69,35 +76,9 @@ impl Freed {
     }
 }
 
-/// The pageblock that this front last took or freed whole. While it is `here` the front holds it:
-/// to all others it is allocated whole.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Whole {
-    /// Number of its first frame.
-    pub(crate) base: u64,
-    /// Where its state word is.
-    pub(crate) zone: usize,
-    pub(crate) block: usize,
-    /// The mobility that its state word names.
-    pub(crate) mobility: Mobility,
-    /// Whether the front holds it, rather than remembers it.
-    pub(crate) here: bool,
-}
-
-impl Whole {
-    /// No block starts there.
-    const NONE: Self = Self {
-        base: u64::MAX,
-        zone: 0,
-        block: 0,
-        mobility: Mobility::Unmovable,
-        here: false,
-    };
-}
-
 /// The frames that one CPU (or thread) holds. Hand it to every call by `&mut`; it needs no lock
 /// as long as only one CPU uses it at a time. At most 448 single frames are in it, 64 for each
-/// mobility and 256 freed ones, and one pageblock that was freed whole.
+/// mobility and 256 freed ones, one freed block of an order from 1 to 8, and one pageblock.
 ///
 /// Give everything back by `Allocator::drain` before dropping it: the frames in it are lost
 /// otherwise.
@@ -105,7 +86,7 @@ impl Whole {
 pub struct Front {
     pub(crate) slots: [Slot; Mobility::COUNT],
     pub(crate) freed: [Freed; FREED_WORDS],
-    pub(crate) whole: Whole,
+    pub(crate) kept: [Kept; KEPT],
     /// For each mobility the block that it last broke up for a run.
     pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
     /// The zone and tree in which it last broke up a block.
@@ -115,6 +96,8 @@ pub struct Front {
     /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
     pub(crate) untold: i64,
     pub(crate) untold_zone: usize,
+    /// The count of that zone when it was last told or asked; 0 if it was not.
+    pub(crate) seen_free: i64,
     /// The number of drain requests that it has followed.
     pub(crate) drains: u32,
     /// The NUMA node of the CPU whose front it is.
@@ -140,12 +123,13 @@ impl Front {
         Self {
             slots: [SLOT; Mobility::COUNT],
             freed: [FREED; FREED_WORDS],
-            whole: Whole::NONE,
+            kept: [Kept::NONE; KEPT],
             opened: [None; Mobility::COUNT],
             home: None,
             fresh: false,
             untold: 0,
             untold_zone: 0,
+            seen_free: 0,
             drains: 0,
             node,
         }
@@ -160,14 +144,14 @@ impl Front {
     pub fn held(&self) -> u64 {
         let slots = self.slots.iter().map(|slot| slot.mask.count_ones());
         let freed = self.freed.iter().map(|freed| freed.mask.count_ones());
-        let whole = if self.whole.here { PAGEBLOCK_FRAMES } else { 0 };
-        slots.chain(freed).map(u64::from).sum::<u64>() + whole
+        let kept = self.kept.iter().map(Kept::frames).sum::<u64>();
+        slots.chain(freed).map(u64::from).sum::<u64>() + kept
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| slot.mask == 0)
             && self.freed.iter().all(|freed| freed.mask == 0)
-            && !self.whole.here
+            && self.kept.iter().all(|kept| !kept.here)
             && self.untold == 0
     }
 
@@ -187,15 +171,21 @@ impl Front {
         }
     }
 
-    /// Hands the pageblock out again that it holds, for a request of this mobility.
+    /// Whether it holds so many frames of the pageblock that starts with this one.
     #[inline]
-    pub(crate) fn pop_whole(&mut self, mobility: Mobility) -> Option<Frame> {
-        let whole = &mut self.whole;
-        if !whole.here || whole.mobility != mobility {
-            return None;
+    pub(crate) fn holds_all(&self, first: u64, frames: u32) -> bool {
+        let inside = |base: u64| base.wrapping_sub(first) < PAGEBLOCK_FRAMES;
+        let slots = self.slots.iter().map(|slot| (slot.base, slot.mask));
+        let freed = self.freed.iter().map(|freed| (freed.base(), freed.mask));
+        let mut held = 0;
+        for (base, mask) in slots.chain(freed) {
+            // Most are full, empty or of other blocks: what is not costs a dozen steps to count.
+            if mask != 0 && inside(base) {
+                held += if mask == !0 { 64 } else { mask.count_ones() };
+            }
         }
-        whole.here = false;
-        Some(Frame::new(whole.base))
+        let kept = self.kept.iter().filter(|kept| inside(kept.base));
+        u64::from(held) + kept.map(Kept::frames).sum::<u64>() == u64::from(frames)
     }
 
     /// The place for freed frames of this word.
@@ -204,7 +194,8 @@ impl Front {
         &mut self.freed[crate::frame::index(word) % FREED_WORDS]
     }
 
-    /// Notes a freed frame whose word is being assembled; false if another has its place.
+    /// Notes a freed frame whose word is being assembled; false if another has its place, or if
+    /// the word is complete with it.
     #[inline]
     pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
         let word = frame.number() >> WORD_SHIFT;
@@ -217,7 +208,8 @@ impl Front {
             freed_twice(frame);
         }
         freed.mask |= bit;
-        true
+        // With a full word it may be that the front has all of the pageblock that is in use.
+        freed.mask != !0
     }
 
     /// Notes freed frames of one word; what had its place is the caller's to give back.

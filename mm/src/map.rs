@@ -6,6 +6,8 @@
 //! announces what has come meanwhile. As with [`Reach`](crate::reach::Reach), `SeqCst` sees to it
 //! that one of two who do so at once sees the other.
 
+use core::ops::Range;
+
 use crate::sync::{AtomicU64, Ordering};
 
 /// Levels above the trees: 64 trees (4 GiB), 4096, 262144 (16 TiB). More are looked through word
@@ -103,13 +105,23 @@ impl Map<'_> {
     /// Says that the item may have some.
     #[inline]
     pub(crate) fn announce(&self, kind: Kind, item: usize) {
-        let mut at = item;
+        self.announce_all(kind, item..item + 1);
+    }
+
+    /// Says that each of these items may have some.
+    pub(crate) fn announce_all(&self, kind: Kind, items: Range<usize>) {
+        let mut items = items;
         for level in 0..LEVELS {
-            let (group, bit) = (at / FAN, 1 << (at % FAN));
-            if self.present(kind, level, group) & bit == 0 {
-                self.set(kind, level, group, bit, true);
+            let (first, last) = (items.start / FAN, (items.end - 1) / FAN);
+            for group in first..=last {
+                let from = items.start.max(group * FAN) % FAN;
+                let count = items.end.min((group + 1) * FAN) - items.start.max(group * FAN);
+                let bits = (!0 >> (FAN - count)) << from;
+                if self.present(kind, level, group) & bits != bits {
+                    self.set(kind, level, group, bits, true);
+                }
             }
-            at = group;
+            items = first..last + 1;
         }
     }
 

@@ -71,7 +71,7 @@ impl Allocator<'_> {
                 panic!("a frame of {range:?} is not managed")
             };
             let first = at.zone.first_frame(block).number() / u64::from(WORD_FRAMES);
-            self.give_freed(
+            self.give_word(
                 front,
                 crate::front::Freed {
                     word: first + word.word as u64,

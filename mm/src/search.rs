@@ -281,7 +281,8 @@ impl ZoneRef<'_, '_> {
             let mut trees = [home, home ^ 1].into_iter();
             trees.find_map(|tree| {
                 let there = tree < self.zone.trees();
-                there.then(|| self.search_tree(tree, sought, &unlimited(), attempt))?
+                // Not by its summary, which others write to as well.
+                there.then(|| self.try_blocks(tree, sought, &unlimited(), attempt))?
             })
         };
         let (block, found) = at_home()
@@ -351,6 +352,17 @@ impl ZoneRef<'_, '_> {
         if self.zone.summary(tree).count(sought.wanted.class()) == 0 {
             return None;
         }
+        self.try_blocks(tree, sought, attempts, attempt)
+    }
+
+    /// Tries the blocks of a tree that are wanted, the best first.
+    fn try_blocks<T>(
+        self,
+        tree: usize,
+        sought: Sought,
+        attempts: &Cell<usize>,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
         if sought.wanted == Wanted::Touched {
             self.settle_tree(tree);
         }

@@ -55,9 +55,10 @@ impl ZoneRef<'_, '_> {
             }
         }
         self.zone.arrays.giants[giant].give();
-        for tree in first..first + GIANT_TREES {
-            self.zone.announce(Wanted::Touched, tree);
-        }
+        self.zone
+            .arrays
+            .map
+            .announce_all(Wanted::Touched.kind(), first..first + GIANT_TREES);
         self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
         self.hub.freed_block();
     }

@@ -154,9 +154,13 @@ impl<'m> Zone<'m> {
         u64::try_from(self.record.free.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
+    /// Counts frames that became free (positive) or are free no longer; how many are free now.
     #[inline]
-    pub(crate) fn count_free(&self, frames: i64) {
-        self.record.free.fetch_add(frames, Ordering::Relaxed);
+    pub(crate) fn count_free(&self, frames: i64) -> i64 {
+        self.record
+            .free
+            .fetch_add(frames, Ordering::Relaxed)
+            .wrapping_add(frames)
     }
 
     #[inline]

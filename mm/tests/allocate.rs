@@ -350,7 +350,19 @@ fn a_run_freed_twice_is_seen() {
     in_small_memory(|a, front| {
         let frame = one(a, front, order(8));
         a.free(front, frame, order(8));
+        a.drain(front);
         a.free(front, frame, order(8));
+        a.drain(front);
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_run_freed_twice_in_a_row_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, order(3));
+        a.free(front, frame, order(3));
+        a.free(front, frame, order(3));
     });
 }
 
