@@ -63,7 +63,7 @@ pub struct Handle {
     name: String,
     waker: Waker,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
     socket_path: Option<PathBuf>,
     io_kind: &'static str,
 }
@@ -149,7 +149,7 @@ impl Handle {
             name,
             waker,
             shared,
-            thread: Some(thread),
+            thread: Mutex::new(Some(thread)),
             socket_path,
             io_kind,
         })
@@ -182,9 +182,24 @@ impl Handle {
 
     /// Whether it still runs.
     pub fn is_running(&self) -> bool {
-        self.thread
+        self.thread()
             .as_ref()
             .is_some_and(|thread| !thread.is_finished())
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it has stopped, and removes its socket.
+    pub fn stopped(&self) {
+        let Some(thread) = self.thread().take() else {
+            return;
+        };
+        let _ = thread.join();
+        if let Some(path) = &self.socket_path {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Asks it to stop, without waiting.
@@ -198,12 +213,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.request_stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        if let Some(path) = &self.socket_path {
-            let _ = std::fs::remove_file(path);
-        }
+        self.stopped();
     }
 }
 

@@ -10,6 +10,7 @@
 //! * [`pressure`]: who notices that memory is tight, and how each instance is asked.
 
 pub mod arena;
+pub mod control;
 pub mod engine;
 pub mod image;
 pub mod instance;

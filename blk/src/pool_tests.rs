@@ -54,9 +54,7 @@ proptest! {
         let mut pool = Pool::new(Recorder::default(), CAPACITY);
         let mut model = vec![State::Absent; CAPACITY as usize];
         let mut held: Vec<Batch> = Vec::new();
-        let mut clock = 0;
-        for step in steps {
-            clock += 1;
+        for (clock, step) in (1_u64..).zip(steps) {
             match step {
                 Step::Take(count) => {
                     let free = model.iter().filter(|s| **s != State::InUse).count();

@@ -194,6 +194,17 @@ impl Server {
         Ok(self.instances.entry(name).or_insert(handle))
     }
 
+    /// Ends all disks and waits for them: what was promised to guests is finished first.
+    pub fn stop(&self) {
+        // All are asked before the first is waited for.
+        for handle in self.instances.values() {
+            handle.request_stop();
+        }
+        for handle in self.instances.values() {
+            handle.stopped();
+        }
+    }
+
     /// The disks by name.
     pub fn instances(&self) -> &BTreeMap<String, Handle> {
         &self.instances
@@ -212,10 +223,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // All are asked before the first is waited for.
-        for handle in self.instances.values() {
-            handle.request_stop();
-        }
+        self.stop();
     }
 }
 

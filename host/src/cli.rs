@@ -1,5 +1,6 @@
 //! What the command line looks like.
 
+use crate::blk::BlkOptions;
 use crate::compare::CompareOptions;
 use crate::metrics::MetricsOptions;
 use crate::size::Size;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Serve the figures of the guests for Prometheus
     Metrics(MetricsOptions),
+    /// Serve disks to guests, with buffers that the host can have back
+    Blk(BlkOptions),
 }
 
 const RUN_EXAMPLES: &str = "\

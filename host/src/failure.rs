@@ -85,6 +85,12 @@ pub(crate) enum Failure {
     Killed { signal: i32 },
     #[error("the program was still running after {seconds} s")]
     Timeout { seconds: u64 },
+    #[error("{0}")]
+    Disk(String),
+    #[error("no disks are served at {}", path.display())]
+    NoServer { path: PathBuf, source: io::Error },
+    #[error("cannot listen at {}", path.display())]
+    Socket { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot serve on {address}")]
@@ -190,6 +196,7 @@ impl Failure {
             Self::ForeignPanic { .. } | Self::NoBoot { .. } => {
                 "more memory with -m, or another kernel; -v shows the whole log"
             }
+            Self::NoServer { .. } => "`ebb blk serve --disk NAME=PATH` serves some",
             Self::Killed { .. } => "was the host out of memory? `dmesg` tells",
             Self::Stopped {
                 accel: Accel::Kvm, ..

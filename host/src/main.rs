@@ -5,6 +5,7 @@
 //! used beside how much of the host's it held.
 
 mod accel;
+mod blk;
 mod busybox;
 mod chart;
 mod cli;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         cli::Command::Compare(options) => compare::compare(&options),
         cli::Command::Top(options) => top::run(&options),
         cli::Command::Metrics(options) => metrics::run(&options),
+        cli::Command::Blk(options) => blk::run(&options),
     };
     match result {
         Ok(status) => ExitCode::from(status),

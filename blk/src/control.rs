@@ -1,0 +1,405 @@
+//! The control socket: one JSON object a line, each answered by one.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `{"do":"get"}`, `{"do":"get","instance":"a"}` | `{"instances":[…]}`: figures and knobs |
+//! | `{"do":"set","knob":"max_buffer_pages","value":0}`, also with `instance` | `{"done":N}` |
+//! | `{"do":"squeeze"}`, also with `instance` | `{"done":N}`: how many were asked |
+//! | `{"do":"join","name":"x"}` | `{"done":1}`, then `{"pressure":MICROSECONDS}` for each event |
+//!
+//! What cannot be done is answered with `{"error":"why"}`. By `join` any other program on the host
+//! becomes a member of the same registry: it is asked whenever the disks are.
+
+use crate::knobs::Knob;
+use crate::pressure::ReclaimMemory;
+use crate::server::Server;
+use crate::time::Micros;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Bytes of a request at most.
+const MAX_LINE: u64 = 4096;
+/// Bytes of an answer that a client reads: a thousand instances fit.
+const MAX_ANSWER: u64 = 4 << 20;
+/// Clients at a time. More are turned away.
+const MAX_CLIENTS: usize = 64;
+/// Who neither reads nor writes for so long is given up, unless it has joined.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a client asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Figures and knobs.
+    Get {
+        /// Of this one; of all without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<String>,
+    },
+    /// Set a knob.
+    Set {
+        /// By its name.
+        knob: String,
+        /// To this.
+        value: u32,
+        /// Of this one; of all without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<String>,
+    },
+    /// Act as if memory were tight.
+    Squeeze {
+        /// Of this one; of all without.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instance: Option<String>,
+    },
+    /// Be told of every event from now on.
+    Join {
+        /// By which it can be squeezed alone.
+        name: String,
+    },
+}
+
+/// What it is answered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// To `get`.
+    Instances(Vec<Report>),
+    /// How many instances it was done to.
+    Done(usize),
+    /// Memory is tight since then, by the server's clock.
+    Pressure(u64),
+    /// Why it was not done.
+    Error(String),
+}
+
+/// One instance, as the control socket tells of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names of knobs and figures say it")]
+pub struct Report {
+    pub name: String,
+    pub connected: bool,
+    pub io: String,
+    pub max_buffer_pages: u32,
+    pub buffer_squeeze_duration_ms: u32,
+    pub pages_kept: u32,
+    pub pages_in_use: u32,
+    pub pages_released: u64,
+    pub requests: u64,
+    pub failed: u64,
+    pub bytes_in_place: u64,
+    pub bytes_bounced: u64,
+    pub squeezes: u64,
+}
+
+impl Server {
+    /// Does what a client asks for, but for [`Request::Join`].
+    pub fn perform(&self, request: &Request) -> Answer {
+        match request {
+            Request::Get { instance } => match self.chosen(instance.as_deref()) {
+                Ok(names) => Answer::Instances(names.map(|name| self.report(name)).collect()),
+                Err(error) => error,
+            },
+            Request::Set {
+                knob,
+                value,
+                instance,
+            } => {
+                let set = || -> Result<usize, Answer> {
+                    let refuse = |error: crate::knobs::KnobError| Answer::Error(error.to_string());
+                    let knob: Knob = knob.parse().map_err(refuse)?;
+                    let mut done = 0;
+                    for name in self.chosen(instance.as_deref())? {
+                        let handle = &self.instances()[name];
+                        handle.knobs().set(knob, *value).map_err(refuse)?;
+                        handle.wake();
+                        done += 1;
+                    }
+                    Ok(done)
+                };
+                set().map_or_else(|error| error, Answer::Done)
+            }
+            Request::Squeeze { instance: None } => {
+                Answer::Done(self.registry().pressure(self.clock().now()))
+            }
+            Request::Squeeze {
+                instance: Some(name),
+            } => {
+                // Not only disks: also whoever joined under this name.
+                match self.registry().squeeze(name, self.clock().now()) {
+                    0 => unknown(name),
+                    asked => Answer::Done(asked),
+                }
+            }
+            Request::Join { .. } => Answer::Error("only a connection of its own can join".into()),
+        }
+    }
+
+    fn chosen<'a>(
+        &'a self,
+        name: Option<&str>,
+    ) -> Result<impl Iterator<Item = &'a String> + use<'a>, Answer> {
+        if let Some(name) = name
+            && !self.instances().contains_key(name)
+        {
+            return Err(unknown(name));
+        }
+        let wanted = name.map(str::to_owned);
+        let names = self.instances().keys();
+        Ok(names.filter(move |name| wanted.as_ref().is_none_or(|wanted| wanted == *name)))
+    }
+
+    fn report(&self, name: &str) -> Report {
+        let handle = &self.instances()[name];
+        let figures = handle.figures();
+        Report {
+            name: name.to_owned(),
+            connected: figures.connected,
+            io: handle.io_kind().to_owned(),
+            max_buffer_pages: handle.knobs().get(Knob::MaxBufferPages),
+            buffer_squeeze_duration_ms: handle.knobs().get(Knob::BufferSqueezeDurationMs),
+            pages_kept: figures.pool.kept,
+            pages_in_use: figures.pool.in_use,
+            pages_released: figures.pool.released,
+            requests: figures.counters.requests,
+            failed: figures.counters.failed,
+            bytes_in_place: figures.counters.in_place_bytes,
+            bytes_bounced: figures.counters.bounced_bytes,
+            squeezes: figures.counters.squeezes,
+        }
+    }
+}
+
+fn unknown(name: &str) -> Answer {
+    Answer::Error(format!("there is no instance named {name}"))
+}
+
+/// Serves control clients at `listener` from a thread of its own, for the rest of the process.
+///
+/// # Errors
+/// If the system has no thread left.
+pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
+    let clients = Arc::new(AtomicUsize::new(0));
+    thread::Builder::new()
+        .name("control".into())
+        .spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // No descriptor left, most likely: others must end first.
+                    thread::sleep(Duration::from_millis(100));
+                    continue;
+                };
+                // Relaxed: a count by itself; threads are joined by nobody.
+                if clients.load(Ordering::Relaxed) >= MAX_CLIENTS {
+                    let _ = send(&stream, &Answer::Error("too many clients".into()));
+                    continue;
+                }
+                clients.fetch_add(1, Ordering::Relaxed);
+                let (server, count) = (server.clone(), clients.clone());
+                let spawned = thread::Builder::new().name("client".into()).spawn(move || {
+                    // A client that goes or babbles is its own loss.
+                    let _ = talk(&server, &stream);
+                    count.fetch_sub(1, Ordering::Relaxed);
+                });
+                if spawned.is_err() {
+                    clients.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        })?;
+    Ok(())
+}
+
+fn talk(server: &Server, stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        let read = reader.by_ref().take(MAX_LINE).read_line(&mut line)?;
+        if read == 0 {
+            return Ok(());
+        }
+        if !line.ends_with('\n') {
+            return send(
+                stream,
+                &Answer::Error(format!("a request has at most {MAX_LINE} bytes")),
+            );
+        }
+        match serde_json::from_str(&line) {
+            Ok(Request::Join { name }) => return member(server, stream, &name),
+            Ok(request) => send(stream, &server.perform(&request))?,
+            Err(error) => send(stream, &Answer::Error(format!("{}: {error}", line.trim())))?,
+        }
+    }
+}
+
+/// Tells a client of every event until it goes.
+fn member(server: &Server, stream: &UnixStream, name: &str) -> io::Result<()> {
+    struct Tell<'a>(&'a UnixStream, io::Result<()>);
+    impl ReclaimMemory for Tell<'_> {
+        fn reclaim_memory(&mut self, event: Micros) {
+            self.1 = send(self.0, &Answer::Pressure(event.0));
+        }
+    }
+    let mut registration = server.registry().register(name)?;
+    let mut tell = Tell(stream, send(stream, &Answer::Done(1)));
+    loop {
+        std::mem::replace(&mut tell.1, Ok(()))?;
+        let mut fds = [
+            PollFd::new(&registration, PollFlags::IN),
+            PollFd::new(stream, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if !fds[1].revents().is_empty() {
+            // A member has nothing more to say: it is gone.
+            return Ok(());
+        }
+        registration.deliver(&mut tell);
+    }
+}
+
+fn send(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_string(answer)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())
+}
+
+/// Asks the server at `path`.
+///
+/// # Errors
+/// If nobody answers there.
+pub fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_string(request)?;
+    line.push('\n');
+    (&stream).write_all(line.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(&stream)
+        .take(MAX_ANSWER)
+        .read_line(&mut answer)?;
+    if answer.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&answer)?)
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::image::{Location, Spec};
+    use crate::server::{Disk, Options, bind};
+
+    fn served(name: &str) -> (Arc<Server>, std::path::PathBuf, Vec<UnixStream>) {
+        let mut server = Server::new(Options::default());
+        let mut fronts = Vec::new();
+        for disk in ["a", "b"] {
+            let location = Location::Ram { bytes: 1 << 20 };
+            let spec = Spec {
+                location,
+                read_only: false,
+                cached: false,
+            };
+            fronts.push(
+                server
+                    .attach(&Disk {
+                        name: disk.into(),
+                        spec,
+                    })
+                    .unwrap(),
+            );
+        }
+        let server = Arc::new(server);
+        let path = std::env::temp_dir().join(format!("ebb-{name}-{}.sock", std::process::id()));
+        serve(server.clone(), bind(&path).unwrap()).unwrap();
+        (server, path, fronts)
+    }
+
+    fn line(path: &Path, text: &str) -> String {
+        let stream = UnixStream::connect(path).unwrap();
+        (&stream).write_all(text.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        BufReader::new(&stream).read_line(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn knobs_are_set_for_one_and_for_all() {
+        let (_server, path, _fronts) = served("knobs");
+        let pages = |name: &str| {
+            let request = Request::Get {
+                instance: Some(name.into()),
+            };
+            let Answer::Instances(reports) = ask(&path, &request).unwrap() else {
+                panic!()
+            };
+            reports[0].max_buffer_pages
+        };
+        let set = |value, instance: Option<&str>| {
+            let knob = "max_buffer_pages".into();
+            let instance = instance.map(str::to_owned);
+            ask(
+                &path,
+                &Request::Set {
+                    knob,
+                    value,
+                    instance,
+                },
+            )
+            .unwrap()
+        };
+        assert_eq!(set(7, None), Answer::Done(2));
+        assert_eq!(set(9, Some("b")), Answer::Done(1));
+        assert_eq!((pages("a"), pages("b")), (7, 9));
+        assert!(matches!(set(1 << 30, None), Answer::Error(why) if why.contains("16384")));
+        assert!(matches!(set(1, Some("c")), Answer::Error(why) if why.contains('c')));
+        let babble = line(&path, "{\"do\":\"dance\"}\n");
+        assert!(
+            babble.contains("error") && babble.contains("dance"),
+            "{babble}"
+        );
+        let endless = line(&path, &"x".repeat(5000));
+        assert!(endless.contains("4096"), "{endless}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn another_program_joins_with_a_line_and_is_asked() {
+        let (server, path, _fronts) = served("join");
+        let member = UnixStream::connect(&path).unwrap();
+        (&member)
+            .write_all(b"{\"do\":\"join\",\"name\":\"cache\"}\n")
+            .unwrap();
+        let mut lines = BufReader::new(&member).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "{\"done\":1}");
+        assert_eq!(
+            ask(&path, &Request::Squeeze { instance: None }).unwrap(),
+            Answer::Done(3)
+        );
+        assert!(lines.next().unwrap().unwrap().starts_with("{\"pressure\":"));
+        let alone = Request::Squeeze {
+            instance: Some("cache".into()),
+        };
+        assert_eq!(ask(&path, &alone).unwrap(), Answer::Done(1));
+        assert!(lines.next().unwrap().unwrap().starts_with("{\"pressure\":"));
+        drop(lines);
+        drop(member);
+        // It leaves by going.
+        while server.registry().len() > 2 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,93 @@
+//! Disks as users write them: `data=disk.img,ro`, `scratch=ram:64M`.
+
+use crate::size::Size;
+use ebb_blk::image::{Location, Spec};
+use ebb_blk::server::Disk;
+use std::str::FromStr;
+
+/// An image: `PATH` or `ram:SIZE`, with `,ro` and `,cached` behind it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ImageArgument(pub(crate) Spec);
+
+/// A named image: `NAME=IMAGE`.
+#[derive(Clone, Debug)]
+pub(crate) struct DiskArgument(pub(crate) Disk);
+
+impl FromStr for ImageArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut path, mut read_only, mut cached) = (text, false, false);
+        // From the end, so that a path may have commas of its own.
+        loop {
+            if let Some(rest) = path.strip_suffix(",ro") {
+                (path, read_only) = (rest, true);
+            } else if let Some(rest) = path.strip_suffix(",cached") {
+                (path, cached) = (rest, true);
+            } else {
+                break;
+            }
+        }
+        if path.is_empty() {
+            return Err(format!("`{text}` names no image"));
+        }
+        let location = match path.strip_prefix("ram:") {
+            Some(size) => {
+                let size: Size = size.parse().map_err(|error| format!("{error}"))?;
+                Location::Ram {
+                    bytes: size.bytes(),
+                }
+            }
+            None => Location::Path(path.into()),
+        };
+        Ok(Self(Spec {
+            location,
+            read_only,
+            cached,
+        }))
+    }
+}
+
+impl FromStr for DiskArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, image) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` lacks a name; write it like data={text}"))?;
+        let ImageArgument(spec) = image.parse()?;
+        Ok(Self(Disk {
+            name: name.to_owned(),
+            spec,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_stand_at_the_end() {
+        let image = |text: &str| text.parse::<ImageArgument>().map(|image| image.0);
+        let path = |path: &str| Location::Path(path.into());
+        let spec = image("a,b.img,ro,cached").unwrap();
+        assert_eq!(
+            (spec.location, spec.read_only, spec.cached),
+            (path("a,b.img"), true, true)
+        );
+        assert_eq!(image("disk,rom").unwrap().location, path("disk,rom"));
+        assert_eq!(
+            image("ram:64M").unwrap().location,
+            Location::Ram { bytes: 64 << 20 }
+        );
+        for bad in ["", ",ro", "ram:", "ram:much"] {
+            assert!(image(bad).is_err(), "{bad}");
+        }
+        assert!("disk.img".parse::<DiskArgument>().is_err());
+        assert_eq!(
+            "d=x=y".parse::<DiskArgument>().unwrap().0.spec.location,
+            path("x=y")
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! `ebb blk`: disks for guests, with buffers that the host can have back.
+
+mod disk;
+mod options;
+
+pub(crate) use options::BlkOptions;
+
+use crate::failure::Failure;
+use crate::size::Rounded;
+use ebb_blk::control::{self, Answer, Report, Request};
+use ebb_blk::pool::PAGE_BYTES;
+use ebb_blk::server::{self, Options, Server};
+use options::{Action, Place, ServeOptions};
+use signal_hook::consts::TERM_SIGNALS;
+use signal_hook::iterator::Signals;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Does what `ebb blk` was asked to.
+pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
+    match &options.action {
+        Action::Serve(options) => serve(options),
+        Action::Get {
+            instance,
+            json,
+            place,
+        } => {
+            let Answer::Instances(reports) = ask(
+                place,
+                &Request::Get {
+                    instance: instance.clone(),
+                },
+            )?
+            else {
+                return Err(strange());
+            };
+            print(&if *json {
+                as_json(&reports)?
+            } else {
+                table(&reports)
+            })
+        }
+        Action::Set {
+            setting,
+            instance,
+            place,
+        } => {
+            let request = Request::Set {
+                knob: setting.knob.name().into(),
+                value: setting.value,
+                instance: instance.clone(),
+            };
+            ask(place, &request).map(|_| 0)
+        }
+        Action::Squeeze { instance, place } => ask(
+            place,
+            &Request::Squeeze {
+                instance: instance.clone(),
+            },
+        )
+        .map(|_| 0),
+    }
+}
+
+fn serve(options: &ServeOptions) -> Result<u8, Failure> {
+    // Before the first thread: each of them is to leave the signals to the loop below.
+    let mut signals = Signals::new(TERM_SIGNALS).map_err(|source| Failure::Setup {
+        what: "signals",
+        source,
+    })?;
+    let folder = options.folder()?;
+    let control_path = options.place.path()?;
+    let refuse = |error: server::ServeError| Failure::Disk(error.to_string());
+    let listener = server::bind(&control_path).map_err(|source| Failure::Socket {
+        path: control_path.clone(),
+        source,
+    })?;
+    let _control = Removed(&control_path);
+    let mut server = Server::new(Options::default());
+    let watched = server.watch_memory().map_err(|source| Failure::Setup {
+        what: "memory pressure",
+        source,
+    })?;
+    let mut text = String::new();
+    for disk in &options.disks {
+        let path = folder.join(format!("{}.sock", disk.name));
+        let handle = server.listen(disk, &path).map_err(refuse)?;
+        let io = handle.io_kind();
+        text.push_str(&format!("{} {} by {io}\n", disk.name, path.display()));
+    }
+    let server = Arc::new(server);
+    control::serve(server.clone(), listener).map_err(|source| Failure::Setup {
+        what: "the control socket",
+        source,
+    })?;
+    eprintln!("ebb blk: {watched}");
+    print(&text)?;
+    let _ = signals.forever().next();
+    // The control thread holds the server too, and clients may: ask the disks to end here.
+    server.stop();
+    Ok(0)
+}
+
+/// A path that is removed at the end.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+fn ask(place: &Place, request: &Request) -> Result<Answer, Failure> {
+    let path = place.path()?;
+    match control::ask(&path, request) {
+        Ok(Answer::Error(why)) => Err(Failure::Disk(why)),
+        Ok(answer) => Ok(answer),
+        Err(source) => Err(Failure::NoServer { path, source }),
+    }
+}
+
+fn strange() -> Failure {
+    Failure::Disk("the server answered something else than it was asked".into())
+}
+
+fn as_json(reports: &[Report]) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(reports);
+    text.map(|text| text + "\n")
+        .map_err(|error| Failure::Output {
+            stream: "stdout",
+            source: error.into(),
+        })
+}
+
+fn table(reports: &[Report]) -> String {
+    let mut text = format!(
+        "{:<20} {:>5} {:>10} {:>9} {:>10} {:>10} {:>9} {:>17} {:>27}\n",
+        "NAME",
+        "FRONT",
+        "KEPT",
+        "IN USE",
+        "REQUESTS",
+        "FAILED",
+        "SQUEEZES",
+        "max_buffer_pages",
+        "buffer_squeeze_duration_ms"
+    );
+    let bytes = |pages: u32| Rounded(u64::from(pages) * PAGE_BYTES as u64).to_string();
+    for report in reports {
+        text.push_str(&format!(
+            "{:<20} {:>5} {:>10} {:>9} {:>10} {:>10} {:>9} {:>17} {:>27}\n",
+            report.name,
+            if report.connected { "yes" } else { "no" },
+            bytes(report.pages_kept),
+            bytes(report.pages_in_use),
+            report.requests,
+            report.failed,
+            report.squeezes,
+            report.max_buffer_pages,
+            report.buffer_squeeze_duration_ms
+        ));
+    }
+    text
+}
+
+fn print(text: &str) -> Result<u8, Failure> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    written.map(|()| 0).map_err(|source| Failure::Output {
+        stream: "stdout",
+        source,
+    })
+}

@@ -1,0 +1,190 @@
+//! Options of `ebb blk`.
+
+use super::disk::DiskArgument;
+use crate::failure::Failure;
+use clap::{Args, Subcommand};
+use ebb_blk::knobs::{Knob, Knobs};
+use ebb_blk::server::Disk;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+const EXAMPLES: &str = "\
+Examples:
+  ebb blk serve --disk data=disk.img --disk scratch=ram:64M
+  ebb blk get
+  ebb blk set max_buffer_pages=0 --instance data
+  ebb blk squeeze
+
+A guest of QEMU's gets a disk so (its memory has to be shared):
+  qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=ram,size=1G,share=on \\
+    -machine q35,memory-backend=ram -chardev socket,id=c,path=DIR/data.sock \\
+    -device vhost-user-blk-pci,chardev=c …";
+
+/// Options of `ebb blk`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BlkOptions {
+    #[command(subcommand)]
+    pub(crate) action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Action {
+    /// Serve disks to guests by vhost-user, until Ctrl-C
+    Serve(ServeOptions),
+    /// Show the disks that are served, their pools and knobs
+    Get {
+        /// Only this disk
+        #[arg(long, value_name = "NAME")]
+        instance: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Set a knob while disks are served
+    Set {
+        /// `max_buffer_pages` or `buffer_squeeze_duration_ms`
+        #[arg(value_name = "KNOB=VALUE")]
+        setting: Setting,
+        /// Only of this disk
+        #[arg(long, value_name = "NAME")]
+        instance: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Have pools give their free pages back, as if memory were tight
+    Squeeze {
+        /// Only of this disk
+        #[arg(long, value_name = "NAME")]
+        instance: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+/// Options of `ebb blk serve`.
+#[derive(Args, Debug)]
+pub(crate) struct ServeOptions {
+    /// A disk: a raw file, a block device, or memory; `ro` refuses writes, `cached` uses the
+    /// host's page cache
+    #[arg(
+        long = "disk",
+        value_name = "NAME=PATH|ram:SIZE[,ro][,cached]",
+        required = true
+    )]
+    #[arg(value_parser = |text: &str| text.parse::<DiskArgument>().map(|disk| disk.0))]
+    pub(crate) disks: Vec<Disk>,
+
+    /// Folder for the disks' sockets, each NAME.sock [default: the control socket's]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) socket_dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// Where the control socket is.
+#[derive(Args, Debug)]
+pub(crate) struct Place {
+    /// Control socket [default: ebb-blk/control.sock in $XDG_RUNTIME_DIR, else in /run or /tmp]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+}
+
+impl Place {
+    /// The socket's path. Its folder is made if it is the default.
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.control {
+            return Ok(path.clone());
+        }
+        let user = rustix::process::getuid();
+        let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(folder) => PathBuf::from(folder).join("ebb-blk"),
+            None if user.is_root() => PathBuf::from("/run/ebb-blk"),
+            None => PathBuf::from(format!("/tmp/ebb-blk-{}", user.as_raw())),
+        };
+        let failed = |source| Failure::Socket {
+            path: folder.clone(),
+            source,
+        };
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // Somebody else's folder in /tmp would make our sockets theirs.
+        let owner = rustix::fs::lstat(&folder)
+            .map_err(|errno| failed(errno.into()))?
+            .st_uid;
+        if owner != user.as_raw() {
+            return Err(failed(io::Error::other(
+                "the folder belongs to another user",
+            )));
+        }
+        Ok(folder.join("control.sock"))
+    }
+}
+
+impl ServeOptions {
+    /// Where the disks' sockets go.
+    pub(crate) fn folder(&self) -> Result<PathBuf, Failure> {
+        if let Some(folder) = &self.socket_dir {
+            return Ok(folder.clone());
+        }
+        let control = self.place.path()?;
+        Ok(control.parent().map_or_else(PathBuf::new, PathBuf::from))
+    }
+}
+
+/// A knob and the value that it is to have.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Setting {
+    pub(crate) knob: Knob,
+    pub(crate) value: u32,
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (knob, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` lacks `=`; write it like max_buffer_pages=1024"))?;
+        let knob: Knob = knob.parse().map_err(|error| format!("{error}"))?;
+        let number = value
+            .parse()
+            .map_err(|_| format!("`{value}` is not a whole number"))?;
+        // Tried on a set of our own, so that the range is told before anybody is asked.
+        Knobs::default()
+            .set(knob, number)
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            knob,
+            value: number,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_checked_before_they_are_sent() {
+        let setting: Setting = "max_buffer_pages=0".parse().unwrap();
+        assert_eq!((setting.knob, setting.value), (Knob::MaxBufferPages, 0));
+        for bad in [
+            "max_buffer_pages",
+            "pages=1",
+            "max_buffer_pages=-1",
+            "max_buffer_pages=99999",
+        ] {
+            assert!(bad.parse::<Setting>().is_err(), "{bad}");
+        }
+    }
+}
