@@ -125,8 +125,24 @@ fn show(name: &str, out: &mut Output) -> Result<Memory, Failure> {
 fn resize(pages: u64) -> Result<u64, Failure> {
     let text = pages.to_string();
     let begin = monotonic_ns();
-    std::fs::write(POOL, &text).map_err(Failure::system(format!("write {text} to {POOL}")))?;
-    Ok(monotonic_ns() - begin)
+    let written = std::fs::write(POOL, &text);
+    let ns = monotonic_ns() - begin;
+    match written {
+        Ok(()) => Ok(ns),
+        // SAFETY: a call without arguments that cannot fail.
+        Err(error) if is_refused(&error) && unsafe { libc::geteuid() } == 0 => Err(
+            Failure::Unsupported(format!("a pool of huge pages ({POOL} cannot be written)")),
+        ),
+        Err(error) => Err(Failure::system(format!("write {text} to {POOL}"))(error)),
+    }
+}
+
+/// What a kernel answers, even to root, where the file is there and the pool is not.
+fn is_refused(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::EOPNOTSUPP)
+    )
 }
 
 #[cfg(test)]
