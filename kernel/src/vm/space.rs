@@ -374,6 +374,11 @@ impl AddressSpace {
             let state = self.state.lock();
             let mut tables = 0;
             at = state.tables.runs(at..range.end, |_, run| {
+                // What is refused here comes again: it must not have been counted.
+                if tables == TABLES_AT_ONCE {
+                    return false;
+                }
+                tables += 1;
                 match run {
                     Run::Pages(entries) => {
                         for entry in entries {
@@ -388,8 +393,7 @@ impl AddressSpace {
                         pages[3] += count as u64;
                     }
                 }
-                tables += 1;
-                tables < TABLES_AT_ONCE
+                true
             });
             drop(state);
             sched::cond_resched();
