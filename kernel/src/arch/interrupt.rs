@@ -74,6 +74,7 @@ pub(super) fn dispatch(vector: u64) {
         }
         RESCHED => {
             apic::end_of_interrupt();
+            ipi::take_resched();
             crate::sched::on_resched();
         }
         MAILBOX => {

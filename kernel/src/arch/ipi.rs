@@ -65,11 +65,31 @@ struct Mailbox(AtomicU64);
 
 static MAILBOXES: [Mailbox; MAX_CPUS] = [const { Mailbox(AtomicU64::new(0)) }; MAX_CPUS];
 
+/// Whether a CPU has been asked to look at its run queue and has not begun to.
+#[repr(align(64))]
+struct Asked(AtomicBool);
+
+static ASKED: [Asked; MAX_CPUS] = [const { Asked(AtomicBool::new(false)) }; MAX_CPUS];
+
 /// Makes a CPU look at its run queue: `sched::on_resched()` runs there.
+///
+/// One interrupt serves all who ask before that CPU has begun to look: kernel code is not
+/// interrupted, so it may take as long as a system call does.
 pub fn resched(cpu: usize) {
-    if let Some(apic_id) = percpu::apic_id(cpu) {
+    let Some(apic_id) = percpu::apic_id(cpu) else {
+        return;
+    };
+    // SeqCst: after what the caller has put into the queue, and before that CPU's look at it
+    // (partner: the swap in `take_resched`). Whoever finds it set leaves the sending to who set it.
+    if !ASKED[cpu].0.swap(true, Ordering::SeqCst) {
         apic::send(apic_id, interrupt::RESCHED);
     }
+}
+
+/// On the CPU that was asked, before it looks: from here on others ask anew.
+pub(super) fn take_resched() {
+    // SeqCst: partner of the swap in `resched`.
+    ASKED[cpu_id()].0.swap(false, Ordering::SeqCst);
 }
 
 /// Drops translations on this CPU.

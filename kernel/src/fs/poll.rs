@@ -85,6 +85,11 @@ impl Notifier {
     /// Tells everybody that something in `mask` may have come true.
     pub fn notify(&self, mask: PollMask) {
         self.queue.wake_all();
+        self.notify_watchers(mask);
+    }
+
+    /// Tells the watchers alone, of an event that nobody in the queue waits for.
+    pub fn notify_watchers(&self, mask: PollMask) {
         for watcher in self.watchers.lock().iter() {
             watcher.event(mask);
         }

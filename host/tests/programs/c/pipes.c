@@ -173,6 +173,47 @@ static void fifo(void)
 	unlink("fifo");
 }
 
+/* Many writers wait at one full pipe for a reader who takes little at a time: nobody is left. */
+static void crowd(void)
+{
+	enum { WRITERS = 8, MESSAGES = 400, BYTES = 500 };
+	int p[2], gate[2];
+	MUST(pipe(p));
+	MUST(pipe(gate));
+	for (int w = 0; w < WRITERS; w++) {
+		if (MUST(fork()) == 0) {
+			char message[BYTES], byte;
+			memset(message, 'a' + w, sizeof message);
+			close(p[0]);
+			close(gate[1]);
+			MUST(read(gate[0], &byte, 1));
+			for (int i = 0; i < MESSAGES; i++)
+				if (write(p[1], message, sizeof message) != BYTES)
+					say("a message went in part");
+			_exit(0);
+		}
+	}
+	close(p[1]);
+	MUST(write(gate[1], "12345678", WRITERS));
+	/* Let them fill it, so that all wait. */
+	int queued = 0;
+	for (int i = 0; i < 10000 && queued < 60000; i++) {
+		MUST(ioctl(p[0], FIONREAD, &queued));
+		usleep(1000);
+	}
+	HOLDS(queued >= 60000);
+	char message[BYTES];
+	size_t count = 0, torn = 0;
+	ssize_t n;
+	while ((n = MUST(read(p[0], message, sizeof message))) > 0) {
+		torn += n != BYTES || message[0] != message[BYTES - 1];
+		count++;
+	}
+	for (int w = 0; w < WRITERS; w++)
+		MUST(wait(NULL));
+	say("%zu messages came, %zu of them torn", count, torn);
+}
+
 int main(void)
 {
 	bulk();
@@ -181,5 +222,6 @@ int main(void)
 	writers();
 	vectors();
 	fifo();
+	crowd();
 	return 0;
 }

@@ -20,6 +20,10 @@ use ring::Ring;
 
 /// Writes of at most this many bytes are never torn.
 pub const PIPE_BUF: usize = 4096;
+/// A writer that had to wait goes on when so much is free, and then the pipe polls as writable. Many
+/// writers at one pipe would else be woken by every read, for room that the first of them takes. On
+/// Linux it is a page too; no capacity is smaller.
+const WRITABLE_ROOM: usize = PIPE_BUF;
 /// Bytes that a new pipe holds.
 const DEFAULT_CAPACITY: usize = 64 << 10;
 /// Bytes that a pipe can be made to hold (`fs.pipe-max-size`).
@@ -87,6 +91,7 @@ impl Pipe {
     /// Moves what is there to `to`; 0 if nothing is.
     fn drain(&self, to: &mut dyn ByteSink) -> SysResult {
         let mut ring = self.ring.lock();
+        let was_full = ring.room() < WRITABLE_ROOM;
         let mut done = 0;
         let mut result = Ok(());
         while let Some(run) = ring.front()
@@ -108,9 +113,13 @@ impl Pipe {
             }
         }
         self.used.store(ring.len(), Ordering::SeqCst);
+        let is_full = ring.room() < WRITABLE_ROOM;
         drop(ring);
         if done > 0 {
-            self.notifier.notify(PollMask::WRITABLE);
+            // Whoever waits has seen it full after it had joined the queue.
+            if was_full && !is_full {
+                self.notifier.notify(PollMask::WRITABLE);
+            }
             return Ok(done);
         }
         result.map(|()| 0)
@@ -122,6 +131,7 @@ impl Pipe {
         if ring.room() < at_least {
             return Ok(0);
         }
+        let was_empty = ring.is_empty();
         let mut done = 0;
         let mut result = Ok(());
         while done < count && ring.room() > 0 {
@@ -154,7 +164,12 @@ impl Pipe {
         self.used.store(ring.len(), Ordering::SeqCst);
         drop(ring);
         if done > 0 {
-            self.notifier.notify(PollMask::READABLE);
+            if was_empty {
+                self.notifier.notify(PollMask::READABLE);
+            } else {
+                // Nobody waits for more than the first byte, but every write is an edge.
+                self.notifier.notify_watchers(PollMask::READABLE);
+            }
             return Ok(done);
         }
         result.map(|()| 0)
@@ -228,7 +243,7 @@ impl Pipe {
             let wait = self
                 .notifier
                 .queue()
-                .wait(|| self.room() >= at_least || !self.has_readers());
+                .wait(|| self.room() >= WRITABLE_ROOM || !self.has_readers());
             if let Err(interrupted) = wait {
                 return if done > 0 {
                     Ok(done)
@@ -341,7 +356,7 @@ impl File for PipeEnd {
             }
         }
         if self.writes {
-            if self.pipe.room() >= PIPE_BUF {
+            if self.pipe.room() >= WRITABLE_ROOM {
                 mask |= PollMask::WRITABLE;
             }
             if !self.pipe.has_readers() {
