@@ -144,6 +144,8 @@ impl Server {
             name: disk.name.clone(),
             source,
         };
+        // One whose front-end is gone makes room for its successor.
+        self.instances.retain(|_, handle| handle.is_running());
         self.check(disk)?;
         let image = open(disk)?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;

@@ -184,6 +184,7 @@ fn probe(machine: Machine, kernel: &Kernel, qemu: &Path) -> Result<(), String> {
         icount: false,
         kernel_arguments: kernel.probe_arguments(),
         extra: Vec::new(),
+        disks: None,
     };
     let mut vm = Vm::new(&spec, &archive, None).map_err(text)?;
     vm.monitor

@@ -1,6 +1,6 @@
 //! What the command line looks like.
 
-use crate::blk::BlkOptions;
+use crate::blk::{BlkOptions, ImageArgument};
 use crate::compare::CompareOptions;
 use crate::metrics::MetricsOptions;
 use crate::size::Size;
@@ -81,6 +81,11 @@ pub(crate) struct RunOptions {
     /// Pack a file or directory; DEST is its path in the guest [default: as given, under /]
     #[arg(long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
+
+    /// Attach a disk, /dev/vda for the first: a raw file, a block device, or memory; `ro` refuses
+    /// writes, `cached` uses the host's page cache
+    #[arg(long = "disk", value_name = "PATH|ram:SIZE[,ro][,cached]")]
+    pub(crate) disks: Vec<ImageArgument>,
 
     /// Set a variable of the program's environment; `K` alone copies the host's value
     #[arg(long, value_name = "K=V")]

@@ -54,7 +54,10 @@ impl Kernel {
             KernelChoice::Ebb => Ok(Self::Ebb(KernelImage::load(
                 options.kernel_image.as_deref(),
             )?)),
-            KernelChoice::Linux(image) => Ok(Self::Linux(Stock::find(image.as_deref())?)),
+            KernelChoice::Linux(image) => Ok(Self::Linux(Stock::find(
+                image.as_deref(),
+                !options.disks.is_empty(),
+            )?)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `ebb run`, from the command line to the exit status.
 
 use crate::accel;
+use crate::blk::Disks;
 use crate::cli::{AccelChoice, GiveBack, KernelChoice, RunOptions};
 use crate::failure::Failure;
 use crate::files;
@@ -52,6 +53,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         &kernel,
         &options.qemu,
     )?;
+    let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
+    let disks = Disks::new(&images)?;
     let spec = Spec {
         qemu: &options.qemu,
         kernel: &kernel,
@@ -63,6 +66,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         icount: options.icount,
         kernel_arguments: kernel.arguments(options, choice.accel),
         extra: options.qemu_arg.clone(),
+        disks: Some(&disks),
     };
     if options.print_qemu {
         let line = vm::command_line(&spec, &archive)?;

@@ -1,5 +1,6 @@
 //! One virtual machine: its memory, its sockets, its QEMU.
 
+use crate::blk::Disks;
 use crate::cli::Machine;
 use crate::failure::Failure;
 use crate::kernel::Kernel;
@@ -31,6 +32,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) icount: bool,
     pub(crate) kernel_arguments: String,
     pub(crate) extra: Vec<OsString>,
+    pub(crate) disks: Option<&'a Disks>,
 }
 
 /// A VM whose CPUs do not run yet, and our ends of its sockets.
@@ -65,7 +67,9 @@ impl Vm {
         shown_on: Option<Arc<Terminal>>,
     ) -> Result<Self, Failure> {
         let program = spec.qemu;
-        let parts = Parts::new(spec, initramfs).map_err(|(what, errno)| setup(what, errno))?;
+        let disks = spec.disks.map_or_else(|| Ok(Vec::new()), Disks::attach)?;
+        let parts =
+            Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
         let arguments = qemu::command_line(&parts.board);
         let mut qemu = Qemu::spawn(program, &arguments, &parts.inherited, shown_on)?;
         let ports = parts.board.ports;
@@ -111,12 +115,17 @@ impl Vm {
 
 /// The arguments with which QEMU would be started.
 pub(crate) fn command_line(spec: &Spec<'_>, initramfs: &File) -> Result<Vec<OsString>, Failure> {
-    let parts = Parts::new(spec, initramfs).map_err(|(what, errno)| setup(what, errno))?;
+    let disks = spec.disks.map_or_else(|| Ok(Vec::new()), Disks::attach)?;
+    let parts = Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
     Ok(qemu::command_line(&parts.board))
 }
 
 impl Parts {
-    fn new(spec: &Spec<'_>, initramfs: &File) -> Result<Self, (&'static str, Errno)> {
+    fn new(
+        spec: &Spec<'_>,
+        initramfs: &File,
+        disks: Vec<OwnedFd>,
+    ) -> Result<Self, (&'static str, Errno)> {
         let ram = GuestRam::new(spec.machine, spec.memory.bytes())
             .map_err(|errno| ("the guest's memory", errno))?;
         let shared = ram.fd().try_clone_to_owned();
@@ -155,9 +164,11 @@ impl Parts {
             console: number(1),
             ports: [number(2), number(3), number(4)],
             extra: spec.extra.clone(),
+            disks: disks.iter().map(AsRawFd::as_raw_fd).collect(),
         };
         let mut inherited = vec![shared, kernel, initramfs];
         inherited.extend(theirs);
+        inherited.extend(disks);
         Ok(Self {
             board,
             ram,

@@ -1,8 +1,11 @@
 //! `ebb blk`: disks for guests, with buffers that the host can have back.
 
+mod attached;
 mod disk;
 mod options;
 
+pub(crate) use attached::Disks;
+pub(crate) use disk::ImageArgument;
 pub(crate) use options::BlkOptions;
 
 use crate::failure::Failure;

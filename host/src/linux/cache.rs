@@ -10,10 +10,11 @@ use std::process::{Command, Stdio};
 /// The series of Debian 12, with which figures are compared.
 const SERIES: &str = "6.1";
 /// What of the package a guest can need; the rest is four hundred megabytes.
-const WANTED: [&str; 4] = [
+const WANTED: [&str; 5] = [
     "*/vmlinuz-*",
     "*/kernel/drivers/virtio/*",
     "*/kernel/drivers/char/virtio_console.ko*",
+    "*/kernel/drivers/block/virtio_blk.ko*",
     "*/modules.builtin",
 ];
 

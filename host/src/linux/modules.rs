@@ -9,10 +9,16 @@ use std::process::{Command, Stdio};
 
 /// What a guest of ebb needs on any board: a way to talk, and the balloon.
 const REQUIRED: [&str; 2] = ["virtio_console", "virtio_balloon"];
+/// What a guest with disks needs besides.
+const DISKS: &str = "virtio_blk";
 /// How a board presents these; one of them will do for each, and both make the kernel fit for both.
 const TRANSPORTS: [&str; 2] = ["virtio_mmio", "virtio_pci"];
 /// Where they stand below a kernel's folder of modules.
-const FOLDERS: [&str; 2] = ["kernel/drivers/virtio", "kernel/drivers/char"];
+const FOLDERS: [&str; 3] = [
+    "kernel/drivers/virtio",
+    "kernel/drivers/char",
+    "kernel/drivers/block",
+];
 /// A file larger than this is none of those.
 const MODULE_BYTES_MAX: u64 = 16 << 20;
 /// A chain of dependencies longer than this is a circle.
@@ -53,7 +59,7 @@ pub(crate) enum ModuleError {
 
 /// The modules that a guest loads, in the order in which that works. `folder` is the kernel's
 /// `lib/modules/RELEASE`.
-pub(crate) fn find(folder: &Path) -> Result<Vec<Module>, ModuleError> {
+pub(crate) fn find(folder: &Path, disks: bool) -> Result<Vec<Module>, ModuleError> {
     let mut search = Search {
         folder,
         files: files(folder),
@@ -72,7 +78,7 @@ pub(crate) fn find(folder: &Path) -> Result<Vec<Module>, ModuleError> {
     if transports == 0 {
         return Err(ModuleError::NoTransport(folder.to_owned()));
     }
-    for name in REQUIRED {
+    for name in REQUIRED.into_iter().chain(disks.then_some(DISKS)) {
         search.add(name, DEPTH_MAX)?;
     }
     Ok(search.found)
@@ -235,19 +241,22 @@ mod tests {
     fn what_is_missing_is_named() {
         let folder = std::env::temp_dir().join(format!("ebb-modules-{}", std::process::id()));
         std::fs::create_dir_all(folder.join(FOLDERS[0])).unwrap();
-        assert!(matches!(find(&folder), Err(ModuleError::NoTransport(_))));
+        assert!(matches!(
+            find(&folder, false),
+            Err(ModuleError::NoTransport(_))
+        ));
         std::fs::write(
             folder.join("modules.builtin"),
             "kernel/drivers/virtio/virtio_mmio.ko\nkernel/drivers/char/virtio_console.ko\n",
         )
         .unwrap();
-        let error = find(&folder).unwrap_err();
+        let error = find(&folder, false).unwrap_err();
         assert!(
             matches!(&error, ModuleError::Missing { name, .. } if name == "virtio_balloon"),
             "{error}"
         );
         std::fs::write(folder.join(FOLDERS[0]).join("virtio_balloon.ko"), "no ELF").unwrap();
-        assert!(matches!(find(&folder), Err(ModuleError::Elf { .. })));
+        assert!(matches!(find(&folder, false), Err(ModuleError::Elf { .. })));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

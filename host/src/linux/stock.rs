@@ -44,17 +44,17 @@ impl Stock {
     /// The kernel in the file `image`, or Debian's, which is fetched if it is not there yet.
     ///
     /// An image's modules are in `lib/modules/RELEASE` of the tree whose `boot` it stands in.
-    pub(crate) fn find(image: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn find(image: Option<&Path>, disks: bool) -> Result<Self, Failure> {
         let stock = match image {
-            Some(image) => Self::open(image),
+            Some(image) => Self::open(image, disks),
             None => cache::debian_kernel()
                 .map_err(StockError::from)
-                .and_then(|image| Self::open(&image)),
+                .and_then(|image| Self::open(&image, disks)),
         };
         Ok(stock?)
     }
 
-    fn open(image: &Path) -> Result<Self, StockError> {
+    fn open(image: &Path, disks: bool) -> Result<Self, StockError> {
         let failed = |source| StockError::Read {
             path: image.to_owned(),
             source,
@@ -75,7 +75,7 @@ impl Stock {
             source,
         })?;
         let folder = module_folder(image, &release)?;
-        let modules = modules::find(&folder).map_err(|source| StockError::Modules {
+        let modules = modules::find(&folder, disks).map_err(|source| StockError::Modules {
             image: image.to_owned(),
             source,
         })?;

@@ -48,6 +48,8 @@ pub(crate) struct Board {
     /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
     pub(crate) ports: [RawFd; 3],
     pub(crate) extra: Vec<OsString>,
+    /// Sockets of the disks' back-ends, `/dev/vda` first.
+    pub(crate) disks: Vec<RawFd>,
 }
 
 /// Slots on a PCI bus below this hold the chipset.
@@ -114,6 +116,10 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         "-device",
         virtio(board, "balloon", board.ports.len(), &balloon),
     );
+    for (index, fd) in board.disks.iter().enumerate() {
+        line.option("-chardev", socket(&format!("disk{index}"), *fd));
+        line.option("-device", disk(board, index));
+    }
     line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
     line.0.extend(board.extra.iter().cloned());
     line.0
@@ -188,6 +194,20 @@ fn virtio(board: &Board, kind: &str, index: usize, properties: &str) -> String {
     }
 }
 
+/// A disk whose back-end is elsewhere, in a slot behind the balloon's.
+fn disk(board: &Board, index: usize) -> String {
+    let slot = board.ports.len() + 1 + index;
+    let properties = format!("chardev=disk{index},id=disk{index}");
+    match board.machine {
+        // It has no name of its own for this board: it plugs into the transport itself.
+        Machine::Microvm => format!("vhost-user-blk,bus=virtio-mmio-bus.{slot},{properties}"),
+        Machine::Q35 => {
+            let slot = FIRST_PCI_SLOT + slot;
+            format!("vhost-user-blk-pci,addr={slot:#x},disable-legacy=on,{properties}")
+        }
+    }
+}
+
 fn socket(id: &str, fd: RawFd) -> String {
     format!("socket,id={id},fd={fd}")
 }
@@ -233,6 +253,7 @@ mod tests {
             console: 7,
             ports: [8, 9, 10],
             extra: vec!["-d".into()],
+            disks: vec![11, 12],
         };
         let text = |board: &Board| {
             let line = command_line(board);
@@ -246,6 +267,7 @@ mod tests {
         assert!(microvm.contains("virtio-balloon-device,bus=virtio-mmio-bus.3,id=balloon"));
         assert!(microvm.contains("free-page-reporting=on"));
         assert!(microvm.contains("-m 1048576k"));
+        assert!(microvm.contains("vhost-user-blk,bus=virtio-mmio-bus.5,chardev=disk1"));
         assert!(microvm.ends_with(" -d"));
         board.machine = Machine::Q35;
         board.reporting = false;
