@@ -49,11 +49,12 @@ lint: ## formatting and lints
 	$(NO_KERNEL) $(CARGO) clippy --workspace --exclude ebb-kernel --all-targets -- -D warnings
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
 test-units: ## the libraries and the kernel's pure parts, on this machine
-	$(CARGO) test --release -p ebb-mm -p ebb-balloon
+	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk
 	$(CARGO) test --release -p ebb-kernel --lib --tests
 test-models: ## every interleaving of the lock-free parts, in small
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel --release --lib state
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-blk --release --lib model
 .PHONY: stress
 stress: ## more than 10^8 operations of two threads on the allocator, the owner of each frame checked
 	$(CARGO) test --release -p ebb-mm --test stress -- --ignored --nocapture
