@@ -232,10 +232,10 @@ impl Kernel {
     }
 
     /// How often it may be started until it speaks; `None`: it speaks or is broken.
-    pub(crate) fn patience(&self, memory: Size, cpus: u32) -> Option<Patience> {
+    pub(crate) fn patience(&self, memory: Size, cpus: u32, icount: bool) -> Option<Patience> {
         match self {
             Self::Ebb(_) => None,
-            Self::Linux(_) => Some(linux::patience(memory, cpus)),
+            Self::Linux(_) => Some(linux::patience(memory, cpus, icount)),
         }
     }
 }

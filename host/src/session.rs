@@ -45,7 +45,7 @@ pub(crate) fn run(
         .map(RecordFile::create)
         .transpose()?;
     let mut session = Session::new(options, spec, choice)?;
-    let patience = spec.kernel.patience(spec.memory, spec.cpus);
+    let patience = spec.kernel.patience(spec.memory, spec.cpus, spec.icount);
     let attempts = patience.map_or(1, |patience| patience.attempts);
     let mut result = None;
     for attempt in 1..=attempts {
@@ -236,13 +236,8 @@ impl<'a> Session<'a> {
             spec.memory,
             published,
         );
-        let seen = watch.until_end(
-            &mut qemu,
-            &outputs,
-            &control,
-            self.deadline,
-            spec.kernel.patience(spec.memory, spec.cpus),
-        )?;
+        let patience = spec.kernel.patience(spec.memory, spec.cpus, spec.icount);
+        let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
         // Before a signal can end ebb on the spot.
         drop(registration);
         control.end();

@@ -54,6 +54,46 @@ pub(crate) enum Seen {
     Hung,
 }
 
+/// Waits for a kernel to begin. Looks are counted rather than time, so that time in which ebb was
+/// stopped, or did not get to look, is not held against the guest.
+#[derive(Debug)]
+struct Vigil {
+    patience: Patience,
+    looks: u32,
+    /// The work of the host's CPUs when it was last seen to grow, and the looks since.
+    work: Duration,
+    idle: u32,
+}
+
+/// Less work than this in [`HALTED`] is that of a guest whose CPUs are halted.
+const WORK_MIN: Duration = Duration::from_millis(100);
+const HALTED: Duration = Duration::from_secs(20);
+
+impl Vigil {
+    fn new(patience: Patience) -> Self {
+        Self {
+            patience,
+            looks: 0,
+            work: Duration::ZERO,
+            idle: 0,
+        }
+    }
+
+    /// Counts a look at a guest that has not begun; whether to give it up.
+    fn is_over(&mut self, work: Duration) -> bool {
+        self.looks += 1;
+        if work >= self.work + WORK_MIN {
+            self.work = work;
+            self.idle = 0;
+        } else {
+            self.idle += 1;
+        }
+        TICK * self.looks > self.patience.wait
+            || work > self.patience.work
+            || TICK * self.idle > HALTED
+    }
+}
+
 impl<'a> Watch<'a> {
     /// A watch that begins now.
     pub(crate) fn new(
@@ -87,8 +127,8 @@ impl<'a> Watch<'a> {
         deadline: Option<Instant>,
         patience: Option<Patience>,
     ) -> Result<Seen, Failure> {
-        let began = Instant::now();
-        let mut next = began;
+        let mut next = Instant::now();
+        let mut vigil = patience.map(Vigil::new);
         let mut through: Option<Instant> = None;
         let mut told = false;
         for tick in 0u64.. {
@@ -115,12 +155,10 @@ impl<'a> Watch<'a> {
             }
             if sample.stage.is_none()
                 && !self.timed_out
-                && let Some(patience) = patience
+                && let Some(vigil) = &mut vigil
+                && vigil.is_over(cpu_time(qemu.pid()).unwrap_or_default().sum())
             {
-                let worked = cpu_time(qemu.pid()).unwrap_or_default();
-                if now - began > patience.wait || worked.user + worked.system > patience.work {
-                    return Ok(Seen::Hung);
-                }
+                return Ok(Seen::Hung);
             }
             // On a grid, so that looking takes no time; a late look is not made up for.
             next = (next + TICK).max(now);
@@ -218,5 +256,33 @@ impl<'a> Watch<'a> {
             self.terminal.message(&text);
         }
         (sample.stage, summary, lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vigil() -> Vigil {
+        Vigil::new(Patience {
+            attempts: 1,
+            work: Duration::from_secs(10),
+            wait: Duration::from_secs(60),
+        })
+    }
+
+    /// Looks until it is over, at a guest that works for `share` thousandths of the time.
+    fn looks(mut vigil: Vigil, share: u32) -> u32 {
+        let looks = (1..10_000).find(|look| vigil.is_over(TICK * *look * share / 1000));
+        looks.expect("it ends")
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_begin_is_given_up() {
+        let seconds = |looks: u32| (TICK * looks).as_secs();
+        // It spins; it gets little of a busy host; it is halted.
+        assert_eq!(seconds(looks(vigil(), 1000)), 10);
+        assert_eq!(seconds(looks(vigil(), 100)), 60);
+        assert_eq!(seconds(looks(vigil(), 0)), 20);
     }
 }

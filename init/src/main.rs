@@ -64,6 +64,7 @@ fn main() {
 /// Does all of it; returns only if there is no way to tell the host.
 fn run() -> Result<Infallible, Failure> {
     system::mount_all()?;
+    system::loopback_up()?;
     modules::load_all()?;
     let mut host = control::Host::connect()?;
     host.say("up")?;

@@ -4,6 +4,7 @@ use crate::Failure;
 use rustix::fs::{Mode, symlink};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
+use rustix::net::{AddressFamily, SendFlags, SocketType};
 use rustix::system::{RebootCommand, reboot};
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -42,6 +43,38 @@ pub(crate) fn mount_all() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Switches the loopback interface on, as every system does at its start.
+pub(crate) fn loopback_up() -> Result<(), Failure> {
+    let failed = |errno: Errno| Failure::new("switch the loopback interface on", errno);
+    let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None);
+    let socket = match socket {
+        Ok(socket) => socket,
+        // A kernel without any network.
+        Err(Errno::AFNOSUPPORT | Errno::PROTONOSUPPORT) => return Ok(()),
+        Err(errno) => return Err(failed(errno)),
+    };
+    rustix::net::send(&socket, &link_up(LOOPBACK), SendFlags::empty()).map_err(failed)?;
+    Ok(())
+}
+
+/// The first interface of every network is the loopback.
+const LOOPBACK: i32 = 1;
+
+/// A request to switch an interface on (rtnetlink(7)): `struct nlmsghdr`, `struct ifinfomsg`.
+fn link_up(index: i32) -> [u8; 32] {
+    const RTM_NEWLINK: u16 = 16;
+    const NLM_F_REQUEST: u16 = 1;
+    const IFF_UP: u32 = 1;
+    let mut message = [0; 32];
+    message[0..4].copy_from_slice(&32u32.to_ne_bytes());
+    message[4..6].copy_from_slice(&RTM_NEWLINK.to_ne_bytes());
+    message[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+    message[20..24].copy_from_slice(&index.to_ne_bytes());
+    message[24..28].copy_from_slice(&IFF_UP.to_ne_bytes());
+    message[28..32].copy_from_slice(&IFF_UP.to_ne_bytes());
+    message
 }
 
 /// Ends the machine: QEMU is told to take a restart for the end.

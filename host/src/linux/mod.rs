@@ -26,13 +26,16 @@ pub(crate) const MEMORY_MIN: Size = Size::mebibytes(96);
 /// board's timers while it sets up its own, and hang; nothing is lost by another start then. The
 /// work of the host's CPUs is counted too, so that a guest that gets little of them is not taken
 /// for one that hangs.
-pub(crate) fn patience(memory: Size, cpus: u32) -> Patience {
-    let gibibytes = u32::try_from(memory.bytes() >> 30).unwrap_or(u32::MAX);
+pub(crate) fn patience(memory: Size, cpus: u32, icount: bool) -> Patience {
+    // 512 GiB are the most that a guest has.
+    let gibibytes = u32::try_from(memory.bytes() >> 30).unwrap_or(512);
     let share = Duration::from_secs(1) * cpus + Duration::from_millis(250) * gibibytes;
+    // Counting takes several times the work, and knows no lost interrupts.
+    let slowness = if icount { 4 } else { 1 };
     Patience {
-        attempts: 5,
-        work: Duration::from_secs(12) + share,
-        wait: Duration::from_secs(60) + share,
+        attempts: 3,
+        work: (Duration::from_secs(20) + share) * slowness,
+        wait: (Duration::from_secs(90) + share) * slowness,
     }
 }
 

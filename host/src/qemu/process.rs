@@ -44,6 +44,13 @@ pub(crate) struct CpuTime {
     pub(crate) system: Duration,
 }
 
+impl CpuTime {
+    /// Both together.
+    pub(crate) fn sum(self) -> Duration {
+        self.user + self.system
+    }
+}
+
 /// Why QEMU could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {

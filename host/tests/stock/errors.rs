@@ -1,0 +1,178 @@
+//! What goes wrong with a stock kernel is said, with what to do.
+
+use crate::guest::{Scratch, available, ebb, run};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+/// `ebb run --kernel linux:PATH` for a file that cannot be booted.
+fn refused(path: &str) -> String {
+    let kernel = format!("linux:{path}");
+    said(
+        &ebb(&["--kernel", &kernel, "--", "true"])
+            .output()
+            .expect("ebb starts"),
+    )
+}
+
+fn said(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(output.stdout.is_empty());
+    stderr
+}
+
+/// A file with the header of a kernel of release `6.1-test`.
+fn kernel_file(scratch: &Scratch) -> PathBuf {
+    let mut file = vec![0; 4096];
+    file[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    file[0x202..0x206].copy_from_slice(b"HdrS");
+    file[0x206..0x208].copy_from_slice(&0x020fu16.to_le_bytes());
+    file[0x20e..0x210].copy_from_slice(&0x180u16.to_le_bytes());
+    file[0x211] = 1;
+    file[0x236] = 1;
+    file[0x380..0x390].copy_from_slice(b"6.1-test by me \0");
+    let boot = scratch.0.join("boot");
+    std::fs::create_dir_all(&boot).expect("a writable place");
+    let path = boot.join("vmlinuz-6.1-test");
+    std::fs::write(&path, file).expect("a writable place");
+    path
+}
+
+#[test]
+fn files_that_are_no_kernel_are_named() {
+    let scratch = Scratch::new("refused");
+    let missing = scratch.path("missing");
+    let text = refused(&missing);
+    assert!(
+        text.contains(&missing) && text.contains("No such file"),
+        "{text}"
+    );
+    let other = scratch.path("text");
+    std::fs::write(&other, "hello").expect("a writable place");
+    let text = refused(&other);
+    assert!(text.contains("not a Linux kernel (a bzImage)"), "{text}");
+    assert!(
+        text.contains("--kernel linux:/boot/vmlinuz-RELEASE"),
+        "{text}"
+    );
+    assert!(refused("/").contains("it is not a file"));
+}
+
+#[test]
+fn missing_modules_are_named() {
+    let scratch = Scratch::new("modules");
+    let kernel = kernel_file(&scratch);
+    let kernel = kernel.to_str().expect("a plain path");
+    let text = refused(kernel);
+    assert!(text.contains("lib/modules/6.1-test"), "{text}");
+    let folder = scratch.0.join("lib/modules/6.1-test");
+    std::fs::create_dir_all(&folder).expect("a writable place");
+    let text = refused(kernel);
+    assert!(
+        text.contains("neither virtio_mmio nor virtio_pci"),
+        "{text}"
+    );
+    let built_in = "kernel/drivers/virtio/virtio_mmio.ko\nkernel/drivers/char/virtio_console.ko\n";
+    std::fs::write(folder.join("modules.builtin"), built_in).expect("a writable place");
+    let text = refused(kernel);
+    assert!(text.contains("virtio_balloon"), "{text}");
+}
+
+#[test]
+fn without_apt_it_says_which_file_to_give() {
+    let scratch = Scratch::new("apt");
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"]
+        .into_iter()
+        .find(|path| Path::new(path).is_file())
+        .expect("busybox");
+    std::os::unix::fs::symlink(busybox, scratch.0.join("busybox")).expect("a writable place");
+    let run = |cache: &Path| {
+        let output = ebb(&["--", "true"])
+            .env("PATH", &scratch.0)
+            .env("XDG_CACHE_HOME", cache)
+            .output();
+        said(&output.expect("ebb starts"))
+    };
+    let text = run(&scratch.0.join("cache"));
+    assert!(text.contains("cannot fetch Debian's kernel"), "{text}");
+    assert!(
+        text.contains("--kernel linux:/path/boot/vmlinuz-RELEASE"),
+        "{text}"
+    );
+    // A cache that cannot be written: a file stands where its folder would be.
+    let file = scratch.0.join("file");
+    std::fs::write(&file, "").expect("a writable place");
+    let text = run(&file);
+    assert!(
+        text.contains("cannot make") && text.contains("file/ebb"),
+        "{text}"
+    );
+}
+
+#[test]
+fn two_that_fetch_at_once_do_not_meet() {
+    if !available() {
+        return;
+    }
+    let scratch = Scratch::new("fetch");
+    let cache = scratch.0.join("cache");
+    let start = || {
+        ebb(&["--print-qemu", "--", "true"])
+            .env("XDG_CACHE_HOME", &cache)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("ebb starts")
+    };
+    let outputs = [start(), start()].map(|child| child.wait_with_output().expect("it ends"));
+    let texts = outputs.each_ref().map(|output| {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !text.contains("cannot fetch Debian's kernel") {
+            assert!(output.status.success(), "{text}");
+        }
+        text
+    });
+    if texts.iter().any(|text| text.contains("cannot fetch")) {
+        // The kernel was in the cache already, and there is no network.
+        eprintln!("SKIPPED, nothing can be fetched: {texts:?}");
+        return;
+    }
+    let fetched = texts
+        .iter()
+        .filter(|text| text.contains("ebb: fetching"))
+        .count();
+    assert_eq!(fetched, 1, "{texts:?}");
+    let left: Vec<String> = std::fs::read_dir(cache.join("ebb"))
+        .expect("the cache")
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_kernel_that_panics_shows_its_last_lines() {
+    let Some(output) = run(&["--append", "rdinit=/none root=/dev/none", "--", "true"]) else {
+        return;
+    };
+    let text = said(&output);
+    assert!(
+        text.contains("Linux 6.1") && text.contains("panicked"),
+        "{text}"
+    );
+    assert!(text.contains("Unable to mount root fs"), "{text}");
+}
+
+#[test]
+fn too_little_memory_is_said_beforehand() {
+    if !available() {
+        return;
+    }
+    let text = said(
+        &ebb(&["-m", "64M", "--", "true"])
+            .output()
+            .expect("ebb starts"),
+    );
+    assert!(text.contains("a guest with Linux has from"), "{text}");
+}

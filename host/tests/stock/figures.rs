@@ -1,0 +1,115 @@
+//! What ebb tells of a stock guest, and what it says that it cannot tell.
+
+use crate::guest::{Scratch, run};
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn memory_that_comes_back_is_seen() {
+    let scratch = Scratch::new("figures");
+    let (timeline, record) = (scratch.path("timeline"), scratch.path("record"));
+    let script = "dd if=/dev/zero of=/tmp/x bs=1M count=120 2>/dev/null; sleep 2; rm /tmp/x; \
+        sleep 12; exit 5";
+    let arguments = [
+        "--summary",
+        "--timeline",
+        &timeline,
+        "--record",
+        &record,
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let Some(output) = run(&arguments) else {
+        return;
+    };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{message}");
+    assert!(message.contains("Linux 6.1"), "{message}");
+    assert!(message.contains("not told by this kernel"), "{message}");
+
+    let text = std::fs::read_to_string(timeline).expect("the timeline is there");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert!(lines.iter().all(|line| line["reported"].is_null()));
+    assert!(lines.iter().any(|line| line["used"].is_null()));
+    let used: Vec<u64> = lines.iter().filter_map(|l| l["used"].as_u64()).collect();
+    let resident: Vec<u64> = lines
+        .iter()
+        .filter_map(|line| line["resident"].as_u64())
+        .collect();
+    let (peak_used, peak) = (used.iter().max(), resident.iter().max());
+    let last = resident.last().expect("a line");
+    assert!(peak_used.is_some_and(|peak| peak - used[0] >= 110 * MIB));
+    assert!(peak.is_some_and(|peak| peak - last >= 90 * MIB), "{text}");
+
+    let record: Value =
+        serde_json::from_slice(&std::fs::read(record).expect("the record is there")).expect("JSON");
+    let number = |value: &Value| value.as_f64().expect("a number");
+    assert_eq!(record["kernel"]["name"], "linux");
+    assert!(
+        record["kernel"]["version"]
+            .as_str()
+            .expect("text")
+            .starts_with("6.1.")
+    );
+    assert_eq!(record["status"]["code"], 5);
+    assert_eq!(record["memory"], 320 * MIB);
+    assert!(number(&record["started_s"]) < number(&record["wall_s"]));
+    assert!(number(&record["resident_at_start"]) > 0.0);
+    assert!(number(&record["qemu_cpu_seconds"]["user"]) > 0.0);
+    let command = record["qemu"]["command"].to_string();
+    assert!(command.contains("free-page-reporting=on"), "{command}");
+    assert!(record["summary"]["reported"].is_null());
+}
+
+#[test]
+fn without_giving_back_memory_stays() {
+    let script = "dd if=/dev/zero of=/tmp/x bs=1M count=120 2>/dev/null; sleep 1; rm /tmp/x; \
+        sleep 6";
+    let arguments = ["--give-back", "off", "--summary", "--", "sh", "-c", script];
+    let Some(output) = run(&arguments) else {
+        return;
+    };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(message.contains("0 % when the program ended"), "{message}");
+}
+
+#[test]
+fn counted_instructions_are_time() {
+    let scratch = Scratch::new("icount");
+    let record = scratch.path("record");
+    let arguments = [
+        "--icount",
+        "--record",
+        &record,
+        "--",
+        "date",
+        "-u",
+        "+%Y-%m-%d",
+    ];
+    let Some(output) = run(&arguments) else {
+        return;
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2023-11-14\n");
+    let record = std::fs::read_to_string(record).expect("the record is there");
+    assert!(record.contains("max,-erms"), "{record}");
+}
+
+#[test]
+fn another_board_and_more_cpus() {
+    let arguments = ["--machine", "q35", "-c", "3", "--", "nproc"];
+    let Some(output) = run(&arguments) else {
+        return;
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\n", "{stderr}");
+    assert_eq!(output.status.code(), Some(0));
+}

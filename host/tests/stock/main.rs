@@ -1,0 +1,8 @@
+//! `ebb run --kernel linux`: the same command on Debian's stock kernel.
+//!
+//! Where that kernel cannot be had (no apt, no network), these tests say so and do nothing.
+
+mod errors;
+mod figures;
+mod guest;
+mod streams;
