@@ -4,7 +4,7 @@ use crate::busybox::BusyboxError;
 use crate::files::FileError;
 use crate::image::ImageError;
 use crate::initramfs::PackError;
-use crate::linux::{FormatError as LinuxFormatError, InitError, StockError};
+use crate::linux::{CacheError, FormatError as LinuxFormatError, InitError, StockError};
 use crate::program::{FormatError, ProgramError};
 use crate::qemu::{Accel, Ended, SpawnError};
 use crate::qmp::MonitorError;
@@ -180,6 +180,10 @@ impl Failure {
             }
             Self::Init(InitError::NotEmbedded(_)) => {
                 "build it without EBB_SKIP_KERNEL, or name that program with EBB_INIT"
+            }
+            Self::Stock(StockError::Cache(CacheError::File { .. } | CacheError::NoFolder)) => {
+                "set XDG_CACHE_HOME to a folder that can be written, or give a kernel with its \
+                 modules: --kernel linux:/path/boot/vmlinuz-RELEASE"
             }
             Self::Stock(StockError::Cache(_)) => {
                 "run `apt-get update`, or give a kernel with its modules: \

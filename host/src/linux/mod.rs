@@ -10,6 +10,7 @@ mod modules;
 mod stock;
 
 pub(crate) use bzimage::FormatError;
+pub(crate) use cache::CacheError;
 pub(crate) use clock::{Kilohertz, time_stamp_rate};
 pub(crate) use guest::LinuxGuest;
 pub(crate) use init::InitError;

@@ -107,6 +107,7 @@ fn without_apt_it_says_which_file_to_give() {
         text.contains("cannot make") && text.contains("file/ebb"),
         "{text}"
     );
+    assert!(text.contains("set XDG_CACHE_HOME"), "{text}");
 }
 
 #[test]
