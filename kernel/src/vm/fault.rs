@@ -5,19 +5,18 @@
 //! the lock go while it waits for memory or a file's page and then looks at everything again.
 
 use super::backing::Bytes;
-use super::leaf::{HugeSupply, TableFrame};
 use super::map::STACK_GUARD;
 use super::pagetable::{
-    ACCESSED, ADDRESS, DIRTY, FILE, HUGE, Leaf, NO_EXECUTE, PRESENT, REGION, SHMEM, USER, WRITABLE,
-    ZERO, frame_of, index, pages_in,
+    ACCESSED, ADDRESS, DIRTY, FILE, Leaf, NO_EXECUTE, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO,
+    frame_of, pages_in,
 };
 use super::source::MappedFile;
 use super::space::{PAGE, Sizes, State};
+use super::thp::{HugeTry, allow_huge, pin_huge, wants_huge};
 use super::{AddressSpace, VmaFlags, tlb};
 use crate::arch::{USER_END, cpu_id};
 use crate::errno::Errno;
 use crate::memory::frame::FrameRef;
-use crate::memory::huge::{self, HugeFrame, Policy};
 use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
 use crate::memory::percpu::{self, Count, Local};
 use crate::memory::{clear_page, copy_page, knobs, pressure, zero_frame};
@@ -118,31 +117,6 @@ enum Step {
 struct Supplies {
     page: Option<Supply>,
     huge: HugeTry,
-}
-
-/// How far a fault came with a huge page.
-#[derive(Default)]
-enum HugeTry {
-    #[default]
-    NotTried,
-    Got(HugeSupply),
-    /// There is none: pages have to do.
-    Failed,
-}
-
-impl HugeTry {
-    /// Gets one; does not wait.
-    fn get() -> Self {
-        let this = percpu::this();
-        let block = HugeFrame::try_new(this);
-        match block.and_then(|block| Ok((block, TableFrame::try_new()?))) {
-            Ok((block, table)) => Self::Got(HugeSupply { block, table }),
-            Err(_) => {
-                this.add(Count::HugeFallbacks, 1);
-                Self::Failed
-            }
-        }
-    }
 }
 
 impl From<AllocError> for Step {
@@ -476,15 +450,6 @@ impl State {
         Ok(Step::Done(pin(entry, want)))
     }
 
-    /// Has a huge block stand for a region of an area.
-    fn put_huge(&mut self, slot: &AtomicU64, supply: HugeSupply, flags: VmaFlags) {
-        let frame = supply.block.into_counted();
-        let entry = frame.address() | entry_flags(flags) | store_flags(flags);
-        self.tables.set_huge(slot, entry, supply.table);
-        self.mapped[0] += huge::FRAMES;
-        percpu::add(Count::HugeFaults, 1);
-    }
-
     /// Lets the stack above `page` reach down to it, if one may.
     fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
         let above = self.areas.next_from(page).ok_or(Fault::NotMapped)?;
@@ -504,39 +469,6 @@ impl State {
         self.changed();
         Ok(())
     }
-}
-
-/// Whether areas with these flags are mapped by huge pages.
-pub(super) fn wants_huge(flags: VmaFlags) -> bool {
-    // Stacks grow and shrink by pages, and most stay small.
-    const NEVER: VmaFlags = VmaFlags::SHARED
-        .union(VmaFlags::GROWS_DOWN)
-        .union(VmaFlags::STACK)
-        .union(VmaFlags::NO_HUGE_PAGES);
-    !flags.intersects(NEVER)
-        && match huge::policy() {
-            Policy::Always => true,
-            Policy::Madvise => flags.contains(VmaFlags::HUGE_PAGES),
-            Policy::Never => false,
-        }
-}
-
-/// Gives a huge page, which lies wholly in its area, the area's rights. False: others have it too,
-/// and a store needs pages of the program's own.
-fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bool) -> bool {
-    let old = slot.load(Ordering::Relaxed);
-    let rights = if !store || old & WRITABLE != 0 {
-        old & (WRITABLE | DIRTY)
-    } else if huge::is_own(frame_of(old)) {
-        store_flags(flags)
-    } else {
-        return false;
-    };
-    let kept = old & (ADDRESS | HUGE);
-    slot.store(kept | entry_flags(flags) | rights, Ordering::Relaxed);
-    // As for `Change::allow`.
-    crate::arch::cpu::invlpg(page);
-    true
 }
 
 /// What the caller wants besides: a reference to the page of an entry.
@@ -562,17 +494,6 @@ fn present_page(file: &MappedFile, index: u64) -> Option<FrameRef> {
 fn around(page: u64, area: Range<u64>) -> Range<u64> {
     let start = page & !(AROUND as u64 * PAGE - 1);
     start.max(area.start)..(start + AROUND as u64 * PAGE).min(area.end)
-}
-
-/// The same: a reference to a page of a huge page.
-fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
-    if want == Want::Mapped {
-        return None;
-    }
-    let block = frame_of(slot.load(Ordering::Relaxed));
-    huge::part(block);
-    // The entry holds a reference to each frame while the lock is held.
-    Some(FrameRef::new_reference(block.offset(index(page, 0) as u64)))
 }
 
 /// A change of one entry.

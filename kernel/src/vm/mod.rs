@@ -6,7 +6,7 @@
 //! | `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space` | address spaces, which one a CPU uses, unmapping in batches |
 //! | `map`, `protect`, `remap`, `fork` | what the calls of the same names do |
-//! | `fault`, `hot` | page faults, where each CPU stored last |
+//! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
 //! | `access` | the kernel's access to other spaces |
 //! | `source`, `shared`, `mappings` | files as mappings see them, shared memory, who maps a file |
 //!
@@ -29,6 +29,7 @@ mod remap;
 mod shared;
 mod source;
 mod space;
+mod thp;
 mod tlb;
 pub mod vma;
 

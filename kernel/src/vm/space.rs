@@ -1,9 +1,9 @@
 //! Address spaces: what they consist of, and which one each CPU uses.
 
 use super::backing::{Bytes, Graveyard};
-use super::fault::wants_huge;
 use super::gather::{Gather, kind_index};
 use super::pagetable::{PageTables, REGION, Run, ZERO};
+use super::thp::wants_huge;
 use super::vma::{Vma, VmaSet};
 use super::{MappedFile, VmaFlags};
 use crate::arch::{CpuSet, USER_END, cpu, cpu_id};

@@ -1,0 +1,91 @@
+//! Faults that huge pages serve: who gets them, and what a fault in one does.
+
+use super::VmaFlags;
+use super::fault::{Want, entry_flags, store_flags};
+use super::leaf::{HugeSupply, TableFrame};
+use super::pagetable::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
+use super::space::State;
+use crate::memory::frame::FrameRef;
+use crate::memory::huge::{self, HugeFrame, Policy};
+use crate::memory::percpu::{self, Count};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// How far a fault came with a huge page.
+#[derive(Default)]
+pub(super) enum HugeTry {
+    #[default]
+    NotTried,
+    Got(HugeSupply),
+    /// There is none: pages have to do.
+    Failed,
+}
+
+impl HugeTry {
+    /// Gets one; does not wait.
+    pub(super) fn get() -> Self {
+        let this = percpu::this();
+        let block = HugeFrame::try_new(this);
+        match block.and_then(|block| Ok((block, TableFrame::try_new()?))) {
+            Ok((block, table)) => Self::Got(HugeSupply { block, table }),
+            Err(_) => {
+                this.add(Count::HugeFallbacks, 1);
+                Self::Failed
+            }
+        }
+    }
+}
+
+impl State {
+    /// Has a huge block stand for a region of an area.
+    pub(super) fn put_huge(&mut self, slot: &AtomicU64, supply: HugeSupply, flags: VmaFlags) {
+        let frame = supply.block.into_counted();
+        let entry = frame.address() | entry_flags(flags) | store_flags(flags);
+        self.tables.set_huge(slot, entry, supply.table);
+        self.mapped[0] += huge::FRAMES;
+        percpu::add(Count::HugeFaults, 1);
+    }
+}
+
+/// Whether areas with these flags are mapped by huge pages.
+pub(super) fn wants_huge(flags: VmaFlags) -> bool {
+    // Stacks grow and shrink by pages, and most stay small.
+    const NEVER: VmaFlags = VmaFlags::SHARED
+        .union(VmaFlags::GROWS_DOWN)
+        .union(VmaFlags::STACK)
+        .union(VmaFlags::NO_HUGE_PAGES);
+    !flags.intersects(NEVER)
+        && match huge::policy() {
+            Policy::Always => true,
+            Policy::Madvise => flags.contains(VmaFlags::HUGE_PAGES),
+            Policy::Never => false,
+        }
+}
+
+/// Gives a huge page, which lies wholly in its area, the area's rights. False: others have it too,
+/// and a store needs pages of the program's own.
+pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bool) -> bool {
+    let old = slot.load(Ordering::Relaxed);
+    let rights = if !store || old & WRITABLE != 0 {
+        old & (WRITABLE | DIRTY)
+    } else if huge::is_own(frame_of(old)) {
+        store_flags(flags)
+    } else {
+        return false;
+    };
+    let kept = old & (ADDRESS | HUGE);
+    slot.store(kept | entry_flags(flags) | rights, Ordering::Relaxed);
+    // As for `Change::allow`.
+    crate::arch::cpu::invlpg(page);
+    true
+}
+
+/// What the caller of a fault wants besides: a reference to a page of a huge page.
+pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
+    if want == Want::Mapped {
+        return None;
+    }
+    let block = frame_of(slot.load(Ordering::Relaxed));
+    huge::part(block);
+    // The entry holds a reference to each frame while the lock is held.
+    Some(FrameRef::new_reference(block.offset(index(page, 0) as u64)))
+}
