@@ -28,14 +28,23 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// The grid for so many blocks in an area of so many columns and lines; none if it is too small.
-    pub(super) fn new(blocks: usize, columns: usize, lines: usize) -> Option<Self> {
+    /// The grid for the regions of a map in an area of so many columns and lines; none if it is too
+    /// small. Each region begins a line.
+    pub(super) fn new(map: &BlockMap, columns: usize, lines: usize) -> Option<Self> {
         // A power of two a line gives round addresses.
         let most = columns.checked_sub(usize::from(LABEL))?;
         let power = |most: usize| most.checked_ilog2().map(|log| 1usize << log);
+        let fits = |per_line: usize, blocks_a_cell: usize| {
+            let a_line = per_line.saturating_mul(blocks_a_cell);
+            let regions = map.regions.iter();
+            let needed: usize = regions
+                .map(|region| region.blocks.chars().count().div_ceil(a_line))
+                .sum();
+            needed <= lines
+        };
         for width in (1..=WIDTH_MAX).rev() {
-            let per_line = power(most / width)?.max(1);
-            if per_line * lines >= blocks && (per_line >= 16 || width == 1) {
+            let per_line = power(most / width)?;
+            if fits(per_line, 1) && (per_line >= 16 || width == 1) {
                 return Some(Self {
                     per_line,
                     width,
@@ -44,11 +53,14 @@ impl Grid {
             }
         }
         let per_line = power(most)?;
-        let cells = per_line * lines;
-        (cells > 0).then(|| Self {
+        // 2, 3, 4, 6, 8, 12 and so on: finer steps than doubling, and round all the same.
+        let steps = (1..usize::BITS - 4).flat_map(|log| [1 << log, 3 << (log - 1)]);
+        let steps = steps.skip_while(|step| *step < 2);
+        let found = steps.into_iter().find(|step| fits(per_line, *step))?;
+        Some(Self {
             per_line,
             width: 1,
-            blocks_a_cell: blocks.div_ceil(cells).next_power_of_two(),
+            blocks_a_cell: found,
         })
     }
 }
@@ -103,11 +115,8 @@ fn together(cells: &[Cell]) -> Cell {
 
 impl Widget for Blocks<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
-        // Each region begins a line, so each may leave one unfinished.
-        let regions = self.map.regions.len();
-        let lines = usize::from(area.height).saturating_sub(regions.saturating_sub(1));
-        let total = self.map.cells().count();
-        let Some(grid) = Grid::new(total, usize::from(area.width), lines) else {
+        let (columns, lines) = (usize::from(area.width), usize::from(area.height));
+        let Some(grid) = Grid::new(self.map, columns, lines) else {
             return;
         };
         let mut y = area.y;
@@ -149,7 +158,7 @@ pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 7] {
         (Cell::Full, "full", counts.full),
         (Cell::Huge, "huge", counts.huge),
         (Cell::Partial(5), "partly", counts.partial),
-        (Cell::Held, "free, held", counts.held),
+        (Cell::Held, "held", counts.held),
         (Cell::Returned, "returned", counts.returned),
         (Cell::Isolated, "isolated", counts.isolated),
         (Cell::Reserved, "kernel", counts.reserved),
@@ -226,6 +235,19 @@ mod tests {
         assert_eq!(lines[1], format!("  64.0G {}", "5".repeat(64)));
         assert_eq!(lines.len(), 8);
         assert_eq!(lines[7], format!("   448G {}", "5".repeat(64)));
+    }
+
+    #[test]
+    fn the_lines_there_are_are_used() {
+        let (low, high) = (".".repeat(1536), ".".repeat(512));
+        let map = map(&[(0, &low), (4 << 30, &high)]);
+        let grid = |lines| Grid::new(&map, 80, lines).map(|grid| grid.blocks_a_cell);
+        assert_eq!(grid(1), None);
+        assert_eq!(grid(2), Some(24));
+        assert_eq!(grid(6), Some(6));
+        assert_eq!(grid(7), Some(6));
+        assert_eq!(grid(8), Some(4));
+        assert_eq!(grid(32), Some(1));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Curve<'_> {
 /// A round figure that is no less.
 fn round_up(bytes: u64) -> u64 {
     let least = bytes.max(1 << 20);
-    let power = least.next_power_of_two();
+    let power = least.checked_next_power_of_two().unwrap_or(u64::MAX);
     match power / 4 * 3 {
         smaller if smaller >= least => smaller,
         _ => power,
@@ -160,7 +160,7 @@ mod tests {
     };
 
     fn points() -> Vec<Moment> {
-        let point = |at_ms, used, resident| Moment {
+        let point = |at_ms, used: u64, resident: u64| Moment {
             at_ms,
             used_bytes: Some(used << 20),
             resident_bytes: resident << 20,
@@ -198,7 +198,7 @@ mod tests {
             [
                 "  96.0M      ###### ",
                 "             ###### ",
-                "             ###### ",
+                "             ######:",
                 "             ######:",
                 "      0 ############",
                 "        -20s     now",

@@ -99,6 +99,9 @@ fn heading(guest: &Guest, figures: &Figures, palette: Palette, width: u16) -> Li
 }
 
 fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
+    if area.is_empty() {
+        return;
+    }
     let bytes = |bytes: Option<u64>| {
         bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| Rounded(bytes).to_string())
     };
@@ -161,8 +164,8 @@ fn draw_map(map: &Result<BlockMap, String>, palette: Palette, frame: &mut Frame<
     let (cells, legend_area) = if beside {
         // Beside the cells that there are, not at the far end of the line.
         let room = area.width - LEGEND_WIDTH;
-        let lines = usize::from(area.height) - map.regions.len().min(usize::from(area.height));
-        let width = Grid::new(total, usize::from(room), lines).map_or(room, Grid::columns);
+        let lines = usize::from(area.height) - 1;
+        let width = Grid::new(map, usize::from(room), lines).map_or(room, Grid::columns);
         let columns = [Constraint::Length(width.min(room)), Constraint::Min(0)];
         let [cells, legend_area] = area.layout(&Layout::horizontal(columns));
         (cells, legend_area)
@@ -173,8 +176,7 @@ fn draw_map(map: &Result<BlockMap, String>, palette: Palette, frame: &mut Frame<
     };
     let rows = [Constraint::Length(1), Constraint::Min(0)];
     let [title, cells] = cells.layout(&Layout::vertical(rows));
-    let lines = usize::from(cells.height).saturating_sub(map.regions.len().saturating_sub(1));
-    let grid = Grid::new(total, usize::from(cells.width), lines);
+    let grid = Grid::new(map, usize::from(cells.width), usize::from(cells.height));
     let each = grid.map_or(1, |grid| grid.blocks_a_cell) as u64;
     let text = format!(
         "Map: {total} blocks of {}, {} a cell",
@@ -187,6 +189,9 @@ fn draw_map(map: &Result<BlockMap, String>, palette: Palette, frame: &mut Frame<
 }
 
 fn draw_legend(map: &BlockMap, beside: bool, palette: Palette, frame: &mut Frame<'_>, area: Rect) {
+    if area.is_empty() {
+        return;
+    }
     let entries = legend(map);
     let buffer = frame.buffer_mut();
     if beside {
@@ -209,9 +214,9 @@ fn draw_legend(map: &BlockMap, beside: bool, palette: Palette, frame: &mut Frame
         if count == 0 {
             continue;
         }
-        let text = format!(" {name} {count}   ");
+        let text = format!(" {name} {count}  ");
         let width = u16::try_from(text.chars().count() + 1).unwrap_or(u16::MAX);
-        if x.saturating_add(width) > area.right().saturating_add(3) {
+        if x.saturating_add(width) > area.right().saturating_add(2) {
             break;
         }
         let style = palette.style(Palette::role(cell));

@@ -8,7 +8,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 10] = [
     Column::Memory,
     Column::Used,
     Column::Cache,
@@ -19,7 +19,6 @@ const COLUMNS: [Column; 11] = [
     Column::Reported,
     Column::ReportRate,
     Column::FaultRate,
-    Column::Kernel,
 ];
 const CELLS: [(Cell, &str); 7] = [
     (Cell::Full, "a block of 2 MiB without a free page"),

@@ -4,3 +4,4 @@ mod cleanup;
 mod figures;
 mod guest;
 mod streams;
+mod top;

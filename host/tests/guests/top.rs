@@ -1,0 +1,348 @@
+//! `ebb top`, `ebb metrics` and the control sockets, with guests that really run.
+
+use crate::guest::{ebb, eventually, signal};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+const MIB: u64 = 1 << 20;
+
+/// A runtime folder of a test's own.
+struct Runtime(PathBuf);
+
+impl Runtime {
+    fn new(test: &str) -> Self {
+        let name = format!("ebb-runtime-{}-{test}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a new folder");
+        Self(path)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.0.join("ebb")
+    }
+
+    fn sockets(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.folder()).into_iter().flatten();
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    /// `ebb COMMAND` that looks here.
+    fn ebb(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_ebb"))
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", &self.0)
+            .output()
+            .expect("ebb starts")
+    }
+
+    /// The guests that registered here, by name.
+    fn listing(&self) -> Vec<Value> {
+        let output = self.ebb(&["top", "--once", "--json"]);
+        assert!(output.status.success());
+        let listing: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        // Guests of others who use this machine are listed as well.
+        let pids = self.sockets().join(" ");
+        let guests = listing["guests"].as_array().expect("a list").iter();
+        let ours = guests.filter(|guest| {
+            let pid = guest["pid"].as_u64().expect("a number");
+            pids.split(' ').any(|name| name == format!("{pid}.sock"))
+        });
+        ours.cloned().collect()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A guest that is ended with the test.
+struct Guest(Child);
+
+impl Guest {
+    /// Runs a script that says `ready` when it is; it goes on when it is sent a line.
+    fn start(runtime: &Path, arguments: &[&str], script: &str) -> Self {
+        let child = ebb(&[arguments, &["--", "sh", "-c", script]].concat())
+            .env("XDG_RUNTIME_DIR", runtime)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ebb starts");
+        let mut guest = Self(child);
+        guest.wait_for("ready");
+        guest
+    }
+
+    fn wait_for(&mut self, word: &str) {
+        let stdout = self.0.stdout.as_mut().expect("it is piped");
+        // A byte at a time, so that nothing that comes later is lost.
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).expect("a line");
+            line.push(byte[0]);
+        }
+        assert_eq!(String::from_utf8_lossy(&line).trim_end(), word);
+    }
+
+    fn go_on(&mut self) {
+        let stdin = self.0.stdin.as_mut().expect("it is piped");
+        stdin.write_all(b"\n").expect("it reads");
+    }
+
+    fn socket(&self, runtime: &Runtime) -> PathBuf {
+        let path = runtime.folder().join(format!("{}.sock", self.0.id()));
+        eventually("registration", || path.exists().then_some(()));
+        path
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks one question.
+fn ask(socket: &Path, request: &str) -> Value {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    stream
+        .write_all(format!("{request}\n").as_bytes())
+        .expect("it reads");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("a line");
+    serde_json::from_str(&line).expect("JSON")
+}
+
+/// Pageblocks of each kind.
+fn counts(socket: &Path) -> impl Fn(&str) -> u64 + use<> {
+    let reply = ask(socket, r#"{"get":"map"}"#);
+    let map = reply["map"].clone();
+    let regions = map["regions"].as_array().expect("a list").iter();
+    let letters: usize = regions
+        .map(|region| region["blocks"].as_str().expect("text").len())
+        .sum();
+    let counts = map["counts"].clone();
+    let sum: u64 = counts
+        .as_object()
+        .expect("an object")
+        .values()
+        .map(|count| count.as_u64().expect("a number"))
+        .sum();
+    assert_eq!(sum, 128, "256 MiB are 128 blocks: {counts}");
+    assert_eq!(letters, 128, "each has a letter");
+    assert_eq!(map["block_bytes"], 2 * MIB);
+    move |kind| counts[kind].as_u64().expect("a number")
+}
+
+#[test]
+fn two_guests_are_listed_while_they_run() {
+    let runtime = Runtime::new("two");
+    let mut guests = [
+        Guest::start(&runtime.0, &["--name", "first one"], "echo ready; read x"),
+        Guest::start(&runtime.0, &[], "echo ready; read x"),
+    ];
+    let sockets = guests.each_ref().map(|guest| guest.socket(&runtime));
+    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions();
+    assert_eq!(mode(&runtime.folder()).mode() & 0o777, 0o700);
+
+    let listed = runtime.listing();
+    let names: Vec<_> = listed
+        .iter()
+        .filter_map(|guest| guest["name"].as_str())
+        .collect();
+    assert_eq!(listed.len(), 2, "{names:?}");
+    assert!(names.contains(&"first one"), "{names:?}");
+    let default = format!("sh-{}", guests[1].0.id());
+    assert!(names.contains(&default.as_str()), "{names:?}");
+    for guest in &listed {
+        assert_eq!(guest["memory_bytes"], 256 * MIB);
+        assert_eq!(guest["kernel"], "ebb");
+        assert_eq!(guest["life"], "running");
+        let bytes = |name: &str| guest[name].as_u64().expect("a number");
+        assert!(bytes("used_bytes") > MIB && bytes("used_bytes") < 64 * MIB);
+        assert!(bytes("free_bytes") > 128 * MIB);
+        assert!(bytes("used_bytes") + bytes("free_bytes") <= 256 * MIB);
+        assert!(bytes("resident_bytes") > MIB);
+        assert!(bytes("overhead_bytes") > MIB);
+        assert!(bytes("faults") > 0);
+    }
+
+    let output = runtime.ebb(&["top", "--once", "--sort", "name"]);
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(table.starts_with("NAME"), "{table}");
+    assert!(table.contains("first one"), "{table}");
+
+    let output = runtime.ebb(&["metrics", "--once"]);
+    let metrics = String::from_utf8(output.stdout).expect("text");
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+    let line = format!(
+        "ebb_guest_memory_bytes{{guest=\"first one\",pid=\"{}\"}}",
+        guests[0].0.id()
+    );
+    assert!(
+        metrics.contains(&format!("{line} 268435456\n")),
+        "{metrics}"
+    );
+
+    let history = ask(&sockets[0], r#"{"get":"history"}"#);
+    let points = history["history"]["points"].as_array().expect("a list");
+    assert!(!points.is_empty());
+
+    for guest in &mut guests {
+        guest.go_on();
+        assert_eq!(guest.0.wait().expect("it ends").code(), Some(0));
+    }
+    assert!(runtime.sockets().is_empty(), "{:?}", runtime.sockets());
+}
+
+#[test]
+fn the_map_follows_what_the_program_does() {
+    let runtime = Runtime::new("map");
+    let script = "echo ready; read x; dd if=/dev/zero of=/tmp/x bs=1M count=100 2>/dev/null; \
+        echo taken; read x; rm /tmp/x; echo freed; read x";
+    let mut guest = Guest::start(&runtime.0, &[], script);
+    let socket = guest.socket(&runtime);
+    let before = counts(&socket);
+    assert!(before("returned") > 90, "nothing was used yet");
+    guest.go_on();
+    guest.wait_for("taken");
+    let taken = counts(&socket);
+    assert!(taken("full") + taken("partial") >= before("full") + before("partial") + 45);
+    assert!(taken("returned") + 45 <= before("returned"));
+    guest.go_on();
+    guest.wait_for("freed");
+    // At first the host holds it still, or it is on its way; seconds later it has it back.
+    eventually("the return of all blocks", || {
+        let now = counts(&socket);
+        (now("returned") + 3 >= before("returned") && now("held") <= 3).then_some(())
+    });
+    let after = counts(&socket);
+    assert!(after("full") + after("partial") <= before("full") + before("partial") + 4);
+}
+
+#[test]
+fn sockets_of_killed_runs_are_removed() {
+    let runtime = Runtime::new("stale");
+    let mut guest = Guest::start(&runtime.0, &[], "echo ready; read x");
+    let killed = guest.socket(&runtime);
+    guest.0.kill().expect("it is alive");
+    guest.0.wait().expect("it ends");
+    assert!(killed.exists(), "nobody was left to remove it");
+    drop(UnixListener::bind(runtime.folder().join("notes")).expect("a socket"));
+    assert!(runtime.listing().is_empty());
+    assert_eq!(runtime.sockets(), ["notes"], "what is not ours stays");
+}
+
+#[test]
+fn a_signal_leaves_no_socket() {
+    let runtime = Runtime::new("signal");
+    let mut guest = Guest::start(&runtime.0, &[], "echo ready; while :; do sleep 1; done");
+    guest.socket(&runtime);
+    signal(guest.0.id(), "TERM");
+    assert_eq!(guest.0.wait().expect("it ends").code(), Some(143));
+    assert!(runtime.sockets().is_empty());
+}
+
+#[test]
+fn hostile_clients_are_in_nobodys_way() {
+    let runtime = Runtime::new("hostile");
+    let mut guest = Guest::start(&runtime.0, &[], "echo ready; read x");
+    let socket = guest.socket(&runtime);
+    let slow: Vec<_> = (0..40)
+        .map(|_| {
+            let mut client = UnixStream::connect(&socket).expect("it listens");
+            // Whoever was let go does not hear the rest.
+            let _ = client.write_all(b"{\"get\":");
+            client
+        })
+        .collect();
+    let deaf = UnixStream::connect(&socket).expect("it listens");
+    deaf.set_nonblocking(true).expect("it can be");
+    let requests = b"{\"get\":\"map\"}\n".repeat(64);
+    // Until the socket takes no more.
+    while (&deaf).write(&requests).is_ok() {}
+    let mut endless = UnixStream::connect(&socket).expect("it listens");
+    let _ = endless.write_all(&vec![b'['; 1 << 20]);
+    let mut answer = String::new();
+    let _ = endless.read_to_string(&mut answer);
+    assert!(answer.contains("at most 1024 bytes"), "{answer}");
+    for nonsense in [
+        "",
+        "{}",
+        "\0",
+        "{\"get\":\"figures\",\"get\":\"map\"}",
+        "nul",
+    ] {
+        let reply = ask(&socket, nonsense);
+        assert!(reply["error"].is_string(), "{reply}");
+    }
+    assert_eq!(
+        ask(&socket, r#"{"get":"figures"}"#)["figures"]["life"],
+        "running"
+    );
+    guest.go_on();
+    assert_eq!(guest.0.wait().expect("it ends").code(), Some(0));
+    assert!(!socket.exists());
+    drop((slow, deaf));
+}
+
+#[test]
+fn a_run_that_cannot_register_runs_all_the_same() {
+    let runtime = Runtime::new("refused");
+    std::fs::write(runtime.folder(), "a file in its place").expect("it is ours");
+    let output = ebb(&["--", "echo", "fine"])
+        .env("XDG_RUNTIME_DIR", &runtime.0)
+        .output()
+        .expect("ebb starts");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stdout, b"fine\n");
+    assert!(
+        output.stderr.is_empty(),
+        "{:?}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn metrics_are_served_on_this_machine_alone() {
+    let refused = Command::new(env!("CARGO_BIN_EXE_ebb"))
+        .args(["metrics", "--listen", "0.0.0.0:0"])
+        .output()
+        .expect("ebb starts");
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("0.0.0.0:0"));
+
+    let mut serving = Guest(
+        Command::new(env!("CARGO_BIN_EXE_ebb"))
+            .args(["metrics", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("ebb starts"),
+    );
+    let mut line = String::new();
+    let stdout = serving.0.stdout.as_mut().expect("it is piped");
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    let address = line
+        .strip_prefix("serving http://")
+        .and_then(|rest| rest.strip_suffix("/metrics\n"))
+        .expect("the address");
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("text");
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+}
