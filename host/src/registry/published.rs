@@ -91,7 +91,8 @@ impl Published {
     pub(crate) fn figures(&self) -> Figures {
         let (sample, overhead, before) = {
             let state = self.lock();
-            let before = state.curve.iter().rev().take(RATE_POINTS).last().copied();
+            let before = state.curve.len().saturating_sub(RATE_POINTS);
+            let before = state.curve.get(before).copied();
             (state.sample, state.overhead, before)
         };
         let facts = &self.facts;
