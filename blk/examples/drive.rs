@@ -7,6 +7,12 @@
 //! back-ends use direct I/O and io_uring. Runs alternate between the two, so that whatever else
 //! the machine does meets both; what is printed is the median of the runs.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "sizes and ranks that are small and positive"
+)]
+
 #[path = "../tests/frontend/mod.rs"]
 mod frontend;
 
