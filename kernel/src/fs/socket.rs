@@ -58,7 +58,7 @@ pub fn pair(kind: SocketKind, flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<Op
     let notifier = Arc::new(Notifier::new());
     let way = || -> Result<(End, End), Errno> {
         if kind == SocketKind::Stream {
-            let pipe = Pipe::with_notifier(notifier.clone())?;
+            let pipe = Pipe::of_socket(notifier.clone())?;
             let (reader, writer) = (PipeEnd::reading(&pipe), PipeEnd::writing(&pipe));
             return Ok((End::Bytes(reader), End::Bytes(writer)));
         }

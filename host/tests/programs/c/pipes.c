@@ -2,6 +2,7 @@
 #include "say.h"
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 static void bulk(void)
@@ -214,6 +215,45 @@ static void crowd(void)
 	say("%zu messages came, %zu of them torn", count, torn);
 }
 
+/* A pair of stream sockets: writable again when it was read empty; who waits to write goes on. */
+static void streams(void)
+{
+	int s[2];
+	MUST(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, s));
+	static char data[10000];
+	size_t sent = 0, got = 0;
+	ssize_t n;
+	while ((n = write(s[0], data, sizeof data)) > 0)
+		sent += n;
+	say("full with %s", strerrorname_np(errno));
+	struct pollfd w = { s[0], POLLOUT, 0 };
+	TRY(poll(&w, 1, 0));
+	while ((n = read(s[1], data, sizeof data)) > 0)
+		got += n;
+	HOLDS(got == sent && sent >= 65536);
+	TRY(poll(&w, 1, 0));
+	say("events %#x", w.revents);
+	MUST(fcntl(s[0], F_SETFL, 0));
+	MUST(fcntl(s[1], F_SETFL, 0));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		close(s[1]);
+		for (int round = 0; round < 200; round++) {
+			memset(data, round, sizeof data);
+			for (size_t done = 0; done < sizeof data;)
+				done += MUST(write(s[0], data + done, sizeof data - done));
+		}
+		_exit(0);
+	}
+	close(s[0]);
+	size_t total = 0, wrong = 0;
+	while ((n = MUST(read(s[1], data, 7777))) > 0)
+		for (ssize_t i = 0; i < n; i++, total++)
+			wrong += data[i] != (char)(total / sizeof data);
+	MUST(waitpid(child, NULL, 0));
+	say("%zu bytes came, %zu of them wrong", total, wrong);
+}
+
 int main(void)
 {
 	bulk();
@@ -223,5 +263,6 @@ int main(void)
 	vectors();
 	fifo();
 	crowd();
+	streams();
 	return 0;
 }

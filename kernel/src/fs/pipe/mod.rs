@@ -20,12 +20,10 @@ use ring::Ring;
 
 /// Writes of at most this many bytes are never torn.
 pub const PIPE_BUF: usize = 4096;
-/// A writer that had to wait goes on when so much is free, and then the pipe polls as writable. Many
-/// writers at one pipe would else be woken by every read, for room that the first of them takes. On
-/// Linux it is a page too; no capacity is smaller.
-const WRITABLE_ROOM: usize = PIPE_BUF;
 /// Bytes that a new pipe holds.
 const DEFAULT_CAPACITY: usize = 64 << 10;
+/// Bytes that one way of a pair of stream sockets holds: Linux's `net.core.wmem_default`.
+const SOCKET_CAPACITY: usize = 208 << 10;
 /// Bytes that a pipe can be made to hold (`fs.pipe-max-size`).
 pub const MAX_CAPACITY: usize = 1 << 20;
 /// Linux's magic number of the file system that pipes live in.
@@ -41,6 +39,9 @@ pub struct Pipe {
     /// Bytes in the ring, as of the last change under `ring`.
     used: AtomicUsize,
     capacity: AtomicUsize,
+    /// A writer that had to wait goes on when so much is free, and then it polls as writable. Many
+    /// writers at one pipe would else be woken by every read, for room that the first of them takes.
+    writable_room: usize,
     readers: AtomicUsize,
     writers: AtomicUsize,
     /// How often an end was opened: a FIFO's opener waits for a change, not for a peer that may
@@ -51,17 +52,29 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// An empty pipe without ends.
+    /// An empty pipe without ends. It is writable with a page of room, as on Linux; no capacity is
+    /// smaller.
     pub fn new() -> Result<Arc<Self>, Errno> {
-        Self::with_notifier(Arc::new(Notifier::new()))
+        Self::with(Arc::new(Notifier::new()), DEFAULT_CAPACITY, PIPE_BUF)
     }
 
-    /// An empty pipe without ends that tells of its changes through `notifier`.
-    pub(super) fn with_notifier(notifier: Arc<Notifier>) -> Result<Arc<Self>, Errno> {
+    /// One way of a pair of stream sockets, which tells of its changes through `notifier`. As on
+    /// Linux it holds more than a pipe does, and is writable when three quarters are free: who had
+    /// to wait then has something to do.
+    pub(super) fn of_socket(notifier: Arc<Notifier>) -> Result<Arc<Self>, Errno> {
+        Self::with(notifier, SOCKET_CAPACITY, SOCKET_CAPACITY / 4 * 3)
+    }
+
+    fn with(
+        notifier: Arc<Notifier>,
+        capacity: usize,
+        writable_room: usize,
+    ) -> Result<Arc<Self>, Errno> {
         Ok(Arc::new(Self {
-            ring: Mutex::new(Ring::new(DEFAULT_CAPACITY).map_err(|_| Errno::ENOMEM)?),
+            ring: Mutex::new(Ring::new(capacity).map_err(|_| Errno::ENOMEM)?),
             used: AtomicUsize::new(0),
-            capacity: AtomicUsize::new(DEFAULT_CAPACITY),
+            capacity: AtomicUsize::new(capacity),
+            writable_room,
             readers: AtomicUsize::new(0),
             writers: AtomicUsize::new(0),
             reader_opens: AtomicUsize::new(0),
@@ -91,7 +104,7 @@ impl Pipe {
     /// Moves what is there to `to`; 0 if nothing is.
     fn drain(&self, to: &mut dyn ByteSink) -> SysResult {
         let mut ring = self.ring.lock();
-        let was_full = ring.room() < WRITABLE_ROOM;
+        let was_full = ring.room() < self.writable_room;
         let mut done = 0;
         let mut result = Ok(());
         while let Some(run) = ring.front()
@@ -113,7 +126,7 @@ impl Pipe {
             }
         }
         self.used.store(ring.len(), Ordering::SeqCst);
-        let is_full = ring.room() < WRITABLE_ROOM;
+        let is_full = ring.room() < self.writable_room;
         drop(ring);
         if done > 0 {
             // Whoever waits has seen it full after it had joined the queue.
@@ -243,7 +256,7 @@ impl Pipe {
             let wait = self
                 .notifier
                 .queue()
-                .wait(|| self.room() >= WRITABLE_ROOM || !self.has_readers());
+                .wait(|| self.room() >= self.writable_room || !self.has_readers());
             if let Err(interrupted) = wait {
                 return if done > 0 {
                     Ok(done)
@@ -356,7 +369,7 @@ impl File for PipeEnd {
             }
         }
         if self.writes {
-            if self.pipe.room() >= WRITABLE_ROOM {
+            if self.pipe.room() >= self.pipe.writable_room {
                 mask |= PollMask::WRITABLE;
             }
             if !self.pipe.has_readers() {
