@@ -35,14 +35,29 @@ pub(crate) struct Target {
 }
 
 impl Signalled {
-    /// From now on signals go there.
+    /// From now on signals go there. A VM that was to be killed before it was there is killed now.
     pub(crate) fn aim(&self, target: Target) {
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
+        let mut current = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.killed_by().is_some() {
+            target.qemu.kill();
+        }
+        *current = Some(target);
     }
 
-    fn target(&self) -> Option<Target> {
+    /// Where signals go now. Before that is known, `signal` is kept for it.
+    fn target(&self, signal: i32) -> Option<Target> {
         let target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if target.is_none() && signal != SIGTSTP {
+            // Under the lock, so that `aim` cannot miss it.
+            self.remember(signal);
+        }
         target.clone()
+    }
+
+    fn remember(&self, signal: i32) {
+        let _ = self
+            .killed_by
+            .compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     // The atomics stand alone: nobody reads memory on the strength of them. So Relaxed is enough.
@@ -70,18 +85,17 @@ pub(crate) fn catch() -> std::io::Result<Signals> {
 pub(crate) fn forward(signals: &mut Signals, shared: &Signalled) {
     let mut recent = VecDeque::with_capacity(INSISTENCE);
     for signal in signals.forever() {
-        let target = shared.target();
+        let target = shared.target(signal);
         if signal == SIGTSTP {
             suspend(target.as_ref().map(|target| &target.qemu));
             continue;
         }
-        let Some(target) = target else {
-            // Nothing has been started yet.
-            std::process::exit(128 + signal);
-        };
         if shared.ended.load(Ordering::Relaxed) {
             std::process::exit(128 + signal);
         }
+        let Some(target) = target else {
+            continue;
+        };
         let now = Instant::now();
         if recent.len() == INSISTENCE - 1 {
             let first: Option<Instant> = recent.pop_front();
@@ -99,9 +113,7 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Signalled) {
 }
 
 fn kill(signal: i32, shared: &Signalled, qemu: &Handle) {
-    let _ = shared
-        .killed_by
-        .compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed);
+    shared.remember(signal);
     qemu.kill();
 }
 
