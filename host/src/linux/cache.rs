@@ -18,6 +18,10 @@ const WANTED: [&str; 5] = [
     "*/modules.builtin",
 ];
 
+/// The file of an unpacked package that says what was wanted of it, so that one of an ebb that
+/// wanted less is fetched again.
+const PARTS: &str = "parts";
+
 /// Why Debian's kernel cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CacheError {
@@ -89,7 +93,10 @@ fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
     fs::create_dir(&root).map_err(CacheError::file("make", &root))?;
     unpack(&archive, &root)?;
     image(&root)?;
+    let parts = root.join(PARTS);
+    fs::write(&parts, WANTED.join("\n")).map_err(CacheError::file("write", &parts))?;
     let target = folder.join(&package);
+    remove_folder(&target)?;
     fs::rename(&root, &target).map_err(CacheError::file("make", &target))?;
     Ok(target)
 }
@@ -100,12 +107,7 @@ struct Work(PathBuf);
 impl Work {
     fn new(path: PathBuf) -> Result<Self, CacheError> {
         // Left there only by an ebb that was killed.
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(CacheError::file("remove", &path)(error));
-            }
-            _ => {}
-        }
+        remove_folder(&path)?;
         fs::create_dir(&path).map_err(CacheError::file("make", &path))?;
         Ok(Self(path))
     }
@@ -115,6 +117,15 @@ impl Drop for Work {
     fn drop(&mut self) {
         // What stays takes room and does no harm; the next fetch removes it.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn remove_folder(path: &Path) -> Result<(), CacheError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(CacheError::file("remove", path)(error))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -150,10 +161,14 @@ fn unpack(archive: &Path, root: &Path) -> Result<(), CacheError> {
     }
 }
 
-/// The packages in the cache.
+/// The packages in the cache that have all that is wanted.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let whole = |path: PathBuf| {
+        fs::read_to_string(path.join(PARTS)).is_ok_and(|parts| parts == WANTED.join("\n"))
+    };
     entries
+        .filter(|entry| whole(entry.path()))
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect()
 }
