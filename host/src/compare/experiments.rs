@@ -78,6 +78,12 @@ fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
     words(["page-fault", kind, &shape.cpus.to_string(), rate(shape)])
 }
 
+/// An experiment in memory that another one has fragmented.
+fn fragmented(shape: &Shape, then: [&str; 2]) -> Vec<String> {
+    let [experiment, size] = then;
+    words(["fragment", &share(shape, 68), "1", "--", experiment, size])
+}
+
 fn memhog(shape: &Shape) -> Vec<String> {
     // What is not reported does not come back, however long one waits. Sleep takes no time where
     // instructions are counted.
@@ -153,6 +159,76 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[2],
         seconds: 2.5,
         words: Words::Workloads(|shape| words(["stream", rate(shape)])),
+    },
+    Experiment {
+        name: "huge-latency/fresh",
+        summary: "how long a huge page takes while memory is whole",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 1.5,
+        words: Words::Workloads(|shape| words(["huge-latency", &share(shape, 25)])),
+    },
+    Experiment {
+        name: "huge-latency/fragmented",
+        summary: "the same where 3 of 4 pages of each huge page are free",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 12.0,
+        words: Words::Workloads(|shape| fragmented(shape, ["huge-latency", &share(shape, 25)])),
+    },
+    Experiment {
+        name: "heap/fresh",
+        summary: "touching a heap in huge pages while memory is whole",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 2.0,
+        words: Words::Workloads(|shape| words(["heap", &share(shape, 35)])),
+    },
+    Experiment {
+        name: "heap/fragmented",
+        summary: "the same where 3 of 4 pages of each huge page are free",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 12.0,
+        words: Words::Workloads(|shape| fragmented(shape, ["heap", &share(shape, 35)])),
+    },
+    Experiment {
+        name: "hugetlb",
+        summary: "a pool of 64 huge pages: time, and memory saved",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 1.0,
+        words: Words::Workloads(|_| words(["hugetlb", "64"])),
+    },
+    Experiment {
+        name: "pin",
+        summary: "pages of a process read by another",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 3.0,
+        words: Words::Workloads(|shape| words(["pin", "128M", rate(shape)])),
+    },
+    Experiment {
+        name: "swap-pressure",
+        summary: "70 % of memory is filled in pieces and freed: when is it back?",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 18.0,
+        words: Words::Workloads(|shape| {
+            let stay = match (shape.icount, shape.reporting) {
+                (true, _) => "0",
+                (false, true) => "15",
+                (false, false) => "3",
+            };
+            words(["swap-pressure", &share(shape, 70), stay])
+        }),
     },
     Experiment {
         name: "boots",

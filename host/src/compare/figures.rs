@@ -1,6 +1,6 @@
 //! The figures of one run: what its program measured, and what the host saw.
 
-use super::schema::{Better, Event, Point, Run, What};
+use super::schema::{Better, Point, Run, What};
 use crate::size::Size;
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ fn in_instructions(figure: &mut Figure) {
 /// When the guest's clock showed a phase.
 fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
     run.events.iter().find_map(|event| match &event.what {
-        What::Phase { name, at_s, .. } if name == wanted => Some(*at_s),
+        What::Phase { name, at_s, .. } if same_phase(name, wanted) => Some(*at_s),
         _ => None,
     })
 }
@@ -138,7 +138,24 @@ fn spent(run: &Run, figures: &mut Vec<Figure>) {
 
 /// When a phase began, on the timeline's clock.
 pub(crate) fn moment(run: &Run, wanted: &str) -> Option<f64> {
-    phase(run, wanted).map(|(_, host)| host)
+    run.events.iter().find_map(|event| match &event.what {
+        What::Phase { name, .. } if same_phase(name, wanted) => event.host_s,
+        _ => None,
+    })
+}
+
+/// When the last phase of a program began that gives memory back and stays.
+pub(crate) fn ended(run: &Run) -> Option<f64> {
+    moment(run, "end")
+}
+
+/// Programs of the same shape name their first and last phases differently.
+fn same_phase(name: &str, wanted: &str) -> bool {
+    name == wanted
+        || matches!(
+            (name, wanted),
+            ("before", "start") | ("after", "end") | ("taken", "touched")
+        )
 }
 
 /// When the program's first line came, on the timeline's clock.
@@ -147,6 +164,11 @@ pub(crate) fn began(run: &Run) -> f64 {
         .iter()
         .find_map(|event| event.host_s)
         .unwrap_or(0.0)
+}
+
+/// What ran in the guest.
+pub(crate) fn program(run: &Run) -> String {
+    run.arguments.join(" ")
 }
 
 /// The command of a run without what differs from round to round: names of temporary files.
@@ -164,19 +186,7 @@ pub(crate) fn command_in_short(run: &Run) -> String {
             word => words.push(word),
         }
     }
-    let program: Vec<&str> = run.arguments.iter().map(String::as_str).collect();
-    format!("{} -- {}", words.join(" "), program.join(" "))
-}
-
-/// A phase of the run: guest seconds, host seconds.
-fn phase(run: &Run, wanted: &str) -> Option<(f64, f64)> {
-    run.events.iter().find_map(|event| match event {
-        Event {
-            host_s: Some(host),
-            what: What::Phase { name, at_s, .. },
-        } if name == wanted => Some((*at_s, *host)),
-        _ => None,
-    })
+    format!("{} -- {}", words.join(" "), program(run))
 }
 
 /// What the guest's RAM held of the host at a moment: the last sample not after it, else the first.
@@ -206,8 +216,8 @@ fn started(run: &Run, figures: &mut Vec<Figure>) {
 
 /// How freed memory came back: `freed` is time 0.
 fn returned(run: &Run, figures: &mut Vec<Figure>) {
-    let (Some((_, start)), Some((_, freed)), Some((_, end))) =
-        (phase(run, "start"), phase(run, "freed"), phase(run, "end"))
+    let (Some(start), Some(freed), Some(end)) =
+        (moment(run, "start"), moment(run, "freed"), ended(run))
     else {
         return;
     };
@@ -215,13 +225,18 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) {
         What::Phase { name, bytes, .. } if name == "freed" => *bytes,
         _ => None,
     });
-    let (Some(before), Some(peak), Some(last)) = (
+    let (Some(before), Some(last)) = (
         resident_at(&run.timeline, start),
-        resident_at(&run.timeline, freed),
         resident_at(&run.timeline, end),
     ) else {
         return;
     };
+    let peak = run
+        .timeline
+        .iter()
+        .filter(|point| (start..=freed).contains(&(point.t_ms / 1e3)))
+        .filter_map(|point| point.resident)
+        .fold(before, f64::max);
     for (metric, share) in [("half_returned", 0.5), ("nearly_all_returned", 0.95)] {
         let reached = bytes.and_then(|bytes| {
             let goal = peak - bytes * share;

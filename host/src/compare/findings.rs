@@ -175,6 +175,18 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
             }
         }
     }
+    let again: u64 = runs
+        .iter()
+        .filter(|run| run.guest == Guest::Linux)
+        .filter_map(|run| super::record::attempts(run.record.as_ref()?))
+        .map(|attempts| attempts.saturating_sub(1))
+        .sum();
+    if again > 0 {
+        all.push(format!(
+            "Linux hung before its first process and was started again, {again} times in all; \
+             only starts that came through are measured"
+        ));
+    }
     all
 }
 

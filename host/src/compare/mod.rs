@@ -5,6 +5,7 @@ mod figures;
 mod findings;
 mod html;
 mod interrupt;
+mod markdown;
 mod options;
 mod output;
 mod plan;
@@ -24,6 +25,7 @@ pub(crate) use options::CompareOptions;
 
 use crate::cli::AccelChoice;
 use crate::failure::Failure;
+use crate::linux::Stock;
 use crate::terminal::Terminal;
 use experiments::EXPERIMENTS;
 use interrupt::Interrupt;
@@ -36,6 +38,7 @@ use runner::Runner;
 use rustix::termios;
 use schema::{Guest, Outcome, Report, Run};
 use scratch::{Scratch, Turn};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Instant;
 
@@ -47,6 +50,7 @@ const RUN_BYTES: u64 = 6 << 10;
 const SAMPLES_A_SECOND: u64 = 20;
 /// A page holds thinned curves.
 const HTML_BYTES: u64 = 1 << 20;
+const MARKDOWN_BYTES: u64 = 1 << 16;
 /// A guest that has failed so often in a row, and never ended well, is not tried again.
 const GIVE_UP: u32 = 3;
 const COLUMNS_MAX: usize = 110;
@@ -121,16 +125,18 @@ fn check(options: &CompareOptions) -> Result<(), Failure> {
 }
 
 /// The value of `--kernel` for the stock guest, found before anything runs.
-fn linux(options: &CompareOptions) -> Result<Option<std::ffi::OsString>, Failure> {
-    match &options.linux {
-        LinuxChoice::None => Ok(None),
-        LinuxChoice::Auto => Ok(Some("linux".into())),
-        LinuxChoice::Image(path) => {
-            let mut value = std::ffi::OsString::from("linux:");
-            value.push(path);
-            Ok(Some(value))
-        }
-    }
+fn linux(options: &CompareOptions) -> Result<Option<OsString>, Failure> {
+    let image = match &options.linux {
+        LinuxChoice::None => return Ok(None),
+        LinuxChoice::Auto => None,
+        LinuxChoice::Image(path) => Some(path.as_path()),
+    };
+    // One kernel for all runs, also where another run brings a newer one into the cache.
+    let stock = Stock::find(image, false)?;
+    let path = std::path::absolute(&stock.image).unwrap_or(stock.image);
+    let mut value = OsString::from("linux:");
+    value.push(path);
+    Ok(Some(value))
 }
 
 fn accel_name(accel: AccelChoice) -> &'static str {
@@ -195,6 +201,7 @@ fn hopeless(runs: &[Run], guest: Guest) -> bool {
 struct Files {
     json: Option<Output>,
     html: Option<Output>,
+    markdown: Option<(std::path::PathBuf, Output)>,
 }
 
 impl Files {
@@ -207,6 +214,8 @@ impl Files {
         Ok(Self {
             json: reserve(&options.json, json_bytes)?,
             html: reserve(&options.html, HTML_BYTES)?,
+            markdown: reserve(&options.markdown, MARKDOWN_BYTES)?
+                .and_then(|output| Some((options.markdown.clone()?, output))),
         })
     }
 }
@@ -234,6 +243,9 @@ fn finish(report: &Report, files: Files) -> Result<u8, Failure> {
     }
     if let Some(output) = files.html {
         output.write(html::page(report).as_bytes())?;
+    }
+    if let Some((path, output)) = files.markdown {
+        markdown::write(report, &path, output)?;
     }
     printed?;
     let failed = report.runs.iter().any(|run| run.outcome == Outcome::Failed);

@@ -30,7 +30,7 @@ pub(crate) struct CompareOptions {
     pub(crate) experiments: Vec<String>,
 
     /// Stock kernel to compare with: `auto` fetches Debian's once, `none` runs Ebb alone
-    #[arg(long, value_name = "auto|none|VMLINUZ", default_value = "none")]
+    #[arg(long, value_name = "auto|none|VMLINUZ", default_value = "auto")]
     pub(crate) linux: LinuxChoice,
 
     /// Whether the guests report their free memory

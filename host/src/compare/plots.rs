@@ -152,7 +152,7 @@ fn curve(run: &Run) -> Curve<'_> {
         points: &run.timeline,
         zero_s,
         mark: freed.and(back),
-        end_s: figures::moment(run, "end").map(|end| end - zero_s),
+        end_s: figures::ended(run).map(|end| end - zero_s),
     }
 }
 

@@ -6,9 +6,9 @@ fn text(record: &Value, name: &str) -> Option<String> {
     Some(record.get(name)?.as_str()?.to_owned())
 }
 
-/// Release of the guest's kernel.
+/// Version of the guest's kernel.
 pub(crate) fn kernel(record: &Value) -> Option<String> {
-    text(record.get("kernel")?, "release")
+    text(record.get("kernel")?, "version")
 }
 
 /// The `-machine` of QEMU's command line as it was, else the machine's name.
@@ -45,7 +45,7 @@ pub(crate) fn qemu_version(record: &Value) -> Option<String> {
 
 /// What the guest's kernel was told.
 pub(crate) fn kernel_arguments(record: &Value) -> Option<String> {
-    text(record.get("kernel")?, "arguments")
+    text(record, "kernel_arguments")
 }
 
 /// What ran the guest's instructions.
@@ -55,8 +55,8 @@ pub(crate) fn accel(record: &Value) -> Option<String> {
 
 /// CPU time of QEMU, user and system.
 pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
-    let qemu = record.get("qemu")?;
-    Some(qemu.get("user_s")?.as_f64()? + qemu.get("system_s")?.as_f64()?)
+    let cpu = record.get("qemu_cpu_seconds")?;
+    Some(cpu.get("user")?.as_f64()? + cpu.get("system")?.as_f64()?)
 }
 
 /// How often the guest had to be started until it spoke.

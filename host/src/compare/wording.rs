@@ -39,6 +39,7 @@ pub(crate) fn scale(unit: &str, typical: f64) -> Option<Scale> {
     let steps: &[(&str, f64)] = match unit {
         "B" | "bytes" => &[("MiB", 1_048_576.0)],
         "B/s" | "bytes/s" => &[("MiB/s", 1_048_576.0), ("GiB/s", 1_073_741_824.0)],
+        "KiB" => &[("KiB", 1.0), ("MiB", 1024.0)],
         "share" => &[("%", 0.01)],
         "ns" => &[("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)],
         "s" => &[("ms", 1e-3), ("s", 1.0)],
@@ -195,9 +196,15 @@ const SECONDARY: [&str; 5] = [
 
 /// Whether a row says what no other row says.
 pub(crate) fn speaks_alone(row: &Row) -> bool {
-    // Instructions are what one counts them for.
-    let counted = row.metric == "fault_ns" && row.labels.contains_key("icount");
-    counted || !DOUBLES.contains(&row.metric.as_str())
+    // How much was free in each phase is no figure of merit.
+    if row.labels.contains_key("phase") {
+        return false;
+    }
+    // Instructions are what one counts them for; a rate says the same once more.
+    if row.labels.contains_key("icount") && row.metric.contains("fault") {
+        return row.metric == "fault_ns";
+    }
+    !DOUBLES.contains(&row.metric.as_str())
 }
 
 /// Whether a row is worth a place in pictures.

@@ -31,7 +31,7 @@ const MIB: f64 = 1_048_576.0;
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 62.0;
-const BOTTOM: f64 = 34.0;
+const BOTTOM: f64 = 40.0;
 const HEIGHT: f64 = 236.0;
 const GAP: f64 = 24.0;
 /// Side by side from this width on.

@@ -1,0 +1,552 @@
+//! `ebb compare` as users meet it: what it refuses before it runs anything, what it makes of a
+//! report, and one real comparison.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longer than a comparison of one small guest takes on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn compare(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command
+        .arg("compare")
+        .args(arguments)
+        .env_remove("EBB_KERNEL_IMAGE")
+        .env_remove("EBB_WORKLOADS")
+        .stdin(Stdio::null());
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    compare(arguments).output().expect("ebb starts")
+}
+
+fn refused(output: &Output, status: i32, words: &[&str]) {
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{message}");
+    for word in words {
+        assert!(message.contains(word), "`{word}` is missing in: {message}");
+    }
+}
+
+/// A directory that goes when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ebb-compare-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the temporary directory is writable");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(&self.0)
+            .expect("it is there")
+            .map(|entry| {
+                entry
+                    .expect("readable")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(experiment: &str, guest: &str, reporting: bool, events: &Value, timeline: &Value) -> Value {
+    json!({
+        "experiment": experiment, "arguments": ["ebb-workloads", experiment], "guest": guest,
+        "reporting": reporting, "icount": false, "cpus": 1, "memory_bytes": 1 << 30, "round": 1,
+        "command": ["ebb", "run", "--timeline", "/tmp/t", "--", "x"], "record": null,
+        "events": events, "timeline": timeline, "outcome": "ok"
+    })
+}
+
+/// A small report of both guests, with hostile text wherever text can come from a guest or a file.
+fn sample(complete: bool) -> Value {
+    let hostile = "</script><img src=x onerror=alert(1)>&\"'|`";
+    let rate = |value: f64| {
+        json!([{"event": "result", "metric": "faults_per_second_per_task", "value": value,
+            "unit": "1/s", "better": "higher", "labels": {"kind": hostile}},
+            {"event": "distribution", "metric": "huge_fault_ns", "unit": "ns", "better": "lower",
+             "percentiles": [[5, value], [50, value * 2.0], [100, value * 9.0]], "count": 3, "labels": {}}])
+    };
+    let phases = json!([
+        {"host_s": 0.1, "event": "phase", "name": "start", "at_s": 0.1, "bytes": 104857600},
+        {"host_s": 1.0, "event": "phase", "name": "touched", "at_s": 1.0, "bytes": 104857600},
+        {"host_s": 2.0, "event": "phase", "name": "free", "at_s": 2.0, "bytes": 104857600},
+        {"host_s": 2.0, "event": "phase", "name": "freed", "at_s": 2.1, "bytes": 104857600},
+        {"host_s": 9.0, "event": "phase", "name": "end", "at_s": 9.0}
+    ]);
+    let curve = |slow: u64| -> Value {
+        (0..100u64)
+            .map(|step| {
+                let t_ms = step * 100;
+                let held = if t_ms < 1000 {
+                    t_ms * 100_000
+                } else if t_ms < 2000 + slow {
+                    110_000_000
+                } else {
+                    4_000_000
+                };
+                json!({"t_ms": t_ms, "used": held / 2, "resident": held, "reported": 0})
+            })
+            .collect()
+    };
+    let mut unsupported = run("hugetlb", "ebb", true, &json!([]), &json!([]));
+    unsupported["outcome"] = json!("unsupported");
+    unsupported["error"] = json!(hostile);
+    json!({
+        "schema": 1, "complete": complete, "created": "2026-01-02T03:04:05Z",
+        "host": {"cpu": hostile, "cpus": 2, "kernel": "Linux 6", "memory_bytes": 1 << 34},
+        "ebb_version": "0.1.0", "qemu_version": "7.2", "options": ["ebb", "compare", hostile],
+        "guests": [
+            {"name": "ebb", "release": "0.1.0", "machine": "microvm", "kernel_arguments": "a"},
+            {"name": "linux", "release": "6.1", "machine": "microvm", "kernel_arguments": hostile}],
+        "differences": [hostile],
+        "runs": [
+            run("page-fault/4k", "ebb", true, &rate(1000.0), &json!([])),
+            run("page-fault/4k", "linux", true, &rate(400.0), &json!([])),
+            run("memhog", "ebb", true, &phases, &curve(1000)),
+            run("memhog", "linux", true, &phases, &curve(4000)),
+            unsupported
+        ],
+        "table": []
+    })
+}
+
+#[test]
+fn nothing_runs_where_the_command_line_is_wrong() {
+    refused(
+        &output(&["nonsense"]),
+        125,
+        &["`nonsense`", "page-fault/4k", "memhog"],
+    );
+    refused(
+        &output(&["idle", "--icount", "-c", "2"]),
+        125,
+        &["-c 2", "--icount"],
+    );
+    refused(&output(&["idle", "--rounds", "0"]), 125, &["0"]);
+    refused(&output(&["--reporting", "maybe"]), 125, &["maybe", "both"]);
+    refused(&output(&["idle", "--from", "x.json"]), 125, &["--from"]);
+    refused(
+        &compare(&["idle", "--linux", "none"])
+            .env("EBB_WORKLOADS", "/nonexistent/workloads")
+            .output()
+            .expect("ebb starts"),
+        125,
+        &["/nonexistent/workloads", "EBB_WORKLOADS"],
+    );
+    refused(
+        &output(&["idle", "--linux", "/nonexistent/vmlinuz"]),
+        125,
+        &["/nonexistent/vmlinuz"],
+    );
+}
+
+#[test]
+fn files_that_cannot_be_written_are_found_before_anything_runs() {
+    let begun = Instant::now();
+    for (option, path) in [
+        ("--json", "/nonexistent/report.json"),
+        ("--html", "/proc/report.html"),
+        ("--json", "/"),
+    ] {
+        refused(
+            &output(&["idle", "--linux", "none", option, path]),
+            125,
+            &[path],
+        );
+    }
+    assert!(begun.elapsed() < PATIENCE);
+}
+
+#[test]
+fn the_list_names_every_experiment() {
+    let listed = output(&["--list"]);
+    assert!(listed.status.success());
+    let text = String::from_utf8(listed.stdout).expect("it is text");
+    for name in [
+        "idle",
+        "memhog",
+        "page-fault/4k",
+        "page-fault/thp",
+        "page-fault/file",
+        "messaging",
+        "stream",
+        "hugetlb",
+        "heap/fresh",
+        "huge-latency/fragmented",
+        "pin",
+        "swap-pressure",
+        "boots",
+    ] {
+        assert!(text.contains(name), "{name} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn files_that_are_no_reports_are_refused() {
+    let scratch = Scratch::new("bad");
+    let mut wrong_schema = sample(true);
+    wrong_schema["schema"] = json!(99);
+    for (name, text, word) in [
+        ("text.json", "hello".to_owned(), "not JSON"),
+        ("schema.json", wrong_schema.to_string(), "schema is 99"),
+        ("other.json", "{\"schema\": 1}".to_owned(), "missing field"),
+    ] {
+        let path = scratch.path(name);
+        fs::write(&path, text).expect("writable");
+        refused(&output(&["--from", &path]), 125, &[name, word]);
+    }
+    refused(
+        &output(&["--from", &scratch.path("none.json")]),
+        125,
+        &["none.json"],
+    );
+}
+
+#[test]
+fn a_report_becomes_table_page_markdown_and_itself() {
+    let scratch = Scratch::new("report");
+    let (source, json, html, markdown) = (
+        scratch.path("in.json"),
+        scratch.path("out.json"),
+        scratch.path("out.html"),
+        scratch.path("out.md"),
+    );
+    fs::write(&source, sample(true).to_string()).expect("writable");
+    let arguments = [
+        "--from",
+        &source,
+        "--json",
+        &json,
+        "--html",
+        &html,
+        "--markdown",
+        &markdown,
+    ];
+    let made = output(&arguments);
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let table = String::from_utf8(made.stdout).expect("it is text");
+    assert!(!table.contains('\x1b'), "colour is for terminals");
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains("faults a task") && line.contains("2.50×")),
+        "{table}"
+    );
+    // 1 s against 4 s after the memory was freed.
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains("half back") && line.contains("4.00×")),
+        "{table}"
+    );
+    assert!(table.contains("Not supported, and no pass"), "{table}");
+    for line in table.lines().take_while(|line| !line.is_empty()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+
+    // Read again, the report says the same.
+    let first: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    assert_eq!(first["runs"].as_array().map(Vec::len), Some(5));
+    let row = first["table"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .find(|row| row["metric"] == "faults_per_second_per_task")
+        .expect("the rate");
+    assert_eq!(row["ratio"], 2.5);
+    let again = scratch.path("again.json");
+    assert!(
+        output(&["--from", &json, "--json", &again])
+            .status
+            .success()
+    );
+    assert_eq!(
+        fs::read(&json).expect("written"),
+        fs::read(&again).expect("written")
+    );
+
+    stands_alone(&fs::read_to_string(&html).expect("written"));
+    let text = fs::read_to_string(&markdown).expect("written");
+    assert!(
+        text.contains("plots/memhog-memory.svg") && !text.contains("<img src=x"),
+        "{text}"
+    );
+    for file in fs::read_dir(Path::new(&scratch.path("plots"))).expect("plots") {
+        let svg = fs::read_to_string(file.expect("readable").path()).expect("text");
+        roxmltree::Document::parse(&svg).expect("a plot is XML");
+        assert!(
+            !svg.replace("http://www.w3.org/2000/svg", "")
+                .contains("://")
+        );
+    }
+    assert_eq!(
+        scratch.files(),
+        [
+            "again.json",
+            "in.json",
+            "out.html",
+            "out.json",
+            "out.md",
+            "plots"
+        ]
+    );
+}
+
+/// No address but its own, no script, and tags that close.
+fn stands_alone(page: &str) {
+    for foreign in [
+        "://", "src=", "<script", "<link", "url(", "@import", "<img", "<iframe",
+    ] {
+        let found = page
+            .find(foreign)
+            .map(|at| &page[at..(at + 60).min(page.len())]);
+        // Text of a guest may say anything as long as it stays text.
+        assert!(
+            found.is_none_or(|_| foreign == "src="),
+            "{foreign}: {found:?}"
+        );
+    }
+    assert!(!page.contains("<img src"), "text of a guest became a tag");
+    let body = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
+    let mut closed = String::new();
+    let mut rest = body;
+    // HTML's empty elements end themselves; XML wants to see it.
+    while let Some(at) = rest.find('<') {
+        let (before, tag) = rest.split_at(at);
+        let end = tag.find('>').expect("a tag ends");
+        let name = tag[1..end].split([' ', '/']).next().unwrap_or("");
+        closed.push_str(before);
+        closed.push_str(&tag[..end]);
+        closed.push_str(if ["meta", "br"].contains(&name) {
+            "/>"
+        } else {
+            ">"
+        });
+        rest = &tag[end + 1..];
+    }
+    closed.push_str(rest);
+    let document = roxmltree::Document::parse(&closed).expect("the page is well-formed");
+    let plots: Vec<_> = document
+        .descendants()
+        .filter(|node| node.has_tag_name("svg"))
+        .collect();
+    assert!(plots.len() >= 6, "{} plots", plots.len());
+    let mut ids = std::collections::BTreeSet::new();
+    for id in document
+        .descendants()
+        .filter_map(|node| node.attribute("id"))
+    {
+        assert!(ids.insert(id), "{id} twice");
+    }
+    for plot in plots {
+        for name in ["title", "desc"] {
+            let text = plot
+                .children()
+                .find(|node| node.has_tag_name(name))
+                .and_then(|node| node.text());
+            assert!(
+                text.is_some_and(|text| !text.is_empty()),
+                "a plot without {name}"
+            );
+        }
+        for id in plot
+            .attribute("aria-labelledby")
+            .expect("labelled")
+            .split(' ')
+        {
+            assert!(ids.contains(id), "{id} is nowhere");
+        }
+    }
+    assert!(
+        document
+            .descendants()
+            .any(|node| node.has_tag_name("table"))
+    );
+}
+
+#[test]
+fn a_report_that_was_cut_short_says_so() {
+    let scratch = Scratch::new("partial");
+    let (source, html) = (scratch.path("in.json"), scratch.path("out.html"));
+    fs::write(&source, sample(false).to_string()).expect("writable");
+    let made = output(&["--from", &source, "--html", &html]);
+    assert!(String::from_utf8_lossy(&made.stdout).contains("not complete"));
+    assert!(
+        fs::read_to_string(&html)
+            .expect("written")
+            .contains("Cut short")
+    );
+}
+
+#[test]
+fn a_full_disk_at_the_end_is_an_error_and_the_table_is_printed_nevertheless() {
+    let scratch = Scratch::new("full");
+    let source = scratch.path("in.json");
+    fs::write(&source, sample(true).to_string()).expect("writable");
+    let made = output(&["--from", &source, "--json", "/dev/full"]);
+    refused(&made, 125, &["/dev/full", "No space left"]);
+    assert!(String::from_utf8_lossy(&made.stdout).contains("memhog"));
+}
+
+/// The `ebb-workloads` and the kernel are embedded, unless this was built without them.
+fn embedded() -> bool {
+    let probe = output(&[
+        "idle",
+        "--linux",
+        "none",
+        "--rounds",
+        "1",
+        "--reporting",
+        "on",
+        "-m",
+        "64M",
+    ]);
+    let message = String::from_utf8_lossy(&probe.stderr);
+    !message.contains("EBB_SKIP_KERNEL")
+}
+
+#[test]
+fn a_real_guest_is_measured() {
+    assert!(
+        embedded(),
+        "build without EBB_SKIP_KERNEL to test with guests"
+    );
+    let scratch = Scratch::new("real");
+    let (json, html) = (scratch.path("r.json"), scratch.path("r.html"));
+    let made = output(&[
+        "idle", "--linux", "none", "--rounds", "2", "-m", "128M", "--accel", "tcg", "--json",
+        &json, "--html", &html,
+    ]);
+    assert_eq!(
+        made.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    assert_eq!(report["complete"], true);
+    let runs = report["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 4, "two rounds, reporting and not");
+    for run in runs {
+        assert_eq!(run["outcome"], "ok", "{run}");
+        assert!(
+            run["timeline"]
+                .as_array()
+                .is_some_and(|points| !points.is_empty())
+        );
+        assert!(run["record"]["qemu"]["command"].is_array(), "{run}");
+    }
+    let metrics: Vec<&str> = report["table"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .filter_map(|row| row["metric"].as_str())
+        .collect();
+    for metric in ["ready_s", "ready_on_host", "resident_at_start", "qemu_cpu"] {
+        assert!(
+            metrics.contains(&metric),
+            "{metric} is missing in {metrics:?}"
+        );
+    }
+    assert!(
+        fs::read_to_string(&html)
+            .expect("written")
+            .contains("Ebb, measured")
+    );
+}
+
+#[test]
+fn a_kernel_that_does_not_boot_fails_the_comparison_and_says_why() {
+    assert!(
+        embedded(),
+        "build without EBB_SKIP_KERNEL to test with guests"
+    );
+    let scratch = Scratch::new("kernel");
+    let (json, kernel) = (scratch.path("r.json"), scratch.path("kernel"));
+    fs::write(&kernel, b"not a kernel").expect("writable");
+    let made = compare(&["idle", "--linux", "none", "--rounds", "5", "--json", &json])
+        .env("EBB_KERNEL_IMAGE", &kernel)
+        .output()
+        .expect("ebb starts");
+    refused(&made, 1, &["idle on Ebb", "ELF", "not tried again"]);
+    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    assert_eq!(report["complete"], false);
+    assert!(
+        report["runs"]
+            .as_array()
+            .expect("runs")
+            .iter()
+            .all(|run| run["outcome"] == "failed")
+    );
+}
+
+#[test]
+fn a_signal_ends_the_guest_and_leaves_a_partial_report() {
+    assert!(
+        embedded(),
+        "build without EBB_SKIP_KERNEL to test with guests"
+    );
+    let scratch = Scratch::new("signal");
+    let json = scratch.path("r.json");
+    let child = compare(&[
+        "memhog", "--linux", "none", "-m", "128M", "--accel", "tcg", "--json", &json,
+    ])
+    .stdout(Stdio::null())
+    .stderr(Stdio::piped())
+    .spawn()
+    .expect("ebb starts");
+    // A guest of it runs once there is an `ebb run` below it.
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    let deadline = Instant::now() + PATIENCE;
+    let guest = loop {
+        let list = fs::read_to_string(&children).unwrap_or_default();
+        if let Some(pid) = list.split_whitespace().next() {
+            break pid.to_owned();
+        }
+        assert!(Instant::now() < deadline, "no guest was started");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(kill.expect("kill runs").success());
+    let ended = child.wait_with_output().expect("it can be waited for");
+    assert_eq!(
+        ended.status.code(),
+        Some(130),
+        "{}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    assert!(
+        !Path::new(&format!("/proc/{guest}/exe")).exists(),
+        "the guest is left behind"
+    );
+    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    assert_eq!(report["complete"], false);
+    assert_eq!(scratch.files(), ["r.json"]);
+}
