@@ -8,6 +8,7 @@ mod alike;
 mod balloon;
 mod difference;
 mod ebb;
+mod experiments;
 mod hostile;
 mod huge;
 mod knobs;

@@ -1,0 +1,84 @@
+//! The experiments of `workloads` in a guest: each ends as it should and prints its events.
+
+use crate::ebb;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Each experiment, in small.
+const SHORT: [&str; 13] = [
+    "memhog 64M 0 0",
+    "page-fault 4k 2 1r",
+    "page-fault thp 1 1r",
+    "page-fault file 2 1r --threads",
+    "swap-pressure 64M 0",
+    "fragment 64M 0 -- huge-latency 16M",
+    "heap 32M",
+    "hugetlb 4",
+    "pin 16M 1r",
+    "pin 16M 1r --thp",
+    "messaging 2 20r",
+    "stream 2r",
+    "idle 0",
+];
+/// What this kernel cannot do yet. Whoever adds it takes it out here.
+const UNSUPPORTED: &[&str] = &["hugetlb 4"];
+const UNSUPPORTED_STATUS: &str = "3";
+
+/// The static program: `EBB_WORKLOADS`, or what `make workloads` builds.
+fn program() -> PathBuf {
+    let built = "../target/workloads/x86_64-unknown-linux-gnu/release/ebb-workloads";
+    let path = std::env::var_os("EBB_WORKLOADS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join(built),
+        PathBuf::from,
+    );
+    assert!(
+        path.is_file(),
+        "no {}: run `make workloads`",
+        path.display()
+    );
+    path
+}
+
+#[test]
+fn every_experiment_runs_in_a_guest_or_says_what_it_lacks() {
+    let mut script = String::new();
+    for words in SHORT {
+        script.push_str(&format!(
+            "/w --json {words}; echo \"{{\\\"status\\\":\\\"$?\\\"}}\"\n"
+        ));
+    }
+    let file = format!("{}:/w", program().display());
+    let options = ["-m", "1G", "-c", "2", "--file", &file];
+    let outcome = ebb::run(120, &options, &["sh", "-c", &script]);
+    let said = outcome.expect(0).out();
+    let mut lines = said.lines().map(|line| -> Value {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    });
+    for words in SHORT {
+        let mut events = Vec::new();
+        let status = loop {
+            let line = lines.next().unwrap_or_else(|| panic!("{words} is missing"));
+            if let Some(status) = line["status"].as_str() {
+                break status.to_owned();
+            }
+            events.push(line);
+        };
+        let last = events
+            .last()
+            .unwrap_or_else(|| panic!("{words} printed nothing"));
+        if UNSUPPORTED.contains(&words) {
+            assert_eq!(status, UNSUPPORTED_STATUS, "{words} can be done now");
+            assert_eq!(last["event"], "unsupported", "{words}");
+            continue;
+        }
+        assert_eq!(status, "0", "{words}: {}", outcome.err());
+        assert_ne!(last["event"], "unsupported", "{words}");
+        for event in &events {
+            if event["metric"] == "huge_share" {
+                let share = event["value"].as_f64().expect("a number");
+                assert!((0.0..=1.0).contains(&share), "{words}: {event}");
+            }
+        }
+    }
+    assert!(lines.next().is_none());
+}
