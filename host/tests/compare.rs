@@ -413,29 +413,8 @@ fn a_full_disk_at_the_end_is_an_error_and_the_table_is_printed_nevertheless() {
     assert!(String::from_utf8_lossy(&made.stdout).contains("memhog"));
 }
 
-/// The `ebb-workloads` and the kernel are embedded, unless this was built without them.
-fn embedded() -> bool {
-    let probe = output(&[
-        "idle",
-        "--linux",
-        "none",
-        "--rounds",
-        "1",
-        "--reporting",
-        "on",
-        "-m",
-        "64M",
-    ]);
-    let message = String::from_utf8_lossy(&probe.stderr);
-    !message.contains("EBB_SKIP_KERNEL")
-}
-
 #[test]
 fn a_real_guest_is_measured() {
-    assert!(
-        embedded(),
-        "build without EBB_SKIP_KERNEL to test with guests"
-    );
     let scratch = Scratch::new("real");
     let (json, html) = (scratch.path("r.json"), scratch.path("r.html"));
     let made = output(&[
@@ -482,10 +461,6 @@ fn a_real_guest_is_measured() {
 
 #[test]
 fn a_kernel_that_does_not_boot_fails_the_comparison_and_says_why() {
-    assert!(
-        embedded(),
-        "build without EBB_SKIP_KERNEL to test with guests"
-    );
     let scratch = Scratch::new("kernel");
     let (json, kernel) = (scratch.path("r.json"), scratch.path("kernel"));
     fs::write(&kernel, b"not a kernel").expect("writable");
@@ -507,10 +482,6 @@ fn a_kernel_that_does_not_boot_fails_the_comparison_and_says_why() {
 
 #[test]
 fn a_signal_ends_the_guest_and_leaves_a_partial_report() {
-    assert!(
-        embedded(),
-        "build without EBB_SKIP_KERNEL to test with guests"
-    );
     let scratch = Scratch::new("signal");
     let json = scratch.path("r.json");
     let child = compare(&[

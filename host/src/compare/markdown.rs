@@ -103,7 +103,9 @@ fn part(report: &Report, plots: &[(&str, &str)]) -> String {
     line(
         "balloon. Figures are medians of the rounds with least and most. Times under TCG mean nothing alone; guests of one run",
     );
-    line("may be compared. *Counted* means guest instructions (`-icount shift=0,sleep=off`).\n");
+    line(
+        "may be compared. *Counted* means guest instructions (`-icount shift=0,sleep=off`). [compare.md](compare.md) says what\neach figure is.\n",
+    );
     let host = &report.host;
     line(&format!(
         "- Host: {}, {} CPUs, {}, {}",

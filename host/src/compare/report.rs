@@ -117,6 +117,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
     let mut whole = whole.ok_or_else(|| Failure::Usage("no report to read".into()))?;
     // Of the samples, not of what an older version made of them.
     whole.table = statistics::rows(&whole.runs);
+    let known = guests(&whole.runs);
+    if whole.runs.iter().any(|run| run.record.is_some()) {
+        whole.guests = known;
+    }
     Ok(whole)
 }
 

@@ -1,6 +1,7 @@
 //! The folder of one comparison: the program that guests run, and what children write.
 
 use crate::failure::Failure;
+use crate::registry::Folder;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File};
 use std::io;
@@ -113,36 +114,12 @@ impl Turn {
     }
 }
 
-/// The user's runtime folder for ebb, made where it is missing and nobody else's.
+/// The folder of the user's guests, which nobody else can enter.
 fn runtime_folder() -> Result<PathBuf, Failure> {
-    let user = rustix::process::getuid().as_raw();
-    let base = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute() && path.is_dir());
-    let directory = match base {
-        Some(base) => base.join("ebb"),
-        None => std::env::temp_dir().join(format!("ebb-{user}")),
-    };
-    let failed = |source| Failure::Write {
-        path: directory.clone(),
-        source,
-    };
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .recursive(true)
-        .create(&directory)
-        .map_err(failed)?;
-    // The temporary folder is everyone's: what stands there under our name may be somebody's trap.
-    let stat = rustix::fs::lstat(&directory).map_err(|errno| failed(errno.into()))?;
-    let directory_of_ours = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir()
-        && stat.st_uid == user
-        && stat.st_mode & 0o022 == 0;
-    if directory_of_ours {
-        Ok(directory)
-    } else {
-        Err(Failure::Usage(format!(
-            "{} is not a folder of yours alone; remove it, or set XDG_RUNTIME_DIR",
-            directory.display()
-        )))
+    match Folder::for_runs() {
+        Ok(folder) => Ok(folder.path().to_owned()),
+        Err(error) => Err(Failure::Usage(format!(
+            "no folder for what the guests write: {error}; XDG_RUNTIME_DIR can name another"
+        ))),
     }
 }

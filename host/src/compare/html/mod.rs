@@ -123,7 +123,7 @@ fn overview(report: &Report) -> Markup {
         section aria-labelledby="overview" {
             h2 id="overview" { "How many times better Ebb is" }
             p class="note" {
-                "Right of 1× Ebb is ahead, left of it behind; each figure in the direction that is good for it."
+                "Right of 1× Ebb is ahead, left of it behind; of the guests that report free memory."
             }
             (picture(&overview, "ratios"))
         }
@@ -183,26 +183,32 @@ fn sentence(text: &str) -> String {
 }
 
 fn circumstances(runs: &[&Run]) -> String {
-    let all = |text: &dyn Fn(&Run) -> String| {
-        let set: BTreeSet<String> = runs.iter().map(|run| text(run)).collect();
-        set.into_iter().collect::<Vec<_>>().join(" and ")
+    let rounds = match runs.iter().map(|run| run.round).max() {
+        None | Some(1) => "one round".to_owned(),
+        Some(rounds) => format!("{rounds} rounds"),
     };
-    let rounds = runs.iter().map(|run| run.round).max().unwrap_or(0);
-    let rounds = match rounds {
-        1 => "one round".to_owned(),
-        rounds => format!("{rounds} rounds"),
+    let memories: BTreeSet<u64> = runs.iter().map(|run| run.memory_bytes).collect();
+    let memories: Vec<String> = memories
+        .into_iter()
+        .map(|bytes| crate::size::Size(bytes).to_string())
+        .collect();
+    let cpus: BTreeSet<u32> = runs.iter().map(|run| run.cpus).collect();
+    let plural = if cpus.iter().all(|cpus| *cpus == 1) {
+        ""
+    } else {
+        "s"
     };
-    let memory = all(&|run| crate::size::Size(run.memory_bytes).to_string());
-    let cpus = all(&|run| match run.cpus {
-        1 => "1 CPU".to_owned(),
-        cpus => format!("{cpus} CPUs"),
-    });
+    let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
     let counted = if runs.iter().any(|run| run.icount) {
-        ", counting instructions"
+        "; instructions are counted"
     } else {
         ""
     };
-    format!("Guests with {memory} and {cpus}; {rounds}{counted}.")
+    format!(
+        "Guests with {} and {} CPU{plural}; {rounds}{counted}.",
+        memories.join(" or "),
+        cpus.join(" or ")
+    )
 }
 
 fn table(rows: &[&Row]) -> Markup {
