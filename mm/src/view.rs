@@ -177,15 +177,16 @@ impl<M: Memory> View<M> {
                 extents
                     .into_iter()
                     .flat_map(|extent| (0..extent.trees).map(move |inside| (extent, inside)))
-                    .flat_map(|tree| (0..TREE_BLOCKS as u64).map(move |block| (tree, block)))
-                    .map(move |((extent, inside), block)| {
+                    .flat_map(move |(extent, inside)| {
                         // Bounded by the caps on extents: below 2^28 trees.
                         let tree = extent.base + inside;
-                        let giant = giants.of(self, tree)?;
-                        let state = self.state(states, tree * TREE_BLOCKS as u64 + block)?;
-                        let frames = (extent.first + inside) * TREE_FRAMES;
-                        let start = Frame::new(frames + block * PAGEBLOCK_FRAMES);
-                        Ok(BlockView::new(start, giant, state))
+                        let giant = giants.of(self, tree);
+                        (0..TREE_BLOCKS as u64).map(move |block| {
+                            let state = self.state(states, tree * TREE_BLOCKS as u64 + block)?;
+                            let frames = (extent.first + inside) * TREE_FRAMES;
+                            let start = Frame::new(frames + block * PAGEBLOCK_FRAMES);
+                            Ok(BlockView::new(start, giant?, state))
+                        })
                     })
             });
             blocks.chain(error)

@@ -61,6 +61,8 @@ struct Connection {
     input: Vec<u8>,
     /// Whether an answer is still to come.
     waiting: bool,
+    /// An answer that came when nobody waited for it any more.
+    late: Option<Body>,
     /// Where in `input` no line ends.
     searched: usize,
 }
@@ -89,12 +91,10 @@ impl Fleet {
         let deadline = Instant::now() + PATIENCE;
         let mut presences = BTreeMap::new();
         let mut gone = Vec::new();
-        let mut silent = Vec::new();
+        // All are asked before one is waited for. Who has not answered the last question yet is
+        // not asked another.
         for (id, connection) in &mut self.connections {
-            if connection.waiting {
-                // The answer to an old question may have come.
-                silent.push(id.clone());
-            } else if connection.send(Request::Figures).is_err() {
+            if !connection.waiting && connection.send(Request::Figures).is_err() {
                 gone.push(id.clone());
             }
         }
@@ -102,10 +102,9 @@ impl Fleet {
             if gone.contains(id) {
                 continue;
             }
-            let presence = match connection.receive(deadline) {
-                Ok(Some(Body::Figures(figures))) => Presence::Here(Box::new(checked(*figures))),
-                // An old answer to another question; there are figures next time.
-                Ok(Some(_) | None) => Presence::Silent,
+            let presence = match connection.figures(deadline) {
+                Ok(Some(figures)) => Presence::Here(Box::new(checked(*figures))),
+                Ok(None) => Presence::Silent,
                 Err(_) => {
                     gone.push(id.clone());
                     continue;
@@ -122,6 +121,10 @@ impl Fleet {
     /// Asks one guest; `None` if it does not answer in time or has ended.
     pub(crate) fn ask(&mut self, id: &GuestId, request: Request) -> Option<Body> {
         let connection = self.connections.get_mut(id)?;
+        // A large guest on a busy host may take longer to draw its map than we wait for it.
+        if let Some(late) = connection.late.take_if(|late| answers(late, request)) {
+            return Some(late);
+        }
         if connection.waiting {
             return None;
         }
@@ -165,12 +168,38 @@ fn checked(mut figures: Figures) -> Figures {
     figures
 }
 
+/// Whether this is an answer to this question, so far as one can tell.
+fn answers(body: &Body, request: Request) -> bool {
+    match request {
+        Request::Figures => matches!(body, Body::Figures(_)),
+        Request::History { .. } => matches!(body, Body::History(_)),
+        Request::Map => matches!(body, Body::Map(_)),
+    }
+}
+
 impl Connection {
+    /// The figures, which have been asked for unless another answer is still to come.
+    fn figures(&mut self, deadline: Instant) -> io::Result<Option<Box<Figures>>> {
+        match self.receive(deadline)? {
+            Some(Body::Figures(figures)) => Ok(Some(figures)),
+            Some(late) => {
+                self.late = Some(late);
+                self.send(Request::Figures)?;
+                match self.receive(deadline)? {
+                    Some(Body::Figures(figures)) => Ok(Some(figures)),
+                    _ => Ok(None),
+                }
+            }
+            None => Ok(None),
+        }
+    }
+
     fn new(stream: UnixStream) -> Self {
         Self {
             stream,
             input: Vec::new(),
             waiting: false,
+            late: None,
             searched: 0,
         }
     }
@@ -268,6 +297,15 @@ mod tests {
         let mut bytes = [0; 100];
         let count = stream.read(&mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"{\"get\":\"figures\"}\n");
+        // Its answer comes late, and it is asked for the next one at once.
+        stream
+            .write_all(b"{\"protocol\":1,\"history\":{\"interval_ms\":250,\"points\":[]}}\n")
+            .unwrap();
+        assert_eq!(fleet.figures().len(), 1);
+        let count = stream.read(&mut bytes).unwrap();
+        assert_eq!(&bytes[..count], b"{\"get\":\"figures\"}\n");
+        let request = Request::History { after_ms: None };
+        assert!(matches!(fleet.ask(&id, request), Some(Body::History(_))));
         // What answers with something else is no run.
         stream
             .write_all(b"{\"protocol\":99,\"error\":\"\"}\n")

@@ -26,7 +26,8 @@ pub(super) struct Curve<'a> {
 /// What one column shows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 struct Column {
-    used: u64,
+    /// None while the guest does not tell.
+    used: Option<u64>,
     resident: u64,
 }
 
@@ -49,7 +50,7 @@ impl Curve<'_> {
                 continue;
             };
             let column = column.get_or_insert_default();
-            column.used = column.used.max(point.used_bytes.unwrap_or(0));
+            column.used = column.used.max(point.used_bytes);
             column.resident = column.resident.max(point.resident_bytes);
         }
         let mut last = None;
@@ -88,7 +89,7 @@ impl Widget for Curve<'_> {
         let peak = columns
             .iter()
             .flatten()
-            .map(|c| c.used.max(c.resident))
+            .map(|c| c.used.unwrap_or(0).max(c.resident))
             .max();
         let top = round_up(peak.unwrap_or(0));
         let quiet = self.palette.style(Role::Quiet);
@@ -123,10 +124,14 @@ impl Curve<'_> {
                 .unwrap_or(0)
                 .max(usize::from(bytes > 0))
         };
-        let (used, resident) = (eighths(column.used), eighths(column.resident));
+        let (used, resident) = (eighths(column.used.unwrap_or(0)), eighths(column.resident));
         let (solid, light) = (
             self.palette.style(Role::Used),
-            self.palette.style(Role::Held),
+            // What is not known to be free is not shown as if it were.
+            self.palette.style(match column.used {
+                Some(_) => Role::Held,
+                None => Role::Quiet,
+            }),
         );
         for row in 0..usize::from(plot.height) {
             let Ok(up) = u16::try_from(row) else { return };

@@ -1,9 +1,10 @@
 //! Lays the screen out: a line at its head, what is looked at, the keys at its foot.
 
-use super::amount::Bytes;
+use super::amount::{Bytes, UNKNOWN};
 use super::app::{App, State};
 use super::palette::{Palette, Role};
 use super::{detail, help, list};
+use crate::registry::Figures;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
@@ -62,17 +63,18 @@ fn summary(app: &App, palette: Palette) -> Line<'static> {
     if count > 0 {
         let plural = if count == 1 { "" } else { "s" };
         spans.push(Span::raw(format!("   {count} guest{plural}")));
-        let sum = |of: fn(&crate::registry::Figures) -> u64| {
-            let sum = figures
-                .iter()
-                .fold(0u64, |sum, one| sum.saturating_add(of(one)));
-            Bytes(sum).to_string()
+        // What no guest tells is not nothing.
+        let sum = |of: fn(&Figures) -> Option<u64>| {
+            let known = figures.iter().filter_map(|figures| of(figures));
+            known
+                .reduce(u64::saturating_add)
+                .map_or_else(|| UNKNOWN.to_owned(), |sum| Bytes(sum).to_string())
         };
         for (name, value) in [
-            ("given", sum(|figures| figures.memory_bytes)),
-            ("used", sum(|figures| figures.used_bytes.unwrap_or(0))),
-            ("resident", sum(|figures| figures.resident_bytes)),
-            ("gap", sum(|figures| figures.gap_bytes.unwrap_or(0))),
+            ("given", sum(|figures| Some(figures.memory_bytes))),
+            ("used", sum(|figures| figures.used_bytes)),
+            ("resident", sum(|figures| Some(figures.resident_bytes))),
+            ("gap", sum(|figures| figures.gap_bytes)),
         ] {
             spans.push(Span::styled(
                 format!("   {name} "),
