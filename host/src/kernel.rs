@@ -1,6 +1,6 @@
 //! The kernels that a guest can have, and what each of them wants.
 
-use crate::cli::{KernelChoice, RunOptions};
+use crate::cli::{KernelChoice, Machine, RunOptions};
 use crate::failure::Failure;
 use crate::guest::{EbbGuest, Guest};
 use crate::header::Header;
@@ -145,7 +145,13 @@ impl Kernel {
                         .map_or(0, |d| d.as_nanos())
                 };
                 let give_back = options.give_back.name();
-                format!("ebb.epoch={epoch} ebb.give_back={give_back}")
+                // Nothing but the kernel, the archive and the first MiB was ever written. On a PC,
+                // firmware leaves things in memory that it says is free.
+                let ram = match options.machine {
+                    Machine::Microvm => " ebb.ram=zeroed",
+                    Machine::Q35 => "",
+                };
+                format!("ebb.epoch={epoch} ebb.give_back={give_back}{ram}")
             }
             Self::Linux(_) => {
                 let clock = linux::time_stamp_rate(accel, options.icount);

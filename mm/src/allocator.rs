@@ -198,16 +198,7 @@ impl<'m> Allocator<'m> {
     /// those in the fronts of others have been asked for.
     #[inline]
     pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
-        if request.order == Order::BASE
-            && request.takes_any()
-            && let Some(frame) = front.slots[request.mobility.index()].pop()
-        {
-            return Ok(frame);
-        }
-        if request.order != Order::BASE
-            && request.takes_any()
-            && let Some(frame) = front.pop_kept(request.order, request.mobility)
-        {
+        if let Some(frame) = front.take_held(request) {
             return Ok(frame);
         }
         // A frame or none comes back in registers, an error would not.

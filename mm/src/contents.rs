@@ -8,6 +8,7 @@ use crate::{
     AllocError, Allocator, Frame, Front, Order, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::{PAGEBLOCK_FRAMES, index},
+    front::Freed,
     sync::{AtomicU8, Ordering},
     zone::Zone,
 };
@@ -88,22 +89,35 @@ impl Allocator<'_> {
         front: &mut Front,
         request: Request,
     ) -> Result<(Frame, Contents), AllocError> {
-        let (frame, fresh) = 'taken: {
-            if request.order == Order::BASE && request.takes_any() {
-                let slot = &mut front.slots[request.mobility.index()];
-                if let Some(frame) = slot.pop() {
-                    break 'taken (frame, slot.fresh);
-                }
-            }
-            front.fresh = false;
-            let frame = self.allocate(front, request)?;
-            (frame, front.fresh)
-        };
-        let contents = if fresh {
-            Contents::Fresh
-        } else {
-            Contents::Unknown
-        };
-        Ok((frame, contents))
+        if let Some(frame) = front.take_held(request) {
+            return Ok((frame, Contents::Unknown));
+        }
+        if let Some(frame) = front.take_fresh(request) {
+            return Ok((frame, Contents::Fresh));
+        }
+        self.allocate_known_shared(front, request)
+    }
+
+    /// Takes a block that the front does not hold. What is left of a word that turns out to be fresh
+    /// is kept where only requests like this look.
+    #[inline(never)]
+    fn allocate_known_shared(
+        &self,
+        front: &mut Front,
+        request: Request,
+    ) -> Result<(Frame, Contents), AllocError> {
+        front.fresh = false;
+        let frame = self.allocate(front, request)?;
+        if !front.fresh {
+            return Ok((frame, Contents::Unknown));
+        }
+        if request.order == Order::BASE && request.takes_any() {
+            let slot = &mut front.slots[request.mobility.index()];
+            front.fresh_words[request.mobility.index()] = Freed {
+                word: slot.base / u64::from(WORD_FRAMES),
+                mask: core::mem::take(&mut slot.mask),
+            };
+        }
+        Ok((frame, Contents::Fresh))
     }
 }

@@ -56,6 +56,9 @@ impl Allocator<'_> {
             if slot.mask != 0 && inside(slot.base / u64::from(WORD_FRAMES)) {
                 self.give_slot(front, mobility);
             }
+            if inside(front.fresh_words[mobility.index()].word) {
+                self.give_fresh(front, mobility);
+            }
         }
         for place in 0..front.freed.len() {
             if inside(front.freed[place].word) {
@@ -97,6 +100,14 @@ impl Allocator<'_> {
         }
     }
 
+    /// Gives back what is left of a fresh word.
+    fn give_fresh(&self, front: &mut Front, mobility: Mobility) {
+        let fresh = core::mem::replace(&mut front.fresh_words[mobility.index()], Freed::NONE);
+        if fresh.mask != 0 {
+            self.give_freed(front, fresh);
+        }
+    }
+
     fn give_place(&self, front: &mut Front, place: usize) {
         let freed = front.freed[place];
         front.freed[place].mask = 0;
@@ -111,6 +122,7 @@ impl Allocator<'_> {
         front.drains = self.hub.drains();
         for mobility in Mobility::ALL {
             self.give_slot(front, mobility);
+            self.give_fresh(front, mobility);
             self.let_go(front.opened[mobility.index()].take());
         }
         for place in 0..front.freed.len() {

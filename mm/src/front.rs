@@ -7,7 +7,7 @@
 //! allocated again, or when the front is drained.
 
 use crate::{
-    Frame, Mobility,
+    Frame, Mobility, Order, Request,
     frame::PAGEBLOCK_FRAMES,
     kept::{KEPT, Kept},
     search::Near,
@@ -45,8 +45,6 @@ pub(crate) struct Slot {
     pub(crate) base: u64,
     /// The block that frames were last taken from; the next are sought there.
     pub(crate) held: Option<HeldBlock>,
-    /// Whether nobody was handed any of the frames before.
-    pub(crate) fresh: bool,
 }
 
 impl Slot {
@@ -61,7 +59,7 @@ impl Slot {
     }
 }
 
-/// Freed frames of one word.
+/// Frames of one word: freed ones, or fresh ones.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Freed {
     /// The word: the frames' numbers divided by 64.
@@ -71,6 +69,20 @@ pub(crate) struct Freed {
 }
 
 impl Freed {
+    /// Of no word.
+    pub(crate) const NONE: Self = Self { word: 0, mask: 0 };
+
+    /// Takes the lowest of them out.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Frame> {
+        if self.mask == 0 {
+            return None;
+        }
+        let bit = self.mask.trailing_zeros();
+        self.mask &= self.mask - 1;
+        Some(Frame::new(self.base() + u64::from(bit)))
+    }
+
     pub(crate) const fn base(self) -> u64 {
         self.word << WORD_SHIFT
     }
@@ -85,6 +97,9 @@ impl Freed {
 #[derive(Debug)]
 pub struct Front {
     pub(crate) slots: [Slot; Mobility::COUNT],
+    /// What is left of words that nobody was handed a frame of before. Apart from the slots, so that
+    /// what comes out of those need not be asked for what it holds.
+    pub(crate) fresh_words: [Freed; Mobility::COUNT],
     pub(crate) freed: [Freed; FREED_WORDS],
     pub(crate) kept: [Kept; KEPT],
     /// For each mobility the block that it last broke up for a run.
@@ -117,12 +132,11 @@ impl Front {
             mask: 0,
             base: 0,
             held: None,
-            fresh: false,
         };
-        const FREED: Freed = Freed { word: 0, mask: 0 };
         Self {
             slots: [SLOT; Mobility::COUNT],
-            freed: [FREED; FREED_WORDS],
+            fresh_words: [Freed::NONE; Mobility::COUNT],
+            freed: [Freed::NONE; FREED_WORDS],
             kept: [Kept::NONE; KEPT],
             opened: [None; Mobility::COUNT],
             home: None,
@@ -143,7 +157,8 @@ impl Front {
     /// How many frames it holds.
     pub fn held(&self) -> u64 {
         let slots = self.slots.iter().map(|slot| slot.mask.count_ones());
-        let freed = self.freed.iter().map(|freed| freed.mask.count_ones());
+        let words = self.freed.iter().chain(&self.fresh_words);
+        let freed = words.map(|word| word.mask.count_ones());
         let kept = self.kept.iter().map(Kept::frames).sum::<u64>();
         slots.chain(freed).map(u64::from).sum::<u64>() + kept
     }
@@ -151,6 +166,7 @@ impl Front {
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| slot.mask == 0)
             && self.freed.iter().all(|freed| freed.mask == 0)
+            && self.fresh_words.iter().all(|fresh| fresh.mask == 0)
             && self.kept.iter().all(|kept| !kept.here)
             && self.untold == 0
     }
@@ -171,12 +187,29 @@ impl Front {
         }
     }
 
+    /// The common case of [`Allocator::allocate`](crate::Allocator::allocate), for which the
+    /// allocator need not be at hand: takes what the front holds, if that is what is asked for. What
+    /// the block holds is unknown.
+    ///
+    /// None does not say that there is none: the allocator decides.
+    #[inline]
+    pub fn take_held(&mut self, request: Request) -> Option<Frame> {
+        if !request.takes_any() {
+            None
+        } else if request.order == Order::BASE {
+            self.slots[request.mobility.index()].pop()
+        } else {
+            self.pop_kept(request.order, request.mobility)
+        }
+    }
+
     /// Whether it holds so many frames of the pageblock that starts with this one.
     #[inline]
     pub(crate) fn holds_all(&self, first: u64, frames: u32) -> bool {
         let inside = |base: u64| base.wrapping_sub(first) < PAGEBLOCK_FRAMES;
         let slots = self.slots.iter().map(|slot| (slot.base, slot.mask));
-        let freed = self.freed.iter().map(|freed| (freed.base(), freed.mask));
+        let words = self.freed.iter().chain(&self.fresh_words);
+        let freed = words.map(|word| (word.base(), word.mask));
         let mut held = 0;
         for (base, mask) in slots.chain(freed) {
             // Most are full, empty or of other blocks: what is not costs a dozen steps to count.
@@ -186,6 +219,30 @@ impl Front {
         }
         let kept = self.kept.iter().filter(|kept| inside(kept.base));
         u64::from(held) + kept.map(Kept::frames).sum::<u64>() == u64::from(frames)
+    }
+
+    /// Takes a frame of a fresh word.
+    #[inline]
+    pub(crate) fn take_fresh(&mut self, request: Request) -> Option<Frame> {
+        if request.order == Order::BASE && request.takes_any() {
+            self.fresh_words[request.mobility.index()].pop()
+        } else {
+            None
+        }
+    }
+
+    /// Hands a frame out of what is left of a fresh word, the rest of which need not be known to be
+    /// fresh any longer: for a request that does not ask.
+    pub(crate) fn use_fresh_word(&mut self, mobility: Mobility) -> Option<Frame> {
+        let fresh = core::mem::replace(&mut self.fresh_words[mobility.index()], Freed::NONE);
+        if fresh.mask == 0 {
+            return None;
+        }
+        let slot = &mut self.slots[mobility.index()];
+        debug_assert!(slot.mask == 0, "refilled while it holds frames");
+        slot.mask = fresh.mask;
+        slot.base = fresh.base();
+        slot.pop()
     }
 
     /// The place for freed frames of this word.
@@ -221,29 +278,35 @@ impl Front {
                 freed_twice(Frame::new(freed.base() + u64::from(twice.trailing_zeros())));
             }
             at.mask |= freed.mask;
-            return Freed { word: 0, mask: 0 };
+            return Freed::NONE;
         }
-        for slot in &self.slots {
-            let twice = slot.mask & freed.mask;
-            if slot.base >> WORD_SHIFT == freed.word && twice != 0 {
-                freed_twice(Frame::new(slot.base + u64::from(twice.trailing_zeros())));
-            }
-        }
+        self.check_not_held(freed);
         core::mem::replace(self.freed_at(freed.word), freed)
     }
 
     /// Starts a word with a freed frame; what had its place is the caller's to give back.
     pub(crate) fn start_word(&mut self, frame: Frame) -> Freed {
         let word = frame.number() >> WORD_SHIFT;
-        let bit = 1 << (frame.number() % u64::from(u64::BITS));
-        let held = self
-            .slots
+        let mask = 1 << (frame.number() % u64::from(u64::BITS));
+        let freed = Freed { word, mask };
+        self.check_not_held(freed);
+        core::mem::replace(self.freed_at(word), freed)
+    }
+
+    /// Frames that are about to be handed out have not been handed out, so nobody can free them.
+    fn check_not_held(&self, freed: Freed) {
+        let slots = self.slots.iter();
+        let slots = slots.map(|slot| (slot.base >> WORD_SHIFT, slot.mask));
+        let fresh = self
+            .fresh_words
             .iter()
-            .any(|slot| slot.base >> WORD_SHIFT == word && slot.mask & bit != 0);
-        if held {
-            freed_twice(frame);
+            .map(|fresh| (fresh.word, fresh.mask));
+        for (word, mask) in slots.chain(fresh) {
+            let twice = mask & freed.mask;
+            if word == freed.word && twice != 0 {
+                freed_twice(Frame::new(freed.base() + u64::from(twice.trailing_zeros())));
+            }
         }
-        core::mem::replace(self.freed_at(word), Freed { word, mask: bit })
     }
 }
 

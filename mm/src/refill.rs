@@ -39,8 +39,7 @@ impl Allocator<'_> {
         slot.mask = word.mask;
         slot.base = word.base;
         let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
-        slot.fresh = at.zone.hand_out_words(word.block, 1 << inside);
-        front.fresh = slot.fresh;
+        front.fresh = at.zone.hand_out_words(word.block, 1 << inside);
         if last != Some(word.block) {
             let held = HeldBlock {
                 zone,
@@ -84,8 +83,14 @@ impl Allocator<'_> {
         Some(frame)
     }
 
-    /// Hands freed frames of this front out again.
+    /// Hands out what this front holds besides its slots: what is left of a fresh word, or freed
+    /// frames.
     pub(crate) fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
+        if request.takes_any()
+            && let Some(frame) = front.use_fresh_word(request.mobility)
+        {
+            return Some(frame);
+        }
         for place in 0..front.freed.len() {
             let freed = front.freed[place];
             if freed.mask.count_ones() < REUSE_AT_LEAST {
@@ -109,7 +114,6 @@ impl Allocator<'_> {
             debug_assert!(slot.mask == 0, "refilled while it holds frames");
             slot.mask = freed.mask;
             slot.base = freed.base();
-            slot.fresh = false;
             return slot.pop();
         }
         None

@@ -89,7 +89,7 @@ fn claimed_memory_is_not_fresh() {
 proptest! {
     #[test]
     fn fresh_is_never_false(
-        events in prop::collection::vec((0..11u8, any::<prop::sample::Index>(), 0..4u8), 1..400),
+        events in prop::collection::vec((0..11u8, any::<prop::sample::Index>(), 0..6u8), 1..400),
     ) {
         memory(|a| {
             let (mut front, mut ever, mut held) = (Front::new(), HashSet::new(), Vec::new());
@@ -99,6 +99,12 @@ proptest! {
                     a.free(&mut front, frame, Order::new(order).expect("an order"));
                 } else if event == 1 {
                     a.drain(&mut front);
+                } else if event == 2 {
+                    // One who does not ask gets frames of fresh words as well.
+                    if let Ok(frame) = a.allocate(&mut front, request(order)) {
+                        ever.extend((0..1 << order).map(|offset| frame.offset(offset)));
+                        held.push((frame, order));
+                    }
                 } else if let Ok((frame, contents)) = a.allocate_known(&mut front, request(order)) {
                     let fresh = contents == Contents::Fresh;
                     for offset in 0..1 << order {

@@ -1,8 +1,8 @@
 //! From the machine's RAM ranges to an allocator, a memmap and a heap.
 //!
 //! The allocator's metadata and the memmap are carved out of the top of RAM. They must be zero, and
-//! they are: the host gives zeroed memory, and neither firmware nor boot loader writes at the top
-//! of what they say is free. So nothing here is proportional to the size of RAM: a guest of 64 GiB
+//! they are: the host gives zeroed memory, and where firmware wrote in what it says is free is
+//! avoided. So nothing here is proportional to the size of RAM: a guest of 64 GiB
 //! starts in the resident memory of one of 1 GiB.
 
 use crate::arch::cpu::read_cr3;
@@ -28,6 +28,10 @@ const RAM_LIMIT: u64 = 512 << 30 << 6;
 const MAX_RANGES: usize = 16;
 /// Where the zones part.
 const DMA32_END: u64 = 1 << 32;
+/// What SeaBIOS leaves for its tables above its scratch, and the most of that scratch (124 KiB are
+/// used where there is no option ROM).
+const FIRMWARE_SKIPS: u64 = 16 << 20;
+const FIRMWARE_SCRATCH: u64 = 4 << 20;
 /// Below this is what firmware, boot loader and the start of other CPUs use.
 const LOW_END: u64 = 1 << 20;
 
@@ -157,6 +161,19 @@ impl Carving {
     }
 }
 
+/// Where SeaBIOS works while it boots a machine, and leaves what it wrote in memory that it says is
+/// free: downwards from 16 MiB below the end of RAM under 4 GiB.
+fn firmware_scratch(ram: &Ranges) -> PhysRange {
+    let below_4g = |range: &&FrameRange| range.end().address() <= DMA32_END;
+    let last = ram.as_slice().iter().rfind(below_4g);
+    // What it keeps for good, at the very end, is not in the range any more.
+    let end = last.map_or(0, |last| last.end().address().next_multiple_of(1 << 20));
+    PhysRange {
+        start: end.saturating_sub(FIRMWARE_SKIPS + FIRMWARE_SCRATCH),
+        end: end.saturating_sub(FIRMWARE_SKIPS),
+    }
+}
+
 /// Calls `each` with the number of every unit of `unit` bytes that RAM is in, once, upwards.
 fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
     let mut next = 0;
@@ -170,7 +187,12 @@ fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
 }
 
 /// Calls `act` with the configuration of the ranges.
-fn with_config<T>(dma32: &Ranges, normal: &Ranges, act: impl FnOnce(&Config<'_>) -> T) -> T {
+fn with_config<T>(
+    dma32: &Ranges,
+    normal: &Ranges,
+    zeroed: bool,
+    act: impl FnOnce(&Config<'_>) -> T,
+) -> T {
     let low = ZoneConfig {
         kind: ZoneKind::Dma32,
         node: 0,
@@ -187,7 +209,12 @@ fn with_config<T>(dma32: &Ranges, normal: &Ranges, act: impl FnOnce(&Config<'_>)
         (_, 0) => &both[..1],
         _ => &both[..],
     };
-    act(&Config::new(zones).with_frame_marks())
+    let config = Config::new(zones).with_frame_marks();
+    act(&if zeroed {
+        config.with_fresh_marks()
+    } else {
+        config
+    })
 }
 
 /// Builds the allocator and the memmap.
@@ -197,16 +224,23 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         ram.push(range.start.max(LOW_END), range.end.min(RAM_LIMIT));
     }
     let nothing = PhysRange::default();
+    // Only who made the machine knows: firmware leaves its scratch behind, a reboot everything.
+    let zeroed = boot.option("ebb.ram") == Some("zeroed");
     let layout = with_config(
         &ram.part(0, DMA32_END, nothing),
         &ram.part(DMA32_END, RAM_LIMIT, nothing),
+        zeroed,
         metadata_layout,
     );
     let layout = layout.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
     let carving = Carving::of(&ram, layout);
     let initrd = boot.initrd.unwrap_or_default();
     let taken = [boot.kernel, initrd];
-    let Some(place) = carving.place(&ram, &taken) else {
+    // A tiny machine has no room to avoid where firmware may have been.
+    let place = carving
+        .place(&ram, &[boot.kernel, initrd, firmware_scratch(&ram)])
+        .or_else(|| carving.place(&ram, &taken));
+    let Some(place) = place else {
         panic!(
             "no room in RAM for {} bytes of descriptors: give the guest more",
             carving.bytes()
@@ -217,7 +251,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     let metadata = place.start + carving.memmap + (carving.directories << 12);
     let dma32 = ram.part(0, DMA32_END, place);
     let normal = ram.part(DMA32_END, RAM_LIMIT, place);
-    let allocator = with_config(&dma32, &normal, |config| {
+    let allocator = with_config(&dma32, &normal, zeroed, |config| {
         let fits = metadata_layout(config).is_ok_and(|l| l.size() <= layout.size());
         assert!(fits, "the carving grew the metadata");
         let at = NonNull::new(phys_to_virt(metadata)).unwrap_or(NonNull::dangling());

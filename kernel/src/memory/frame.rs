@@ -1,6 +1,7 @@
 //! Counted references to frames.
 
 use super::PAGE_SIZE;
+use super::clear::clear_page;
 use super::memmap::{self, Descriptor, Kind};
 use super::percpu::{self, Local};
 use core::fmt;
@@ -38,10 +39,31 @@ impl FrameRef {
         reserve: Reserve,
     ) -> Result<Self, AllocError> {
         let frame = this.allocate(Request::new(Order::BASE, mobility).reserve(reserve))?;
+        Ok(Self::take(this, frame, kind))
+    }
+
+    /// A frame of zeros, where this CPU's own is at hand; does not wait. One that the host gave
+    /// zeroed and that nobody has had since is not cleared again.
+    #[inline]
+    pub(crate) fn try_zeroed_on(
+        this: &Local,
+        kind: Kind,
+        mobility: Mobility,
+        reserve: Reserve,
+    ) -> Result<Self, AllocError> {
+        let request = Request::new(Order::BASE, mobility).reserve(reserve);
+        // SAFETY: the frame is ours alone.
+        let clear = |frame| unsafe { clear_page(memmap::frame_ptr(frame)) };
+        let frame = this.allocate_zeroed(request, clear)?;
+        Ok(Self::take(this, frame, kind))
+    }
+
+    /// The first reference to a frame that was just allocated.
+    #[inline]
+    fn take(this: &Local, frame: Frame, kind: Kind) -> Self {
         this.add(kind.count(), 1);
-        let descriptor = Descriptor::of(frame);
         Descriptor::get(frame).take(kind, Order::BASE);
-        Ok(Self(descriptor))
+        Self(Descriptor::of(frame))
     }
 
     /// Takes over a reference that was counted for somebody else.

@@ -36,15 +36,10 @@ impl HugeFrame {
     /// wait.
     pub(crate) fn try_new(this: &Local) -> Result<Self, AllocError> {
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
-        let frame = this.allocate(request)?;
+        let frame = this.allocate_zeroed(request, clear)?;
         this.add(Count::AnonymousFrames, FRAMES);
         this.add(Count::HugeFrames, FRAMES);
         Descriptor::get(frame).take(Kind::Anonymous, Order::PAGEBLOCK);
-        for batch in 0..FRAMES / CLEAR_BATCH {
-            // SAFETY: the block is ours alone.
-            unsafe { clear_pages(frame_ptr(frame.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
-            ipi::poll_mailbox();
-        }
         Ok(Self(frame))
     }
 
@@ -53,6 +48,14 @@ impl HugeFrame {
         let frame = self.0;
         core::mem::forget(self);
         frame
+    }
+}
+
+fn clear(block: Frame) {
+    for batch in 0..FRAMES / CLEAR_BATCH {
+        // SAFETY: the caller has just allocated the block, nobody else knows it.
+        unsafe { clear_pages(frame_ptr(block.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
+        ipi::poll_mailbox();
     }
 }
 

@@ -7,7 +7,7 @@ use crate::vm::AddressSpace;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use ebb_mm::{AllocError, Frame, Front, Order, Request};
+use ebb_mm::{AllocError, Contents, Frame, Front, Order, Request};
 
 /// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -119,14 +119,58 @@ impl Local {
     pub(crate) fn allocate(&self, request: Request) -> Result<Frame, AllocError> {
         // SAFETY: see `Sync for Local`: no other reference to the front exists now.
         let front = unsafe { &mut *self.front.get() };
-        let frame = super::allocator().allocate(front, request)?;
+        let frame = match front.take_held(request) {
+            Some(frame) => frame,
+            None => super::allocator().allocate(front, request)?,
+        };
+        self.count_allocated(frame, request.order);
+        Ok(frame)
+    }
+
+    /// The same for a block of zeros; `clear` is called for one that somebody had before.
+    #[inline]
+    pub(crate) fn allocate_zeroed(
+        &self,
+        request: Request,
+        clear: impl Fn(Frame),
+    ) -> Result<Frame, AllocError> {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        let frame = match front.take_held(request) {
+            Some(frame) => {
+                clear(frame);
+                frame
+            }
+            None => self.allocate_zeroed_shared(request, clear)?,
+        };
+        self.count_allocated(frame, request.order);
+        Ok(frame)
+    }
+
+    /// Out of line with its clearing: who clears what the front holds need not ask whether he must.
+    #[inline(never)]
+    fn allocate_zeroed_shared(
+        &self,
+        request: Request,
+        clear: impl Fn(Frame),
+    ) -> Result<Frame, AllocError> {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        let (frame, contents) = super::allocator().allocate_known(front, request)?;
+        if contents != Contents::Fresh {
+            clear(frame);
+        }
+        Ok(frame)
+    }
+
+    #[inline]
+    fn count_allocated(&self, frame: Frame, order: Order) {
         let zone = if frame.address() < 1 << 32 {
             Count::AllocatedDma32
         } else {
             Count::AllocatedNormal
         };
-        self.add(zone, request.order.frames());
-        Ok(frame)
+        self.add(zone, order.frames());
     }
 
     /// Gives a block back through this CPU's front; the caller counts it.

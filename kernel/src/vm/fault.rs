@@ -19,7 +19,7 @@ use crate::errno::Errno;
 use crate::memory::frame::FrameRef;
 use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
 use crate::memory::percpu::{self, Count, Local};
-use crate::memory::{clear_page, copy_page, knobs, pressure, zero_frame};
+use crate::memory::{copy_page, knobs, pressure, zero_frame};
 use crate::sched;
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -134,10 +134,7 @@ fn new_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
 /// The same where each instruction counts: once in the kernel's code.
 #[inline(always)]
 fn new_hot_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
-    let frame = FrameRef::try_new_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
-    // SAFETY: the frame is ours alone.
-    unsafe { clear_page(frame.as_ptr()) };
-    Ok(frame)
+    FrameRef::try_zeroed_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)
 }
 
 /// A private copy of a frame; does not wait.
