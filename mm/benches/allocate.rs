@@ -1,4 +1,5 @@
-//! What an allocation and a free cost, at orders 0 and 9, on one and two threads.
+//! What an allocation and a free cost, at orders 0 and 9, on one and two threads, and what the
+//! figures do.
 //! `cargo bench -p ebb-mm`; a time is that of one block taken and given back.
 #![allow(
     missing_docs,
@@ -128,5 +129,32 @@ fn benches(c: &mut Criterion) {
     }
 }
 
-criterion_group!(allocate, benches);
+/// What the figures cost on 64 GiB in which every pageblock is in partial use.
+fn figures(c: &mut Criterion) {
+    const LARGE: u64 = 64 << 18;
+    let ranges = [range(1 << 20, LARGE)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    with(&Config::new(&zones), &(), |a| {
+        let mut front = Front::new();
+        for frame in (0..LARGE).step_by(64) {
+            let one = range((1 << 20) + frame + frame / 512 % 64, 1);
+            a.allocate_range(&mut front, one, Mobility::Movable)
+                .expect("free");
+        }
+        let mut group = c.benchmark_group("figures, 64 GiB");
+        group.sample_size(10);
+        group.measurement_time(Duration::from_secs(2));
+        group.warm_up_time(Duration::from_millis(500));
+        group.bench_function("zone_stats", |b| b.iter(|| black_box(a.zone_stats(0))));
+        group.bench_function("estimate", |b| b.iter(|| black_box(a.estimate(0))));
+        group.bench_function("free_areas", |b| b.iter(|| black_box(a.free_areas(0))));
+        group.finish();
+    });
+}
+
+criterion_group!(allocate, benches, figures);
 criterion_main!(allocate);

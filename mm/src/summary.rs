@@ -74,6 +74,12 @@ impl Summary {
             .saturating_add(self.count(Class::Untouched))
     }
 
+    /// Whether some frames of a block are in use, and some free.
+    pub(crate) fn has_partial(self) -> bool {
+        let partial = |mobility| self.count(Class::Partial(mobility)) != 0;
+        Mobility::ALL.into_iter().any(partial)
+    }
+
     /// Blocks whose frames in use, if any, have this mobility.
     pub(crate) const fn of(self, mobility: Mobility) -> u8 {
         self.count(Class::Partial(mobility))
