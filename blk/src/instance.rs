@@ -236,6 +236,8 @@ struct Worker {
 struct Connection {
     handler: BackendReqHandler<Mutex<Device>>,
     stream: UnixStream,
+    /// A refusal was told of. One is enough: the front-end may send as many as it likes.
+    complained: bool,
 }
 
 impl Connection {
@@ -244,7 +246,11 @@ impl Connection {
         stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
         stream.set_write_timeout(Some(MESSAGE_TIMEOUT))?;
         let handler = BackendReqHandler::from_stream(stream.try_clone()?, device.clone());
-        Ok(Self { handler, stream })
+        Ok(Self {
+            handler,
+            stream,
+            complained: false,
+        })
     }
 }
 
@@ -272,6 +278,7 @@ impl Worker {
                 break;
             }
             let outcome = Turn {
+                name: &name,
                 device: &device,
                 shared: &shared,
                 clock,
@@ -306,6 +313,7 @@ fn publish(shared: &Shared, device: &Device, connected: bool) {
 
 /// One time around the worker's loop: waits for something to do, and does it.
 struct Turn<'a> {
+    name: &'a str,
     device: &'a Arc<Mutex<Device>>,
     shared: &'a Shared,
     clock: Clock,
@@ -322,10 +330,14 @@ impl Turn<'_> {
         if ready.message
             && let Some(front) = connection
             && let Err(error) = front.handler.handle_request()
-            && ends(&error)
         {
-            *connection = None;
-            lock(self.device).reset()?;
+            if ends(&error) {
+                *connection = None;
+                lock(self.device).reset()?;
+            } else if !std::mem::replace(&mut front.complained, true) {
+                let name = self.name;
+                eprintln!("ebb blk: disk {name}: refused what its front-end asked: {error}");
+            }
         }
         if ready.connect
             && connection.is_none()

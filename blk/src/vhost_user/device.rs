@@ -229,10 +229,10 @@ impl VhostUserBackendReqHandlerMut for Device {
         let kick = without_blocking(file.ok_or(Error::InvalidParam)?).map_err(failed)?;
         let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
         let size = self.queue(index.into())?.queue.size();
-        let log = match &self.inflight {
-            Some(area) => Some(area.queue(index.into(), size).ok_or(Error::InvalidParam)?),
-            None => None,
-        };
+        // QEMU makes the area for the queue size that it was configured with, and drivers on
+        // virtio-mmio may take a larger one. Such a ring goes without a log.
+        let area = self.inflight.as_ref();
+        let log = area.and_then(|area| area.queue(index.into(), size));
         let virtqueue = self.queue(index.into())?;
         virtqueue.kick = Some(kick);
         virtqueue.log = log;

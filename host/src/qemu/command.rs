@@ -200,10 +200,16 @@ fn disk(board: &Board, index: usize) -> String {
     let properties = format!("chardev=disk{index},id=disk{index}");
     match board.machine {
         // It has no name of its own for this board: it plugs into the transport itself.
-        Machine::Microvm => format!("vhost-user-blk,bus=virtio-mmio-bus.{slot},{properties}"),
+        Machine::Microvm => {
+            // Drivers take the largest queue that this transport has; QEMU has to know it, to
+            // keep account of what is under way.
+            format!("vhost-user-blk,bus=virtio-mmio-bus.{slot},queue-size=1024,{properties}")
+        }
         Machine::Q35 => {
             let slot = FIRST_PCI_SLOT + slot;
-            format!("vhost-user-blk-pci,addr={slot:#x},disable-legacy=on,{properties}")
+            format!(
+                "vhost-user-blk-pci,addr={slot:#x},disable-legacy=on,queue-size=256,{properties}"
+            )
         }
     }
 }
@@ -267,7 +273,9 @@ mod tests {
         assert!(microvm.contains("virtio-balloon-device,bus=virtio-mmio-bus.3,id=balloon"));
         assert!(microvm.contains("free-page-reporting=on"));
         assert!(microvm.contains("-m 1048576k"));
-        assert!(microvm.contains("vhost-user-blk,bus=virtio-mmio-bus.5,chardev=disk1"));
+        assert!(
+            microvm.contains("vhost-user-blk,bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk1")
+        );
         assert!(microvm.ends_with(" -d"));
         board.machine = Machine::Q35;
         board.reporting = false;
