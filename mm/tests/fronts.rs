@@ -1,0 +1,214 @@
+//! What fronts hold: apart from each other, found when nothing else is left, and given back when
+//! a pageblock is whole but for it.
+#![cfg(not(loom))]
+
+mod arena;
+
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use arena::{range, with};
+use ebb_mm::{
+    AllocError, Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order,
+    PAGEBLOCK_FRAMES, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+};
+
+/// Frames of 64 MiB.
+const TREE: u64 = 32 * PAGEBLOCK_FRAMES;
+
+#[derive(Default)]
+struct Calls(AtomicU64);
+
+impl Events for Calls {
+    fn report_requested(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Calls {
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct Host;
+
+impl ReportSink for Host {
+    type Error = ();
+
+    fn report(&mut self, _: &[FrameRange]) -> Result<(), ()> {
+        Ok(())
+    }
+}
+
+fn in_memory(frames: u64, events: &dyn Events, test: impl FnOnce(&Allocator<'_>)) {
+    let ranges = [range(0, frames)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    with(&Config::new(&zones), events, |a| {
+        test(a);
+        a.validate().expect("valid");
+    });
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+fn get(a: &Allocator<'_>, front: &mut Front, of: Order) -> Result<Frame, AllocError> {
+    a.allocate(
+        front,
+        Request::new(of, Mobility::Movable).reserve(Reserve::Use),
+    )
+}
+
+fn many(a: &Allocator<'_>, front: &mut Front, frames: u64) -> Vec<Frame> {
+    (0..frames)
+        .map(|_| get(a, front, Order::BASE).expect("there is memory"))
+        .collect()
+}
+
+fn free(a: &Allocator<'_>, front: &mut Front, frames: &[Frame]) {
+    for &frame in frames {
+        a.free(front, frame, Order::BASE);
+    }
+}
+
+#[test]
+fn fronts_break_up_blocks_in_trees_of_their_own() {
+    in_memory(8 * TREE, &(), |a| {
+        let mut fronts = [Front::new(), Front::new(), Front::new()];
+        let mut taken = [const { Vec::new() }; 3];
+        for _ in 0..4 {
+            for (front, taken) in fronts.iter_mut().zip(&mut taken) {
+                taken.extend(many(a, front, PAGEBLOCK_FRAMES));
+            }
+        }
+        let pairs = taken.each_ref().map(|taken| {
+            let pairs: HashSet<_> = taken
+                .iter()
+                .map(|frame| frame.number() / (2 * TREE))
+                .collect();
+            assert_eq!(pairs.len(), 1, "128 MiB are enough for 8");
+            pairs
+        });
+        let all: HashSet<_> = pairs.iter().flatten().collect();
+        assert_eq!(all.len(), 3, "each has its own");
+        for (front, taken) in fronts.iter_mut().zip(&taken) {
+            free(a, front, taken);
+            a.drain(front);
+        }
+    });
+}
+
+#[test]
+fn what_a_front_holds_is_found_when_nothing_else_is_left() {
+    in_memory(TREE, &(), |a| {
+        let (mut one, mut other) = (Front::new(), Front::new());
+        let frame = get(a, &mut one, Order::BASE).expect("all is free");
+        let mut whole = Vec::new();
+        while let Ok(block) = get(a, &mut other, Order::PAGEBLOCK) {
+            whole.push(block);
+        }
+        assert_eq!(whole.len(), 31);
+        // The rest of the word is in the front: seven runs of this order are in the block.
+        let runs: Vec<_> = std::iter::from_fn(|| get(a, &mut other, order(6)).ok()).collect();
+        assert_eq!(runs.len(), 7);
+        assert_eq!(
+            get(a, &mut other, Order::BASE),
+            Err(AllocError::Exhausted {
+                order: Order::BASE,
+                zone: ZoneKind::Normal,
+            })
+        );
+        for run in runs {
+            a.free(&mut other, run, order(6));
+        }
+        // All of another mobility as well.
+        let request = Request::new(order(3), Mobility::Unmovable).reserve(Reserve::Use);
+        let run = a.allocate(&mut other, request).expect("it is taken over");
+        a.free(&mut other, run, order(3));
+        for block in whole {
+            a.free(&mut other, block, Order::PAGEBLOCK);
+        }
+        a.free(&mut one, frame, Order::BASE);
+        a.drain(&mut one);
+        a.drain(&mut other);
+    });
+}
+
+#[test]
+fn a_block_that_is_whole_but_for_a_front_is_given_back() {
+    in_memory(4 * TREE, &(), |a| {
+        let mut front = Front::new();
+        let frames = many(a, &mut front, 6 * 64);
+        let elsewhere = many(a, &mut front, 128 + 512);
+        let block = frames[0];
+        assert!(block.is_aligned(Order::PAGEBLOCK));
+        free(a, &mut front, &elsewhere[..128]);
+        assert!(a.isolate(block).is_none(), "frames of it are in use");
+        free(a, &mut front, &frames);
+        assert!(a.isolate(block).is_none(), "words of it are in the front");
+        // Needs the place of one of the words.
+        free(a, &mut front, &elsewhere[128..129]);
+        let isolated = a.isolate(block).expect("all of it was given back");
+        a.put_back(isolated, ebb_mm::PutBack::Unchanged);
+        assert!(front.held() > 0, "the rest was not");
+        free(a, &mut front, &elsewhere[129..]);
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+fn the_reporter_need_not_wait_for_a_front_to_be_drained() {
+    let calls = Calls::default();
+    in_memory(4 * TREE, &calls, |a| {
+        let mut front = Front::new();
+        let mut reporter = Reporter::new();
+        let frames = many(a, &mut front, 2 * 64);
+        let run = get(a, &mut front, order(4)).expect("there is memory");
+        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        let mut now = Duration::ZERO;
+        while let Some(next) = reporter.poll(now, a, &mut Host).next {
+            now = next;
+        }
+        let before = calls.count();
+        a.free(&mut front, run, order(4));
+        free(a, &mut front, &frames[..127]);
+        assert_eq!(calls.count(), before, "a frame is in use");
+        free(a, &mut front, &frames[127..]);
+        assert_eq!(calls.count(), before + 1, "the block is free");
+        assert_eq!(a.stats().unreported_free_frames, PAGEBLOCK_FRAMES);
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+fn a_run_taken_again_and_again_stays_in_the_front() {
+    in_memory(TREE, &(), |a| {
+        let mut front = Front::new();
+        for of in (1..=9).map(order) {
+            let first = get(a, &mut front, of).expect("there is memory");
+            for _ in 0..10 {
+                a.free(&mut front, first, of);
+                assert_eq!(front.held(), of.frames());
+                assert_eq!(get(a, &mut front, of), Ok(first));
+            }
+            // Of another mobility it is not what is wanted.
+            a.free(&mut front, first, of);
+            let request = Request::new(of, Mobility::Unmovable).reserve(Reserve::Use);
+            let other = a.allocate(&mut front, request).expect("there is memory");
+            assert_ne!(other, first);
+            a.free(&mut front, other, of);
+            a.drain(&mut front);
+            assert_eq!(front.held(), 0);
+        }
+        assert_eq!(a.stats().free_frames, TREE);
+    });
+}
