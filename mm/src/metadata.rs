@@ -20,7 +20,7 @@ use crate::{
     sync::AtomicU64,
 };
 
-/// Words of a group of a zone's map of trees, of which 29 are used: four cache lines.
+/// Words of a group of a zone's map of trees: four cache lines.
 const TREE_KINDS: usize = 32;
 /// Words of a group of its map of giants.
 const GIANT_KINDS: usize = 1;
