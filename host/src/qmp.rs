@@ -39,8 +39,14 @@ impl Monitor {
             socket.set_read_timeout(Some(PATIENCE))?;
             let mut reader = BufReader::new(socket.try_clone()?);
             // The crate takes an early end for a programmer's error, so look first.
-            if reader.fill_buf()?.is_empty() {
-                return Ok(None);
+            loop {
+                match reader.fill_buf() {
+                    Ok([]) => return Ok(None),
+                    Ok(_) => break,
+                    // A signal for the program: a read with a timeout is not taken up again.
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
             }
             let mut qmp = Qmp::new(Stream::new(reader, socket));
             let greeting = qmp.handshake().map_err(io::Error::from)?;
