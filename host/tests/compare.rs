@@ -72,7 +72,7 @@ impl Drop for Scratch {
 fn run(experiment: &str, guest: &str, reporting: bool, events: &Value, timeline: &Value) -> Value {
     json!({
         "experiment": experiment, "arguments": ["ebb-workloads", experiment], "guest": guest,
-        "reporting": reporting, "icount": false, "cpus": 1, "memory_bytes": 1 << 30, "round": 1,
+        "reporting": reporting, "icount": false, "cpus": 1, "memory_bytes": 1u64 << 30, "round": 1,
         "command": ["ebb", "run", "--timeline", "/tmp/t", "--", "x"], "record": null,
         "events": events, "timeline": timeline, "outcome": "ok"
     })
@@ -114,7 +114,7 @@ fn sample(complete: bool) -> Value {
     unsupported["error"] = json!(hostile);
     json!({
         "schema": 1, "complete": complete, "created": "2026-01-02T03:04:05Z",
-        "host": {"cpu": hostile, "cpus": 2, "kernel": "Linux 6", "memory_bytes": 1 << 34},
+        "host": {"cpu": hostile, "cpus": 2, "kernel": "Linux 6", "memory_bytes": 1u64 << 34},
         "ebb_version": "0.1.0", "qemu_version": "7.2", "options": ["ebb", "compare", hostile],
         "guests": [
             {"name": "ebb", "release": "0.1.0", "machine": "microvm", "kernel_arguments": "a"},

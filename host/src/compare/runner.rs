@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(100);
 /// What a guest gets before it counts as hung, besides [`PATIENCE_FACTOR`] times what its program
 /// should take: a stock kernel may need several attempts, and the host may be busy.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 const PATIENCE_FACTOR: u32 = 20;
 /// Signals after which `ebb run` ends its VM whatever the program does, and their distance.
 const INSISTENCE: u32 = 3;
