@@ -298,7 +298,7 @@ fn hostile_clients_are_in_nobodys_way() {
 }
 
 #[test]
-fn a_run_that_cannot_register_runs_all_the_same() {
+fn a_folder_that_cannot_be_had_is_no_failure() {
     let runtime = Runtime::new("refused");
     std::fs::write(runtime.folder(), "a file in its place").expect("it is ours");
     let output = ebb(&["--", "echo", "fine"])
