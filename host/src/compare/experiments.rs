@@ -207,7 +207,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "pin",
-        summary: "pages of a process read by another",
+        summary: "the kernel holds the pages of a process and lets them go",
         usual: false,
         memory_mib: GUEST_MIB,
         cpus: &[1],
