@@ -29,6 +29,10 @@ pub use crate::usage::{BlockView, Usage};
 /// How often a word is exchanged before its other users are taken to be hostile. An honest guest
 /// makes an exchange fail a few times at most: once for each of its CPUs that is at the same word.
 const ATTEMPTS: usize = 1 << 10;
+/// How often the blocks of a GiB are told what its word says, before the same is thought: each time
+/// all 512 are. An honest guest makes it necessary again only by using and freeing the GiB
+/// meanwhile.
+const HAND_DOWNS: usize = 4;
 
 /// Why the bytes are no metadata that can be attached to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -96,7 +100,8 @@ pub struct AttachedBlock {
 }
 
 impl AttachedBlock {
-    /// Its frames.
+    /// Its frames, by what the metadata says: whoever wrote it may have described memory that it was
+    /// not given, so the caller checks that they are.
     pub fn range(&self) -> FrameRange {
         FrameRange::new(self.start, PAGEBLOCK_FRAMES)
     }
@@ -363,12 +368,17 @@ fn exchange(
 fn enter(zone: &Zone<'_>, block: usize) -> Result<(), Refused> {
     let giant = zone.giant_of(block / TREE_BLOCKS);
     let word: &AtomicGiant = &zone.arrays.giants[giant];
+    let mut hand_downs = 0;
     for _ in 0..ATTEMPTS {
         let old = word.load();
         if old.is_huge() {
             return Err(Refused::State);
         }
         if old.is_touched() {
+            if hand_downs == HAND_DOWNS {
+                break;
+            }
+            hand_downs += 1;
             hand_down(zone, giant)?;
             word.settled(old);
             continue;

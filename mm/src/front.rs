@@ -47,15 +47,21 @@ pub(crate) struct Slot {
     pub(crate) held: Option<HeldBlock>,
 }
 
+/// Takes the lowest frame of those in a mask, bit 0 of which is this frame.
+#[inline]
+fn take_lowest(mask: &mut u64, base: u64) -> Option<Frame> {
+    if *mask == 0 {
+        return None;
+    }
+    let bit = mask.trailing_zeros();
+    *mask &= *mask - 1;
+    Some(Frame::new(base + u64::from(bit)))
+}
+
 impl Slot {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Frame> {
-        if self.mask == 0 {
-            return None;
-        }
-        let bit = self.mask.trailing_zeros();
-        self.mask &= self.mask - 1;
-        Some(Frame::new(self.base + u64::from(bit)))
+        take_lowest(&mut self.mask, self.base)
     }
 }
 
@@ -75,12 +81,8 @@ impl Freed {
     /// Takes the lowest of them out.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Frame> {
-        if self.mask == 0 {
-            return None;
-        }
-        let bit = self.mask.trailing_zeros();
-        self.mask &= self.mask - 1;
-        Some(Frame::new(self.base() + u64::from(bit)))
+        let base = self.base();
+        take_lowest(&mut self.mask, base)
     }
 
     pub(crate) const fn base(self) -> u64 {

@@ -206,6 +206,25 @@ proptest! {
         exercise(&input);
     }
 
+    /// The words behind a valid header: maps, summaries, states and bits.
+    #[test]
+    fn no_body_makes_it_panic_or_leave_its_memory(
+        patches in prop::collection::vec((any::<u16>(), any::<u64>(), any::<u64>()), 1..200),
+        operations in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut input = Vec::new();
+        for (word, value, mask) in patches {
+            // Most of what is looked at is near the start, and half of the bits are as they were
+            // likely to be: none set.
+            let word = 512 + u32::from(word) % exercise::BODY_WORDS;
+            input.extend(u16::try_from(word).expect("few words").to_le_bytes());
+            input.extend((value & mask).to_le_bytes());
+        }
+        input.extend([0xff, 0xff]);
+        input.extend(operations);
+        exercise(&input);
+    }
+
     #[test]
     fn no_header_makes_it_panic_or_leave_its_memory(
         patches in prop::collection::vec((0..512u16, 0..5u8, any::<u64>()), 1..12),

@@ -21,6 +21,9 @@ const PAGE: usize = 4096;
 const LOW: u64 = 1 << 15;
 const HIGH: u64 = (1 << 18) + 5000;
 
+/// Words behind the header that are changed: all but the last of the bits.
+pub const BODY_WORDS: u32 = 4096;
+
 /// Zeroed memory that ends where touching it ends the program.
 pub struct Memory {
     whole: NonNull<u8>,
