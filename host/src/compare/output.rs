@@ -68,13 +68,11 @@ impl Output {
             way: Way::Renamed { file, new, target },
         };
         if let Way::Renamed { file, .. } = &output.way {
-            match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes.max(1)) {
-                Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                    // Dropping it takes the file away.
-                    return Err(error.into());
-                }
-                // A file system that cannot keep space tells at the end.
-                Ok(()) | Err(_) => {}
+            let kept = rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes.max(1));
+            // A file system that cannot keep space tells at the end.
+            if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) = kept {
+                // Dropping it takes the file away.
+                return Err(error.into());
             }
         }
         Ok(output)

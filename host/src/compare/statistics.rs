@@ -40,9 +40,12 @@ struct Key {
     labels: BTreeMap<String, String>,
 }
 
+/// The figures of all rounds: of guests that do not report (true) after those that do.
+type Rounds = BTreeMap<(bool, Guest), Vec<f64>>;
+
 /// The rows of all runs that ended well, in the order in which their figures first came.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
-    let mut rows: Vec<(Key, BTreeMap<(bool, Guest), Vec<f64>>)> = Vec::new();
+    let mut rows: Vec<(Key, Rounds)> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
         for figure in figures::of(run) {
             let key = Key {
@@ -64,7 +67,7 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
     in_order(rows.collect())
 }
 
-fn row(key: Key, cells: BTreeMap<(bool, Guest), Vec<f64>>) -> Row {
+fn row(key: Key, cells: Rounds) -> Row {
     let cells: Vec<Cell> = cells
         .into_iter()
         .filter_map(|((off, guest), mut values)| {
