@@ -31,6 +31,8 @@ const START: Duration = Duration::from_secs(10);
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Backend {
     Ebb,
+    /// With a pool that keeps nothing: what a squeeze without end costs.
+    EbbEmpty,
     Qemu,
 }
 
@@ -127,7 +129,7 @@ impl Served {
         std::fs::create_dir_all(&folder)?;
         let socket = folder.join("d.sock");
         let mut command = match which {
-            Backend::Ebb => {
+            Backend::Ebb | Backend::EbbEmpty => {
                 let mut command = Command::new(&options.ebb);
                 command.args(["blk", "serve", "--disk", &format!("d={}", image.display())]);
                 command.arg("--control").arg(folder.join("control.sock"));
@@ -153,7 +155,7 @@ impl Served {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let ebb = (which == Backend::Ebb).then(|| options.ebb.clone());
+        let ebb = (which != Backend::Qemu).then(|| options.ebb.clone());
         let served = Self { child, folder, ebb };
         let started = Instant::now();
         while !socket.exists() {
@@ -161,6 +163,9 @@ impl Served {
                 return Err(format!("{which:?} does not start").into());
             }
             std::thread::sleep(Duration::from_millis(10));
+        }
+        if which == Backend::EbbEmpty {
+            served.command(&["set", "max_buffer_pages=0"])?;
         }
         Ok(served)
     }
@@ -179,19 +184,28 @@ impl Served {
 
     /// Has an `ebb blk` give its pool back. Others have no way to.
     fn squeeze(&self) -> Result<(), Failed> {
-        if let Some(ebb) = &self.ebb {
-            let control = self.folder.join("control.sock");
-            let status = Command::new(ebb)
-                .args(["blk", "squeeze", "--control"])
-                .arg(control)
-                .status()?;
-            if !status.success() {
-                return Err("the squeeze failed".into());
-            }
-            // Longer than the shrink interval.
-            std::thread::sleep(Duration::from_millis(150));
-        }
+        self.command(&["squeeze"])?;
+        // Longer than the shrink interval.
+        std::thread::sleep(Duration::from_millis(150));
         Ok(())
+    }
+
+    /// Has `ebb blk` do something to the one that runs here, if one does.
+    fn command(&self, arguments: &[&str]) -> Result<(), Failed> {
+        let Some(ebb) = &self.ebb else {
+            return Ok(());
+        };
+        let mut command = Command::new(ebb);
+        command.arg("blk").args(arguments);
+        let status = command
+            .arg("--control")
+            .arg(self.folder.join("control.sock"))
+            .status()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("{arguments:?} failed").into())
+        }
     }
 }
 
@@ -349,18 +363,19 @@ fn measure(options: &Options, kind: &str, image: &Path) -> Result<(), Failed> {
     let backends = [
         (Backend::Ebb, "ebb blk"),
         (Backend::Qemu, "qemu-storage-daemon"),
+        (Backend::EbbEmpty, "ebb blk, max_buffer_pages=0"),
     ];
-    let both = [
-        Served::start(Backend::Ebb, options, image)?,
-        Served::start(Backend::Qemu, options, image)?,
-    ];
-    for ((_, name), served) in backends.iter().zip(&both) {
+    let all = backends.map(|(which, _)| Served::start(which, options, image));
+    let all: Vec<_> = all.into_iter().collect::<Result<_, _>>()?;
+    for ((_, name), served) in backends.iter().zip(&all) {
         idle.insert(name, served.anonymous_kib()?);
     }
     for load in &LOADS {
-        let mut figures: [Vec<Figures>; 2] = [vec![], vec![]];
+        // Only what goes through the pool can tell what the pool is worth.
+        let count = if load.skew == 0 { 2 } else { 3 };
+        let mut figures: Vec<Vec<Figures>> = vec![vec![]; count];
         for run in 0..options.runs {
-            for (which, served) in both.iter().enumerate() {
+            for (which, served) in all.iter().take(count).enumerate() {
                 let seed = 0x9e37_79b9_7f4a_7c15 ^ run as u64;
                 figures[which].push(drive(served, load, options.run, seed)?);
             }
@@ -369,7 +384,7 @@ fn measure(options: &Options, kind: &str, image: &Path) -> Result<(), Failed> {
             median(figures[which].iter().map(pick).collect())
         };
         let peer = row(1, |f| f.iops);
-        for (which, (_, name)) in backends.iter().enumerate() {
+        for (which, (_, name)) in backends.iter().take(count).enumerate() {
             println!(
                 "| {} | {} | {name} | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} |",
                 load.name,
@@ -385,7 +400,7 @@ fn measure(options: &Options, kind: &str, image: &Path) -> Result<(), Failed> {
     println!(
         "\n| anonymous memory, KiB | idle at start | idle after | squeezed |\n|---|---|---|---|"
     );
-    for ((_, name), served) in backends.iter().zip(&both) {
+    for ((_, name), served) in backends.iter().zip(&all) {
         let after = served.anonymous_kib()?;
         served.squeeze()?;
         squeezed.insert(name, served.anonymous_kib()?);
