@@ -8,6 +8,8 @@ use super::palette::Palette;
 use crate::failure::Failure;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use std::io;
 use std::sync::Arc;
@@ -34,6 +36,10 @@ pub(super) fn show(sort: Column) -> Result<(), Failure> {
     }
     let signalled = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        // The second one ends us whatever we are at.
+        let status = 128 + signal;
+        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&signalled))
+            .map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(&signalled)).map_err(failed)?;
     }
     let feed = Feed::start().map_err(failed)?;
@@ -53,6 +59,7 @@ fn run(
     let palette = Palette::from_environment();
     let mut looked_at = None;
     let mut changed = true;
+    let mut more = false;
     // Relaxed: the flag stands for itself.
     while !signalled.load(Ordering::Relaxed) {
         if let Some(seen) = newest(feed)? {
@@ -67,7 +74,12 @@ fn run(
             terminal.draw(|frame| draw::screen(&app, palette, frame))?;
             changed = false;
         }
-        if !event::poll(TICK)? {
+        // What has been read already waits for nobody.
+        if hung_up(if more { Duration::ZERO } else { TICK })? {
+            return Ok(());
+        }
+        more = event::poll(Duration::ZERO)?;
+        if !more {
             continue;
         }
         match event::read()? {
@@ -85,6 +97,21 @@ fn run(
         }
     }
     Ok(())
+}
+
+/// Waits for a key, and says whether there will never be one: the terminal is gone. The library that
+/// reads keys would try for ever, so it must not be let near it then.
+fn hung_up(wait: Duration) -> io::Result<bool> {
+    let stdin = rustix::stdio::stdin();
+    let timeout = Timespec::try_from(wait).map_err(io::Error::other)?;
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    match rustix::event::poll(&mut fds, Some(&timeout)) {
+        // A signal: perhaps the terminal has another size.
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    Ok(fds[0].revents().intersects(gone))
 }
 
 /// What came last; older answers are of no interest.
