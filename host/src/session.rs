@@ -50,7 +50,15 @@ pub(crate) fn run(
     let mut result = None;
     for attempt in 1..=attempts {
         session.record.attempts = attempt;
-        match session.attempt(spec, archive)? {
+        let outcome = match (
+            session.attempt(spec, archive),
+            session.signalled.killed_by(),
+        ) {
+            // Whatever it was that a signal cut short, the user wanted the end.
+            (Err(_), Some(signal)) => Attempt::Ended(Ok(128 + u8::try_from(signal).unwrap_or(0))),
+            (outcome, _) => outcome?,
+        };
+        match outcome {
             Attempt::Ended(ended) => {
                 result = Some(ended);
                 break;
@@ -144,16 +152,7 @@ impl<'a> Session<'a> {
     fn attempt(&mut self, spec: &Spec<'_>, archive: &File) -> Result<Attempt, Failure> {
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
-        let vm = match Vm::new(spec, archive, verbose.clone()) {
-            Ok(vm) => vm,
-            // Whatever it was that a signal cut short, the user wanted the end.
-            Err(failure) => {
-                return match self.signalled.killed_by() {
-                    Some(signal) => Ok(Attempt::Ended(Ok(128 + u8::try_from(signal).unwrap_or(0)))),
-                    None => Err(failure),
-                };
-            }
-        };
+        let vm = Vm::new(spec, archive, verbose.clone())?;
         if let Some(terminal) = &verbose {
             let (version, accel, reason) =
                 (&vm.monitor.version, self.choice.accel, &self.choice.reason);
