@@ -278,7 +278,7 @@ mod tests {
             "<!-- allocator: begin -->\n| table |\n",
         );
         let again = placed(Some(&filled), "two\n").unwrap();
-        assert_eq!(again, filled.replace("one", "two"));
+        assert_eq!(again, filled.replace("\none\n", "\ntwo\n"));
         assert_eq!(placed(Some(&again), "two\n").unwrap(), again);
     }
 
