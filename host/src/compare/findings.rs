@@ -139,6 +139,9 @@ fn matters(row: &Row) -> bool {
     row.metric == "fault_ns"
 }
 
+/// Begins what is said of starts that did not come through.
+const HUNG: &str = "Linux hung before its first process";
+
 /// What is not the same in the guests of a report, from what each run says of itself.
 pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
     type Read = fn(&serde_json::Value) -> Option<String>;
@@ -156,7 +159,7 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
                 runs.iter()
                     .filter(|run| run.guest == guest && run.icount == icount)
                     .filter_map(|run| run.record.as_ref().and_then(read))
-                    .map(|text| without_time(&text))
+                    .map(|text| without_measured(&text))
                     .collect()
             };
             let (ebb, linux) = (of(Guest::Ebb), of(Guest::Linux));
@@ -183,17 +186,59 @@ pub(crate) fn differences(runs: &[super::schema::Run]) -> Vec<String> {
         .sum();
     if again > 0 {
         all.push(format!(
-            "Linux hung before its first process and was started again, {again} times in all; \
-             only starts that came through are measured"
+            "{HUNG} and was started again, {again} times in all; only starts that came through \
+             are measured"
         ));
     }
     all
 }
 
-/// Ebb is told the time of day on its command line, which differs in each run.
-pub(crate) fn without_time(text: &str) -> String {
+/// Whether [`differences`] says such a thing: who has the runs can have it said again.
+pub(crate) fn is_of_runs(difference: &str) -> bool {
+    difference.contains(": Ebb ") || difference.starts_with(HUNG)
+}
+
+/// A command line without what is measured for each start: Ebb is told the time of day, Linux how
+/// fast its clock runs.
+pub(crate) fn without_measured(text: &str) -> String {
+    const RATE: &str = "tsc_early_khz=";
     let words = text
         .split(' ')
-        .filter(|word| !word.starts_with("ebb.epoch="));
+        .filter(|word| !word.starts_with("ebb.epoch="))
+        .map(|word| {
+            if word.starts_with(RATE) {
+                "tsc_early_khz=RATE"
+            } else {
+                word
+            }
+        });
     words.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_of_runs, without_measured};
+
+    #[test]
+    fn starts_that_differ_in_a_measured_rate_are_alike() {
+        let line = |rate: &str| format!("quiet ebb.epoch=12{rate} tsc_early_khz={rate} panic=-1");
+        assert_eq!(
+            without_measured(&line("2300001")),
+            without_measured(&line("2300045"))
+        );
+        assert_eq!(
+            without_measured(&line("1")),
+            "quiet tsc_early_khz=RATE panic=-1"
+        );
+    }
+
+    #[test]
+    fn what_the_user_was_told_beside_the_runs_is_kept() {
+        assert!(is_of_runs(
+            "CPU, counting instructions: Ebb max; Linux max,-erms"
+        ));
+        assert!(!is_of_runs(
+            "Another comparison ran at the same time: times disturbed one another."
+        ));
+    }
 }

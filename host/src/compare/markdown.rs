@@ -121,7 +121,7 @@ fn part(report: &Report, plots: &[(&str, &str)]) -> String {
         escaped(&report.created)
     ));
     for guest in &report.guests {
-        let arguments = findings::without_time(&guest.kernel_arguments);
+        let arguments = findings::without_measured(&guest.kernel_arguments);
         line(&format!(
             "- {} guest: {}, machine {}, kernel arguments {}",
             guest.name.name(),

@@ -120,6 +120,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
     let known = guests(&whole.runs);
     if whole.runs.iter().any(|run| run.record.is_some()) {
         whole.guests = known;
+        whole.differences.retain(|told| !findings::is_of_runs(told));
+        let mut of_runs = findings::differences(&whole.runs);
+        of_runs.append(&mut whole.differences);
+        whole.differences = of_runs;
     }
     Ok(whole)
 }

@@ -325,7 +325,7 @@ fn conditions(report: &Report) -> Markup {
             }
             @for guest in &report.guests {
                 h3 { (guest.name.name()) ": machine and kernel arguments" }
-                pre { (guest.machine) "\n" (findings::without_time(&guest.kernel_arguments)) }
+                pre { (guest.machine) "\n" (findings::without_measured(&guest.kernel_arguments)) }
             }
             @for guest in [Guest::Ebb, Guest::Linux] {
                 @if let Some(command) = first_qemu(report, guest) {
