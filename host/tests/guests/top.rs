@@ -156,7 +156,13 @@ fn two_guests_are_listed_while_they_run() {
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions();
     assert_eq!(mode(&runtime.folder()).mode() & 0o777, 0o700);
 
-    let listed = runtime.listing();
+    // Figures are as old as the last look at the guest, which its first line can overtake.
+    let listed = eventually("a look at both guests at work", || {
+        let listed = runtime.listing();
+        let at_work =
+            |guest: &Value| guest["life"] == "running" && guest["overhead_bytes"].is_u64();
+        listed.iter().all(at_work).then_some(listed)
+    });
     let names: Vec<_> = listed
         .iter()
         .filter_map(|guest| guest["name"].as_str())
@@ -168,7 +174,6 @@ fn two_guests_are_listed_while_they_run() {
     for guest in &listed {
         assert_eq!(guest["memory_bytes"], 256 * MIB);
         assert_eq!(guest["kernel"], "ebb");
-        assert_eq!(guest["life"], "running");
         let bytes = |name: &str| guest[name].as_u64().expect("a number");
         assert!(bytes("used_bytes") > MIB && bytes("used_bytes") < 64 * MIB);
         assert!(bytes("free_bytes") > 128 * MIB);
@@ -217,9 +222,12 @@ fn the_map_follows_what_the_program_does() {
     assert!(before("returned") > 90, "nothing was used yet");
     guest.go_on();
     guest.wait_for("taken");
-    let taken = counts(&socket);
-    assert!(taken("full") + taken("partial") >= before("full") + before("partial") + 45);
-    assert!(taken("returned") + 45 <= before("returned"));
+    // A map may be a moment old.
+    eventually("the blocks that the file takes", || {
+        let taken = counts(&socket);
+        let more = taken("full") + taken("partial") >= before("full") + before("partial") + 45;
+        (more && taken("returned") + 45 <= before("returned")).then_some(())
+    });
     guest.go_on();
     guest.wait_for("freed");
     // At first the host holds it still, or it is on its way; seconds later it has it back.
