@@ -73,7 +73,9 @@ measure: deps build ## write docs/measurements.md again, all but the allocator's
 	$(COMPARE) idle page-fault messaging stream huge-latency pin hugetlb --reporting on --rounds 2 --json target/measure/rates.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) page-fault --icount --json target/measure/counted.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) boots --linux none --reporting on --json target/measure/boots.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) $(foreach part,return rates counted boots,--from target/measure/$(part).json) --markdown docs/measurements.md --html target/measure/report.html $(SOME_FAILED)
+	$(COMPARE) $(foreach part,return rates counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
+	scripts/section docs/measurements.md "ebb compare" < target/measure/report.md
+	mkdir -p docs/plots && cp target/measure/plots/*.svg docs/plots/
 measure-allocator: ## write the allocator's part of docs/measurements.md again
 	mkdir -p target/measure
 	$(CARGO) bench -p ebb-mm --bench peers > target/measure/allocator.txt

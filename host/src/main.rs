@@ -22,6 +22,7 @@ mod initramfs;
 mod kernel;
 mod linux;
 mod metrics;
+mod orphan;
 mod program;
 mod qemu;
 mod qmp;

@@ -317,7 +317,7 @@ fn a_gib_against_its_parts() {
 
 /// Two threads, as many operations as it takes for what is rare: `make stress`.
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "10^8 operations: `make stress` runs it"]
 fn a_hundred_million_operations() {
     for (seed, orders) in [(11, SPANNING), (12, MIXED)] {
         Course {

@@ -5,10 +5,10 @@
 //! whole process, from its start to its end.
 
 use crate::clock::{monotonic_ns, ratio};
-use crate::mapping::{HUGE_BYTES, Mapping, PageSize};
+use crate::mapping::{Mapping, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::tasks::Child;
-use crate::{Experiment, Failure, args, size, thp};
+use crate::{Experiment, Failure, args, thp};
 use std::io::{Read, Write};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -27,10 +27,7 @@ const DEFAULT_BYTES: usize = 512 << 20;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     args::no_more(&words, 1)?;
-    let bytes = words
-        .first()
-        .map_or(Ok(DEFAULT_BYTES), |word| size::parse(word))?;
-    let bytes = bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES;
+    let bytes = thp::size(&words, DEFAULT_BYTES)?;
     thp::require()?;
     let (mut reader, mut writer) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
     let begin = monotonic_ns();

@@ -6,7 +6,7 @@
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{HUGE_BYTES, Mapping, PageSize};
 use crate::output::{Better, Distribution, Labels, Metric, Output};
-use crate::{Experiment, Failure, args, size, thp};
+use crate::{Experiment, Failure, args, thp};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "huge-latency",
@@ -28,10 +28,7 @@ const PERCENTILES: [u32; 12] = [5, 10, 25, 30, 40, 50, 60, 75, 80, 90, 95, 100];
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     args::no_more(&words, 1)?;
-    let bytes = words
-        .first()
-        .map_or(Ok(DEFAULT_BYTES), |word| size::parse(word))?;
-    let bytes = bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES;
+    let bytes = thp::size(&words, DEFAULT_BYTES)?;
     thp::require()?;
     let mut mapping = Mapping::anonymous(bytes, PageSize::Huge)?;
     let (mut huge, mut base) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! Transparent huge pages: whether the guest has them and how many a mapping got.
 
-use crate::mapping::Mapping;
-use crate::{Failure, meminfo};
+use crate::mapping::{HUGE_BYTES, Mapping};
+use crate::{Failure, meminfo, size};
 use std::ops::Range;
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -16,6 +16,14 @@ pub(crate) fn require() -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// The size that is given first of all, or `default`, in whole huge pages.
+pub(crate) fn size(words: &[String], default: usize) -> Result<usize, Failure> {
+    let bytes = words
+        .first()
+        .map_or(Ok(default), |word| size::parse(word))?;
+    Ok(bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES)
 }
 
 /// How many bytes of `mapping` are in huge pages, by `/proc/self/smaps`.

@@ -1,86 +1,36 @@
-//! The report as part of docs/measurements.md, the plots as files beside it.
-//!
-//! The document has several sources: this one writes what stands between its own two markers and
-//! keeps the rest, so that each can be measured again without losing the others.
+//! The report as Markdown, a section of a document, with the plots as files beside it.
 
 use super::experiments;
 use super::figures;
 use super::findings;
 use super::output::Output;
 use super::plots;
-use super::schema::{Cell, Guest, Report, Row, Run};
+use super::schema::{Cell, Guest, Report, Row};
 use super::wording::{number, row_name, scale_of, speaks_alone, times};
 use crate::failure::Failure;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-const BEGIN: &str = "<!-- ebb compare: begin -->";
-const END: &str = "<!-- ebb compare: end -->";
 /// The folder of the plots, beside the document.
 const PLOTS: &str = "plots";
 
-/// A new document, with room for what other programs measure.
-const FRAME: (&str, &str) = (
-    "# Measurements\n\nWritten by `make measure`. Each part stands between markers and is written \
-     again alone; what is outside\nof them is kept.\n\n",
-    "\n## The allocator beside others\n\n`make measure-allocator` fills this part.\n\n\
-     <!-- allocator: begin -->\n<!-- allocator: end -->\n",
-);
-
-/// Why a document cannot take the part.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it does not have `{0}` once, in order with its counterpart; repair or remove the file")]
-pub(crate) struct MarkerError(&'static str);
-
-/// The document with its part replaced, or a new one.
-pub(crate) fn placed(document: Option<&str>, part: &str) -> Result<String, MarkerError> {
-    let Some(document) = document else {
-        let (before, after) = FRAME;
-        return Ok(format!("{before}{BEGIN}\n{part}{END}\n{after}"));
-    };
-    let once = |marker: &'static str| {
-        let mut places = document.match_indices(marker).map(|(at, _)| at);
-        match (places.next(), places.next()) {
-            (None, _) => Ok(None),
-            (Some(at), None) => Ok(Some(at)),
-            _ => Err(MarkerError(marker)),
-        }
-    };
-    match (once(BEGIN)?, once(END)?) {
-        (Some(begin), Some(end)) if begin < end => Ok(format!(
-            "{}\n{part}{}",
-            &document[..begin + BEGIN.len()],
-            &document[end..]
-        )),
-        (None, Some(_)) => Err(MarkerError(END)),
-        _ => Err(MarkerError(BEGIN)),
-    }
-}
-
-/// Writes the part into the document at `path` and the plots beside it.
+/// Writes the report to `path`, which is reserved as `document`, and the plots beside it.
 pub(crate) fn write(report: &Report, path: &Path, document: Output) -> Result<(), Failure> {
     let folder = path.with_file_name(PLOTS);
-    let failed = |path: PathBuf| move |source: io::Error| Failure::Write { path, source };
-    let old = match fs::read_to_string(path) {
-        Ok(text) => Some(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(path.to_owned())(error)),
-    };
     let plots = plots::files(report);
-    let part = part(
+    let text = text(
         report,
         &plots
             .iter()
             .map(|(name, plot)| (name.as_str(), plot.title()))
             .collect::<Vec<_>>(),
     );
-    let text = placed(old.as_deref(), &part).map_err(|error| {
-        failed(path.to_owned())(io::Error::new(io::ErrorKind::InvalidData, error))
+    fs::create_dir_all(&folder).map_err(|source| Failure::Write {
+        path: folder.clone(),
+        source,
     })?;
-    fs::create_dir_all(&folder).map_err(failed(folder.clone()))?;
     for (name, plot) in &plots {
         let path = folder.join(format!("{name}.svg"));
         let svg = plot.standalone();
@@ -89,8 +39,8 @@ pub(crate) fn write(report: &Report, path: &Path, document: Output) -> Result<()
     document.write(text.as_bytes())
 }
 
-/// All that stands between the markers; `plots` are names of files and what they show.
-fn part(report: &Report, plots: &[(&str, &str)]) -> String {
+/// The report; `plots` are names of files and what they show.
+fn text(report: &Report, plots: &[(&str, &str)]) -> String {
     let mut text = String::new();
     let mut line = |content: &str| {
         // Writing to a String cannot fail.
@@ -103,9 +53,7 @@ fn part(report: &Report, plots: &[(&str, &str)]) -> String {
     line(
         "balloon. Figures are medians of the rounds with least and most. Times under TCG mean nothing alone; guests of one run",
     );
-    line(
-        "may be compared. *Counted* means guest instructions (`-icount shift=0,sleep=off`). [compare.md](compare.md) says what\neach figure is.\n",
-    );
+    line("may be compared. *Counted* means guest instructions (`-icount shift=0,sleep=off`).\n");
     let host = &report.host;
     line(&format!(
         "- Host: {}, {} CPUs, {}, {}",
@@ -158,16 +106,9 @@ fn part(report: &Report, plots: &[(&str, &str)]) -> String {
 }
 
 fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
-    let rows: Vec<&Row> = report
-        .table
-        .iter()
-        .filter(|row| row.experiment == name && speaks_alone(row))
-        .collect();
-    let runs: Vec<&Run> = report
-        .runs
-        .iter()
-        .filter(|run| run.experiment == name)
-        .collect();
+    let mut rows = report.rows_of(name);
+    rows.retain(|row| speaks_alone(row));
+    let runs = report.runs_of(name);
     line(&format!("\n### {}\n", escaped(name)));
     if let Some(known) = experiments::find(name) {
         line(&format!(
@@ -268,32 +209,6 @@ fn code(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_what_stands_between_the_markers_is_replaced() {
-        let fresh = placed(None, "one\n").unwrap();
-        assert!(fresh.contains("one") && fresh.contains("<!-- allocator: begin -->"));
-        let filled = fresh.replace(
-            "<!-- allocator: begin -->\n",
-            "<!-- allocator: begin -->\n| table |\n",
-        );
-        let again = placed(Some(&filled), "two\n").unwrap();
-        assert_eq!(again, filled.replace("\none\n", "\ntwo\n"));
-        assert_eq!(placed(Some(&again), "two\n").unwrap(), again);
-    }
-
-    #[test]
-    fn a_document_with_broken_markers_is_left_alone() {
-        for broken in [
-            "# Mine\n".to_owned(),
-            format!("{BEGIN}\n"),
-            format!("{END}\n"),
-            format!("{END}\n{BEGIN}\n"),
-            format!("{BEGIN}\n{BEGIN}\n{END}\n"),
-        ] {
-            assert!(placed(Some(&broken), "x").is_err(), "{broken}");
-        }
-    }
 
     #[test]
     fn foreign_text_stays_text() {

@@ -222,11 +222,7 @@ pub(crate) fn files(report: &Report) -> Vec<(String, Plot)> {
             continue;
         }
         let file = name.replace('/', "-");
-        let runs: Vec<&Run> = report
-            .runs
-            .iter()
-            .filter(|run| run.experiment == name)
-            .collect();
+        let runs = report.runs_of(name);
         if memory_is_the_matter(&runs) {
             for (index, picture) in memory(&runs).iter().enumerate() {
                 let number = if index == 0 {

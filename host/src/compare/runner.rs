@@ -5,7 +5,6 @@ use super::interrupt::Interrupt;
 use super::schema::{Better, Event, Guest, Outcome, Point, Run, What};
 use super::scratch::Scratch;
 use crate::failure::Failure;
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -242,7 +241,6 @@ impl Runner<'_> {
 /// Starts `ebb run …` so that it does not outlive us, out of reach of the terminal's Ctrl-C: the
 /// guest that is under way is ended by us, in order.
 fn spawn(executable: &Path, words: &[OsString]) -> io::Result<Child> {
-    let parent = rustix::process::getpid();
     let mut command = Command::new(executable);
     command
         .args(words)
@@ -250,18 +248,7 @@ fn spawn(executable: &Path, words: &[OsString]) -> io::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    let die_with_parent = move || {
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // If we died before that call, no signal will ever come.
-        if rustix::process::getppid() == Some(parent) {
-            Ok(())
-        } else {
-            Err(io::Error::from(Errno::SRCH))
-        }
-    };
-    // SAFETY: the closure runs in the forked child before exec; it makes two system calls and
-    // neither allocates nor takes a lock.
-    unsafe { command.pre_exec(die_with_parent) };
+    crate::orphan::forbid(&mut command);
     command.spawn()
 }
 

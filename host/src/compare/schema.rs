@@ -233,6 +233,18 @@ impl Report {
         Ok(bytes)
     }
 
+    /// The rows of an experiment.
+    pub(crate) fn rows_of<'a>(&'a self, experiment: &str) -> Vec<&'a Row> {
+        let rows = self.table.iter();
+        rows.filter(|row| row.experiment == experiment).collect()
+    }
+
+    /// The runs of an experiment.
+    pub(crate) fn runs_of<'a>(&'a self, experiment: &str) -> Vec<&'a Run> {
+        let runs = self.runs.iter();
+        runs.filter(|run| run.experiment == experiment).collect()
+    }
+
     /// The experiments in the order in which they first ran.
     pub(crate) fn experiments(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();

@@ -48,11 +48,8 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
         heads(&mut out, look, name, &columns);
     }
     for experiment in report.experiments() {
-        let rows: Vec<&Row> = report
-            .table
-            .iter()
-            .filter(|row| row.experiment == experiment && speaks_alone(row))
-            .collect();
+        let mut rows = report.rows_of(experiment);
+        rows.retain(|row| speaks_alone(row));
         if rows.is_empty() {
             continue;
         }

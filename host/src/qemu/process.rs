@@ -78,7 +78,6 @@ impl Qemu {
         for file in files {
             rustix::io::fcntl_setfd(file, FdFlags::empty()).map_err(|e| failed(e.into()))?;
         }
-        let parent = rustix::process::getpid();
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -87,18 +86,7 @@ impl Qemu {
             .stderr(Stdio::piped())
             // The terminal's Ctrl-C and Ctrl-Z are for the program, not for QEMU.
             .process_group(0);
-        let die_with_parent = move || {
-            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // If ebb died before that call, no signal will ever come.
-            if rustix::process::getppid() == Some(parent) {
-                Ok(())
-            } else {
-                Err(io::Error::from(Errno::SRCH))
-            }
-        };
-        // SAFETY: the closure runs in the forked child before exec; it makes two system calls and
-        // neither allocates nor takes a lock.
-        unsafe { command.pre_exec(die_with_parent) };
+        crate::orphan::forbid(&mut command);
         let mut child = command.spawn().map_err(failed)?;
         // A child that has been started can only be missing from the process table if the kernel
         // is out of something; then it must not be left behind either.

@@ -131,16 +131,8 @@ fn overview(report: &Report) -> Markup {
 }
 
 fn experiment(report: &Report, name: &str, index: usize) -> Markup {
-    let rows: Vec<&Row> = report
-        .table
-        .iter()
-        .filter(|row| row.experiment == name)
-        .collect();
-    let runs: Vec<&Run> = report
-        .runs
-        .iter()
-        .filter(|run| run.experiment == name)
-        .collect();
+    let rows = report.rows_of(name);
+    let runs = report.runs_of(name);
     let summary = experiments::find(name).map(|known| known.summary);
     let id = format!("e{index}");
     let main = plots::memory_is_the_matter(&runs);
