@@ -43,7 +43,7 @@ workloads: ## build the experiments as one static Linux program
 	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
 
 .PHONY: test lint test-units test-models test-guests
-test: deps lint test-units test-models test-guests ## all checks and tests
+test: deps lint test-units test-models test-guests xen-lab ## all checks and tests
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(NO_KERNEL) $(CARGO) clippy --workspace --exclude ebb-kernel --all-targets -- -D warnings
@@ -60,6 +60,15 @@ stress: ## more than 10^8 operations of two threads on the allocator, the owner 
 	$(CARGO) test --release -p ebb-mm --test stress -- --ignored --nocapture
 test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb -p ebb-init -p ebb-workloads
+
+.PHONY: xen-lab xen-experiments
+xen-lab: ## boot a real Xen and verify what its guest's disks hold
+	blk/lab/smoke target/xen-lab
+xen-experiments: ## swap traffic and I/O cost of squeezed pools on a real Xen: 30 minutes
+	blk/lab/experiments target/xen-experiments
+	$(CARGO) build --release -p ebb-blk --example xen-report
+	target/release/examples/xen-report target/xen-experiments/*.log > target/xen-experiments/report.md
+	scripts/section docs/measurements.md "xen experiments" < target/xen-experiments/report.md
 
 .PHONY: bench measure measure-allocator
 bench: ## time the allocator against itself and others

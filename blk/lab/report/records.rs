@@ -1,0 +1,166 @@
+//! What the laboratory's machines said: lines of the console that begin with `LAB`.
+
+use std::collections::BTreeMap;
+
+/// Who serves a guest's disks.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Backend {
+    /// Linux's `xen-blkback`.
+    Kernel,
+    /// `ebb blk serve --xen`.
+    Ebb,
+}
+
+impl Backend {
+    pub(crate) const ALL: [Self; 2] = [Self::Kernel, Self::Ebb];
+
+    /// As it stands in tables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "`xen-blkback`",
+            Self::Ebb => "`ebb blk`",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "kernel" => Some(Self::Kernel),
+            "ebb" => Some(Self::Ebb),
+            _ => None,
+        }
+    }
+}
+
+/// Pages that moved between memory and swap in one run.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(crate) struct Swap {
+    pub(crate) backend: Backend,
+    pub(crate) squeeze_ms: u32,
+    pub(crate) pswpin: f64,
+    pub(crate) pswpout: f64,
+    pub(crate) seconds: f64,
+}
+
+/// One figure of I/O.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Io {
+    pub(crate) device: String,
+    pub(crate) load: String,
+    pub(crate) unit: String,
+    pub(crate) backend: Backend,
+    /// `max_buffer_pages`.
+    pub(crate) pool: u32,
+    pub(crate) value: f64,
+}
+
+/// All of it.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Records {
+    pub(crate) swap: Vec<Swap>,
+    pub(crate) io: Vec<Io>,
+    /// Of machine, host and set-up, by experiment.
+    pub(crate) facts: Vec<String>,
+    /// What went wrong.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Records {
+    /// Adds what `log` says.
+    pub(crate) fn read(&mut self, log: &str) {
+        for line in log.lines() {
+            // A console's line may begin with what was left on it.
+            let Some((_, text)) = line.trim_end().split_once("LAB ") else {
+                continue;
+            };
+            let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+            match kind {
+                "swap" => match swap(rest) {
+                    Some(swap) => self.swap.push(swap),
+                    None => self.failures.push(format!("not understood: {text}")),
+                },
+                "io" => match io(rest) {
+                    Some(io) => self.io.push(io),
+                    None => self.failures.push(format!("not understood: {text}")),
+                },
+                "fact" => self.facts.push(rest.to_owned()),
+                "failed:" => self.failures.push(rest.to_owned()),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn fields(text: &str) -> BTreeMap<&str, &str> {
+    text.split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .collect()
+}
+
+fn figure(fields: &BTreeMap<&str, &str>, name: &str) -> Option<f64> {
+    let figure: f64 = fields.get(name)?.parse().ok()?;
+    (figure.is_finite() && figure >= 0.0).then_some(figure)
+}
+
+fn swap(text: &str) -> Option<Swap> {
+    let fields = fields(text);
+    Some(Swap {
+        backend: Backend::parse(fields.get("backend")?)?,
+        squeeze_ms: fields.get("squeeze_ms")?.parse().ok()?,
+        pswpin: figure(&fields, "pswpin")?,
+        pswpout: figure(&fields, "pswpout")?,
+        seconds: figure(&fields, "ended")? - figure(&fields, "began")?,
+    })
+}
+
+fn io(text: &str) -> Option<Io> {
+    let fields = fields(text);
+    Some(Io {
+        device: (*fields.get("device")?).to_owned(),
+        load: (*fields.get("load")?).to_owned(),
+        unit: (*fields.get("unit")?).to_owned(),
+        backend: Backend::parse(fields.get("backend")?)?,
+        pool: fields.get("pool")?.parse().ok()?,
+        value: figure(&fields, "value")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_found_on_a_noisy_console() {
+        let mut records = Records::default();
+        records.read(
+            "(XEN) hello\n\
+             [ 1.0] xLAB swap backend=ebb squeeze_ms=10 round=1 pswpin=7 pswpout=9 began=1.5 ended=3.0\r\n\
+             LAB io backend=kernel pool=0 round=0 device=fast load=dd value=12.5 unit=MB/s\n\
+             LAB fact disks=24\n\
+             LAB failed: xl create\n\
+             LAB end at 3 s\n",
+        );
+        assert_eq!(
+            records.swap,
+            [Swap {
+                backend: Backend::Ebb,
+                squeeze_ms: 10,
+                pswpin: 7.0,
+                pswpout: 9.0,
+                seconds: 1.5
+            }]
+        );
+        assert_eq!(records.io.len(), 1);
+        assert_eq!(records.io[0].pool, 0);
+        assert_eq!(records.facts, ["disks=24"]);
+        assert_eq!(records.failures, ["xl create"]);
+    }
+
+    #[test]
+    fn a_line_that_is_cut_off_is_a_failure() {
+        let mut records = Records::default();
+        records
+            .read("LAB swap backend=ebb squeeze_ms=10 pswpin=7\nLAB io value=-1\nLAB io backend=x");
+        assert_eq!(records.failures.len(), 3);
+        assert!(records.swap.is_empty() && records.io.is_empty());
+    }
+}

@@ -1,0 +1,386 @@
+//! The tables, in Markdown.
+
+use crate::records::{Backend, Io, Records, Swap};
+use crate::statistics::{CONFIDENCE, Difference, Summary};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Durations of the squeeze in the order of the table, 0 for none, with what the seed had:
+/// pswpin, pswpout.
+const DURATIONS: [(u32, u32, u32); 4] = [
+    (0, 76_672, 185_799),
+    (1, 852, 6_424),
+    (10, 212, 3_325),
+    (100, 203, 3_340),
+];
+/// `max_buffer_pages` of a pool that is always squeezed, and the default.
+const POOLS: [u32; 2] = [0, 1024];
+/// The seed's runs of dd: device, `max_buffer_pages`, then minimum, maximum, median, average and
+/// deviation in MB/s. It proved no difference.
+const SEED_IO: [(&str, u32, [f64; 5]); 4] = [
+    ("slow", 0, [38.7, 45.8, 38.7, 40.12, 3.175_216_5]),
+    ("slow", 1024, [38.7, 45.8, 38.7, 40.12, 3.175_216_5]),
+    ("fast", 0, [417.0, 423.0, 420.0, 419.4, 2.509_980_1]),
+    ("fast", 1024, [414.0, 425.0, 416.0, 417.8, 4.438_468_2]),
+];
+
+/// The report, and what it lacks.
+pub(crate) fn report(records: &Records) -> (String, Vec<String>) {
+    let mut report = Report::default();
+    report.swap(&records.swap);
+    report.io(&records.io);
+    report.facts(&records.facts);
+    report.failures(&records.failures);
+    (report.text, report.lacking)
+}
+
+#[derive(Default)]
+struct Report {
+    text: String,
+    lacking: Vec<String>,
+}
+
+impl Report {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn swap(&mut self, runs: &[Swap]) {
+        if runs.is_empty() {
+            self.lacking.push("no run counted swap traffic".to_owned());
+            return;
+        }
+        self.line("\n### Swap traffic by the squeeze's duration\n");
+        self.line(
+            "Pages in and out of swap in dom0, medians with least and most. The seed's machine, disks and load were others.\n",
+        );
+        let mut head = "| squeeze | seed: in | out |".to_owned();
+        let mut rule = "|---|---|---|".to_owned();
+        let backends = present(runs.iter().map(|run| run.backend));
+        for backend in &backends {
+            let _ = write!(head, " {}: in | out | seconds |", backend.name());
+            rule.push_str("---|---|---|");
+        }
+        self.line(&head);
+        self.line(&rule);
+        for (duration, seed_in, seed_out) in DURATIONS {
+            let name = if duration == 0 {
+                "off".to_owned()
+            } else {
+                format!("{duration} ms")
+            };
+            let mut row = format!("| {name} | {} | {} |", whole(seed_in), whole(seed_out));
+            for &backend in &backends {
+                for pages in [pages_in, pages_out, seconds] {
+                    match of(runs, backend, duration, pages) {
+                        Some(summary) => {
+                            let _ = write!(row, " {} |", range(&summary));
+                        }
+                        None => {
+                            row.push_str(" – |");
+                            self.lacking
+                                .push(format!("no swap traffic of {} at {name}", backend.name()));
+                        }
+                    }
+                }
+            }
+            self.line(&row);
+        }
+        self.swap_change(runs, &backends);
+    }
+
+    /// What the squeeze saves, beside no squeeze.
+    fn swap_change(&mut self, runs: &[Swap], backends: &[Backend]) {
+        self.line(&format!(
+            "\nBoth directions together beside no squeeze, averages, Welch's t-test at {:.0} %:\n",
+            CONFIDENCE * 100.0
+        ));
+        let mut head = "| squeeze | seed |".to_owned();
+        for backend in backends {
+            let _ = write!(head, " {} |", backend.name());
+        }
+        self.line(&head);
+        self.line(&format!("|---|---|{}", "---|".repeat(backends.len())));
+        let seed_off = f64::from(DURATIONS[0].1 + DURATIONS[0].2);
+        for (duration, seed_in, seed_out) in &DURATIONS[1..] {
+            let seed = f64::from(seed_in + seed_out) / seed_off - 1.0;
+            let mut row = format!("| {duration} ms | {} |", percent(seed));
+            for &backend in backends {
+                let both = |run: &Swap| run.pswpin + run.pswpout;
+                let cell = match (
+                    of(runs, backend, *duration, both),
+                    of(runs, backend, 0, both),
+                ) {
+                    (Some(with), Some(without)) => difference(&with, &without),
+                    _ => "–".to_owned(),
+                };
+                let _ = write!(row, " {cell} |");
+            }
+            self.line(&row);
+        }
+    }
+
+    fn io(&mut self, runs: &[Io]) {
+        if runs.is_empty() {
+            self.lacking.push("no run measured I/O".to_owned());
+            return;
+        }
+        self.line("\n### What an empty pool costs\n");
+        self.line(&format!(
+            "`max_buffer_pages` 0 is a squeeze without end. Last column: 0 beside 1024, averages, Welch's t-test at {:.0} %.\n",
+            CONFIDENCE * 100.0
+        ));
+        self.line("| device | load | back-end | pages | runs | min | max | median | average | deviation | 0 beside 1024 |");
+        self.line("|---|---|---|---|---|---|---|---|---|---|---|");
+        let loads: BTreeSet<_> = runs
+            .iter()
+            .map(|run| (run.device.as_str(), run.load.as_str(), run.unit.as_str()))
+            .collect();
+        for (device, load, unit) in loads {
+            if load == "dd" {
+                self.seed_io(device);
+            }
+            for backend in Backend::ALL {
+                let figures = |pool| {
+                    let figures: Vec<_> = runs
+                        .iter()
+                        .filter(|run| run.device == device && run.load == load)
+                        .filter(|run| run.backend == backend && run.pool == pool)
+                        .map(|run| run.value)
+                        .collect();
+                    Summary::of(&figures)
+                };
+                let [empty, full] = POOLS.map(figures);
+                if empty.is_none() && full.is_none() {
+                    continue;
+                }
+                for (pool, summary) in [(POOLS[0], empty), (POOLS[1], full)] {
+                    let Some(it) = summary else {
+                        let name = backend.name();
+                        self.lacking.push(format!(
+                            "no {load} on the {device} device of {name} at {pool}"
+                        ));
+                        continue;
+                    };
+                    let verdict = match (pool, &full) {
+                        (0, Some(full)) => difference(&it, full),
+                        _ => String::new(),
+                    };
+                    self.line(&format!(
+                        "| {device} | {load}, {unit} | {} | {pool} | {} | {} | {} | {} | {} | {} | {verdict} |",
+                        backend.name(),
+                        it.count,
+                        short(it.min),
+                        short(it.max),
+                        short(it.median),
+                        short(it.mean),
+                        short(it.deviation),
+                    ));
+                }
+            }
+        }
+    }
+
+    fn seed_io(&mut self, device: &str) {
+        for (_, pool, [min, max, median, mean, deviation]) in
+            SEED_IO.iter().filter(|row| row.0 == device)
+        {
+            let verdict = if *pool == 0 { "not proven" } else { "" };
+            self.line(&format!(
+                "| {device} | dd, MB/s | the seed's | {pool} | 5 | {min} | {max} | {median} | {mean} | {} | {verdict} |",
+                short(*deviation)
+            ));
+        }
+    }
+
+    fn facts(&mut self, facts: &[String]) {
+        if facts.is_empty() {
+            return;
+        }
+        self.line("\nThe laboratory:\n");
+        for fact in facts {
+            self.line(&format!("- {}", escape(fact)));
+        }
+    }
+
+    fn failures(&mut self, failures: &[String]) {
+        if failures.is_empty() {
+            return;
+        }
+        self.line("\nWhat failed:\n");
+        for failure in failures {
+            self.line(&format!("- {}", escape(failure)));
+        }
+    }
+}
+
+fn pages_in(run: &Swap) -> f64 {
+    run.pswpin
+}
+
+fn pages_out(run: &Swap) -> f64 {
+    run.pswpout
+}
+
+fn seconds(run: &Swap) -> f64 {
+    run.seconds
+}
+
+fn of(
+    runs: &[Swap],
+    backend: Backend,
+    duration: u32,
+    figure: impl Fn(&Swap) -> f64,
+) -> Option<Summary> {
+    let figures: Vec<_> = runs
+        .iter()
+        .filter(|run| run.backend == backend && run.squeeze_ms == duration)
+        .map(figure)
+        .collect();
+    Summary::of(&figures)
+}
+
+fn present(backends: impl Iterator<Item = Backend>) -> Vec<Backend> {
+    let backends: BTreeSet<_> = backends.collect();
+    backends.into_iter().collect()
+}
+
+fn difference(figures: &Summary, reference: &Summary) -> String {
+    let share = |part: f64| part / reference.mean;
+    if reference.mean <= 0.0 {
+        return "nothing to compare with".to_owned();
+    }
+    match Difference::between(figures, reference) {
+        Difference::Unknown => format!(
+            "{} (one run)",
+            percent(share(figures.mean - reference.mean))
+        ),
+        Difference::NotProven { within } => format!(
+            "{}, not proven (it could be {:.1} %)",
+            percent(share(figures.mean - reference.mean)),
+            share(within) * 100.0
+        ),
+        Difference::Proven { by, within } => format!(
+            "**{}** ± {:.1} %",
+            percent(share(by)),
+            share(within) * 100.0
+        ),
+    }
+}
+
+fn percent(share: f64) -> String {
+    let text = format!("{:+.1} %", share * 100.0);
+    text.replace('-', "−")
+}
+
+/// Median (least to most).
+fn range(summary: &Summary) -> String {
+    format!(
+        "{} ({} to {})",
+        short(summary.median),
+        short(summary.min),
+        short(summary.max)
+    )
+}
+
+/// Three significant digits, or all of a whole number.
+fn short(figure: f64) -> String {
+    if figure >= 100.0 {
+        grouped(&format!("{figure:.0}"))
+    } else if figure >= 10.0 {
+        format!("{figure:.1}")
+    } else {
+        format!("{figure:.2}")
+    }
+}
+
+fn whole(figure: u32) -> String {
+    grouped(&figure.to_string())
+}
+
+/// Digits in groups of three.
+fn grouped(digits: &str) -> String {
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Text of a console as text of a page.
+fn escape(text: &str) -> String {
+    text.chars()
+        .filter(|letter| !letter.is_control())
+        .flat_map(|letter| {
+            let marked = "\\`*_<>|[]#".contains(letter);
+            marked.then_some('\\').into_iter().chain([letter])
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn swap(backend: &str, ms: u32, pages: u32) -> String {
+        format!(
+            "LAB swap backend={backend} squeeze_ms={ms} round=0 pswpin={pages} pswpout={pages} began=0 ended=1\n"
+        )
+    }
+
+    #[test]
+    fn rows_stand_beside_the_seeds() {
+        let mut records = Records::default();
+        for (ms, pages) in [(0, 1000), (1, 900), (10, 500), (100, 10)] {
+            for more in 0..3 {
+                records.read(&swap("kernel", ms, pages + more));
+            }
+        }
+        for value in [100, 101, 102] {
+            records.read(&format!(
+                "LAB io backend=kernel pool=1024 device=fast load=dd value={value} unit=MB/s\n\
+                 LAB io backend=kernel pool=0 device=fast load=dd value={} unit=MB/s\n",
+                value - 50
+            ));
+        }
+        let (text, lacking) = report(&records);
+        assert!(lacking.is_empty(), "{lacking:?}");
+        assert!(
+            text.contains("| 10 ms | 212 | 3,325 | 501 (500 to 502) |"),
+            "{text}"
+        );
+        assert!(text.contains("| 100 ms | −98.7 % | **−98.9 %**"), "{text}");
+        assert!(
+            text.contains("| fast | dd, MB/s | the seed's | 0 | 5 | 417 | 423 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| 51.0 | 51.0 | 1.00 | **−49.5 %** ±"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_lacking_is_named() {
+        let mut records = Records::default();
+        records.read(&swap("ebb", 10, 5));
+        let (_, lacking) = report(&records);
+        assert!(
+            lacking.iter().any(|what| what.contains("at 100 ms")),
+            "{lacking:?}"
+        );
+        assert!(
+            lacking.iter().any(|what| what.contains("I/O")),
+            "{lacking:?}"
+        );
+    }
+
+    #[test]
+    fn a_console_cannot_write_the_page() {
+        assert_eq!(escape("a|b <img> \u{1b}[1m"), "a\\|b \\<img\\> \\[1m");
+    }
+}
