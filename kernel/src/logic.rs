@@ -15,6 +15,8 @@ extern crate std;
 mod elf;
 #[path = "sched/heap.rs"]
 mod heap;
+#[path = "drivers/disk/limits.rs"]
+mod limits;
 #[path = "fs/initramfs/newc.rs"]
 mod newc;
 #[path = "task/numbers.rs"]
@@ -25,6 +27,8 @@ mod path;
 mod policy;
 #[path = "fs/radix.rs"]
 mod radix;
+#[path = "drivers/disk/request.rs"]
+mod request;
 #[path = "fs/pipe/ring.rs"]
 mod ring;
 #[path = "signal/set.rs"]
@@ -36,6 +40,9 @@ mod state;
 #[path = "vm/vma.rs"]
 mod vma;
 
+#[cfg(test)]
+#[path = "drivers/disk/tests.rs"]
+mod disk_tests;
 #[cfg(test)]
 #[path = "task/elf_tests.rs"]
 mod elf_tests;

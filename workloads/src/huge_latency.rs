@@ -5,7 +5,8 @@
 
 use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{HUGE_BYTES, Mapping, PageSize};
-use crate::output::{Better, Distribution, Labels, Metric, Output};
+use crate::output::{Better, Labels, Metric, Output};
+use crate::percentiles::spread;
 use crate::{Experiment, Failure, args, thp};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -23,8 +24,6 @@ did not (base_fault_ns), and the share of SIZE that is in huge pages by /proc/se
 };
 
 const DEFAULT_BYTES: usize = 256 << 20;
-/// Those of the proactive compaction series, and the slowest of all.
-const PERCENTILES: [u32; 12] = [5, 10, 25, 30, 40, 50, 60, 75, 80, 90, 95, 100];
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     args::no_more(&words, 1)?;
@@ -55,7 +54,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let obtained = thp::huge_bytes(&mapping)?;
     for (name, latencies) in [("huge_fault_ns", huge), ("base_fault_ns", base)] {
         if !latencies.is_empty() {
-            out.distribution(&spread(name, latencies))?;
+            out.distribution(&spread(name, latencies, Labels::new()))?;
         }
     }
     let lost = (0..bytes)
@@ -74,38 +73,4 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         better: Better::Higher,
         labels: Labels::new(),
     })
-}
-
-fn spread(name: &'static str, mut latencies: Vec<u64>) -> Distribution {
-    latencies.sort_unstable();
-    Distribution {
-        name,
-        unit: "ns",
-        better: Better::Lower,
-        percentiles: PERCENTILES
-            .map(|percent| (percent, percentile(&latencies, percent)))
-            .to_vec(),
-        count: latencies.len(),
-        labels: Labels::new(),
-    }
-}
-
-/// The smallest of the sorted values that `percent` of them do not exceed.
-fn percentile(sorted: &[u64], percent: u32) -> u64 {
-    let rank = (sorted.len() * percent as usize).div_ceil(100);
-    sorted[rank.clamp(1, sorted.len()) - 1]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_by_nearest_rank() {
-        let sorted: Vec<u64> = (1..=10).collect();
-        for (percent, value) in [(5, 1), (10, 1), (11, 2), (50, 5), (95, 10), (100, 10)] {
-            assert_eq!(percentile(&sorted, percent), value, "{percent}");
-        }
-        assert_eq!(percentile(&[7], 5), 7);
-    }
 }

@@ -6,6 +6,7 @@
 mod args;
 mod buddyinfo;
 mod clock;
+mod disk;
 mod fragment;
 mod heap;
 mod huge_latency;
@@ -18,6 +19,7 @@ mod memory_file;
 mod messaging;
 mod output;
 mod page_fault;
+mod percentiles;
 mod pin;
 mod size;
 mod stream;
@@ -95,6 +97,7 @@ const EXPERIMENTS: &[Experiment] = &[
     pin::EXPERIMENT,
     messaging::EXPERIMENT,
     stream::EXPERIMENT,
+    disk::EXPERIMENT,
     idle::EXPERIMENT,
 ];
 

@@ -116,6 +116,12 @@ impl Mapping {
         unsafe { self.start.as_ptr().add(self.skipped) }
     }
 
+    /// All of it.
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the bytes are inside the mapping, which this value owns, and zero or written.
+        unsafe { std::slice::from_raw_parts_mut(self.first(), self.bytes) }
+    }
+
     /// Writes one byte into every base page.
     pub(crate) fn touch(&mut self) {
         for offset in (0..self.bytes).step_by(PAGE_BYTES) {

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 /// Every experiment with arguments that make it short.
-const SHORT: [&[&str]; 16] = [
+const SHORT: [&[&str]; 17] = [
     &["memhog", "2M", "0", "0"],
     &["page-fault", "4k", "1", "1r"],
     &["page-fault", "4k", "2", "1r", "--threads"],
@@ -23,6 +23,11 @@ const SHORT: [&[&str]; 16] = [
     &["pin", "4M", "1r", "--thp"],
     &["messaging", "1", "2r"],
     &["stream", "1r"],
+    &[
+        "disk",
+        concat!(env!("CARGO_TARGET_TMPDIR"), "/disk.img"),
+        "1r",
+    ],
     &["idle", "0"],
 ];
 
@@ -33,7 +38,17 @@ fn program() -> Command {
 }
 
 fn run(words: &[&str]) -> Output {
+    make_disk();
     program().args(words).output().expect("the program starts")
+}
+
+/// What `disk` reads where a test has no disk.
+fn make_disk() {
+    static MADE: std::sync::Once = std::sync::Once::new();
+    MADE.call_once(|| {
+        let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/disk.img");
+        std::fs::write(path, vec![1; 256 << 10]).expect("a writable place");
+    });
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -55,12 +70,13 @@ fn kind(event: &Value) -> &str {
 fn may_be_missing(words: &[&str]) -> bool {
     words
         .iter()
-        .any(|word| ["thp", "--thp", "huge-latency", "heap", "hugetlb"].contains(word))
+        .any(|word| ["thp", "--thp", "huge-latency", "heap", "hugetlb", "disk"].contains(word))
 }
 
 #[test]
 fn each_experiment_prints_events_that_hold_what_was_promised() {
     let doc = include_str!("../../docs/experiments.md");
+    make_disk();
     for words in SHORT {
         let output = program().arg("--json").args(words).output().expect("runs");
         let events = events(&output);
@@ -213,6 +229,8 @@ fn wrong_calls_are_refused_with_the_value_and_the_usage() {
         (&["messaging", "0"], "\"0\""),
         (&["messaging", "1", "5"], "rounds"),
         (&["stream", "0"], "\"0\""),
+        (&["disk", "/dev/null", "0"], "\"0\""),
+        (&["disk", "/dev/null", "1r", "2"], "3 arguments"),
         (&["idle", "100000"], "\"100000\""),
         (&[], "usage"),
     ] {

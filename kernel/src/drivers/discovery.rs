@@ -1,11 +1,11 @@
 //! Finding the virtio devices: eight register windows on a microvm, PCI on a q35.
 //!
 //! The order of the devices is the order of their places on the bus, which the host fixes: consoles
-//! for stdio, stderr and control.
+//! for stdio, stderr and control; the disks.
 
 use super::hal::Machine;
 use super::pci::{self, ConfigPorts};
-use super::{balloon, port};
+use super::{balloon, disk, port};
 use crate::arch::{interrupt, io_apic, map_device};
 use core::ptr::NonNull;
 use virtio_drivers::transport::mmio::MmioTransport;
@@ -52,6 +52,7 @@ pub(super) fn run() {
 fn hand_over(found: Found) {
     match found.transport.device_type() {
         DeviceType::Console => port::add(found),
+        DeviceType::Block => disk::add(found),
         DeviceType::MemoryBalloon => balloon::add(found),
         other => crate::console!("virtio device {other:?} has no driver here"),
     }

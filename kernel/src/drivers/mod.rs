@@ -5,6 +5,7 @@
 pub mod balloon;
 pub mod control;
 mod discovery;
+pub mod disk;
 mod hal;
 mod input;
 mod output;

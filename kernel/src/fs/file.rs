@@ -50,6 +50,24 @@ pub trait File: Send + Sync {
     fn page_source(&self) -> Option<Arc<dyn PageSource>> {
         None
     }
+    /// Its pages for a shared mapping, `writable` if the descriptor is.
+    fn shared_page_source(&self, _writable: bool) -> Option<Arc<dyn PageSource>> {
+        self.page_source()
+    }
+    /// Whether no mapping may ever be stored to so that others see it.
+    fn maps_read_only(&self) -> bool {
+        false
+    }
+    /// Its length where the node does not tell it: of a block device.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+    /// Makes stable what was written (`fsync`).
+    fn sync(&self) -> Result<(), Errno> {
+        Ok(())
+    }
+    /// An open file of it is closed for good by a task that may wait.
+    fn last_close(&self) {}
     /// Whether a mapping of it is anonymous memory (`/dev/zero`).
     fn maps_zeros(&self) -> bool {
         false
@@ -291,9 +309,11 @@ impl OpenFile {
     pub fn close(self: Arc<Self>) {
         /// The node is known to the open file, to its `File` and to us.
         const HOLDERS: usize = 3;
-        if Arc::strong_count(&self) == 1
-            && let Some(node) = self.node.clone().as_tmpfs()
-        {
+        if Arc::strong_count(&self) != 1 {
+            return;
+        }
+        self.file.last_close();
+        if let Some(node) = self.node.clone().as_tmpfs() {
             node.release_if_last(HOLDERS);
         }
     }

@@ -10,6 +10,7 @@
 //! `/tmp`, `/dev`, `/proc` and `/sys` mounted in it for good.
 
 pub mod anonymous;
+pub mod block;
 pub mod context;
 pub mod current;
 pub mod dev;
@@ -80,6 +81,7 @@ pub fn init(boot: &'static BootInfo) {
     assert!(ROOT.set(root.clone()).is_ok(), "files are set up twice");
     let _ = MEMFD.set(Tmpfs::new(devices::MEMFD, half_of_ram));
     let tmp: NodeRef = Tmpfs::new(devices::TMP, half_of_ram).make_root(Some(&root), b"tmp", 0o1777);
+    block::init();
     let dev: NodeRef = Tmpfs::new(devices::DEV, half_of_ram).make_root(Some(&root), b"dev", 0o755);
     let built = dev::populate(&dev)
         .and_then(|()| mount(&root, b"tmp", tmp))

@@ -92,7 +92,7 @@ pub enum NewNode<'a> {
     Fifo,
     /// A character device of this number.
     Character(u64),
-    /// A block device of this number (nothing drives it).
+    /// A block device of this number.
     Block(u64),
     /// A socket's name.
     Socket,

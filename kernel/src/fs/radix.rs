@@ -114,6 +114,24 @@ impl<T> RadixTree<T> {
         }
     }
 
+    /// The page at `index`, to change it.
+    pub fn get_mut(&mut self, index: u64) -> Option<&mut T> {
+        if index >= capacity(self.height) {
+            return None;
+        }
+        let mut slot = self.root.as_mut()?;
+        let mut level = self.height;
+        loop {
+            match slot {
+                Slot::Leaf(value) => return Some(value),
+                Slot::Inner(inner) => {
+                    slot = inner.slots[slot_of(index, level)].as_mut()?;
+                    level -= 1;
+                }
+            }
+        }
+    }
+
     /// Puts `value` at `index` and gives back what was there. Without memory the tree is unchanged
     /// and `value` is dropped.
     pub fn insert(&mut self, index: u64, value: T) -> Result<Option<T>, NoMemory> {

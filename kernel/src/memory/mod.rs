@@ -109,6 +109,22 @@ pub fn spare_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::Kernel, Mobility::Movable, Reserve::Keep).ok()
 }
 
+/// Whether caches had better give frames up than take so many more.
+pub fn is_short(wanted: u64) -> bool {
+    let stats = allocator().stats();
+    stats.free_frames
+        <= stats
+            .watermarks
+            .high
+            .saturating_mul(2)
+            .saturating_add(wanted)
+}
+
+/// A frame for a page of a file that nobody would miss; does not wait.
+pub fn spare_file_frame() -> Option<FrameRef> {
+    FrameRef::try_new(Kind::File, Mobility::Movable, Reserve::Keep).ok()
+}
+
 /// Takes the frame at `address` (page-aligned, inside the initrd) over as an ordinary frame of a
 /// file: it is freed when the reference and its clones are gone. At most once for each frame.
 pub fn adopt(address: u64) -> FrameRef {

@@ -1,13 +1,14 @@
 //! Low memory: what an allocation does that finds none.
 //!
 //! In this order: wait for blocks that are isolated (a report under way), have every CPU give back
-//! what its front holds, take pages back from the balloon, kill the largest process. A task that is
+//! what its front holds, give up pages that disks have too, take pages back from the balloon, kill
+//! the largest process. A task that is
 //! being killed itself gets an error at once, so that it can go and free what it has.
 
 use super::percpu::{self, Count};
 use crate::arch::clock::{self, Nanos};
 use crate::errno::Errno;
-use crate::{drivers, sched, sync, task, vm};
+use crate::{drivers, fs, sched, sync, task, vm};
 use ebb_mm::{AllocError, Frame, Order, Request, Reserve};
 
 /// The most waits for isolated blocks, a millisecond each: a report is answered within far less.
@@ -84,6 +85,9 @@ impl Relief {
     }
 
     fn take_from_others(&self) -> Result<(), Errno> {
+        if fs::block::relieve() {
+            return Ok(());
+        }
         if drivers::balloon::deflate_on_oom(DEFLATE_FRAMES) > 0 {
             return Ok(());
         }

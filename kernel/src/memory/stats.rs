@@ -4,6 +4,7 @@
 use super::knobs;
 use super::percpu::{Count, add, sum};
 use super::report;
+use crate::fs;
 use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
 
 const KIB: u64 = FRAME_SIZE as u64 >> 10;
@@ -20,13 +21,17 @@ pub fn meminfo() -> [(&'static str, u64); 28] {
     let shared = sum(Count::SharedFrames).min(files);
     let anonymous = sum(Count::AnonymousFrames);
     let slab = sum(Count::SlabFrames);
-    let available = stats.free_frames.saturating_sub(stats.watermarks.low);
+    let disks = fs::block::pages().min(files);
+    let (dirty, writing) = fs::block::unwritten();
+    // What disks have too is given up for whoever asks.
+    let clean = disks.saturating_sub(dirty + writing);
+    let available = (stats.free_frames + clean).saturating_sub(stats.watermarks.low);
     let frames = [
         ("MemTotal", stats.managed_frames),
         ("MemFree", stats.free_frames),
         ("MemAvailable", available),
-        ("Buffers", 0),
-        ("Cached", files),
+        ("Buffers", disks),
+        ("Cached", files - disks),
         ("SwapCached", 0),
         ("Active", 0),
         ("Inactive", anonymous + files),
@@ -38,8 +43,8 @@ pub fn meminfo() -> [(&'static str, u64); 28] {
         ("Mlocked", 0),
         ("SwapTotal", 0),
         ("SwapFree", 0),
-        ("Dirty", 0),
-        ("Writeback", 0),
+        ("Dirty", dirty),
+        ("Writeback", writing),
         ("AnonPages", anonymous),
         ("Mapped", sum(Count::MappedFile)),
         ("Shmem", shared),

@@ -85,8 +85,8 @@ pub fn pwritev(a: &Args) -> SysResult {
     file.write_at(offset(a, 3)?, &mut UserSource::new(&segments))
 }
 
-/// The flags of `preadv2` and `pwritev2` that mean nothing more here: all I/O is as quick and as
-/// stable as it gets.
+/// The flags of `preadv2` and `pwritev2` that are known: all I/O is as quick as it gets, and files
+/// in memory are as stable.
 fn check_vector_flags(a: &Args) -> Result<(), Errno> {
     const HIPRI: u32 = 1;
     const DSYNC: u32 = 2;
@@ -106,12 +106,17 @@ pub fn preadv2(a: &Args) -> SysResult {
 
 /// `pwritev2(2)`.
 pub fn pwritev2(a: &Args) -> SysResult {
+    const STABLE: u32 = 2 | 4;
     check_vector_flags(a)?;
-    if a.long(3) == -1 {
+    let written = if a.long(3) == -1 {
         writev(a)
     } else {
         pwritev(a)
+    }?;
+    if a.uint(5) & STABLE != 0 {
+        file(a)?.file().sync()?;
     }
+    Ok(written)
 }
 
 fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
@@ -175,7 +180,7 @@ pub fn lseek(a: &Args) -> SysResult {
             SEEK_SET => 0,
             SEEK_CUR => *offset,
             SEEK_END if file.is_directory() => return Err(Errno::EINVAL),
-            SEEK_END => file.metadata().size,
+            SEEK_END => file.file().size().unwrap_or_else(|| file.metadata().size),
             SEEK_DATA | SEEK_HOLE => {
                 let from = u64::try_from(distance).map_err(|_| Errno::ENXIO)?;
                 *offset = file.file().seek_data(from, whence == SEEK_HOLE)?;
@@ -313,40 +318,44 @@ pub fn fallocate(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// Nothing is written back from memory: only the descriptor is checked.
-fn check_synced(a: &Args) -> SysResult {
+/// Files live in memory, where nothing is more stable; disks have theirs written.
+fn synchronize(a: &Args) -> SysResult {
     let file = file(a)?;
     match file.node().kind() {
         _ if file.flags().contains(OpenFlags::PATH) => Err(Errno::EBADF),
-        FileKind::Regular | FileKind::Directory => Ok(0),
+        FileKind::Regular | FileKind::Directory | FileKind::Block => {
+            file.file().sync()?;
+            Ok(0)
+        }
         _ => Err(Errno::EINVAL),
     }
 }
 
 /// `fsync(2)`.
 pub fn fsync(a: &Args) -> SysResult {
-    check_synced(a)
+    synchronize(a)
 }
 
 /// `fdatasync(2)`.
 pub fn fdatasync(a: &Args) -> SysResult {
-    check_synced(a)
+    synchronize(a)
 }
 
 /// `sync(2)`.
 pub fn sync(_a: &Args) -> SysResult {
+    fs::block::sync_all();
     Ok(0)
 }
 
-/// `syncfs(2)`.
+/// `syncfs(2)`: no file system is on a disk.
 pub fn syncfs(a: &Args) -> SysResult {
     file(a)?;
     Ok(0)
 }
 
-/// `sync_file_range(2)`.
+/// `sync_file_range(2)`: writes and waits for more than is asked for.
 pub fn sync_file_range(a: &Args) -> SysResult {
-    check_synced(a)
+    synchronize(a)
 }
 
 /// `fadvise64(2)`.

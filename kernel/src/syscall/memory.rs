@@ -88,7 +88,12 @@ fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
     if open.file().maps_zeros() {
         return Ok(anonymous(shared));
     }
-    let source = open.file().page_source().ok_or(Errno::ENODEV)?;
+    let source = if shared {
+        open.file().shared_page_source(flags.writable())
+    } else {
+        open.file().page_source()
+    };
+    let source = source.ok_or(Errno::ENODEV)?;
     let metadata = open.metadata();
     Ok(Backing::File {
         file: MappedFile {
@@ -100,7 +105,7 @@ fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
         },
         offset,
         shared,
-        writable: flags.writable(),
+        writable: flags.writable() && !open.file().maps_read_only(),
     })
 }
 
@@ -154,7 +159,8 @@ pub fn mremap(a: &Args) -> SysResult {
     Ok(start as usize)
 }
 
-/// `msync(2)`: files live in memory, so there is nothing to write.
+/// `msync(2)`: files live in memory, so there is nothing to write but what was changed of disks; all
+/// of that is written, whatever the range.
 pub fn msync(a: &Args) -> SysResult {
     let flags = a.uint(2);
     let known = abi::MS_ASYNC | abi::MS_SYNC | abi::MS_INVALIDATE;
@@ -163,6 +169,9 @@ pub fn msync(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     space()?.advise(a.addr(0), a.0[1], Advice::Nothing)?;
+    if flags & abi::MS_SYNC != 0 {
+        crate::fs::block::sync_mapped()?;
+    }
     Ok(0)
 }
 

@@ -72,6 +72,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
     FIRST.set(task).expect("set once");
     sched::start_cpu_with(|| {
         drivers::start_threads();
+        fs::block::start_thread();
         memory::report::start();
         if let Some(task) = FIRST.get() {
             sched::start_new(task.clone());
@@ -102,6 +103,7 @@ fn init() {
 }
 
 fn end(status: WaitStatus) -> ! {
+    fs::block::sync_for_the_last_time();
     arch::power_off(ExitRecord {
         wait_status: status.0,
     })

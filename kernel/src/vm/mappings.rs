@@ -51,6 +51,12 @@ impl Mappings {
         Ok(())
     }
 
+    /// Whether any space maps the file, or has mapped it and still exists.
+    pub fn is_used(&self) -> bool {
+        let spaces = self.spaces.lock();
+        spaces.iter().any(|space| space.strong_count() > 0)
+    }
+
     /// The number of invalidations so far.
     pub(super) fn sequence(&self) -> u64 {
         // Acquire: pairs with the AcqRel in `invalidate`.

@@ -1,4 +1,4 @@
-//! Character devices, by their Linux numbers.
+//! Device nodes, by their Linux numbers.
 
 mod memory;
 mod terminal;
@@ -42,7 +42,7 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
         directory.create(name, NewNode::Symlink(target), 0o777)?;
     }
     directory.create(b"shm", NewNode::Directory, 0o1777)?;
-    Ok(())
+    super::block::populate(directory)
 }
 
 /// Opens the device with this number.

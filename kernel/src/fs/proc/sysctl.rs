@@ -3,7 +3,7 @@
 use super::super::synthetic::Entry;
 use super::super::table::MAX_DESCRIPTORS;
 use super::super::text::Text;
-use super::super::{lookup, pipe};
+use super::super::{block, lookup, pipe};
 use crate::errno::Errno;
 use crate::memory::knobs;
 use crate::syscall::info;
@@ -142,11 +142,14 @@ fn set_domainname(value: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `vm.drop_caches`: 1 page cache, 2 slab, 3 both. Files in memory are no cache; what the CPUs hold
-/// in reserve is given back.
+/// `vm.drop_caches`: 1 page cache, 2 slab, 3 both. Files in memory are no cache, clean pages of
+/// disks are; what the CPUs hold in reserve is given back.
 fn drop_caches(value: &str) -> Result<(), Errno> {
     match parse(value)? {
-        1..=4 => {
+        bits @ 1..=4 => {
+            if bits & 1 != 0 {
+                block::drop_all();
+            }
             memory::allocator().request_drain();
             Ok(())
         }

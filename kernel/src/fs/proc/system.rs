@@ -1,5 +1,6 @@
 //! What `/proc` tells about the machine as a whole.
 
+use super::super::block;
 use super::super::synthetic::Entry;
 use super::super::text::Text;
 use crate::arch::clock::{self, Nanos};
@@ -19,6 +20,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("filesystems", filesystems),
     Entry::file("cmdline", cmdline),
     Entry::file("devices", devices),
+    Entry::file("partitions", block::tables::partitions),
+    Entry::file("diskstats", block::tables::diskstats),
     Entry::trigger("sysrq-trigger", sysrq),
 ];
 
@@ -290,5 +293,6 @@ fn devices(text: &mut Text) -> Result {
         text,
         "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n"
     )?;
-    writeln!(text, "Block devices:")
+    writeln!(text, "Block devices:")?;
+    writeln!(text, "{:3} virtblk", block::MAJOR)
 }

@@ -1,5 +1,6 @@
 //! `/sys`: CPUs, the memory node, and the knobs that Linux has there.
 
+use super::block;
 use super::node::NodeRef;
 use super::synthetic::{Content, Directory, Entry, Synthetic};
 use super::text::Text;
@@ -81,6 +82,7 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
     let fs = Synthetic::new(super::devices::SYS, MAGIC);
     let root = Directory::new(&fs, Some(Arc::downgrade(above)), b"sys");
     root.add_all(ENTRIES);
+    block::tables::add(&root);
     let _ = ROOT.set(root.clone());
     root
 }

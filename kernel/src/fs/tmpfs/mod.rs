@@ -9,6 +9,7 @@ mod regular;
 use regular::Pace;
 pub use regular::Regular;
 
+use super::block;
 use super::dev;
 use super::file::File;
 use super::flags::{FileKind, OpenFlags};
@@ -331,7 +332,11 @@ impl Node for TmpNode {
                 block: false,
                 number,
             } => dev::open(*number),
-            Body::Device { block: true, .. } | Body::Socket => Err(Errno::ENXIO),
+            Body::Device {
+                block: true,
+                number,
+            } => block::open(*number),
+            Body::Socket => Err(Errno::ENXIO),
         }
     }
 

@@ -1,0 +1,296 @@
+//! `ebb run --disk` on both kernels: what a guest writes is in the image, and in nothing else.
+//!
+//! Where Debian's kernel cannot be had, its half says so and does nothing.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Longer than any guest here takes on a machine that does other things too.
+const PATIENCE_S: &str = "240";
+const MIB: usize = 1 << 20;
+
+/// A kernel and the memory that its guest gets.
+#[derive(Copy, Clone, Debug)]
+struct Kernel {
+    name: &'static str,
+    memory: &'static str,
+}
+
+const EBB: Kernel = Kernel {
+    name: "ebb",
+    memory: "128M",
+};
+const LINUX: Kernel = Kernel {
+    name: "linux",
+    memory: "320M",
+};
+
+/// The kernels that are here.
+fn kernels() -> Vec<Kernel> {
+    static STOCK: OnceLock<bool> = OnceLock::new();
+    let stock = *STOCK.get_or_init(|| {
+        let output = run(LINUX, &["--print-qemu"], "true");
+        let said = text(&output.stderr);
+        assert!(
+            output.status.success() || said.contains("cannot fetch Debian's kernel"),
+            "only a kernel that cannot be fetched is an excuse: {said}"
+        );
+        if !output.status.success() {
+            eprintln!("SKIPPED on Linux, there is no stock kernel: {said}");
+        }
+        output.status.success()
+    });
+    [EBB].into_iter().chain(stock.then_some(LINUX)).collect()
+}
+
+fn ebb(kernel: Kernel, options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command
+        .args(["run", "--kernel", kernel.name, "--accel", "tcg"])
+        .args(["-m", kernel.memory, "-c", "2", "--timeout", PATIENCE_S])
+        .args(options)
+        .env_remove("EBB_KERNEL_IMAGE")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs a shell script in a guest.
+fn run(kernel: Kernel, options: &[&str], script: &str) -> Output {
+    ebb(kernel, options)
+        .args(["--", "sh", "-c", script])
+        .output()
+        .expect("ebb starts")
+}
+
+/// What a script that succeeds says.
+fn said(kernel: Kernel, options: &[&str], script: &str) -> String {
+    let output = run(kernel, options, script);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{kernel:?}: {}\n{stdout}\n{stderr}",
+        output.status
+    );
+    stdout
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder that is gone when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let name = format!("disks-{name}-{}", std::process::id());
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&path).expect("a writable place");
+        Self(path)
+    }
+
+    /// Makes a file in it.
+    fn file(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, bytes).expect("a writable place");
+        path.to_str().expect("a plain path").to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes in which a lost, doubled or moved piece shows.
+fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut bytes = Vec::with_capacity(len);
+    for _ in 0..len {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        bytes.push(state.to_le_bytes()[1]);
+    }
+    bytes
+}
+
+/// Names the first difference and not all of it.
+fn assert_same(image: &str, expected: &[u8], what: &str) {
+    let found = fs::read(image).expect("the image is there");
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let first = found.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!(first, None, "{what}: the first byte that differs");
+}
+
+#[test]
+fn what_is_written_is_read_again_and_in_the_image() {
+    let scratch = Scratch::new("written");
+    let old = pattern(1, 16 * MIB);
+    let new = pattern(2, 5 * MIB + 700);
+    let packed = format!("{}:/new", scratch.file("new", &new));
+    // In the middle of a page, by pieces of no size in particular; then around the cache.
+    let script = "set -e
+        [ -b /dev/vda ]
+        cat /dev/vda | sha256sum
+        dd if=/new of=/dev/vda bs=7001 seek=99 conv=notrunc,fsync 2>/dev/null
+        tail -c +693100 /dev/vda | head -c $(stat -c %s /new) | cmp - /new
+        echo 3 > /proc/sys/vm/drop_caches
+        tail -c +693100 /dev/vda | head -c $(stat -c %s /new) | cmp - /new
+        dd if=/new of=/dev/vda bs=64k count=16 seek=128 oflag=direct conv=notrunc 2>/dev/null
+        dd if=/dev/vda bs=64k count=16 skip=128 iflag=direct 2>/dev/null | cmp -n 1048576 - /new
+        sha256sum < /dev/vda
+        sync; echo done";
+    for kernel in kernels() {
+        let image = scratch.file("disk.img", &old);
+        let said = said(kernel, &["--disk", &image, "--file", &packed], script);
+        let mut expected = old.clone();
+        expected[99 * 7001..][..new.len()].copy_from_slice(&new);
+        expected[128 << 16..][..MIB].copy_from_slice(&new[..MIB]);
+        assert_same(&image, &expected, kernel.name);
+        let sums: Vec<&str> = said
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        let sum = |bytes: &[u8]| {
+            let path = scratch.file("sum", bytes);
+            let output = Command::new("sha256sum")
+                .arg(path)
+                .output()
+                .expect("coreutils");
+            text(&output.stdout)[..64].to_owned()
+        };
+        assert_eq!(sums, [&*sum(&old), &*sum(&expected), "done"], "{kernel:?}");
+    }
+}
+
+#[test]
+fn what_nobody_synchronized_is_in_the_image_when_the_program_has_ended() {
+    let scratch = Scratch::new("ended");
+    // More than the guest may have dirty at a time, and than it has memory.
+    let new = pattern(3, MIB);
+    let packed = format!("{}:/new", scratch.file("new", &new));
+    let script = "for n in $(seq 0 191); do cat /new; done > /dev/vda";
+    for kernel in kernels() {
+        let image = scratch.file("disk.img", &[]);
+        let file = fs::OpenOptions::new().write(true).open(&image);
+        file.expect("just made").set_len(192 << 20).expect("room");
+        said(kernel, &["--disk", &image, "--file", &packed], script);
+        let found = fs::read(&image).expect("the image is there");
+        let wrong = found.chunks(MIB).position(|chunk| chunk != new);
+        assert_eq!(wrong, None, "{kernel:?}: the first MiB that is not there");
+    }
+}
+
+#[test]
+fn a_guest_whose_disk_is_larger_than_its_memory_reads_all_of_it_twice() {
+    let scratch = Scratch::new("larger");
+    let piece = pattern(4, MIB);
+    let image = scratch.file("disk.img", &piece.repeat(200));
+    let script = "set -e
+        sha256sum < /dev/vda; sha256sum < /dev/vda
+        awk '/^(Dirty|Writeback):/ && $2 != 0 { print \"left\", $0 }' /proc/meminfo";
+    let said = said(EBB, &["--disk", &image], script);
+    let sums: Vec<&str> = said.lines().collect();
+    assert_eq!(sums.len(), 2, "{said}");
+    assert_eq!(sums[0], sums[1]);
+    let output = Command::new("sha256sum").arg(&image).output();
+    let expected = text(&output.expect("coreutils").stdout);
+    assert_eq!(sums[0][..64], expected[..64]);
+}
+
+#[test]
+fn disks_have_their_order_sizes_and_rights() {
+    let scratch = Scratch::new("order");
+    let first = scratch.file("first.img", &pattern(5, MIB));
+    let second = scratch.file("second.img", &pattern(6, 3 * MIB + 512));
+    let options = ["--disk", &first, "--disk", &format!("{second},ro")];
+    let script = "
+        for disk in vda vdb vdc; do
+            echo $disk $(cat /sys/block/$disk/size) $(cat /sys/block/$disk/ro) \
+                $(blockdev --getsize64 /dev/$disk) $(blockdev --getro /dev/$disk) \
+                $(cat /sys/block/$disk/queue/logical_block_size) $(blockdev --getss /dev/$disk)
+        done
+        stat -c '%F %t:%T' /dev/vda /dev/vdb
+        awk 'NF == 4 && $4 ~ /^vd/ { print $3, $4 }' /proc/partitions
+        echo x 2>/dev/null > /dev/vdb && echo 'wrote to a disk that is read-only'
+        dd if=/dev/zero of=/dev/vdc bs=1M 2>&1 | grep -o 'No space.*'
+        dd if=/dev/vdb bs=1 skip=3146240 2>/dev/null | wc -c
+        dd if=/dev/vda bs=1 skip=1048576 2>/dev/null | wc -c
+        true";
+    for kernel in kernels() {
+        let options = [&options[..], &["--disk", "ram:2M"]].concat();
+        let said = said(kernel, &options, script);
+        let lines: Vec<&str> = said.lines().collect();
+        let numbers =
+            |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+        // What direct I/O on the host asks for is what a block is.
+        let block = numbers(lines[0])[5].clone();
+        assert!(["512", "4096"].contains(&&*block), "{said}");
+        let expected = [
+            format!("vda 2048 0 1048576 0 {block} {block}"),
+            "vdb 6145 1 3146240 1 512 512".into(),
+            "vdc 4096 0 2097152 0 512 512".into(),
+            "block special file fe:0".into(),
+            "block special file fe:10".into(),
+            "1024 vda".into(),
+            "3072 vdb".into(),
+            "2048 vdc".into(),
+            "No space left on device".into(),
+            "0".into(),
+            "0".into(),
+        ];
+        assert_eq!(lines, expected, "{kernel:?}");
+        assert_same(&second, &pattern(6, 3 * MIB + 512), "it is read-only");
+    }
+}
+
+#[test]
+fn ranges_are_discarded_and_a_machine_with_pci_has_disks_too() {
+    let scratch = Scratch::new("pci");
+    let old = pattern(7, 4 * MIB);
+    // busybox's blkdiscard has BLKDISCARD; what was discarded of a file reads as zero.
+    let script = "set -e
+        head -c 1048576 /dev/zero > /zero
+        cat /dev/vda > /dev/null
+        blkdiscard -o 1048576 -l 1048576 /dev/vda
+        dd if=/dev/vda bs=64k skip=16 count=16 2>/dev/null | cmp -n 1048576 - /zero
+        fallocate -l 4096 -o 3145728 /dev/vda 2>/dev/null || true
+        mke2fs -F /dev/vda 1024 > /dev/null 2>&1
+        dd if=/dev/vda bs=1 skip=1080 count=2 2>/dev/null | xxd -p";
+    for kernel in kernels() {
+        let image = scratch.file("disk.img", &old);
+        let said = said(kernel, &["--disk", &image, "--machine", "q35"], script);
+        assert_eq!(said, "53ef\n", "{kernel:?}");
+        let image = fs::read(&image).expect("the image is there");
+        assert!(image[MIB..2 * MIB].iter().all(|&byte| byte == 0));
+        assert_eq!(image[3 * MIB..], old[3 * MIB..]);
+        assert_eq!(image[1080..1082], [0x53, 0xef], "the magic of ext2");
+    }
+}
+
+#[test]
+fn images_that_are_no_disks_are_refused_by_name_and_size() {
+    let scratch = Scratch::new("refused");
+    let odd = scratch.file("odd.img", &[0; 1000]);
+    let empty = scratch.file("empty.img", &[]);
+    let missing = scratch.0.join("missing.img").display().to_string();
+    let five = ["--disk", "ram:1M"].repeat(5);
+    for (options, words) in [
+        (&["--disk", &*odd][..], [&*odd, "1000 bytes"]),
+        (&["--disk", &*empty], [&*empty, "0 bytes"]),
+        (&["--disk", &*missing], [&*missing, "No such file"]),
+        (&["--disk", "ram:many"], ["many", "ram:many"]),
+        (&five, ["5 disks", "up to 4"]),
+    ] {
+        let output = run(EBB, options, "true");
+        let stderr = text(&output.stderr);
+        assert!(!output.status.success(), "{options:?}");
+        for word in words {
+            assert!(stderr.contains(word), "{options:?}: {word} in {stderr}");
+        }
+    }
+}

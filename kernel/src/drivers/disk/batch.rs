@@ -1,0 +1,65 @@
+//! Requests that somebody waits for.
+
+use super::request::IoError;
+use crate::sync::{Interrupted, WaitQueue};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+const FINE: u8 = 0;
+const FAILED: u8 = 1;
+const UNSUPPORTED: u8 = 2;
+const GONE: u8 = 3;
+
+/// A number of requests under way, and what went wrong first.
+#[derive(Debug)]
+pub struct Batch {
+    pending: AtomicU32,
+    failure: AtomicU8,
+    waiters: WaitQueue,
+}
+
+impl Batch {
+    /// Of so many requests.
+    pub const fn new(requests: u32) -> Self {
+        Self {
+            pending: AtomicU32::new(requests),
+            failure: AtomicU8::new(FINE),
+            waiters: WaitQueue::new(),
+        }
+    }
+
+    /// One of them has ended.
+    pub(super) fn done(&self, result: Result<(), IoError>) {
+        let failure = match result {
+            Ok(()) => FINE,
+            Err(IoError::Failed) => FAILED,
+            Err(IoError::Unsupported) => UNSUPPORTED,
+            Err(IoError::Gone) => GONE,
+        };
+        if failure != FINE {
+            // Relaxed: the Release below publishes it. The first failure stays.
+            let _ =
+                self.failure
+                    .compare_exchange(FINE, failure, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        // Release: pairs with the Acquire in `wait`; the data is there for who sees 0.
+        if self.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.waiters.wake_all();
+        }
+    }
+
+    /// Waits until all have ended.
+    ///
+    /// # Errors
+    /// `Err` outside: the task is being killed, and the requests go on. Inside: what went wrong.
+    pub fn wait(&self) -> Result<Result<(), IoError>, Interrupted> {
+        // Acquire: pairs with the Release in `done`.
+        self.waiters
+            .wait_killable(|| self.pending.load(Ordering::Acquire) == 0)?;
+        Ok(match self.failure.load(Ordering::Relaxed) {
+            FINE => Ok(()),
+            UNSUPPORTED => Err(IoError::Unsupported),
+            GONE => Err(IoError::Gone),
+            _ => Err(IoError::Failed),
+        })
+    }
+}

@@ -1,0 +1,360 @@
+//! virtio-blk: `/dev/vda` and those behind it.
+//!
+//! Requests are handed in with [`Disk::submit`], several at a time, and end in an interrupt, which
+//! tells their owners. Nothing on this way allocates: memory may be short because what it writes
+//! has to be written first.
+
+mod batch;
+mod data;
+mod limits;
+mod queue;
+mod request;
+
+pub use batch::Batch;
+pub use data::{Data, MAX_PAGES};
+pub use limits::{Limits, SECTOR_BYTES};
+pub use queue::Request;
+pub use request::{IoError, Operation, chunks, whole_blocks};
+
+use super::discovery::Found;
+use crate::errno::Errno;
+use crate::sync::{Once, SpinLock, WaitQueue};
+use alloc::sync::Arc;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use limits::{BadDisk, Features};
+use queue::{Queue, QueueError, Start};
+use request::ID_BYTES;
+use virtio_drivers::transport::{SomeTransport, Transport};
+
+/// Disks at most; a microvm has eight windows in all.
+pub const MAX_DISKS: usize = 8;
+/// Descriptors of a queue: what QEMU's own default has.
+const DESCRIPTORS: usize = 128;
+/// Reads of the capacity, until two agree.
+const CAPACITY_LOOKS: u32 = 16;
+
+/// A block device.
+pub struct Disk {
+    number: usize,
+    limits: Limits,
+    sectors: AtomicU64,
+    queue: SpinLock<Queue>,
+    /// Where those wait who find the queue full.
+    room: WaitQueue,
+    counts: Counts,
+}
+
+/// What a disk has done, for `/proc/diskstats`.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Requests to read that succeeded.
+    pub reads: AtomicU64,
+    /// Sectors that they read.
+    pub sectors_read: AtomicU64,
+    /// Requests to write that succeeded.
+    pub writes: AtomicU64,
+    /// Sectors that they wrote.
+    pub sectors_written: AtomicU64,
+    /// Discards that succeeded.
+    pub discards: AtomicU64,
+    /// Flushes that succeeded.
+    pub flushes: AtomicU64,
+    /// Requests that the device has.
+    pub under_way: AtomicU64,
+}
+
+/// Who learns of the end of requests that nobody waits for. Called without a spin lock, from
+/// interrupts too: must not block.
+pub trait Finish: Sync {
+    /// A request has ended.
+    fn done(&self, operation: Operation, data: Data, result: Result<(), IoError>);
+}
+
+/// Who is told of the end of a request.
+pub enum Owner {
+    /// Somebody who waits.
+    Batch(Arc<Batch>),
+    /// Somebody who does not.
+    Finish(&'static dyn Finish),
+}
+
+impl Owner {
+    fn done(self, operation: Operation, data: Data, result: Result<(), IoError>) {
+        match self {
+            Self::Batch(batch) => {
+                // The frames first: who waits may free its own references.
+                drop(data);
+                batch.done(result);
+            }
+            Self::Finish(owner) => owner.done(operation, data, result),
+        }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Batch(_) => "Batch",
+            Self::Finish(_) => "Finish",
+        })
+    }
+}
+
+impl From<IoError> for Errno {
+    fn from(error: IoError) -> Self {
+        match error {
+            IoError::Failed => Self::EIO,
+            IoError::Unsupported => Self::EOPNOTSUPP,
+            IoError::Gone => Self::ENODEV,
+        }
+    }
+}
+
+static DISKS: [Once<Disk>; MAX_DISKS] = [const { Once::new() }; MAX_DISKS];
+static FOUND: AtomicUsize = AtomicUsize::new(0);
+
+/// All disks, `vda` first.
+pub fn all() -> impl Iterator<Item = &'static Disk> {
+    DISKS.iter().filter_map(Once::get)
+}
+
+/// Takes a block device as the next disk.
+pub(super) fn add(found: Found) {
+    // Relaxed: devices are found by one CPU.
+    let number = FOUND.fetch_add(1, Ordering::Relaxed);
+    let name = Name(number);
+    let Some(slot) = DISKS.get(number) else {
+        crate::console!("{name}: one disk too many; {MAX_DISKS} are used");
+        return;
+    };
+    if !found.connect(interrupt, number) {
+        crate::console!("{name}: no interrupt");
+        return;
+    }
+    match Disk::new(number, found.transport) {
+        Ok(disk) => {
+            if slot.set(disk).is_err() {
+                crate::console!("{name} is there already");
+            }
+        }
+        Err(error) => crate::console!("{name} cannot be used: {error}"),
+    }
+}
+
+fn interrupt(number: usize) {
+    if let Some(disk) = DISKS.get(number).and_then(Once::get) {
+        disk.serve(true);
+    }
+}
+
+/// The sectors that a device says it has.
+fn capacity(transport: &SomeTransport<'static>) -> Result<u64, BadDisk> {
+    let word = |at| {
+        transport
+            .read_config_space::<u32>(at)
+            .map_err(|_| BadDisk::Config(at + 4))
+    };
+    let mut last = None;
+    for _ in 0..CAPACITY_LOOKS {
+        let before = transport.read_config_generation();
+        let sectors = u64::from(word(0)?) | u64::from(word(4)?) << 32;
+        last = Some(sectors);
+        if transport.read_config_generation() == before {
+            break;
+        }
+    }
+    // A device that never stops changing has what it said last.
+    last.ok_or(BadDisk::Config(8))
+}
+
+/// The name of the disk with a number: `vda`, `vdb`, …
+#[derive(Copy, Clone, Debug)]
+pub struct Name(pub usize);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = u8::try_from(self.0).map_or('?', |n| char::from(b'a'.saturating_add(n)));
+        write!(f, "vd{letter}")
+    }
+}
+
+impl Disk {
+    fn new(number: usize, mut transport: SomeTransport<'static>) -> Result<Self, QueueError> {
+        let features = transport.begin_init(Features::all());
+        let word = |at| transport.read_config_space::<u32>(at).ok();
+        let limits = Limits::read(features, word).map_err(QueueError::Bad)?;
+        let capacity = capacity(&transport).map_err(QueueError::Bad)?;
+        Ok(Self {
+            number,
+            sectors: AtomicU64::new(limits.usable_sectors(capacity)),
+            queue: SpinLock::new(Queue::new(transport, &limits)?),
+            limits,
+            room: WaitQueue::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// 0 for `vda`.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Its name in `/dev`.
+    pub fn name(&self) -> Name {
+        Name(self.number)
+    }
+
+    /// What it can do and takes.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Sectors, whole blocks.
+    pub fn sectors(&self) -> u64 {
+        // Relaxed: a number of its own; the device may change it at any time.
+        self.sectors.load(Ordering::Relaxed)
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.sectors() * SECTOR_BYTES
+    }
+
+    /// What it has done.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Hands a request in; waits while the queue is full. Its owner is told how it ended, always,
+    /// perhaps before this returns. No spin lock may be held.
+    pub fn submit(&self, request: Request) {
+        let mut request = request;
+        // Ends: the queue has room, or the device is not used any more.
+        loop {
+            let start = self.queue.lock().start(request);
+            request = match start {
+                Start::Started => {
+                    self.counts.under_way.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Start::Gone(request) => {
+                    request.finish(Err(IoError::Gone));
+                    return;
+                }
+                Start::Full(request) => request,
+            };
+            self.serve(false);
+            self.room
+                .wait_uninterruptible(|| self.queue.lock().has_room());
+        }
+    }
+
+    /// Hands a request without data in and waits for its end.
+    ///
+    /// # Errors
+    /// What went wrong; `EINTR` when the task is being killed.
+    pub fn perform(&self, operation: Operation) -> Result<(), Errno> {
+        self.transfer(operation, Data::new())
+    }
+
+    /// Hands one request in and waits for its end.
+    ///
+    /// # Errors
+    /// As [`Self::perform`].
+    pub fn transfer(&self, operation: Operation, data: Data) -> Result<(), Errno> {
+        let batch = Arc::new(Batch::new(1));
+        self.submit(Request {
+            operation,
+            data,
+            owner: Owner::Batch(batch.clone()),
+        });
+        batch.wait().map_err(|_| Errno::EINTR)??;
+        Ok(())
+    }
+
+    /// Makes stable what was written.
+    ///
+    /// # Errors
+    /// As [`Self::perform`].
+    pub fn flush(&self) -> Result<(), Errno> {
+        if self.limits.flush {
+            self.perform(Operation::Flush)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The name that the host gave it, without trailing zeros.
+    ///
+    /// # Errors
+    /// As [`Self::perform`].
+    pub fn id(&self) -> Result<([u8; ID_BYTES], usize), Errno> {
+        let frame = crate::memory::alloc_zeroed(crate::memory::Mobility::Unmovable)?;
+        let mut data = Data::new();
+        data.push(frame.clone());
+        data.cut(ID_BYTES);
+        self.transfer(Operation::GetId, data)?;
+        let mut id = [0; ID_BYTES];
+        frame.read(0, &mut id);
+        let len = id.iter().position(|&byte| byte == 0).unwrap_or(ID_BYTES);
+        Ok((id, len))
+    }
+
+    /// Takes back what the device has done.
+    fn serve(&self, interrupted: bool) {
+        if interrupted {
+            // Before the queue is looked at: what is used later interrupts again.
+            let mut queue = self.queue.lock();
+            let capacity = queue.acknowledge().then(|| queue.capacity());
+            drop(queue);
+            if let Some(Ok(capacity)) = capacity {
+                let sectors = self.limits.usable_sectors(capacity);
+                self.sectors.store(sectors, Ordering::Relaxed);
+            }
+        }
+        let mut any = false;
+        // Each turn takes a request back that somebody handed in, so it ends.
+        loop {
+            let ended = self.queue.lock().next_ended();
+            let Some((request, result)) = ended else {
+                break;
+            };
+            any = true;
+            self.count(&request, result);
+            request.finish(result);
+        }
+        if any {
+            self.room.wake_all();
+        }
+    }
+
+    fn count(&self, request: &Request, result: Result<(), IoError>) {
+        let counts = &self.counts;
+        // Relaxed: numbers to look at.
+        counts.under_way.fetch_sub(1, Ordering::Relaxed);
+        if result.is_err() {
+            return;
+        }
+        let sectors = queue::sectors(request.data.bytes());
+        let (requests, moved) = match request.operation {
+            Operation::Read { .. } => (&counts.reads, Some(&counts.sectors_read)),
+            Operation::Write { .. } => (&counts.writes, Some(&counts.sectors_written)),
+            Operation::Discard { .. } | Operation::WriteZeroes { .. } => (&counts.discards, None),
+            Operation::Flush => (&counts.flushes, None),
+            Operation::GetId => return,
+        };
+        requests.fetch_add(1, Ordering::Relaxed);
+        if let Some(moved) = moved {
+            moved.fetch_add(sectors, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk")
+            .field("name", &format_args!("{}", self.name()))
+            .finish_non_exhaustive()
+    }
+}

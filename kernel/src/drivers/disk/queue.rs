@@ -1,0 +1,303 @@
+//! The queue of a disk: requests under way, and what of them the device can see.
+//!
+//! What the device says is an allegation. One that gives back what it does not have is reset, all
+//! that it had fails, and it is not used any more.
+
+use super::super::hal::Machine;
+use super::limits::{BadDisk, Limits, MAX_SEGMENTS, SECTOR_BYTES};
+use super::request::{self, Direction, HEADER_BYTES, IoError, NO_STATUS, Operation, Segments};
+use super::{DESCRIPTORS, Data, Owner};
+use crate::arch::phys_to_virt;
+use crate::errno::Errno;
+use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use virtio_drivers::queue::VirtQueue;
+use virtio_drivers::transport::{DeviceStatus, SomeTransport, Transport};
+
+/// Number of the queue in the device.
+const QUEUE: u16 = 0;
+/// Requests under way at most.
+const SLOTS: usize = 32;
+/// Bytes that a slot has for header, range and status.
+const SLOT_BYTES: usize = 64;
+const RANGE_AT: usize = 16;
+const STATUS_AT: usize = 48;
+/// Looks at a device that was reset, until it says so.
+const RESET_LOOKS: u32 = 100_000;
+/// Descriptors of the largest request: header, data, status.
+const MOST_NEEDED: usize = MAX_SEGMENTS + 2;
+
+const _: () = assert!(SLOTS * SLOT_BYTES <= PAGE_SIZE && MOST_NEEDED <= DESCRIPTORS);
+const _: () = assert!(RANGE_AT + HEADER_BYTES <= STATUS_AT);
+
+/// What a disk is to do, with what, and who learns of the end.
+#[derive(Debug)]
+pub struct Request {
+    /// What.
+    pub operation: Operation,
+    /// The memory to read or fill.
+    pub data: Data,
+    /// Who is told.
+    pub owner: Owner,
+}
+
+impl Request {
+    /// Tells the owner how it ended. No spin lock may be held.
+    pub(super) fn finish(self, result: Result<(), IoError>) {
+        self.owner.done(self.operation, self.data, result);
+    }
+}
+
+/// What became of a request that was to start.
+pub(super) enum Start {
+    Started,
+    /// There is no room now.
+    Full(Request),
+    /// The device is not used any more.
+    Gone(Request),
+}
+
+struct Slot {
+    request: Option<Request>,
+    /// Under which the queue has it.
+    token: u16,
+}
+
+pub(super) struct Queue {
+    transport: SomeTransport<'static>,
+    ring: Box<VirtQueue<Machine, DESCRIPTORS>>,
+    slots: Vec<Slot>,
+    /// The slots' headers and statuses.
+    control: FrameRef,
+    segment_bytes: u32,
+    dead: bool,
+}
+
+impl Queue {
+    /// Sets the device's queue up. The device must have been told the features already.
+    pub(super) fn new(
+        mut transport: SomeTransport<'static>,
+        limits: &Limits,
+    ) -> Result<Self, QueueError> {
+        let size = transport.max_queue_size(QUEUE);
+        if (size as usize) < DESCRIPTORS {
+            return Err(QueueError::Bad(BadDisk::QueueSize {
+                size,
+                needed: DESCRIPTORS,
+            }));
+        }
+        let ring = VirtQueue::new(&mut transport, QUEUE, false, false)
+            .map(Box::new)
+            .map_err(QueueError::Driver)?;
+        let control = alloc_zeroed(Mobility::Unmovable).map_err(QueueError::Memory)?;
+        let mut slots = Vec::new();
+        slots.resize_with(SLOTS, || Slot {
+            request: None,
+            token: 0,
+        });
+        transport.finish_init();
+        Ok(Self {
+            transport,
+            ring,
+            slots,
+            control,
+            segment_bytes: limits.segment_bytes,
+            dead: false,
+        })
+    }
+
+    /// Notes that there was an interrupt; whether the configuration has changed.
+    pub(super) fn acknowledge(&mut self) -> bool {
+        use virtio_drivers::transport::InterruptStatus;
+        let status = self.transport.ack_interrupt();
+        status.contains(InterruptStatus::DEVICE_CONFIGURATION_INTERRUPT)
+    }
+
+    /// The sectors that the device says it has.
+    pub(super) fn capacity(&self) -> Result<u64, BadDisk> {
+        super::capacity(&self.transport)
+    }
+
+    /// Whether any request can start now, or none will again.
+    pub(super) fn has_room(&self) -> bool {
+        self.dead
+            || self.ring.available_desc() >= MOST_NEEDED
+                && self.slots.iter().any(|slot| slot.request.is_none())
+    }
+
+    /// Hands a request to the device.
+    pub(super) fn start(&mut self, request: Request) -> Start {
+        if self.dead {
+            return Start::Gone(request);
+        }
+        let free = self.slots.iter().position(|slot| slot.request.is_none());
+        let Some(index) = free.filter(|_| self.ring.available_desc() >= MOST_NEEDED) else {
+            return Start::Full(request);
+        };
+        let at = index * SLOT_BYTES;
+        self.control.write(at, &request.operation.header());
+        if let Some(range) = request.operation.range() {
+            self.control.write(at + RANGE_AT, &range);
+        }
+        self.control.write(at + STATUS_AT, &[NO_STATUS]);
+        let added = with_buffers(
+            &self.control,
+            at,
+            &request,
+            self.segment_bytes,
+            // SAFETY: the request keeps its frames, and stays in its slot until it is popped or the
+            // device was reset; the control page lives as long as the queue.
+            |inputs, outputs| unsafe { self.ring.add(inputs, outputs) },
+        );
+        match added {
+            Ok(token) => {
+                self.slots[index] = Slot {
+                    request: Some(request),
+                    token,
+                };
+                if self.ring.should_notify() {
+                    self.transport.notify(QUEUE);
+                }
+                Start::Started
+            }
+            Err(_) => Start::Full(request),
+        }
+    }
+
+    /// The next request that has ended, and how.
+    pub(super) fn next_ended(&mut self) -> Option<(Request, Result<(), IoError>)> {
+        if self.dead {
+            let slot = self.slots.iter_mut().find(|slot| slot.request.is_some())?;
+            return slot
+                .request
+                .take()
+                .map(|request| (request, Err(IoError::Gone)));
+        }
+        let token = self.ring.peek_used()?;
+        let index = self
+            .slots
+            .iter()
+            .position(|slot| slot.request.is_some() && slot.token == token);
+        let Some((index, request)) =
+            index.and_then(|index| Some((index, self.slots[index].request.take()?)))
+        else {
+            self.die(format_args!(
+                "gave back request {token}, which it does not have"
+            ));
+            return self.next_ended();
+        };
+        let at = index * SLOT_BYTES;
+        let popped = with_buffers(
+            &self.control,
+            at,
+            &request,
+            self.segment_bytes,
+            // SAFETY: the buffers are those that were added under this token.
+            |inputs, outputs| unsafe { self.ring.pop_used(token, inputs, outputs) },
+        );
+        if let Err(error) = popped {
+            self.slots[index].request = Some(request);
+            self.die(format_args!("gave back request {token}: {error}"));
+            return self.next_ended();
+        }
+        let mut status = [NO_STATUS];
+        self.control.read(at + STATUS_AT, &mut status);
+        Some((request, request::outcome(status[0])))
+    }
+
+    /// Stops the device: it broke the protocol.
+    fn die(&mut self, why: core::fmt::Arguments<'_>) {
+        crate::console!("disk: the device {why}; it is not used any more");
+        self.dead = true;
+        self.transport.set_status(DeviceStatus::empty());
+        let stopped = (0..RESET_LOOKS).any(|_| {
+            core::hint::spin_loop();
+            self.transport.get_status() == DeviceStatus::empty()
+        });
+        if !stopped {
+            // It may still write to what it had: that memory is never used again.
+            for request in self
+                .slots
+                .iter_mut()
+                .filter_map(|slot| slot.request.as_mut())
+            {
+                core::mem::forget(core::mem::replace(&mut request.data, Data::new()));
+            }
+        }
+    }
+}
+
+/// Why a queue could not be set up.
+#[derive(Debug)]
+pub(super) enum QueueError {
+    Bad(BadDisk),
+    Driver(virtio_drivers::Error),
+    Memory(Errno),
+}
+
+impl core::fmt::Display for QueueError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Bad(bad) => write!(f, "{bad}"),
+            Self::Driver(error) => write!(f, "{error}"),
+            Self::Memory(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// Calls `each` with the buffers of a request as the queue wants them: what the device reads, and
+/// what it writes. The same request gives the same ones again.
+fn with_buffers<R>(
+    control: &FrameRef,
+    at: usize,
+    request: &Request,
+    segment_bytes: u32,
+    each: impl for<'a> FnOnce(&'a [&'a [u8]], &'a mut [&'a mut [u8]]) -> R,
+) -> R {
+    /// Memory by its physical address; the queue only ever asks for the address and the length.
+    ///
+    /// # Safety
+    /// The memory is RAM and lives for `'a`.
+    unsafe fn bytes<'a>(address: u64, len: usize) -> &'a mut [u8] {
+        // SAFETY: by the contract; the physmap shows all RAM.
+        unsafe { core::slice::from_raw_parts_mut(phys_to_virt(address), len) }
+    }
+    let segments = Segments::join(request.data.pieces(), segment_bytes);
+    let base = control.address() + at as u64;
+    let mut inputs: [&[u8]; MOST_NEEDED] = [&[]; MOST_NEEDED];
+    let mut outputs: [&mut [u8]; MOST_NEEDED] = core::array::from_fn(|_| &mut [][..]);
+    let (mut read, mut written) = (0, 0);
+    // SAFETY: the slot's part of the control page, which lives as long as the borrow.
+    inputs[read] = unsafe { bytes(base, HEADER_BYTES) };
+    read += 1;
+    if request.operation.range().is_some() {
+        // SAFETY: as above.
+        inputs[read] = unsafe { bytes(base + RANGE_AT as u64, HEADER_BYTES) };
+        read += 1;
+    }
+    for segment in segments.list() {
+        // SAFETY: the request holds the frames.
+        let memory = unsafe { bytes(segment.address, segment.bytes as usize) };
+        match request.operation.direction() {
+            Direction::Out => {
+                inputs[read] = memory;
+                read += 1;
+            }
+            Direction::In => {
+                outputs[written] = memory;
+                written += 1;
+            }
+            Direction::None => {}
+        }
+    }
+    // SAFETY: as for the header.
+    outputs[written] = unsafe { bytes(base + STATUS_AT as u64, 1) };
+    written += 1;
+    each(&inputs[..read], &mut outputs[..written])
+}
+
+/// Sectors of so many bytes.
+pub(super) fn sectors(bytes: usize) -> u64 {
+    bytes as u64 / SECTOR_BYTES
+}

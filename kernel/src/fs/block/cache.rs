@@ -1,0 +1,719 @@
+//! The page cache of a disk.
+//!
+//! A page is first *loading*: its number is taken and its frame is with the device, and whoever
+//! wants it waits. Then it is *ready*, and as long as it is, *dirty* where the disk does not have
+//! it yet and *writing* while the device takes it; both at once where it changed meanwhile.
+//!
+//! Who reads or changes a ready page holds a reference to its frame, taken under the lock. A page
+//! is dropped only when the tree holds the one reference, so nobody's change is lost: it is noted
+//! before the reference goes. Page tables count as holders too.
+//!
+//! The lock is a spin lock, taken from interrupts' ends of requests as well; no other lock is
+//! taken under it. Nothing that writes pages allocates.
+
+use super::super::radix::RadixTree;
+use super::{memory, writeback};
+use crate::drivers::disk::{
+    Data, Disk, Finish, IoError, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES,
+};
+use crate::errno::Errno;
+use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
+use crate::sync::{Once, SpinLock, WaitQueue};
+use crate::vm::{Mappings, PageSource};
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub(super) const PAGE: u64 = PAGE_SIZE as u64;
+/// Sectors of a page.
+const PAGE_SECTORS: u64 = PAGE / SECTOR_BYTES;
+/// Attempts to have a page that others drop again at once.
+const TRIES: u32 = 64;
+/// Pages that are dropped between two openings of the lock.
+const DROP_BATCH: usize = 32;
+
+/// All pages of a disk.
+pub(super) const ALL: Range<u64> = 0..u64::MAX;
+
+struct Page {
+    frame: FrameRef,
+    loading: bool,
+    dirty: bool,
+    writing: bool,
+    /// Was used since reclaim came by last.
+    referenced: bool,
+}
+
+impl Page {
+    fn new(frame: FrameRef) -> Self {
+        Self {
+            frame,
+            loading: false,
+            dirty: false,
+            writing: false,
+            referenced: true,
+        }
+    }
+
+    fn is_clean(&self) -> bool {
+        !self.loading && !self.dirty && !self.writing
+    }
+}
+
+struct State {
+    pages: RadixTree<Page>,
+    dirty: u64,
+    writing: u64,
+    /// All dirty pages lie in here.
+    dirty_within: Range<u64>,
+    /// Where reclaim goes on.
+    hand: u64,
+    /// Pages that could not be read since boot, and written.
+    read_errors: u64,
+    write_errors: u64,
+}
+
+/// The pages of one disk.
+pub(super) struct Cache {
+    pub(super) disk: &'static Disk,
+    state: SpinLock<State>,
+    /// Pages have become ready, or were written.
+    changed: WaitQueue,
+    /// Who maps the disk without changing it, and who may change it.
+    pub(super) readers: Once<Arc<dyn PageSource>>,
+    pub(super) writers: Once<Arc<dyn PageSource>>,
+    /// Open files.
+    pub(super) opens: AtomicU32,
+    /// Requests for pages that came to an end since boot; goes up while writing makes progress.
+    written: AtomicU64,
+}
+
+/// What reclaim may drop.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// Pages that were not used lately; the others lose their mark.
+    Unused,
+    /// Any clean page that nobody holds.
+    Unheld,
+    /// Any clean page: whoever holds one keeps a frame that is the disk's no more.
+    Any,
+}
+
+/// How far a look for dirty pages came.
+pub(super) enum Run {
+    /// Pages up to this one are on their way.
+    Started(u64),
+    /// The first one is on its way from before.
+    Busy(u64),
+    None,
+}
+
+/// Page numbers `first..first + count`.
+fn run(first: u64, count: usize) -> Range<u64> {
+    first..first + count as u64
+}
+
+impl Cache {
+    pub(super) fn new(disk: &'static Disk) -> Self {
+        Self {
+            disk,
+            state: SpinLock::new(State {
+                pages: RadixTree::new(),
+                dirty: 0,
+                writing: 0,
+                dirty_within: 0..0,
+                hand: 0,
+                read_errors: 0,
+                write_errors: 0,
+            }),
+            changed: WaitQueue::new(),
+            readers: Once::new(),
+            writers: Once::new(),
+            opens: AtomicU32::new(0),
+            written: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of the disk.
+    pub(super) fn bytes(&self) -> u64 {
+        self.disk.bytes()
+    }
+
+    /// Pages of the disk, the last perhaps in part.
+    pub(super) fn pages(&self) -> u64 {
+        self.bytes().div_ceil(PAGE)
+    }
+
+    /// Pages that a request may have.
+    fn request_pages(&self) -> usize {
+        self.disk.limits().segments.min(MAX_PAGES)
+    }
+
+    /// Pages dirty and under way.
+    pub(super) fn unwritten(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.dirty, state.writing)
+    }
+
+    /// How often pages could not be written so far.
+    pub(super) fn write_errors(&self) -> u64 {
+        self.state.lock().write_errors
+    }
+
+    /// Pages that were written, or failed to be, since boot.
+    pub(super) fn written(&self) -> u64 {
+        // Relaxed: a hint of progress.
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Where tasks wait for pages to be written.
+    pub(super) fn changed(&self) -> &WaitQueue {
+        &self.changed
+    }
+
+    /// The page with this number if it is ready.
+    pub(super) fn ready(&self, index: u64) -> Option<FrameRef> {
+        let mut state = self.state.lock();
+        let page = state.pages.get_mut(index).filter(|page| !page.loading)?;
+        page.referenced = true;
+        Some(page.frame.clone())
+    }
+
+    /// The page with this number, read if need be, and with it up to `ahead` pages in all. The page
+    /// lies within the disk. May wait.
+    ///
+    /// # Errors
+    /// `EIO` when the disk could not read it, `ENOMEM`, `EINTR` when the task is being killed.
+    pub(super) fn page(&self, index: u64, ahead: u64) -> Result<FrameRef, Errno> {
+        for _ in 0..TRIES {
+            let (known, errors) = {
+                let mut state = self.state.lock();
+                let errors = state.read_errors;
+                match state.pages.get_mut(index) {
+                    Some(page) if !page.loading => {
+                        page.referenced = true;
+                        return Ok(page.frame.clone());
+                    }
+                    other => (other.is_some(), errors),
+                }
+            };
+            if !known {
+                self.read_in(index, ahead)?;
+            }
+            self.changed
+                .wait_killable(|| !self.is(index, |page| page.loading))
+                .map_err(|_| Errno::EINTR)?;
+            let state = self.state.lock();
+            if state.pages.get(index).is_none() && state.read_errors != errors {
+                return Err(Errno::EIO);
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    fn is(&self, index: u64, what: impl FnOnce(&Page) -> bool) -> bool {
+        self.state.lock().pages.get(index).is_some_and(what)
+    }
+
+    /// Begins to read absent pages from `index` on, up to `ahead` of them and to the first that is
+    /// there. Does not wait for them.
+    ///
+    /// # Errors
+    /// `ENOMEM`; `ENXIO` behind the end of the disk.
+    pub(super) fn read_in(&'_ self, index: u64, ahead: u64) -> Result<(), Errno> {
+        let this = self.for_good();
+        let left = self.pages().checked_sub(index).filter(|&left| left > 0);
+        let most = left.ok_or(Errno::ENXIO)?.min(self.request_pages() as u64);
+        let wanted = usize::try_from(ahead.clamp(1, most)).unwrap_or(1);
+        memory::make_room(wanted as u64);
+        let mut data = Data::new();
+        data.push(alloc_frame(Mobility::Movable)?);
+        // More than the one that is needed only as far as nobody has to wait for it.
+        while data.pages() < wanted
+            && let Some(frame) = memory::spare_frame()
+        {
+            data.push(frame);
+        }
+        let entered = {
+            let mut state = self.state.lock();
+            let mut entered = 0;
+            for (at, frame) in (index..).zip(data.frames()) {
+                if state.pages.get(at).is_some() {
+                    break;
+                }
+                let mut page = Page::new(frame.clone());
+                page.loading = true;
+                if state.pages.insert(at, page).is_err() {
+                    break;
+                }
+                entered += 1;
+            }
+            if entered == 0 && state.pages.get(index).is_none() {
+                return Err(Errno::ENOMEM);
+            }
+            entered
+        };
+        memory::count_pages(entered as i64);
+        data.truncate(entered);
+        if entered > 0 {
+            data.cut(self.bytes_in(index, entered));
+            this.disk.submit(Request {
+                operation: Operation::Read {
+                    sector: index * PAGE_SECTORS,
+                },
+                data,
+                owner: Owner::Finish(this),
+            });
+        }
+        Ok(())
+    }
+
+    /// Caches are made once and stay.
+    fn for_good(&self) -> &'static Self {
+        // SAFETY: every cache lies in the static of `super`, which is the only caller of `new`, and
+        // is never moved or dropped there.
+        unsafe { &*core::ptr::from_ref(self) }
+    }
+
+    /// Bytes of the disk that `pages` pages have, all within the disk when it was asked last; at
+    /// least a sector of each, in case that the disk has shrunk.
+    fn bytes_in(&self, index: u64, pages: usize) -> usize {
+        let least = (pages - 1) * PAGE_SIZE + SECTOR_BYTES as usize;
+        let left = self.bytes().saturating_sub(index * PAGE);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        left.clamp(least, pages * PAGE_SIZE)
+    }
+
+    /// Notes that a page was changed, whose frame the caller holds. One that was dropped meanwhile
+    /// (the range was discarded, or written around the cache) comes back as the caller has it.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn mark_dirty(&self, index: u64, frame: &FrameRef) -> Result<(), Errno> {
+        self.enter_dirty(index, frame).map(drop)
+    }
+
+    /// Enters a page that the disk does not have yet; if another is there, that one is marked and
+    /// given back, and holds what it held.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn enter_dirty(
+        &self,
+        index: u64,
+        frame: &FrameRef,
+    ) -> Result<Option<FrameRef>, Errno> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let mut other = None;
+        let mut entered = false;
+        let page = match state.pages.get_mut(index) {
+            Some(page) => {
+                if page.loading {
+                    // Somebody reads it; the caller waits and comes again.
+                    return Err(Errno::EAGAIN);
+                }
+                if page.frame.address() != frame.address() {
+                    other = Some(page.frame.clone());
+                }
+                page
+            }
+            None => {
+                let page = Page::new(frame.clone());
+                state.pages.insert(index, page).map_err(|_| Errno::ENOMEM)?;
+                entered = true;
+                state.pages.get_mut(index).ok_or(Errno::ENOMEM)?
+            }
+        };
+        page.referenced = true;
+        let newly = !page.dirty;
+        page.dirty = true;
+        if newly {
+            state.dirty += 1;
+            let within = &mut state.dirty_within;
+            *within = if within.is_empty() {
+                index..index + 1
+            } else {
+                within.start.min(index)..within.end.max(index + 1)
+            };
+        }
+        drop(guard);
+        if entered {
+            memory::count_pages(1);
+        }
+        if newly {
+            writeback::count_dirty(1);
+        }
+        Ok(other)
+    }
+
+    /// Waits until no page of this number is being read.
+    ///
+    /// # Errors
+    /// `EINTR` when the task is being killed.
+    pub(super) fn wait_loaded(&self, index: u64) -> Result<(), Errno> {
+        self.changed
+            .wait_killable(|| !self.is(index, |page| page.loading))
+            .map_err(|_| Errno::EINTR)
+    }
+
+    /// Begins to write the first dirty pages of a range, neighbours that fit a request. Waits only
+    /// while the disk's queue is full.
+    pub(super) fn write_run(&self, range: Range<u64>) -> Run {
+        let this = self.for_good();
+        let mut data = Data::new();
+        let first = {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            let end = range.end.min(state.dirty_within.end);
+            let mut at = range.start.max(state.dirty_within.start);
+            let first = loop {
+                if state.dirty == 0 {
+                    return Run::None;
+                }
+                match state.pages.next_from(at) {
+                    Some((index, page)) if index < end && page.dirty => {
+                        if page.writing {
+                            return Run::Busy(index);
+                        }
+                        break index;
+                    }
+                    Some((index, _)) if index < end => at = index + 1,
+                    _ => return Run::None,
+                }
+            };
+            let mut next = first;
+            while data.pages() < self.request_pages()
+                && next < end
+                && let Some(page) = state.pages.get_mut(next)
+                && page.dirty
+                && !page.writing
+            {
+                page.dirty = false;
+                page.writing = true;
+                data.push(page.frame.clone());
+                next += 1;
+            }
+            state.dirty -= data.pages() as u64;
+            state.writing += data.pages() as u64;
+            if state.dirty == 0 {
+                state.dirty_within = 0..0;
+            } else if range.start <= state.dirty_within.start {
+                // Nothing dirty lies before what was taken.
+                state.dirty_within.start = next;
+            }
+            first
+        };
+        let pages = data.pages();
+        writeback::count_dirty(-(pages as i64));
+        writeback::count_writing(pages as i64);
+        // Who stores to them from now on asks for them again, and that marks them.
+        if let Some(writers) = self.writers.get() {
+            writers.mappings().invalidate(&**writers, run(first, pages));
+        }
+        let request = Request {
+            operation: Operation::Write {
+                sector: first * PAGE_SECTORS,
+            },
+            owner: Owner::Finish(this),
+            data,
+        };
+        if first >= self.pages() {
+            // The disk has shrunk.
+            self.done(request.operation, request.data, Err(IoError::Failed));
+        } else {
+            let mut request = request;
+            request.data.cut(self.bytes_in(first, pages));
+            this.disk.submit(request);
+        }
+        Run::Started(first + pages as u64)
+    }
+
+    /// Writes what is dirty in a range and waits until the disk has it.
+    pub(super) fn write_back(&self, range: Range<u64>) {
+        let mut at = range.start;
+        // Each page once: what becomes dirty behind us is not looked at again.
+        while at < range.end {
+            match self.write_run(at..range.end) {
+                Run::Started(next) => at = next,
+                Run::Busy(index) => {
+                    self.wait_written(index);
+                    at = index;
+                }
+                Run::None => break,
+            }
+        }
+        let mut at = range.start;
+        while let Some(index) = self.first_writing(at..range.end) {
+            self.wait_written(index);
+            at = index + 1;
+        }
+    }
+
+    fn wait_written(&self, index: u64) {
+        self.changed
+            .wait_uninterruptible(|| !self.is(index, |page| page.writing));
+    }
+
+    fn first_writing(&self, range: Range<u64>) -> Option<u64> {
+        let state = self.state.lock();
+        if state.writing == 0 {
+            return None;
+        }
+        let mut at = range.start;
+        // Bounded by the pages that there are.
+        while let Some((index, page)) = state.pages.next_from(at) {
+            if index >= range.end {
+                return None;
+            }
+            if page.writing {
+                return Some(index);
+            }
+            at = index + 1;
+        }
+        None
+    }
+
+    /// Drops clean pages of a range; how many, and where it stopped. Looks at `looks` pages at
+    /// most.
+    pub(super) fn drop_clean(
+        &self,
+        range: Range<u64>,
+        choice: Choice,
+        most: u64,
+        mut looks: u64,
+    ) -> (u64, u64) {
+        let (mut at, mut dropped) = (range.start, 0);
+        while dropped < most && looks > 0 {
+            let mut batch = [const { None }; DROP_BATCH];
+            let mut taken = 0;
+            let mut state = self.state.lock();
+            let mut over = false;
+            while taken < DROP_BATCH && dropped + (taken as u64) < most && looks > 0 {
+                let Some((index, _)) = state.pages.next_from(at).filter(|(i, _)| *i < range.end)
+                else {
+                    over = true;
+                    break;
+                };
+                at = index + 1;
+                looks -= 1;
+                let Some(page) = state.pages.get_mut(index) else {
+                    break;
+                };
+                let unheld = page.frame.references() == 1;
+                let wanted = page.is_clean()
+                    && match choice {
+                        Choice::Unused => unheld && !page.referenced,
+                        Choice::Unheld => unheld,
+                        Choice::Any => true,
+                    };
+                if choice == Choice::Unused {
+                    page.referenced = false;
+                }
+                if wanted {
+                    state
+                        .pages
+                        .take_batch(index, index + 1, &mut batch[taken..=taken]);
+                    taken += 1;
+                }
+            }
+            drop(state);
+            drop(batch);
+            memory::count_pages(-(taken as i64));
+            dropped += taken as u64;
+            if over {
+                return (dropped, range.end);
+            }
+        }
+        (dropped, at)
+    }
+
+    /// Drops up to `most` clean pages for somebody who needs memory, going round.
+    pub(super) fn reclaim(&self, choice: Choice, most: u64, looks: u64) -> u64 {
+        let hand = self.state.lock().hand;
+        let (mut dropped, mut at) = self.drop_clean(hand..u64::MAX, choice, most, looks);
+        if at == u64::MAX && dropped < most {
+            let (more, next) = self.drop_clean(0..hand, choice, most - dropped, looks);
+            dropped += more;
+            at = next;
+        }
+        self.state.lock().hand = if at == u64::MAX { 0 } else { at };
+        dropped
+    }
+
+    /// Has the pages of a range written and forgotten, so that what is read next comes from the
+    /// disk.
+    pub(super) fn forget(&self, range: Range<u64>) {
+        if self.state.lock().pages.is_empty() {
+            return;
+        }
+        self.write_back(range.clone());
+        self.drop_clean(range.clone(), Choice::Any, u64::MAX, u64::MAX);
+        for view in [&self.readers, &self.writers] {
+            if let Some(view) = view.get() {
+                view.mappings().invalidate(&**view, range.clone());
+            }
+        }
+    }
+
+    /// Forgets the pages of a range without writing them: the disk is to have something else there.
+    /// Waits for what is under way.
+    pub(super) fn discard(&self, range: Range<u64>) {
+        {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            let end = range.end.min(state.dirty_within.end);
+            let mut at = range.start.max(state.dirty_within.start);
+            let mut cleaned = 0;
+            while let Some((index, _)) = state.pages.next_from(at).filter(|(i, _)| *i < end) {
+                at = index + 1;
+                if let Some(page) = state.pages.get_mut(index)
+                    && page.dirty
+                {
+                    page.dirty = false;
+                    cleaned += 1;
+                }
+            }
+            state.dirty -= cleaned;
+            drop(guard);
+            writeback::count_dirty(-(cleaned.cast_signed()));
+        }
+        self.forget(range);
+    }
+
+    /// Whether somebody may change pages through a mapping.
+    pub(super) fn is_mapped(&self) -> bool {
+        let mapped = |view: &Arc<dyn PageSource>| view.mappings().is_used();
+        self.writers.get().is_some_and(mapped)
+    }
+}
+
+impl Finish for Cache {
+    fn done(&self, operation: Operation, data: Data, result: Result<(), IoError>) {
+        let (first, reading) = match operation {
+            Operation::Read { sector } => (sector / PAGE_SECTORS, true),
+            Operation::Write { sector } => (sector / PAGE_SECTORS, false),
+            _ => return,
+        };
+        if reading && !data.bytes().is_multiple_of(PAGE_SIZE) {
+            // What lies behind the end of the disk reads as zero.
+            let used = data.bytes() % PAGE_SIZE;
+            if let Some(last) = data.frames().last() {
+                last.zero(used, PAGE_SIZE - used);
+            }
+        }
+        let mut gone = 0;
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        for index in run(first, data.pages()) {
+            let Some(page) = state.pages.get_mut(index) else {
+                continue;
+            };
+            if reading {
+                page.loading = false;
+            } else {
+                page.writing = false;
+            }
+            if reading && result.is_err() {
+                // `data` holds the frame, so it is not freed under the lock.
+                state.pages.take_batch(index, index + 1, &mut [None]);
+                gone += 1;
+            }
+        }
+        match (reading, result.is_err()) {
+            (true, true) => state.read_errors += 1,
+            (false, true) => state.write_errors += 1,
+            _ => {}
+        }
+        if !reading {
+            state.writing -= data.pages() as u64;
+        }
+        drop(guard);
+        memory::count_pages(-gone);
+        if !reading {
+            writeback::count_writing(-(data.pages() as i64));
+            // Relaxed: a hint of progress.
+            self.written
+                .fetch_add(data.pages() as u64, Ordering::Relaxed);
+        }
+        if let Err(error) = result {
+            let what = if reading { "read" } else { "write" };
+            let name = self.disk.name();
+            crate::console!(
+                "{name}: cannot {what} {} bytes at {}: {error:?}",
+                data.bytes(),
+                first * PAGE
+            );
+        }
+        drop(data);
+        self.changed.wake_all();
+    }
+}
+
+/// The disk as mappings see it.
+pub(super) struct View {
+    cache: &'static Cache,
+    /// Pages that are asked for may be changed without a word.
+    changes: bool,
+    mappings: Mappings,
+}
+
+impl View {
+    pub(super) fn new(cache: &'static Cache, changes: bool) -> Arc<dyn PageSource> {
+        Arc::new(Self {
+            cache,
+            changes,
+            mappings: Mappings::new(),
+        })
+    }
+}
+
+impl PageSource for View {
+    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+        /// Pages that are read together, as the fault maps them together.
+        const AROUND: u64 = 16;
+        for _ in 0..TRIES {
+            if index >= self.cache.pages() {
+                return Ok(None);
+            }
+            if self.changes {
+                writeback::throttle(self.cache);
+            }
+            let frame = self.cache.page(index, AROUND)?;
+            if !self.changes {
+                return Ok(Some(frame));
+            }
+            match self.cache.enter_dirty(index, &frame) {
+                Ok(None) => return Ok(Some(frame)),
+                // Another has taken its place.
+                Ok(Some(_)) | Err(Errno::EAGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
+        if self.changes {
+            // Only what is asked for counts as changed.
+            return;
+        }
+        let mut state = self.cache.state.lock();
+        for (index, place) in (first..self.cache.pages()).zip(pages) {
+            if let Some(page) = state.pages.get_mut(index)
+                && !page.loading
+            {
+                page.referenced = true;
+                *place = Some(page.frame.clone());
+            }
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.cache.bytes()
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+}

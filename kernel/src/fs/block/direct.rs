@@ -1,0 +1,199 @@
+//! Reading and writing around the cache (`O_DIRECT`).
+//!
+//! The bytes go through frames of the kernel's, some requests at a time, so a program's memory
+//! needs no alignment; offset and length do.
+
+use super::super::io::{ByteSink, ByteSource};
+use super::cache::{Cache, PAGE};
+use super::file::bytes;
+use crate::drivers::disk::{
+    Batch, Data, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES, whole_blocks,
+};
+use crate::errno::{Errno, SysResult};
+use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
+use crate::sched;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Requests at a time.
+const REQUESTS: usize = 4;
+
+/// Checks that a transfer is of whole blocks of the disk.
+fn check(cache: &Cache, offset: u64, total: usize) -> Result<(), Errno> {
+    let disk = cache.disk;
+    whole_blocks(
+        offset,
+        total as u64,
+        disk.limits().block_bytes,
+        disk.sectors(),
+    )
+    .map(drop)
+    .ok_or(Errno::EINVAL)
+}
+
+/// Frames for up to so many bytes, as many as requests take at a time.
+fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
+    let pages = count.div_ceil(PAGE_SIZE).min(per_request(cache) * REQUESTS);
+    super::memory::make_room(pages as u64);
+    let mut frames = Vec::new();
+    frames.try_reserve_exact(pages).map_err(|_| Errno::ENOMEM)?;
+    for _ in 0..pages {
+        frames.push(alloc_frame(Mobility::Movable)?);
+    }
+    Ok(frames)
+}
+
+fn per_request(cache: &Cache) -> usize {
+    cache.disk.limits().segments.min(MAX_PAGES)
+}
+
+/// Has the disk read or write the first `count` bytes of the frames, and waits.
+fn transfer(
+    cache: &Cache,
+    frames: &[FrameRef],
+    offset: u64,
+    count: usize,
+    operation: fn(u64) -> Operation,
+) -> Result<(), Errno> {
+    let parts = frames[..count.div_ceil(PAGE_SIZE)].chunks(per_request(cache));
+    let requests = u32::try_from(parts.len()).map_err(|_| Errno::EINVAL)?;
+    let batch = Arc::new(Batch::new(requests));
+    let mut at = 0;
+    for part in parts {
+        let mut data = Data::new();
+        part.iter().cloned().for_each(|frame| data.push(frame));
+        data.cut((part.len() * PAGE_SIZE).min(count - at));
+        let moved = data.bytes();
+        cache.disk.submit(Request {
+            operation: operation((offset + at as u64) / SECTOR_BYTES),
+            data,
+            owner: Owner::Batch(batch.clone()),
+        });
+        at += moved;
+    }
+    batch.wait().map_err(|_| Errno::EINTR)??;
+    Ok(())
+}
+
+/// Reads `total` bytes, which lie within the disk.
+pub(super) fn read(
+    cache: &Cache,
+    to: &mut dyn ByteSink,
+    offset: &mut u64,
+    total: usize,
+) -> SysResult {
+    check(cache, *offset, total)?;
+    cache.write_back(*offset / PAGE..(*offset + total as u64).div_ceil(PAGE));
+    let frames = frames(cache, total)?;
+    let mut done = 0;
+    while done < total {
+        let count = (total - done).min(frames.len() * PAGE_SIZE);
+        let read = transfer(cache, &frames, *offset, count, |sector| Operation::Read {
+            sector,
+        });
+        let moved = read.and_then(|()| {
+            let mut moved = 0;
+            for frame in &frames[..count.div_ceil(PAGE_SIZE)] {
+                let piece = (count - moved).min(PAGE_SIZE);
+                match to.put_frame(frame, 0, piece) {
+                    Ok(taken) if taken == piece => moved += taken,
+                    Ok(taken) => return Ok(moved + taken),
+                    Err(error) if moved == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            Ok(moved)
+        });
+        match moved {
+            Ok(moved) => {
+                done += moved;
+                *offset += moved as u64;
+                if moved < count {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+        sched::cond_resched();
+    }
+    Ok(done)
+}
+
+/// Writes `total` bytes, which lie within the disk.
+pub(super) fn write(
+    cache: &Cache,
+    from: &mut dyn ByteSource,
+    offset: &mut u64,
+    total: usize,
+) -> SysResult {
+    check(cache, *offset, total)?;
+    let start = *offset;
+    let range = start / PAGE..(start + total as u64).div_ceil(PAGE);
+    cache.forget(range.clone());
+    let frames = frames(cache, total)?;
+    let block = cache.disk.limits().block_bytes as usize;
+    let mut done = 0;
+    while done < total {
+        let count = (total - done).min(frames.len() * PAGE_SIZE);
+        let mut taken = 0;
+        let mut fault = None;
+        for frame in &frames[..count.div_ceil(PAGE_SIZE)] {
+            let piece = (count - taken).min(PAGE_SIZE);
+            match from.take_frame(frame, 0, piece) {
+                Ok(got) => {
+                    taken += got;
+                    if got < piece {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    fault = Some(error);
+                    break;
+                }
+            }
+        }
+        // The program's memory ended: whole blocks of what it had.
+        let whole = taken - taken % block;
+        if whole == 0 {
+            match fault {
+                _ if done > 0 => break,
+                Some(error) => return Err(error),
+                None => return Err(Errno::EFAULT),
+            }
+        }
+        match transfer(cache, &frames, *offset, whole, |sector| Operation::Write {
+            sector,
+        }) {
+            Ok(()) => {
+                done += whole;
+                *offset += whole as u64;
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+        if whole < count {
+            break;
+        }
+        sched::cond_resched();
+    }
+    // Who read meanwhile may have brought old pages in.
+    cache.forget(range);
+    Ok(done)
+}
+
+/// Writes zeros by hand, for a disk that cannot make them itself.
+pub(super) fn write_zeros(cache: &Cache, start: u64, length: u64) -> Result<(), Errno> {
+    let frames = frames(cache, bytes(length))?;
+    frames.iter().for_each(|frame| frame.zero(0, PAGE_SIZE));
+    let mut at = 0;
+    while at < length {
+        let count = bytes(length - at).min(frames.len() * PAGE_SIZE);
+        transfer(cache, &frames, start + at, count, |sector| {
+            Operation::Write { sector }
+        })?;
+        at += count as u64;
+        sched::cond_resched();
+    }
+    Ok(())
+}

@@ -1,0 +1,349 @@
+//! `/dev/vda` as an open file.
+
+use super::super::file::File;
+use super::super::flags::OpenFlags;
+use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use super::cache::{Cache, PAGE};
+use super::{direct, ioctl, writeback};
+use crate::errno::{Errno, SysResult};
+use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use crate::sched;
+use crate::sync::SpinLock;
+use crate::vm::PageSource;
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
+
+/// Pages that are read ahead of who reads on and on, as Linux's 128 KiB.
+const MOST_AHEAD: u64 = 32;
+/// What such a reader begins with.
+const FIRST_AHEAD: u64 = 4;
+/// Pages between two looks at how many are dirty.
+const THROTTLE_EVERY: u64 = 32;
+/// Attempts to change a page that others are reading again and again.
+const TRIES: u32 = 64;
+
+/// What was read ahead last.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// The page that a reader who goes on wants next.
+    next: u64,
+    /// The last pages that were asked for.
+    window: Range<u64>,
+}
+
+/// A disk that somebody has opened.
+pub(super) struct OpenDisk {
+    cache: &'static Cache,
+    ahead: SpinLock<Ahead>,
+    /// Write errors of the disk that this open file has told of, or that came before it.
+    errors_told: AtomicU64,
+}
+
+impl OpenDisk {
+    pub(super) fn new(cache: &'static Cache) -> Self {
+        // AcqRel: pairs with the Acquire in `writeback::close`.
+        cache.opens.fetch_add(1, Ordering::AcqRel);
+        Self {
+            cache,
+            ahead: SpinLock::new(Ahead::default()),
+            errors_told: AtomicU64::new(cache.write_errors()),
+        }
+    }
+
+    /// The page at `index`; `want` pages are to be read by this call.
+    fn page(&self, index: u64, want: u64) -> Result<FrameRef, Errno> {
+        let ready = self.cache.ready(index);
+        let (window, more) = {
+            let mut ahead = self.ahead.lock();
+            let goes_on = index == ahead.next || index + 1 == ahead.next;
+            ahead.next = index + 1;
+            if ready.is_none() {
+                let last = ahead.window.end - ahead.window.start;
+                let pages = if goes_on && last > 0 {
+                    (last * 2).clamp(FIRST_AHEAD, MOST_AHEAD)
+                } else if index == 0 {
+                    FIRST_AHEAD
+                } else {
+                    1
+                };
+                let pages = pages.max(want.min(MOST_AHEAD));
+                ahead.window = index..index + pages;
+                (pages, None)
+            } else if goes_on && index == ahead.window.start + 1 && ahead.window.end > index + 1 {
+                // The reader has come into the last window: the next one is read meanwhile.
+                let last = ahead.window.end - ahead.window.start;
+                let start = ahead.window.end;
+                ahead.window = start..start + (last * 2).clamp(FIRST_AHEAD, MOST_AHEAD);
+                (0, Some(ahead.window.clone()))
+            } else {
+                (0, None)
+            }
+        };
+        if let Some(more) = more
+            && more.start < self.cache.pages()
+            && self.cache.ready(more.start).is_none()
+        {
+            // If there is no memory for it, the reader will ask again.
+            let _ = self.cache.read_in(more.start, more.end - more.start);
+        }
+        match ready {
+            Some(frame) => Ok(frame),
+            None => self.cache.page(index, window),
+        }
+    }
+
+    /// Writes bytes of one page.
+    fn write_page(&self, from: &mut dyn ByteSource, offset: u64, count: usize) -> SysResult {
+        let (index, within) = (offset / PAGE, in_page(offset));
+        let last = bytes(self.cache.bytes().saturating_sub(index * PAGE)).min(PAGE_SIZE);
+        let whole = within == 0 && count == last;
+        let (frame, taken) = match self.cache.ready(index) {
+            Some(frame) => {
+                let taken = from.take_frame(&frame, within, count)?;
+                (frame, taken)
+            }
+            None if !whole => {
+                let frame = self.cache.page(index, 1)?;
+                let taken = from.take_frame(&frame, within, count)?;
+                (frame, taken)
+            }
+            None => {
+                // A whole page: filled before anybody sees it, so it need not be read first.
+                super::memory::make_room(1);
+                let frame = memory::alloc_frame(Mobility::Movable)?;
+                let taken = from.take_frame(&frame, 0, count)?;
+                if taken < count {
+                    // The program's memory ended: the rest of the page is what the disk has.
+                    let old = self.cache.page(index, 1)?;
+                    copy(&frame, &old, taken);
+                    (old, taken)
+                } else {
+                    frame.zero(count, PAGE_SIZE - count);
+                    (frame, taken)
+                }
+            }
+        };
+        for _ in 0..TRIES {
+            match self.cache.enter_dirty(index, &frame) {
+                Ok(None) => return Ok(taken),
+                Ok(Some(other)) => {
+                    // Somebody read the page meanwhile. It may be on its way to the disk already:
+                    // it is marked again once it has the bytes.
+                    copy_part(&frame, &other, within, taken);
+                    match self.cache.mark_dirty(index, &other) {
+                        Ok(()) => return Ok(taken),
+                        Err(Errno::EAGAIN) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(Errno::EAGAIN) => self.cache.wait_loaded(index)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::EIO)
+    }
+
+    /// Writes bytes through the cache.
+    fn write_cached(&self, from: &mut dyn ByteSource, offset: &mut u64, total: usize) -> SysResult {
+        let mut done = 0;
+        while done < total {
+            let count = (PAGE_SIZE - in_page(*offset)).min(total - done);
+            match self.write_page(from, *offset, count) {
+                Ok(moved) => {
+                    done += moved;
+                    *offset += moved as u64;
+                    if moved < count {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if (*offset / PAGE).is_multiple_of(THROTTLE_EVERY) {
+                writeback::throttle(self.cache);
+            }
+            super::super::breathe(done);
+            if sched::current().killed() {
+                break;
+            }
+        }
+        writeback::throttle(self.cache);
+        Ok(done)
+    }
+
+    fn read_cached(&self, to: &mut dyn ByteSink, offset: &mut u64, total: usize) -> SysResult {
+        let mut done = 0;
+        while done < total {
+            let within = in_page(*offset);
+            let count = (PAGE_SIZE - within).min(total - done);
+            let want = (within + total - done).div_ceil(PAGE_SIZE) as u64;
+            let moved = self
+                .page(*offset / PAGE, want)
+                .and_then(|frame| to.put_frame(&frame, within, count));
+            match moved {
+                Ok(moved) => {
+                    done += moved;
+                    *offset += moved as u64;
+                    if moved < count {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            super::super::breathe(done);
+            if sched::current().killed() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Makes a range stable, and tells of pages that could not be written.
+    fn sync_range(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.cache.write_back(range);
+        self.cache.disk.flush()?;
+        let errors = self.cache.write_errors();
+        // Relaxed: whoever comes first tells of them.
+        if self.errors_told.swap(errors, Ordering::Relaxed) == errors {
+            Ok(())
+        } else {
+            Err(Errno::EIO)
+        }
+    }
+}
+
+/// The offset within a page.
+pub(super) fn in_page(offset: u64) -> usize {
+    bytes(offset % PAGE)
+}
+
+/// A count of bytes that is known to be small.
+pub(super) fn bytes(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Copies the first bytes of a frame.
+fn copy(from: &FrameRef, to: &FrameRef, count: usize) {
+    copy_part(from, to, 0, count);
+}
+
+fn copy_part(from: &FrameRef, to: &FrameRef, at: usize, count: usize) {
+    let mut source = super::super::io::FrameSource::new(from, at, count);
+    // Frames never fault.
+    let _ = source.take_frame(to, at, count);
+}
+
+impl File for OpenDisk {
+    fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, flags: OpenFlags) -> SysResult {
+        let left = bytes(self.cache.bytes().saturating_sub(*offset));
+        let total = to.room().min(MAX_RW_COUNT).min(left);
+        if total == 0 {
+            return Ok(0);
+        }
+        if flags.contains(OpenFlags::DIRECT) {
+            return direct::read(self.cache, to, offset, total);
+        }
+        self.read_cached(to, offset, total)
+    }
+
+    fn write(&self, from: &mut dyn ByteSource, offset: &mut u64, flags: OpenFlags) -> SysResult {
+        if self.cache.disk.limits().read_only {
+            return Err(Errno::EPERM);
+        }
+        if from.left() == 0 {
+            return Ok(0);
+        }
+        if flags.contains(OpenFlags::APPEND) {
+            *offset = self.cache.bytes();
+        }
+        let left = bytes(self.cache.bytes().saturating_sub(*offset));
+        let total = from.left().min(MAX_RW_COUNT).min(left);
+        if total == 0 {
+            return Err(Errno::ENOSPC);
+        }
+        let start = *offset;
+        let done = if flags.contains(OpenFlags::DIRECT) {
+            direct::write(self.cache, from, offset, total)?
+        } else {
+            self.write_cached(from, offset, total)?
+        };
+        // `SYNC` includes `DSYNC`.
+        if flags.contains(OpenFlags::DSYNC) {
+            self.sync_range(start / PAGE..offset.div_ceil(PAGE))?;
+        }
+        Ok(done)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.cache.bytes())
+    }
+
+    fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
+        // All of it is data.
+        match self.cache.bytes() {
+            size if offset >= size => Err(Errno::ENXIO),
+            size if hole => Ok(size),
+            _ => Ok(offset),
+        }
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        self.sync_range(super::cache::ALL)
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> SysResult {
+        ioctl::call(self.cache, command, argument)
+    }
+
+    fn page_source(&self) -> Option<Arc<dyn PageSource>> {
+        self.cache.readers.get().cloned()
+    }
+
+    fn shared_page_source(&self, writable: bool) -> Option<Arc<dyn PageSource>> {
+        if writable && !self.cache.disk.limits().read_only {
+            self.cache.writers.get().cloned()
+        } else {
+            self.page_source()
+        }
+    }
+
+    fn maps_read_only(&self) -> bool {
+        self.cache.disk.limits().read_only
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
+        const PUNCH: u32 = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+        const ZERO: u32 = FALLOC_FL_ZERO_RANGE;
+        const ZERO_KEEPING: u32 = FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE;
+        let unmap = match mode {
+            PUNCH => true,
+            ZERO | ZERO_KEEPING => false,
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        ioctl::write_zeroes(self.cache, offset, length, unmap)
+    }
+
+    fn last_close(&self) {
+        // Acquire: pairs with the AcqRel of the counts.
+        if self.cache.opens.load(Ordering::Acquire) == 1 {
+            self.cache.write_back(super::cache::ALL);
+        }
+    }
+}
+
+impl Drop for OpenDisk {
+    fn drop(&mut self) {
+        // AcqRel: pairs with the Acquire in `writeback::close`.
+        if self.cache.opens.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Its pages go. Who drops us may hold locks, so the thread does it.
+            writeback::wake();
+        }
+    }
+}

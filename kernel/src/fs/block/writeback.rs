@@ -1,0 +1,174 @@
+//! Dirty pages on their way to the disks: by a kernel thread every few seconds or when there are
+//! many, by whoever makes too many, and for good by `fsync` and the last close.
+
+use super::cache::{ALL, Cache, Choice, Run};
+use crate::arch::clock::{self, Nanos};
+use crate::memory;
+use crate::sched;
+use crate::sync::{WaitEnd, WaitQueue};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How long a page may stay dirty (`vm.dirty_writeback_centisecs` has Linux look as often).
+const INTERVAL: Nanos = Nanos::from_secs(5);
+/// Of all memory, the part that may be dirty before the thread writes, and before writers wait:
+/// Linux's `vm.dirty_background_ratio` and `vm.dirty_ratio`.
+const BACKGROUND_PART: u64 = 10;
+const LIMIT_PART: u64 = 5;
+/// How long the end of the VM waits for a disk that takes nothing.
+const LAST_PATIENCE: Nanos = Nanos::from_secs(30);
+
+static DIRTY: AtomicU64 = AtomicU64::new(0);
+static WRITING: AtomicU64 = AtomicU64::new(0);
+/// The thread is wanted before its time.
+static WANTED: AtomicBool = AtomicBool::new(false);
+static WORKER: WaitQueue = WaitQueue::new();
+
+/// Counts dirty pages.
+pub(super) fn count_dirty(change: i64) {
+    // Relaxed: numbers to compare with limits.
+    DIRTY.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+}
+
+/// Counts pages that the disks are taking.
+pub(super) fn count_writing(change: i64) {
+    WRITING.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+}
+
+/// Pages that no disk has yet: dirty ones, and those on their way.
+pub fn unwritten() -> (u64, u64) {
+    (
+        DIRTY.load(Ordering::Relaxed),
+        WRITING.load(Ordering::Relaxed),
+    )
+}
+
+/// Starts the thread, if there is a disk.
+pub(super) fn start() {
+    if super::caches().next().is_some() {
+        sched::spawn_kernel("kflushd", run);
+    }
+}
+
+/// Has the thread write what is dirty, soon.
+pub(super) fn wake() {
+    // Release: pairs with the Acquire in `run`.
+    WANTED.store(true, Ordering::Release);
+    WORKER.wake_one();
+}
+
+fn run() {
+    loop {
+        let deadline = clock::now().saturating_add(INTERVAL);
+        // Acquire: pairs with the Release in `wake`; who asked has marked its pages.
+        let wanted = || WANTED.swap(false, Ordering::Acquire);
+        let end = WORKER.wait_uninterruptible_deadline(wanted, deadline);
+        for cache in super::caches() {
+            flush_once(cache);
+            if end == WaitEnd::Ready && cache.opens.load(Ordering::Acquire) == 0 {
+                close(cache);
+            }
+        }
+    }
+}
+
+/// Begins to write each page that is dirty now, but those whose last change is on its way.
+fn flush_once(cache: &Cache) {
+    let mut at = 0;
+    loop {
+        match cache.write_run(at..u64::MAX) {
+            Run::Started(next) => at = next,
+            Run::Busy(index) => at = index + 1,
+            Run::None => return,
+        }
+        sched::cond_resched();
+    }
+}
+
+/// After the last close: everything is written, and nothing is kept.
+pub(super) fn close(cache: &Cache) {
+    cache.write_back(ALL);
+    // Acquire: pairs with the Release of the count; somebody may have opened it again.
+    if cache.opens.load(Ordering::Acquire) == 0 {
+        cache.drop_clean(ALL, Choice::Unheld, u64::MAX, u64::MAX);
+    }
+}
+
+/// The pages that may be dirty before the thread writes, and before writers wait.
+fn limits() -> (u64, u64) {
+    let all = memory::allocator().stats().managed_frames;
+    (all / BACKGROUND_PART, all / LIMIT_PART)
+}
+
+/// Called by who made pages dirty, without a lock: waits while there are too many.
+pub(super) fn throttle(cache: &Cache) {
+    let (dirty, writing) = unwritten();
+    if dirty == 0 {
+        return;
+    }
+    let (background, limit) = limits();
+    if dirty > background {
+        wake();
+    }
+    if dirty + writing <= limit {
+        return;
+    }
+    // This disk's own pages; each disk's writers see to theirs.
+    flush_once(cache);
+    let below = || {
+        let (dirty, writing) = unwritten();
+        let (_, own) = cache.unwritten();
+        dirty + writing <= limit || own == 0
+    };
+    // Who is being killed stops to write soon.
+    let _ = cache.changed().wait_killable(below);
+}
+
+/// Waits until some dirty page was written. False: there is none, or no disk takes any.
+pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
+    let unwritten = |cache: &Cache| cache.unwritten() != (0, 0);
+    let Some(cache) = super::caches().find(|cache| unwritten(cache)) else {
+        return false;
+    };
+    wake();
+    let before = cache.written();
+    cache
+        .changed()
+        .wait_uninterruptible_deadline(|| cache.written() != before, deadline)
+        == WaitEnd::Ready
+}
+
+/// Writes everything that is dirty to the disks and makes it stable: `sync(2)`.
+pub fn sync_all() {
+    for cache in super::caches() {
+        cache.write_back(ALL);
+        // Whoever wrote it learns of errors by `fsync`.
+        let _ = cache.disk.flush();
+    }
+}
+
+/// As [`sync_all`] before the VM ends, as long as the disks take something.
+pub fn sync_for_the_last_time() {
+    for cache in super::caches() {
+        flush_once(cache);
+        let mut last = cache.written();
+        // Ends: each turn the disk has written something.
+        while cache.unwritten() != (0, 0) {
+            let deadline = clock::now().saturating_add(LAST_PATIENCE);
+            let moved = || cache.written() != last;
+            let end = cache
+                .changed()
+                .wait_uninterruptible_deadline(moved, deadline);
+            if end == WaitEnd::TimedOut {
+                let (dirty, writing) = cache.unwritten();
+                let name = cache.disk.name();
+                crate::console!("{name} takes nothing; {} pages are lost", dirty + writing);
+                return;
+            }
+            last = cache.written();
+            flush_once(cache);
+        }
+        if let Err(error) = cache.disk.flush() {
+            crate::console!("{}: cannot flush: {error}", cache.disk.name());
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The spread of many figures.
+
+use crate::output::{Better, Distribution, Labels};
+
+/// Those of the proactive compaction series, and the slowest of all.
+const PERCENTILES: [u32; 12] = [5, 10, 25, 30, 40, 50, 60, 75, 80, 90, 95, 100];
+
+/// The spread of times in nanoseconds; there is at least one.
+pub(crate) fn spread(name: &'static str, mut latencies: Vec<u64>, labels: Labels) -> Distribution {
+    latencies.sort_unstable();
+    Distribution {
+        name,
+        unit: "ns",
+        better: Better::Lower,
+        percentiles: PERCENTILES
+            .map(|percent| (percent, percentile(&latencies, percent)))
+            .to_vec(),
+        count: latencies.len(),
+        labels,
+    }
+}
+
+/// The smallest of the sorted values that `percent` of them do not exceed.
+fn percentile(sorted: &[u64], percent: u32) -> u64 {
+    let rank = (sorted.len() * percent as usize).div_ceil(100);
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        let sorted: Vec<u64> = (1..=10).collect();
+        for (percent, value) in [(5, 1), (10, 1), (11, 2), (50, 5), (95, 10), (100, 10)] {
+            assert_eq!(percentile(&sorted, percent), value, "{percent}");
+        }
+        assert_eq!(percentile(&[7], 5), 7);
+    }
+}
