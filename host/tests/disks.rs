@@ -4,8 +4,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Longer than any guest here takes on a machine that does other things too.
 const PATIENCE_S: &str = "240";
@@ -102,6 +104,16 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that ends when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -292,5 +304,117 @@ fn images_that_are_no_disks_are_refused_by_name_and_size() {
         for word in words {
             assert!(stderr.contains(word), "{options:?}: {word} in {stderr}");
         }
+    }
+}
+
+/// A device of QEMU's own, with what it is to say.
+fn qemus_own(block: &str, device: &str) -> Vec<String> {
+    [
+        "-blockdev",
+        &format!("driver=null-co,node-name=n,read-zeroes=on,{block}"),
+        "-device",
+        &format!("virtio-blk-pci,drive=n,disable-legacy=on,{device}"),
+    ]
+    .map(|word| format!("--qemu-arg={word}"))
+    .to_vec()
+}
+
+#[test]
+fn a_device_that_says_odd_things_is_used_as_far_as_it_goes_or_named() {
+    let script = "cat /sys/block/vda/size 2>&1; head -c 4096 /dev/vda 2>/dev/null | wc -c
+        dd if=/dev/vda bs=512 skip=18014398509481982 2>/dev/null | wc -c";
+    let run_on = |block: &str, device: &str| {
+        let words = qemus_own(block, device);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = run(
+            EBB,
+            &[&["-v", "--machine", "q35"], &words[..]].concat(),
+            script,
+        );
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    // As large as QEMU makes one.
+    let (said, _) = run_on("size=9223372036854774784", "num-queues=4");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[..2], ["18014398509481982", "4096"]);
+    for (device, why) in [
+        ("queue-size=16", "a queue of 16 descriptors; 128 are needed"),
+        (
+            "logical_block_size=8192,physical_block_size=8192,min_io_size=8192",
+            "blocks of 8192 bytes",
+        ),
+    ] {
+        let (said, log) = run_on("size=1048576", device);
+        assert!(said.contains("No such file"), "{said}");
+        let expected = format!("vda cannot be used: {why}");
+        assert!(log.contains(&expected), "{expected} in {log}");
+    }
+}
+
+#[test]
+fn a_served_disk_is_seen_and_squeezed_while_a_guest_writes_to_it() {
+    let scratch = Scratch::new("served");
+    let new = pattern(8, 4 * MIB + 4096);
+    let packed = format!("{}:/new", scratch.file("new", &new));
+    let image = scratch.file("disk.img", &vec![0; 32 * MIB]);
+    let folder = scratch.0.to_str().expect("a plain path");
+    let control = scratch.0.join("control").display().to_string();
+    let server = Command::new(env!("CARGO_BIN_EXE_ebb"))
+        .args(["blk", "serve", "--disk", &format!("data={image}")])
+        .args(["--control", &control, "--socket-dir", folder])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("ebb starts");
+    let server = Killed(server);
+    let socket = scratch.0.join("data.sock");
+    let blk = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+        command.arg("blk").args(words).args(["--control", &control]);
+        command.output().expect("ebb starts")
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !blk(&["get"]).status.success() || !socket.exists() {
+        assert!(Instant::now() < deadline, "no server");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let chardev = format!("--qemu-arg=socket,id=served,path={}", socket.display());
+    let guest = ebb(EBB, &["--machine", "q35", "--qemu-arg=-chardev", &chardev])
+        .args([
+            "--qemu-arg=-device",
+            "--qemu-arg=vhost-user-blk-pci,chardev=served,disable-legacy=on",
+        ])
+        .args(["--file", &packed, "--", "sh", "-c"])
+        .arg(
+            "set -e
+            for n in 0 1 2 3 4 5; do
+                dd if=/new of=/dev/vda bs=5001 seek=$((n * 900)) conv=notrunc,fsync 2>/dev/null
+                tail -c +$((n * 900 * 5001 + 1)) /dev/vda | head -c 4198400 | cmp - /new
+            done",
+        )
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ebb starts");
+    let running = thread::spawn(move || guest.wait_with_output().expect("ebb can be waited for"));
+    let (mut seen, mut squeezed) = (false, 0);
+    while !running.is_finished() {
+        let reports: serde_json::Value =
+            serde_json::from_slice(&blk(&["get", "--json"]).stdout).expect("JSON");
+        seen |= reports[0]["connected"] == true && reports[0]["requests"].as_u64() > Some(0);
+        assert!(blk(&["squeeze", "--instance", "data"]).status.success());
+        squeezed += 1;
+    }
+    let output = running.join().expect("the thread does not panic");
+    drop(server);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(seen && squeezed > 0, "{squeezed} squeezes");
+    let found = fs::read(&image).expect("the image is there");
+    for n in 0..6 {
+        let end = if n == 5 { new.len() } else { 900 * 5001 };
+        assert!(
+            found[n * 900 * 5001..][..end.min(new.len())] == new[..end.min(new.len())],
+            "{n}"
+        );
     }
 }

@@ -283,10 +283,12 @@ fn reset(driver: &SpinLock<Driver>) {
 fn collect() -> Stats {
     let frames = stats::frames();
     let bytes = |frames: u64| Some(frames * FRAME_SIZE as u64);
-    let cached = stats::meminfo()
-        .iter()
-        .find(|(name, _)| *name == "Cached")
-        .map(|(_, kib)| kib << 10);
+    let all = stats::meminfo();
+    let value = |wanted| {
+        let field = all.iter().find(|(name, _)| *name == wanted);
+        field.map(|(_, kib)| kib << 10)
+    };
+    let cached = value("Cached").zip(value("Buffers"));
     Stats {
         swap_in_bytes: Some(0),
         swap_out_bytes: Some(0),
@@ -295,8 +297,8 @@ fn collect() -> Stats {
         minor_faults: Some(stats::faults()),
         free_bytes: bytes(frames.free_frames),
         total_bytes: bytes(frames.managed_frames),
-        available_bytes: bytes(frames.free_frames.saturating_sub(frames.watermarks.low)),
-        cache_bytes: cached,
+        available_bytes: value("MemAvailable"),
+        cache_bytes: cached.map(|(files, disks)| files + disks),
         ..Stats::default()
     }
 }

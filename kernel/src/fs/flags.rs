@@ -23,9 +23,9 @@ bitflags! {
         const APPEND = raw::O_APPEND;
         /// Never block.
         const NONBLOCK = raw::O_NONBLOCK;
-        /// Integrity of data (memory is as stable as it gets here).
+        /// Integrity of data: what is written to a disk is on it when the call ends.
         const DSYNC = raw::O_DSYNC;
-        /// No cache between (there is none).
+        /// No cache between the program and a disk.
         const DIRECT = raw::O_DIRECT;
         /// Offsets have 64 bits; always so.
         const LARGE = raw::O_LARGEFILE;

@@ -73,15 +73,19 @@ pub fn meminfo_tail() -> [(&'static str, u64); 7] {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 39] {
+pub fn vmstat() -> [(&'static str, u64); 41] {
     let stats = frames();
     let files = sum(Count::FileFrames);
     let reports = report::totals();
+    let (dirty, writing) = fs::block::unwritten();
+    let (kib_in, kib_out) = fs::block::kib_moved();
     [
         ("nr_free_pages", stats.free_frames),
         ("nr_anon_pages", sum(Count::AnonymousFrames)),
         ("nr_mapped", sum(Count::MappedFile)),
         ("nr_file_pages", files),
+        ("nr_dirty", dirty),
+        ("nr_writeback", writing),
         ("nr_shmem", sum(Count::SharedFrames).min(files)),
         (
             "nr_anon_transparent_hugepages",
@@ -93,8 +97,8 @@ pub fn vmstat() -> [(&'static str, u64); 39] {
         ("nr_kernel_stack", sum(Count::StackFrames) * KIB),
         ("nr_isolated_free", stats.isolated_frames),
         ("nr_unreported_free", stats.unreported_free_frames),
-        ("pgpgin", 0),
-        ("pgpgout", 0),
+        ("pgpgin", kib_in),
+        ("pgpgout", kib_out),
         ("pswpin", 0),
         ("pswpout", 0),
         ("pgalloc_dma32", sum(Count::AllocatedDma32)),

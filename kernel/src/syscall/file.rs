@@ -204,7 +204,10 @@ pub fn sendfile(a: &Args) -> SysResult {
     if !to.flags().writable() || !from.flags().readable() {
         return Err(Errno::EBADF);
     }
-    if to.flags().contains(OpenFlags::APPEND) || from.node().kind() != FileKind::Regular {
+    let kind = from.node().kind();
+    if to.flags().contains(OpenFlags::APPEND)
+        || !matches!(kind, FileKind::Regular | FileKind::Block)
+    {
         return Err(Errno::EINVAL);
     }
     let count = a.size(3).min(MAX_RW_COUNT);

@@ -11,7 +11,7 @@ const MAX_BLOCK_BYTES: u32 = 4096;
 /// Bytes that every segment may have: a page is one.
 const MIN_SEGMENT_BYTES: u32 = 4096;
 /// Data segments of a request, as many as it has pages at most.
-pub const MAX_SEGMENTS: usize = 32;
+pub(crate) const MAX_SEGMENTS: usize = 32;
 /// The largest disk: what file offsets can say.
 const MAX_SECTORS: u64 = i64::MAX as u64 / SECTOR_BYTES;
 

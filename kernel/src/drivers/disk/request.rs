@@ -3,11 +3,11 @@
 use super::limits::MAX_SEGMENTS;
 
 /// Bytes of the header of each request, and of the range of a discard.
-pub const HEADER_BYTES: usize = 16;
+pub(crate) const HEADER_BYTES: usize = 16;
 /// Bytes of the name that a disk has.
-pub const ID_BYTES: usize = 20;
+pub(crate) const ID_BYTES: usize = 20;
 /// What the byte for the status holds before the device has written it: no status at all.
-pub const NO_STATUS: u8 = 0xff;
+pub(crate) const NO_STATUS: u8 = 0xff;
 
 /// What a disk is asked to do.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub enum IoError {
 }
 
 /// What the status byte says; an unknown one is a failure.
-pub fn outcome(status: u8) -> Result<(), IoError> {
+pub(crate) fn outcome(status: u8) -> Result<(), IoError> {
     match status {
         0 => Ok(()),
         2 => Err(IoError::Unsupported),
@@ -123,7 +123,7 @@ pub fn outcome(status: u8) -> Result<(), IoError> {
 
 /// A run of physical memory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Segment {
+pub(crate) struct Segment {
     /// Its address.
     pub address: u64,
     /// Its length.
@@ -132,14 +132,14 @@ pub struct Segment {
 
 /// The segments of a request: neighbours in memory are one.
 #[derive(Debug)]
-pub struct Segments {
+pub(crate) struct Segments {
     list: [Segment; MAX_SEGMENTS],
     len: usize,
 }
 
 impl Segments {
     /// Those of `pieces`, which are at most [`MAX_SEGMENTS`], none longer than `longest` bytes.
-    pub fn join(pieces: impl Iterator<Item = Segment>, longest: u32) -> Self {
+    pub(crate) fn join(pieces: impl Iterator<Item = Segment>, longest: u32) -> Self {
         let mut joined = Self {
             list: [Segment::default(); MAX_SEGMENTS],
             len: 0,
@@ -163,7 +163,7 @@ impl Segments {
     }
 
     /// All of them.
-    pub fn list(&self) -> &[Segment] {
+    pub(crate) fn list(&self) -> &[Segment] {
         &self.list[..self.len]
     }
 }

@@ -29,8 +29,12 @@ pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 const PAGE_SECTORS: u64 = PAGE / SECTOR_BYTES;
 /// Attempts to have a page that others drop again at once.
 const TRIES: u32 = 64;
-/// Pages that are dropped between two openings of the lock.
+/// Pages that are dropped, and looked at, between two openings of the lock.
 const DROP_BATCH: usize = 32;
+const LOOKS: u32 = 512;
+
+/// Requests that fail before the log says no more about it.
+const ERRORS_LOGGED: u64 = 16;
 
 /// All pages of a disk.
 pub(super) const ALL: Range<u64> = 0..u64::MAX;
@@ -40,9 +44,13 @@ struct Page {
     loading: bool,
     dirty: bool,
     writing: bool,
-    /// Was used since reclaim came by last.
-    referenced: bool,
+    /// How often it was used since it came or reclaim passed by, up to [`OFTEN`]: what is read
+    /// once, from end to end, goes first.
+    uses: u8,
 }
+
+/// Uses that keep a page when reclaim comes by.
+const OFTEN: u8 = 2;
 
 impl Page {
     fn new(frame: FrameRef) -> Self {
@@ -51,8 +59,12 @@ impl Page {
             loading: false,
             dirty: false,
             writing: false,
-            referenced: true,
+            uses: 0,
         }
+    }
+
+    fn used(&mut self) {
+        self.uses = (self.uses + 1).min(OFTEN);
     }
 
     fn is_clean(&self) -> bool {
@@ -91,7 +103,7 @@ pub(super) struct Cache {
 /// What reclaim may drop.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Pages that were not used lately; the others lose their mark.
+    /// Pages that were not used often lately; the others are as if they had just come.
     Unused,
     /// Any clean page that nobody holds.
     Unheld,
@@ -105,6 +117,8 @@ pub(super) enum Run {
     Started(u64),
     /// The first one is on its way from before.
     Busy(u64),
+    /// There is none up to this one.
+    Looked(u64),
     None,
 }
 
@@ -171,11 +185,13 @@ impl Cache {
         &self.changed
     }
 
-    /// The page with this number if it is ready.
-    pub(super) fn ready(&self, index: u64) -> Option<FrameRef> {
+    /// The page with this number if it is ready; `again` if the caller used it just now.
+    pub(super) fn ready(&self, index: u64, again: bool) -> Option<FrameRef> {
         let mut state = self.state.lock();
         let page = state.pages.get_mut(index).filter(|page| !page.loading)?;
-        page.referenced = true;
+        if !again {
+            page.used();
+        }
         Some(page.frame.clone())
     }
 
@@ -191,14 +207,18 @@ impl Cache {
                 let errors = state.read_errors;
                 match state.pages.get_mut(index) {
                     Some(page) if !page.loading => {
-                        page.referenced = true;
+                        page.used();
                         return Ok(page.frame.clone());
                     }
                     other => (other.is_some(), errors),
                 }
             };
             if !known {
-                self.read_in(index, ahead)?;
+                match self.read_in(index, ahead) {
+                    // The tree itself may have lacked memory, where it must not wait for it.
+                    Err(Errno::ENOMEM) if memory::relieve() => continue,
+                    other => other?,
+                }
             }
             self.changed
                 .wait_killable(|| !self.is(index, |page| page.loading))
@@ -325,7 +345,7 @@ impl Cache {
                 state.pages.get_mut(index).ok_or(Errno::ENOMEM)?
             }
         };
-        page.referenced = true;
+        page.used();
         let newly = !page.dirty;
         page.dirty = true;
         if newly {
@@ -367,9 +387,14 @@ impl Cache {
             let state = &mut *guard;
             let end = range.end.min(state.dirty_within.end);
             let mut at = range.start.max(state.dirty_within.start);
+            let mut looks = LOOKS;
             let first = loop {
                 if state.dirty == 0 {
                     return Run::None;
+                }
+                looks -= 1;
+                if looks == 0 {
+                    return Run::Looked(at);
                 }
                 match state.pages.next_from(at) {
                     Some((index, page)) if index < end && page.dirty => {
@@ -435,7 +460,7 @@ impl Cache {
         // Each page once: what becomes dirty behind us is not looked at again.
         while at < range.end {
             match self.write_run(at..range.end) {
-                Run::Started(next) => at = next,
+                Run::Started(next) | Run::Looked(next) => at = next,
                 Run::Busy(index) => {
                     self.wait_written(index);
                     at = index;
@@ -444,9 +469,9 @@ impl Cache {
             }
         }
         let mut at = range.start;
-        while let Some(index) = self.first_writing(at..range.end) {
-            self.wait_written(index);
-            at = index + 1;
+        while let Some(next) = self.look_for_writing(at..range.end) {
+            self.wait_written(next);
+            at = next + 1;
         }
     }
 
@@ -455,23 +480,24 @@ impl Cache {
             .wait_uninterruptible(|| !self.is(index, |page| page.writing));
     }
 
-    fn first_writing(&self, range: Range<u64>) -> Option<u64> {
+    /// The first page that the disk is taking, or the last one that was looked at; `None`: no page
+    /// of the range is left.
+    fn look_for_writing(&self, range: Range<u64>) -> Option<u64> {
         let state = self.state.lock();
         if state.writing == 0 {
             return None;
         }
+        let mut last = None;
         let mut at = range.start;
-        // Bounded by the pages that there are.
-        while let Some((index, page)) = state.pages.next_from(at) {
-            if index >= range.end {
-                return None;
-            }
+        for _ in 0..LOOKS {
+            let (index, page) = state.pages.next_from(at).filter(|(i, _)| *i < range.end)?;
+            last = Some(index);
             if page.writing {
-                return Some(index);
+                break;
             }
             at = index + 1;
         }
-        None
+        last
     }
 
     /// Drops clean pages of a range; how many, and where it stopped. Looks at `looks` pages at
@@ -489,7 +515,8 @@ impl Cache {
             let mut taken = 0;
             let mut state = self.state.lock();
             let mut over = false;
-            while taken < DROP_BATCH && dropped + (taken as u64) < most && looks > 0 {
+            let turn = looks.saturating_sub(u64::from(LOOKS));
+            while taken < DROP_BATCH && dropped + (taken as u64) < most && looks > turn {
                 let Some((index, _)) = state.pages.next_from(at).filter(|(i, _)| *i < range.end)
                 else {
                     over = true;
@@ -503,12 +530,12 @@ impl Cache {
                 let unheld = page.frame.references() == 1;
                 let wanted = page.is_clean()
                     && match choice {
-                        Choice::Unused => unheld && !page.referenced,
+                        Choice::Unused => unheld && page.uses < OFTEN,
                         Choice::Unheld => unheld,
                         Choice::Any => true,
                     };
                 if choice == Choice::Unused {
-                    page.referenced = false;
+                    page.uses = 0;
                 }
                 if wanted {
                     state
@@ -559,26 +586,39 @@ impl Cache {
     /// Forgets the pages of a range without writing them: the disk is to have something else there.
     /// Waits for what is under way.
     pub(super) fn discard(&self, range: Range<u64>) {
-        {
-            let mut guard = self.state.lock();
-            let state = &mut *guard;
-            let end = range.end.min(state.dirty_within.end);
-            let mut at = range.start.max(state.dirty_within.start);
-            let mut cleaned = 0;
-            while let Some((index, _)) = state.pages.next_from(at).filter(|(i, _)| *i < end) {
-                at = index + 1;
-                if let Some(page) = state.pages.get_mut(index)
-                    && page.dirty
-                {
-                    page.dirty = false;
-                    cleaned += 1;
-                }
-            }
-            state.dirty -= cleaned;
-            drop(guard);
-            writeback::count_dirty(-(cleaned.cast_signed()));
+        let mut at = range.start;
+        while let Some(next) = self.clean(at..range.end) {
+            at = next;
         }
         self.forget(range);
+    }
+
+    /// Takes the mark of dirty pages away; where to go on, if there are more.
+    fn clean(&self, range: Range<u64>) -> Option<u64> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let end = range.end.min(state.dirty_within.end);
+        let mut at = range.start.max(state.dirty_within.start);
+        let mut cleaned = 0;
+        let mut more = true;
+        for _ in 0..LOOKS {
+            let next = state.pages.next_from(at).map(|(index, _)| index);
+            let Some(index) = next.filter(|&index| index < end) else {
+                more = false;
+                break;
+            };
+            at = index + 1;
+            if let Some(page) = state.pages.get_mut(index)
+                && page.dirty
+            {
+                page.dirty = false;
+                cleaned += 1;
+            }
+        }
+        state.dirty -= cleaned;
+        drop(guard);
+        writeback::count_dirty(-(cleaned.cast_signed()));
+        more.then_some(at)
     }
 
     /// Whether somebody may change pages through a mapping.
@@ -628,6 +668,7 @@ impl Finish for Cache {
         if !reading {
             state.writing -= data.pages() as u64;
         }
+        let errors = state.read_errors + state.write_errors;
         drop(guard);
         memory::count_pages(-gone);
         if !reading {
@@ -636,7 +677,9 @@ impl Finish for Cache {
             self.written
                 .fetch_add(data.pages() as u64, Ordering::Relaxed);
         }
-        if let Err(error) = result {
+        if let Err(error) = result
+            && errors <= ERRORS_LOGGED
+        {
             let what = if reading { "read" } else { "write" };
             let name = self.disk.name();
             crate::console!(
@@ -703,7 +746,7 @@ impl PageSource for View {
             if let Some(page) = state.pages.get_mut(index)
                 && !page.loading
             {
-                page.referenced = true;
+                page.used();
                 *place = Some(page.frame.clone());
             }
         }

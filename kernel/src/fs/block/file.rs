@@ -54,10 +54,11 @@ impl OpenDisk {
 
     /// The page at `index`; `want` pages are to be read by this call.
     fn page(&self, index: u64, want: u64) -> Result<FrameRef, Errno> {
-        let ready = self.cache.ready(index);
-        let (window, more) = {
+        let (ready, window, more) = {
             let mut ahead = self.ahead.lock();
-            let goes_on = index == ahead.next || index + 1 == ahead.next;
+            let again = index + 1 == ahead.next;
+            let goes_on = index == ahead.next || again;
+            let ready = self.cache.ready(index, again);
             ahead.next = index + 1;
             if ready.is_none() {
                 let last = ahead.window.end - ahead.window.start;
@@ -70,20 +71,20 @@ impl OpenDisk {
                 };
                 let pages = pages.max(want.min(MOST_AHEAD));
                 ahead.window = index..index + pages;
-                (pages, None)
+                (ready, pages, None)
             } else if goes_on && index == ahead.window.start + 1 && ahead.window.end > index + 1 {
                 // The reader has come into the last window: the next one is read meanwhile.
                 let last = ahead.window.end - ahead.window.start;
                 let start = ahead.window.end;
                 ahead.window = start..start + (last * 2).clamp(FIRST_AHEAD, MOST_AHEAD);
-                (0, Some(ahead.window.clone()))
+                (ready, 0, Some(ahead.window.clone()))
             } else {
-                (0, None)
+                (ready, 0, None)
             }
         };
         if let Some(more) = more
             && more.start < self.cache.pages()
-            && self.cache.ready(more.start).is_none()
+            && self.cache.ready(more.start, true).is_none()
         {
             // If there is no memory for it, the reader will ask again.
             let _ = self.cache.read_in(more.start, more.end - more.start);
@@ -99,7 +100,7 @@ impl OpenDisk {
         let (index, within) = (offset / PAGE, in_page(offset));
         let last = bytes(self.cache.bytes().saturating_sub(index * PAGE)).min(PAGE_SIZE);
         let whole = within == 0 && count == last;
-        let (frame, taken) = match self.cache.ready(index) {
+        let (frame, taken) = match self.cache.ready(index, within > 0) {
             Some(frame) => {
                 let taken = from.take_frame(&frame, within, count)?;
                 (frame, taken)
@@ -139,6 +140,8 @@ impl OpenDisk {
                     }
                 }
                 Err(Errno::EAGAIN) => self.cache.wait_loaded(index)?,
+                // The tree itself may have lacked memory, where it must not wait for it.
+                Err(Errno::ENOMEM) if super::memory::relieve() => {}
                 Err(error) => return Err(error),
             }
         }

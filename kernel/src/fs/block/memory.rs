@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Pages that are dropped at a time.
 const BATCH: u64 = 256;
-/// Pages that are looked at for it.
-const LOOKS: u64 = 8192;
+/// Pages that are looked at for each that is wanted, before no page is spared.
+const LOOKS_A_PAGE: u64 = 16;
 /// How long who needs memory waits for dirty pages to be written, before somebody is killed.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
@@ -42,12 +42,17 @@ pub(super) fn make_room(wanted: u64) {
 /// Drops up to `wanted` clean pages; how many.
 pub(super) fn shrink(wanted: u64) -> u64 {
     let mut dropped = 0;
-    for choice in [Choice::Unused, Choice::Unused, Choice::Unheld] {
+    let some = wanted * LOOKS_A_PAGE;
+    for (choice, looks) in [
+        (Choice::Unused, some),
+        (Choice::Unused, some),
+        (Choice::Unheld, u64::MAX),
+    ] {
         for cache in super::caches() {
             if dropped >= wanted {
                 return dropped;
             }
-            dropped += cache.reclaim(choice, wanted - dropped, LOOKS);
+            dropped += cache.reclaim(choice, wanted - dropped, looks);
         }
     }
     dropped

@@ -31,6 +31,7 @@ use crate::sync::Once;
 use alloc::format;
 use alloc::sync::Arc;
 use cache::{Cache, View};
+use core::sync::atomic::Ordering;
 
 /// The major number of virtio disks: what Linux gives them as a rule.
 pub const MAJOR: u64 = 254;
@@ -86,6 +87,17 @@ pub(super) fn open(device_number: u64) -> Result<Arc<dyn File>, Errno> {
         dev::number(major, minor) == device_number
     });
     Ok(Arc::new(file::OpenDisk::new(cache.ok_or(Errno::ENXIO)?)))
+}
+
+/// KiB that all disks read and wrote since boot.
+pub fn kib_moved() -> (u64, u64) {
+    let mut moved = (0, 0);
+    for disk in disk::all() {
+        // Relaxed: numbers to look at.
+        moved.0 += disk.counts().sectors_read.load(Ordering::Relaxed) / 2;
+        moved.1 += disk.counts().sectors_written.load(Ordering::Relaxed) / 2;
+    }
+    moved
 }
 
 /// Makes stable what programs changed through mappings: `msync`.

@@ -99,7 +99,7 @@ impl Content for DiskFile {
 
 /// Fills `/sys/block`, `/sys/class/block` and `/sys/dev/block`; where Linux has links, these are
 /// directories with the same files.
-pub fn add(root: &Arc<Directory>) {
+pub(crate) fn add(root: &Arc<Directory>) {
     for disk in disk::all() {
         let (major, minor) = super::device(disk.number());
         let places = [
@@ -117,7 +117,7 @@ pub fn add(root: &Arc<Directory>) {
 }
 
 /// `/proc/partitions`.
-pub fn partitions(text: &mut Text) -> Written {
+pub(crate) fn partitions(text: &mut Text) -> Written {
     writeln!(text, "major minor  #blocks  name\n")?;
     for disk in disk::all() {
         let (major, minor) = super::device(disk.number());
@@ -128,7 +128,7 @@ pub fn partitions(text: &mut Text) -> Written {
 }
 
 /// `/proc/diskstats`.
-pub fn diskstats(text: &mut Text) -> Written {
+pub(crate) fn diskstats(text: &mut Text) -> Written {
     for disk in disk::all() {
         let (major, minor) = super::device(disk.number());
         write!(text, "{major:4} {minor:7} {} ", disk.name())?;

@@ -76,7 +76,7 @@ fn flush_once(cache: &Cache) {
     let mut at = 0;
     loop {
         match cache.write_run(at..u64::MAX) {
-            Run::Started(next) => at = next,
+            Run::Started(next) | Run::Looked(next) => at = next,
             Run::Busy(index) => at = index + 1,
             Run::None => return,
         }
