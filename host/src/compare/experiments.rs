@@ -51,6 +51,9 @@ pub(crate) struct Case {
     pub(crate) shape: Shape,
 }
 
+/// The experiment whose guest needs a disk.
+const DISK: &str = "disk";
+
 const GUEST_MIB: &[u64] = &[1024];
 /// Seconds that a rate is measured for.
 const RATE_SECONDS: &str = "2";
@@ -231,6 +234,15 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         }),
     },
     Experiment {
+        name: DISK,
+        summary: "a disk in the host's memory is read around the cache",
+        usual: false,
+        memory_mib: &[512],
+        cpus: &[1],
+        seconds: 5.0,
+        words: Words::Workloads(|shape| words([DISK, "/dev/vda", rate(shape)])),
+    },
+    Experiment {
         name: "boots",
         summary: "100 guests in a row, of 1 to 8 CPUs; Ebb alone",
         usual: false,
@@ -372,6 +384,11 @@ impl Case {
                 }
             }
         }
+    }
+
+    /// The disk that its guest has.
+    pub(crate) fn disk(&self) -> Option<&'static str> {
+        (self.experiment.name == DISK).then_some("ram:64M")
     }
 
     /// How long the program runs, about.

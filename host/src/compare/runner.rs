@@ -90,7 +90,11 @@ impl Runner<'_> {
             let _ = std::fs::remove_file(path);
         }
         let limit = PATIENCE + case.guess() * PATIENCE_FACTOR;
-        let words = self.words(guest, shape, &call, limit, [&timeline, &record]);
+        let mut words = self.words(guest, shape, &call, limit, [&timeline, &record]);
+        if let Some(disk) = case.disk() {
+            // Behind `run`.
+            words.splice(1..1, ["--disk".into(), disk.into()]);
+        }
         let executable = std::env::current_exe().map_err(|source| Failure::Setup {
             what: "the path of ebb itself",
             source,

@@ -196,7 +196,13 @@ fn virtio(board: &Board, kind: &str, index: usize, properties: &str) -> String {
 
 /// A disk whose back-end is elsewhere, in a slot behind the balloon's.
 fn disk(board: &Board, index: usize) -> String {
-    let slot = board.ports.len() + 1 + index;
+    let place = match (board.dialect, board.machine) {
+        // Linux finds the windows of this board from the last one on, and what it finds first is
+        // its first disk.
+        (Dialect::Linux, Machine::Microvm) => board.disks.len() - 1 - index,
+        _ => index,
+    };
+    let slot = board.ports.len() + 1 + place;
     let properties = format!("chardev=disk{index},id=disk{index}");
     match board.machine {
         // It has no name of its own for this board: it plugs into the transport itself.
@@ -291,6 +297,7 @@ mod tests {
         assert!(!linux.contains("virtconsole"));
         board.machine = Machine::Microvm;
         assert!(text(&board).contains("pit=on,pic=on"));
+        assert!(text(&board).contains("bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk0"));
         assert!(text(&board).contains("-cpu max "));
         board.icount = true;
         assert!(text(&board).contains("-cpu max,-erms "));

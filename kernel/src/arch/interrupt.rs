@@ -1,7 +1,7 @@
 //! Vectors of interrupts, and who serves them.
 
 use super::{apic, ipi, timer};
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// First vector of devices.
 const FIRST_DEVICE: u64 = 32;
@@ -23,30 +23,55 @@ const _: () = assert!(MAILBOX < super::traps::VECTORS as u64);
 const _: () = assert!(SPURIOUS / 16 < MAILBOX / 16);
 const _: () = assert!(FIRST_DEVICE + DEVICE_VECTORS as u64 <= RESCHED);
 
+/// Devices that share a line: a q35 has four lines for all of its slots.
+const SHARERS: usize = 8;
+
 /// A device's handler and what it is called with; function 0: nobody.
-struct Slot {
+struct Handler {
     function: AtomicUsize,
     argument: AtomicUsize,
 }
 
+/// Those who are called for a vector.
+struct Slot {
+    /// The interrupt line that has it.
+    gsi: AtomicU32,
+    handlers: [Handler; SHARERS],
+}
+
 static SLOTS: [Slot; DEVICE_VECTORS] = [const {
     Slot {
-        function: AtomicUsize::new(0),
-        argument: AtomicUsize::new(0),
+        gsi: AtomicU32::new(0),
+        handlers: [const {
+            Handler {
+                function: AtomicUsize::new(0),
+                argument: AtomicUsize::new(0),
+            }
+        }; SHARERS],
     }
 }; DEVICE_VECTORS];
-static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Slots in use.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// Interrupts served since boot.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Takes a vector for a device. `None` when all are taken.
-pub fn register(function: fn(usize), argument: usize) -> Option<u8> {
-    // Relaxed: devices are found by one CPU.
-    let index = NEXT.fetch_add(1, Ordering::Relaxed);
+/// Has a device's function called when its line has an interrupt, with those of the devices that
+/// share it; gives the line's vector. `None` when there is no room for one more.
+pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
+    // Relaxed (here and below): devices are found by one CPU.
+    let taken = TAKEN.load(Ordering::Relaxed);
+    let known = SLOTS[..taken]
+        .iter()
+        .position(|slot| slot.gsi.load(Ordering::Relaxed) == gsi);
+    let index = known.unwrap_or(taken);
     let slot = SLOTS.get(index)?;
-    slot.argument.store(argument, Ordering::Relaxed);
+    let free = |handler: &&Handler| handler.function.load(Ordering::Relaxed) == 0;
+    let handler = slot.handlers.iter().find(free)?;
+    handler.argument.store(argument, Ordering::Relaxed);
     // Release: partner of the Acquire in `dispatch`.
-    slot.function.store(function as usize, Ordering::Release);
+    handler.function.store(function as usize, Ordering::Release);
+    slot.gsi.store(gsi, Ordering::Relaxed);
+    TAKEN.store(taken.max(index + 1), Ordering::Relaxed);
     u8::try_from(FIRST_DEVICE + index as u64).ok()
 }
 
@@ -86,13 +111,19 @@ pub(super) fn dispatch(vector: u64) {
             let slot = vector
                 .checked_sub(FIRST_DEVICE)
                 .and_then(|i| SLOTS.get(i as usize));
-            // Acquire: partner of the Release in `register`.
-            let function = slot.map_or(0, |slot| slot.function.load(Ordering::Acquire));
-            if let (Some(slot), 1..) = (slot, function) {
+            let mut called = false;
+            for handler in slot.iter().flat_map(|slot| &slot.handlers) {
+                // Acquire: partner of the Release in `register`.
+                let function = handler.function.load(Ordering::Acquire);
+                if function == 0 {
+                    break;
+                }
                 // SAFETY: only `register` stores there, a function of this type.
                 let function = unsafe { core::mem::transmute::<usize, fn(usize)>(function) };
-                function(slot.argument.load(Ordering::Relaxed));
-            } else {
+                function(handler.argument.load(Ordering::Relaxed));
+                called = true;
+            }
+            if !called {
                 crate::console!("interrupt {vector} has no handler");
             }
             apic::end_of_interrupt();

@@ -35,7 +35,7 @@ pub(super) struct Found {
 impl Found {
     /// Has the device's interrupts call a function. False when there is no way for them.
     pub(super) fn connect(&self, function: fn(usize), argument: usize) -> bool {
-        interrupt::register(function, argument)
+        interrupt::register(self.gsi, function, argument)
             .is_some_and(|vector| io_apic::route(self.gsi, vector))
     }
 }

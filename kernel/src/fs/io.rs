@@ -5,7 +5,7 @@
 
 use crate::errno::{Errno, SysResult};
 use crate::memory::{FrameRef, PAGE_SIZE};
-use crate::uaccess;
+use crate::{sched, uaccess};
 use alloc::vec::Vec;
 
 /// The most bytes that one call moves (Linux's `MAX_RW_COUNT`).
@@ -27,6 +27,11 @@ pub trait ByteSink {
     }
     /// Takes up to `count` bytes of a frame, from `offset` on; both must lie within it.
     fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
+    /// The frame that the next bytes are to stand in, if they fill a page of a program's memory;
+    /// they count as taken then, and who asked puts them there.
+    fn pin_page(&mut self) -> Option<FrameRef> {
+        None
+    }
 }
 
 /// Gives what a file takes.
@@ -39,6 +44,11 @@ pub trait ByteSource {
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
     /// Passes over up to `count` bytes without looking at them.
     fn skip(&mut self, count: usize) -> usize;
+    /// The frame that the next bytes stand in, if they fill a page of a program's memory; they
+    /// count as given then.
+    fn pin_page(&mut self) -> Option<FrameRef> {
+        None
+    }
 }
 
 /// One piece of user memory: an allegation, checked when it is used.
@@ -139,7 +149,30 @@ fn walk(
     Ok(moved)
 }
 
+/// The frame of the page that comes next, if it lies in one piece; it is passed over then. `done`
+/// is where the first piece stands.
+fn pin_page(cursor: &mut Cursor<'_>, done: &mut usize, write: bool) -> Option<FrameRef> {
+    let segment = cursor.segments.first()?;
+    let address = segment.address.wrapping_add(*done as u64);
+    let fits = cursor.left >= PAGE_SIZE && segment.length - *done >= PAGE_SIZE;
+    if !fits || !address.is_multiple_of(PAGE_SIZE as u64) {
+        return None;
+    }
+    let task = sched::current();
+    // What is wrong with the address shows when bytes are moved.
+    let frame = task.vm()?.pin_page(address, write).ok()?;
+    if write && !frame.is_private() {
+        // A file's page has to know that it changes: the program stores to it.
+        return None;
+    }
+    walk(cursor, done, PAGE_SIZE, |_, _, run| run).ok()?;
+    Some(frame)
+}
+
 impl ByteSink for UserSink<'_> {
+    fn pin_page(&mut self) -> Option<FrameRef> {
+        pin_page(&mut self.cursor, &mut self.done, true)
+    }
     fn room(&self) -> usize {
         self.cursor.left
     }
@@ -180,6 +213,9 @@ impl ByteSink for UserSink<'_> {
 }
 
 impl ByteSource for UserSource<'_> {
+    fn pin_page(&mut self) -> Option<FrameRef> {
+        pin_page(&mut self.cursor, &mut self.done, false)
+    }
     fn left(&self) -> usize {
         self.cursor.left
     }

@@ -119,6 +119,11 @@ impl FrameRef {
         self.descriptor().references()
     }
 
+    /// Whether it is private memory of a program.
+    pub fn is_private(&self) -> bool {
+        self.descriptor().kind() == Some(Kind::Anonymous)
+    }
+
     /// Copies bytes out of it, from `offset` on; both must lie within the frame.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset <= PAGE_SIZE && to.len() <= PAGE_SIZE - offset);

@@ -44,6 +44,17 @@ impl AddressSpace {
         self.resolve(address, access, want)?.ok_or(Errno::EFAULT)
     }
 
+    /// A reference to the frame of the page at an address, for a device to read or, with `write`, to
+    /// fill. The program keeps the page unless it forks and stores to it meanwhile: then the page is
+    /// whoever's was first, as on Linux.
+    ///
+    /// # Errors
+    /// `EFAULT`; `ENOMEM`.
+    pub fn pin_page(&self, address: u64, write: bool) -> Result<FrameRef, Errno> {
+        let access = if write { Access::Write } else { Access::Read };
+        self.pin(address, access, Want::Pinned)
+    }
+
     /// Copies bytes of the space, which need not be the current one; all, or an error.
     ///
     /// # Errors

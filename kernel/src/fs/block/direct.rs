@@ -1,7 +1,7 @@
 //! Reading and writing around the cache (`O_DIRECT`).
 //!
-//! The bytes go through frames of the kernel's, some requests at a time, so a program's memory
-//! needs no alignment; offset and length do.
+//! Whole pages of a program's memory go to the disk as they lie; the rest goes through frames of the
+//! kernel's, so the memory needs no alignment. Offset and length do. Some requests go at a time.
 
 use super::super::io::{ByteSink, ByteSource};
 use super::cache::{Cache, PAGE};
@@ -31,14 +31,36 @@ fn check(cache: &Cache, offset: u64, total: usize) -> Result<(), Errno> {
     .ok_or(Errno::EINVAL)
 }
 
+/// Pages at a time for so many bytes.
+fn pages(cache: &Cache, count: usize) -> usize {
+    count.div_ceil(PAGE_SIZE).min(per_request(cache) * REQUESTS)
+}
+
 /// Frames for up to so many bytes, as many as requests take at a time.
 fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
-    let pages = count.div_ceil(PAGE_SIZE).min(per_request(cache) * REQUESTS);
+    let pages = pages(cache, count);
     super::memory::make_room(pages as u64);
     let mut frames = Vec::new();
     frames.try_reserve_exact(pages).map_err(|_| Errno::ENOMEM)?;
     for _ in 0..pages {
         frames.push(alloc_frame(Mobility::Movable)?);
+    }
+    Ok(frames)
+}
+
+/// The program's own frames for the next bytes, whole pages as far as they come by `pin`.
+fn pinned(
+    cache: &Cache,
+    count: usize,
+    mut pin: impl FnMut() -> Option<FrameRef>,
+) -> Result<Vec<FrameRef>, Errno> {
+    let most = pages(cache, count - count % PAGE_SIZE);
+    let mut frames = Vec::new();
+    frames.try_reserve_exact(most).map_err(|_| Errno::ENOMEM)?;
+    while frames.len() < most
+        && let Some(frame) = pin()
+    {
+        frames.push(frame);
     }
     Ok(frames)
 }
@@ -75,40 +97,20 @@ fn transfer(
     Ok(())
 }
 
-/// Reads `total` bytes, which lie within the disk.
-pub(super) fn read(
-    cache: &Cache,
-    to: &mut dyn ByteSink,
+/// Moves `total` bytes in pieces until one is short. `piece` gets the offset and what is left, and
+/// says how much it moved of how much it tried.
+fn in_pieces(
     offset: &mut u64,
     total: usize,
+    mut piece: impl FnMut(u64, usize) -> Result<(usize, usize), Errno>,
 ) -> SysResult {
-    check(cache, *offset, total)?;
-    cache.write_back(*offset / PAGE..(*offset + total as u64).div_ceil(PAGE));
-    let frames = frames(cache, total)?;
     let mut done = 0;
     while done < total {
-        let count = (total - done).min(frames.len() * PAGE_SIZE);
-        let read = transfer(cache, &frames, *offset, count, |sector| Operation::Read {
-            sector,
-        });
-        let moved = read.and_then(|()| {
-            let mut moved = 0;
-            for frame in &frames[..count.div_ceil(PAGE_SIZE)] {
-                let piece = (count - moved).min(PAGE_SIZE);
-                match to.put_frame(frame, 0, piece) {
-                    Ok(taken) if taken == piece => moved += taken,
-                    Ok(taken) => return Ok(moved + taken),
-                    Err(error) if moved == 0 => return Err(error),
-                    Err(_) => break,
-                }
-            }
-            Ok(moved)
-        });
-        match moved {
-            Ok(moved) => {
+        match piece(*offset, total - done) {
+            Ok((moved, tried)) => {
                 done += moved;
                 *offset += moved as u64;
-                if moved < count {
+                if moved < tried {
                     break;
                 }
             }
@@ -120,6 +122,45 @@ pub(super) fn read(
     Ok(done)
 }
 
+/// Reads `total` bytes, which lie within the disk.
+pub(super) fn read(
+    cache: &Cache,
+    to: &mut dyn ByteSink,
+    offset: &mut u64,
+    total: usize,
+) -> SysResult {
+    check(cache, *offset, total)?;
+    cache.write_back(*offset / PAGE..(*offset + total as u64).div_ceil(PAGE));
+    in_pieces(offset, total, |at, left| {
+        let own = pinned(cache, left, || to.pin_page())?;
+        if !own.is_empty() {
+            let count = own.len() * PAGE_SIZE;
+            transfer(cache, &own, at, count, |sector| Operation::Read { sector })?;
+            return Ok((count, count));
+        }
+        let frames = frames(cache, left)?;
+        let count = left.min(frames.len() * PAGE_SIZE);
+        transfer(cache, &frames, at, count, |sector| Operation::Read {
+            sector,
+        })?;
+        let mut moved = 0;
+        for frame in &frames {
+            let piece = (count - moved).min(PAGE_SIZE);
+            match to.put_frame(frame, 0, piece) {
+                Ok(taken) => {
+                    moved += taken;
+                    if taken < piece {
+                        break;
+                    }
+                }
+                Err(error) if moved == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok((moved, count))
+    })
+}
+
 /// Writes `total` bytes, which lie within the disk.
 pub(super) fn write(
     cache: &Cache,
@@ -128,17 +169,20 @@ pub(super) fn write(
     total: usize,
 ) -> SysResult {
     check(cache, *offset, total)?;
-    let start = *offset;
-    let range = start / PAGE..(start + total as u64).div_ceil(PAGE);
-    cache.forget(range.clone());
-    let frames = frames(cache, total)?;
+    let range = *offset / PAGE..(*offset + total as u64).div_ceil(PAGE);
     let block = cache.disk.limits().block_bytes as usize;
-    let mut done = 0;
-    while done < total {
-        let count = (total - done).min(frames.len() * PAGE_SIZE);
+    cache.forget(range.clone());
+    let written = in_pieces(offset, total, |at, left| {
+        let own = pinned(cache, left, || from.pin_page())?;
+        if !own.is_empty() {
+            let count = own.len() * PAGE_SIZE;
+            transfer(cache, &own, at, count, |sector| Operation::Write { sector })?;
+            return Ok((count, count));
+        }
+        let frames = frames(cache, left)?;
+        let count = left.min(frames.len() * PAGE_SIZE);
         let mut taken = 0;
-        let mut fault = None;
-        for frame in &frames[..count.div_ceil(PAGE_SIZE)] {
+        for frame in &frames {
             let piece = (count - taken).min(PAGE_SIZE);
             match from.take_frame(frame, 0, piece) {
                 Ok(got) => {
@@ -147,39 +191,23 @@ pub(super) fn write(
                         break;
                     }
                 }
-                Err(error) => {
-                    fault = Some(error);
-                    break;
-                }
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
             }
         }
-        // The program's memory ended: whole blocks of what it had.
+        // Where the program's memory ended: whole blocks of what it had.
         let whole = taken - taken % block;
         if whole == 0 {
-            match fault {
-                _ if done > 0 => break,
-                Some(error) => return Err(error),
-                None => return Err(Errno::EFAULT),
-            }
+            return Err(Errno::EFAULT);
         }
-        match transfer(cache, &frames, *offset, whole, |sector| Operation::Write {
+        transfer(cache, &frames, at, whole, |sector| Operation::Write {
             sector,
-        }) {
-            Ok(()) => {
-                done += whole;
-                *offset += whole as u64;
-            }
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-        }
-        if whole < count {
-            break;
-        }
-        sched::cond_resched();
-    }
+        })?;
+        Ok((whole, count))
+    });
     // Who read meanwhile may have brought old pages in.
     cache.forget(range);
-    Ok(done)
+    written
 }
 
 /// Writes zeros by hand, for a disk that cannot make them itself.
