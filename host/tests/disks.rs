@@ -3,7 +3,7 @@
 //! Where Debian's kernel cannot be had, its half says so and does nothing.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::thread;
@@ -418,4 +418,79 @@ fn a_served_disk_is_seen_and_squeezed_while_a_guest_writes_to_it() {
             "{n}"
         );
     }
+}
+
+/// Builds the program of `programs/disk`, static, into a folder.
+fn block_program(scratch: &Scratch) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/disk/block.c");
+    let program = scratch.0.join("block").display().to_string();
+    let output = Command::new("gcc")
+        .args(["-O1", "-Wall", "-Wno-nonnull", "-static", "-o", &program])
+        .arg(source)
+        .output()
+        .expect("no gcc here: apt-get install gcc libc6-dev");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    program
+}
+
+#[test]
+fn a_program_has_of_a_disk_what_linux_gives() {
+    let scratch = Scratch::new("program");
+    let program = block_program(&scratch);
+    for kernel in kernels() {
+        // Less memory than the disk has bytes, where the kernel can do with it.
+        let small = match kernel.name {
+            "ebb" => ["-m", "64M"],
+            _ => ["-m", kernel.memory],
+        };
+        let image = scratch.file("disk.img", &[]);
+        let file = fs::OpenOptions::new().write(true).open(&image);
+        file.expect("just made").set_len(96 << 20).expect("room");
+        let output = ebb(kernel, &[&small[..], &["--disk", &image]].concat())
+            .args(["--", &program, "/dev/vda"])
+            .output()
+            .expect("ebb starts");
+        let said = text(&output.stdout);
+        assert_eq!(said, "fine\n", "{kernel:?}: {}", text(&output.stderr));
+        let found = fs::read(&image).expect("the image is there");
+        let words = found
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        let wrong = words.zip((0..).step_by(8)).find(|&(word, at)| {
+            let zero = (MIB as u64..2 * MIB as u64).contains(&at);
+            word != if zero { 0 } else { at }
+        });
+        assert_eq!(wrong, None, "{kernel:?}: a word and where it is");
+    }
+}
+
+#[test]
+fn a_guest_that_is_out_of_memory_writes_its_dirty_pages_and_goes_on() {
+    let scratch = Scratch::new("pressure");
+    let image = scratch.file("disk.img", &[]);
+    let file = fs::OpenOptions::new().write(true).open(&image);
+    file.expect("just made").set_len(160 << 20).expect("room");
+    // Files in memory take what the cache had, while a writer goes on.
+    let script = "set -e
+        head -c 1048576 /dev/urandom > /tmp/piece
+        (for n in $(seq 0 159); do cat /tmp/piece; done > /dev/vda) &
+        for n in $(seq 1 40); do cat /tmp/piece > /tmp/file$n; done
+        wait $!
+        for n in $(seq 1 40); do cmp /tmp/piece /tmp/file$n; done
+        sha256sum < /tmp/piece
+        grep -c oom /proc/vmstat
+        awk '/^oom_kill / { print $2 }' /proc/vmstat";
+    let said = said(EBB, &["-m", "96M", "--disk", &image], script);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[1..], ["1", "0"], "nobody was killed");
+    let found = fs::read(&image).expect("the image is there");
+    let output = Command::new("sha256sum")
+        .arg(scratch.file("piece", &found[..MIB]))
+        .output();
+    assert_eq!(
+        text(&output.expect("coreutils").stdout)[..64],
+        lines[0][..64]
+    );
+    let wrong = found.chunks(MIB).position(|chunk| *chunk != found[..MIB]);
+    assert_eq!(wrong, None, "the first MiB that is not there");
 }
