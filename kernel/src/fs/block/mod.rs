@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `cache` | the pages of a disk that memory has, and mappings of them |
+//! | `cache`, `view` | the pages of a disk that memory has, and mappings of them |
 //! | `writeback` | when changed pages go to the disk |
 //! | `memory` | how pages are given up where memory is short |
 //! | `file`, `direct`, `ioctl` | what programs do with `/dev/vda` |
@@ -17,6 +17,7 @@ mod file;
 mod ioctl;
 mod memory;
 pub(super) mod tables;
+mod view;
 mod writeback;
 
 pub use memory::{drop_all, pages, relieve};
@@ -30,8 +31,9 @@ use crate::errno::Errno;
 use crate::sync::Once;
 use alloc::format;
 use alloc::sync::Arc;
-use cache::{Cache, View};
+use cache::Cache;
 use core::sync::atomic::Ordering;
+use view::View;
 
 /// The major number of virtio disks: what Linux gives them as a rule.
 pub const MAJOR: u64 = 254;

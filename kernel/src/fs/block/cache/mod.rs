@@ -11,6 +11,12 @@
 //! The lock is a spin lock, taken from interrupts' ends of requests as well; no other lock is
 //! taken under it. Nothing that writes pages allocates.
 
+mod drop;
+mod write;
+
+pub(super) use drop::Choice;
+pub(super) use write::Run;
+
 use super::super::radix::RadixTree;
 use super::{memory, writeback};
 use crate::drivers::disk::{
@@ -19,7 +25,7 @@ use crate::drivers::disk::{
 use crate::errno::Errno;
 use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
 use crate::sync::{Once, SpinLock, WaitQueue};
-use crate::vm::{Mappings, PageSource};
+use crate::vm::PageSource;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -29,10 +35,8 @@ pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 const PAGE_SECTORS: u64 = PAGE / SECTOR_BYTES;
 /// Attempts to have a page that others drop again at once.
 const TRIES: u32 = 64;
-/// Pages that are dropped, and looked at, between two openings of the lock.
-const DROP_BATCH: usize = 32;
+/// Pages that are looked at between two openings of the lock.
 const LOOKS: u32 = 512;
-
 /// Requests that fail before the log says no more about it.
 const ERRORS_LOGGED: u64 = 16;
 
@@ -98,28 +102,6 @@ pub(super) struct Cache {
     pub(super) opens: AtomicU32,
     /// Requests for pages that came to an end since boot; goes up while writing makes progress.
     written: AtomicU64,
-}
-
-/// What reclaim may drop.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub(super) enum Choice {
-    /// Pages that were not used often lately; the others are as if they had just come.
-    Unused,
-    /// Any clean page that nobody holds.
-    Unheld,
-    /// Any clean page: whoever holds one keeps a frame that is the disk's no more.
-    Any,
-}
-
-/// How far a look for dirty pages came.
-pub(super) enum Run {
-    /// Pages up to this one are on their way.
-    Started(u64),
-    /// The first one is on its way from before.
-    Busy(u64),
-    /// There is none up to this one.
-    Looked(u64),
-    None,
 }
 
 /// Page numbers `first..first + count`.
@@ -193,6 +175,19 @@ impl Cache {
             page.used();
         }
         Some(page.frame.clone())
+    }
+
+    /// Those pages of a row that are ready, each in its place.
+    pub(super) fn ready_row(&self, first: u64, row: &mut [Option<FrameRef>]) {
+        let mut state = self.state.lock();
+        for (index, place) in (first..self.pages()).zip(row) {
+            if let Some(page) = state.pages.get_mut(index)
+                && !page.loading
+            {
+                page.used();
+                *place = Some(page.frame.clone());
+            }
+        }
     }
 
     /// The page with this number, read if need be, and with it up to `ahead` pages in all. The page
@@ -377,250 +372,6 @@ impl Cache {
             .map_err(|_| Errno::EINTR)
     }
 
-    /// Begins to write the first dirty pages of a range, neighbours that fit a request. Waits only
-    /// while the disk's queue is full.
-    pub(super) fn write_run(&self, range: Range<u64>) -> Run {
-        let this = self.for_good();
-        let mut data = Data::new();
-        let first = {
-            let mut guard = self.state.lock();
-            let state = &mut *guard;
-            let end = range.end.min(state.dirty_within.end);
-            let mut at = range.start.max(state.dirty_within.start);
-            let mut looks = LOOKS;
-            let first = loop {
-                if state.dirty == 0 {
-                    return Run::None;
-                }
-                looks -= 1;
-                if looks == 0 {
-                    return Run::Looked(at);
-                }
-                match state.pages.next_from(at) {
-                    Some((index, page)) if index < end && page.dirty => {
-                        if page.writing {
-                            return Run::Busy(index);
-                        }
-                        break index;
-                    }
-                    Some((index, _)) if index < end => at = index + 1,
-                    _ => return Run::None,
-                }
-            };
-            let mut next = first;
-            while data.pages() < self.request_pages()
-                && next < end
-                && let Some(page) = state.pages.get_mut(next)
-                && page.dirty
-                && !page.writing
-            {
-                page.dirty = false;
-                page.writing = true;
-                data.push(page.frame.clone());
-                next += 1;
-            }
-            state.dirty -= data.pages() as u64;
-            state.writing += data.pages() as u64;
-            if state.dirty == 0 {
-                state.dirty_within = 0..0;
-            } else if range.start <= state.dirty_within.start {
-                // Nothing dirty lies before what was taken.
-                state.dirty_within.start = next;
-            }
-            first
-        };
-        let pages = data.pages();
-        writeback::count_dirty(-(pages as i64));
-        writeback::count_writing(pages as i64);
-        // Who stores to them from now on asks for them again, and that marks them.
-        if let Some(writers) = self.writers.get() {
-            writers.mappings().invalidate(&**writers, run(first, pages));
-        }
-        let request = Request {
-            operation: Operation::Write {
-                sector: first * PAGE_SECTORS,
-            },
-            owner: Owner::Finish(this),
-            data,
-        };
-        if first >= self.pages() {
-            // The disk has shrunk.
-            self.done(request.operation, request.data, Err(IoError::Failed));
-        } else {
-            let mut request = request;
-            request.data.cut(self.bytes_in(first, pages));
-            this.disk.submit(request);
-        }
-        Run::Started(first + pages as u64)
-    }
-
-    /// Writes what is dirty in a range and waits until the disk has it.
-    pub(super) fn write_back(&self, range: Range<u64>) {
-        let mut at = range.start;
-        // Each page once: what becomes dirty behind us is not looked at again.
-        while at < range.end {
-            match self.write_run(at..range.end) {
-                Run::Started(next) | Run::Looked(next) => at = next,
-                Run::Busy(index) => {
-                    self.wait_written(index);
-                    at = index;
-                }
-                Run::None => break,
-            }
-        }
-        let mut at = range.start;
-        while let Some(next) = self.look_for_writing(at..range.end) {
-            self.wait_written(next);
-            at = next + 1;
-        }
-    }
-
-    fn wait_written(&self, index: u64) {
-        self.changed
-            .wait_uninterruptible(|| !self.is(index, |page| page.writing));
-    }
-
-    /// The first page that the disk is taking, or the last one that was looked at; `None`: no page
-    /// of the range is left.
-    fn look_for_writing(&self, range: Range<u64>) -> Option<u64> {
-        let state = self.state.lock();
-        if state.writing == 0 {
-            return None;
-        }
-        let mut last = None;
-        let mut at = range.start;
-        for _ in 0..LOOKS {
-            let (index, page) = state.pages.next_from(at).filter(|(i, _)| *i < range.end)?;
-            last = Some(index);
-            if page.writing {
-                break;
-            }
-            at = index + 1;
-        }
-        last
-    }
-
-    /// Drops clean pages of a range; how many, and where it stopped. Looks at `looks` pages at
-    /// most.
-    pub(super) fn drop_clean(
-        &self,
-        range: Range<u64>,
-        choice: Choice,
-        most: u64,
-        mut looks: u64,
-    ) -> (u64, u64) {
-        let (mut at, mut dropped) = (range.start, 0);
-        while dropped < most && looks > 0 {
-            let mut batch = [const { None }; DROP_BATCH];
-            let mut taken = 0;
-            let mut state = self.state.lock();
-            let mut over = false;
-            let turn = looks.saturating_sub(u64::from(LOOKS));
-            while taken < DROP_BATCH && dropped + (taken as u64) < most && looks > turn {
-                let Some((index, _)) = state.pages.next_from(at).filter(|(i, _)| *i < range.end)
-                else {
-                    over = true;
-                    break;
-                };
-                at = index + 1;
-                looks -= 1;
-                let Some(page) = state.pages.get_mut(index) else {
-                    break;
-                };
-                let unheld = page.frame.references() == 1;
-                let wanted = page.is_clean()
-                    && match choice {
-                        Choice::Unused => unheld && page.uses < OFTEN,
-                        Choice::Unheld => unheld,
-                        Choice::Any => true,
-                    };
-                if choice == Choice::Unused {
-                    page.uses = 0;
-                }
-                if wanted {
-                    state
-                        .pages
-                        .take_batch(index, index + 1, &mut batch[taken..=taken]);
-                    taken += 1;
-                }
-            }
-            drop(state);
-            drop(batch);
-            memory::count_pages(-(taken as i64));
-            dropped += taken as u64;
-            if over {
-                return (dropped, range.end);
-            }
-        }
-        (dropped, at)
-    }
-
-    /// Drops up to `most` clean pages for somebody who needs memory, going round.
-    pub(super) fn reclaim(&self, choice: Choice, most: u64, looks: u64) -> u64 {
-        let hand = self.state.lock().hand;
-        let (mut dropped, mut at) = self.drop_clean(hand..u64::MAX, choice, most, looks);
-        if at == u64::MAX && dropped < most {
-            let (more, next) = self.drop_clean(0..hand, choice, most - dropped, looks);
-            dropped += more;
-            at = next;
-        }
-        self.state.lock().hand = if at == u64::MAX { 0 } else { at };
-        dropped
-    }
-
-    /// Has the pages of a range written and forgotten, so that what is read next comes from the
-    /// disk.
-    pub(super) fn forget(&self, range: Range<u64>) {
-        if self.state.lock().pages.is_empty() {
-            return;
-        }
-        self.write_back(range.clone());
-        self.drop_clean(range.clone(), Choice::Any, u64::MAX, u64::MAX);
-        for view in [&self.readers, &self.writers] {
-            if let Some(view) = view.get() {
-                view.mappings().invalidate(&**view, range.clone());
-            }
-        }
-    }
-
-    /// Forgets the pages of a range without writing them: the disk is to have something else there.
-    /// Waits for what is under way.
-    pub(super) fn discard(&self, range: Range<u64>) {
-        let mut at = range.start;
-        while let Some(next) = self.clean(at..range.end) {
-            at = next;
-        }
-        self.forget(range);
-    }
-
-    /// Takes the mark of dirty pages away; where to go on, if there are more.
-    fn clean(&self, range: Range<u64>) -> Option<u64> {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        let end = range.end.min(state.dirty_within.end);
-        let mut at = range.start.max(state.dirty_within.start);
-        let mut cleaned = 0;
-        let mut more = true;
-        for _ in 0..LOOKS {
-            let next = state.pages.next_from(at).map(|(index, _)| index);
-            let Some(index) = next.filter(|&index| index < end) else {
-                more = false;
-                break;
-            };
-            at = index + 1;
-            if let Some(page) = state.pages.get_mut(index)
-                && page.dirty
-            {
-                page.dirty = false;
-                cleaned += 1;
-            }
-        }
-        state.dirty -= cleaned;
-        drop(guard);
-        writeback::count_dirty(-(cleaned.cast_signed()));
-        more.then_some(at)
-    }
-
     /// Whether somebody may change pages through a mapping.
     pub(super) fn is_mapped(&self) -> bool {
         let mapped = |view: &Arc<dyn PageSource>| view.mappings().is_used();
@@ -690,73 +441,5 @@ impl Finish for Cache {
         }
         drop(data);
         self.changed.wake_all();
-    }
-}
-
-/// The disk as mappings see it.
-pub(super) struct View {
-    cache: &'static Cache,
-    /// Pages that are asked for may be changed without a word.
-    changes: bool,
-    mappings: Mappings,
-}
-
-impl View {
-    pub(super) fn new(cache: &'static Cache, changes: bool) -> Arc<dyn PageSource> {
-        Arc::new(Self {
-            cache,
-            changes,
-            mappings: Mappings::new(),
-        })
-    }
-}
-
-impl PageSource for View {
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
-        /// Pages that are read together, as the fault maps them together.
-        const AROUND: u64 = 16;
-        for _ in 0..TRIES {
-            if index >= self.cache.pages() {
-                return Ok(None);
-            }
-            if self.changes {
-                writeback::throttle(self.cache);
-            }
-            let frame = self.cache.page(index, AROUND)?;
-            if !self.changes {
-                return Ok(Some(frame));
-            }
-            match self.cache.enter_dirty(index, &frame) {
-                Ok(None) => return Ok(Some(frame)),
-                // Another has taken its place.
-                Ok(Some(_)) | Err(Errno::EAGAIN) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(Errno::EIO)
-    }
-
-    fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
-        if self.changes {
-            // Only what is asked for counts as changed.
-            return;
-        }
-        let mut state = self.cache.state.lock();
-        for (index, place) in (first..self.cache.pages()).zip(pages) {
-            if let Some(page) = state.pages.get_mut(index)
-                && !page.loading
-            {
-                page.used();
-                *place = Some(page.frame.clone());
-            }
-        }
-    }
-
-    fn size(&self) -> u64 {
-        self.cache.bytes()
-    }
-
-    fn mappings(&self) -> &Mappings {
-        &self.mappings
     }
 }

@@ -1,0 +1,142 @@
+//! Pages that the cache gives up.
+
+use super::super::{memory, writeback};
+use super::{Cache, LOOKS, OFTEN};
+use core::ops::Range;
+
+/// Pages that are dropped between two openings of the lock.
+const DROP_BATCH: usize = 32;
+
+/// What reclaim may drop.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(in super::super) enum Choice {
+    /// Pages that were not used often lately; the others are as if they had just come.
+    Unused,
+    /// Any clean page that nobody holds.
+    Unheld,
+    /// Any clean page: whoever holds one keeps a frame that is the disk's no more.
+    Any,
+}
+
+impl Cache {
+    /// Drops clean pages of a range; how many, and where it stopped. Looks at `looks` pages at
+    /// most.
+    pub(in super::super) fn drop_clean(
+        &self,
+        range: Range<u64>,
+        choice: Choice,
+        most: u64,
+        mut looks: u64,
+    ) -> (u64, u64) {
+        let (mut at, mut dropped) = (range.start, 0);
+        while dropped < most && looks > 0 {
+            let mut batch = [const { None }; DROP_BATCH];
+            let mut taken = 0;
+            let mut state = self.state.lock();
+            let mut over = false;
+            let turn = looks.saturating_sub(u64::from(LOOKS));
+            while taken < DROP_BATCH && dropped + (taken as u64) < most && looks > turn {
+                let Some((index, _)) = state.pages.next_from(at).filter(|(i, _)| *i < range.end)
+                else {
+                    over = true;
+                    break;
+                };
+                at = index + 1;
+                looks -= 1;
+                let Some(page) = state.pages.get_mut(index) else {
+                    break;
+                };
+                let unheld = page.frame.references() == 1;
+                let wanted = page.is_clean()
+                    && match choice {
+                        Choice::Unused => unheld && page.uses < OFTEN,
+                        Choice::Unheld => unheld,
+                        Choice::Any => true,
+                    };
+                if choice == Choice::Unused {
+                    page.uses = 0;
+                }
+                if wanted {
+                    state
+                        .pages
+                        .take_batch(index, index + 1, &mut batch[taken..=taken]);
+                    taken += 1;
+                }
+            }
+            drop(state);
+            drop(batch);
+            memory::count_pages(-(taken as i64));
+            dropped += taken as u64;
+            if over {
+                return (dropped, range.end);
+            }
+        }
+        (dropped, at)
+    }
+
+    /// Drops up to `most` clean pages for somebody who needs memory, going round.
+    pub(in super::super) fn reclaim(&self, choice: Choice, most: u64, looks: u64) -> u64 {
+        let hand = self.state.lock().hand;
+        let (mut dropped, mut at) = self.drop_clean(hand..u64::MAX, choice, most, looks);
+        if at == u64::MAX && dropped < most {
+            let (more, next) = self.drop_clean(0..hand, choice, most - dropped, looks);
+            dropped += more;
+            at = next;
+        }
+        self.state.lock().hand = if at == u64::MAX { 0 } else { at };
+        dropped
+    }
+
+    /// Has the pages of a range written and forgotten, so that what is read next comes from the
+    /// disk.
+    pub(in super::super) fn forget(&self, range: Range<u64>) {
+        if self.state.lock().pages.is_empty() {
+            return;
+        }
+        self.write_back(range.clone());
+        self.drop_clean(range.clone(), Choice::Any, u64::MAX, u64::MAX);
+        for view in [&self.readers, &self.writers] {
+            if let Some(view) = view.get() {
+                view.mappings().invalidate(&**view, range.clone());
+            }
+        }
+    }
+
+    /// Forgets the pages of a range without writing them: the disk is to have something else there.
+    /// Waits for what is under way.
+    pub(in super::super) fn discard(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while let Some(next) = self.clean(at..range.end) {
+            at = next;
+        }
+        self.forget(range);
+    }
+
+    /// Takes the mark of dirty pages away; where to go on, if there are more.
+    fn clean(&self, range: Range<u64>) -> Option<u64> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let end = range.end.min(state.dirty_within.end);
+        let mut at = range.start.max(state.dirty_within.start);
+        let mut cleaned = 0;
+        let mut more = true;
+        for _ in 0..LOOKS {
+            let next = state.pages.next_from(at).map(|(index, _)| index);
+            let Some(index) = next.filter(|&index| index < end) else {
+                more = false;
+                break;
+            };
+            at = index + 1;
+            if let Some(page) = state.pages.get_mut(index)
+                && page.dirty
+            {
+                page.dirty = false;
+                cleaned += 1;
+            }
+        }
+        state.dirty -= cleaned;
+        drop(guard);
+        writeback::count_dirty(-(cleaned.cast_signed()));
+        more.then_some(at)
+    }
+}

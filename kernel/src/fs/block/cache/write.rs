@@ -1,0 +1,142 @@
+//! Dirty pages on their way to the disk.
+
+use super::super::writeback;
+use super::{Cache, LOOKS, PAGE, PAGE_SECTORS, run};
+use crate::drivers::disk::{Data, Finish, IoError, Operation, Owner, Request};
+use core::ops::Range;
+
+/// How far a look for dirty pages came.
+pub(in super::super) enum Run {
+    /// Pages up to this one are on their way.
+    Started(u64),
+    /// The first one is on its way from before.
+    Busy(u64),
+    /// There is none up to this one.
+    Looked(u64),
+    None,
+}
+
+impl Cache {
+    /// Begins to write the first dirty pages of a range, neighbours that fit a request. Waits only
+    /// while the disk's queue is full.
+    pub(in super::super) fn write_run(&self, range: Range<u64>) -> Run {
+        let this = self.for_good();
+        let mut data = Data::new();
+        let first = {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            let end = range.end.min(state.dirty_within.end);
+            let mut at = range.start.max(state.dirty_within.start);
+            let mut looks = LOOKS;
+            let first = loop {
+                if state.dirty == 0 {
+                    return Run::None;
+                }
+                looks -= 1;
+                if looks == 0 {
+                    return Run::Looked(at);
+                }
+                match state.pages.next_from(at) {
+                    Some((index, page)) if index < end && page.dirty => {
+                        if page.writing {
+                            return Run::Busy(index);
+                        }
+                        break index;
+                    }
+                    Some((index, _)) if index < end => at = index + 1,
+                    _ => return Run::None,
+                }
+            };
+            let mut next = first;
+            while data.pages() < self.request_pages()
+                && next < end
+                && let Some(page) = state.pages.get_mut(next)
+                && page.dirty
+                && !page.writing
+            {
+                page.dirty = false;
+                page.writing = true;
+                data.push(page.frame.clone());
+                next += 1;
+            }
+            state.dirty -= data.pages() as u64;
+            state.writing += data.pages() as u64;
+            if state.dirty == 0 {
+                state.dirty_within = 0..0;
+            } else if range.start <= state.dirty_within.start {
+                // Nothing dirty lies before what was taken.
+                state.dirty_within.start = next;
+            }
+            first
+        };
+        let pages = data.pages();
+        writeback::count_dirty(-(pages as i64));
+        writeback::count_writing(pages as i64);
+        // Who stores to them from now on asks for them again, and that marks them.
+        if let Some(writers) = self.writers.get() {
+            writers.mappings().invalidate(&**writers, run(first, pages));
+        }
+        let request = Request {
+            operation: Operation::Write {
+                sector: first * PAGE_SECTORS,
+            },
+            owner: Owner::Finish(this),
+            data,
+        };
+        if first >= self.pages() {
+            // The disk has shrunk.
+            self.done(request.operation, request.data, Err(IoError::Failed));
+        } else {
+            let mut request = request;
+            request.data.cut(self.bytes_in(first, pages));
+            this.disk.submit(request);
+        }
+        Run::Started(first + pages as u64)
+    }
+
+    /// Writes what is dirty in a range and waits until the disk has it.
+    pub(in super::super) fn write_back(&self, range: Range<u64>) {
+        let mut at = range.start;
+        // Each page once: what becomes dirty behind us is not looked at again.
+        while at < range.end {
+            match self.write_run(at..range.end) {
+                Run::Started(next) | Run::Looked(next) => at = next,
+                Run::Busy(index) => {
+                    self.wait_written(index);
+                    at = index;
+                }
+                Run::None => break,
+            }
+        }
+        let mut at = range.start;
+        while let Some(next) = self.look_for_writing(at..range.end) {
+            self.wait_written(next);
+            at = next + 1;
+        }
+    }
+
+    fn wait_written(&self, index: u64) {
+        self.changed
+            .wait_uninterruptible(|| !self.is(index, |page| page.writing));
+    }
+
+    /// The first page that the disk is taking, or the last one that was looked at; `None`: no page
+    /// of the range is left.
+    fn look_for_writing(&self, range: Range<u64>) -> Option<u64> {
+        let state = self.state.lock();
+        if state.writing == 0 {
+            return None;
+        }
+        let mut last = None;
+        let mut at = range.start;
+        for _ in 0..LOOKS {
+            let (index, page) = state.pages.next_from(at).filter(|(i, _)| *i < range.end)?;
+            last = Some(index);
+            if page.writing {
+                break;
+            }
+            at = index + 1;
+        }
+        last
+    }
+}
