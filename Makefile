@@ -58,6 +58,9 @@ test-models: ## every interleaving of the lock-free parts, in small
 .PHONY: stress
 stress: ## more than 10^8 operations of two threads on the allocator, the owner of each frame checked
 	$(CARGO) test --release -p ebb-mm --test stress -- --ignored --nocapture
+.PHONY: stress-blk
+stress-blk: ## storms over 200 disks: pressure, kills of the back-end, front-ends that misbehave; some minutes
+	STORM=20 $(CARGO) test --release -p ebb-blk --test storm -- --nocapture
 test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb -p ebb-init -p ebb-workloads
 
@@ -70,7 +73,7 @@ xen-experiments: ## swap traffic and I/O cost of squeezed pools on a real Xen: 3
 	target/release/examples/xen-report target/xen-experiments/*.log > target/xen-experiments/report.md
 	scripts/section docs/measurements.md "xen experiments" < target/xen-experiments/report.md
 
-.PHONY: bench measure measure-allocator
+.PHONY: bench measure measure-allocator measure-blk
 bench: ## time the allocator against itself and others
 	$(CARGO) bench -p ebb-mm
 # A run that fails is part of the report; only when there is no report make stops.
@@ -89,3 +92,8 @@ measure-allocator: ## write the allocator's part of docs/measurements.md again
 	mkdir -p target/measure
 	$(CARGO) bench -p ebb-mm --bench peers > target/measure/allocator.txt
 	scripts/section docs/measurements.md allocator < target/measure/allocator.txt
+measure-blk: deps build ## write the block back-end's part of docs/measurements.md again: 10 minutes
+	mkdir -p target/measure
+	$(CARGO) run --release -p ebb-blk --example drive > target/measure/blk.md
+	$(CARGO) run --release -p ebb-blk --example pressure >> target/measure/blk.md
+	scripts/section docs/measurements.md "ebb blk" < target/measure/blk.md

@@ -23,6 +23,9 @@ pub const BOUNCE_PAGES: u32 = 64;
 pub const MAX_ACTIVE: usize = 512;
 /// Slices of one step; `UIO_MAXIOV` of Linux.
 const MAX_SLICES: usize = 1024;
+/// Room for slices that is kept for the next requests: so many, for so many slices each.
+const MAX_SPARES: usize = 64;
+const MAX_SPARE_SLICES: usize = 64;
 /// Times that the kernel may say "again" to a request.
 const MAX_RETRIES: u8 = 64;
 
@@ -63,10 +66,14 @@ pub struct Engine<D: Door> {
     knobs: Arc<Knobs>,
     pool: Pool<Arena>,
     squeeze: Squeeze,
+    /// When pages over a limit that is not 0 go next.
+    next_trim: Micros,
     queue: Queue,
     /// Boxed, so that a request stays where it is while the kernel works on it.
     active: Vec<Option<Box<Active<D>>>>,
     free_slots: Vec<usize>,
+    /// Room for slices, of requests that are done.
+    spare_slices: Vec<Vec<HostSlice>>,
     /// Requests that found no page free.
     starved: VecDeque<usize>,
     counters: Counters,
@@ -97,9 +104,11 @@ impl<D: Door> Engine<D> {
             knobs,
             pool: Pool::new(Arena::new(MAX_POOL_PAGES)?, MAX_POOL_PAGES),
             squeeze: Squeeze::default(),
+            next_trim: Micros(0),
             queue,
             active: Vec::new(),
             free_slots: Vec::new(),
+            spare_slices: Vec::new(),
             starved: VecDeque::new(),
             counters: Counters::default(),
             write_through: false,
@@ -137,6 +146,16 @@ impl<D: Door> Engine<D> {
         self.active.len() - self.free_slots.len()
     }
 
+    /// Whether one more can be taken.
+    pub fn has_room(&self) -> bool {
+        self.under_way() < MAX_ACTIVE
+    }
+
+    /// Whether [`Self::reap`] would find something.
+    pub fn has_completions(&mut self) -> bool {
+        self.queue.has_completions()
+    }
+
     /// Takes requests from the door while there are any and room for them, and starts them.
     /// Returns how many.
     ///
@@ -146,7 +165,8 @@ impl<D: Door> Engine<D> {
         let mut accepted = 0;
         // One batch is no more than what can be under way, so that the worker gets to look at
         // everything else in between.
-        while accepted < MAX_ACTIVE && self.under_way() < MAX_ACTIVE {
+        let most = self.queue.batch().min(MAX_ACTIVE);
+        while accepted < most && self.has_room() {
             let Some(Incoming { ticket, request }) = door.next_request() else {
                 break;
             };
@@ -166,6 +186,7 @@ impl<D: Door> Engine<D> {
     /// As [`Self::accept`].
     pub fn reap(&mut self, door: &mut D) -> io::Result<usize> {
         let mut reaped = 0;
+        self.queue.collect()?;
         while let Some(completion) = self.queue.completion() {
             reaped += 1;
             self.complete(door, completion)?;
@@ -194,15 +215,25 @@ impl<D: Door> Engine<D> {
         let limit = self
             .squeeze
             .limit(now, self.knobs.get(Knob::MaxBufferPages));
-        self.pool.shrink(limit);
+        if limit == 0 {
+            self.pool.shrink(0);
+        } else if now >= self.next_trim {
+            // Not after each batch: what a batch gives back the next one takes, and to fetch a page
+            // anew takes longer than to copy it.
+            self.pool.trim(limit);
+            self.next_trim = now + SHRINK_INTERVAL;
+        }
     }
 
     /// When the pool wants to be looked at again, if it may then be over its limit: pages that
     /// come back during a squeeze are seen no later than this even if no batch ends.
     pub fn next_shrink(&self, now: Micros) -> Option<Micros> {
         let counts = self.pool.counts();
-        let over = self.squeeze.active(now) && counts.kept + counts.in_use > 0;
-        over.then(|| now + SHRINK_INTERVAL)
+        if self.squeeze.active(now) {
+            return (counts.kept + counts.in_use > 0).then(|| now + SHRINK_INTERVAL);
+        }
+        let over = counts.kept > self.knobs.get(Knob::MaxBufferPages);
+        over.then_some(self.next_trim)
     }
 
     fn begin(
@@ -230,7 +261,7 @@ impl<D: Door> Engine<D> {
             done: 0,
             retries: 0,
             batch: None,
-            slices: Vec::new(),
+            slices: self.spare_slices.pop().unwrap_or_default(),
             step_bytes: 0,
         });
         let slot = self.free_slots.pop().unwrap_or_else(|| {
@@ -452,6 +483,11 @@ impl<D: Door> Engine<D> {
     ) -> io::Result<()> {
         self.active[slot] = None;
         self.free_slots.push(slot);
+        let mut slices = std::mem::take(&mut request.slices);
+        if slices.capacity() <= MAX_SPARE_SLICES && self.spare_slices.len() < MAX_SPARES {
+            slices.clear();
+            self.spare_slices.push(slices);
+        }
         let freed = request
             .batch
             .take()

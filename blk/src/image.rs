@@ -3,11 +3,21 @@
 use crate::request::SECTOR_BYTES;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, fstat,
-    ioctl_blksszget, memfd_create, open, statx,
+    AtFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, StatxFlags, fcntl_getfl,
+    fcntl_setfl, flock, fstat, fstatfs, ioctl_blksszget, memfd_create, open, statx,
 };
+use rustix::io::Errno;
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What tmpfs calls itself in `statfs`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// Looks at the lock of an image that somebody has, and the time between them: two seconds, for
+/// what a predecessor left to be done.
+const LOCK_TRIES: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where an image's bytes are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +59,12 @@ pub enum OpenError {
         /// What.
         path: PathBuf,
     },
+    /// Somebody else writes to it, or this was to write to what somebody reads.
+    #[error("{path} is in use by another back-end")]
+    InUse {
+        /// What.
+        path: PathBuf,
+    },
     /// Smaller than a sector, or a piece of one at its end.
     #[error("{path} has {bytes} bytes; a disk is a whole number of sectors of {SECTOR_BYTES}")]
     Size {
@@ -77,6 +93,8 @@ pub struct Image {
     cached: OwnedFd,
     bytes: u64,
     read_only: bool,
+    /// Whether its bytes are memory: of a RAM disk, or of tmpfs.
+    in_memory: bool,
     /// Logical block size that guests are told.
     block_bytes: u32,
 }
@@ -114,6 +132,12 @@ impl Image {
         }
         let plain = fcntl_getfl(&cached).map_err(|e| failed(e.into()))? - OFlags::NONBLOCK;
         fcntl_setfl(&cached, plain).map_err(|e| failed(e.into()))?;
+        lock(&cached, spec.read_only).map_err(|error| match error {
+            Errno::WOULDBLOCK => OpenError::InUse {
+                path: path.to_owned(),
+            },
+            error => failed(error.into()),
+        })?;
         let mut file = std::fs::File::from(cached);
         // The end says the size of files and block devices alike.
         let bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -124,7 +148,9 @@ impl Image {
             });
         }
         let cached = OwnedFd::from(file);
-        let direct = if spec.cached {
+        let in_memory = fstatfs(&cached).is_ok_and(|told| told.f_type == TMPFS_MAGIC);
+        // There is no page cache to go around: what is in memory is copied from and to anywhere.
+        let direct = if spec.cached || in_memory {
             None
         } else {
             // The inode that is open already, not whatever the path names by now.
@@ -149,6 +175,7 @@ impl Image {
             cached,
             bytes,
             read_only: spec.read_only,
+            in_memory,
             block_bytes: u32::try_from(block_bytes).unwrap_or(512),
         })
     }
@@ -176,6 +203,7 @@ impl Image {
             cached,
             bytes,
             read_only,
+            in_memory: true,
             block_bytes: 512,
         })
     }
@@ -188,6 +216,11 @@ impl Image {
     /// Whether writes are refused.
     pub fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Whether its bytes are memory, so that nothing that is done with them has to be waited for.
+    pub fn in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// The logical block size for guests.
@@ -204,6 +237,29 @@ impl Image {
     pub fn cached(&self) -> &OwnedFd {
         &self.cached
     }
+}
+
+/// Keeps other back-ends from an image that is written to.
+///
+/// A process that is killed can leave writes under way that the device still carries out. They
+/// hold the descriptor, and so this lock, until they are done: a successor that has the lock
+/// cannot be overtaken by them.
+fn lock(fd: &OwnedFd, read_only: bool) -> Result<(), Errno> {
+    let how = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    for _ in 0..LOCK_TRIES {
+        match flock(fd, how) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(Errno::INTR) => {}
+            // A file system without locks is served as it is.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::WOULDBLOCK)
 }
 
 /// What direct I/O on `fd` asks for: what the kernel says, else what is always enough.
@@ -271,17 +327,20 @@ mod tests {
             cached: false,
         };
         let image = Image::open(&spec).unwrap();
+        let again = Image::open(&spec).unwrap_err().to_string();
+        assert!(again.contains("in use"), "{again}");
+        if let Some((_, alignment)) = image.direct() {
+            println!("{alignment:?}");
+            assert!(alignment.offset.is_power_of_two() && alignment.memory.is_power_of_two());
+        }
+        assert_eq!(image.bytes(), 8192);
+        drop(image);
         let cached = Image::open(&Spec {
             cached: true,
             ..spec
         })
         .unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(image.bytes(), 8192);
-        if let Some((_, alignment)) = image.direct() {
-            println!("{alignment:?}");
-            assert!(alignment.offset.is_power_of_two() && alignment.memory.is_power_of_two());
-        }
         assert!(cached.direct().is_none());
     }
 }

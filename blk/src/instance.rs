@@ -13,9 +13,9 @@ use crate::pressure::Registry;
 use crate::pressure::registry::{Registration, Waker};
 use crate::time::{Clock, Micros};
 use crate::vhost_user::device::Device;
-use crate::vhost_user::queues::{Queues, consume};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use crate::vhost_user::queues::Queues;
+use crate::vhost_user::truncated;
+use crate::waiting::{Patience, Ready, Source, Waiter};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -27,8 +27,10 @@ use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 
 /// A front-end that leaves a message unfinished is given up after this.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Rounds of requests before the front-end's messages are looked at again.
+/// Rounds of requests before pressure and the time are looked at again.
 const ROUNDS: usize = 16;
+/// A disk that is never out of work looks at everything else after this.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Where the front-end comes from.
 #[derive(Debug)]
@@ -100,6 +102,7 @@ impl Handle {
             uring,
             confine,
         } = config;
+        truncated::install()?;
         let registration = registry.register(&name)?;
         let waker = registration.waker();
         let knobs = Arc::new(Knobs::default());
@@ -108,6 +111,7 @@ impl Handle {
             stop: AtomicBool::new(false),
             figures: Mutex::default(),
         });
+        let patience = Patience::new(thread::available_parallelism().map_or(1, usize::from));
         let (ready, started) = mpsc::channel();
         let (inside, disk) = (shared.clone(), name.clone());
         let thread = thread::Builder::new()
@@ -132,6 +136,7 @@ impl Handle {
                         shared: inside,
                         clock,
                         engine,
+                        patience,
                     })
                 };
                 match set_up() {
@@ -230,6 +235,7 @@ struct Worker {
     shared: Arc<Shared>,
     clock: Clock,
     engine: Engine<Queues>,
+    patience: Patience,
 }
 
 /// A connected front-end.
@@ -255,13 +261,14 @@ impl Connection {
 }
 
 impl Worker {
-    fn run(self, mut registration: Registration) {
+    fn run(self, registration: Registration) {
         let Self {
             name,
             socket,
             shared,
             clock,
             engine,
+            patience,
         } = self;
         // The lock satisfies the `vhost` crate; nobody else ever holds it.
         #[allow(clippy::arc_with_non_send_sync, reason = "it stays on this thread")]
@@ -272,24 +279,29 @@ impl Worker {
             Socket::Listener(socket) => listener = Some(socket),
             Socket::Connected(stream) => connection = Connection::new(stream, &device).ok(),
         }
+        let mut turns = Turns {
+            name: &name,
+            device: &device,
+            shared: &shared,
+            clock,
+            registration,
+            connection,
+            listener,
+            waiter: None,
+            patience,
+            next_look: Micros(0),
+        };
         // Acquire: pairs with the Release in `request_stop`.
         while !shared.stop.load(Ordering::Acquire) {
-            if connection.is_none() && listener.is_none() {
+            if turns.connection.is_none() && turns.listener.is_none() {
                 break;
             }
-            let outcome = Turn {
-                name: &name,
-                device: &device,
-                shared: &shared,
-                clock,
-            }
-            .run(&mut registration, &mut connection, listener.as_ref());
-            if let Err(error) = outcome {
+            if let Err(error) = turns.take() {
                 eprintln!("ebb blk: disk {name} is lost: {error}");
                 break;
             }
         }
-        drop(connection);
+        drop(turns);
         // What the guest was promised is finished, whoever asked us to stop.
         if let Err(error) = lock(&device).reset() {
             eprintln!("ebb blk: disk {name}: {error}");
@@ -311,40 +323,52 @@ fn publish(shared: &Shared, device: &Device, connected: bool) {
     };
 }
 
-/// One time around the worker's loop: waits for something to do, and does it.
-struct Turn<'a> {
+/// The worker's loop. Each turn carries out what there is to do and waits for more.
+struct Turns<'a> {
     name: &'a str,
     device: &'a Arc<Mutex<Device>>,
     shared: &'a Shared,
     clock: Clock,
+    registration: Registration,
+    connection: Option<Connection>,
+    listener: Option<UnixListener>,
+    /// What is waited for; `None` since a part of it changed.
+    waiter: Option<Waiter>,
+    patience: Patience,
+    /// When everything is looked at again, however much there is to do.
+    next_look: Micros,
 }
 
-impl Turn<'_> {
-    fn run(
-        &self,
-        registration: &mut Registration,
-        connection: &mut Option<Connection>,
-        listener: Option<&UnixListener>,
-    ) -> io::Result<()> {
-        let ready = self.serve_and_wait(registration, connection.as_ref(), listener)?;
+impl Turns<'_> {
+    fn take(&mut self) -> io::Result<()> {
+        let ready = self.serve_and_wait()?;
+        if truncated::take_lost() {
+            let name = self.name;
+            eprintln!("ebb blk: disk {name}: its front-end cut memory that was in use");
+            self.hang_up()?;
+            return Ok(());
+        }
         if ready.message
-            && let Some(front) = connection
-            && let Err(error) = front.handler.handle_request()
+            && let Some(front) = &mut self.connection
         {
-            if ends(&error) {
-                *connection = None;
-                lock(self.device).reset()?;
-            } else if !std::mem::replace(&mut front.complained, true) {
-                let name = self.name;
-                eprintln!("ebb blk: disk {name}: refused what its front-end asked: {error}");
+            // It may have brought a descriptor, or taken one back.
+            self.waiter = None;
+            if let Err(error) = front.handler.handle_request() {
+                if ends(&error) {
+                    self.hang_up()?;
+                } else if !std::mem::replace(&mut front.complained, true) {
+                    let name = self.name;
+                    eprintln!("ebb blk: disk {name}: refused what its front-end asked: {error}");
+                }
             }
         }
         if ready.connect
-            && connection.is_none()
-            && let Some(listener) = listener
+            && self.connection.is_none()
+            && let Some(listener) = &self.listener
         {
+            self.waiter = None;
             match listener.accept() {
-                Ok((stream, _)) => *connection = Connection::new(stream, self.device).ok(),
+                Ok((stream, _)) => self.connection = Connection::new(stream, self.device).ok(),
                 // It went again, or there is no descriptor for it: it may come back.
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
@@ -352,113 +376,105 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn serve_and_wait(
-        &self,
-        registration: &mut Registration,
-        connection: Option<&Connection>,
-        listener: Option<&UnixListener>,
-    ) -> io::Result<Ready> {
-        let mut device = lock(self.device);
-        let more = serve(&mut device)?;
+    /// The front-end is gone, or is to go.
+    fn hang_up(&mut self) -> io::Result<()> {
+        self.waiter = None;
+        self.connection = None;
+        lock(self.device).reset()?;
+        // What was still answered may have met memory that is gone, too.
+        truncated::take_lost();
+        Ok(())
+    }
+
+    fn serve_and_wait(&mut self) -> io::Result<Ready> {
+        let mut guard = lock(self.device);
+        let device = &mut *guard;
+        let busy = serve(device)?;
         let now = self.clock.now();
-        device.engine.shrink(now);
-        publish(self.shared, &device, connection.is_some());
-        let ready = wait(&device, registration, connection, listener, more, now)?;
-        if ready.wake {
-            registration.deliver(&mut device.engine);
-            device.engine.shrink(self.clock.now());
+        if self.registration.is_asked() {
+            self.registration.deliver(&mut device.engine);
         }
-        for (virtqueue, kicked) in device.queues.queues.iter().zip(&ready.kicked) {
-            if let Some(kick) = virtqueue.kick.as_ref().filter(|_| *kicked) {
-                consume(kick);
-            }
+        device.engine.shrink(now);
+        publish(self.shared, device, self.connection.is_some());
+        let (registration, stop) = (&self.registration, &self.shared.stop);
+        let found = busy
+            || self.patience.look(self.clock, || {
+                // Acquire: pairs with the Release in `request_stop`.
+                has_news(device) || registration.is_asked() || stop.load(Ordering::Acquire)
+            });
+        if found && now < self.next_look {
+            return Ok(Ready::default());
+        }
+        // Drivers are asked to notify again before the last look, so that none is missed.
+        let found = device.queues.listen() && device.engine.has_room() || found;
+        if self.waiter.is_none() {
+            let (connection, listener) = (self.connection.as_ref(), self.listener.as_ref());
+            self.waiter = Some(waiter(device, registration, connection, listener)?);
+        }
+        let Some(waiter) = &self.waiter else {
+            return Ok(Ready::default());
+        };
+        let from = self.clock.now();
+        let timeout = if found {
+            Some(Duration::ZERO)
+        } else {
+            device.engine.next_shrink(now).map(|then| from.until(then))
+        };
+        let ready = waiter.wait(timeout)?;
+        let to = self.clock.now();
+        self.next_look = to + LOOK_INTERVAL;
+        if !found {
+            self.patience.slept(from, to);
+        }
+        if ready.wake {
+            self.registration.deliver(&mut device.engine);
+            device.engine.shrink(to);
         }
         Ok(ready)
     }
 }
 
-/// Takes and carries out requests while there are any, a bounded while. Says whether there are
-/// more.
+/// Takes and carries out requests while there are any, a bounded while. Says whether it stopped
+/// because of that.
 fn serve(device: &mut Device) -> io::Result<bool> {
     device.queues.quiet();
     for _ in 0..ROUNDS {
         let accepted = device.engine.accept(&mut device.queues)?;
         let reaped = device.engine.reap(&mut device.queues)?;
         if accepted + reaped == 0 {
-            break;
+            return Ok(false);
         }
         device.queues.announce();
     }
-    // Drivers are asked to notify again before the last look, so that none is missed.
-    let waiting = device.queues.listen();
-    Ok(waiting && device.engine.under_way() < crate::engine::MAX_ACTIVE)
+    Ok(true)
 }
 
-struct Ready {
-    wake: bool,
-    message: bool,
-    connect: bool,
-    kicked: Vec<bool>,
+/// Whether there is a request to take, or a completion.
+fn has_news(device: &mut Device) -> bool {
+    device.engine.has_completions() || device.engine.has_room() && device.queues.has_requests()
 }
 
-fn wait(
-    device: &Device,
+/// All that can end a wait.
+fn waiter(
+    device: &mut Device,
     registration: &Registration,
     connection: Option<&Connection>,
     listener: Option<&UnixListener>,
-    more: bool,
-    now: Micros,
-) -> io::Result<Ready> {
-    let timeout = if more {
-        Some(Duration::ZERO)
-    } else {
-        device.engine.next_shrink(now).map(|then| now.until(then))
-    };
-    let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
-    let queues = &device.queues.queues;
-    let mut fds = Vec::with_capacity(queues.len() + 4);
-    fds.push(PollFd::new(registration, PollFlags::IN));
-    let front = connection.map(|front| {
-        fds.push(PollFd::new(&front.stream, PollFlags::IN));
-        fds.len() - 1
-    });
-    let door = listener.filter(|_| connection.is_none()).map(|listener| {
-        fds.push(PollFd::new(listener, PollFlags::IN));
-        fds.len() - 1
-    });
-    let io = device.engine.queue().fd();
-    if let Some(io) = io {
-        fds.push(PollFd::from_borrowed_fd(io, PollFlags::IN));
+) -> io::Result<Waiter> {
+    let waiter = Waiter::new()?;
+    waiter.add(registration, Source::Wake)?;
+    match (connection, listener) {
+        (Some(front), _) => waiter.add(&front.stream, Source::Message)?,
+        (None, Some(listener)) => waiter.add(listener, Source::Connect)?,
+        (None, None) => {}
     }
-    let first_kick = fds.len();
-    let kicks: Vec<_> = queues
-        .iter()
-        .map(|q| q.kick.as_ref().filter(|_| q.running()))
-        .collect();
-    fds.extend(
-        kicks
-            .iter()
-            .flatten()
-            .map(|kick| PollFd::new(*kick, PollFlags::IN)),
-    );
-    match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(errno) => return Err(errno.into()),
+    if let Some(io) = device.engine.queue().fd() {
+        waiter.add(io, Source::Io)?;
     }
-    let ready = |index: usize| !fds[index].revents().is_empty();
-    let mut next = first_kick;
-    let kicked = kicks.iter().map(|kick| {
-        kick.is_some_and(|_| {
-            next += 1;
-            ready(next - 1)
-        })
-    });
-    Ok(Ready {
-        kicked: kicked.collect(),
-        wake: ready(0),
-        message: front.is_some_and(ready),
-        connect: door.is_some_and(ready),
-    })
+    device
+        .queues
+        .each_kick(|kick| waiter.add(kick, Source::Kick).is_ok());
+    Ok(waiter)
 }
 
 /// Whether a front-end with which this happened cannot be talked to any more. A request that was

@@ -23,3 +23,4 @@ pub mod sandbox;
 pub mod server;
 pub mod time;
 pub mod vhost_user;
+mod waiting;

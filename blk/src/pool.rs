@@ -8,10 +8,12 @@
 //! | kept | yes | nobody; free, and counted against the limit |
 //! | in use | yes | the request that holds its [`Batch`] |
 //!
-//! A pool starts empty (all absent), grows as requests take pages, and is shrunk to its limit by
-//! the instance's worker after each batch of requests. Pages in use are never taken from anybody.
-//! The limit is `max_buffer_pages`, or 0 while the instance is squeezed ([`Squeeze`]). There is no
-//! clock in here: the worker hands in the time.
+//! A pool starts empty (all absent), grows as requests take pages, and is brought back to its limit
+//! by the instance's worker: to none after each batch of requests ([`Pool::shrink`]), to more than
+//! none each [`SHRINK_INTERVAL`], and then without the pages that were needed meanwhile
+//! ([`Pool::trim`]). Pages in use are never taken from anybody. The limit is `max_buffer_pages`, or
+//! 0 while the instance is squeezed ([`Squeeze`]). There is no clock in here: the worker hands in
+//! the time.
 
 use crate::time::Micros;
 use std::time::Duration;
@@ -78,6 +80,8 @@ pub struct Pool<B> {
     in_use: u32,
     released: u64,
     capacity: u32,
+    /// Fewest pages that were kept since the last [`Pool::trim`]: nobody needed these.
+    idle: usize,
 }
 
 impl<B: Backing> Pool<B> {
@@ -90,6 +94,7 @@ impl<B: Backing> Pool<B> {
             in_use: 0,
             released: 0,
             capacity,
+            idle: 0,
         }
     }
 
@@ -108,6 +113,7 @@ impl<B: Backing> Pool<B> {
         let mut pages = self.kept.split_off(kept);
         let fresh = self.absent.len() - (count_usize - pages.len());
         pages.extend(self.absent.drain(fresh..).rev());
+        self.idle = self.idle.min(self.kept.len());
         self.in_use += count;
         self.check();
         Some(Batch(pages))
@@ -130,7 +136,19 @@ impl<B: Backing> Pool<B> {
     /// Gives kept pages over `limit` back to the system, the least recently used first. Returns
     /// how many.
     pub fn shrink(&mut self, limit: u32) -> u32 {
+        self.release(self.kept.len().saturating_sub(limit as usize))
+    }
+
+    /// As [`Self::shrink`], but leaves what was in use at some time since the last call: a busy
+    /// instance would take it again at once.
+    pub fn trim(&mut self, limit: u32) -> u32 {
         let excess = self.kept.len().saturating_sub(limit as usize);
+        let released = self.release(excess.min(self.idle));
+        self.idle = self.kept.len();
+        released
+    }
+
+    fn release(&mut self, excess: usize) -> u32 {
         if excess == 0 {
             return 0;
         }
@@ -141,6 +159,7 @@ impl<B: Backing> Pool<B> {
                 .release(run[0], u32::try_from(run.len()).unwrap_or(u32::MAX));
         }
         self.absent.extend(going.into_iter().rev());
+        self.idle = self.idle.min(self.kept.len());
         self.released += excess as u64;
         self.check();
         u32::try_from(excess).unwrap_or(u32::MAX)

@@ -38,6 +38,7 @@ enum Step {
     Take(u32),
     Put(usize),
     Shrink(u32),
+    Trim(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -45,6 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..CAPACITY + 8).prop_map(Step::Take),
         any::<usize>().prop_map(Step::Put),
         (0..CAPACITY).prop_map(Step::Shrink),
+        (0..CAPACITY).prop_map(Step::Trim),
     ]
 }
 
@@ -54,6 +56,7 @@ proptest! {
         let mut pool = Pool::new(Recorder::default(), CAPACITY);
         let mut model = vec![State::Absent; CAPACITY as usize];
         let mut held: Vec<Batch> = Vec::new();
+        let mut fewest = 0;
         for (clock, step) in (1_u64..).zip(steps) {
             match step {
                 Step::Take(count) => {
@@ -80,11 +83,18 @@ proptest! {
                     }
                     pool.put(batch);
                 }
-                Step::Shrink(limit) => {
+                Step::Shrink(limit) | Step::Trim(limit) => {
                     let kept = model.iter().filter(|s| matches!(s, State::Kept { .. })).count();
+                    let over = kept.saturating_sub(limit as usize);
                     pool.backing.released.clear();
-                    let gone = pool.shrink(limit);
-                    prop_assert_eq!(gone as usize, kept.saturating_sub(limit as usize));
+                    let (gone, expected) = match step {
+                        Step::Trim(_) => (pool.trim(limit), over.min(fewest)),
+                        _ => (pool.shrink(limit), over),
+                    };
+                    prop_assert_eq!(gone as usize, expected);
+                    if matches!(step, Step::Trim(_)) {
+                        fewest = usize::MAX;
+                    }
                     prop_assert_eq!(pool.backing.released.len(), gone as usize);
                     let mut youngest_gone = 0;
                     for page in pool.backing.released.clone() {
@@ -105,6 +115,7 @@ proptest! {
             let in_use = model.iter().filter(|s| **s == State::InUse).count();
             let kept = model.iter().filter(|s| matches!(s, State::Kept { .. })).count();
             prop_assert_eq!((counts.in_use as usize, counts.kept as usize), (in_use, kept));
+            fewest = fewest.min(kept);
         }
     }
 }

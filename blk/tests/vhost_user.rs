@@ -16,6 +16,7 @@ use frontend::{
     Client, DATA, DISCARD, FLUSH, GET_ID, IN, IO_ERROR, OK, OUT, Request, UNSUPPORTED, WRITE_ZEROES,
 };
 use std::path::PathBuf;
+use vhost::VhostBackend;
 use vm_memory::{Bytes, GuestAddress};
 
 const DISK: u64 = 8 << 20;
@@ -378,6 +379,58 @@ fn a_front_end_that_dies_mid_request_leaves_the_others_alone() {
     write_and_read(&mut client, DATA, 0, 4096);
     drop(server);
     assert!(!path.exists(), "the socket is gone with the server");
+}
+
+#[test]
+fn a_front_end_that_cuts_its_memory_harms_itself_alone() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cut.sock");
+    let image = TempImage::new("cut");
+    for options in both_ways() {
+        let mut server = Server::new(options);
+        let disk = disk("cut", Location::Path(image.0.clone()));
+        server.listen(&disk, &path).unwrap();
+        let mut other = client(&mut server, &ram("other"), 1);
+        let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
+        // All of it, the data alone, and in the middle of a page of the ring.
+        for left in [0, DATA, 100] {
+            let mut client = Client::connect(connect(), 1).unwrap();
+            write_and_read(&mut client, DATA + 1, 0, 8192);
+            for slot in 0..20 {
+                let request = Request {
+                    kind: OUT,
+                    sector: slot,
+                    data: DATA + 1,
+                    bytes: 65536,
+                };
+                client.submit(0, request).unwrap();
+            }
+            client.cut_memory(left).unwrap();
+            client.ring(0).unwrap();
+            let mut asked = 0;
+            while client.frontend.get_features().is_ok() {
+                asked += 1;
+                assert!(asked < 20_000, "still connected");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            write_and_read(&mut other, DATA, 0, 4096);
+        }
+        let mut client = Client::connect(connect(), 1).unwrap();
+        write_and_read(&mut client, DATA, 0, 4096);
+    }
+}
+
+#[test]
+fn what_is_no_event_counter_is_no_kick() {
+    use rustix::fd::FromRawFd;
+    let mut server = Server::new(Options::default());
+    let client = client(&mut server, &ram("ram"), 1);
+    let file = rustix::fs::memfd_create("kick", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    // SAFETY: the descriptor was just made and belongs to nobody else.
+    let event = unsafe {
+        vmm_sys_util::eventfd::EventFd::from_raw_fd(rustix::fd::IntoRawFd::into_raw_fd(file))
+    };
+    assert!(client.frontend.set_vring_call(0, &event).is_err());
+    assert!(client.frontend.get_features().is_ok(), "it is only refused");
 }
 
 #[test]

@@ -22,6 +22,10 @@ impl Calls {
         self.done.push_back(Completion { token, result });
     }
 
+    pub(super) fn has_completions(&self) -> bool {
+        !self.done.is_empty()
+    }
+
     pub(super) fn completion(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }

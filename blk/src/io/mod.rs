@@ -66,6 +66,9 @@ pub struct Completion {
     pub result: i32,
 }
 
+/// System calls in a row.
+const CALLS: usize = 8;
+
 /// Operations under way on one image.
 #[derive(Debug)]
 pub enum Queue {
@@ -76,9 +79,14 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// A queue on `image`, by io_uring if that is permitted here. Belongs to the thread that
-    /// makes it.
+    /// A queue on `image`, by io_uring if that is permitted here and worth it. Belongs to the
+    /// thread that makes it.
     pub fn new(image: &Image) -> Self {
+        // The kernel hands each operation on tmpfs to another thread, which takes far longer than
+        // to copy the bytes.
+        if image.in_memory() {
+            return Self::calls();
+        }
         match uring::Uring::new(image) {
             Ok(ring) => Self::Uring(Box::new(ring)),
             Err(_) => Self::calls(),
@@ -122,6 +130,25 @@ impl Queue {
         }
     }
 
+    /// Whether [`Self::collect`] and [`Self::completion`] would find something.
+    pub fn has_completions(&mut self) -> bool {
+        match self {
+            Self::Uring(ring) => ring.has_completions(),
+            Self::Calls(calls) => calls.has_completions(),
+        }
+    }
+
+    /// Has the kernel hand over completions that it holds back until it is asked.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    pub fn collect(&mut self) -> io::Result<()> {
+        match self {
+            Self::Uring(ring) => ring.collect(),
+            Self::Calls(_) => Ok(()),
+        }
+    }
+
     /// One operation that is complete.
     pub fn completion(&mut self) -> Option<Completion> {
         match self {
@@ -135,6 +162,15 @@ impl Queue {
         match self {
             Self::Uring(ring) => Some(ring.fd()),
             Self::Calls(_) => None,
+        }
+    }
+
+    /// Operations after which completions had better be looked at: those that are done when they
+    /// are pushed hold up their answers.
+    pub fn batch(&self) -> usize {
+        match self {
+            Self::Uring(_) => usize::MAX,
+            Self::Calls(_) => CALLS,
         }
     }
 

@@ -145,6 +145,11 @@ impl Registry {
 }
 
 impl Registration {
+    /// Whether there was an event since the last [`Self::deliver`].
+    pub fn is_asked(&self) -> bool {
+        self.mailbox.latest.since(self.seen).is_some()
+    }
+
     /// Runs the callback if there was an event since the last call. Says whether.
     pub fn deliver(&mut self, instance: &mut impl ReclaimMemory) -> bool {
         // Emptied before the mailbox is read: an event that is posted in between makes the

@@ -4,7 +4,8 @@
 use super::chain::Limits;
 use super::config::{self, MAX_QUEUE_SIZE, MAX_QUEUES};
 use super::inflight::{Area, check_span};
-use super::queues::{Queues, Virtqueue, without_blocking};
+use super::queues::{Queues, Virtqueue, event_counter};
+use super::truncated;
 use crate::engine::Engine;
 use std::fs::File;
 use std::io;
@@ -23,7 +24,10 @@ use vhost::vhost_user::{
 use virtio_bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::QueueT;
-use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+use vm_memory::{
+    GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, GuestRegionMmap,
+    MemoryRegionAddress,
+};
 
 /// Where a piece of guest memory is for the front-end, which names rings by its own addresses.
 #[derive(Copy, Clone, Debug)]
@@ -77,7 +81,18 @@ impl Device {
         self.inflight = None;
         self.acked = 0;
         self.engine.set_write_through(false);
+        self.watch();
         Ok(())
+    }
+
+    /// Says which mappings the front-end could cut. Says whether they are not too many.
+    fn watch(&self) -> bool {
+        let memory = self.queues.memory.iter().flat_map(|memory| memory.iter());
+        let regions = memory.filter_map(|region| {
+            let start = region.get_host_address(MemoryRegionAddress(0)).ok()?;
+            Some((start, usize::try_from(region.len()).ok()?))
+        });
+        truncated::watch(regions.chain(self.inflight.as_ref().map(Area::span)))
     }
 
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
@@ -162,9 +177,17 @@ impl VhostUserBackendReqHandlerMut for Device {
             });
         }
         let memory = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other);
-        // Requests under way keep the old memory mapped for themselves.
-        self.queues.memory = Some(Arc::new(memory.map_err(failed)?));
+        let memory = memory.map_err(failed)?;
+        // The front-end may take the old memory away once this is answered.
+        self.engine.drain(&mut self.queues).map_err(failed)?;
+        self.queues.announce();
+        self.queues.memory = Some(Arc::new(memory));
         self.mappings = mappings;
+        if !self.watch() {
+            self.queues.memory = None;
+            self.watch();
+            return Err(Error::InvalidParam);
+        }
         Ok(None)
     }
 
@@ -226,7 +249,7 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         // A ring without a kick would have to be polled for ever.
-        let kick = without_blocking(file.ok_or(Error::InvalidParam)?).map_err(failed)?;
+        let kick = event_counter(file.ok_or(Error::InvalidParam)?).map_err(failed)?;
         let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
         let size = self.queue(index.into())?.queue.size();
         // QEMU makes the area for the queue size that it was configured with, and drivers on
@@ -241,13 +264,13 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let file = file.map(without_blocking).transpose().map_err(failed)?;
+        let file = file.map(event_counter).transpose().map_err(failed)?;
         self.queue(index.into())?.call = file;
         Ok(())
     }
 
     fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let file = file.map(without_blocking).transpose().map_err(failed)?;
+        let file = file.map(event_counter).transpose().map_err(failed)?;
         self.queue(index.into())?.err = file;
         Ok(())
     }
@@ -309,7 +332,15 @@ impl VhostUserBackendReqHandlerMut for Device {
             given.num_queues,
             given.queue_size,
         );
+        // No ring goes on with an area that is not the device's any more.
+        for virtqueue in &mut self.queues.queues {
+            virtqueue.log = None;
+        }
         self.inflight = Some(area.map_err(failed)?);
+        if !self.watch() {
+            self.inflight = None;
+            return Err(Error::InvalidParam);
+        }
         Ok(())
     }
 

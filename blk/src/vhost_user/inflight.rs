@@ -6,7 +6,7 @@
 //! order in which it was taken. Whoever crashed may have done so between any two stores, so each
 //! answer is announced (`last_batch_head`) before the used ring shows it, and struck off after.
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -65,8 +65,11 @@ impl Area {
     /// If the system has no memory or descriptor left.
     pub fn create(queues: u16, queue_size: u16) -> io::Result<(File, u64)> {
         let bytes = (region_bytes(queue_size) * usize::from(queues)) as u64;
-        let file = File::from(memfd_create("ebb-blk-inflight", MemfdFlags::CLOEXEC)?);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(memfd_create("ebb-blk-inflight", flags)?);
         file.set_len(bytes)?;
+        // It is as large as it is, whoever has it.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((file, bytes))
     }
 
@@ -97,6 +100,11 @@ impl Area {
             queues,
             queue_size,
         })
+    }
+
+    /// Where it is mapped, and how many bytes.
+    pub fn span(&self) -> (*mut u8, usize) {
+        (self.map.as_ptr(), self.map.size())
     }
 
     /// The log of queue `index`, if the area has one for a queue of `size`.

@@ -3,10 +3,10 @@
 use super::chain::{self, GuestPayload, Limits};
 use super::inflight::QueueLog;
 use crate::request::{Door, Incoming, Status};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
@@ -138,6 +138,25 @@ impl Queues {
         more
     }
 
+    /// Whether a driver has made something available.
+    pub fn has_requests(&self) -> bool {
+        let Some(memory) = &self.memory else {
+            return false;
+        };
+        let mut running = self.queues.iter().filter(|queue| queue.running());
+        running.any(|queue| !queue.again.is_empty() || !is_empty(&queue.queue, memory))
+    }
+
+    /// Hands out the descriptors by which drivers notify. A ring whose descriptor cannot be waited
+    /// for is shut.
+    pub(crate) fn each_kick(&mut self, mut add: impl FnMut(&File) -> bool) {
+        for queue in self.queues.iter_mut().filter(|queue| queue.running()) {
+            if !queue.kick.as_ref().is_some_and(&mut add) {
+                queue.break_ring();
+            }
+        }
+    }
+
     /// Tells drivers of answers where they want to be told.
     pub fn announce(&mut self) {
         self.each_running(|queue, memory| {
@@ -167,22 +186,26 @@ impl Queues {
     }
 
     fn take(&mut self, index: usize) -> Option<Incoming<Ticket, GuestPayload>> {
-        let memory = self.memory.clone()?;
         let limits = self.limits;
         let virtqueue = &mut self.queues[index];
         if !virtqueue.running() {
             return None;
         }
+        let memory = self.memory.clone()?;
         let (head, parsed) = if let Some(head) = virtqueue.again.pop_front() {
             // The ring's own entry for it may have been overwritten; the descriptors may not.
             let chain = chain_at(&virtqueue.queue, &memory, head);
             (head, chain::parse(&memory, chain, limits))
         } else {
-            let Ok(mut available) = virtqueue.queue.iter(&*memory) else {
+            if is_empty(&virtqueue.queue, &memory) {
+                return None;
+            }
+            let available = virtqueue.queue.iter(&*memory);
+            // An index that makes no sense, or an entry that is not in the guest's memory.
+            let Some(chain) = available.ok().and_then(|mut available| available.next()) else {
                 virtqueue.break_ring();
                 return None;
             };
-            let chain = available.next()?;
             let head = chain.head_index();
             (head, chain::parse(&memory, chain, limits))
         };
@@ -199,6 +222,13 @@ impl Queues {
             request: parsed.request,
         })
     }
+}
+
+/// Whether the available ring has nothing new, by its own account.
+fn is_empty(queue: &Queue, memory: &GuestMemoryMmap) -> bool {
+    // Acquire: pairs with the driver's release of the index.
+    let index = queue.avail_idx(memory, Ordering::Acquire);
+    index.is_ok_and(|index| index.0 == queue.next_avail())
 }
 
 /// The chain that begins at `head`, as if the ring had just offered it: by way of a queue of our
@@ -277,8 +307,16 @@ impl Door for Queues {
     }
 }
 
-/// A descriptor of the front-end's that must not be able to hold us up.
-pub(super) fn without_blocking(file: File) -> std::io::Result<File> {
+/// An event counter of the front-end's, so that it cannot hold us up. Files of other kinds are
+/// refused: what they do when they are written to or waited for is up to their file system.
+pub(super) fn event_counter(file: File) -> std::io::Result<File> {
+    let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
+    // Anonymous inodes, which event counters are, have no type.
+    if kind != FileType::Unknown {
+        return Err(std::io::Error::other(format!(
+            "a file of type {kind:?} instead of an event counter"
+        )));
+    }
     let flags = fcntl_getfl(&file)?;
     fcntl_setfl(&file, flags | OFlags::NONBLOCK)?;
     Ok(file)
@@ -289,10 +327,4 @@ fn notify(file: Option<&mut File>) {
     if let Some(file) = file {
         let _ = file.write(&1_u64.to_ne_bytes());
     }
-}
-
-/// Empties an event counter.
-pub(crate) fn consume(mut file: &File) {
-    let mut counter = [0; 8];
-    let _ = file.read(&mut counter);
 }

@@ -15,6 +15,7 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 use vhost::vhost_user::message::{
     VhostUserConfigFlags, VhostUserInflight, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
@@ -201,6 +202,11 @@ impl Client {
         self.rings[queue].free.len()
     }
 
+    /// The slot that the next request will have, if there is room for one.
+    pub fn next_slot(&self, queue: usize) -> Option<u16> {
+        self.rings[queue].free.last().copied()
+    }
+
     /// Writes descriptor `index` of a queue.
     pub fn descriptor(
         &self,
@@ -285,6 +291,18 @@ impl Client {
         Ok(self.rings[queue].kick.write(1)?)
     }
 
+    /// Notifies the back-end, whatever it said.
+    pub fn ring(&self, queue: usize) -> Result<(), Failed> {
+        Ok(self.rings[queue].kick.write(1)?)
+    }
+
+    /// Makes the file of the guest's memory shorter. What lies behind must not be touched here.
+    pub fn cut_memory(&self, bytes: u64) -> Result<(), Failed> {
+        let region = self.memory.iter().next().ok_or("no memory")?;
+        let file = vm_memory::GuestMemoryRegion::file_offset(region).ok_or("no file")?;
+        Ok(rustix::fs::ftruncate(file.file(), bytes)?)
+    }
+
     pub fn available(&self, queue: usize) -> u16 {
         self.rings[queue].available
     }
@@ -308,7 +326,16 @@ impl Client {
     }
 
     /// Waits until there may be an answer.
-    pub fn wait(&mut self, queue: usize, seconds: i64) -> Result<(), Failed> {
+    pub fn wait(&mut self, queue: usize, seconds: u64) -> Result<(), Failed> {
+        if self.wait_for(queue, Duration::from_secs(seconds))? {
+            Ok(())
+        } else {
+            Err("the back-end does not answer".into())
+        }
+    }
+
+    /// Waits a while until there may be an answer. Says whether there may.
+    pub fn wait_for(&mut self, queue: usize, most: Duration) -> Result<bool, Failed> {
         let seen = self.rings[queue].seen;
         // The back-end is to interrupt with the next answer.
         self.memory.store(
@@ -318,21 +345,18 @@ impl Client {
         )?;
         fence(Ordering::SeqCst);
         if self.used_index(queue)? != seen {
-            return Ok(());
+            return Ok(true);
         }
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         // SAFETY: the ring owns the descriptor for as long as it is borrowed here.
         let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(self.rings[queue].call.as_raw_fd()) };
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        let timeout = Timespec {
-            tv_sec: seconds,
-            tv_nsec: 0,
-        };
+        let timeout = Timespec::try_from(most)?;
         if poll(&mut fds, Some(&timeout))? == 0 {
-            return Err("the back-end does not answer".into());
+            return Ok(false);
         }
         let _ = self.rings[queue].call.read();
-        Ok(())
+        Ok(true)
     }
 
     /// One request from beginning to end: status and bytes.

@@ -1,0 +1,219 @@
+//! What a disk's thread waits for: one epoll for everything, and how long it looks around by
+//! itself before it sleeps.
+//!
+//! Kicks are edge-triggered: a driver's notification ends a wait, and nobody has to read it. Rings
+//! are looked at after every wait, so which of them was kicked does not matter.
+
+use crate::time::{Clock, Micros};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::io;
+use std::time::Duration;
+
+/// What can end a wait, other than a kick.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Source {
+    /// The registry, or whoever set a knob.
+    Wake = 1,
+    /// A message of the front-end.
+    Message = 2,
+    /// A front-end that connects.
+    Connect = 3,
+    /// Completions.
+    Io = 4,
+    /// A driver.
+    Kick = 5,
+}
+
+/// What ended a wait.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Ready {
+    /// See [`Source::Wake`].
+    pub(crate) wake: bool,
+    /// See [`Source::Message`].
+    pub(crate) message: bool,
+    /// See [`Source::Connect`].
+    pub(crate) connect: bool,
+}
+
+/// Events that one wait can return; what does not fit is returned by the next.
+const EVENTS: usize = 8;
+
+/// A set of descriptors to wait for. It is made anew when one of them changes, so that none that
+/// was closed here but is open elsewhere can linger in it.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    epoll: OwnedFd,
+}
+
+impl Waiter {
+    /// A set that is empty.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Adds a descriptor.
+    pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+        let flags = match source {
+            Source::Kick => EventFlags::IN | EventFlags::ET,
+            _ => EventFlags::IN,
+        };
+        epoll::add(&self.epoll, fd, EventData::new_u64(source as u64), flags)?;
+        Ok(())
+    }
+
+    /// Waits, for ever without a timeout.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<Ready> {
+        // Up to whole milliseconds: epoll knows no less, and no wake-up may come too early.
+        let timeout = timeout.map(|wait| Timespec {
+            tv_sec: i64::try_from(wait.as_micros().div_ceil(1000) / 1000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(wait.as_micros().div_ceil(1000) % 1000).unwrap_or(0) * 1_000_000,
+        });
+        let mut events = [Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; EVENTS];
+        let count = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        let any = |source: Source| {
+            let mut ended = events[..count].iter();
+            // The event is packed: its fields are copied, not referred to.
+            ended.any(|event| {
+                let data = event.data;
+                data.u64() == source as u64
+            })
+        };
+        Ok(Ready {
+            wake: any(Source::Wake),
+            message: any(Source::Message),
+            connect: any(Source::Connect),
+        })
+    }
+}
+
+/// The longest look around before a sleep.
+const MOST: Duration = Duration::from_micros(50);
+/// The shortest that is worth one.
+const LEAST: Duration = Duration::from_micros(6);
+
+/// For how long to look around before sleeping. To sleep and be woken costs more than a fast disk
+/// takes, so whoever is woken soon after falling asleep had better stayed awake; who slept for
+/// long gains nothing by looking. The length follows what the last sleeps were, from nothing to
+/// [`MOST`].
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Patience {
+    length: Duration,
+    most: Duration,
+}
+
+impl Patience {
+    /// Patience for a machine with so many processors: with a single one, whoever is waited for
+    /// needs it to get on.
+    pub(crate) fn new(processors: usize) -> Self {
+        Self {
+            length: Duration::ZERO,
+            most: if processors > 1 { MOST } else { Duration::ZERO },
+        }
+    }
+
+    /// Looks until `found` or patience runs out. Says whether it was found.
+    pub(crate) fn look(&self, clock: Clock, mut found: impl FnMut() -> bool) -> bool {
+        if self.length.is_zero() {
+            return found();
+        }
+        let end = clock.now() + self.length;
+        loop {
+            if found() {
+                return true;
+            }
+            if clock.now() >= end {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// A sleep lasted from one time to another.
+    pub(crate) fn slept(&mut self, from: Micros, to: Micros) {
+        if from.until(to) > self.most {
+            self.length /= 2;
+            if self.length < LEAST {
+                self.length = Duration::ZERO;
+            }
+        } else {
+            self.length = (self.length * 2).max(LEAST).min(self.most);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn sleeps(patience: &mut Patience, micros: u64, times: usize) -> Duration {
+        for _ in 0..times {
+            patience.slept(Micros(1000), Micros(1000 + micros));
+        }
+        patience.length
+    }
+
+    #[test]
+    fn short_sleeps_make_patient_and_long_ones_do_not() {
+        let mut patience = Patience::new(2);
+        assert_eq!(sleeps(&mut patience, 20, 1), LEAST);
+        assert_eq!(sleeps(&mut patience, 20, 20), MOST);
+        assert_eq!(sleeps(&mut patience, 5000, 20), Duration::ZERO);
+        assert_eq!(sleeps(&mut Patience::new(1), 20, 20), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_look_ends_with_what_it_was_for_or_with_patience() {
+        let mut patience = Patience::new(2);
+        sleeps(&mut patience, 1, 20);
+        let clock = Clock::start();
+        let mut looks = 0;
+        assert!(patience.look(clock, || {
+            looks += 1;
+            looks == 3
+        }));
+        let from = clock.now();
+        assert!(!patience.look(clock, || false));
+        assert!(from.until(clock.now()) >= MOST);
+    }
+
+    #[test]
+    fn a_kick_counts_once_and_needs_no_reading() {
+        let waiter = Waiter::new().unwrap();
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (kick, wake) = (eventfd(0, flags).unwrap(), eventfd(0, flags).unwrap());
+        waiter.add(&kick, Source::Kick).unwrap();
+        waiter.add(&wake, Source::Wake).unwrap();
+        let mut buffer = [Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; EVENTS];
+        let mut count = || {
+            let none = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            epoll::wait(&waiter.epoll, &mut buffer, Some(&none)).unwrap()
+        };
+        for _ in 0..3 {
+            rustix::io::write(&kick, &1_u64.to_ne_bytes()).unwrap();
+            assert_eq!((count(), count()), (1, 0));
+        }
+        rustix::io::write(&wake, &1_u64.to_ne_bytes()).unwrap();
+        assert!(waiter.wait(None).unwrap().wake, "until it is read");
+        assert!(waiter.wait(Some(Duration::ZERO)).unwrap().wake);
+    }
+}

@@ -1,0 +1,121 @@
+//! A front-end that does what none should.
+
+use crate::Weather;
+use crate::frontend::{Client, DATA, Failed, IN, MEMORY, OK, OUT, QUEUE_SIZE, Request};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use vhost::VhostBackend;
+use vm_memory::{Bytes, GuestAddress};
+
+/// Words written over rings and headers while requests are under way.
+const SCRIBBLES: u64 = 20_000;
+/// Where descriptors, rings and headers are.
+const RINGS: u64 = 0x1_2000;
+
+pub(crate) struct Vandal {
+    disk: usize,
+    state: u64,
+}
+
+impl Vandal {
+    pub(crate) fn new(disk: usize) -> Self {
+        Self {
+            disk,
+            state: 0xda94_2042_e4dd_58b5 ^ (disk as u64) << 9,
+        }
+    }
+
+    fn random(&mut self) -> u64 {
+        // xorshift64.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
+    }
+
+    /// One act after the other while the weather is rough.
+    pub(crate) fn rage(&mut self, weather: &Weather) {
+        while weather.is_rough() {
+            // The back-end may be killed in the middle of anything: only what it does to others
+            // counts, and those look.
+            if self.act(weather).is_ok() {
+                weather.count(&weather.mischief);
+            } else {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        // Its disk still does as it is told.
+        let stream = UnixStream::connect(weather.socket(self.disk)).unwrap();
+        let mut client = Client::connect(stream, 1).unwrap();
+        let request = request(OUT, 0, DATA, 4096);
+        assert_eq!(client.perform(0, request).unwrap().0, OK);
+    }
+
+    fn act(&mut self, weather: &Weather) -> Result<(), Failed> {
+        let mut stream = UnixStream::connect(weather.socket(self.disk))?;
+        match self.random() % 8 {
+            0 => {
+                stream.write_all(&[0xff; 64])?;
+                return Ok(());
+            }
+            1 => {
+                // Half of a message.
+                stream.write_all(&[1, 0, 0])?;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let mut client = Client::connect(stream, 1)?;
+        let before = client.available(0);
+        for slot in 0..40_u64 {
+            let kind = if slot % 2 == 0 { IN } else { OUT };
+            let data = DATA + slot * 65536 + slot % 3;
+            client.submit(0, request(kind, slot % 8, data, 65536))?;
+        }
+        match self.random() % 6 {
+            // It dies with all of them under way.
+            0 => client.kick(0, before)?,
+            // It cuts its memory off under them, sometimes with the rings.
+            1 => {
+                client.ring(0)?;
+                client.cut_memory([DATA, 0, 0x9000, DATA + 5000][(self.random() % 4) as usize])?;
+                client.ring(0)?;
+                let _ = client.frontend.get_features();
+            }
+            // Its ring goes backwards, and far ahead.
+            2 => {
+                client.ring(0)?;
+                client.set_available(0, before.wrapping_sub(3))?;
+                client.ring(0)?;
+                client.set_available(0, before.wrapping_add(QUEUE_SIZE * 3))?;
+                client.ring(0)?;
+                let _ = client.frontend.get_features();
+            }
+            // It writes over requests while they are read.
+            _ => {
+                for _ in 0..SCRIBBLES {
+                    let at = self.random() % (RINGS / 8) * 8;
+                    let word = match self.random() % 3 {
+                        0 => self.random(),
+                        1 => self.random() % MEMORY,
+                        _ => self.random() & 0x0003_0007_0000_ffff,
+                    };
+                    client.memory.write_obj(word, GuestAddress(at))?;
+                    if self.random() % 64 == 0 {
+                        client.ring(0)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn request(kind: u32, block: u64, data: u64, bytes: u32) -> Request {
+    Request {
+        kind,
+        sector: block * 128,
+        data,
+        bytes,
+    }
+}
