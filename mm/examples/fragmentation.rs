@@ -152,24 +152,24 @@ fn line<F: Frames>(plan: Plan) {
     }
 }
 
-/// The value of an option.
-fn option(name: &str, default: u64) -> Result<u64, String> {
+/// The value of an option, at least `least`.
+fn option(name: &str, default: u64, least: u64) -> Result<u64, String> {
     let arguments: Vec<String> = env::args().collect();
     let Some(at) = arguments.iter().position(|argument| argument == name) else {
         return Ok(default);
     };
     let value = arguments.get(at + 1).map_or("", String::as_str);
     match value.parse() {
-        Ok(0) | Err(_) => Err(format!("{name} takes a number above 0, not {value:?}")),
-        Ok(value) => Ok(value),
+        Ok(value) if value >= least => Ok(value),
+        _ => Err(format!("{name} takes a number from {least}, not {value:?}")),
     }
 }
 
 fn plan() -> Result<Plan, String> {
     Ok(Plan {
-        seed: option("--seed", 1)?,
-        frames: option("--gib", 2)?.min(16) * GIB,
-        rounds: option("--rounds", 100)?,
+        seed: option("--seed", 1, 0)?,
+        frames: option("--gib", 2, 1)?.min(16) * GIB,
+        rounds: option("--rounds", 100, 0)?,
     })
 }
 

@@ -78,6 +78,44 @@ const fn tight(free: u64, order: u8) -> u64 {
     starts & !(larger | larger << (1 << order))
 }
 
+/// All bits of the runs of this order that start at these.
+#[inline]
+const fn spread(mut starts: u64, order: u8) -> u64 {
+    let mut k = 0;
+    while k < order {
+        starts |= starts << (1 << k);
+        k += 1;
+    }
+    starts
+}
+
+/// The smallest order of which such a run is among these bits, of which some are set.
+#[inline]
+const fn smallest(free: u64) -> u8 {
+    if free == !0 {
+        return WORD_ORDER;
+    }
+    let mut starts = free;
+    let mut order = 0;
+    // Bits that are part of no pair are singles, pairs that are part of no quadruple pairs, ...
+    while order < WORD_ORDER {
+        let larger = runs(free, order + 1);
+        if larger | larger << (1 << order) != starts {
+            return order;
+        }
+        starts = larger;
+        order += 1;
+    }
+    WORD_ORDER
+}
+
+/// The bits of all runs of that order.
+#[inline]
+const fn least_runs(free: u64) -> u64 {
+    let order = smallest(free);
+    spread(tight(free, order), order)
+}
+
 /// `1 << order` bits from the lowest, for orders of a word.
 #[inline]
 pub(crate) const fn run(order: u8) -> u64 {
@@ -146,38 +184,42 @@ impl Line {
         old & !mask
     }
 
-    /// The word from which most frames can be taken, and how many. One that is wholly free only if
-    /// there is no other: it is a run that larger orders can use.
+    /// The word to take single frames from, and how many: one whose smallest runs are as small as
+    /// there are, and of those the one with most frames in such. Larger runs stay for larger orders.
     #[inline]
     pub(crate) fn best_word(&self) -> (usize, u32) {
         let mut best = (0, 0);
-        let mut whole = None;
+        let mut least = u8::MAX;
         for word in 0..WORDS {
-            let free = self.word(word).count_zeros();
-            if free == WORD_FRAMES {
-                whole = whole.or(Some((word, free)));
-            } else if free > best.1 {
-                best = (word, free);
+            let free = !self.word(word);
+            if free == 0 {
+                continue;
+            }
+            let order = smallest(free);
+            if order > least {
+                continue;
+            }
+            let frames = least_runs(free).count_ones();
+            if order < least || frames > best.1 {
+                (least, best) = (order, (word, frames));
             }
         }
-        match whole {
-            Some(whole) if best.1 == 0 => whole,
-            _ => best,
-        }
+        best
     }
 
-    /// Takes up to `most` frames of one word, `first` if it has any. The caller has reserved them
-    /// in the count.
+    /// Takes up to `most` frames of the smallest runs of one word, `first` if it has any. The caller
+    /// has reserved them in the count.
     #[inline]
     pub(crate) fn take_some(&self, first: usize, most: u32) -> Option<Taken> {
         for look in 0..LOOKS * WORDS {
             let word = (first + look) % WORDS;
             let mut old = self.word(word);
             while old != !0 {
-                let mask = if old.count_zeros() <= most {
-                    !old
+                let mask = least_runs(!old);
+                let mask = if mask.count_ones() <= most {
+                    mask
                 } else {
-                    lowest(!old, most)
+                    lowest(mask, most)
                 };
                 // `Acquire` as in `take_exactly`.
                 match self.words[word].compare_exchange_weak(
@@ -252,42 +294,59 @@ impl Line {
         (first..first + span).all(|word| self.word(word) == 0)
     }
 
-    /// Takes an aligned run of an order below that of a block: its first frame's index. The
-    /// caller has reserved it in the count.
+    /// Takes an aligned run of an order below that of a block: its first frame's index. It is the
+    /// smallest that will do, or part of it. The caller has reserved it in the count.
     pub(crate) fn take_run(&self, order: Order) -> Option<usize> {
         let order = order.get();
         debug_assert!(order < Order::PAGEBLOCK.get());
-        if order <= WORD_ORDER {
-            // First where no larger run is broken up, then where no whole word is, then anywhere.
-            let fits = [
-                |used: u64, order: u8| tight(!used, order) != 0,
-                |used: u64, order: u8| used != 0 && runs(!used, order) != 0,
-                |used: u64, order: u8| runs(!used, order) != 0,
-            ];
-            return fits.iter().find_map(|fits| {
-                let mut words = (0..WORDS).filter(|&word| fits(self.word(word), order));
-                words.find_map(|word| {
-                    self.take_run_in(word, order)
-                        .map(|bit| word * WORD_FRAMES as usize + bit as usize)
-                })
-            });
-        }
-        let span = 1 << (order - WORD_ORDER);
-        (0..WORDS)
-            .step_by(span)
-            .find(|&first| self.is_free(first, span) && self.take_words(first, span))
-            .map(|first| first * WORD_FRAMES as usize)
+        let mut orders = order..Order::PAGEBLOCK.get();
+        orders
+            .find_map(|of| self.take_run_of(order, of, true))
+            // Others may take or free a run's buddy meanwhile, which makes it one of another order.
+            .or_else(|| self.take_run_of(order, order, false))
     }
 
-    fn take_run_in(&self, word: usize, order: u8) -> Option<u32> {
+    /// Takes a run of an order from one of this other order; `exact`: which is part of no larger one.
+    fn take_run_of(&self, order: u8, of: u8, exact: bool) -> Option<usize> {
+        if of < WORD_ORDER {
+            let starts = |free| {
+                if exact {
+                    tight(free, of)
+                } else {
+                    runs(free, of)
+                }
+            };
+            return (0..WORDS).find_map(|word| {
+                let bit = self.take_run_in(word, order, starts)?;
+                Some(word * WORD_FRAMES as usize + bit as usize)
+            });
+        }
+        let span = 1 << (of - WORD_ORDER);
+        let mut firsts = (0..WORDS).step_by(span);
+        firsts.find_map(|first| {
+            let larger = first / (2 * span) * (2 * span);
+            if exact && of + 1 < Order::PAGEBLOCK.get() && self.is_free(larger, 2 * span) {
+                return None;
+            }
+            let taken = self.is_free(first, span)
+                && if order <= WORD_ORDER {
+                    self.take_exactly(first, run(order))
+                } else {
+                    self.take_words(first, 1 << (order - WORD_ORDER))
+                };
+            taken.then_some(first * WORD_FRAMES as usize)
+        })
+    }
+
+    fn take_run_in(&self, word: usize, order: u8, starts: impl Fn(u64) -> u64) -> Option<u32> {
         let mut old = self.word(word);
+        // Bounded by the progress of others: each retry means that a bit of the word changed hands.
         loop {
-            let starts = runs(!old, order);
+            let starts = starts(!old);
             if starts == 0 {
                 return None;
             }
-            let tight = tight(!old, order);
-            let bit = if tight != 0 { tight } else { starts }.trailing_zeros();
+            let bit = starts.trailing_zeros();
             // `Acquire` as in `take_exactly`.
             match self.words[word].compare_exchange_weak(
                 old,

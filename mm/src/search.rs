@@ -17,7 +17,7 @@ use crate::{
     zone::{Wanted, ZoneRef},
 };
 
-/// How many blocks in use an order above 0 is sought in before a free block is broken up for it.
+/// How many blocks in use are tried before a free block is broken up.
 const PARTIAL_ATTEMPTS: usize = 64;
 /// How many pairs of trees are looked at for one in which no other front holds a block.
 const APART_ATTEMPTS: usize = 8;
@@ -45,8 +45,12 @@ pub(crate) struct Near {
 /// Which of several blocks to take frames from.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Prefer {
-    /// The one with the fewest free frames: the others may become free.
+    /// Of those whose largest runs are of the order sought the one with the fewest free frames: the
+    /// others may become free.
     Fullest,
+    /// One whose largest runs are as small as will do, whatever order was sought: one that was
+    /// lowered a moment ago is one too.
+    Tightest,
     /// The one with the most: for taking a block over from another mobility.
     Emptiest,
 }
@@ -81,8 +85,9 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    /// Takes up to `most` frames of one word, of the block that the last came from if it has any,
-    /// for a front, which holds the block from then on.
+    /// Takes up to `most` frames of one word for a front, which holds their block from then on. Of
+    /// the block that the last came from if it has any, unless a block that no front holds has only
+    /// smaller runs.
     pub(crate) fn take_word(
         self,
         last: Option<usize>,
@@ -98,8 +103,26 @@ impl ZoneRef<'_, '_> {
             let taken = self.block(block).take_word(most, admit)?;
             Some(self.word(block, taken))
         };
-        self.try_last(last, mobility, attempt)
-            .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
+        let largest = last.map_or(0, |last| self.zone.arrays.reaches[last].load().largest());
+        let sought = |largest| Sought::fullest(Wanted::Partial(mobility, largest), Order::BASE);
+        let own = self.admission(mobility);
+        self.best_fit((0..largest).map(sought), &unlimited(), |block| {
+            attempt(block, own)
+        })
+        .or_else(|| self.try_last(last, mobility, attempt))
+        .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
+    }
+
+    /// Takes from the first of these that there is, in blocks that no front holds. With those whose
+    /// largest runs are as small as will do first, that is the best fit.
+    #[inline]
+    fn best_fit<T>(
+        self,
+        mut sought: impl Iterator<Item = Sought>,
+        attempts: &Cell<usize>,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        sought.find_map(|sought| self.search(sought, attempts, &attempt))
     }
 
     /// Takes one frame, for a front that holds no block for such.
@@ -176,18 +199,13 @@ impl ZoneRef<'_, '_> {
     ) -> Option<T> {
         let own = self.admission(mobility);
         let any = Admission { any: true, ..own };
-        let few = if order == Order::BASE {
-            usize::MAX
-        } else {
-            PARTIAL_ATTEMPTS
-        };
-        // The best fit: blocks whose largest runs are as small as will do.
-        let best_fit = |attempts: usize| {
-            let attempts = Cell::new(attempts);
-            (order.get()..RUN_ORDERS).find_map(|largest| {
-                let sought = Sought::fullest(Wanted::Partial(mobility, largest), order);
-                self.search(sought, &attempts, |block| attempt(block, own))
-            })
+        let best_fit = |prefer, attempts: usize| {
+            let sought = (order.get()..RUN_ORDERS).map(|largest| Sought {
+                wanted: Wanted::Partial(mobility, largest),
+                order,
+                prefer,
+            });
+            self.best_fit(sought, &Cell::new(attempts), |block| attempt(block, own))
         };
         let free = |wanted, near: &mut Near| {
             let hold = Admission { hold: true, ..own };
@@ -209,7 +227,7 @@ impl ZoneRef<'_, '_> {
                 self.search(sought, &unlimited(), |block| attempt(block, any))
             })
         };
-        best_fit(few)
+        best_fit(Prefer::Fullest, PARTIAL_ATTEMPTS)
             .or_else(|| {
                 held.into_iter().find_map(|held| {
                     let fits = |&block: &usize| {
@@ -221,7 +239,7 @@ impl ZoneRef<'_, '_> {
             })
             .or_else(|| free(Wanted::Touched, near))
             .or_else(|| free(Wanted::Untouched, near))
-            .or_else(|| (few != usize::MAX).then(|| best_fit(usize::MAX))?)
+            .or_else(|| best_fit(Prefer::Tightest, usize::MAX))
             .or_else(|| {
                 let sought = Sought::fullest(Wanted::Held(mobility), order);
                 self.search(sought, &unlimited(), |block| attempt(block, own))
@@ -408,16 +426,18 @@ impl ZoneRef<'_, '_> {
             if unwanted || !state.is(class) {
                 continue;
             }
-            // Not only those of the order wanted: one that was lowered a moment ago is one too.
             let reach = reaches[offset].load();
             if !reach.allows(order.get()) {
                 continue;
             }
             let count = state.count();
             // Never 0: the count of a partial block is 1 to 511.
-            let worth = match sought.prefer {
-                Prefer::Fullest => reach.tightness() * BLOCK_FRAMES + count,
-                Prefer::Emptiest => BLOCK_FRAMES - count,
+            let worth = match (sought.prefer, wanted) {
+                // Not others of this tree in its place: another tree may have one that fits.
+                (Prefer::Fullest, Wanted::Partial(_, largest)) if reach.largest() != largest => 0,
+                (Prefer::Fullest, _) => count,
+                (Prefer::Tightest, _) => reach.tightness() * BLOCK_FRAMES + count,
+                (Prefer::Emptiest, _) => BLOCK_FRAMES - count,
             };
             if worth > best_worth {
                 best_worth = worth;

@@ -47,10 +47,7 @@ fn main() {
     ];
     let mut table = Table::new(columns.iter().map(|column| column.name()).collect(), large);
     let mut stage = None;
-    let mut first = 0;
     for (measure, on, rows) in TABLE {
-        let from = first;
-        first += rows.len();
         if stage != Some(on) {
             stage = Some(on);
             for column in &mut columns {
@@ -76,7 +73,7 @@ fn main() {
                 let size = column.size(on, large).unwrap_or(0);
                 Figure::of(samples, on != rows::Stage::Small && size < large)
             });
-            table.push(from, *row, on, figures.collect());
+            table.push(*row, on, figures.collect());
         }
     }
     if flag("--json") {

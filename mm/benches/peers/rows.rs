@@ -1,8 +1,11 @@
 //! What is measured.
 
 use std::{
-    hint::black_box,
-    sync::{Barrier, mpsc},
+    hint::{black_box, spin_loop},
+    sync::{
+        atomic::{AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::Instant,
 };
@@ -22,6 +25,9 @@ const ROUND_NS: f64 = 1e6;
 /// Shots of which a round takes the median, where operations are timed one by one.
 const SHOTS: usize = 101;
 
+/// The unit of a row that is a ratio itself.
+pub(crate) const TIMES: &str = "×";
+
 /// The memory that a row is measured on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
@@ -39,22 +45,13 @@ pub(crate) enum Stage {
     EverySecond,
 }
 
-/// A limit on Ebb's figure.
-#[derive(Copy, Clone, Debug)]
-pub(crate) enum Bar {
-    None,
-    /// At most this.
-    Most(f64),
-    /// At most so many times that row's figure.
-    Times(f64, usize),
-}
-
 /// A row of the table.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    pub(crate) bar: Bar,
+    /// What Ebb's figure is to be at most.
+    pub(crate) bar: Option<f64>,
 }
 
 /// What gives one or two rows.
@@ -76,69 +73,67 @@ pub(crate) enum Measure {
 
 /// All of it, in the order in which it is measured and printed.
 pub(crate) const TABLE: [(Measure, Stage, &[Row]); 12] = {
-    const fn row(name: &'static str, unit: &'static str, bar: Bar) -> Row {
+    const fn row(name: &'static str, unit: &'static str, bar: Option<f64>) -> Row {
         Row { name, unit, bar }
     }
     [
         (
             Measure::Pair0,
             Stage::Small,
-            &[row("order 0, pair", "ns", Bar::Most(8.0))],
+            &[row("order 0, pair", "ns", Some(8.0))],
         ),
         (
             Measure::Bulk,
             Stage::Small,
             &[
-                row("order 0, bulk get", "ns", Bar::Most(9.0)),
-                row("order 0, bulk put", "ns", Bar::Most(9.0)),
+                row("order 0, bulk get", "ns", Some(9.0)),
+                row("order 0, bulk put", "ns", Some(9.0)),
             ],
         ),
         (
             Measure::Shuffled,
             Stage::Small,
-            &[row("order 0, bulk put in random order", "ns", Bar::None)],
+            &[row("order 0, bulk put in random order", "ns", None)],
         ),
         (
             Measure::TwoThreads,
             Stage::Small,
             &[
-                row("order 0, bulk get, two threads", "ns", Bar::Times(1.3, 1)),
-                row("order 0, bulk put, two threads", "ns", Bar::Times(1.3, 2)),
+                row("order 0, bulk get, two threads", "ns", None),
+                row("order 0, bulk put, two threads", "ns", None),
+                row("bulk get, two threads to one", TIMES, Some(1.3)),
+                row("bulk put, two threads to one", TIMES, Some(1.3)),
             ],
         ),
         (
             Measure::Pair9,
             Stage::Small,
-            &[row("order 9, pair", "ns", Bar::Most(11.0))],
+            &[row("order 9, pair", "ns", Some(11.0))],
         ),
         (
             Measure::Cross,
             Stage::Small,
-            &[row("get on CPU 0, put on CPU 1", "ns", Bar::Most(40.0))],
+            &[row("get on CPU 0, put on CPU 1", "ns", Some(40.0))],
         ),
         (
             Measure::Initialise,
             Stage::None,
-            &[row("initialise", "ms", Bar::Most(20.0))],
+            &[row("initialise", "ms", Some(20.0))],
         ),
         (
             Measure::Pair18,
             Stage::Large,
-            &[row("order 18, pair", "ns", Bar::Most(1000.0))],
+            &[row("order 18, pair", "ns", Some(1000.0))],
         ),
         (
             Measure::Full9,
             Stage::Full,
-            &[row("order 9, all in use (fails)", "ns", Bar::Most(1000.0))],
+            &[row("order 9, all in use (fails)", "ns", Some(1000.0))],
         ),
         (
             Measure::OneBlock9,
             Stage::OneBlock,
-            &[row(
-                "order 9, one free in the middle",
-                "ns",
-                Bar::Most(2000.0),
-            )],
+            &[row("order 9, one free in the middle", "ns", Some(2000.0))],
         ),
         (
             Measure::EverySecond3,
@@ -146,13 +141,13 @@ pub(crate) const TABLE: [(Measure, Stage, &[Row]); 12] = {
             &[row(
                 "order 3, every second frame free (fails)",
                 "ns",
-                Bar::Most(5000.0),
+                Some(5000.0),
             )],
         ),
         (
             Measure::Metadata,
             Stage::EverySecond,
-            &[row("metadata in use, a GiB", "KiB", Bar::Most(34.0))],
+            &[row("metadata in use, a GiB", "KiB", Some(34.0))],
         ),
     ]
 };
@@ -185,15 +180,17 @@ pub(crate) fn pair<F: Frames, const ORDER: u8>(frames: &F, count: &mut u64) -> O
     done
 }
 
-/// Many frames taken, then all given back in the order in which `arrange` puts them.
+/// Many frames taken after `begin`, then all given back in the order in which `arrange` puts them.
 pub(crate) fn bulk<F: Frames>(
     frames: &F,
     number: usize,
+    begin: impl FnOnce(),
     arrange: impl FnOnce(&mut [u64]),
 ) -> [f64; 2] {
     let mut cpu = frames.cpu(number);
     let mut held = vec![1; BULK];
     held.clear();
+    begin();
     let get = time(|| {
         for _ in 0..BULK {
             held.push(frames.get(&mut cpu, 0).expect("there is memory"));
@@ -209,20 +206,39 @@ pub(crate) fn bulk<F: Frames>(
     [get, put].map(|ns| ns / BULK as f64)
 }
 
-/// The same on two CPUs at once, both taking and both giving: the slower.
-pub(crate) fn two_threads<F: Frames>(frames: &F) -> [f64; 2] {
-    let barrier = Barrier::new(2);
-    let one = |number: usize| {
-        pin(number);
-        barrier.wait();
-        bulk(frames, number, |_| {
-            barrier.wait();
-        })
+/// The same on two CPUs at once, both taking and both giving: the slower, then how many times that
+/// is the slower of the two CPUs each by itself, measured just before and just after in the same
+/// way. So what the machine gives at that moment is in both, and so is what one of its CPUs is
+/// slower by.
+pub(crate) fn two_threads<F: Frames>(frames: &F) -> [f64; 4] {
+    let [first] = together(frames, [0]);
+    let [a, b] = together(frames, [0, 1]);
+    let [second] = together(frames, [1]);
+    let alone = [first[0].max(second[0]), first[1].max(second[1])];
+    let both = [a[0].max(b[0]), a[1].max(b[1])];
+    [both[0], both[1], both[0] / alone[0], both[1] / alone[1]]
+}
+
+/// What a bulk costs on each of these CPUs, which begin to take and to give at the same moment.
+fn together<F: Frames, const CPUS: usize>(frames: &F, cpus: [usize; CPUS]) -> [[f64; 2]; CPUS] {
+    let arrived = AtomicU32::new(0);
+    // Waits without sleeping: one who is woken late has the memory for himself at the end.
+    let meet = |nth: u32| {
+        // `Relaxed`: says when to begin, and nothing else.
+        arrived.fetch_add(1, Ordering::Relaxed);
+        while (arrived.load(Ordering::Relaxed) as usize) < nth as usize * CPUS {
+            spin_loop();
+        }
     };
     thread::scope(|scope| {
-        let threads = [0, 1].map(|number| scope.spawn(move || one(number)));
-        let [a, b] = threads.map(|thread| thread.join().expect("no panic"));
-        [a[0].max(b[0]), a[1].max(b[1])]
+        let meet = &meet;
+        let threads = cpus.map(|number| {
+            scope.spawn(move || {
+                pin(number);
+                bulk(frames, number, || meet(1), |_| meet(2))
+            })
+        });
+        threads.map(|thread| thread.join().expect("no panic"))
     })
 }
 

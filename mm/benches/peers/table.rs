@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::{
     contest::GIB,
-    rows::{Bar, Row, Stage},
+    rows::{Row, Stage, TIMES},
 };
 
 /// Medians and quartiles of one row for one allocator.
@@ -41,7 +41,6 @@ impl Figure {
 }
 
 struct Line {
-    number: usize,
     row: Row,
     stage: Stage,
     figures: Vec<Option<Figure>>,
@@ -63,37 +62,13 @@ impl Table {
         }
     }
 
-    /// Adds a row; `number` is that of the first of its measurement.
-    pub(crate) fn push(
-        &mut self,
-        number: usize,
-        row: Row,
-        stage: Stage,
-        figures: Vec<Option<Figure>>,
-    ) {
-        let number = self
-            .lines
-            .last()
-            .map_or(number, |last| number.max(last.number + 1));
+    /// Adds a row.
+    pub(crate) fn push(&mut self, row: Row, stage: Stage, figures: Vec<Option<Figure>>) {
         self.lines.push(Line {
-            number,
             row,
             stage,
             figures,
         });
-    }
-
-    fn own(&self, number: usize) -> Option<f64> {
-        let line = self.lines.iter().find(|line| line.number == number)?;
-        Some(line.figures.first()?.as_ref()?.median)
-    }
-
-    fn bar(&self, line: &Line) -> Option<f64> {
-        match line.row.bar {
-            Bar::None => None,
-            Bar::Most(most) => Some(most),
-            Bar::Times(times, number) => Some(self.own(number)? * times),
-        }
     }
 
     fn name(&self, line: &Line) -> String {
@@ -113,7 +88,7 @@ impl Table {
         );
         for (at, line) in self.lines.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
-            let bar = self.bar(line).map_or("null".into(), |bar| bar.to_string());
+            let bar = line.row.bar.map_or("null".into(), |bar| bar.to_string());
             // Writing to a string does not fail.
             let _ = write!(
                 out,
@@ -177,12 +152,12 @@ impl fmt::Display for Table {
                 if figure.spread() >= 0.5 {
                     write!(f, " ±{:.0}%", figure.spread())?;
                 }
-                if let Some(own) = own.filter(|_| at != 0) {
+                if let Some(own) = own.filter(|_| at != 0 && line.row.unit != TIMES) {
                     write!(f, " (**{}×**)", short(figure.median / own.median))?;
                 }
                 write!(f, " |")?;
             }
-            match (self.bar(line), own) {
+            match (line.row.bar, own) {
                 (Some(bar), Some(own)) => {
                     let met = if own.median <= bar * ROUNDING {
                         "met"

@@ -3,11 +3,15 @@
 
 use std::{
     alloc::{alloc_zeroed, dealloc, handle_alloc_error},
+    mem::ManuallyDrop,
     ptr::NonNull,
     sync::atomic::AtomicU64,
 };
 
-use ebb_mm::{Allocator, Config, Events, Frame, FrameRange, metadata_layout};
+use ebb_mm::{
+    Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order, Request, ZoneConfig,
+    ZoneKind, metadata_layout,
+};
 
 /// A range, by frame numbers.
 pub fn range(start: u64, frames: u64) -> FrameRange {
@@ -45,4 +49,53 @@ pub fn words(config: &Config<'_>, run: impl FnOnce(&Allocator<'_>)) -> Vec<Atomi
     let allocator = unsafe { Allocator::new(base, config, &()) }.expect("a valid configuration");
     run(&allocator);
     memory.into_iter().skip(skip).collect()
+}
+
+/// Frames of a MiB.
+pub const MIB: u64 = 256;
+
+/// An order.
+pub fn order(order: u8) -> Order {
+    Order::new(order).expect("an order")
+}
+
+/// Calls `test` with an allocator of 64 MiB and a front.
+pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
+    let ranges = [range(0, 64 * MIB)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
+    // A front that is dropped while a test panics would end the test in an abort.
+    with(&Config::new(&zones), &(), |a| {
+        test(a, &mut ManuallyDrop::new(Front::new()))
+    });
+}
+
+/// A movable block.
+pub fn one(a: &Allocator<'_>, front: &mut Front, of: Order) -> Frame {
+    a.allocate(front, Request::new(of, Mobility::Movable))
+        .expect("memory")
+}
+
+/// Calls `test` with an allocator of two GiB whose first half is a tree short of a GiB, then two whole ones.
+pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
+    let ranges = [range((1 << 20) + 64 * MIB, 4032 * MIB)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    let config = Config::new(&zones).with_frame_marks();
+    with(&config, &(), |a| {
+        a.set_watermarks(0, ebb_mm::Watermarks::default());
+        test(a, &mut ManuallyDrop::new(Front::new()))
+    });
+}
+
+/// Drains the front and checks every invariant.
+pub fn validate_after(a: &Allocator<'_>, front: &mut Front) {
+    a.drain(front);
+    a.validate().expect("valid");
 }

@@ -1,0 +1,170 @@
+//! Whole GiB, blocks that are split, and memory that goes offline.
+#![cfg(not(loom))]
+
+mod arena;
+
+use arena::{MIB, one, order, range, validate_after, with_giants};
+use ebb_mm::{Frame, Mobility, OnlineError, Order, PutBack, Request};
+
+const GIB: u64 = 1024 * MIB;
+
+#[test]
+fn a_gib_is_taken_whole_and_given_back() {
+    with_giants(|a, front| {
+        let total = a.stats().managed_frames;
+        let mut held: Vec<_> = (0..3).map(|_| one(a, front, Order::GIANT)).collect();
+        for (number, frame) in held.iter().enumerate() {
+            assert_eq!(frame.number(), (1 << 20) + GIB * (number as u64 + 1));
+        }
+        let request = Request::new(Order::GIANT, Mobility::Movable);
+        assert!(
+            a.allocate(front, request).is_err(),
+            "the first lacks a tree"
+        );
+        assert!(a.isolate(held[1]).is_none(), "it is in use");
+        a.drain(front);
+        a.validate().expect("valid");
+        assert_eq!(a.stats().free_frames, total - 3 * GIB);
+        assert_eq!(a.zone_stats(0).blocks_of[1], 3 * 512);
+        assert_eq!(a.zone_stats(0).free_blocks, 15 * 32);
+        assert_eq!(a.free_areas(0).frames(), total - 3 * GIB);
+        // What is left is handed out, and no frame of the three.
+        let mut rest = Vec::new();
+        while let Ok(frame) = a.allocate(front, Request::new(Order::PAGEBLOCK, Mobility::Movable)) {
+            assert!(
+                held.iter()
+                    .all(|&giant| !ebb_mm::FrameRange::new(giant, GIB).contains(frame))
+            );
+            rest.push(frame);
+        }
+        assert_eq!(rest.len(), 15 * 32);
+        a.free(front, held.remove(1), Order::GIANT);
+        assert_eq!(a.stats().unreported_free_frames, GIB);
+        assert_eq!(a.zone_stats(0).free_blocks, 512);
+        rest.push(one(a, front, Order::PAGEBLOCK));
+        rest.push(one(a, front, Order::BASE));
+        validate_after(a, front);
+        a.free(front, rest.pop().expect("a frame"), Order::BASE);
+        for frame in rest {
+            a.free(front, frame, Order::PAGEBLOCK);
+        }
+        for frame in held {
+            a.free(front, frame, Order::GIANT);
+        }
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total);
+        assert_eq!(a.stats().unreported_free_frames, total);
+        assert_eq!(one(a, front, Order::GIANT).number(), (1 << 20) + GIB);
+    });
+}
+
+#[test]
+fn a_gib_in_use_in_part_is_not_taken_whole() {
+    with_giants(|a, front| {
+        let request = Request::new(Order::GIANT, Mobility::Movable);
+        let giants: Vec<_> = (0..3).map(|_| one(a, front, Order::GIANT)).collect();
+        a.free(front, giants[2], Order::GIANT);
+        a.claim(range(giants[2].number() + 77, 1)).expect("free");
+        assert!(a.allocate(front, request).is_err());
+        a.free(front, giants[2].offset(77), Order::BASE);
+        a.drain(front);
+        assert_eq!(a.allocate(front, request), Ok(giants[2]));
+        for giant in giants {
+            a.free(front, giant, Order::GIANT);
+        }
+        validate_after(a, front);
+    });
+}
+
+#[test]
+fn a_block_is_split_and_freed_in_parts() {
+    with_giants(|a, front| {
+        a.set_reporting_order(Some(order(3)));
+        let total = a.stats().free_frames;
+        let giant = one(a, front, Order::GIANT);
+        a.split(giant, Order::GIANT, Order::PAGEBLOCK);
+        validate_after(a, front);
+        let block = |number: u64| giant.offset(number * 512);
+        a.split(block(1), Order::PAGEBLOCK, Order::BASE);
+        a.split(block(2), Order::MAX, order(4));
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total - GIB);
+        for frame in 0..512 {
+            a.free(front, block(1).offset(frame), Order::BASE);
+        }
+        for run in 0..64 {
+            a.free(front, block(2).offset(run * 16), order(4));
+        }
+        for number in (0..512).filter(|number| !(1..4).contains(number)) {
+            a.free(front, block(number), Order::PAGEBLOCK);
+        }
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total);
+        assert_eq!(one(a, front, Order::GIANT), giant);
+        a.split(giant, Order::GIANT, Order::BASE);
+        for frame in 0..GIB {
+            a.free(front, giant.offset(frame), Order::BASE);
+        }
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total);
+    });
+}
+
+#[test]
+fn memory_goes_offline_and_comes_back() {
+    with_giants(|a, front| {
+        let total = a.stats().managed_frames;
+        let held: Vec<_> = (0..600).map(|_| one(a, front, Order::BASE)).collect();
+        let first = held[0].number() / 512 * 512;
+        let all = range((1 << 20) + 64 * MIB, 4032 * MIB);
+        let error = a.offline(front, all).expect_err("in use");
+        let OnlineError::InUse(used) = error else {
+            panic!("{error}")
+        };
+        assert!(
+            used.contains(held[0]) && used.start.number() >= first,
+            "{error}"
+        );
+        validate_after(a, front);
+        let high = range((1 << 20) + 2 * GIB + 512, 2 * GIB - 512);
+        a.offline(front, high).expect("free");
+        validate_after(a, front);
+        assert_eq!(a.stats().managed_frames, total - high.frames);
+        assert_eq!(a.stats().free_frames, total - high.frames - 600);
+        assert_eq!(
+            a.offline(front, range(high.start.number(), 512)),
+            Err(OnlineError::Offline(range(high.start.number(), 512)))
+        );
+        assert!(matches!(
+            a.online(all, PutBack::Unchanged),
+            Err(OnlineError::Online(_))
+        ));
+        assert!(matches!(
+            a.online(range(7, 512), PutBack::Unchanged),
+            Err(OnlineError::Misaligned(_))
+        ));
+        assert!(matches!(
+            a.offline(front, range(0, 512)),
+            Err(OnlineError::NotManaged(_))
+        ));
+        let mut rest = Vec::new();
+        while let Ok(frame) = a.allocate(front, Request::new(Order::PAGEBLOCK, Mobility::Movable)) {
+            assert!(!high.contains(frame), "{frame:?} is offline");
+            rest.push(frame);
+        }
+        a.online(high, PutBack::Reported).expect("offline");
+        validate_after(a, front);
+        assert_eq!(a.stats().managed_frames, total);
+        let giant = one(a, front, Order::GIANT);
+        assert!(high.contains(giant));
+        a.free(front, giant, Order::GIANT);
+        for frame in rest {
+            a.free(front, frame, Order::PAGEBLOCK);
+        }
+        for frame in held {
+            a.free(front, frame, Order::BASE);
+        }
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total);
+    });
+}

@@ -1,0 +1,91 @@
+//! What is freed that is not in use is seen.
+#![cfg(not(loom))]
+
+mod arena;
+
+use arena::{in_small_memory, one, order, with_giants};
+use ebb_mm::{Frame, Order};
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_frame_freed_twice_in_a_row_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::BASE);
+        a.free(front, frame, Order::BASE);
+        a.free(front, frame, Order::BASE);
+    });
+}
+
+#[test]
+#[should_panic(expected = "freed frames that are free")]
+fn a_frame_freed_twice_is_seen_when_it_goes_back() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::BASE);
+        a.free(front, frame, Order::BASE);
+        a.drain(front);
+        a.free(front, frame, Order::BASE);
+        a.drain(front);
+    });
+}
+
+#[test]
+#[should_panic(expected = "freed frames that are free")]
+fn a_run_freed_twice_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, order(8));
+        a.free(front, frame, order(8));
+        a.drain(front);
+        a.free(front, frame, order(8));
+        a.drain(front);
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_run_freed_twice_in_a_row_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, order(3));
+        a.free(front, frame, order(3));
+        a.free(front, frame, order(3));
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_block_freed_twice_in_a_row_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+    });
+}
+
+#[test]
+#[should_panic(expected = "not allocated whole")]
+fn a_block_freed_twice_is_seen() {
+    in_small_memory(|a, front| {
+        let frame = one(a, front, Order::PAGEBLOCK);
+        a.free(front, frame, Order::PAGEBLOCK);
+        a.drain(front);
+        a.free(front, frame, Order::PAGEBLOCK);
+    });
+}
+
+#[test]
+#[should_panic(expected = "is not managed")]
+fn a_frame_of_nowhere_is_seen() {
+    in_small_memory(|a, front| {
+        a.free(front, Frame::new(1 << 30), Order::BASE);
+        a.drain(front);
+    });
+}
+
+#[test]
+#[should_panic(expected = "not allocated whole")]
+fn a_gib_freed_twice_is_seen() {
+    with_giants(|a, front| {
+        let frame = one(a, front, Order::GIANT);
+        a.free(front, frame, Order::GIANT);
+        a.free(front, frame, Order::GIANT);
+    });
+}
