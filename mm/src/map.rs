@@ -63,6 +63,17 @@ impl Map<'_> {
         !raw & (!0 >> (FAN - here))
     }
 
+    /// Whether some item may have one of so many kinds from this one on: a look at the top.
+    #[inline]
+    pub(crate) fn may_have(&self, from: Kind, kinds: usize) -> bool {
+        debug_assert!(!from.inverted, "a bit that is zero says nothing of these");
+        let mut groups = self.levels[LEVELS - 1].chunks(self.kinds);
+        groups.any(|group| {
+            let words = group[from.index..from.index + kinds].iter();
+            words.fold(0, |all, word| all | word.load(Ordering::SeqCst)) != 0
+        })
+    }
+
     fn set(&self, kind: Kind, level: usize, group: usize, bit: u64, present: bool) {
         let word = self.word(kind, level, group);
         if present != kind.inverted {

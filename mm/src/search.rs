@@ -103,14 +103,21 @@ impl ZoneRef<'_, '_> {
             let taken = self.block(block).take_word(most, admit)?;
             Some(self.word(block, taken))
         };
-        let largest = last.map_or(0, |last| self.zone.arrays.reaches[last].load().largest());
-        let sought = |largest| Sought::fullest(Wanted::Partial(mobility, largest), Order::BASE);
-        let own = self.admission(mobility);
-        self.best_fit((0..largest).map(sought), &unlimited(), |block| {
-            attempt(block, own)
-        })
-        .or_else(|| self.try_last(last, mobility, attempt))
-        .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
+        // Mostly there is none, so that is found out first, for all orders at once.
+        let smaller = || {
+            let largest = self.zone.arrays.reaches[last?].load().largest();
+            let wanted = |largest| Wanted::Partial(mobility, largest);
+            let map = &self.zone.arrays.map;
+            if !map.may_have(wanted(0).kind(), usize::from(largest)) {
+                return None;
+            }
+            let own = self.admission(mobility);
+            let sought = (0..largest).map(|largest| Sought::fullest(wanted(largest), Order::BASE));
+            self.best_fit(sought, &unlimited(), |block| attempt(block, own))
+        };
+        smaller()
+            .or_else(|| self.try_last(last, mobility, attempt))
+            .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
     }
 
     /// Takes from the first of these that there is, in blocks that no front holds. With those whose
