@@ -5,8 +5,8 @@ mod arena;
 
 use arena::{MIB, in_small_memory, one, order, range, validate_after, with, with_giants, words};
 use ebb_mm::{
-    AllocError, ClaimError, Config, Frame, Front, Mobility, OnlineError, Order, PutBack, Request,
-    Reserve, ZoneConfig, ZoneKind,
+    AllocError, ClaimError, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
+    ZoneConfig, ZoneKind,
 };
 
 #[test]
@@ -265,7 +265,7 @@ fn a_large_guest_starts_in_the_metadata_of_a_small_one() {
         let pages = pages_written(gib, |_| ());
         assert!(pages <= 4, "{pages} pages at {gib} GiB");
         let pages = pages_written(gib, |a| {
-            let mut front = ManuallyDrop::new(Front::new());
+            let mut front = std::mem::ManuallyDrop::new(Front::new());
             for _ in 0..10_000 {
                 for mobility in Mobility::ALL {
                     a.allocate(&mut front, Request::new(Order::BASE, mobility))

@@ -4,7 +4,7 @@
 mod arena;
 
 use arena::{MIB, one, order, range, validate_after, with_giants};
-use ebb_mm::{Frame, Mobility, OnlineError, Order, PutBack, Request};
+use ebb_mm::{Mobility, OnlineError, Order, PutBack, Request};
 
 const GIB: u64 = 1024 * MIB;
 
