@@ -5,7 +5,8 @@ use bitflags::bitflags;
 use core::fmt;
 
 /// Bytes of a sector, the unit of the protocol, whatever the disk's blocks are.
-pub const SECTOR_BYTES: u64 = 512;
+pub const SECTOR_BYTES: u64 = SECTOR as u64;
+const SECTOR: u32 = 512;
 /// The largest block that a page of the cache can hold.
 const MAX_BLOCK_BYTES: u32 = 4096;
 /// Bytes that every segment may have: a page is one.
@@ -117,9 +118,8 @@ impl Limits {
                 Ok(None)
             }
         };
-        let sector = SECTOR_BYTES as u32;
-        let block_bytes = field(Features::BLK_SIZE, BLK_SIZE)?.unwrap_or(sector);
-        if !block_bytes.is_power_of_two() || !(sector..=MAX_BLOCK_BYTES).contains(&block_bytes) {
+        let block_bytes = field(Features::BLK_SIZE, BLK_SIZE)?.unwrap_or(SECTOR);
+        if !block_bytes.is_power_of_two() || !(SECTOR..=MAX_BLOCK_BYTES).contains(&block_bytes) {
             return Err(BadDisk::BlockBytes(block_bytes));
         }
         let segment_bytes = field(Features::SIZE_MAX, SIZE_MAX)?.unwrap_or(u32::MAX);
@@ -134,7 +134,7 @@ impl Limits {
         let physical = block_bytes.checked_shl(exponent);
         let whole_blocks = |sectors: Option<u32>| {
             let sectors = u64::from(sectors.unwrap_or(0));
-            sectors - sectors % u64::from(block_bytes / sector)
+            sectors - sectors % u64::from(block_bytes / SECTOR)
         };
         Ok(Self {
             block_bytes,

@@ -28,7 +28,7 @@ pub(super) fn call(cache: &Cache, command: u32, argument: u64) -> SysResult {
         BLKGETSIZE => long(disk.sectors()),
         BLKSSZGET => int(limits.block_bytes),
         // The size by which the cache works.
-        BLKBSZGET => int(PAGE as u32),
+        BLKBSZGET => int(u32::try_from(PAGE).unwrap_or(u32::MAX)),
         BLKPBSZGET | BLKIOMIN => int(limits.physical_block_bytes),
         BLKIOOPT | BLKALIGNOFF | BLKDISCARDZEROES => int(0),
         BLKROGET => int(u32::from(limits.read_only)),

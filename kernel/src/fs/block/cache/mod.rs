@@ -31,8 +31,10 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
-/// Sectors of a page.
+/// Sectors of a page, and the bytes of one.
 const PAGE_SECTORS: u64 = PAGE / SECTOR_BYTES;
+const LEAST_BYTES: usize = 512;
+const _: () = assert!(LEAST_BYTES as u64 == SECTOR_BYTES);
 /// Attempts to have a page that others drop again at once.
 const TRIES: u32 = 64;
 /// Pages that are looked at between two openings of the lock.
@@ -293,7 +295,7 @@ impl Cache {
     /// Bytes of the disk that `pages` pages have, all within the disk when it was asked last; at
     /// least a sector of each, in case that the disk has shrunk.
     fn bytes_in(&self, index: u64, pages: usize) -> usize {
-        let least = (pages - 1) * PAGE_SIZE + SECTOR_BYTES as usize;
+        let least = (pages - 1) * PAGE_SIZE + LEAST_BYTES;
         let left = self.bytes().saturating_sub(index * PAGE);
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         left.clamp(least, pages * PAGE_SIZE)

@@ -1,7 +1,7 @@
 //! Dirty pages on their way to the disk.
 
 use super::super::writeback;
-use super::{Cache, LOOKS, PAGE, PAGE_SECTORS, run};
+use super::{Cache, LOOKS, PAGE_SECTORS, run};
 use crate::drivers::disk::{Data, Finish, IoError, Operation, Owner, Request};
 use core::ops::Range;
 
