@@ -146,29 +146,41 @@ pub fn sync_all() {
     }
 }
 
-/// As [`sync_all`] before the VM ends, as long as the disks take something.
+/// As [`sync_all`] before the VM ends, as long as the disks take something. What other tasks change
+/// meanwhile is not waited for.
 pub fn sync_for_the_last_time() {
     for cache in super::caches() {
-        flush_once(cache);
-        let mut last = cache.written();
-        // Ends: each turn the disk has written something.
-        while cache.unwritten() != (0, 0) {
-            let deadline = clock::now().saturating_add(LAST_PATIENCE);
-            let moved = || cache.written() != last;
-            let end = cache
-                .changed()
-                .wait_uninterruptible_deadline(moved, deadline);
-            if end == WaitEnd::TimedOut {
+        // The second time for pages that changed while the disk took them.
+        for _ in 0..2 {
+            flush_once(cache);
+            if !wait_until_written(cache) {
                 let (dirty, writing) = cache.unwritten();
                 let name = cache.disk.name();
                 crate::console!("{name} takes nothing; {} pages are lost", dirty + writing);
                 return;
             }
-            last = cache.written();
-            flush_once(cache);
         }
         if let Err(error) = cache.disk.flush() {
             crate::console!("{}: cannot flush: {error}", cache.disk.name());
         }
     }
+}
+
+/// Waits until the disk has what it was handed up to now. False: it takes nothing any more.
+fn wait_until_written(cache: &Cache) -> bool {
+    let goal = cache.handed();
+    let mut last = cache.written();
+    // Ends: each turn the disk has written something.
+    while last < goal {
+        let deadline = clock::now().saturating_add(LAST_PATIENCE);
+        let moved = || cache.written() != last;
+        let end = cache
+            .changed()
+            .wait_uninterruptible_deadline(moved, deadline);
+        if end == WaitEnd::TimedOut {
+            return false;
+        }
+        last = cache.written();
+    }
+    true
 }

@@ -102,7 +102,8 @@ pub(super) struct Cache {
     pub(super) writers: Once<Arc<dyn PageSource>>,
     /// Open files.
     pub(super) opens: AtomicU32,
-    /// Requests for pages that came to an end since boot; goes up while writing makes progress.
+    /// Pages that were handed to the disk since boot, and those that it has taken or refused.
+    handed: AtomicU64,
     written: AtomicU64,
 }
 
@@ -128,6 +129,7 @@ impl Cache {
             readers: Once::new(),
             writers: Once::new(),
             opens: AtomicU32::new(0),
+            handed: AtomicU64::new(0),
             written: AtomicU64::new(0),
         }
     }
@@ -156,6 +158,12 @@ impl Cache {
     /// How often pages could not be written so far.
     pub(super) fn write_errors(&self) -> u64 {
         self.state.lock().write_errors
+    }
+
+    /// Pages that were handed to the disk since boot.
+    pub(super) fn handed(&self) -> u64 {
+        // Relaxed: as `written`.
+        self.handed.load(Ordering::Relaxed)
     }
 
     /// Pages that were written, or failed to be, since boot.

@@ -4,6 +4,7 @@ use super::super::writeback;
 use super::{Cache, LOOKS, PAGE_SECTORS, run};
 use crate::drivers::disk::{Data, Finish, IoError, Operation, Owner, Request};
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 
 /// How far a look for dirty pages came.
 pub(in super::super) enum Run {
@@ -72,6 +73,8 @@ impl Cache {
         let pages = data.pages();
         writeback::count_dirty(-(pages as i64));
         writeback::count_writing(pages as i64);
+        // Relaxed: a number to wait for.
+        self.handed.fetch_add(pages as u64, Ordering::Relaxed);
         // Who stores to them from now on asks for them again, and that marks them.
         if let Some(writers) = self.writers.get() {
             writers.mappings().invalidate(&**writers, run(first, pages));
