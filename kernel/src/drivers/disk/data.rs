@@ -16,6 +16,12 @@ pub struct Data {
     bytes: usize,
 }
 
+impl Default for Data {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Data {
     /// None.
     pub const fn new() -> Self {

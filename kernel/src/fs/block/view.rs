@@ -23,7 +23,7 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(cache: &'static Cache, changes: bool) -> Arc<dyn PageSource> {
+    pub(super) fn new(cache: &'static Cache, changes: bool) -> Arc<Self> {
         Arc::new(Self {
             cache,
             changes,
