@@ -10,12 +10,14 @@
 //! What cannot be done is answered with `{"error":"why"}`. By `join` any other program on the host
 //! becomes a member of the same registry: it is asked whenever the disks are.
 
+use crate::instance::Handle;
 use crate::knobs::Knob;
 use crate::pressure::ReclaimMemory;
 use crate::server::Server;
 use crate::time::Micros;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -89,6 +91,8 @@ pub struct Report {
     pub io: String,
     pub max_buffer_pages: u32,
     pub buffer_squeeze_duration_ms: u32,
+    pub max_persistent_grants: u32,
+    pub persistent_grant_unused_seconds: u32,
     pub pages_kept: u32,
     pub pages_in_use: u32,
     pub pages_released: u64,
@@ -97,6 +101,7 @@ pub struct Report {
     pub bytes_in_place: u64,
     pub bytes_bounced: u64,
     pub squeezes: u64,
+    pub persistent_grants: u32,
 }
 
 impl Server {
@@ -104,7 +109,7 @@ impl Server {
     pub fn perform(&self, request: &Request) -> Answer {
         match request {
             Request::Get { instance } => match self.chosen(instance.as_deref()) {
-                Ok(names) => Answer::Instances(names.map(|name| self.report(name)).collect()),
+                Ok(chosen) => Answer::Instances(chosen.values().map(|h| report(h)).collect()),
                 Err(error) => error,
             },
             Request::Set {
@@ -115,9 +120,12 @@ impl Server {
                 let set = || -> Result<usize, Answer> {
                     let refuse = |error: crate::knobs::KnobError| Answer::Error(error.to_string());
                     let knob: Knob = knob.parse().map_err(refuse)?;
+                    let chosen = self.chosen(instance.as_deref())?;
+                    if instance.is_none() {
+                        self.knobs().set(knob, *value).map_err(refuse)?;
+                    }
                     let mut done = 0;
-                    for name in self.chosen(instance.as_deref())? {
-                        let handle = &self.instances()[name];
+                    for handle in chosen.values() {
                         handle.knobs().set(knob, *value).map_err(refuse)?;
                         handle.wake();
                         done += 1;
@@ -142,38 +150,37 @@ impl Server {
         }
     }
 
-    fn chosen<'a>(
-        &'a self,
-        name: Option<&str>,
-    ) -> Result<impl Iterator<Item = &'a String> + use<'a>, Answer> {
-        if let Some(name) = name
-            && !self.instances().contains_key(name)
-        {
-            return Err(unknown(name));
+    fn chosen(&self, name: Option<&str>) -> Result<BTreeMap<String, Arc<Handle>>, Answer> {
+        let mut chosen = self.instances();
+        if let Some(name) = name {
+            chosen.retain(|other, _| other == name);
+            if chosen.is_empty() {
+                return Err(unknown(name));
+            }
         }
-        let wanted = name.map(str::to_owned);
-        let names = self.instances().keys();
-        Ok(names.filter(move |name| wanted.as_ref().is_none_or(|wanted| wanted == *name)))
+        Ok(chosen)
     }
+}
 
-    fn report(&self, name: &str) -> Report {
-        let handle = &self.instances()[name];
-        let figures = handle.figures();
-        Report {
-            name: name.to_owned(),
-            connected: figures.connected,
-            io: handle.io_kind().to_owned(),
-            max_buffer_pages: handle.knobs().get(Knob::MaxBufferPages),
-            buffer_squeeze_duration_ms: handle.knobs().get(Knob::BufferSqueezeDurationMs),
-            pages_kept: figures.pool.kept,
-            pages_in_use: figures.pool.in_use,
-            pages_released: figures.pool.released,
-            requests: figures.counters.requests,
-            failed: figures.counters.failed,
-            bytes_in_place: figures.counters.in_place_bytes,
-            bytes_bounced: figures.counters.bounced_bytes,
-            squeezes: figures.counters.squeezes,
-        }
+fn report(handle: &Handle) -> Report {
+    let figures = handle.figures();
+    Report {
+        name: handle.name().to_owned(),
+        connected: figures.connected,
+        io: handle.io_kind().to_owned(),
+        max_buffer_pages: handle.knobs().get(Knob::MaxBufferPages),
+        buffer_squeeze_duration_ms: handle.knobs().get(Knob::BufferSqueezeDurationMs),
+        max_persistent_grants: handle.knobs().get(Knob::MaxPersistentGrants),
+        persistent_grant_unused_seconds: handle.knobs().get(Knob::PersistentGrantUnusedSeconds),
+        pages_kept: figures.pool.kept,
+        pages_in_use: figures.pool.in_use,
+        pages_released: figures.pool.released,
+        requests: figures.counters.requests,
+        failed: figures.counters.failed,
+        bytes_in_place: figures.counters.in_place_bytes,
+        bytes_bounced: figures.counters.bounced_bytes,
+        squeezes: figures.counters.squeezes,
+        persistent_grants: figures.persistent_grants,
     }
 }
 
@@ -302,7 +309,7 @@ mod tests {
     use crate::server::{Disk, Options, bind};
 
     fn served(name: &str) -> (Arc<Server>, std::path::PathBuf, Vec<UnixStream>) {
-        let mut server = Server::new(Options::default());
+        let server = Server::new(Options::default());
         let mut fronts = Vec::new();
         for disk in ["a", "b"] {
             let location = Location::Ram { bytes: 1 << 20 };

@@ -16,6 +16,7 @@ use crate::vhost_user::device::Device;
 use crate::vhost_user::queues::Queues;
 use crate::vhost_user::truncated;
 use crate::waiting::{Patience, Ready, Source, Waiter};
+use crate::xen::worker::{Front, Worker as XenWorker};
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub enum Socket {
     Listener(UnixListener),
     /// It is connected; the instance ends when it goes.
     Connected(UnixStream),
+    /// It is in another Xen domain; the instance ends when its device goes.
+    Xen(Front),
 }
 
 /// The figures of an instance.
@@ -50,10 +53,13 @@ pub struct Figures {
     pub pool: Counts,
     /// Whether a front-end is connected.
     pub connected: bool,
+    /// Grants of a Xen front-end that stay mapped.
+    pub persistent_grants: u32,
 }
 
+/// What an instance's thread and its [`Handle`] share.
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     knobs: Arc<Knobs>,
     stop: AtomicBool,
     figures: Mutex<Figures>,
@@ -83,6 +89,8 @@ pub struct Config {
     pub socket_path: Option<PathBuf>,
     /// Whether io_uring is to be tried.
     pub uring: bool,
+    /// Its knobs to begin with.
+    pub knobs: Knobs,
     /// Run on the instance's thread once it is set up, to confine it.
     pub confine: Option<fn() -> io::Result<()>>,
 }
@@ -100,12 +108,13 @@ impl Handle {
             socket,
             socket_path,
             uring,
+            knobs,
             confine,
         } = config;
         truncated::install()?;
         let registration = registry.register(&name)?;
         let waker = registration.waker();
-        let knobs = Arc::new(Knobs::default());
+        let knobs = Arc::new(knobs);
         let shared = Arc::new(Shared {
             knobs: knobs.clone(),
             stop: AtomicBool::new(false),
@@ -117,32 +126,41 @@ impl Handle {
         let thread = thread::Builder::new()
             .name(format!("blk {name}"))
             .spawn(move || {
-                let set_up = || -> io::Result<Worker> {
+                let set_up = || -> io::Result<Served> {
                     let queue = if uring {
                         Queue::new(&image)
                     } else {
                         Queue::calls()
                     };
-                    let engine = Engine::new(image, &disk, knobs, queue)?;
                     if let Socket::Listener(listener) = &socket {
                         listener.set_nonblocking(true)?;
                     }
+                    let served = if let Socket::Xen(front) = socket {
+                        let engine = Engine::new(image, &disk, knobs, queue)?;
+                        let worker = XenWorker::new(&disk, front, engine, inside, clock)?;
+                        Served::Xen(Box::new(worker))
+                    } else {
+                        Served::VhostUser(Worker {
+                            engine: Engine::new(image, &disk, knobs, queue)?,
+                            name: disk,
+                            socket,
+                            shared: inside,
+                            clock,
+                            patience,
+                        })
+                    };
                     if let Some(confine) = confine {
                         confine()?;
                     }
-                    Ok(Worker {
-                        name: disk,
-                        socket,
-                        shared: inside,
-                        clock,
-                        engine,
-                        patience,
-                    })
+                    Ok(served)
                 };
                 match set_up() {
-                    Ok(worker) => {
-                        let _ = ready.send(Ok(worker.engine.queue().kind()));
-                        worker.run(registration);
+                    Ok(served) => {
+                        let _ = ready.send(Ok(served.io_kind()));
+                        match served {
+                            Served::VhostUser(worker) => worker.run(registration),
+                            Served::Xen(worker) => worker.run(registration),
+                        }
                     }
                     Err(error) => {
                         let _ = ready.send(Err(error));
@@ -223,9 +241,40 @@ impl Drop for Handle {
 }
 
 impl Shared {
+    /// The knobs.
+    pub(crate) fn knobs(&self) -> &Arc<Knobs> {
+        &self.knobs
+    }
+
+    /// Whether the instance is to end.
+    pub(crate) fn stopping(&self) -> bool {
+        // Acquire: pairs with the Release in `request_stop`.
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Tells others how the instance stands.
+    pub(crate) fn publish(&self, figures: Figures) {
+        *self.figures() = figures;
+    }
+
     fn figures(&self) -> MutexGuard<'_, Figures> {
         // A copy of numbers is never half done.
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an instance's thread runs, by its door.
+enum Served {
+    VhostUser(Worker),
+    Xen(Box<XenWorker>),
+}
+
+impl Served {
+    fn io_kind(&self) -> &'static str {
+        match self {
+            Self::VhostUser(worker) => worker.engine.queue().kind(),
+            Self::Xen(worker) => worker.io_kind(),
+        }
     }
 }
 
@@ -278,6 +327,8 @@ impl Worker {
         match socket {
             Socket::Listener(socket) => listener = Some(socket),
             Socket::Connected(stream) => connection = Connection::new(stream, &device).ok(),
+            // Has a worker of its own.
+            Socket::Xen(_) => {}
         }
         let mut turns = Turns {
             name: &name,
@@ -316,11 +367,12 @@ fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
 
 fn publish(shared: &Shared, device: &Device, connected: bool) {
     let (counters, pool) = (device.engine.counters(), device.engine.pool());
-    *shared.figures() = Figures {
+    shared.publish(Figures {
         counters,
         pool,
         connected,
-    };
+        persistent_grants: 0,
+    });
 }
 
 /// The worker's loop. Each turn carries out what there is to do and waits for more.

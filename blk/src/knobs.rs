@@ -4,6 +4,10 @@ use crate::pool::{
     DEFAULT_BUFFER_SQUEEZE_DURATION_MS, DEFAULT_MAX_BUFFER_PAGES, MAX_BUFFER_SQUEEZE_DURATION_MS,
     MAX_POOL_PAGES,
 };
+use crate::xen::persistent::{
+    DEFAULT_MAX_PERSISTENT_GRANTS, DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS,
+    MAX_PERSISTENT_GRANT_UNUSED_SECONDS, MAX_PERSISTENT_GRANTS,
+};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,13 +21,21 @@ pub enum Knob {
     /// Milliseconds for which a pressure event keeps that limit at 0; 0 is "not at all", at most
     /// [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
+    /// Grants of a Xen front-end that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
+    MaxPersistentGrants,
+    /// Seconds after which one of them goes that nobody used; 0 is never, at most
+    /// [`MAX_PERSISTENT_GRANT_UNUSED_SECONDS`].
+    PersistentGrantUnusedSeconds,
 }
 
 /// Why a knob was not set.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KnobError {
     /// No knob has this name.
-    #[error("`{0}` is not a knob; there are max_buffer_pages and buffer_squeeze_duration_ms")]
+    #[error(
+        "`{0}` is not a knob; there are max_buffer_pages, buffer_squeeze_duration_ms, \
+         max_persistent_grants and persistent_grant_unused_seconds"
+    )]
     Unknown(String),
     /// The value is above the knob's range.
     #[error("{knob}={value} is over {most}, the most it can be")]
@@ -39,13 +51,20 @@ pub enum KnobError {
 
 impl Knob {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::MaxBufferPages, Self::BufferSqueezeDurationMs];
+    pub const ALL: [Self; 4] = [
+        Self::MaxBufferPages,
+        Self::BufferSqueezeDurationMs,
+        Self::MaxPersistentGrants,
+        Self::PersistentGrantUnusedSeconds,
+    ];
 
     /// The name by which users know it: the one of Linux's `xen-blkback`.
     pub fn name(self) -> &'static str {
         match self {
             Self::MaxBufferPages => "max_buffer_pages",
             Self::BufferSqueezeDurationMs => "buffer_squeeze_duration_ms",
+            Self::MaxPersistentGrants => "max_persistent_grants",
+            Self::PersistentGrantUnusedSeconds => "persistent_grant_unused_seconds",
         }
     }
 
@@ -53,6 +72,8 @@ impl Knob {
         match self {
             Self::MaxBufferPages => MAX_POOL_PAGES,
             Self::BufferSqueezeDurationMs => MAX_BUFFER_SQUEEZE_DURATION_MS,
+            Self::MaxPersistentGrants => MAX_PERSISTENT_GRANTS,
+            Self::PersistentGrantUnusedSeconds => MAX_PERSISTENT_GRANT_UNUSED_SECONDS,
         }
     }
 }
@@ -77,6 +98,8 @@ impl FromStr for Knob {
 pub struct Knobs {
     max_buffer_pages: AtomicU32,
     buffer_squeeze_duration_ms: AtomicU32,
+    max_persistent_grants: AtomicU32,
+    persistent_grant_unused_seconds: AtomicU32,
 }
 
 impl Default for Knobs {
@@ -84,7 +107,22 @@ impl Default for Knobs {
         Self {
             max_buffer_pages: AtomicU32::new(DEFAULT_MAX_BUFFER_PAGES),
             buffer_squeeze_duration_ms: AtomicU32::new(DEFAULT_BUFFER_SQUEEZE_DURATION_MS),
+            max_persistent_grants: AtomicU32::new(DEFAULT_MAX_PERSISTENT_GRANTS),
+            persistent_grant_unused_seconds: AtomicU32::new(
+                DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS,
+            ),
         }
+    }
+}
+
+impl Clone for Knobs {
+    fn clone(&self) -> Self {
+        let copy = Self::default();
+        for knob in Knob::ALL {
+            // Relaxed: see `get`.
+            copy.cell(knob).store(self.get(knob), Ordering::Relaxed);
+        }
+        copy
     }
 }
 
@@ -93,6 +131,8 @@ impl Knobs {
         match knob {
             Knob::MaxBufferPages => &self.max_buffer_pages,
             Knob::BufferSqueezeDurationMs => &self.buffer_squeeze_duration_ms,
+            Knob::MaxPersistentGrants => &self.max_persistent_grants,
+            Knob::PersistentGrantUnusedSeconds => &self.persistent_grant_unused_seconds,
         }
     }
 

@@ -24,3 +24,4 @@ pub mod server;
 pub mod time;
 pub mod vhost_user;
 mod waiting;
+pub mod xen;

@@ -2,7 +2,11 @@
 //! Any other call fails with `EPERM`, so that a surprise is an error of one disk and no crash of
 //! all.
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use crate::xen::{evtchn, gntdev};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -72,13 +76,95 @@ const WORKER_CALLS: &[i64] = &[
     libc::SYS_set_robust_list,
 ];
 
-/// Confines the calling thread, for ever.
+/// Calls of a worker of Xen's door but for `ioctl` and `mmap`, which it may make with some arguments
+/// only. No sockets.
+const XEN_CALLS: &[i64] = &[
+    // Waiting, and time.
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_clock_gettime,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+    // xenstore, event channels, wake-ups, words for people.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_close,
+    // Grants, the pool, the allocator.
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    // The image.
+    libc::SYS_io_uring_enter,
+    libc::SYS_preadv,
+    libc::SYS_pwritev2,
+    libc::SYS_fdatasync,
+    libc::SYS_fallocate,
+    // Ending, and panicking.
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_tgkill,
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
+];
+
+/// The commands of Xen's devices that a worker needs.
+const XEN_COMMANDS: &[libc::c_ulong] = &[
+    gntdev::MAP_GRANT_REF,
+    gntdev::UNMAP_GRANT_REF,
+    gntdev::GRANT_COPY,
+    evtchn::BIND_INTERDOMAIN,
+    evtchn::UNBIND,
+    evtchn::NOTIFY,
+];
+
+/// Confines the calling thread, for ever, to what a disk with a socket needs.
 ///
 /// # Errors
 /// If the kernel has no seccomp.
 pub fn confine_worker() -> io::Result<()> {
+    confine(WORKER_CALLS.iter().map(|call| (*call, vec![])).collect())
+}
+
+/// Confines the calling thread, for ever, to what a disk for a Xen front-end needs.
+///
+/// # Errors
+/// If the kernel has no seccomp.
+pub fn confine_xen_worker() -> io::Result<()> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        XEN_CALLS.iter().map(|call| (*call, vec![])).collect();
+    // The kernel looks at the lower half of a command alone.
+    let command =
+        |command: &libc::c_ulong| rule(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *command);
+    let commands: io::Result<Vec<_>> = XEN_COMMANDS.iter().map(command).collect();
+    rules.insert(libc::SYS_ioctl, commands?);
+    let executable = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.unsigned_abs()));
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        let plain = rule(2, SeccompCmpArgLen::Qword, executable.clone(), 0)?;
+        rules.insert(call, vec![plain]);
+    }
+    confine(rules)
+}
+
+/// Allows a call whose argument `index` compares so with `value`.
+fn rule(
+    index: u8,
+    len: SeccompCmpArgLen,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> io::Result<SeccompRule> {
+    let condition = SeccompCondition::new(index, len, operator, value).map_err(io::Error::other)?;
+    SeccompRule::new(vec![condition]).map_err(io::Error::other)
+}
+
+fn confine(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-    let rules: BTreeMap<i64, Vec<_>> = WORKER_CALLS.iter().map(|call| (*call, vec![])).collect();
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch);
     let program: BpfProgram = filter

@@ -2,14 +2,17 @@
 
 use crate::image::{Image, OpenError, Spec};
 use crate::instance::{Config, Handle, Socket};
+use crate::knobs::Knobs;
 use crate::pressure::{Registry, Source, source::Watch, watch};
 use crate::sandbox;
 use crate::time::Clock;
+use crate::xen::worker::Front;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Disks of one process at most.
 pub const MAX_DISKS: usize = 1000;
@@ -53,6 +56,9 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// The server was told to stop.
+    #[error("no disks are started any more")]
+    Stopping,
     /// Its thread.
     #[error("cannot start disk {name}: {source}")]
     Start {
@@ -84,18 +90,28 @@ impl Default for Options {
 /// The disks of a process, and what asks them for memory.
 #[derive(Debug)]
 pub struct Server {
-    instances: BTreeMap<String, Handle>,
+    instances: Mutex<Instances>,
+    /// Knobs of disks that are still to come.
+    knobs: Knobs,
     registry: Registry,
     clock: Clock,
     options: Options,
     watch: Option<Watch>,
 }
 
+/// Disks by name.
+#[derive(Debug, Default)]
+struct Instances {
+    handles: BTreeMap<String, Arc<Handle>>,
+    stopping: bool,
+}
+
 impl Server {
     /// A server without disks.
     pub fn new(options: Options) -> Self {
         Self {
-            instances: BTreeMap::new(),
+            instances: Mutex::default(),
+            knobs: Knobs::default(),
             registry: Registry::default(),
             clock: Clock::start(),
             options,
@@ -118,7 +134,7 @@ impl Server {
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn listen(&mut self, disk: &Disk, path: &Path) -> Result<&Handle, ServeError> {
+    pub fn listen(&self, disk: &Disk, path: &Path) -> Result<Arc<Handle>, ServeError> {
         let failed = |source| ServeError::Socket {
             path: path.to_owned(),
             source,
@@ -139,18 +155,36 @@ impl Server {
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn attach(&mut self, disk: &Disk) -> Result<UnixStream, ServeError> {
+    pub fn attach(&self, disk: &Disk) -> Result<UnixStream, ServeError> {
         let failed = |source| ServeError::Start {
             name: disk.name.clone(),
             source,
         };
         // One whose front-end is gone makes room for its successor.
-        self.instances.retain(|_, handle| handle.is_running());
+        self.forget_ended();
         self.check(disk)?;
         let image = open(disk)?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         self.start(disk, image, Socket::Connected(ours), None)?;
         Ok(theirs)
+    }
+
+    /// Serves a disk to a front-end in another Xen domain. The disk ends with the device.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn serve_xen(&self, disk: &Disk, front: Front) -> Result<Arc<Handle>, ServeError> {
+        self.check(disk)?;
+        let image = open(disk)?;
+        self.start(disk, image, Socket::Xen(front), None)
+    }
+
+    /// Forgets disks whose front-end is gone for good. Returns how many.
+    pub fn forget_ended(&self) -> usize {
+        let mut instances = self.lock();
+        let before = instances.handles.len();
+        instances.handles.retain(|_, handle| handle.is_running());
+        before - instances.handles.len()
     }
 
     fn check(&self, disk: &Disk) -> Result<(), ServeError> {
@@ -159,33 +193,29 @@ impl Server {
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(letter) {
             return Err(ServeError::Name(name.clone()));
         }
-        if self.instances.contains_key(name) {
-            return Err(ServeError::Twice(name.clone()));
-        }
-        if self.instances.len() == MAX_DISKS {
-            return Err(ServeError::TooMany);
-        }
-        Ok(())
+        self.lock().check(name)
     }
 
     fn start(
-        &mut self,
+        &self,
         disk: &Disk,
         image: Image,
         socket: Socket,
         socket_path: Option<PathBuf>,
-    ) -> Result<&Handle, ServeError> {
+    ) -> Result<Arc<Handle>, ServeError> {
         let name = disk.name.clone();
+        let confine: fn() -> _ = match &socket {
+            Socket::Xen(_) => sandbox::confine_xen_worker,
+            _ => sandbox::confine_worker,
+        };
         let config = Config {
             name: name.clone(),
             image,
             socket,
             socket_path,
             uring: self.options.uring,
-            confine: self
-                .options
-                .confine
-                .then_some(sandbox::confine_worker as fn() -> _),
+            knobs: self.knobs.clone(),
+            confine: self.options.confine.then_some(confine),
         };
         let handle = Handle::start(config, &self.registry, self.clock).map_err(|source| {
             ServeError::Start {
@@ -193,23 +223,45 @@ impl Server {
                 source,
             }
         })?;
-        Ok(self.instances.entry(name).or_insert(handle))
+        let mut instances = self.lock();
+        // Two may have come this far under one name; the second one's instance ends here.
+        instances.check(&name)?;
+        let handle = Arc::new(handle);
+        instances.handles.insert(name, handle.clone());
+        Ok(handle)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instances> {
+        // Nothing that holds the lock can panic halfway through a change.
+        self.instances
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends all disks and waits for them: what was promised to guests is finished first.
     pub fn stop(&self) {
+        let handles = {
+            let mut instances = self.lock();
+            instances.stopping = true;
+            instances.handles.clone()
+        };
         // All are asked before the first is waited for.
-        for handle in self.instances.values() {
+        for handle in handles.values() {
             handle.request_stop();
         }
-        for handle in self.instances.values() {
+        for handle in handles.values() {
             handle.stopped();
         }
     }
 
-    /// The disks by name.
-    pub fn instances(&self) -> &BTreeMap<String, Handle> {
-        &self.instances
+    /// The disks by name, as they are now.
+    pub fn instances(&self) -> BTreeMap<String, Arc<Handle>> {
+        self.lock().handles.clone()
+    }
+
+    /// The knobs that a disk begins with.
+    pub fn knobs(&self) -> &Knobs {
+        &self.knobs
     }
 
     /// Who is asked under pressure.
@@ -220,6 +272,21 @@ impl Server {
     /// The time by which events are told.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+}
+
+impl Instances {
+    fn check(&self, name: &str) -> Result<(), ServeError> {
+        if self.stopping {
+            return Err(ServeError::Stopping);
+        }
+        if self.handles.contains_key(name) {
+            return Err(ServeError::Twice(name.to_owned()));
+        }
+        if self.handles.len() >= MAX_DISKS {
+            return Err(ServeError::TooMany);
+        }
+        Ok(())
     }
 }
 

@@ -109,7 +109,7 @@ fn both_ways() -> [Options; 2] {
 fn what_is_written_is_read_again() {
     let image = TempImage::new("rw");
     for options in both_ways() {
-        let mut server = Server::new(options);
+        let server = Server::new(options);
         for disk in [ram("ram"), disk("file", Location::Path(image.0.clone()))] {
             let mut client = client(&mut server, &disk, 1);
             for (data, sector, bytes) in [
@@ -144,7 +144,7 @@ fn what_is_written_is_read_again() {
 #[test]
 fn segments_that_direct_io_cannot_take_go_through_the_pool() {
     let image = TempImage::new("bounce");
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     let mut client = client(
         &mut server,
         &disk("file", Location::Path(image.0.clone())),
@@ -192,7 +192,7 @@ fn settle(condition: impl Fn() -> bool) {
 #[test]
 fn ranges_are_zeroed_and_discarded() {
     for options in both_ways() {
-        let mut server = Server::new(options);
+        let server = Server::new(options);
         let mut client = client(&mut server, &ram("ram"), 1);
         fill(&client, DATA, &pattern(1, 8192));
         let whole = Request {
@@ -253,7 +253,7 @@ fn ranges_are_zeroed_and_discarded() {
 
 #[test]
 fn a_disk_tells_what_it_is() {
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     let mut client = client(&mut server, &ram("data-1"), 2);
     let config = client.config(60).unwrap();
     assert_eq!(config[..8], (DISK / 512).to_le_bytes());
@@ -273,7 +273,7 @@ fn a_disk_tells_what_it_is() {
 
 #[test]
 fn a_read_only_disk_stays_as_it_is() {
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     let mut disk = ram("ro");
     disk.spec.read_only = true;
     let mut client = client(&mut server, &disk, 1);
@@ -297,7 +297,7 @@ fn a_read_only_disk_stays_as_it_is() {
 
 #[test]
 fn hostile_requests_are_answered_and_the_disk_lives() {
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     let mut client = client(&mut server, &ram("ram"), 2);
     let outside = frontend::MEMORY;
     for (kind, sector, data, bytes, status) in [
@@ -349,7 +349,7 @@ fn hostile_requests_are_answered_and_the_disk_lives() {
 #[test]
 fn a_front_end_that_dies_mid_request_leaves_the_others_alone() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dies.sock");
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     server.listen(&ram("shared"), &path).unwrap();
     let mut other = client(&mut server, &ram("other"), 1);
     let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
@@ -438,7 +438,7 @@ fn a_successor_does_what_was_under_way() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("successor.sock");
     let image = TempImage::new("successor");
     let disk = disk("disk", Location::Path(image.0.clone()));
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     server.listen(&disk, &path).unwrap();
     let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
     let mut client = Client::connect(connect(), 1).unwrap();
@@ -460,7 +460,7 @@ fn a_successor_does_what_was_under_way() {
             )
             .unwrap();
     }
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     server.listen(&disk, &path).unwrap();
     client.reconnect(connect()).unwrap();
     let mut left = 40;

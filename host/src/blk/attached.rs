@@ -52,7 +52,7 @@ impl Disks {
 
     /// The front-end's ends of the disks' sockets, for a QEMU that is about to start.
     pub(crate) fn attach(&self) -> Result<Vec<OwnedFd>, Failure> {
-        let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let attach = |disk| server.attach(disk).map(OwnedFd::from);
         let sockets: Result<_, _> = self.disks.iter().map(attach).collect();
         sockets.map_err(|error| Failure::Disk(error.to_string()))

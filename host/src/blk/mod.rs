@@ -13,6 +13,7 @@ use crate::size::Rounded;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
 use ebb_blk::server::{self, Options, Server};
+use ebb_blk::xen::watcher;
 use options::{Action, Place, ServeOptions};
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
@@ -98,6 +99,12 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
         source,
     })?;
     eprintln!("ebb blk: {watched}");
+    if let Some(name) = &options.xen {
+        watcher::watch(server.clone(), name).map_err(|source| Failure::Setup {
+            what: "disks for Xen domains",
+            source,
+        })?;
+    }
     print(&text)?;
     let _ = signals.forever().next();
     // The control thread holds the server too, and clients may: ask the disks to end here.

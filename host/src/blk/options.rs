@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use ebb_blk::knobs::{Knob, Knobs};
 use ebb_blk::server::Disk;
+use ebb_blk::xen::watcher::DEFAULT_BACKEND;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,6 +18,7 @@ Examples:
   ebb blk get
   ebb blk set max_buffer_pages=0 --instance data
   ebb blk squeeze
+  ebb blk serve --xen                 # in dom0: every backend/qdisk/DOMAIN/DEVICE
 
 A guest of QEMU's gets a disk so (its memory has to be shared):
   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=ram,size=1G,share=on \\
@@ -33,7 +35,7 @@ pub(crate) struct BlkOptions {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Action {
-    /// Serve disks to guests by vhost-user, until Ctrl-C
+    /// Serve disks to guests, by vhost-user or to Xen domains, until Ctrl-C
     Serve(ServeOptions),
     /// Show the disks that are served, their pools and knobs
     Get {
@@ -48,7 +50,8 @@ pub(crate) enum Action {
     },
     /// Set a knob while disks are served
     Set {
-        /// `max_buffer_pages` or `buffer_squeeze_duration_ms`
+        /// `max_buffer_pages`, `buffer_squeeze_duration_ms`, `max_persistent_grants` or
+        /// `persistent_grant_unused_seconds`
         #[arg(value_name = "KNOB=VALUE")]
         setting: Setting,
         /// Only of this disk
@@ -75,10 +78,16 @@ pub(crate) struct ServeOptions {
     #[arg(
         long = "disk",
         value_name = "NAME=PATH|ram:SIZE[,ro][,cached]",
-        required = true
+        required_unless_present = "xen"
     )]
     #[arg(value_parser = |text: &str| text.parse::<DiskArgument>().map(|disk| disk.0))]
     pub(crate) disks: Vec<Disk>,
+
+    /// Also serve Xen domains: the disks that the toolstack names below backend/NAME in xenstore,
+    /// as they come and go [default NAME: qdisk]. On Ctrl-C they stay connected: their requests
+    /// wait for the next start
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = DEFAULT_BACKEND)]
+    pub(crate) xen: Option<String>,
 
     /// Folder for the disks' sockets, each NAME.sock [default: the control socket's]
     #[arg(long, value_name = "DIR")]

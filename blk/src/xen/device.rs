@@ -1,0 +1,363 @@
+//! One device in xenstore: what it is told there, what it tells, and the rings that come of it.
+
+use super::evtchn::{Events, Port};
+use super::grants::{DomainId, GrantRef, Grants, Mapping};
+use super::protocol::{Abi, MAX_INDIRECT_SEGMENTS};
+use super::ring::Ring;
+use super::rings::Rings;
+use super::state::{Action, Situation, State, next};
+use super::store::{Store, StoreError, Transaction, write_all};
+use crate::image::Image;
+use crate::request::SECTOR_BYTES;
+use std::rc::Rc;
+
+/// Pages of a ring at most, as a power of two.
+pub const MAX_RING_PAGE_ORDER: u32 = 4;
+/// Rings of a disk at most.
+pub const MAX_QUEUES: u32 = 8;
+/// `info` of a disk that refuses writes.
+const VDISK_READONLY: u32 = 4;
+/// Steps after one event; the states settle in fewer.
+const MAX_STEPS: usize = 8;
+
+const NONE: Transaction = Transaction(0);
+
+/// A device by its place in xenstore.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Address {
+    /// The folder of back-ends of our kind, relative to this domain's own: `backend/qdisk`.
+    pub folder: String,
+    /// The front-end's domain.
+    pub domain: DomainId,
+    /// Its number there.
+    pub device: u32,
+}
+
+impl Address {
+    /// The back-end's end.
+    pub fn path(&self) -> String {
+        format!("{}/{}/{}", self.folder, self.domain.0, self.device)
+    }
+
+    /// A name for the instance that serves it.
+    pub fn name(&self) -> String {
+        format!("xen-{}-{}", self.domain.0, self.device)
+    }
+}
+
+/// Why a front-end was not connected: what it told makes no sense, or names what is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A value.
+    #[error("the front-end's {name} is {value}; {wanted}")]
+    Value {
+        /// Of what.
+        name: String,
+        /// What it is.
+        value: String,
+        /// What it may be.
+        wanted: String,
+    },
+    /// A ring's pages.
+    #[error("ring {ring}: its pages cannot be mapped: {source}")]
+    Map {
+        /// Which.
+        ring: u32,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A ring's event channel.
+    #[error("ring {ring}: event channel {port} cannot be bound: {source}")]
+    Bind {
+        /// Which.
+        ring: u32,
+        /// The front-end's end.
+        port: u32,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// xenstore.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A device.
+#[derive(Debug)]
+pub struct Device<S> {
+    /// xenstore.
+    pub store: S,
+    address: Address,
+    frontend: String,
+    grants: Rc<dyn Grants>,
+    events: Rc<dyn Events>,
+    offer: Vec<(&'static str, String)>,
+    refused: bool,
+}
+
+/// Whether the instance goes on.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// It does.
+    On,
+    /// The device is gone.
+    Over,
+}
+
+/// How a device stands, as far as xenstore knows.
+///
+/// # Errors
+/// If xenstore cannot be asked.
+pub fn situation(store: &mut dyn Store, back: &str, front: &str) -> Result<Situation, StoreError> {
+    let there = store.read(NONE, &format!("{back}/frontend"))?.is_some();
+    let online = store.read(NONE, &format!("{back}/online"))?;
+    let state = |value: Option<String>| State::told(value.as_deref());
+    Ok(Situation {
+        front: state(store.read(NONE, &format!("{front}/state"))?),
+        back: state(store.read(NONE, &format!("{back}/state"))?),
+        online: there && online.is_none_or(|online| online.trim() != "0"),
+        mapped: false,
+        refused: false,
+    })
+}
+
+impl<S: Store> Device<S> {
+    /// The device at `address` with its front-end at `frontend`, watched from now on. `image` is
+    /// what it is told of.
+    ///
+    /// # Errors
+    /// If xenstore refuses.
+    pub fn new(
+        mut store: S,
+        address: Address,
+        frontend: String,
+        image: &Image,
+        (grants, events): (Rc<dyn Grants>, Rc<dyn Events>),
+    ) -> Result<Self, StoreError> {
+        let back = address.path();
+        for path in [
+            format!("{frontend}/state"),
+            format!("{back}/state"),
+            format!("{back}/online"),
+        ] {
+            store.watch(&path, "device")?;
+        }
+        Ok(Self {
+            store,
+            address,
+            frontend,
+            grants,
+            events,
+            offer: offer(image),
+            refused: false,
+        })
+    }
+
+    /// Does what the states at both ends ask for. `drain` finishes what is under way; it is called
+    /// before rings are given up.
+    ///
+    /// # Errors
+    /// If xenstore does not answer, or `drain` fails. What a front-end does wrong is none.
+    pub fn settle(
+        &mut self,
+        rings: &mut Rings,
+        mut drain: impl FnMut(&mut Rings) -> std::io::Result<()>,
+    ) -> Result<Life, StoreError> {
+        let back = self.address.path();
+        for _ in 0..MAX_STEPS {
+            let seen = situation(&mut self.store, &back, &self.frontend)?;
+            let seen = Situation {
+                mapped: rings.connected(),
+                refused: self.refused,
+                ..seen
+            };
+            match next(seen) {
+                Action::Stay => break,
+                Action::Offer => {
+                    drain(rings)?;
+                    rings.disconnect();
+                    self.refused = false;
+                    let offer = self.offer.clone();
+                    self.tell(&offer)?;
+                }
+                Action::Connect => match self.connect(rings) {
+                    Ok(()) if seen.back < State::Connected => {
+                        self.tell(&[("state", State::Connected.to_string())])?;
+                    }
+                    Ok(()) => {}
+                    Err(ConnectError::Store(error)) => return Err(error),
+                    Err(error) => {
+                        self.refused = true;
+                        self.complain(&error.to_string())?;
+                    }
+                },
+                Action::Tell(state) => self.tell(&[("state", state.to_string())])?,
+                Action::Close => {
+                    drain(rings)?;
+                    rings.disconnect();
+                    self.tell(&[("state", State::Closed.to_string())])?;
+                    if !self.is_there()? {
+                        break;
+                    }
+                }
+                Action::End => {
+                    drain(rings)?;
+                    rings.disconnect();
+                    self.tell(&[("state", State::Closed.to_string())])?;
+                    return Ok(Life::Over);
+                }
+            }
+        }
+        Ok(Life::On)
+    }
+
+    /// Shuts the device, for its rings made no sense.
+    ///
+    /// # Errors
+    /// If xenstore does not answer.
+    pub fn give_up(&mut self) -> Result<(), StoreError> {
+        self.tell(&[("state", State::Closing.to_string())])
+    }
+
+    /// Leaves word of what went wrong, for people and the toolstack.
+    ///
+    /// # Errors
+    /// If xenstore does not answer.
+    pub fn complain(&mut self, why: &str) -> Result<(), StoreError> {
+        eprintln!("ebb blk: disk {}: {why}", self.address.name());
+        self.tell(&[("error", why.to_owned())])
+    }
+
+    fn is_there(&mut self) -> Result<bool, StoreError> {
+        let path = format!("{}/frontend", self.address.path());
+        Ok(self.store.read(NONE, &path)?.is_some())
+    }
+
+    fn tell(&mut self, values: &[(&str, String)]) -> Result<(), StoreError> {
+        write_all(&mut self.store, &self.address.path(), values).map(|_| ())
+    }
+
+    fn front(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        let path = format!("{}/{name}", self.frontend);
+        self.store.read(NONE, &path)
+    }
+
+    /// A number that the front-end told, up to `most`.
+    fn number(
+        &mut self,
+        name: &str,
+        otherwise: Option<u32>,
+        (least, most): (u32, u32),
+    ) -> Result<u32, ConnectError> {
+        let value = self.front(name)?;
+        let number = match (&value, otherwise) {
+            (None, Some(number)) => Some(number),
+            (None, None) => None,
+            (Some(text), _) => text.trim().parse().ok(),
+        };
+        let fits = number.filter(|number| (least..=most).contains(number));
+        fits.ok_or_else(|| ConnectError::Value {
+            name: name.to_owned(),
+            value: value.map_or("missing".into(), |text| format!("{text:?}")),
+            wanted: format!("{least} to {most} it can be"),
+        })
+    }
+
+    fn connect(&mut self, rings: &mut Rings) -> Result<(), ConnectError> {
+        let protocol = self.front("protocol")?;
+        let abi = Abi::named(protocol.as_deref()).ok_or_else(|| ConnectError::Value {
+            name: "protocol".into(),
+            value: format!("{protocol:?}"),
+            wanted: "x86_64-abi or x86_32-abi it can be".into(),
+        })?;
+        let persistent = self.number("feature-persistent", Some(0), (0, 1))? == 1;
+        let queues = self.number("multi-queue-num-queues", Some(1), (1, MAX_QUEUES))?;
+        let order = self.number("ring-page-order", Some(0), (0, MAX_RING_PAGE_ORDER))?;
+        let mut connected: Vec<(Ring, Port)> = Vec::new();
+        for queue in 0..queues {
+            match self.ring(queue, queues > 1, order, abi) {
+                Ok(ring) => connected.push(ring),
+                Err(error) => {
+                    for (_, port) in connected {
+                        self.events.unbind(port);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        rings.connect(connected, abi, persistent);
+        Ok(())
+    }
+
+    fn ring(
+        &mut self,
+        queue: u32,
+        folder: bool,
+        order: u32,
+        abi: Abi,
+    ) -> Result<(Ring, Port), ConnectError> {
+        let prefix = if folder {
+            format!("queue-{queue}/")
+        } else {
+            String::new()
+        };
+        let any = (0, u32::MAX);
+        let mut pages = Vec::new();
+        if order == 0 && self.front(&format!("{prefix}ring-ref"))?.is_some() {
+            pages.push(GrantRef(self.number(
+                &format!("{prefix}ring-ref"),
+                None,
+                any,
+            )?));
+        } else {
+            for page in 0..1 << order {
+                let name = format!("{prefix}ring-ref{page}");
+                pages.push(GrantRef(self.number(&name, None, any)?));
+            }
+        }
+        let remote = self.number(&format!("{prefix}event-channel"), None, any)?;
+        let domain = self.address.domain;
+        let memory = Mapping::new(&self.grants, domain, &pages, true).map_err(|source| {
+            ConnectError::Map {
+                ring: queue,
+                source,
+            }
+        })?;
+        let port = self.events.bind(domain, remote);
+        let port = port.map_err(|source| ConnectError::Bind {
+            ring: queue,
+            port: remote,
+            source,
+        })?;
+        Ok((Ring::new(memory, abi), port))
+    }
+}
+
+/// What a front-end is told of the disk before it sets up its rings.
+fn offer(image: &Image) -> Vec<(&'static str, String)> {
+    let writable = u32::from(!image.read_only());
+    let block = image.block_bytes();
+    let info = if image.read_only() { VDISK_READONLY } else { 0 };
+    vec![
+        ("sectors", (image.bytes() / SECTOR_BYTES).to_string()),
+        ("sector-size", block.to_string()),
+        ("physical-sector-size", block.to_string()),
+        ("info", info.to_string()),
+        ("feature-flush-cache", "1".into()),
+        ("feature-discard", writable.to_string()),
+        ("discard-granularity", block.to_string()),
+        ("discard-alignment", "0".into()),
+        ("discard-secure", "0".into()),
+        ("feature-persistent", "1".into()),
+        (
+            "feature-max-indirect-segments",
+            MAX_INDIRECT_SEGMENTS.to_string(),
+        ),
+        ("max-ring-page-order", MAX_RING_PAGE_ORDER.to_string()),
+        ("multi-queue-max-queues", MAX_QUEUES.to_string()),
+        ("state", State::InitWait.to_string()),
+    ]
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "device_tests.rs"]
+mod tests;

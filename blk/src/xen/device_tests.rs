@@ -1,0 +1,307 @@
+use super::super::fake::{DOMAIN, FakeEvents, FakeGrants, FrontRing, data};
+use super::super::rings::Geometry;
+use super::super::store::WatchEvent;
+use super::*;
+use crate::engine::Engine;
+use crate::image::{Location, Spec};
+use crate::io::Queue;
+use crate::knobs::Knobs;
+use crate::time::Clock;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// xenstore without watches: tests look whenever they changed something.
+#[derive(Clone, Debug, Default)]
+struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>);
+
+impl FakeStore {
+    fn set(&self, path: &str, value: &str) {
+        self.0.borrow_mut().insert(path.into(), value.into());
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.0.borrow().get(path).cloned().unwrap_or_default()
+    }
+
+    fn remove(&self, folder: &str) {
+        self.0
+            .borrow_mut()
+            .retain(|path, _| !path.starts_with(folder));
+    }
+}
+
+impl Store for FakeStore {
+    fn read(&mut self, _: Transaction, path: &str) -> Result<Option<String>, StoreError> {
+        Ok(self.0.borrow().get(path).cloned())
+    }
+    fn write(&mut self, _: Transaction, path: &str, value: &str) -> Result<(), StoreError> {
+        self.set(path, value);
+        Ok(())
+    }
+    fn list(&mut self, _: &str) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+    fn watch(&mut self, _: &str, _: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn begin(&mut self) -> Result<Transaction, StoreError> {
+        Ok(Transaction(1))
+    }
+    fn commit(&mut self, _: Transaction) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+    fn event(&mut self) -> Result<Option<WatchEvent>, StoreError> {
+        Ok(None)
+    }
+}
+
+const BACK: &str = "backend/qdisk/7/51712";
+const FRONT: &str = "/local/domain/7/device/vbd/51712";
+
+struct Bench {
+    store: FakeStore,
+    domain: Rc<FakeGrants>,
+    events: Rc<FakeEvents>,
+    device: Device<FakeStore>,
+    rings: Rings,
+    engine: Engine<Rings>,
+}
+
+impl Bench {
+    fn over(store: FakeStore, domain: Rc<FakeGrants>, events: Rc<FakeEvents>) -> Self {
+        let spec = Spec {
+            location: Location::Ram { bytes: 1 << 20 },
+            read_only: false,
+            cached: false,
+        };
+        let image = Image::open(&spec).unwrap();
+        let address = Address {
+            folder: "backend/qdisk".into(),
+            domain: DOMAIN,
+            device: 51712,
+        };
+        let both = (
+            domain.clone() as Rc<dyn Grants>,
+            events.clone() as Rc<dyn Events>,
+        );
+        let device = Device::new(store.clone(), address, FRONT.into(), &image, both);
+        let knobs = Arc::new(Knobs::default());
+        let geometry = Geometry {
+            bytes: 1 << 20,
+            read_only: false,
+        };
+        let rings = Rings::new(
+            DOMAIN,
+            domain.clone(),
+            events.clone(),
+            geometry,
+            knobs.clone(),
+            Clock::start(),
+        );
+        Self {
+            store,
+            domain,
+            events,
+            device: device.unwrap(),
+            rings,
+            engine: Engine::new(image, "d", knobs, Queue::calls()).unwrap(),
+        }
+    }
+
+    fn new() -> Self {
+        let store = FakeStore::default();
+        store.set(&format!("{BACK}/frontend"), FRONT);
+        store.set(&format!("{BACK}/online"), "1");
+        store.set(&format!("{BACK}/state"), "1");
+        store.set(&format!("{FRONT}/state"), "1");
+        Self::over(store, FakeGrants::new(64), Rc::default())
+    }
+
+    fn settle(&mut self) -> Life {
+        let engine = &mut self.engine;
+        let drained = |rings: &mut Rings| engine.drain(rings);
+        self.device.settle(&mut self.rings, drained).unwrap()
+    }
+
+    fn front(&self, values: &[(&str, &str)]) {
+        for (name, value) in values {
+            self.store.set(&format!("{FRONT}/{name}"), value);
+        }
+    }
+
+    fn back(&self, name: &str) -> String {
+        self.store.get(&format!("{BACK}/{name}"))
+    }
+
+    fn serve(&mut self) {
+        self.engine.accept(&mut self.rings).unwrap();
+        self.engine.reap(&mut self.rings).unwrap();
+    }
+}
+
+const SIMPLE: [(&str, &str); 4] = [
+    ("ring-ref", "0"),
+    ("event-channel", "3"),
+    ("protocol", "x86_64-abi"),
+    ("state", "3"),
+];
+
+#[test]
+fn a_front_end_connects_closes_and_comes_back() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.settle(), Life::On);
+    assert_eq!(bench.back("state"), "2");
+    assert_eq!(bench.back("sectors"), "2048");
+    assert_eq!(bench.back("feature-max-indirect-segments"), "256");
+    for _ in 0..2 {
+        bench.front(&SIMPLE);
+        bench.settle();
+        assert_eq!(
+            (bench.back("state").as_str(), bench.rings.connected()),
+            ("4", true)
+        );
+        bench.front(&[("state", "5")]);
+        bench.settle();
+        assert_eq!(
+            (bench.back("state").as_str(), bench.rings.connected()),
+            ("5", true)
+        );
+        bench.front(&[("state", "6")]);
+        bench.settle();
+        assert_eq!(
+            (bench.back("state").as_str(), bench.rings.connected()),
+            ("6", false)
+        );
+        assert_eq!(bench.domain.mapped.get(), 0);
+        assert!(bench.events.bound.borrow().is_empty());
+        bench.front(&[("state", "1")]);
+        bench.settle();
+        assert_eq!(bench.back("state"), "2");
+    }
+}
+
+#[test]
+fn queues_and_ring_pages_are_as_agreed() {
+    let mut bench = Bench::new();
+    bench.settle();
+    bench.front(&[("multi-queue-num-queues", "2"), ("ring-page-order", "2")]);
+    for queue in 0..2_u32 {
+        for page in 0..4 {
+            let name = format!("queue-{queue}/ring-ref{page}");
+            bench.front(&[(&name, &(queue * 4 + page).to_string())]);
+        }
+        bench.front(&[(&format!("queue-{queue}/event-channel"), "5")]);
+    }
+    bench.front(&[("feature-persistent", "1"), ("state", "3")]);
+    bench.settle();
+    assert_eq!(bench.back("state"), "4");
+    assert_eq!(bench.domain.mapped.get(), 8);
+    assert_eq!(bench.events.bound.borrow().len(), 2);
+}
+
+#[test]
+fn what_a_front_end_tells_is_bounded_and_refused_by_name() {
+    for (name, value) in [
+        ("ring-ref", "1000000"),
+        ("ring-ref", "-1"),
+        ("ring-ref", "4294967296"),
+        ("event-channel", "0"),
+        ("event-channel", "x"),
+        ("protocol", "sparc"),
+        ("multi-queue-num-queues", "9"),
+        ("multi-queue-num-queues", "0"),
+        ("ring-page-order", "5"),
+        ("feature-persistent", "2"),
+    ] {
+        let mut bench = Bench::new();
+        bench.settle();
+        bench.front(&SIMPLE);
+        bench.front(&[(name, value)]);
+        assert_eq!(bench.settle(), Life::On);
+        assert_eq!(bench.back("state"), "5", "{name}={value}");
+        assert!(!bench.back("error").is_empty());
+        assert!(!bench.rings.connected() && bench.domain.mapped.get() == 0);
+        assert!(bench.events.bound.borrow().is_empty(), "{name}={value}");
+        // It is not tried again and again, but from the beginning it is.
+        bench.store.set(&format!("{BACK}/error"), "");
+        bench.settle();
+        assert_eq!(bench.back("error"), "");
+        bench.front(&SIMPLE);
+        bench
+            .store
+            .remove(&format!("{FRONT}/multi-queue-num-queues"));
+        bench.store.remove(&format!("{FRONT}/ring-page-order"));
+        bench.store.remove(&format!("{FRONT}/feature-persistent"));
+        bench.front(&[("state", "6")]);
+        bench.settle();
+        bench.front(&[("state", "1")]);
+        bench.settle();
+        bench.front(&[("state", "3")]);
+        bench.settle();
+        assert_eq!(bench.back("state"), "4", "after {name}={value}");
+    }
+}
+
+#[test]
+fn a_successor_finds_the_front_end_connected_and_does_what_was_left() {
+    let mut bench = Bench::new();
+    bench.settle();
+    let mut front = FrontRing::new(&bench.domain, 0, 1, Abi::X86_64);
+    bench.front(&SIMPLE);
+    bench.settle();
+    bench.front(&[("state", "4")]);
+    bench.settle();
+    for id in 0..3 {
+        front.put(&data(Abi::X86_64, true, id, id, &[(9, 0, 0)]));
+    }
+    front.push();
+    // Killed: its mappings and ports go with it, xenstore stays as it is.
+    let Bench { store, domain, .. } = bench;
+    let mut bench = Bench::over(store, domain, Rc::default());
+    bench.settle();
+    assert_eq!(
+        (bench.back("state").as_str(), bench.rings.connected()),
+        ("4", true)
+    );
+    assert!(!bench.events.notified.borrow().is_empty());
+    bench.serve();
+    let done: Vec<_> = front.answers().iter().map(|a| (a.0, a.2)).collect();
+    assert_eq!(done, [(0, 0), (1, 0), (2, 0)]);
+}
+
+#[test]
+fn a_device_that_is_taken_away_ends_and_leaves_nothing() {
+    // Orderly, by the toolstack.
+    let mut bench = Bench::new();
+    bench.settle();
+    bench.front(&SIMPLE);
+    bench.settle();
+    bench.store.set(&format!("{BACK}/online"), "0");
+    assert_eq!(bench.settle(), Life::On);
+    assert_eq!(
+        (bench.back("state").as_str(), bench.rings.connected()),
+        ("5", true)
+    );
+    bench.front(&[("state", "6")]);
+    assert_eq!(bench.settle(), Life::Over);
+    assert_eq!(bench.back("state"), "6");
+    assert_eq!(bench.domain.mapped.get(), 0);
+    // Its domain is gone; then both ends.
+    let mut bench = Bench::new();
+    bench.settle();
+    bench.front(&SIMPLE);
+    bench.settle();
+    bench.store.remove(FRONT);
+    assert_eq!(bench.settle(), Life::On);
+    assert_eq!(
+        (bench.domain.mapped.get(), bench.back("state").as_str()),
+        (0, "6")
+    );
+    bench.store.remove(BACK);
+    assert_eq!(bench.settle(), Life::Over);
+    assert!(
+        bench.store.0.borrow().is_empty(),
+        "nothing is written to what is gone"
+    );
+}

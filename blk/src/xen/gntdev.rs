@@ -1,0 +1,226 @@
+//! `/dev/xen/gntdev`: maps and copies pages that other domains grant to this one.
+
+use super::grants::{Direction, DomainId, GRANT_BYTES, GrantRef, Grants, Transfer};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+/// `_IOC(_IOC_NONE, 'G', number, bytes)` of Linux.
+const fn command(number: u64, bytes: usize) -> libc::c_ulong {
+    (bytes as u64) << 16 | (b'G' as u64) << 8 | number
+}
+
+/// Enters grants into the device's table; `mmap` at the index that it returns maps them. The
+/// command's size is that of one reference, whatever their number.
+pub(crate) const MAP_GRANT_REF: libc::c_ulong = command(0, 24);
+/// Takes them out again.
+pub(crate) const UNMAP_GRANT_REF: libc::c_ulong = command(1, 16);
+/// Has the hypervisor copy.
+pub(crate) const GRANT_COPY: libc::c_ulong = command(8, 16);
+
+/// Grants of one mapping at most: those of the largest request, and of the largest ring.
+const MAX_MAP: usize = 512;
+/// Pieces of one copy call at most.
+const MAX_COPY: usize = 512;
+
+const SOURCE_GREF: u16 = 1;
+const DEST_GREF: u16 = 2;
+
+/// Arguments of [`UNMAP_GRANT_REF`].
+#[repr(C)]
+struct Unmap {
+    index: u64,
+    count: u32,
+    padding: u32,
+}
+
+/// A side of a copy: an address of ours, or a page of the other domain.
+#[repr(C)]
+#[derive(Copy, Clone)]
+union Side {
+    local: *mut u8,
+    foreign: Foreign,
+}
+
+#[repr(C)]
+#[derive(Copy, Clone)]
+struct Foreign {
+    grant: u32,
+    offset: u16,
+    domain: u16,
+}
+
+#[repr(C)]
+struct Piece {
+    source: Side,
+    dest: Side,
+    bytes: u16,
+    flags: u16,
+    status: i16,
+}
+
+/// Arguments of [`GRANT_COPY`].
+#[repr(C)]
+struct Copy {
+    count: u32,
+    pieces: *mut Piece,
+}
+
+const _: () = assert!(size_of::<Unmap>() == 16 && size_of::<Copy>() == 16);
+const _: () = assert!(size_of::<Piece>() == 24 && size_of::<Side>() == 8);
+
+/// The open device. What is still mapped by it goes with it, also if the process is killed.
+#[derive(Debug)]
+pub struct Gntdev {
+    fd: OwnedFd,
+}
+
+impl Gntdev {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// If there is none: this is no Xen domain, or its `gntdev` module is not loaded.
+    pub fn open() -> io::Result<Self> {
+        let fd = open(
+            "/dev/xen/gntdev",
+            OFlags::RDWR | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        Ok(Self { fd })
+    }
+
+    /// # Safety
+    /// `argument` is what `command` asks for.
+    unsafe fn call<T>(&self, command: libc::c_ulong, argument: *mut T) -> io::Result<()> {
+        // SAFETY: as promised by the caller.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), command, argument) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    fn forget(&self, index: u64, count: u32) -> io::Result<()> {
+        let mut unmap = Unmap {
+            index,
+            count,
+            padding: 0,
+        };
+        // SAFETY: it is the command's structure.
+        unsafe { self.call(UNMAP_GRANT_REF, &raw mut unmap) }
+    }
+}
+
+fn too_many(count: usize, most: usize) -> io::Error {
+    io::Error::other(format!("{count} grants in one call; the most is {most}"))
+}
+
+impl Grants for Gntdev {
+    fn map(
+        &self,
+        domain: DomainId,
+        grants: &[GrantRef],
+        write: bool,
+    ) -> io::Result<(NonNull<u8>, u64)> {
+        if grants.is_empty() || grants.len() > MAX_MAP {
+            return Err(too_many(grants.len(), MAX_MAP));
+        }
+        let count = u32::try_from(grants.len()).map_err(io::Error::other)?;
+        // Count and padding, the index that comes back, then domain and reference of each grant:
+        // pairs of 32 bits, the lower one first.
+        let mut words = vec![u64::from(count), 0];
+        let named = |grant: &GrantRef| u64::from(grant.0) << 32 | u64::from(domain.0);
+        words.extend(grants.iter().map(named));
+        // SAFETY: the structure of this command with `count` references behind it.
+        unsafe { self.call(MAP_GRANT_REF, words.as_mut_ptr())? };
+        let index = words[1];
+        let protection = if write {
+            ProtFlags::READ | ProtFlags::WRITE
+        } else {
+            ProtFlags::READ
+        };
+        let bytes = grants.len() * GRANT_BYTES;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        let mapped = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                &self.fd,
+                index,
+            )
+        };
+        let base = mapped.map_err(io::Error::from).and_then(|base| {
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap gave null"))
+        });
+        match base {
+            Ok(base) => Ok((base, index)),
+            Err(error) => {
+                // The table's entry would stay for ever otherwise.
+                let _ = self.forget(index, count);
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn unmap(&self, base: NonNull<u8>, pages: u32, index: u64) {
+        // SAFETY: says the caller.
+        let unmapped = unsafe { munmap(base.as_ptr().cast(), pages as usize * GRANT_BYTES) };
+        let forgotten = self.forget(index, pages);
+        debug_assert!(
+            unmapped.is_ok() && forgotten.is_ok(),
+            "{unmapped:?} {forgotten:?}"
+        );
+    }
+
+    unsafe fn copy(
+        &self,
+        domain: DomainId,
+        direction: Direction,
+        transfers: &[Transfer],
+    ) -> io::Result<()> {
+        if transfers.len() > MAX_COPY {
+            return Err(too_many(transfers.len(), MAX_COPY));
+        }
+        let piece = |transfer: &Transfer| {
+            let local = Side {
+                local: transfer.local,
+            };
+            let foreign = Side {
+                foreign: Foreign {
+                    grant: transfer.grant.0,
+                    offset: transfer.offset,
+                    domain: domain.0,
+                },
+            };
+            let (source, dest, flags) = match direction {
+                Direction::FromGrants => (foreign, local, SOURCE_GREF),
+                Direction::ToGrants => (local, foreign, DEST_GREF),
+            };
+            Piece {
+                source,
+                dest,
+                bytes: transfer.bytes,
+                flags,
+                status: 0,
+            }
+        };
+        let mut pieces: Vec<Piece> = transfers.iter().map(piece).collect();
+        let mut copy = Copy {
+            count: u32::try_from(pieces.len()).map_err(io::Error::other)?,
+            pieces: pieces.as_mut_ptr(),
+        };
+        // SAFETY: the command's structure; local memory is valid, says the caller.
+        unsafe { self.call(GRANT_COPY, &raw mut copy)? };
+        match pieces.iter().zip(transfers).find(|(p, _)| p.status != 0) {
+            None => Ok(()),
+            Some((piece, transfer)) => Err(io::Error::other(format!(
+                "grant {} of {domain}: status {}",
+                transfer.grant.0, piece.status
+            ))),
+        }
+    }
+}

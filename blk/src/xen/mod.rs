@@ -1,0 +1,27 @@
+//! The Xen blkif door: front-ends in other domains, by `/dev/xen/xenbus`, `/dev/xen/gntdev` and
+//! `/dev/xen/evtchn`, without Xen's libraries.
+//!
+//! * [`watcher`]: devices in xenstore that are ours; `worker`: the thread of each.
+//! * [`device`], [`state`]: what both ends tell each other in xenstore, and what follows from it.
+//! * [`ring`], [`rings`]: shared rings, and all of a disk's as a [`crate::request::Door`].
+//! * [`protocol`]: requests as bytes, in the layouts of 64-bit and 32-bit front-ends.
+//! * [`payload`], [`persistent`]: granted memory, copied into pages of the pool by the hypervisor,
+//!   or mapped as long as the front-end agrees.
+//! * [`xenbus`], [`gntdev`], [`evtchn`]: the devices; [`store`], [`grants`]: what is asked of them.
+
+pub mod device;
+pub mod evtchn;
+#[cfg(all(test, not(loom)))]
+mod fake;
+pub mod gntdev;
+pub mod grants;
+pub mod payload;
+pub mod persistent;
+pub mod protocol;
+pub mod ring;
+pub mod rings;
+pub mod state;
+pub mod store;
+pub mod watcher;
+pub mod worker;
+pub mod xenbus;

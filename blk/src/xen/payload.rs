@@ -1,0 +1,163 @@
+//! The memory of a request: granted pages, mapped already or to be copied.
+
+use super::grants::{Direction, DomainId, GrantRef, Grants, Transfer};
+use super::persistent::Held;
+use super::protocol::Segment;
+use crate::request::{Fault, HostSlice, Payload};
+use std::rc::Rc;
+use vm_memory::VolatileSlice;
+
+/// Granted memory.
+#[derive(Debug)]
+pub enum GrantedMemory {
+    /// The request has none.
+    None,
+    /// Mapped for as long as this lives.
+    Mapped {
+        /// Where, in order.
+        slices: Vec<HostSlice>,
+        /// What keeps it mapped.
+        held: Vec<Held>,
+    },
+    /// Copied by the hypervisor, from and to pages of the pool.
+    Copied {
+        /// Who copies.
+        grants: Rc<dyn Grants>,
+        /// Whose pages they are.
+        domain: DomainId,
+        /// Which bytes of them.
+        segments: Vec<Segment>,
+    },
+}
+
+impl GrantedMemory {
+    /// Of pages that are mapped; one for each segment.
+    pub fn mapped(segments: &[Segment], held: Vec<Held>) -> Self {
+        let mut slices: Vec<HostSlice> = Vec::new();
+        for (segment, page) in segments.iter().zip(&held) {
+            let start = page.address().wrapping_add(segment.offset().into());
+            let iov_len = usize::from(segment.bytes());
+            match slices.last_mut() {
+                Some(last) if last.iov_base as usize + last.iov_len == start as usize => {
+                    last.iov_len += iov_len;
+                }
+                _ => slices.push(HostSlice {
+                    iov_base: start.cast(),
+                    iov_len,
+                }),
+            }
+        }
+        Self::Mapped { slices, held }
+    }
+
+    /// Copies `bytes` at `local`, which stand at `at` of the payload, by the hypervisor.
+    fn transfer(&self, direction: Direction, at: u64, local: *mut u8, bytes: usize) -> Option<()> {
+        let Self::Copied {
+            grants,
+            domain,
+            segments,
+        } = self
+        else {
+            return None;
+        };
+        let mut transfers = Vec::with_capacity(segments.len());
+        let (mut skip, mut done) = (usize::try_from(at).ok()?, 0);
+        for segment in segments {
+            let whole = usize::from(segment.bytes());
+            if skip >= whole {
+                skip -= whole;
+                continue;
+            }
+            let piece = (whole - skip).min(bytes - done);
+            if piece == 0 {
+                break;
+            }
+            transfers.push(Transfer {
+                grant: GrantRef(segment.grant.0),
+                offset: segment.offset() + u16::try_from(skip).ok()?,
+                bytes: u16::try_from(piece).ok()?,
+                local: local.wrapping_add(done),
+            });
+            (skip, done) = (0, done + piece);
+        }
+        if done < bytes {
+            return None;
+        }
+        // SAFETY: the callers hand in a buffer of `bytes`, to be written from grants only if they
+        // may write to it; the pieces lie inside of it.
+        unsafe { grants.copy(*domain, direction, &transfers) }.ok()
+    }
+
+    /// The mapped bytes from `at` on, piece by piece, as far as `bytes`.
+    fn pieces(&self, at: u64, bytes: usize, mut visit: impl FnMut(VolatileSlice<'_>, usize)) {
+        let Self::Mapped { slices, .. } = self else {
+            return;
+        };
+        let (mut skip, mut done) = (usize::try_from(at).unwrap_or(usize::MAX), 0);
+        for slice in slices {
+            if skip >= slice.iov_len {
+                skip -= slice.iov_len;
+                continue;
+            }
+            let piece = (slice.iov_len - skip).min(bytes - done);
+            let start = slice.iov_base.cast::<u8>().wrapping_add(skip);
+            // SAFETY: inside of a page that `held` keeps mapped; the other domain may change it at
+            // any time, which is why it is volatile.
+            visit(unsafe { VolatileSlice::new(start, piece) }, done);
+            (skip, done) = (0, done + piece);
+            if done == bytes {
+                break;
+            }
+        }
+    }
+}
+
+impl Payload for GrantedMemory {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Mapped { slices, .. } => slices.iter().map(|s| s.iov_len as u64).sum(),
+            Self::Copied { segments, .. } => segments.iter().map(|s| u64::from(s.bytes())).sum(),
+        }
+    }
+
+    fn in_place(&self) -> Option<&[HostSlice]> {
+        match self {
+            Self::Mapped { slices, .. } => Some(slices),
+            _ => None,
+        }
+    }
+
+    fn copy_out(&self, at: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+        if let Self::Mapped { .. } = self {
+            let bytes = buffer.len();
+            let mut copied = 0;
+            self.pieces(at, bytes, |piece, done| {
+                copied += piece.copy_to(&mut buffer[done..done + piece.len()]);
+            });
+            return if copied == bytes { Ok(()) } else { Err(Fault) };
+        }
+        let local = buffer.as_mut_ptr();
+        self.transfer(Direction::FromGrants, at, local, buffer.len())
+            .ok_or(Fault)
+    }
+
+    fn copy_in(&self, at: u64, buffer: &[u8]) -> Result<(), Fault> {
+        if let Self::Mapped { .. } = self {
+            let mut copied = 0;
+            self.pieces(at, buffer.len(), |piece, done| {
+                piece.copy_from(&buffer[done..done + piece.len()]);
+                copied += piece.len();
+            });
+            return if copied == buffer.len() {
+                Ok(())
+            } else {
+                Err(Fault)
+            };
+        }
+        // Only read from: the direction is to the grants.
+        let local = buffer.as_ptr().cast_mut();
+        self.transfer(Direction::ToGrants, at, local, buffer.len())
+            .ok_or(Fault)
+    }
+}

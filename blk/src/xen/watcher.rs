@@ -1,0 +1,238 @@
+//! Finds the devices that are ours in xenstore and serves each.
+//!
+//! The toolstack makes a folder for each: `backend/qdisk/<domain>/<device>` below this domain's own
+//! path. Linux's `xen-blkback` takes `backend/vbd` alone, so the two do not meet.
+
+use super::device::{Address, situation};
+use super::grants::DomainId;
+use super::state::{Action, next};
+use super::store::{Store, StoreError, Transaction};
+use super::worker::Front;
+use super::xenbus::Xenbus;
+use crate::image::{Location, Spec};
+use crate::server::{Disk, Server};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The name of back-ends in user space that toolstacks know.
+pub const DEFAULT_BACKEND: &str = "qdisk";
+/// A device that could not be served, or whose thread was lost, is tried again after this.
+const RETRY: Duration = Duration::from_secs(2);
+/// Instances that ended are noticed no later than this.
+const ROUND: Duration = Duration::from_secs(1);
+/// Characters of a back-end's name.
+const MAX_NAME: usize = 32;
+
+const NONE: Transaction = Transaction(0);
+
+/// Who serves back-ends of one name. There is one at a time: a second one would take rings for
+/// lost that are the first one's. Goes with the process, also if that is killed.
+#[derive(Debug)]
+struct Claim(#[allow(dead_code, reason = "held, not used")] OwnedFd);
+
+impl Claim {
+    fn new(name: &str) -> io::Result<Self> {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        let address = SocketAddrUnix::new_abstract_name(format!("ebb-blk-xen-{name}").as_bytes())?;
+        rustix::net::bind(&socket, &address).map_err(|errno| match errno {
+            rustix::io::Errno::ADDRINUSE => io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("another process serves the back-ends of backend/{name}"),
+            ),
+            errno => errno.into(),
+        })?;
+        Ok(Self(socket))
+    }
+}
+
+/// Serves, by `server`, every device of back-end type `name`, those that are there and those that
+/// come, from a thread of its own for the rest of the process.
+///
+/// # Errors
+/// If this is no Xen domain, or another process serves them.
+pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(letter) || name == "vbd" {
+        let why = format!("`{name}` is no name for back-ends: letters, digits, `-`, `_`; not vbd");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let claim = Claim::new(name)?;
+    let mut store = Xenbus::open()?;
+    let folder = format!("backend/{name}");
+    let told = store.watch(&folder, "devices");
+    told.map_err(io::Error::other)?;
+    let mut watcher = Watcher {
+        server,
+        store,
+        folder,
+        tried: BTreeMap::new(),
+    };
+    thread::Builder::new().name("xen".into()).spawn(move || {
+        let _claim = claim;
+        if let Err(error) = watcher.run() {
+            eprintln!("ebb blk: no more devices are looked for: {error}");
+        }
+    })?;
+    Ok(())
+}
+
+struct Watcher {
+    server: Arc<Server>,
+    store: Xenbus,
+    folder: String,
+    /// When a device was last tried to be served, without success or with.
+    tried: BTreeMap<Address, Instant>,
+}
+
+impl Watcher {
+    fn run(&mut self) -> Result<(), StoreError> {
+        let mut deferred = false;
+        loop {
+            let mut changed = self.server.forget_ended() > 0 || deferred;
+            while let Some(event) = self.store.event()? {
+                changed |= self.matters(&event.path);
+            }
+            if changed {
+                deferred = self.look()?;
+            }
+            let wait = Timespec::try_from(ROUND).ok();
+            let mut fds = [PollFd::new(&self.store, PollFlags::IN)];
+            match poll(&mut fds, wait.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+
+    /// Whether what happened at `path` can bring a device that is to be served. What the threads of
+    /// devices write themselves does not.
+    fn matters(&self, path: &str) -> bool {
+        let rest = path.strip_prefix(&self.folder).unwrap_or(path);
+        match rest.split('/').filter(|part| !part.is_empty()).nth(2) {
+            None => true,
+            Some(part) => matches!(
+                part,
+                "params" | "frontend" | "mode" | "online" | "hotplug-status"
+            ),
+        }
+    }
+
+    /// Serves what is there and not served yet. Says whether some of it has to wait.
+    fn look(&mut self) -> Result<bool, StoreError> {
+        let folder = self.folder.clone();
+        let mut seen = Vec::new();
+        for domain in self.store.list(&folder)? {
+            let Ok(number) = domain.parse() else { continue };
+            for device in self.store.list(&format!("{folder}/{domain}"))? {
+                if let Ok(device) = device.parse() {
+                    seen.push(Address {
+                        folder: folder.clone(),
+                        domain: DomainId(number),
+                        device,
+                    });
+                }
+            }
+        }
+        self.tried.retain(|address, _| seen.contains(address));
+        let served = self.server.instances();
+        seen.retain(|address| !served.contains_key(&address.name()));
+        let recently = |t: &Instant| t.elapsed() < RETRY;
+        let (waiting, ready): (Vec<_>, Vec<_>) = seen
+            .into_iter()
+            .partition(|address| self.tried.get(address).is_some_and(recently));
+        for address in ready {
+            self.serve(address)?;
+        }
+        Ok(!waiting.is_empty())
+    }
+
+    fn serve(&mut self, address: Address) -> Result<(), StoreError> {
+        let back = address.path();
+        let mut value = |name: &str| self.store.read(NONE, &format!("{back}/{name}"));
+        // The toolstack writes these together, but for hand-made devices.
+        let (Some(front), Some(params)) = (value("frontend")?, value("params")?) else {
+            return Ok(());
+        };
+        let mode = value("mode")?;
+        if next(situation(&mut self.store, &back, &front)?) == Action::End {
+            return Ok(());
+        }
+        let spec = match spec(address.domain, &front, &params, mode.as_deref()) {
+            Ok(spec) => spec,
+            Err(why) => return self.refuse(address, &why),
+        };
+        let disk = Disk {
+            name: address.name(),
+            spec,
+        };
+        let place = Front {
+            address: address.clone(),
+            path: front,
+        };
+        match self.server.serve_xen(&disk, place) {
+            Ok(handle) => {
+                eprintln!("ebb blk: {} {params} by {}", disk.name, handle.io_kind());
+                self.tried.insert(address, Instant::now());
+                Ok(())
+            }
+            Err(error) => self.refuse(address, &error.to_string()),
+        }
+    }
+
+    /// Leaves word for the toolstack, which looks for it there.
+    fn refuse(&mut self, address: Address, why: &str) -> Result<(), StoreError> {
+        eprintln!("ebb blk: {}: {why}", address.path());
+        let path = format!("{}/hotplug-error", address.path());
+        self.tried.insert(address, Instant::now());
+        self.store.write(NONE, &path, why)
+    }
+}
+
+/// The image that a device's folder names.
+fn spec(domain: DomainId, front: &str, params: &str, mode: Option<&str>) -> Result<Spec, String> {
+    let own = format!("/local/domain/{}/", domain.0);
+    if !front.starts_with(&own) {
+        return Err(format!("frontend is {front}, which is not below {own}"));
+    }
+    // Toolstacks write the format in front of the path.
+    let path = ["aio:", "raw:", "file:", "phy:"]
+        .iter()
+        .find_map(|format| params.strip_prefix(format))
+        .unwrap_or(params);
+    if !path.starts_with('/') {
+        return Err(format!(
+            "params is {params}; it has to be the path of a raw image or a block device"
+        ));
+    }
+    Ok(Spec {
+        location: Location::Path(path.into()),
+        read_only: !mode.is_some_and(|mode| mode.starts_with('w')),
+        cached: false,
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_paths_with_or_without_their_format() {
+        let image = |params: &str, mode| {
+            let spec = spec(DomainId(7), "/local/domain/7/device/vbd/1", params, mode);
+            spec.map(|spec| (spec.location, spec.read_only))
+        };
+        let path = |path: &str| Location::Path(path.into());
+        assert_eq!(image("aio:/a:b", Some("w")), Ok((path("/a:b"), false)));
+        assert_eq!(image("/dev/ram0", Some("r")), Ok((path("/dev/ram0"), true)));
+        assert_eq!(image("/dev/ram0", None), Ok((path("/dev/ram0"), true)));
+        assert!(image("qcow2:/a", Some("w")).is_err());
+        assert!(spec(DomainId(7), "/local/domain/8/device/vbd/1", "/a", None).is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! The thread of one disk for Xen: its device in xenstore, its rings, its image and its pool.
+
+use super::device::{Address, Device, Life};
+use super::evtchn::{Events, Evtchn};
+use super::gntdev::Gntdev;
+use super::grants::Grants;
+use super::rings::{Geometry, Rings};
+use super::store::{Store, StoreError};
+use super::xenbus::Xenbus;
+use crate::engine::{Engine, MAX_ACTIVE};
+use crate::instance::{Figures, Shared};
+use crate::pressure::ReclaimMemory;
+use crate::pressure::registry::Registration;
+use crate::time::{Clock, Micros};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rounds of requests before xenstore is looked at again.
+const ROUNDS: usize = 16;
+
+/// Where a disk's front-end is.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// Our end of the device.
+    pub address: Address,
+    /// The front-end's end in xenstore.
+    pub path: String,
+}
+
+/// The rings of a disk and what serves them.
+pub(crate) struct Worker {
+    name: String,
+    device: Device<Xenbus>,
+    engine: Engine<Rings>,
+    rings: Rings,
+    events: Rc<dyn Events>,
+    shared: Arc<Shared>,
+    clock: Clock,
+    ended: bool,
+}
+
+/// All that holds memory which it can give back.
+struct Squeezable<'a>(&'a mut Engine<Rings>, &'a mut Rings, bool);
+
+impl ReclaimMemory for Squeezable<'_> {
+    fn reclaim_memory(&mut self, event: Micros) {
+        self.0.reclaim_memory(event);
+        if self.2 {
+            self.1.reclaim();
+        }
+    }
+}
+
+fn store_failed(error: StoreError) -> io::Error {
+    match error {
+        StoreError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+impl Worker {
+    /// Opens all that the disk needs of Xen. To be called on the thread that will serve it, before
+    /// that is confined.
+    pub(crate) fn new(
+        name: &str,
+        front: Front,
+        engine: Engine<Rings>,
+        shared: Arc<Shared>,
+        clock: Clock,
+    ) -> io::Result<Self> {
+        let domain = front.address.domain;
+        let grants: Rc<dyn Grants> = Rc::new(Gntdev::open()?);
+        let events: Rc<dyn Events> = Rc::new(Evtchn::open(domain)?);
+        let image = engine.image();
+        let geometry = Geometry {
+            bytes: image.bytes(),
+            read_only: image.read_only(),
+        };
+        let knobs = shared.knobs().clone();
+        let rings = Rings::new(
+            domain,
+            grants.clone(),
+            events.clone(),
+            geometry,
+            knobs,
+            clock,
+        );
+        let devices = (grants, events.clone());
+        let device = Device::new(Xenbus::open()?, front.address, front.path, image, devices);
+        Ok(Self {
+            name: name.to_owned(),
+            device: device.map_err(store_failed)?,
+            engine,
+            rings,
+            events,
+            shared,
+            clock,
+            ended: false,
+        })
+    }
+
+    /// By what it does I/O.
+    pub(crate) fn io_kind(&self) -> &'static str {
+        self.engine.queue().kind()
+    }
+
+    /// Serves the disk until its device is gone or it is asked to stop. If it is asked to stop, the
+    /// device stays connected: requests wait in the rings for a successor.
+    pub(crate) fn run(mut self, mut registration: Registration) {
+        while !self.shared.stopping() && !self.ended {
+            if let Err(error) = self.turn(&mut registration) {
+                eprintln!("ebb blk: disk {} is lost: {error}", self.name);
+                break;
+            }
+        }
+        if let Err(error) = self.engine.drain(&mut self.rings) {
+            eprintln!("ebb blk: disk {}: {error}", self.name);
+        }
+        self.rings.announce();
+        self.rings.disconnect();
+        self.publish();
+    }
+
+    fn turn(&mut self, registration: &mut Registration) -> io::Result<()> {
+        let mut changed = false;
+        while self.device.store.event().map_err(store_failed)?.is_some() {
+            changed = true;
+        }
+        if changed {
+            let engine = &mut self.engine;
+            let life = self.device.settle(&mut self.rings, |rings| {
+                engine.drain(rings)?;
+                rings.announce();
+                Ok(())
+            });
+            self.ended = life.map_err(store_failed)? == Life::Over;
+        }
+        let more = self.serve()?;
+        self.report_shut()?;
+        let now = self.clock.now();
+        self.engine.shrink(now);
+        self.rings.purge(now);
+        self.publish();
+        if self.ended {
+            return Ok(());
+        }
+        let ready = self.wait(registration, more, now)?;
+        if ready.wake {
+            let squeezes = !self.shared.knobs().squeeze_duration().is_zero();
+            let mut all = Squeezable(&mut self.engine, &mut self.rings, squeezes);
+            registration.deliver(&mut all);
+            self.engine.shrink(self.clock.now());
+        }
+        if ready.events {
+            self.rings.take_events();
+        }
+        Ok(())
+    }
+
+    /// Takes and carries out requests while there are any, a bounded while. Says whether there are
+    /// more.
+    fn serve(&mut self) -> io::Result<bool> {
+        for _ in 0..ROUNDS {
+            let accepted = self.engine.accept(&mut self.rings)?;
+            let reaped = self.engine.reap(&mut self.rings)?;
+            if accepted + reaped == 0 {
+                break;
+            }
+            self.rings.announce();
+        }
+        // Front-ends are asked to notify again before the last look, so that none is missed.
+        let waiting = self.rings.listen();
+        Ok(waiting && self.engine.under_way() < MAX_ACTIVE)
+    }
+
+    fn report_shut(&mut self) -> io::Result<()> {
+        let shut = self.rings.take_shut();
+        for (ring, why) in &shut {
+            let told = self.device.complain(&format!("ring {ring} is shut: {why}"));
+            told.map_err(store_failed)?;
+        }
+        if !shut.is_empty() && self.rings.all_shut() {
+            self.device.give_up().map_err(store_failed)?;
+        }
+        Ok(())
+    }
+
+    fn publish(&self) {
+        self.shared.publish(Figures {
+            counters: self.engine.counters(),
+            pool: self.engine.pool(),
+            connected: self.rings.connected(),
+            persistent_grants: self.rings.persistent_grants(),
+        });
+    }
+
+    fn wait(&self, registration: &Registration, more: bool, now: Micros) -> io::Result<Ready> {
+        let next = [self.engine.next_shrink(now), self.rings.next_purge()];
+        let timeout = if more {
+            Some(Duration::ZERO)
+        } else {
+            next.into_iter().flatten().min().map(|then| now.until(then))
+        };
+        let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
+        let mut fds = vec![
+            PollFd::new(registration, PollFlags::IN),
+            PollFd::new(&self.device.store, PollFlags::IN),
+        ];
+        let queues = [self.events.fd(), self.engine.queue().fd()];
+        let queues = queues.into_iter().flatten();
+        fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let ready = |index: usize| !fds[index].revents().is_empty();
+        Ok(Ready {
+            wake: ready(0),
+            events: ready(2),
+        })
+    }
+}
+
+struct Ready {
+    wake: bool,
+    events: bool,
+}

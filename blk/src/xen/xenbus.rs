@@ -1,0 +1,307 @@
+//! `/dev/xen/xenbus`: xenstore by its wire protocol.
+//!
+//! A message is a header of four 32-bit words (type, request, transaction, length) and up to 4096
+//! bytes. Answers carry the request's number; events of watches come in between.
+
+use super::store::{Store, StoreError, Transaction, WatchEvent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Bytes of a message behind its header.
+const MAX_PAYLOAD: usize = 4096;
+const HEADER: usize = 16;
+/// xenstore that is silent for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Events that wait to be looked at. Who is behind by so many looks at everything anyway.
+const MAX_EVENTS: usize = 1024;
+
+/// What a message is about: the numbers of `xs_wire.h`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u32)]
+enum Kind {
+    Directory = 1,
+    Read = 2,
+    Watch = 4,
+    TransactionStart = 6,
+    TransactionEnd = 7,
+    Write = 11,
+    Event = 15,
+    Error = 16,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Header {
+    kind: u32,
+    request: u32,
+    transaction: u32,
+    bytes: u32,
+}
+
+impl Header {
+    fn encode(self) -> [u8; HEADER] {
+        let mut raw = [0; HEADER];
+        let words = [self.kind, self.request, self.transaction, self.bytes];
+        for (to, word) in raw.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *to = word.to_ne_bytes();
+        }
+        raw
+    }
+
+    fn decode(raw: &[u8; HEADER]) -> Self {
+        let word = |index: usize| u32::from_ne_bytes(raw.as_chunks::<4>().0[index]);
+        Self {
+            kind: word(0),
+            request: word(1),
+            transaction: word(2),
+            bytes: word(3),
+        }
+    }
+}
+
+/// Takes the first message off `inbox`, if it is all there.
+fn message(inbox: &mut Vec<u8>) -> Result<Option<(Header, Vec<u8>)>, StoreError> {
+    let Some(raw) = inbox.first_chunk::<HEADER>() else {
+        return Ok(None);
+    };
+    let header = Header::decode(raw);
+    let bytes = usize::try_from(header.bytes).unwrap_or(usize::MAX);
+    if bytes > MAX_PAYLOAD {
+        return Err(StoreError::Nonsense("a message over 4096 bytes"));
+    }
+    if inbox.len() < HEADER + bytes {
+        return Ok(None);
+    }
+    let payload = inbox[HEADER..HEADER + bytes].to_vec();
+    inbox.drain(..HEADER + bytes);
+    Ok(Some((header, payload)))
+}
+
+/// The strings of a payload, each ended by a NUL.
+fn strings(payload: &[u8]) -> impl Iterator<Item = String> + '_ {
+    let ended = payload.strip_suffix(&[0]).unwrap_or(payload);
+    let pieces = ended.split(|byte| *byte == 0);
+    pieces
+        .filter(|piece| !piece.is_empty())
+        .map(|piece| String::from_utf8_lossy(piece).into_owned())
+}
+
+/// A connection to xenstore.
+#[derive(Debug)]
+pub struct Xenbus {
+    fd: OwnedFd,
+    inbox: Vec<u8>,
+    events: VecDeque<WatchEvent>,
+    request: u32,
+}
+
+impl Xenbus {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// If there is none: this is no Xen domain.
+    pub fn open() -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = open("/dev/xen/xenbus", flags, Mode::empty())?;
+        Ok(Self {
+            fd,
+            inbox: Vec::new(),
+            events: VecDeque::new(),
+            request: 0,
+        })
+    }
+
+    fn ask(
+        &mut self,
+        operation: &'static str,
+        kind: Kind,
+        tx: Transaction,
+        path: &str,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, StoreError> {
+        let refused = |why: &str| StoreError::Refused {
+            operation,
+            path: path.to_owned(),
+            why: why.to_owned(),
+        };
+        if payload.len() > MAX_PAYLOAD {
+            return Err(refused("E2BIG"));
+        }
+        self.request = self.request.wrapping_add(1);
+        let header = Header {
+            kind: kind as u32,
+            request: self.request,
+            transaction: tx.0,
+            bytes: u32::try_from(payload.len()).map_err(io::Error::other)?,
+        };
+        // In one piece: the device takes a message for complete by its header.
+        let mut whole = header.encode().to_vec();
+        whole.extend_from_slice(payload);
+        let mut left = &whole[..];
+        while !left.is_empty() {
+            match rustix::io::write(&self.fd, left) {
+                Ok(written) => left = &left[written..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+        loop {
+            while let Some((header, payload)) = message(&mut self.inbox)? {
+                match header.kind {
+                    kind if kind == Kind::Event as u32 => self.note(&payload),
+                    _ if header.request != self.request => {
+                        return Err(StoreError::Nonsense("an answer to another request"));
+                    }
+                    kind if kind == Kind::Error as u32 => {
+                        let why = strings(&payload).next().unwrap_or_default();
+                        return Err(refused(&why));
+                    }
+                    _ => return Ok(payload),
+                }
+            }
+            self.wait()?;
+            self.fill()?;
+        }
+    }
+
+    fn note(&mut self, payload: &[u8]) {
+        let mut words = strings(payload);
+        if let (Some(path), Some(token)) = (words.next(), words.next()) {
+            let event = WatchEvent { path, token };
+            if self.events.len() < MAX_EVENTS && self.events.back() != Some(&event) {
+                self.events.push_back(event);
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), StoreError> {
+        let patience = Timespec::try_from(PATIENCE).ok();
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        match poll(&mut fds, patience.as_ref()) {
+            Ok(0) => Err(StoreError::Silent),
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
+    /// Reads what is there. Says whether anything was.
+    fn fill(&mut self) -> Result<bool, StoreError> {
+        let mut bytes = [0; HEADER + MAX_PAYLOAD];
+        match rustix::io::read(&self.fd, &mut bytes) {
+            Ok(read) => {
+                self.inbox.extend_from_slice(&bytes[..read]);
+                Ok(read > 0)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+}
+
+/// `path` as the protocol wants it, with `rest` behind it.
+fn ended(path: &str, rest: &[u8]) -> Vec<u8> {
+    let mut payload = path.as_bytes().to_vec();
+    payload.push(0);
+    payload.extend_from_slice(rest);
+    payload
+}
+
+fn absent<T: Default>(result: Result<T, StoreError>) -> Result<T, StoreError> {
+    match result {
+        Err(StoreError::Refused { why, .. }) if why == "ENOENT" => Ok(T::default()),
+        result => result,
+    }
+}
+
+impl Store for Xenbus {
+    fn read(&mut self, tx: Transaction, path: &str) -> Result<Option<String>, StoreError> {
+        let value = self.ask("read", Kind::Read, tx, path, &ended(path, &[]));
+        absent(value.map(|value| Some(String::from_utf8_lossy(&value).into_owned())))
+    }
+
+    fn write(&mut self, tx: Transaction, path: &str, value: &str) -> Result<(), StoreError> {
+        let payload = ended(path, value.as_bytes());
+        self.ask("write", Kind::Write, tx, path, &payload)
+            .map(|_| ())
+    }
+
+    fn list(&mut self, path: &str) -> Result<Vec<String>, StoreError> {
+        let none = Transaction::default();
+        let names = self.ask("list", Kind::Directory, none, path, &ended(path, &[]));
+        absent(names.map(|names| strings(&names).collect()))
+    }
+
+    fn watch(&mut self, path: &str, token: &str) -> Result<(), StoreError> {
+        let payload = ended(path, &ended(token, &[]));
+        let none = Transaction::default();
+        self.ask("watch", Kind::Watch, none, path, &payload)
+            .map(|_| ())
+    }
+
+    fn begin(&mut self) -> Result<Transaction, StoreError> {
+        let (none, name) = (Transaction::default(), "a transaction");
+        let id = self.ask("begin", Kind::TransactionStart, none, name, &[0])?;
+        let id = strings(&id).next().and_then(|id| id.parse().ok());
+        id.map(Transaction)
+            .ok_or(StoreError::Nonsense("a transaction without a number"))
+    }
+
+    fn commit(&mut self, tx: Transaction) -> Result<bool, StoreError> {
+        let name = "a transaction";
+        match self.ask("end", Kind::TransactionEnd, tx, name, b"T\0") {
+            Ok(_) => Ok(true),
+            Err(StoreError::Refused { why, .. }) if why == "EAGAIN" => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn event(&mut self) -> Result<Option<WatchEvent>, StoreError> {
+        while self.events.is_empty() {
+            match message(&mut self.inbox)? {
+                Some((header, payload)) if header.kind == Kind::Event as u32 => self.note(&payload),
+                Some(_) => return Err(StoreError::Nonsense("an answer to nothing")),
+                None if self.fill()? => {}
+                None => break,
+            }
+        }
+        Ok(self.events.pop_front())
+    }
+}
+
+impl AsFd for Xenbus {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_taken_whole_and_bounded() {
+        let header = Header {
+            kind: Kind::Event as u32,
+            request: 0,
+            transaction: 0,
+            bytes: 4,
+        };
+        let mut inbox = header.encode().to_vec();
+        inbox.extend(b"a\0b");
+        assert!(message(&mut inbox).unwrap().is_none(), "a byte is missing");
+        inbox.extend(b"\0rest");
+        let (got, payload) = message(&mut inbox).unwrap().unwrap();
+        assert_eq!(got, header);
+        assert_eq!(strings(&payload).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(inbox, b"rest");
+        let huge = Header {
+            bytes: 4097,
+            ..header
+        };
+        assert!(message(&mut huge.encode().to_vec()).is_err());
+    }
+}
