@@ -262,7 +262,9 @@ impl FrontRing {
     }
 
     pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
-        self.domain.word(self.first, offset)
+        let page = u32::try_from(offset / GRANT_BYTES).unwrap();
+        let page = GrantRef(self.first.0 + page);
+        self.domain.word(page, offset % GRANT_BYTES)
     }
 
     fn entry(&self, index: u32) -> usize {
