@@ -146,7 +146,7 @@ fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
 /// Posts an event, and says for each of the first disks how long it took until it kept nothing.
 fn until_returned(server: &Server, disks: usize) -> Result<Vec<Duration>, Failed> {
     let all: Vec<_> = (0..disks)
-        .filter_map(|index| server.instances().get(&format!("d{index}")))
+        .filter_map(|index| server.instances().remove(&format!("d{index}")))
         .collect();
     let squeezes: Vec<_> = all.iter().map(|i| i.figures().counters.squeezes).collect();
     let mut left: Vec<usize> = (0..all.len()).collect();
