@@ -12,6 +12,7 @@
 pub mod device;
 pub mod evtchn;
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod fake;
 pub mod gntdev;
 pub mod grants;

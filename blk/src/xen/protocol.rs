@@ -31,6 +31,13 @@ const OP_DISCARD: u8 = 5;
 const OP_INDIRECT: u8 = 6;
 const DISCARD_SECURE: u8 = 1;
 
+/// [`SECTOR_BYTES`], as offsets in a page are counted.
+const SECTOR: u16 = 512;
+/// Sectors of a granted page.
+const PAGE_SECTORS: u8 = 8;
+
+const _: () = assert!(SECTOR as u64 == SECTOR_BYTES);
+const _: () = assert!(PAGE_SECTORS as usize * SECTOR as usize == GRANT_BYTES);
 const _: () = assert!(MAX_INDIRECT_SEGMENTS as usize * SEGMENT_BYTES <= GRANT_BYTES);
 
 /// How a front-end's compiler lays requests out.
@@ -91,12 +98,12 @@ impl Segment {
     /// Bytes of it.
     pub fn bytes(self) -> u16 {
         let sectors = u16::from(self.last.saturating_sub(self.first)) + 1;
-        sectors * SECTOR_BYTES as u16
+        sectors * SECTOR
     }
 
     /// First byte in its page.
     pub fn offset(self) -> u16 {
-        u16::from(self.first) * SECTOR_BYTES as u16
+        u16::from(self.first) * SECTOR
     }
 }
 
@@ -227,8 +234,7 @@ pub fn segments(table: &[u8], count: usize) -> Vec<Segment> {
 /// # Errors
 /// The status by which it is to be answered.
 pub fn extent(sector: u64, segments: &[Segment], disk_bytes: u64) -> Result<u64, Status> {
-    let per_page = (GRANT_BYTES as u64 / SECTOR_BYTES) as u8;
-    let sound = |s: &Segment| s.first <= s.last && s.last < per_page;
+    let sound = |s: &Segment| s.first <= s.last && s.last < PAGE_SECTORS;
     if segments.is_empty() || !segments.iter().all(sound) {
         return Err(Status::IoError);
     }
