@@ -145,30 +145,36 @@ fn as_json(reports: &[Report]) -> Result<String, Failure> {
 
 fn table(reports: &[Report]) -> String {
     let mut text = format!(
-        "{:<20} {:>5} {:>10} {:>9} {:>10} {:>10} {:>9} {:>17} {:>27}\n",
+        "{:<20} {:>5} {:>10} {:>9} {:>7} {:>10} {:>10} {:>9} {:>17} {:>27} {:>22} {:>32}\n",
         "NAME",
         "FRONT",
         "KEPT",
         "IN USE",
+        "MAPPED",
         "REQUESTS",
         "FAILED",
         "SQUEEZES",
         "max_buffer_pages",
-        "buffer_squeeze_duration_ms"
+        "buffer_squeeze_duration_ms",
+        "max_persistent_grants",
+        "persistent_grant_unused_seconds"
     );
     let bytes = |pages: u32| Rounded(u64::from(pages) * PAGE_BYTES as u64).to_string();
     for report in reports {
         text.push_str(&format!(
-            "{:<20} {:>5} {:>10} {:>9} {:>10} {:>10} {:>9} {:>17} {:>27}\n",
+            "{:<20} {:>5} {:>10} {:>9} {:>7} {:>10} {:>10} {:>9} {:>17} {:>27} {:>22} {:>32}\n",
             report.name,
             if report.connected { "yes" } else { "no" },
             bytes(report.pages_kept),
             bytes(report.pages_in_use),
+            bytes(report.persistent_grants),
             report.requests,
             report.failed,
             report.squeezes,
             report.max_buffer_pages,
-            report.buffer_squeeze_duration_ms
+            report.buffer_squeeze_duration_ms,
+            report.max_persistent_grants,
+            report.persistent_grant_unused_seconds
         ));
     }
     text
