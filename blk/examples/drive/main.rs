@@ -21,7 +21,7 @@ mod load;
 mod paired;
 mod served;
 
-use ebb_blk::pool::DEFAULT_MAX_BUFFER_PAGES;
+use ebb_blk::pool::{DEFAULT_MAX_BUFFER_PAGES, SHRINK_INTERVAL};
 use frontend::Failed;
 use load::{Figures, IMAGE, Load, drive};
 use paired::{Middle, Verdict, ratio};
@@ -265,6 +265,8 @@ fn measure(options: &Options, kind: &str, title: &str, image: &Path) -> Result<(
     for (load, cell, compared) in pools {
         println!("| {load} | {cell} | {} |", told(compared));
     }
+    // Pages over the limit are gone two intervals after they were last needed.
+    std::thread::sleep(SHRINK_INTERVAL * 3);
     let after = memory()?;
     all.iter().try_for_each(Served::squeeze)?;
     let squeezed = memory()?;

@@ -72,7 +72,7 @@ fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
     }
     let interval = SHRINK_INTERVAL + Duration::from_millis(10);
     println!(
-        "{disks} disks, {events} events, a squeeze of {DEFAULT_BUFFER_SQUEEZE_DURATION_MS} ms. From \
+        "\n#### Pools returned after pressure\n\n{disks} disks, {events} events, a squeeze of {DEFAULT_BUFFER_SQUEEZE_DURATION_MS} ms. From \
          the event until an instance keeps no page, for each instance and event. The bound is the \
          shrink interval and 10 ms: {} ms.\n",
         interval.as_millis()

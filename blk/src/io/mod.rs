@@ -82,8 +82,7 @@ impl Queue {
     /// A queue on `image`, by io_uring if that is permitted here and worth it. Belongs to the
     /// thread that makes it.
     pub fn new(image: &Image) -> Self {
-        // The kernel hands each operation on tmpfs to another thread, which takes far longer than
-        // to copy the bytes.
+        // All there is to do is to copy bytes, which a ring does no sooner.
         if image.in_memory() {
             return Self::calls();
         }

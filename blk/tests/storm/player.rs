@@ -87,7 +87,10 @@ impl Player {
         let mut looks = 0;
         loop {
             let before = self.client.available(0);
-            while submitted < requests && self.client.room(0) > 0 && self.random() % 16 != 0 {
+            while submitted < requests
+                && self.client.room(0) > 0
+                && !self.random().is_multiple_of(16)
+            {
                 submitted += u64::from(self.submit());
             }
             if self.client.available(0) != before {

@@ -101,7 +101,7 @@ impl Vandal {
                         _ => self.random() & 0x0003_0007_0000_ffff,
                     };
                     client.memory.write_obj(word, GuestAddress(at))?;
-                    if self.random() % 64 == 0 {
+                    if self.random().is_multiple_of(64) {
                         client.ring(0)?;
                     }
                 }
