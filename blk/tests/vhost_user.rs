@@ -54,7 +54,7 @@ impl Drop for TempImage {
     }
 }
 
-fn client(server: &mut Server, disk: &Disk, queues: usize) -> Client {
+fn client(server: &Server, disk: &Disk, queues: usize) -> Client {
     Client::connect(server.attach(disk).unwrap(), queues).unwrap()
 }
 
@@ -111,7 +111,7 @@ fn what_is_written_is_read_again() {
     for options in both_ways() {
         let server = Server::new(options);
         for disk in [ram("ram"), disk("file", Location::Path(image.0.clone()))] {
-            let mut client = client(&mut server, &disk, 1);
+            let mut client = client(&server, &disk, 1);
             for (data, sector, bytes) in [
                 (DATA, 0, 4096),
                 (DATA + 512, 8, 512),
@@ -193,7 +193,7 @@ fn settle(condition: impl Fn() -> bool) {
 fn ranges_are_zeroed_and_discarded() {
     for options in both_ways() {
         let server = Server::new(options);
-        let mut client = client(&mut server, &ram("ram"), 1);
+        let mut client = client(&server, &ram("ram"), 1);
         fill(&client, DATA, &pattern(1, 8192));
         let whole = Request {
             kind: OUT,
@@ -254,7 +254,7 @@ fn ranges_are_zeroed_and_discarded() {
 #[test]
 fn a_disk_tells_what_it_is() {
     let server = Server::new(Options::default());
-    let mut client = client(&mut server, &ram("data-1"), 2);
+    let mut client = client(&server, &ram("data-1"), 2);
     let config = client.config(60).unwrap();
     assert_eq!(config[..8], (DISK / 512).to_le_bytes());
     assert_eq!(config[34..36], 16_u16.to_le_bytes());
@@ -276,7 +276,7 @@ fn a_read_only_disk_stays_as_it_is() {
     let server = Server::new(Options::default());
     let mut disk = ram("ro");
     disk.spec.read_only = true;
-    let mut client = client(&mut server, &disk, 1);
+    let mut client = client(&server, &disk, 1);
     for kind in [OUT, DISCARD, WRITE_ZEROES] {
         let request = Request {
             kind,
@@ -298,7 +298,7 @@ fn a_read_only_disk_stays_as_it_is() {
 #[test]
 fn hostile_requests_are_answered_and_the_disk_lives() {
     let server = Server::new(Options::default());
-    let mut client = client(&mut server, &ram("ram"), 2);
+    let mut client = client(&server, &ram("ram"), 2);
     let outside = frontend::MEMORY;
     for (kind, sector, data, bytes, status) in [
         (IN, DISK / 512, DATA, 512, IO_ERROR),
@@ -351,7 +351,7 @@ fn a_front_end_that_dies_mid_request_leaves_the_others_alone() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dies.sock");
     let server = Server::new(Options::default());
     server.listen(&ram("shared"), &path).unwrap();
-    let mut other = client(&mut server, &ram("other"), 1);
+    let mut other = client(&server, &ram("other"), 1);
     let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
     for _ in 0..5 {
         let mut client = Client::connect(connect(), 1).unwrap();
@@ -386,10 +386,10 @@ fn a_front_end_that_cuts_its_memory_harms_itself_alone() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cut.sock");
     let image = TempImage::new("cut");
     for options in both_ways() {
-        let mut server = Server::new(options);
+        let server = Server::new(options);
         let disk = disk("cut", Location::Path(image.0.clone()));
         server.listen(&disk, &path).unwrap();
-        let mut other = client(&mut server, &ram("other"), 1);
+        let mut other = client(&server, &ram("other"), 1);
         let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
         // All of it, the data alone, and in the middle of a page of the ring.
         for left in [0, DATA, 100] {
@@ -422,8 +422,8 @@ fn a_front_end_that_cuts_its_memory_harms_itself_alone() {
 #[test]
 fn what_is_no_event_counter_is_no_kick() {
     use rustix::fd::FromRawFd;
-    let mut server = Server::new(Options::default());
-    let client = client(&mut server, &ram("ram"), 1);
+    let server = Server::new(Options::default());
+    let client = client(&server, &ram("ram"), 1);
     let file = rustix::fs::memfd_create("kick", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     // SAFETY: the descriptor was just made and belongs to nobody else.
     let event = unsafe {

@@ -55,7 +55,7 @@ fn main() -> Result<(), Failed> {
 }
 
 fn measure(folder: &Path, disks: usize, events: usize) -> Result<(), Failed> {
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     let mut clients = Vec::new();
     for index in 0..disks {
         let path = folder.join(index.to_string());

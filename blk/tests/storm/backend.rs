@@ -121,7 +121,7 @@ pub(crate) fn serve_if_asked() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
-    let mut server = Server::new(Options::default());
+    let server = Server::new(Options::default());
     for index in 0..disks.parse().unwrap() {
         let path = folder.join(format!("d{index}.img"));
         if !path.exists() {
