@@ -145,11 +145,7 @@ fn what_is_written_is_read_again() {
 fn segments_that_direct_io_cannot_take_go_through_the_pool() {
     let image = TempImage::new("bounce");
     let server = Server::new(Options::default());
-    let mut client = client(
-        &mut server,
-        &disk("file", Location::Path(image.0.clone())),
-        1,
-    );
+    let mut client = client(&server, &disk("file", Location::Path(image.0.clone())), 1);
     write_and_read(&mut client, DATA, 0, 64 << 10);
     let bounced = |server: &Server| server.instances()["file"].figures().counters.bounced_bytes;
     settle(|| server.instances()["file"].figures().counters.requests == 2);
