@@ -222,7 +222,7 @@ impl Queue {
                 .iter_mut()
                 .filter_map(|slot| slot.request.as_mut())
             {
-                core::mem::forget(core::mem::replace(&mut request.data, Data::new()));
+                core::mem::forget(core::mem::take(&mut request.data));
             }
         }
     }
