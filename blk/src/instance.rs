@@ -140,14 +140,14 @@ impl Handle {
                         let worker = XenWorker::new(&disk, front, engine, inside, clock)?;
                         Served::Xen(Box::new(worker))
                     } else {
-                        Served::VhostUser(Worker {
+                        Served::VhostUser(Box::new(Worker {
                             engine: Engine::new(image, &disk, knobs, queue)?,
                             name: disk,
                             socket,
                             shared: inside,
                             clock,
                             patience,
-                        })
+                        }))
                     };
                     if let Some(confine) = confine {
                         confine()?;
@@ -265,7 +265,7 @@ impl Shared {
 
 /// What an instance's thread runs, by its door.
 enum Served {
-    VhostUser(Worker),
+    VhostUser(Box<Worker>),
     Xen(Box<XenWorker>),
 }
 

@@ -360,4 +360,5 @@ fn offer(image: &Image) -> Vec<(&'static str, String)> {
 
 #[cfg(all(test, not(loom)))]
 #[path = "device_tests.rs"]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests;

@@ -221,4 +221,5 @@ impl Ring {
 
 #[cfg(all(test, not(loom)))]
 #[path = "ring_tests.rs"]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests;

@@ -233,7 +233,7 @@ fn a_ring_that_makes_no_sense_is_shut_and_the_others_go_on() {
     let mut bench = Bench::new(2, 1, false, false);
     bench.fronts[0].word(0).store(1 << 30, Ordering::Release);
     let read = data(ABI, false, 1, 0, &[(DATA, 0, 7)]);
-    assert_eq!(bench.ask(1, &[read.clone()]), [(1, 0)]);
+    assert_eq!(bench.ask(1, std::slice::from_ref(&read)), [(1, 0)]);
     let shut = bench.rings.take_shut();
     assert_eq!(shut.len(), 1);
     assert_eq!((shut[0].0, shut[0].1.waiting), (0, 1 << 30));
@@ -322,7 +322,7 @@ fn back_ends_that_are_killed_lose_nothing() {
             (state >> 33) % bound
         };
         let mut bench = Bench::new(2, 0, seed % 2 == 0, false);
-        let mut disk = vec![0_u8; 64];
+        let mut disk = [0_u8; 64];
         let mut next = 1_u64;
         for _ in 0..60 {
             let mut asked = [Vec::new(), Vec::new()];
