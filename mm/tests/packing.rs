@@ -40,7 +40,7 @@ fn whole_after(a: &Allocator<'_>, fill: u64, rounds: u32, seed: u64) -> u64 {
     // A front that is dropped while a test panics would end the test in an abort.
     let front = &mut *ManuallyDrop::new(Front::new());
     let (mut live, mut used) = (Vec::new(), 0);
-    let mut fill_up =
+    let fill_up =
         |live: &mut Vec<_>, used: &mut u64, random: &mut Random, front: &mut Front| {
             while *used < FRAMES * fill / 100 {
                 let of = random.order();
