@@ -16,7 +16,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     usage: "[SIZE [SECONDS]] [-- EXPERIMENT [ARGUMENTS]]",
     summary: "fill memory, free 3 of every 4 base pages in each 2 MiB, hold the rest",
     help: "\
-SIZE is 3/4 of what is free by default. What is left is held for SECONDS (60); where an experiment
+SIZE is 3/4 of what is free by default; `95%` is so much of what is free. What is left is held for SECONDS (60); where an experiment
 follows, as in `fragment 700M 5 -- huge-latency 256M`, it runs after SECONDS (1), which leave the
 kernel time to compact, and the rest is held until it ends. The pages that stay are checked.
 
@@ -28,6 +28,9 @@ prints.",
 
 const DEFAULT_HOLD: Duration = Duration::from_secs(60);
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
+const DEFAULT_PERCENT: u64 = 75;
+/// A kernel keeps some memory to itself, and page tables take some.
+const MAX_PERCENT: u64 = 98;
 /// Of so many pages one stays.
 const PAGES_A_SURVIVOR: usize = 4;
 
@@ -48,8 +51,11 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     args::no_more(&words, 2)?;
     let mut words = words.iter();
     let bytes = match words.next() {
-        Some(word) => size::parse(word)?,
-        None => default_bytes()?,
+        Some(word) => match word.strip_suffix('%') {
+            Some(percent) => share_of_free(args::number(percent, "percent", 1, MAX_PERCENT)?)?,
+            None => size::parse(word)?,
+        },
+        None => share_of_free(DEFAULT_PERCENT)?,
     };
     let wait = match (words.next(), &then) {
         (Some(word), _) => args::duration(word)?,
@@ -71,10 +77,10 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     outcome
 }
 
-fn default_bytes() -> Result<usize, Failure> {
+fn share_of_free(percent: u64) -> Result<usize, Failure> {
     let free_kib = meminfo::kib("MemFree")
         .ok_or_else(|| Failure::Unsupported("MemFree in /proc/meminfo: give a SIZE".to_owned()))?;
-    usize::try_from(free_kib * 1024 / 4 * 3)
+    usize::try_from(free_kib * 1024 / 100 * percent)
         .map_err(|_| Failure::Usage("too much memory is free: give a SIZE".to_owned()))
 }
 

@@ -27,7 +27,7 @@ mod swap_pressure;
 mod tasks;
 mod thp;
 
-use output::{Format, Output};
+use output::{Format, Output, Pace};
 use std::process::ExitCode;
 
 /// What an experiment returns when it could not run.
@@ -124,6 +124,7 @@ fn main() -> ExitCode {
         None => Vec::new(),
     };
     let json = args::take_flag(&mut words, "--json");
+    let turns = args::take_flag(&mut words, "--turns");
     let help = args::take_flag(&mut words, "--help") | args::take_flag(&mut words, "-h");
     words.extend(for_another);
     let format = if json { Format::Json } else { Format::Text };
@@ -142,9 +143,25 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     words.remove(0);
-    let mut out = Output::new(experiment.name, format);
-    let outcome = (experiment.run)(words, &mut out);
+    let pace = if turns { Pace::Turns } else { Pace::Own };
+    let mut out = Output::new(experiment.name, format, pace);
+    let outcome = match pace {
+        Pace::Own => (experiment.run)(words, &mut out),
+        Pace::Turns => again_and_again(experiment, &words, &mut out),
+    };
     finish(experiment, outcome, &mut out)
+}
+
+/// Runs an experiment once for each turn that is given.
+fn again_and_again(
+    experiment: &Experiment,
+    words: &[String],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    while out.turn("turn")? {
+        (experiment.run)(words.to_vec(), out)?;
+    }
+    Ok(())
 }
 
 /// Tells of a failure and chooses the exit status.
@@ -207,6 +224,7 @@ fn overview() -> String {
     }
     text.push_str(
         "\n--json prints one JSON object a line; EXPERIMENT --help says more.\n\
+         --turns waits for a line on stdin before each run, and runs until stdin ends.\n\
          Exit status: 0 done, 1 failed, 2 wrong call, 3 the guest cannot run this.\n",
     );
     text

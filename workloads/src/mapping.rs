@@ -124,7 +124,12 @@ impl Mapping {
 
     /// Writes one byte into every base page.
     pub(crate) fn touch(&mut self) {
-        for offset in (0..self.bytes).step_by(PAGE_BYTES) {
+        self.touch_part(0..self.bytes);
+    }
+
+    /// Writes one byte into every base page of a part that begins with a page.
+    pub(crate) fn touch_part(&mut self, part: Range<usize>) {
+        for offset in part.step_by(PAGE_BYTES) {
             self.write(offset, 1);
         }
     }

@@ -3,8 +3,9 @@
 //! The experiment of free page reporting: what the program freed should leave the host, though
 //! the program and its guest live on.
 
-use crate::mapping::{Mapping, PageSize};
-use crate::output::Output;
+use crate::clock::{monotonic_ns, ratio};
+use crate::mapping::{Mapping, PAGE_BYTES, PageSize};
+use crate::output::{Better, Labels, Metric, Output};
 use crate::{Experiment, Failure, args, size};
 use std::time::Duration;
 
@@ -14,16 +15,20 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     summary: "touch memory once, hold it, free it, stay alive",
     help: "\
 SIZE is 512M by default, HOLD_SECONDS 1, STAY_SECONDS 60. What was freed should leave the host
-while the program stays.
+while the program stays. With --turns it also waits for its turn between the eighths of SIZE that
+it touches, and before it holds.
 
 Prints the phases start, touched, free, freed and end, each with the guest's monotonic time and
-what the guest then has free.",
+what the guest then has free, the time to touch all (touch_s) and to free it (release_s).",
     run,
 };
 
 const DEFAULT_BYTES: usize = 512 << 20;
 const DEFAULT_HOLD: Duration = Duration::from_secs(1);
 const DEFAULT_STAY: Duration = Duration::from_secs(60);
+
+/// Touching is cut into so many pieces, between which others may have their turn.
+const PIECES: usize = 8;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     args::no_more(&words, 3)?;
@@ -37,13 +42,46 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         .map_or(Ok(DEFAULT_STAY), |w| args::duration(w))?;
     out.phase("start", Some(bytes))?;
     let mut mapping = Mapping::anonymous(bytes, PageSize::Default)?;
-    mapping.touch();
+    let piece_bytes = bytes.div_ceil(PIECES).next_multiple_of(PAGE_BYTES);
+    let mut touch_ns = 0;
+    for start in (0..bytes).step_by(piece_bytes) {
+        if start > 0 {
+            rest(out)?;
+        }
+        let begin = monotonic_ns();
+        mapping.touch_part(start..bytes.min(start + piece_bytes));
+        touch_ns += monotonic_ns() - begin;
+    }
     out.phase("touched", Some(bytes))?;
+    rest(out)?;
     std::thread::sleep(hold);
     mapping.check()?;
     out.phase("free", Some(bytes))?;
+    let begin = monotonic_ns();
     drop(mapping);
+    let release_ns = monotonic_ns() - begin;
     out.phase("freed", Some(bytes))?;
     std::thread::sleep(stay);
-    out.phase("end", Some(bytes))
+    out.phase("end", Some(bytes))?;
+    for (name, ns) in [("touch_s", touch_ns), ("release_s", release_ns)] {
+        out.result(&Metric {
+            name,
+            value: ratio(ns, 1_000_000_000),
+            unit: "s",
+            better: Better::Lower,
+            labels: Labels::new(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Lets others have their turn.
+fn rest(out: &mut Output) -> Result<(), Failure> {
+    if out.turn("rest")? {
+        Ok(())
+    } else {
+        Err(Failure::Wrong(
+            "stdin ended in the middle of a turn".to_owned(),
+        ))
+    }
 }

@@ -4,7 +4,7 @@ use crate::clock::{monotonic_ns, ratio, seconds};
 use crate::{Failure, meminfo, size};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, Read, Write};
 
 /// How events are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,16 +70,49 @@ enum Event<'a> {
     },
 }
 
+/// Longest line that is read of whoever gives the turns.
+const MAX_GO: u64 = 4096;
+
+/// Whether somebody else says when this program may work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// It works when it wants to.
+    Own,
+    /// It waits for its turn: a line on standard input.
+    Turns,
+}
+
 /// Standard output, in one of the formats. Every line leaves at once, even into a pipe.
 #[derive(Debug)]
 pub(crate) struct Output {
     experiment: &'static str,
     format: Format,
+    pace: Pace,
 }
 
 impl Output {
-    pub(crate) fn new(experiment: &'static str, format: Format) -> Self {
-        Self { experiment, format }
+    pub(crate) fn new(experiment: &'static str, format: Format, pace: Pace) -> Self {
+        Self {
+            experiment,
+            format,
+            pace,
+        }
+    }
+
+    /// Waits for this program's turn where turns are taken: says so as the phase `name`, and reads
+    /// a line. False once there are no more, which is the end of standard input.
+    pub(crate) fn turn(&mut self, name: &str) -> Result<bool, Failure> {
+        if self.pace == Pace::Own {
+            return Ok(true);
+        }
+        self.phase(name, None)?;
+        let mut line = Vec::new();
+        std::io::stdin()
+            .lock()
+            .take(MAX_GO)
+            .read_until(b'\n', &mut line)
+            .map_err(Failure::system("wait for a turn on stdin"))?;
+        Ok(!line.is_empty())
     }
 
     pub(crate) fn is_json(&self) -> bool {

@@ -17,9 +17,24 @@ pub(crate) struct Experiment {
     memory_mib: &'static [u64],
     /// CPUs of its guests; one run for each.
     cpus: &'static [u32],
-    /// How long the program runs, about, for the first guess of the remaining time.
+    /// How long one round of the program takes, about, for the first guess of the remaining time.
     seconds: f64,
+    /// How its guests share the machine.
+    pub(crate) pace: Pace,
     words: Words,
+}
+
+/// How the guests of an experiment share the machine, whose speed changes from second to second.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    /// One guest runs at a time, from start to end.
+    Apart,
+    /// Both guests are up, and work in turns of a part of a second, each for the same time.
+    Timed,
+    /// Likewise, with the same work in each turn.
+    Fixed,
+    /// Both guests are up and do the experiment once; its first part is cut into turns.
+    Once,
 }
 
 /// How the program of an experiment is called.
@@ -34,6 +49,34 @@ enum Words {
 /// Guests of [`Words::Boots`], however many rounds the rest has.
 const BOOTS: u32 = 100;
 const BOOTS_CPUS_MAX: u32 = 8;
+
+/// Rounds, unless the user says otherwise.
+const ROUNDS: u32 = 3;
+/// Counted instructions do not vary.
+const ROUNDS_ICOUNT: u32 = 1;
+/// Rounds where guests take turns: so many, and then more until the ratios are settled.
+const TURNS_LEAST: u32 = 12;
+const TURNS_MOST: u32 = 36;
+const TURNS_UNREPORTED: u32 = 3;
+/// The option with which the experiments' program waits for its turns.
+const TURNS: &str = "--turns";
+
+/// How often something is done.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rounds {
+    pub(crate) least: u32,
+    /// As often at most, where the figures are not settled before.
+    pub(crate) most: u32,
+}
+
+impl Rounds {
+    fn fixed(rounds: u32) -> Self {
+        Self {
+            least: rounds,
+            most: rounds,
+        }
+    }
+}
 
 /// One guest of an experiment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -55,8 +98,9 @@ pub(crate) struct Case {
 const DISK: &str = "disk";
 
 const GUEST_MIB: &[u64] = &[1024];
-/// Seconds that a rate is measured for.
-const RATE_SECONDS: &str = "2";
+/// Seconds that a rate is measured for in one turn. A machine that is shared keeps its speed for
+/// not much longer.
+const TURN_SECONDS: &str = "0.3";
 /// Rounds of a rate where instructions are counted: the same work each time.
 const RATE_ROUNDS: &str = "10r";
 
@@ -73,7 +117,7 @@ fn rate(shape: &Shape) -> &'static str {
     if shape.icount {
         RATE_ROUNDS
     } else {
-        RATE_SECONDS
+        TURN_SECONDS
     }
 }
 
@@ -81,10 +125,10 @@ fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
     words(["page-fault", kind, &shape.cpus.to_string(), rate(shape)])
 }
 
-/// An experiment in memory that another one has fragmented.
-fn fragmented(shape: &Shape, then: [&str; 2]) -> Vec<String> {
-    let [experiment, size] = then;
-    words(["fragment", &share(shape, 68), "1", "--", experiment, size])
+/// An experiment in memory that another one has fragmented: nearly all that is free, so that huge
+/// pages must be made by compaction.
+fn fragmented([experiment, size]: [&str; 2]) -> Vec<String> {
+    words(["fragment", "95%", "1", "--", experiment, size])
 }
 
 fn memhog(shape: &Shape) -> Vec<String> {
@@ -102,6 +146,7 @@ fn memhog(shape: &Shape) -> Vec<String> {
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "idle",
+        pace: Pace::Apart,
         summary: "what a guest takes before its program does anything",
         usual: true,
         memory_mib: &[1024, 16384],
@@ -111,60 +156,67 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "memhog",
+        pace: Pace::Once,
         summary: "70 % of memory is used and freed: when is it back on the host?",
         usual: true,
         memory_mib: &[2048],
-        cpus: &[2],
+        cpus: &[1],
         seconds: 24.0,
         words: Words::Workloads(memhog),
     },
     Experiment {
         name: "page-fault/4k",
+        pace: Pace::Timed,
         summary: "faults a second on 4 KiB pages",
         usual: true,
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
-        seconds: 2.5,
+        seconds: 0.5,
         words: Words::Workloads(|shape| page_fault("4k", shape)),
     },
     Experiment {
         name: "page-fault/thp",
+        pace: Pace::Timed,
         summary: "faults a second on 2 MiB pages",
         usual: true,
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
-        seconds: 2.5,
+        seconds: 0.5,
         words: Words::Workloads(|shape| page_fault("thp", shape)),
     },
     Experiment {
         name: "page-fault/file",
+        pace: Pace::Timed,
         summary: "faults a second on a private mapping of a file",
         usual: true,
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
-        seconds: 3.0,
+        seconds: 0.6,
         words: Words::Workloads(|shape| page_fault("file", shape)),
     },
     Experiment {
         name: "messaging",
+        pace: Pace::Fixed,
         summary: "groups of processes that write to each other",
         usual: true,
         memory_mib: GUEST_MIB,
         cpus: &[2],
-        seconds: 4.0,
+        seconds: 0.9,
         words: Words::Workloads(|_| words(["messaging", "4", "100r"])),
     },
     Experiment {
         name: "stream",
+        pace: Pace::Timed,
         summary: "bytes a second over a socket between two processes",
         usual: true,
         memory_mib: GUEST_MIB,
         cpus: &[2],
-        seconds: 2.5,
+        seconds: 0.6,
         words: Words::Workloads(|shape| words(["stream", rate(shape)])),
     },
     Experiment {
         name: "huge-latency/fresh",
+        pace: Pace::Apart,
         summary: "how long a huge page takes while memory is whole",
         usual: false,
         memory_mib: GUEST_MIB,
@@ -174,15 +226,17 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "huge-latency/fragmented",
-        summary: "the same where 3 of 4 pages of each huge page are free",
+        pace: Pace::Apart,
+        summary: "the same where all memory is in pieces: 3 of 4 base pages of each 2 MiB are free",
         usual: false,
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
-        words: Words::Workloads(|shape| fragmented(shape, ["huge-latency", &share(shape, 25)])),
+        words: Words::Workloads(|shape| fragmented(["huge-latency", &share(shape, 25)])),
     },
     Experiment {
         name: "heap/fresh",
+        pace: Pace::Apart,
         summary: "touching a heap in huge pages while memory is whole",
         usual: false,
         memory_mib: GUEST_MIB,
@@ -192,15 +246,17 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "heap/fragmented",
-        summary: "the same where 3 of 4 pages of each huge page are free",
+        pace: Pace::Apart,
+        summary: "the same where all memory is in pieces: 3 of 4 base pages of each 2 MiB are free",
         usual: false,
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
-        words: Words::Workloads(|shape| fragmented(shape, ["heap", &share(shape, 35)])),
+        words: Words::Workloads(|shape| fragmented(["heap", &share(shape, 35)])),
     },
     Experiment {
         name: "hugetlb",
+        pace: Pace::Apart,
         summary: "a pool of 64 huge pages: time, and memory saved",
         usual: false,
         memory_mib: GUEST_MIB,
@@ -210,15 +266,17 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "pin",
+        pace: Pace::Timed,
         summary: "the kernel holds the pages of a process and lets them go",
         usual: false,
         memory_mib: GUEST_MIB,
         cpus: &[1],
-        seconds: 3.0,
+        seconds: 0.7,
         words: Words::Workloads(|shape| words(["pin", "128M", rate(shape)])),
     },
     Experiment {
         name: "swap-pressure",
+        pace: Pace::Apart,
         summary: "70 % of memory is filled in pieces and freed: when is it back?",
         usual: false,
         memory_mib: GUEST_MIB,
@@ -244,6 +302,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "boots",
+        pace: Pace::Apart,
         summary: "100 guests in a row, of 1 to 8 CPUs; Ebb alone",
         usual: false,
         memory_mib: &[256],
@@ -340,11 +399,33 @@ pub(crate) enum Call {
 }
 
 impl Case {
-    /// Runs of one guest, where `rounds` were asked for.
-    pub(crate) fn rounds(&self, rounds: u32) -> u32 {
-        match self.experiment.words {
-            Words::Workloads(_) => rounds,
-            Words::Boots => BOOTS,
+    /// How its guests share the machine.
+    pub(crate) fn pace(&self) -> Pace {
+        if self.shape.icount {
+            // Neither time nor the machine's speed is in the figures then.
+            Pace::Apart
+        } else {
+            self.experiment.pace
+        }
+    }
+
+    /// How often it is done, where the user wants so many rounds or leaves it open.
+    pub(crate) fn rounds(&self, wanted: Option<u32>) -> Rounds {
+        match (&self.experiment.words, wanted) {
+            (Words::Boots, _) => Rounds::fixed(BOOTS),
+            (_, Some(rounds)) => Rounds::fixed(rounds),
+            _ if self.shape.icount => Rounds::fixed(ROUNDS_ICOUNT),
+            _ => match self.pace() {
+                Pace::Apart => Rounds::fixed(ROUNDS),
+                // Where nothing is reported there is nothing to compare, but for the cost.
+                Pace::Once if self.shape.reporting => Rounds::fixed(ROUNDS),
+                Pace::Once => Rounds::fixed(1),
+                Pace::Timed | Pace::Fixed if self.shape.reporting => Rounds {
+                    least: TURNS_LEAST,
+                    most: TURNS_MOST,
+                },
+                Pace::Timed | Pace::Fixed => Rounds::fixed(TURNS_UNREPORTED),
+            },
         }
     }
 
@@ -371,7 +452,13 @@ impl Case {
     /// What runs in one round.
     pub(crate) fn call(&self, round: u32) -> Call {
         match self.experiment.words {
-            Words::Workloads(words) => Call::Workloads(words(&self.shape)),
+            Words::Workloads(words) => {
+                let mut words = words(&self.shape);
+                if self.pace() != Pace::Apart {
+                    words.insert(0, TURNS.to_owned());
+                }
+                Call::Workloads(words)
+            }
             Words::Boots => {
                 let returns = i32::try_from(round % 100).unwrap_or(0);
                 Call::Script {

@@ -1,5 +1,6 @@
 //! The figures of one run: what its program measured, and what the host saw.
 
+use super::experiments::{self, Pace};
 use super::schema::{Better, Point, Run, What};
 use crate::size::Size;
 use std::collections::BTreeMap;
@@ -12,7 +13,15 @@ pub(crate) struct Figure {
     pub(crate) better: Better,
     pub(crate) value: f64,
     pub(crate) labels: BTreeMap<String, String>,
+    /// A figure that is not greater says no more than zero does.
+    pub(crate) noise: f64,
+    /// Whether one guest's figure may be held against another's.
+    pub(crate) comparable: bool,
 }
+
+/// Of what was freed, a difference of less than this share is as good as none: a kernel's own
+/// memory grows and shrinks by more.
+const NOISE_OF_FREED: f64 = 0.01;
 
 /// Percentiles of a distribution that stand in the table; all of them are in the plot.
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 100.0];
@@ -31,7 +40,11 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
         started(run, &mut figures);
         returned(run, &mut figures);
         spent(run, &mut figures);
-        qemu(run, &mut figures);
+        if run.turns.is_empty() || moment(run, "freed").is_some() {
+            qemu(run, &mut figures);
+        } else {
+            qemu_by_round(run, &mut figures);
+        }
     }
     let facts = [
         ("cpus", Some(run.cpus.to_string())),
@@ -67,6 +80,8 @@ fn said(what: &What, figures: &mut Vec<Figure>) {
             better: *better,
             value: *value,
             labels: labels.clone(),
+            noise: 0.0,
+            comparable: true,
         }),
         What::Distribution {
             metric,
@@ -89,6 +104,8 @@ fn said(what: &What, figures: &mut Vec<Figure>) {
                     better: *better,
                     value: *value,
                     labels,
+                    noise: 0.0,
+                    comparable: true,
                 });
             }
         }
@@ -103,6 +120,8 @@ fn lower(metric: &str, unit: &str, value: f64) -> Figure {
         better: Better::Lower,
         value,
         labels: BTreeMap::new(),
+        noise: 0.0,
+        comparable: true,
     }
 }
 
@@ -127,7 +146,14 @@ fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
 
 /// What using and freeing memory took the program itself.
 fn spent(run: &Run, figures: &mut Vec<Figure>) {
-    for (metric, from, to) in [("touch", "start", "touched"), ("release", "free", "freed")] {
+    for (metric, from, to) in [
+        ("touch_s", "start", "touched"),
+        ("release_s", "free", "freed"),
+    ] {
+        // The program knows better: it leaves out the time in which others had their turn.
+        if figures.iter().any(|figure| figure.metric == metric) {
+            continue;
+        }
         if let (Some(from), Some(to)) = (guest_clock(run, from), guest_clock(run, to))
             && to > from
         {
@@ -208,6 +234,12 @@ fn started(run: &Run, figures: &mut Vec<Figure>) {
         _ => None,
     });
     let Some(host) = host else { return };
+    // `ebb run` looks for the start more often than the timeline has samples.
+    let host = run
+        .record
+        .as_ref()
+        .and_then(super::record::started_s)
+        .unwrap_or(host);
     figures.push(lower("ready_on_host", "s", host));
     if let Some(bytes) = resident_at(&run.timeline, host) {
         figures.push(lower("resident_at_start", "B", bytes));
@@ -253,7 +285,22 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) {
     }
     figures.push(lower("resident_at_peak", "B", peak));
     figures.push(lower("resident_at_end", "B", last));
-    figures.push(lower("left_behind", "B", last - before));
+    figures.push(Figure {
+        noise: bytes.unwrap_or(0.0) * NOISE_OF_FREED,
+        ..lower("left_behind", "B", last - before)
+    });
+}
+
+/// What each round cost the host's CPUs.
+fn qemu_by_round(run: &Run, figures: &mut Vec<Figure>) {
+    // In the same time guests do different work, and the time is all that the figure shows.
+    let timed = experiments::find(&run.experiment).is_some_and(|known| known.pace == Pace::Timed);
+    figures.extend(run.turns.iter().filter_map(|turn| {
+        Some(Figure {
+            comparable: !timed,
+            ..lower("qemu_cpu_round", "s", turn.qemu_cpu_s?)
+        })
+    }));
 }
 
 /// What the whole run cost the host's CPUs, boot included.

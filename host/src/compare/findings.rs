@@ -3,7 +3,7 @@
 
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
-use super::wording::{number, row_name, scale_of, speaks_alone, times};
+use super::wording::{number, range, row_name, scale_of, speaks_alone, times};
 use std::collections::BTreeSet;
 
 /// A list under a title.
@@ -37,6 +37,7 @@ pub(crate) fn paragraphs(report: &Report) -> Vec<Paragraph> {
         failures(report, Outcome::Unsupported),
     );
     add("Where Ebb is behind", behind(report));
+    add("Not settled", unsettled(report));
     add("What reporting costs", cost_of_reporting(report));
     add(
         "What differs between the guests",
@@ -96,6 +97,28 @@ fn behind(report: &Report) -> Vec<String> {
             figure(Guest::Linux),
             times(row.ratio.unwrap_or(1.0))
         )
+    })
+    .collect()
+}
+
+/// Ratios that another comparison need not give again.
+fn unsettled(report: &Report) -> Vec<String> {
+    let rows = report.table.iter().filter(|row| speaks_alone(row));
+    rows.filter_map(|row| {
+        let (ratio, interval) = (row.ratio?, row.interval?);
+        (!interval.is_settled()).then(|| {
+            let sure = match interval.confidence {
+                Some(share) => format!("with {:.0} % confidence", share * 100.0),
+                None => "all rounds".to_owned(),
+            };
+            format!(
+                "{}: {}, that is {} ({sure}, {} pairs)",
+                name_in(report, row),
+                times(ratio),
+                range(interval),
+                interval.pairs
+            )
+        })
     })
     .collect()
 }

@@ -6,7 +6,7 @@ use super::findings;
 use super::output::Output;
 use super::plots;
 use super::schema::{Cell, Guest, Report, Row};
-use super::wording::{number, row_name, scale_of, speaks_alone, times};
+use super::wording::{number, range, row_name, scale_of, sentence, speaks_alone, times};
 use crate::failure::Failure;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -111,11 +111,7 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     let runs = report.runs_of(name);
     line(&format!("\n### {}\n", escaped(name)));
     if let Some(known) = experiments::find(name) {
-        line(&format!(
-            "{}: {}.\n",
-            name,
-            known.summary.trim_end_matches('?')
-        ));
+        line(&format!("{}\n", sentence(known.summary)));
     }
     let commands: BTreeSet<String> = runs
         .iter()
@@ -166,7 +162,13 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
                 )
             })
             .collect();
-        let ratio = row.ratio.map_or_else(|| "–".to_owned(), times);
+        let ratio = row.ratio.map_or_else(
+            || "–".to_owned(),
+            |ratio| match row.interval {
+                Some(interval) => format!("{} ({})", times(ratio), range(interval)),
+                None => times(ratio),
+            },
+        );
         line(&format!(
             "| {} |{} {ratio} |",
             escaped(&row_name(row, &others)),
@@ -186,7 +188,7 @@ fn cell(cell: &Cell, unit: &str, divisor: f64) -> String {
 }
 
 /// Text that Markdown does not take for its own.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::new();
     for letter in text.chars() {
         match letter {

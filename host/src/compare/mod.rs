@@ -1,5 +1,7 @@
 //! `ebb compare`: the same experiments in guests of both kernels, side by side.
 
+mod agreement;
+mod cpus;
 mod experiments;
 mod figures;
 mod findings;
@@ -27,11 +29,12 @@ use crate::cli::AccelChoice;
 use crate::failure::Failure;
 use crate::linux::Stock;
 use crate::terminal::Terminal;
+use agreement::Agreement;
 use experiments::EXPERIMENTS;
 use interrupt::Interrupt;
 use options::LinuxChoice;
 use output::Output;
-use plan::{Clock, Plan};
+use plan::{Clock, Plan, Step};
 use progress::{About, Progress};
 use report::Gathered;
 use runner::Runner;
@@ -42,7 +45,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// A run failed, or a guest did.
+/// A run failed, or ratios do not agree with those of another comparison.
 const STATUS_SOME_FAILED: u8 = 1;
 /// Bytes that a sample and a run take in the report, for keeping space.
 const SAMPLE_BYTES: u64 = 160;
@@ -61,10 +64,23 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if options.list {
         return print(&listing()).map(|()| 0);
     }
+    // Read before minutes are spent.
+    let other = match options.against.as_slice() {
+        [] => None,
+        paths => Some(Other {
+            report: report::read(paths)?,
+            name: paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+                .join(" and "),
+            alone: !options.from.is_empty(),
+        }),
+    };
     if !options.from.is_empty() {
         let report = report::read(&options.from)?;
         let files = Files::reserve(options, 0)?;
-        return finish(&report, files);
+        return finish(&report, other.as_ref(), files);
     }
     check(options)?;
     let chosen = experiments::select(&options.experiments).map_err(|name| {
@@ -78,9 +94,10 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         LinuxChoice::None => &[Guest::Ebb],
         _ => &[Guest::Ebb, Guest::Linux],
     };
-    let plan = Plan::new(&chosen, guests, options);
+    let mut plan = Plan::new(&chosen, guests, options);
     let expected = Clock::default().expect(&plan, &plan.steps);
-    let steps = u64::try_from(plan.steps.len()).unwrap_or(u64::MAX);
+    let runs: usize = plan.steps.iter().map(|step| step.guests.len()).sum();
+    let steps = u64::try_from(runs).unwrap_or(u64::MAX);
     let files = Files::reserve(
         options,
         steps * RUN_BYTES + expected.as_secs() * SAMPLES_A_SECOND * SAMPLE_BYTES,
@@ -98,7 +115,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     };
     terminal.message(&format!(
         "ebb: {} runs of {}; about {}",
-        plan.steps.len(),
+        runs,
         chosen.iter().map(|e| e.name).collect::<Vec<_>>().join(", "),
         About(expected)
     ));
@@ -106,9 +123,9 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         terminal.message("ebb: another comparison is under way: times disturb one another");
     }
     let mut gathered = Gathered::begin(turn.disturbed);
-    let all = run_all(&plan, &runner, &terminal, &mut gathered.runs)?;
+    let all = run_all(&mut plan, &runner, &terminal, &mut gathered.runs)?;
     let report = gathered.report(all);
-    let status = finish(&report, files)?;
+    let status = finish(&report, other.as_ref(), files)?;
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 
@@ -147,46 +164,88 @@ fn accel_name(accel: AccelChoice) -> &'static str {
     }
 }
 
-/// Runs the plan; says whether all of it ran.
+/// Runs the plan, and more of it where ratios are not settled; says whether all of it ran.
 fn run_all(
-    plan: &Plan,
+    plan: &mut Plan,
     runner: &Runner<'_>,
     terminal: &Terminal,
     runs: &mut Vec<Run>,
 ) -> Result<bool, Failure> {
     let mut clock = Clock::default();
     let mut progress = Progress::new(terminal);
-    for (index, step) in plan.steps.iter().enumerate() {
-        if hopeless(runs, step.guest) {
+    let mut next = 0;
+    loop {
+        if next == plan.steps.len() {
+            let more = plan.more(runs);
+            if more.is_empty() {
+                break;
+            }
+            progress.say(&format!(
+                "ebb: ratios of {} are not settled yet: {} more of rounds, about {}",
+                experiments_of(plan, &more),
+                boots(more.len()),
+                About(clock.expect(plan, &more))
+            ));
+            plan.steps.extend(more);
+        }
+        let mut step = plan.steps[next].clone();
+        step.guests.retain(|guest| !hopeless(runs, *guest));
+        next += 1;
+        if step.guests.is_empty() {
             continue;
         }
-        progress.begin(plan, &clock, index);
+        progress.begin(plan, &clock, next - 1);
         let since = Instant::now();
         let case = &plan.cases[step.case];
-        let run = runner.run(case, step.guest, step.round, &mut || {
-            progress.tick(plan, &clock, index, since);
+        let done = runner.run(case, &step, &mut || {
+            progress.tick(plan, &clock, next - 1, since);
         })?;
-        clock.learn(step, since.elapsed());
-        if runner.interrupt.signal().is_some() {
+        clock.learn(&step, since.elapsed());
+        let interrupted = runner.interrupt.signal().is_some();
+        for run in done {
+            if let (Outcome::Failed, Some(error), false) = (run.outcome, &run.error, interrupted) {
+                let guest = run.guest.name();
+                progress.say(&format!(
+                    "ebb: {} ({guest}): {error}",
+                    progress::describe(plan, &step)
+                ));
+            }
+            let guest = run.guest;
+            let before = hopeless(runs, guest);
             runs.push(run);
+            if hopeless(runs, guest) && !before && !interrupted {
+                progress.say(&format!(
+                    "ebb: {} has failed {GIVE_UP} times and never ended well: it is not tried again",
+                    guest.name()
+                ));
+            }
+        }
+        if interrupted {
             progress.end();
             return Ok(false);
-        }
-        if let (Outcome::Failed, Some(error)) = (run.outcome, &run.error) {
-            progress.say(&format!("ebb: {}: {error}", progress::describe(plan, step)));
-        }
-        runs.push(run);
-        if hopeless(runs, step.guest) {
-            progress.say(&format!(
-                "ebb: {} has failed {GIVE_UP} times and never ended well: it is not tried again",
-                step.guest.name()
-            ));
         }
     }
     progress.end();
     Ok(![Guest::Ebb, Guest::Linux]
         .iter()
         .any(|guest| hopeless(runs, *guest)))
+}
+
+fn boots(count: usize) -> String {
+    match count {
+        1 => "one boot".to_owned(),
+        count => format!("{count} boots"),
+    }
+}
+
+/// The names of what some steps do.
+fn experiments_of(plan: &Plan, steps: &[Step]) -> String {
+    let mut names: Vec<&str> = steps
+        .iter()
+        .map(|step| plan.cases[step.case].experiment.name)
+        .collect();
+    names.dedup();
+    names.join(", ")
 }
 
 /// Whether a guest cannot be expected ever to run: minutes would be lost on each try.
@@ -202,6 +261,15 @@ struct Files {
     json: Option<Output>,
     html: Option<Output>,
     markdown: Option<(std::path::PathBuf, Output)>,
+    against: Option<Output>,
+}
+
+/// The comparison of `--against`, and where it came from.
+struct Other {
+    report: Report,
+    name: String,
+    /// Nothing was run: whoever asks does not want the table once more.
+    alone: bool,
 }
 
 impl Files {
@@ -216,12 +284,13 @@ impl Files {
             html: reserve(&options.html, HTML_BYTES)?,
             markdown: reserve(&options.markdown, MARKDOWN_BYTES)?
                 .and_then(|output| Some((options.markdown.clone()?, output))),
+            against: reserve(&options.against_markdown, MARKDOWN_BYTES)?,
         })
     }
 }
 
 /// Prints the table, writes the files, and returns the status that the runs deserve.
-fn finish(report: &Report, files: Files) -> Result<u8, Failure> {
+fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Failure> {
     let stdout = rustix::stdio::stdout();
     let on_terminal = termios::isatty(stdout);
     let columns = match termios::tcgetwinsize(stdout) {
@@ -233,7 +302,17 @@ fn finish(report: &Report, files: Files) -> Result<u8, Failure> {
         colour: on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
     // The files matter more than a table that nobody reads: `| head` must not lose them.
-    let printed = print(&table::text(report, look));
+    let agreement = other.map(|other| Agreement::of(report, &other.report, other.name.clone()));
+    let mut text = table::text(report, look);
+    if let (Some(agreement), Some(other)) = (&agreement, other) {
+        if other.alone {
+            text.clear();
+        } else {
+            text.push('\n');
+        }
+        text.push_str(&agreement.text());
+    }
+    let printed = print(&text);
     if let Some(output) = files.json {
         let bytes = report.to_json().map_err(|source| Failure::Setup {
             what: "the JSON report",
@@ -247,9 +326,17 @@ fn finish(report: &Report, files: Files) -> Result<u8, Failure> {
     if let Some((path, output)) = files.markdown {
         markdown::write(report, &path, output)?;
     }
+    if let (Some(output), Some(agreement)) = (files.against, &agreement) {
+        output.write(agreement.markdown().as_bytes())?;
+    }
     printed?;
+    let differs = agreement.is_some_and(|agreement| !agreement.holds());
     let failed = report.runs.iter().any(|run| run.outcome == Outcome::Failed);
-    Ok(if failed { STATUS_SOME_FAILED } else { 0 })
+    Ok(if failed || differs {
+        STATUS_SOME_FAILED
+    } else {
+        0
+    })
 }
 
 fn listing() -> String {

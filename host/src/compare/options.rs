@@ -13,12 +13,15 @@ Examples:
   ebb compare page-fault/4k --icount             instruction-exact, on one CPU
   ebb compare messaging --rounds 5 --json messaging.json
   ebb compare --from messaging.json --html messaging.html
+  ebb compare --from messaging.json --against another.json    do their ratios agree?
 
 Each experiment runs in guests of both kernels in turn, in the same QEMU with the same machine,
-memory, CPUs and balloon; what still differs is printed. Figures are medians of the rounds.
+memory, CPUs and balloon; what still differs is printed. Figures are medians of the rounds, ratios
+of figures that stand next to each other in time. Where guests can, both are up and take turns of a
+part of a second; rounds are added until their ratios are settled, or there are 36.
 
 Exit status: 0 if all runs ended well (what a guest does not support counts as such and is shown);
-1 if one failed; 125 if ebb itself failed; 128 + N if signal N cut the comparison short, and the
+1 if one failed, or if ratios do not agree with those of --against; 125 if ebb itself failed; 128 + N if signal N cut the comparison short, and the
 report then says so.";
 
 /// Options of `ebb compare`.
@@ -41,7 +44,7 @@ pub(crate) struct CompareOptions {
     #[arg(long)]
     pub(crate) icount: bool,
 
-    /// Runs of each guest [default: 3, with --icount 1]
+    /// Rounds of each experiment [default: 3, with --icount 1; where guests take turns 12 to 36]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
 
@@ -72,6 +75,20 @@ pub(crate) struct CompareOptions {
         conflicts_with_all = ["experiments", "linux", "reporting", "icount", "rounds", "memory", "cpus", "list"]
     )]
     pub(crate) from: Vec<PathBuf>,
+
+    /// Hold every ratio against those of these JSON files of another comparison; those that agree
+    /// lie within 10 %, where instructions are counted within 1 %
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub(crate) against: Vec<PathBuf>,
+
+    /// Write what `--against` finds as Markdown
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "against",
+        hide_short_help = true
+    )]
+    pub(crate) against_markdown: Option<PathBuf>,
 
     /// What runs the guests' instructions
     #[arg(long, default_value = "auto", hide_short_help = true)]

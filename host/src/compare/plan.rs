@@ -1,28 +1,35 @@
 //! Which guest runs when: in turns, so that whatever else the machine does hits all alike.
 
-use super::experiments::{Case, Experiment, cases};
+use super::experiments::{Case, Experiment, Pace, cases};
 use super::options::CompareOptions;
-use super::schema::Guest;
+use super::schema::{Guest, Run};
+use super::statistics;
+use super::wording::speaks_alone;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Rounds, unless the user says otherwise.
-const ROUNDS: u32 = 3;
-/// Counted instructions do not vary.
-const ROUNDS_ICOUNT: u32 = 1;
+/// A boot's figures may have something in common, so that there is more than one boot; each costs
+/// seconds.
+const ROUNDS_A_BOOT: u32 = 6;
 /// First guesses of what a run takes besides its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
 const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
 /// So much more does a program take where instructions are counted, at a guess.
 const ICOUNT_FACTOR: u32 = 4;
+/// And so much more on Linux, where it is the work that is fixed and not the time.
+const LINUX_FACTOR: u32 = 3;
 
-/// One guest that will run.
-#[derive(Clone, Debug)]
+/// Guests that run together, or one that runs alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Step {
     /// Which of the plan's cases.
     pub(crate) case: usize,
-    pub(crate) guest: Guest,
-    pub(crate) round: u32,
+    /// Who runs, in the order of their turns; whoever comes second finds a warmer machine.
+    pub(crate) guests: Vec<Guest>,
+    /// The number of this boot, from 1.
+    pub(crate) boot: u32,
+    /// Rounds that each of them does in this boot.
+    pub(crate) rounds: u32,
 }
 
 /// All that will run, in order.
@@ -30,7 +37,8 @@ pub(crate) struct Step {
 pub(crate) struct Plan {
     pub(crate) cases: Vec<Case>,
     pub(crate) steps: Vec<Step>,
-    pub(crate) rounds: u32,
+    guests: Vec<Guest>,
+    wanted: Option<u32>,
 }
 
 impl Plan {
@@ -40,60 +48,112 @@ impl Plan {
         guests: &[Guest],
         options: &CompareOptions,
     ) -> Self {
-        let rounds = options.rounds.unwrap_or(if options.icount {
-            ROUNDS_ICOUNT
-        } else {
-            ROUNDS
-        });
-        let cases: Vec<Case> = experiments
-            .iter()
-            .flat_map(|experiment| cases(experiment, options))
+        let mut plan = Self {
+            cases: experiments
+                .iter()
+                .flat_map(|experiment| cases(experiment, options))
+                .collect(),
+            steps: Vec::new(),
+            guests: guests.to_vec(),
+            wanted: options.rounds,
+        };
+        let boots: Vec<Vec<Step>> = (0..plan.cases.len())
+            .map(|case| plan.boots_of(case))
             .collect();
-        let last = cases
-            .iter()
-            .map(|case| case.rounds(rounds))
-            .max()
-            .unwrap_or(0);
-        let mut steps = Vec::new();
-        for round in 1..=last {
-            for (index, case) in cases.iter().enumerate() {
-                if round > case.rounds(rounds) {
-                    continue;
-                }
-                let mut turn: Vec<Guest> = guests
-                    .iter()
-                    .copied()
-                    .filter(|guest| *guest == Guest::Ebb || case.on_linux())
-                    .collect();
-                // Whoever comes second finds a warmer machine.
-                if round.is_multiple_of(2) {
-                    turn.reverse();
-                }
-                steps.extend(turn.into_iter().map(|guest| Step {
-                    case: index,
-                    guest,
-                    round,
-                }));
+        let last = boots.iter().flatten().map(|step| step.boot).max();
+        // One boot of everything after the other, as the machine changes with the hours too.
+        for boot in 1..=last.unwrap_or(0) {
+            let of_boot = boots.iter().flatten().filter(|step| step.boot == boot);
+            plan.steps.extend(of_boot.cloned());
+        }
+        plan
+    }
+
+    /// The steps of a case that are sure to come.
+    fn boots_of(&self, index: usize) -> Vec<Step> {
+        let case = &self.cases[index];
+        let rounds = case.rounds(self.wanted).least;
+        match case.pace() {
+            Pace::Apart => (1..=rounds)
+                .flat_map(|boot| {
+                    let alone = self.turn(case, boot).into_iter();
+                    alone.map(move |guest| Step {
+                        case: index,
+                        guests: vec![guest],
+                        boot,
+                        rounds: 1,
+                    })
+                })
+                .collect(),
+            pace => {
+                let a_boot = if pace == Pace::Once { 1 } else { ROUNDS_A_BOOT };
+                (0..rounds.div_ceil(a_boot))
+                    .map(|before| Step {
+                        case: index,
+                        guests: self.turn(case, before + 1),
+                        boot: before + 1,
+                        rounds: a_boot.min(rounds - before * a_boot),
+                    })
+                    .collect()
             }
         }
-        Self {
-            cases,
-            steps,
-            rounds,
+    }
+
+    fn turn(&self, case: &Case, boot: u32) -> Vec<Guest> {
+        let mut turn: Vec<Guest> = self
+            .guests
+            .iter()
+            .copied()
+            .filter(|guest| *guest == Guest::Ebb || case.on_linux())
+            .collect();
+        if boot.is_multiple_of(2) {
+            turn.reverse();
         }
+        turn
+    }
+
+    /// What is to be added, as the ratios of `runs`, all of this plan, are not settled yet.
+    pub(crate) fn more(&self, runs: &[Run]) -> Vec<Step> {
+        let table = statistics::rows(runs);
+        let unsettled = |case: &Case| {
+            table.iter().any(|row| {
+                row.experiment == case.experiment.name
+                    && row.labels.get("cpus") == Some(&case.shape.cpus.to_string())
+                    && row.labels.get("memory") == Some(&case.shape.memory.to_string())
+                    && speaks_alone(row)
+                    && row.interval.is_some_and(|interval| !interval.is_settled())
+            })
+        };
+        let mut more = Vec::new();
+        for (index, case) in self.cases.iter().enumerate() {
+            let of_case = || self.steps.iter().filter(|step| step.case == index);
+            let done: u32 = of_case().map(|step| step.rounds).sum();
+            let left = case.rounds(self.wanted).most.saturating_sub(done);
+            if case.pace() == Pace::Apart || left == 0 || !unsettled(case) {
+                continue;
+            }
+            let boot = of_case().map(|step| step.boot).max().unwrap_or(0) + 1;
+            more.push(Step {
+                case: index,
+                guests: self.turn(case, boot),
+                boot,
+                rounds: left.min(ROUNDS_A_BOOT),
+            });
+        }
+        more
     }
 }
 
 /// How long the rest of a plan takes: first guessed, then known from what has run.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    known: HashMap<(usize, Guest), (Duration, u32)>,
+    known: HashMap<(usize, Vec<Guest>), (Duration, u32)>,
 }
 
 impl Clock {
     /// Learns what a step took.
     pub(crate) fn learn(&mut self, step: &Step, took: Duration) {
-        let (sum, count) = self.known.entry((step.case, step.guest)).or_default();
+        let (sum, count) = self.known.entry(key(step)).or_default();
         *sum += took;
         *count += 1;
     }
@@ -105,19 +165,40 @@ impl Clock {
 
     /// What one step will take.
     pub(crate) fn one(&self, plan: &Plan, step: &Step) -> Duration {
-        if let Some((sum, count)) = self.known.get(&(step.case, step.guest)) {
+        if let Some((sum, count)) = self.known.get(&key(step)) {
             return *sum / *count;
         }
         let case = &plan.cases[step.case];
-        let overhead = match step.guest {
-            Guest::Ebb => EBB_OVERHEAD,
-            Guest::Linux => LINUX_OVERHEAD,
-        };
-        let guess = case.guess() + overhead;
+        // Guests that run together boot at the same time.
+        let boot = step
+            .guests
+            .iter()
+            .map(|guest| match guest {
+                Guest::Ebb => EBB_OVERHEAD,
+                Guest::Linux => LINUX_OVERHEAD,
+            })
+            .max()
+            .unwrap_or_default();
+        let work: Duration = step
+            .guests
+            .iter()
+            .map(|guest| match (guest, case.pace()) {
+                (Guest::Linux, Pace::Timed | Pace::Fixed) => case.guess() * LINUX_FACTOR,
+                _ => case.guess(),
+            })
+            .sum();
+        let guess = work * step.rounds + boot;
         if case.shape.icount {
             guess * ICOUNT_FACTOR
         } else {
             guess
         }
     }
+}
+
+/// Steps that take the same time.
+fn key(step: &Step) -> (usize, Vec<Guest>) {
+    let mut guests = step.guests.clone();
+    guests.sort_unstable();
+    (step.case, guests)
 }

@@ -83,7 +83,7 @@ impl<'a> Progress<'a> {
 /// What a step runs.
 pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
     let case = &plan.cases[step.case];
-    let shape = case.shape(step.round);
+    let shape = case.shape(step.boot);
     let cpus = match shape.cpus {
         1 => "1 CPU".to_owned(),
         cpus => format!("{cpus} CPUs"),
@@ -93,13 +93,24 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
     } else {
         ", not reporting"
     };
+    let guests: Vec<&str> = step.guests.iter().map(|guest| guest.name()).collect();
+    let boots = plan
+        .steps
+        .iter()
+        .filter(|other| other.case == step.case)
+        .map(|other| other.boot)
+        .max();
+    let rounds = match step.rounds {
+        1 => String::new(),
+        rounds => format!(", {rounds} rounds"),
+    };
     format!(
-        "{} on {}, {cpus}, {}{reporting}, round {} of {}",
+        "{} on {}, {cpus}, {}{reporting}, boot {} of {}{rounds}",
         case.experiment.name,
-        step.guest.name(),
+        guests.join(" and "),
         shape.memory,
-        step.round,
-        case.rounds(plan.rounds)
+        step.boot,
+        boots.unwrap_or(step.boot)
     )
 }
 

@@ -53,6 +53,11 @@ pub(crate) fn accel(record: &Value) -> Option<String> {
     text(record, "accel").map(|name| name.to_ascii_uppercase())
 }
 
+/// Host time from the start of the guest's CPUs to the start of the program.
+pub(crate) fn started_s(record: &Value) -> Option<f64> {
+    record.get("started_s")?.as_f64()
+}
+
 /// CPU time of QEMU, user and system.
 pub(crate) fn cpu_seconds(record: &Value) -> Option<f64> {
     let cpu = record.get("qemu_cpu_seconds")?;

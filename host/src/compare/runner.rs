@@ -1,18 +1,21 @@
 //! Runs one guest as a child process, `ebb run …`, and gathers all that it says.
 
-use super::experiments::{Call, Case, Shape};
+use super::cpus::Cpus;
+use super::experiments::{Call, Case, Pace, Shape};
 use super::interrupt::Interrupt;
-use super::schema::{Better, Event, Guest, Outcome, Point, Run, What};
+use super::plan::Step;
+use super::schema::{Better, Event, Guest, Outcome, Point, Run, TurnCost, What};
 use super::scratch::Scratch;
 use crate::failure::Failure;
+use crate::qemu::cpu_time;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +34,8 @@ const LAST_PATIENCE: Duration = Duration::from_secs(10);
 /// A program that prints more has gone mad.
 const LINES_MAX: usize = 100_000;
 const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Lines of a guest that wait until somebody listens to it again.
+const QUEUE: usize = 64;
 /// Lines of stderr that are kept for an error.
 const ERROR_LINES: usize = 24;
 /// The last line of a timeline, its summary included, is shorter.
@@ -68,28 +73,108 @@ enum Message {
     Err(String),
 }
 
+/// What a guest is doing, as far as its output tells.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum State {
+    /// It boots, or has its turn.
+    Works,
+    /// It waits for the turn in which its next round begins.
+    BetweenRounds,
+    /// It waits for a turn in the middle of a round.
+    Rests,
+    /// Its outputs are closed.
+    Ended,
+}
+
+/// A guest that was started.
+struct Running {
+    guest: Guest,
+    round: u32,
+    shape: Shape,
+    call: Call,
+    words: Vec<OsString>,
+    timeline: PathBuf,
+    record: PathBuf,
+    host_cpus: Vec<u32>,
+    child: Child,
+    /// A line gives the guest its turn.
+    stdin: Option<ChildStdin>,
+    messages: Receiver<Message>,
+    heard: Heard,
+    state: State,
+    started: Instant,
+    wall: Duration,
+    limit: Duration,
+    rounds: Vec<TurnCost>,
+    told: u32,
+    told_last: Option<Instant>,
+    killed: bool,
+}
+
 impl Runner<'_> {
-    /// Runs `case` once. `tick` is called ten times a second.
+    /// Runs `case` as a step of the plan says, and returns a run of each guest. `tick` is called
+    /// ten times a second.
     ///
     /// # Errors
     /// What keeps any child from running. A child that fails is no error but a failed run.
     pub(crate) fn run(
         &self,
         case: &Case,
-        guest: Guest,
-        round: u32,
+        step: &Step,
         tick: &mut dyn FnMut(),
-    ) -> Result<Run, Failure> {
-        let shape = case.shape(round);
-        let call = case.call(round);
-        let (timeline, record) = (
-            self.scratch.file("timeline.jsonl"),
-            self.scratch.file("record.json"),
-        );
+    ) -> Result<Vec<Run>, Failure> {
+        let taking_turns = case.pace() != Pace::Apart;
+        let cpus = Cpus::hold(taking_turns.then_some(case.shape(step.boot).cpus));
+        let mut running = Vec::new();
+        for guest in &step.guests {
+            match self.start(case, step, *guest, &cpus) {
+                Ok(started) => running.push(started),
+                Err(failure) => {
+                    // Nobody stays behind who waits for a turn that never comes.
+                    for mut other in running {
+                        other.stdin = None;
+                        self.until(&mut other, State::Ended, tick);
+                        let _ = other.child.wait();
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        drop(cpus);
+        if taking_turns {
+            self.take_turns(&mut running, step.rounds, tick);
+        }
+        for guest in &mut running {
+            guest.stdin = None;
+        }
+        let mut runs = Vec::new();
+        for mut guest in running {
+            self.until(&mut guest, State::Ended, tick);
+            let status = guest.child.wait().map_err(|source| Failure::Setup {
+                what: "waiting for a child process",
+                source,
+            })?;
+            runs.push(self.finish(case, guest, status));
+        }
+        Ok(runs)
+    }
+
+    fn start(
+        &self,
+        case: &Case,
+        step: &Step,
+        guest: Guest,
+        cpus: &Cpus,
+    ) -> Result<Running, Failure> {
+        let shape = case.shape(step.boot);
+        let call = case.call(step.boot);
+        let file = |what: &str| self.scratch.file(&format!("{}-{what}", guest.name()));
+        let (timeline, record) = (file("timeline.jsonl"), file("record.json"));
         for path in [&timeline, &record] {
             let _ = std::fs::remove_file(path);
         }
-        let limit = PATIENCE + case.guess() * PATIENCE_FACTOR;
+        let work = case.guess() * PATIENCE_FACTOR * step.rounds;
+        let limit = PATIENCE + work * u32::try_from(step.guests.len()).unwrap_or(1);
         let mut words = self.words(guest, shape, &call, limit, [&timeline, &record]);
         if let Some(disk) = case.disk() {
             // Behind `run`.
@@ -100,49 +185,127 @@ impl Runner<'_> {
             source,
         })?;
         let started = Instant::now();
-        let mut child = spawn(&executable, &words).map_err(|source| Failure::Setup {
+        let turns = case.pace() != Pace::Apart;
+        let mut child = spawn(&executable, &words, turns).map_err(|source| Failure::Setup {
             what: "a child process",
             source,
         })?;
-        let heard = self.hear(&mut child, &timeline, limit * 2, tick);
-        let status = child.wait().map_err(|source| Failure::Setup {
-            what: "waiting for a child process",
-            source,
-        })?;
-        let wall = started.elapsed();
-        let (program, arguments) = match &call {
+        Ok(Running {
+            guest,
+            round: step.boot,
+            shape,
+            call,
+            words,
+            host_cpus: cpus.held.clone(),
+            stdin: child.stdin.take(),
+            messages: listen(&mut child, &timeline),
+            child,
+            timeline,
+            record,
+            heard: Heard::default(),
+            state: State::Works,
+            started,
+            wall: Duration::ZERO,
+            limit: limit * 2,
+            rounds: Vec::new(),
+            told: 0,
+            told_last: None,
+            killed: false,
+        })
+    }
+
+    /// Lets the guests work one after the other, a round of each at a time; who comes first changes
+    /// with every round.
+    fn take_turns(&self, running: &mut [Running], rounds: u32, tick: &mut dyn FnMut()) {
+        // They boot at the same time: none of that is timed.
+        for guest in running.iter_mut() {
+            self.until(guest, State::BetweenRounds, tick);
+        }
+        for round in 0..rounds {
+            for guest in running.iter_mut() {
+                guest.begin_round();
+            }
+            loop {
+                let mut all_wait = true;
+                for place in 0..running.len() {
+                    let place = if round % 2 == 0 {
+                        place
+                    } else {
+                        running.len() - 1 - place
+                    };
+                    let guest = &mut running[place];
+                    if guest.state == State::Rests {
+                        all_wait = false;
+                        self.give_turn(guest, tick);
+                    }
+                }
+                if all_wait || self.interrupt.signal().is_some() {
+                    break;
+                }
+            }
+            if running.iter().all(|guest| guest.state == State::Ended)
+                || self.interrupt.signal().is_some()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Lets a guest work until it waits again, and notes what that cost.
+    fn give_turn(&self, guest: &mut Running, tick: &mut dyn FnMut()) {
+        let (since, cpu) = (Instant::now(), guest.qemu_cpu());
+        guest.state = State::Works;
+        // Who does not read any more has ended, which shows by itself.
+        if let Some(stdin) = &mut guest.stdin {
+            let _ = stdin.write_all(b"\n");
+        }
+        self.until(guest, State::Rests, tick);
+        let spent = cpu
+            .zip(guest.qemu_cpu())
+            .map(|(before, after)| after.saturating_sub(before).as_secs_f64());
+        if let Some(cost) = guest.rounds.last_mut() {
+            cost.wall_s += since.elapsed().as_secs_f64();
+            cost.qemu_cpu_s = cost.qemu_cpu_s.zip(spent).map(|(sum, more)| sum + more);
+        }
+    }
+
+    /// Makes a run of what a child said.
+    fn finish(&self, case: &Case, guest: Running, status: ExitStatus) -> Run {
+        let (program, arguments) = match &guest.call {
             Call::Workloads(words) => ("ebb-workloads", words.clone()),
             Call::Script { script, .. } => ("sh", vec!["-c".to_owned(), script.clone()]),
         };
+        let words = guest.words.iter();
         let command = std::iter::once("ebb".to_owned())
-            .chain(words.iter().map(|word| word.to_string_lossy().into_owned()))
+            .chain(words.map(|word| word.to_string_lossy().into_owned()))
             .collect();
         let arguments = std::iter::once(program.to_owned())
             .chain(arguments)
             .collect();
-        let points = read_timeline(&timeline);
         let mut run = Run {
             experiment: case.experiment.name.to_owned(),
             arguments,
-            guest,
-            reporting: shape.reporting,
-            icount: shape.icount,
-            cpus: shape.cpus,
-            memory_bytes: shape.memory.bytes(),
-            round,
+            guest: guest.guest,
+            reporting: guest.shape.reporting,
+            icount: guest.shape.icount,
+            cpus: guest.shape.cpus,
+            memory_bytes: guest.shape.memory.bytes(),
+            round: guest.round,
             command,
-            record: std::fs::read(&record)
+            record: std::fs::read(&guest.record)
                 .ok()
                 .and_then(|bytes| serde_json::from_slice(&bytes).ok()),
             events: Vec::new(),
-            timeline: points,
+            turns: guest.rounds,
+            host_cpus: guest.host_cpus,
+            timeline: read_timeline(&guest.timeline),
             outcome: Outcome::Ok,
             error: None,
         };
-        match call {
-            Call::Workloads(_) => judge(&mut run, &heard, status),
+        match guest.call {
+            Call::Workloads(_) => judge(&mut run, &guest.heard, status),
             Call::Script { says, returns, .. } => {
-                judge_script(&mut run, &heard, status, (&says, returns), wall);
+                judge_script(&mut run, &guest.heard, status, (&says, returns), guest.wall);
                 // A hundred of them say nothing that one does not.
                 run.timeline.clear();
             }
@@ -151,7 +314,7 @@ impl Runner<'_> {
             run.outcome = Outcome::Failed;
             run.error = Some(format!("cut short by signal {signal}"));
         }
-        Ok(run)
+        run
     }
 
     fn words(
@@ -196,59 +359,99 @@ impl Runner<'_> {
         words
     }
 
-    /// Listens until the child has closed its outputs, and ends it where it must be ended.
-    fn hear(
-        &self,
-        child: &mut Child,
-        timeline: &Path,
-        limit: Duration,
-        tick: &mut dyn FnMut(),
-    ) -> Heard {
-        let messages = listen(child, timeline);
-        let pid = Pid::from_child(child);
-        let started = Instant::now();
-        let mut heard = Heard::default();
-        let mut told = 0;
-        let mut told_last: Option<Instant> = None;
-        let mut killed = false;
-        loop {
-            match messages.recv_timeout(TICK) {
-                Ok(Message::Out(line)) if heard.lines.len() < LINES_MAX => heard.lines.push(line),
-                Ok(Message::Out(_)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Err(line)) => {
-                    if heard.errors.len() == ERROR_LINES {
-                        heard.errors.pop_front();
-                    }
-                    heard.errors.push_back(line);
+    /// Listens to a guest until it waits for a turn, `wanted` or sooner, or has closed its outputs;
+    /// ends it where it must be ended. A guest that is to end gets no more turns.
+    fn until(&self, guest: &mut Running, wanted: State, tick: &mut dyn FnMut()) {
+        while guest.state == State::Works || (wanted == State::Ended && guest.state != State::Ended)
+        {
+            match guest.messages.recv_timeout(TICK) {
+                Ok(message) => guest.heed(message),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    guest.state = State::Ended;
+                    guest.wall = guest.started.elapsed();
                 }
-                Err(RecvTimeoutError::Disconnected) => return heard,
             }
             tick();
-            let late = started.elapsed() > limit;
-            if !late && self.interrupt.signal().is_none() {
-                continue;
-            }
-            // The child has not been waited for, so its number is still its own.
-            let since = told_last.map_or(Duration::MAX, |last| last.elapsed());
-            if told < INSISTENCE && since >= INSIST_EVERY {
-                let _ = kill_process(pid, Signal::TERM);
-                told += 1;
-                told_last = Some(Instant::now());
-            } else if told == INSISTENCE && since >= LAST_PATIENCE && !killed {
-                let _ = kill_process(pid, Signal::KILL);
-                killed = true;
+            if guest.started.elapsed() > guest.limit || self.interrupt.signal().is_some() {
+                guest.insist();
             }
         }
     }
 }
 
+impl Running {
+    fn heed(&mut self, message: Message) {
+        match message {
+            Message::Out(line) => {
+                match waits(&line.text) {
+                    Some(state) if self.stdin.is_some() => self.state = state,
+                    _ => {}
+                }
+                if self.heard.lines.len() < LINES_MAX {
+                    self.heard.lines.push(line);
+                }
+            }
+            Message::Err(line) => {
+                if self.heard.errors.len() == ERROR_LINES {
+                    self.heard.errors.pop_front();
+                }
+                self.heard.errors.push_back(line);
+            }
+        }
+    }
+
+    /// Whoever waits for a round may begin it in its next turn.
+    fn begin_round(&mut self) {
+        if self.state == State::BetweenRounds {
+            self.state = State::Rests;
+            self.rounds.push(TurnCost {
+                wall_s: 0.0,
+                qemu_cpu_s: Some(0.0),
+            });
+        }
+    }
+
+    /// Asks the child to end; kills it once it has been asked often enough.
+    fn insist(&mut self) {
+        // The child has not been waited for, so its number is still its own.
+        let pid = Pid::from_child(&self.child);
+        let since = self.told_last.map_or(Duration::MAX, |last| last.elapsed());
+        if self.told < INSISTENCE && since >= INSIST_EVERY {
+            let _ = kill_process(pid, Signal::TERM);
+            self.told += 1;
+            self.told_last = Some(Instant::now());
+        } else if self.told == INSISTENCE && since >= LAST_PATIENCE && !self.killed {
+            let _ = kill_process(pid, Signal::KILL);
+            self.killed = true;
+        }
+    }
+
+    /// What QEMU, the only child of `ebb run`, has taken of the host's CPUs.
+    fn qemu_cpu(&self) -> Option<Duration> {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let qemu = children.split_whitespace().next()?.parse().ok()?;
+        Some(cpu_time(qemu)?.sum())
+    }
+}
+
+/// Whether a line says that the program waits for its turn.
+fn waits(line: &str) -> Option<State> {
+    match serde_json::from_str(line) {
+        Ok(What::Phase { name, .. }) if name == "turn" => Some(State::BetweenRounds),
+        Ok(What::Phase { name, .. }) if name == "rest" => Some(State::Rests),
+        _ => None,
+    }
+}
+
 /// Starts `ebb run …` so that it does not outlive us, out of reach of the terminal's Ctrl-C: the
 /// guest that is under way is ended by us, in order.
-fn spawn(executable: &Path, words: &[OsString]) -> io::Result<Child> {
+fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::Result<Child> {
     let mut command = Command::new(executable);
     command
         .args(words)
-        .stdin(Stdio::null())
+        .stdin(if turns { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
@@ -258,7 +461,7 @@ fn spawn(executable: &Path, words: &[OsString]) -> io::Result<Child> {
 
 /// Reads both outputs of the child in threads of their own.
 fn listen(child: &mut Child, timeline: &Path) -> Receiver<Message> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(QUEUE);
     if let Some(stdout) = child.stdout.take() {
         let (sender, timeline) = (sender.clone(), timeline.to_owned());
         thread::spawn(move || {

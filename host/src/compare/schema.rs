@@ -86,10 +86,24 @@ pub(crate) struct Run {
     #[serde(default)]
     pub(crate) record: Option<serde_json::Value>,
     pub(crate) events: Vec<Event>,
+    /// What each round cost the host, where guests take turns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) turns: Vec<TurnCost>,
+    /// The CPUs of the host that the guest was held to; none if it was not held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) host_cpus: Vec<u32>,
     pub(crate) timeline: Vec<Point>,
     pub(crate) outcome: Outcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
+}
+
+/// What the turns of one round took, waiting apart.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct TurnCost {
+    pub(crate) wall_s: f64,
+    /// CPU time of QEMU, user and system.
+    pub(crate) qemu_cpu_s: Option<f64>,
 }
 
 /// How a run ended.
@@ -188,8 +202,40 @@ pub(crate) struct Row {
     /// What tells this row from its neighbours of the same metric, `icount` among it.
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) cells: Vec<Cell>,
-    /// How many times better Ebb is; absent where one side has no positive figure.
+    /// How many times better Ebb is: the median of the ratios of all rounds. Absent where a figure
+    /// of either side is not clearly more than nothing.
     pub(crate) ratio: Option<f64>,
+    /// Where the ratio lies; absent with one round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) interval: Option<Interval>,
+}
+
+/// Where the median of the ratios of many rounds lies.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Interval {
+    /// Ratios of a figure of Ebb to one of Linux next to it in time.
+    pub(crate) pairs: u32,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    /// How sure that is, as a share; absent where there are too few pairs for more than the range
+    /// of the ratios.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) confidence: Option<f64>,
+}
+
+impl Interval {
+    /// A ratio is settled where its interval is not wider than this share to each side.
+    const SETTLED: f64 = 0.05;
+
+    /// Half the width, as a share.
+    pub(crate) fn half_width(self) -> f64 {
+        (self.high / self.low).sqrt() - 1.0
+    }
+
+    /// Whether another comparison can be expected to give about the same ratio.
+    pub(crate) fn is_settled(self) -> bool {
+        self.half_width() <= Self::SETTLED
+    }
 }
 
 /// The rounds of one guest.

@@ -1,7 +1,7 @@
 //! From runs to rows: medians with their spread, and how many times better Ebb is.
 
 use super::figures;
-use super::schema::{Better, Cell, Guest, Outcome, Row, Run};
+use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
 use std::collections::BTreeMap;
 
 /// The middle of some figures; of an even number, the mean of the two in the middle.
@@ -40,13 +40,31 @@ struct Key {
     labels: BTreeMap<String, String>,
 }
 
-/// The figures of all rounds: of guests that do not report (true) after those that do.
-type Rounds = BTreeMap<(bool, Guest), Vec<f64>>;
+/// Which round a figure is of: the boot, the how-manieth such figure of that boot it is, and, where
+/// reports were put together, of which of them.
+type Round = (u32, u32, u32);
+
+/// The figures of one guest.
+type Rounds = BTreeMap<Round, f64>;
+
+/// The figures of a row: of guests that do not report (true) after those that do.
+type Columns = BTreeMap<(bool, Guest), Rounds>;
+
+/// A row while its figures are gathered.
+struct Gathered {
+    key: Key,
+    columns: Columns,
+    /// Figures that are smaller are no more than nothing.
+    noise: f64,
+    comparable: bool,
+}
 
 /// The rows of all runs that ended well, in the order in which their figures first came.
 pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
-    let mut rows: Vec<(Key, Rounds)> = Vec::new();
+    let mut rows: Vec<Gathered> = Vec::new();
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
+        // How many figures of each row this run has had.
+        let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
         for figure in figures::of(run) {
             let key = Key {
                 experiment: run.experiment.clone(),
@@ -55,42 +73,60 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
                 better: figure.better,
                 labels: figure.labels,
             };
+            let at = rows
+                .iter()
+                .position(|row| row.key == key)
+                .unwrap_or_else(|| {
+                    rows.push(Gathered {
+                        key,
+                        columns: BTreeMap::new(),
+                        noise: 0.0,
+                        comparable: figure.comparable,
+                    });
+                    rows.len() - 1
+                });
+            let row = &mut rows[at];
+            row.noise = row.noise.max(figure.noise);
+            let count = seen.entry(at).or_default();
             // Reporting first, as that is how guests run unless told otherwise.
-            let column = (!run.reporting, run.guest);
-            match rows.iter_mut().find(|(known, _)| *known == key) {
-                Some((_, cells)) => cells.entry(column).or_default().push(figure.value),
-                None => rows.push((key, BTreeMap::from([(column, vec![figure.value])]))),
+            let column = row.columns.entry((!run.reporting, run.guest)).or_default();
+            let mut round = (run.round, *count, 0);
+            while column.contains_key(&round) {
+                round.2 += 1;
             }
+            column.insert(round, figure.value);
+            *count += 1;
         }
     }
-    let rows = rows.into_iter().map(|(key, cells)| row(key, cells));
-    in_order(rows.collect())
+    in_order(rows.into_iter().map(row).collect())
 }
 
-fn row(key: Key, cells: Rounds) -> Row {
-    let cells: Vec<Cell> = cells
-        .into_iter()
-        .filter_map(|((off, guest), mut values)| {
-            let median = median(&mut values)?;
-            Some(Cell {
-                guest,
-                reporting: !off,
-                median,
-                min: *values.first()?,
-                max: *values.last()?,
-                rounds: u32::try_from(values.len()).unwrap_or(u32::MAX),
-            })
-        })
-        .collect();
-    let of = |guest, reporting| {
-        cells
-            .iter()
-            .find(|cell| cell.guest == guest && cell.reporting == reporting)
-    };
+fn row(gathered: Gathered) -> Row {
+    let Gathered {
+        key,
+        columns,
+        noise,
+        comparable,
+    } = gathered;
+    let of = |guest, off| columns.get(&(off, guest));
     // Both sides with reporting; without it only where it was not asked for.
-    let ratio = [true, false].into_iter().find_map(|reporting| {
-        let (ebb, linux) = (of(Guest::Ebb, reporting)?, of(Guest::Linux, reporting)?);
-        Some(ratio(key.better, ebb.median, linux.median))
+    let sides = [false, true]
+        .into_iter()
+        .find_map(|off| Some((of(Guest::Ebb, off)?, of(Guest::Linux, off)?)));
+    let (ratio, interval) = match sides {
+        Some((ebb, linux)) if comparable => ratio_of(key.better, ebb, linux, noise),
+        _ => (None, None),
+    };
+    let cells = columns.iter().filter_map(|(&(off, guest), rounds)| {
+        let mut values: Vec<f64> = rounds.values().copied().collect();
+        Some(Cell {
+            guest,
+            reporting: !off,
+            median: median(&mut values)?,
+            min: *values.first()?,
+            max: *values.last()?,
+            rounds: u32::try_from(values.len()).unwrap_or(u32::MAX),
+        })
     });
     Row {
         experiment: key.experiment,
@@ -98,9 +134,67 @@ fn row(key: Key, cells: Rounds) -> Row {
         unit: key.unit,
         better: key.better,
         labels: key.labels,
-        cells,
-        ratio: ratio.flatten(),
+        cells: cells.collect(),
+        ratio,
+        interval,
     }
+}
+
+/// The median of the ratios of figures that stand next to each other in time, and where it lies.
+fn ratio_of(
+    better: Better,
+    ebb: &Rounds,
+    linux: &Rounds,
+    noise: f64,
+) -> (Option<f64>, Option<Interval>) {
+    let clear = |rounds: &Rounds| rounds.values().all(|value| *value > noise);
+    if !clear(ebb) || !clear(linux) {
+        return (None, None);
+    }
+    let mut ratios: Vec<f64> = ebb
+        .iter()
+        .filter_map(|(round, ebb)| ratio(better, *ebb, *linux.get(round)?))
+        .collect();
+    if ratios.is_empty() {
+        // Of reports that share no round.
+        let of = |rounds: &Rounds| median(&mut rounds.values().copied().collect::<Vec<_>>());
+        let both = of(ebb).zip(of(linux));
+        return (
+            both.and_then(|(ebb, linux)| ratio(better, ebb, linux)),
+            None,
+        );
+    }
+    let middle = median(&mut ratios);
+    (middle, interval(&ratios))
+}
+
+/// How sure an interval shall be.
+const CONFIDENCE: f64 = 0.95;
+
+/// Where the median of what `sorted` is a sample of lies, whatever its distribution: between the
+/// k-th least and the k-th greatest with a probability that coins tell. The range where there are
+/// too few for that.
+fn interval(sorted: &[f64]) -> Option<Interval> {
+    let count = u32::try_from(sorted.len()).ok().filter(|n| *n > 1)?;
+    let (mut cut, mut confidence) = (0, None);
+    // The chance of at most `cut` heads of `count` coins, summed up from its first term.
+    let mut term = 0.5_f64.powi(i32::try_from(count).ok()?);
+    let mut tail = term;
+    for k in 0..count / 2 {
+        if 1.0 - 2.0 * tail < CONFIDENCE {
+            break;
+        }
+        (cut, confidence) = (k, Some(1.0 - 2.0 * tail));
+        term *= f64::from(count - k) / f64::from(k + 1);
+        tail += term;
+    }
+    let cut = usize::try_from(cut).ok()?;
+    Some(Interval {
+        pairs: count,
+        low: sorted[cut],
+        high: sorted[sorted.len() - 1 - cut],
+        confidence,
+    })
 }
 
 /// Rows of one experiment stand together, and in it those of one metric.
@@ -112,12 +206,14 @@ fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
             order.push(place);
         }
     }
-    rows.sort_by_key(|row| {
+    rows.sort_by_cached_key(|row| {
         let experiment = order.iter().position(|(name, _)| *name == row.experiment);
         let metric = order
             .iter()
             .position(|(e, m)| *e == row.experiment && *m == row.metric);
-        (experiment, metric)
+        // Guests that grow in the order of their rounds do not begin with the smallest.
+        let cpus = row.labels.get("cpus").and_then(|n| n.parse::<u32>().ok());
+        (experiment, metric, row.labels.contains_key("icount"), cpus)
     });
     rows
 }
@@ -163,6 +259,8 @@ mod tests {
             command: Vec::new(),
             record: None,
             events: vec![Event { host_s: None, what }],
+            turns: Vec::new(),
+            host_cpus: Vec::new(),
             timeline: Vec::new(),
             outcome: Outcome::Ok,
             error: None,
@@ -191,34 +289,82 @@ mod tests {
         assert_eq!(cost(Better::Lower, 0.0, 100.0), None);
     }
 
+    /// Runs of both guests in one boot, with a figure a round.
+    fn boot(number: u32, ebb: &[f64], linux: &[f64]) -> [Run; 2] {
+        [(Guest::Ebb, ebb), (Guest::Linux, linux)].map(|(guest, values)| {
+            let runs = values.iter().map(|value| run(guest, true, *value));
+            let events = runs.flat_map(|run| run.events).collect();
+            Run {
+                round: number,
+                events,
+                ..run(guest, true, 0.0)
+            }
+        })
+    }
+
     #[test]
-    fn rounds_become_cells_and_the_ratio_is_of_the_reporting_guests() {
-        let runs = [
-            run(Guest::Linux, true, 10.0),
-            run(Guest::Ebb, true, 40.0),
-            run(Guest::Ebb, false, 90.0),
-            run(Guest::Ebb, true, 60.0),
-            run(Guest::Linux, true, 30.0),
-            run(Guest::Linux, true, 20.0),
-        ];
+    fn a_ratio_is_of_figures_that_stand_next_to_each_other() {
+        // The machine is twice as fast in the second round; both guests show it, the ratio does not.
+        let mut runs = boot(1, &[40.0, 80.0, 42.0], &[10.0, 20.0, 10.0]).to_vec();
+        runs.extend(boot(2, &[20.0], &[5.0]));
+        runs.push(run(Guest::Ebb, false, 90.0));
         let rows = rows(&runs);
         assert_eq!(rows.len(), 1);
-        let cells = &rows[0].cells;
-        let seen: Vec<_> = cells
+        let seen: Vec<_> = rows[0]
+            .cells
             .iter()
             .map(|c| (c.guest, c.reporting, c.min, c.median, c.max, c.rounds))
             .collect();
         assert_eq!(
             seen,
             [
-                (Guest::Ebb, true, 40.0, 50.0, 60.0, 2),
-                (Guest::Linux, true, 10.0, 20.0, 30.0, 3),
+                (Guest::Ebb, true, 20.0, 41.0, 80.0, 4),
+                (Guest::Linux, true, 5.0, 10.0, 20.0, 4),
                 (Guest::Ebb, false, 90.0, 90.0, 90.0, 1),
             ]
         );
-        assert_eq!(rows[0].ratio, Some(2.5));
-        assert_eq!(spread(&cells[0]), Some(0.2));
-        assert_eq!(spread(&cells[2]), None);
+        assert_eq!(rows[0].ratio, Some(4.0));
+        let interval = rows[0].interval.expect("there are four pairs");
+        assert_eq!((interval.pairs, interval.low, interval.high), (4, 4.0, 4.2));
+        assert!(interval.is_settled() && interval.confidence.is_none());
+        assert_eq!(spread(&rows[0].cells[2]), None);
+    }
+
+    #[test]
+    fn reports_that_are_put_together_keep_all_their_pairs() {
+        let mut runs = boot(1, &[40.0, 80.0], &[10.0, 20.0]).to_vec();
+        runs.extend(boot(1, &[60.0], &[10.0]));
+        let rows = rows(&runs);
+        assert_eq!(rows[0].interval.map(|i| (i.pairs, i.high)), Some((3, 6.0)));
+        assert_eq!(rows[0].ratio, Some(4.0));
+    }
+
+    #[test]
+    fn an_interval_is_as_narrow_as_so_many_coins_allow() {
+        let sample = |n: u32| (1..=n).map(f64::from).collect::<Vec<_>>();
+        let of = |n| interval(&sample(n)).map(|i| (i.low, i.high, i.confidence.is_some()));
+        assert_eq!(of(0), None);
+        assert_eq!(of(1), None);
+        // Five coins fall alike once in sixteen throws, which is not seldom enough.
+        assert_eq!(of(5), Some((1.0, 5.0, false)));
+        assert_eq!(of(6), Some((1.0, 6.0, true)));
+        // From the tables of the sign test.
+        assert_eq!(of(12), Some((3.0, 10.0, true)));
+        assert_eq!(of(20), Some((6.0, 15.0, true)));
+        let sure = interval(&sample(12)).and_then(|i| i.confidence);
+        assert_eq!(sure.map(|share| (share * 1e4).round()), Some(9614.0));
+        assert!(interval(&sample(1000)).is_some_and(|i| i.confidence >= Some(0.95)));
+    }
+
+    #[test]
+    fn what_is_as_good_as_nothing_has_no_ratio() {
+        let rounds = |values: &[f64]| (1..).zip(values).map(|(n, v)| ((n, 0, 0), *v)).collect();
+        let of = |ebb: &[f64], linux: &[f64], noise| {
+            ratio_of(Better::Lower, &rounds(ebb), &rounds(linux), noise).0
+        };
+        assert_eq!(of(&[4.0, 4.0], &[8.0, 8.0], 1.0), Some(2.0));
+        assert_eq!(of(&[4.0, 4.0], &[8.0, 8.0], 5.0), None);
+        assert_eq!(of(&[4.0, 4.0], &[12.0, -0.1], 0.0), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Widths of the columns; the name takes what is left.
 const CELL: usize = 11;
-const RATIO: usize = 7;
+const RATIO: usize = 12;
 const NAME_MIN: usize = 24;
 const NAME_MAX: usize = 46;
 /// Closer to 1 than this is neither ahead nor behind.
@@ -151,7 +151,15 @@ fn row_line(
             ratio if ratio < 1.0 - EVEN => BEHIND,
             _ => DIM,
         };
-        text.push_str(&look.paint(code, &format!("{:>RATIO$}", times(ratio))));
+        let spread = row
+            .interval
+            .map(|interval| format!(" ±{}", percent(interval.half_width())))
+            .unwrap_or_default();
+        let figure = times(ratio);
+        let blanks = RATIO.saturating_sub(figure.chars().count() + spread.chars().count());
+        text.push_str(&" ".repeat(blanks.max(1)));
+        text.push_str(&look.paint(code, &figure));
+        text.push_str(&look.paint(DIM, &spread));
     }
     line(out, text.trim_end());
 }

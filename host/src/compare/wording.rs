@@ -1,20 +1,21 @@
 //! Figures as people read them: names, units, numbers.
 
-use super::schema::Row;
+use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 20] = [
+const NAMES: [(&str, &str); 21] = [
     ("ready_s", "first statement"),
     ("ready_on_host", "first statement, host"),
     ("resident_at_start", "resident then"),
-    ("touch", "touching"),
-    ("release", "freeing"),
+    ("touch_s", "touching"),
+    ("release_s", "freeing"),
     ("half_returned", "half back after"),
     ("nearly_all_returned", "95 % back after"),
     ("resident_at_peak", "resident at the peak"),
     ("resident_at_end", "resident at the end"),
     ("left_behind", "left behind"),
     ("qemu_cpu", "CPU time of QEMU"),
+    ("qemu_cpu_round", "CPU time of QEMU, a round"),
     ("start_to_end", "start to end"),
     ("faults_per_second", "faults, all tasks"),
     ("faults_per_second_per_task", "faults a task"),
@@ -171,6 +172,26 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{ratio:.decimals$}×")
 }
 
+/// Where a ratio lies.
+pub(crate) fn range(interval: Interval) -> String {
+    format!(
+        "{} to {}",
+        times(interval.low).trim_end_matches('×'),
+        times(interval.high)
+    )
+}
+
+/// A summary as a sentence.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters
+        .next()
+        .map(|letter| letter.to_uppercase().to_string())
+        .unwrap_or_default();
+    let end = if text.ends_with(['?', '.']) { "" } else { "." };
+    format!("{first}{}{end}", letters.as_str())
+}
+
 /// A share as a percentage, as short as it can be.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -186,12 +207,13 @@ pub(crate) fn percent(share: f64) -> String {
 /// Figures that say once more what another of the same experiment says.
 const DOUBLES: [&str; 3] = ["faults_per_second", "fault_ns", "message_ns"];
 /// Figures that lead to another one, or that explain it.
-const SECONDARY: [&str; 5] = [
+const SECONDARY: [&str; 6] = [
     "huge_share",
     "resident_at_peak",
     "qemu_cpu",
+    "qemu_cpu_round",
     "ready_on_host",
-    "touch",
+    "touch_s",
 ];
 
 /// Whether a row says what no other row says.

@@ -6,10 +6,10 @@ use super::findings::{self, Paragraph};
 use super::plots::{self, Picture};
 use super::schema::{Cell, Guest, Report, Row, Run};
 use super::svg::{self, NARROW, WIDE};
-use super::wording::{number, row_name, scale_of, times};
+use super::wording::{number, range, row_name, scale_of, sentence, times};
 use crate::size::Rounded;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The page.
 pub(crate) fn page(report: &Report) -> String {
@@ -164,18 +164,13 @@ fn experiment(report: &Report, name: &str, index: usize) -> Markup {
     }
 }
 
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters
-        .next()
-        .map(|letter| letter.to_uppercase().to_string())
-        .unwrap_or_default();
-    let end = if text.ends_with(['?', '.']) { "" } else { "." };
-    format!("{first}{}{end}", letters.as_str())
-}
-
 fn circumstances(runs: &[&Run]) -> String {
-    let rounds = match runs.iter().map(|run| run.round).max() {
+    let mut rounds: BTreeMap<_, usize> = BTreeMap::new();
+    for run in runs {
+        let guest = (run.guest, run.reporting, run.memory_bytes, run.cpus);
+        *rounds.entry(guest).or_default() += run.turns.len().max(1);
+    }
+    let rounds = match rounds.values().max() {
         None | Some(1) => "one round".to_owned(),
         Some(rounds) => format!("{rounds} rounds"),
     };
@@ -238,7 +233,10 @@ fn table(rows: &[&Row]) -> Markup {
                             }
                             @if ratio {
                                 td {
-                                    @if let Some(ratio) = row.ratio { span class=(ratio_class(ratio)) { (times(ratio)) } }
+                                    @if let Some(ratio) = row.ratio {
+                                        span class=(ratio_class(ratio)) { (times(ratio)) }
+                                        @if let Some(interval) = row.interval { small { (range(interval)) } }
+                                    }
                                     @else { "–" }
                                 }
                             }
