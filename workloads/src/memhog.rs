@@ -46,14 +46,14 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let mut touch_ns = 0;
     for start in (0..bytes).step_by(piece_bytes) {
         if start > 0 {
-            rest(out)?;
+            out.rest()?;
         }
         let begin = monotonic_ns();
         mapping.touch_part(start..bytes.min(start + piece_bytes));
         touch_ns += monotonic_ns() - begin;
     }
     out.phase("touched", Some(bytes))?;
-    rest(out)?;
+    out.rest()?;
     std::thread::sleep(hold);
     mapping.check()?;
     out.phase("free", Some(bytes))?;
@@ -73,15 +73,4 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         })?;
     }
     Ok(())
-}
-
-/// Lets others have their turn.
-fn rest(out: &mut Output) -> Result<(), Failure> {
-    if out.turn("rest")? {
-        Ok(())
-    } else {
-        Err(Failure::Wrong(
-            "stdin ended in the middle of a turn".to_owned(),
-        ))
-    }
 }

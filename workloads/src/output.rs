@@ -119,6 +119,22 @@ impl Output {
         self.format == Format::Json
     }
 
+    /// Whether this program works in turns with others.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.pace == Pace::Turns
+    }
+
+    /// Lets others have their turn, in the middle of a run.
+    pub(crate) fn rest(&mut self) -> Result<(), Failure> {
+        if self.turn("rest")? {
+            Ok(())
+        } else {
+            Err(Failure::Wrong(
+                "stdin ended in the middle of a run".to_owned(),
+            ))
+        }
+    }
+
     /// A line for people; programs do not get it.
     pub(crate) fn say(&mut self, text: &str) -> Result<(), Failure> {
         match self.format {

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
@@ -15,6 +16,7 @@ const SHORT: [&[&str]; 17] = [
     &["page-fault", "file", "1", "0.01"],
     &["swap-pressure", "3M", "0"],
     &["fragment", "8M", "0"],
+    &["fragment", "1%", "0"],
     &["fragment", "8M", "0", "--", "huge-latency", "4M"],
     &["huge-latency", "4M"],
     &["heap", "4M"],
@@ -166,6 +168,57 @@ fn people_get_lines_that_begin_with_the_experiment() {
 }
 
 #[test]
+fn a_line_is_a_turn_and_the_end_of_lines_the_end() {
+    let with_lines = |words: &[&str], lines: &str| -> (Option<i32>, Vec<String>) {
+        let mut child = program()
+            .args(["--json", "--turns"])
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        stdin.write_all(lines.as_bytes()).expect("a few bytes");
+        drop(stdin);
+        let output = child.wait_with_output().expect("it ends");
+        let names = events(&output)
+            .iter()
+            .map(|event| event["name"].as_str().or(event["metric"].as_str()))
+            .map(|name| name.expect("a phase or a figure").to_owned())
+            .collect();
+        (output.status.code(), names)
+    };
+    assert_eq!(
+        with_lines(&["idle", "0"], ""),
+        (Some(0), vec!["turn".to_owned()])
+    );
+    let twice = ["turn", "ready_s", "turn", "ready_s", "turn"].map(str::to_owned);
+    assert_eq!(
+        with_lines(&["idle", "0"], "\n\n"),
+        (Some(0), twice.to_vec())
+    );
+    // memhog has eight pieces, a rest between each and one before it holds.
+    let (status, names) = with_lines(&["memhog", "8M", "0", "0"], &"\n".repeat(9));
+    assert_eq!(status, Some(0));
+    assert_eq!(names.iter().filter(|name| *name == "rest").count(), 8);
+    assert_eq!(names.iter().filter(|name| *name == "end").count(), 1);
+    assert_eq!(names.last().map(String::as_str), Some("turn"));
+    // A round has eight; two processes make them together.
+    for tasks in ["1", "2"] {
+        let (status, names) = with_lines(&["page-fault", "4k", tasks, "2r"], &"\n".repeat(17));
+        assert_eq!(status, Some(0));
+        assert_eq!(names.iter().filter(|name| *name == "rest").count(), 16);
+        assert!(names.iter().any(|name| name == "faults_per_second"));
+        let (status, _) = with_lines(&["page-fault", "4k", tasks, "2r"], "\n\n\n");
+        assert_eq!(status, Some(1));
+    }
+    // Whoever leaves it alone in the middle is told so.
+    let (status, _) = with_lines(&["memhog", "8M", "0", "0"], "\n\n");
+    assert_eq!(status, Some(1));
+}
+
+#[test]
 fn rates_count_the_work_that_was_asked_for() {
     let one = |words: &[&str], metric: &str| -> Value {
         let output = program().arg("--json").args(words).output().expect("runs");
@@ -220,6 +273,7 @@ fn wrong_calls_are_refused_with_the_value_and_the_usage() {
         (&["page-fault", "--processes"], "\"--processes\""),
         (&["swap-pressure", "0"], "\"0\""),
         (&["fragment", "8M", "x"], "\"x\""),
+        (&["fragment", "99%"], "\"99\""),
         (&["fragment", "8M", "--"], "--"),
         (&["fragment", "8M", "--", "ls"], "\"ls\""),
         (&["huge-latency", ""], "\"\""),
