@@ -1,9 +1,14 @@
 //! `ebb compare` as users meet it: what it refuses before it runs anything, what it makes of a
 //! report, and one real comparison.
 
+#[path = "parts/scratch.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod scratch;
+
+use scratch::Scratch;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,42 +35,6 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
     assert_eq!(output.status.code(), Some(status), "{message}");
     for word in words {
         assert!(message.contains(word), "`{word}` is missing in: {message}");
-    }
-}
-
-/// A directory that goes when the test ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ebb-compare-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a plain path").to_owned()
-    }
-
-    fn files(&self) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(&self.0)
-            .expect("it is there")
-            .map(|entry| {
-                entry
-                    .expect("readable")
-                    .file_name()
-                    .to_string_lossy()
-                    .into_owned()
-            })
-            .collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -390,6 +359,111 @@ fn stands_alone(page: &str) {
             .descendants()
             .any(|node| node.has_tag_name("table"))
     );
+}
+
+#[test]
+fn two_comparisons_agree_or_do_not() {
+    let scratch = Scratch::new("against");
+    let slower = |rate: f64| {
+        let mut report = sample(true);
+        // The faults of the Linux guest.
+        report["runs"][1]["events"][0]["value"] = json!(rate);
+        report.to_string()
+    };
+    let here = scratch.write("here.json", slower(400.0));
+    let near = scratch.write("near.json", slower(380.0));
+    let far = scratch.write("far.json", slower(300.0));
+    let against = |other: &str| output(&["--from", &here, "--against", other]);
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).expect("text");
+
+    let agrees = against(&near);
+    assert_eq!(agrees.status.code(), Some(0), "{}", text(&agrees));
+    // 2.5 times here, 2.63 there.
+    let said = text(&agrees);
+    let row = said.lines().find(|line| line.contains("faults a task"));
+    let row = row.expect("the row is there");
+    for word in ["2.50×", "2.63×", "−5.3 %", "agrees"] {
+        assert!(row.contains(word), "{word} is missing in {row}");
+    }
+
+    let differs = against(&far);
+    assert_eq!(differs.status.code(), Some(1), "{}", text(&differs));
+    assert!(text(&differs).contains("DIFFERS"), "{}", text(&differs));
+
+    // Counted instructions must agree within 1 %, and are not the same row as times.
+    let mut counted = sample(true);
+    for run in counted["runs"].as_array_mut().expect("runs") {
+        run["icount"] = json!(true);
+    }
+    let counted = scratch.write("counted.json", counted.to_string());
+    let neither = against(&counted);
+    assert_eq!(neither.status.code(), Some(1), "{}", text(&neither));
+    assert!(text(&neither).contains("not in both"), "{}", text(&neither));
+
+    let markdown = scratch.path("agreement.md");
+    let arguments = [
+        "--from",
+        &here,
+        "--against",
+        &near,
+        "--against-markdown",
+        &markdown,
+    ];
+    assert!(output(&arguments).status.success());
+    let written = fs::read_to_string(&markdown).expect("written");
+    assert!(written.contains("| 2.50× | 2.63× |"), "{written}");
+    refused(
+        &output(&["--from", &here, "--against", "/nonexistent.json"]),
+        125,
+        &["/nonexistent.json"],
+    );
+    refused(
+        &output(&["--from", &here, "--against-markdown", &markdown]),
+        125,
+        &["--against"],
+    );
+}
+
+#[test]
+fn guests_that_take_turns_are_measured_round_by_round() {
+    let scratch = Scratch::new("turns");
+    let json = scratch.path("r.json");
+    let made = output(&[
+        "page-fault/4k",
+        "messaging",
+        "--linux",
+        "none",
+        "--reporting",
+        "on",
+        "--rounds",
+        "2",
+        "-c",
+        "1",
+        "-m",
+        "256M",
+        "--accel",
+        "tcg",
+        "--json",
+        &json,
+    ]);
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert_eq!(made.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    let runs = report["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2, "a boot of each");
+    for run in runs {
+        let turns = run["turns"].as_array().expect("what each round took");
+        assert_eq!(turns.len(), 2, "{turns:?}");
+        for turn in turns {
+            assert!(turn["wall_s"].as_f64() > Some(0.0), "{turn}");
+            assert!(turn["qemu_cpu_s"].as_f64() > Some(0.0), "{turn}");
+        }
+    }
+    let rates = report["table"].as_array().expect("rows").iter();
+    let row = rates
+        .clone()
+        .find(|row| row["metric"] == "faults_per_second_per_task");
+    assert_eq!(row.expect("the rate")["cells"][0]["rounds"], 2);
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! What `ebb run` says and returns when it cannot run a program: no guest is started here.
 
+#[path = "parts/scratch.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod scratch;
+
+use scratch::Scratch;
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 fn ebb(arguments: &[&str]) -> Output {
@@ -25,29 +29,6 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
         assert!(message.contains(word), "`{word}` is missing in: {message}");
     }
     assert!(output.stdout.is_empty());
-}
-
-/// A directory that goes when the test ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ebb-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("the temporary directory is writable");
-        Self(path)
-    }
-
-    fn file(&self, name: &str, bytes: &[u8]) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, bytes).expect("the temporary directory is writable");
-        path.to_str().expect("a plain path").to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[test]
@@ -137,17 +118,17 @@ fn programs_that_cannot_run() {
         126,
         &["dynamic", "ld-linux-x86-64.so.2", "static"],
     );
-    let text = scratch.file("text", b"hello\n");
+    let text = scratch.write("text", b"hello\n");
     refused(&ebb(&["--", &text]), 126, &[&text, "neither"]);
     let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
     arm.resize(64, 0);
     arm[18] = 183;
-    let arm = scratch.file("arm", &arm);
+    let arm = scratch.write("arm", &arm);
     refused(&ebb(&["--", &arm]), 126, &[&arm, "x86-64"]);
-    let script = scratch.file("script", b"#!/usr/bin/python3\nprint()\n");
+    let script = scratch.write("script", b"#!/usr/bin/python3\nprint()\n");
     refused(&ebb(&["--", &script]), 126, &[&script, "/usr/bin/python3"]);
     refused(&ebb(&["--", "/usr"]), 126, &["/usr", "directory"]);
-    let empty = scratch.file("empty", b"");
+    let empty = scratch.write("empty", b"");
     refused(&ebb(&["--", &empty]), 126, &[&empty, "empty"]);
 }
 
@@ -166,7 +147,7 @@ fn no_busybox_says_what_to_install() {
 #[test]
 fn too_much_for_the_guest() {
     let scratch = Scratch::new("large");
-    let path = scratch.file("large", b"");
+    let path = scratch.write("large", b"");
     fs::File::options()
         .write(true)
         .open(&path)

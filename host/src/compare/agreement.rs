@@ -43,9 +43,16 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Holds every ratio of `here` against that of `there`, which was read from `with`.
+    /// Holds every ratio of `here` against that of `there`, which was read from `with`, in the
+    /// experiments that both did.
     pub(crate) fn of(here: &Report, there: &Report, with: String) -> Self {
+        let (ours, theirs) = (here.experiments(), there.experiments());
+        let both = |row: &Row| {
+            let name = row.experiment.as_str();
+            ours.contains(&name) && theirs.contains(&name)
+        };
         let mut pairs: Vec<Pair> = rows(here)
+            .filter(|row| both(row))
             .map(|row| {
                 let other = there.table.iter().find(|other| same(row, other));
                 pair(here, row, row.ratio, other.and_then(|other| other.ratio))
@@ -53,7 +60,7 @@ impl Agreement {
             .collect();
         pairs.extend(
             rows(there)
-                .filter(|row| !here.table.iter().any(|other| same(row, other)))
+                .filter(|row| both(row) && !here.table.iter().any(|other| same(row, other)))
                 .map(|row| pair(there, row, None, row.ratio)),
         );
         pairs.retain(|pair| pair.here.is_some() || pair.there.is_some());

@@ -1,6 +1,7 @@
 //! However ebb ends, its QEMU ends too; however QEMU ends, ebb says so.
 
-use crate::guest::{ebb, eventually, is_alive, qemu_of, run, signal};
+use crate::guest::{ebb, run};
+use crate::running::{eventually, is_alive, qemu_of, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 

@@ -3,5 +3,10 @@
 mod cleanup;
 mod figures;
 mod guest;
+#[path = "../parts/guest.rs"]
+mod running;
+#[path = "../parts/scratch.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod scratch;
 mod streams;
 mod top;

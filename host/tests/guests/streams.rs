@@ -1,20 +1,12 @@
 //! A program in a guest has the streams, the arguments and the status of one on the host.
 
-use crate::guest::{ebb, eventually, run, run_with_input, signal};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Output, Stdio};
+use crate::guest::{ebb, run, run_with_input};
+use crate::running::{self, check, eventually};
+use crate::scratch::Scratch;
+use std::io::Read;
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
-
-fn check(output: &Output, status: i32, stdout: &str) {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        stdout,
-        "stderr: {stderr}"
-    );
-    assert_eq!(output.status.code(), Some(status), "stderr: {stderr}");
-}
 
 /// Bytes in which a lost, doubled or moved piece shows.
 fn pattern(len: usize) -> Vec<u8> {
@@ -45,25 +37,19 @@ fn death_by_signal_is_128_and_more() {
 #[test]
 fn arguments_environment_and_files() {
     let script = "#!/bin/sh\necho \"$# $1 $2\" \"$GREETING\" $(cat /data/f)\n";
-    let directory = std::env::temp_dir().join(format!("ebb-streams-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a writable place");
-    let path = directory.join("script.sh");
-    std::fs::write(&path, script).expect("a writable place");
-    let data = directory.join("f");
-    std::fs::write(&data, "packed").expect("a writable place");
-    let file = format!("{}:/data/f", data.display());
-    let path = path.to_str().expect("a plain path");
+    let scratch = Scratch::new("streams");
+    let path = scratch.write("script.sh", script);
+    let file = format!("{}:/data/f", scratch.write("f", "packed"));
     let output = run(&[
         "--file",
         &file,
         "--env",
         "GREETING=hi there",
         "--",
-        path,
+        &path,
         "a b",
         "*",
     ]);
-    std::fs::remove_dir_all(&directory).expect("it is ours");
     check(&output, 0, "2 a b * hi there packed\n");
 }
 
@@ -101,36 +87,19 @@ fn slow_reader_loses_nothing() {
 
 #[test]
 fn closed_stdout_ends_the_writer() {
-    let mut child = ebb(&["--", "yes"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("ebb starts");
-    let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
-    let mut line = String::new();
-    reader.read_line(&mut line).expect("a line");
-    assert_eq!(line, "y\n");
-    drop(reader);
-    assert_eq!(child.wait().expect("it ends").code(), Some(128 + 13));
+    running::closed_stdout_ends_the_writer(ebb);
 }
 
 #[test]
 fn signals_reach_the_program() {
-    let script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.1; done";
-    let mut child = ebb(&["--", "sh", "-c", script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("ebb starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
-    signal(child.id(), "INT");
-    assert_eq!(lines.next().expect("a line").expect("text"), "caught");
-    assert_eq!(child.wait().expect("it ends").code(), Some(9));
+    running::signals_reach_the_program(ebb);
 }
 
 #[test]
 fn order_is_kept_where_both_outputs_are_one() {
     let script = "for i in 1 2 3 4 5 6 7 8; do echo o$i; echo e$i >&2; done";
-    let path = std::env::temp_dir().join(format!("ebb-order-{}", std::process::id()));
+    let scratch = Scratch::new("order");
+    let path = scratch.path("both");
     let file = std::fs::File::create(&path).expect("a writable place");
     let both = file.try_clone().expect("it can be shared");
     let mut child = ebb(&["--", "sh", "-c", script])
@@ -142,7 +111,6 @@ fn order_is_kept_where_both_outputs_are_one() {
         child.try_wait().expect("it can be waited for")
     });
     let text = std::fs::read_to_string(&path).expect("text");
-    std::fs::remove_file(&path).expect("it is ours");
     let expected: String = (1..=8).map(|i| format!("o{i}\ne{i}\n")).collect();
     assert_eq!((status.code(), text), (Some(0), expected));
 }

@@ -1,6 +1,7 @@
 //! `ebb top`, `ebb metrics` and the control sockets, with guests that really run.
 
-use crate::guest::{ebb, eventually, signal};
+use crate::guest::ebb;
+use crate::running::{eventually, signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -17,6 +17,8 @@ mod memory;
 mod native;
 mod panic;
 mod programs;
+#[path = "../parts/scratch.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
 mod storms;
 mod suite;

@@ -57,11 +57,11 @@ pub(crate) fn run(program: &Path, words: &[&str], script: Option<&Path>) -> Deed
     let mut command = Command::new("/usr/bin/env");
     command.arg("--default-signal").arg(program);
     if let Some(script) = script {
-        std::fs::copy(script, folder.path().join("script.sh")).expect("the script is there");
+        std::fs::copy(script, folder.folder().join("script.sh")).expect("the script is there");
     }
     command
         .args(words)
-        .current_dir(folder.path())
+        .current_dir(folder.folder())
         .env_clear()
         .env("PATH", applets())
         .env("HOME", "/")

@@ -100,7 +100,7 @@ fn one_guest(options: &[&str], cases: &[&Case], deeds: &mut Deeds) {
             case.words.join(" ")
         ));
     }
-    pack(&folder.write("list", list), "/cases/list");
+    pack(Path::new(&folder.write("list", list)), "/cases/list");
     let driver = folder.write("driver.sh", format!("#!/bin/sh\n{DRIVER}"));
     command.arg("--").arg(driver);
     let outcome = ebb::finish(&mut command);

@@ -1,6 +1,7 @@
 //! What goes wrong with a stock kernel is said, with what to do.
 
-use crate::guest::{Scratch, available, ebb, run};
+use crate::guest::{available, ebb, run};
+use crate::scratch::Scratch;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -31,7 +32,7 @@ fn kernel_file(scratch: &Scratch) -> PathBuf {
     file[0x211] = 1;
     file[0x236] = 1;
     file[0x380..0x390].copy_from_slice(b"6.1-test by me \0");
-    let boot = scratch.0.join("boot");
+    let boot = scratch.folder().join("boot");
     std::fs::create_dir_all(&boot).expect("a writable place");
     let path = boot.join("vmlinuz-6.1-test");
     std::fs::write(&path, file).expect("a writable place");
@@ -65,7 +66,7 @@ fn missing_modules_are_named() {
     let kernel = kernel.to_str().expect("a plain path");
     let text = refused(kernel);
     assert!(text.contains("lib/modules/6.1-test"), "{text}");
-    let folder = scratch.0.join("lib/modules/6.1-test");
+    let folder = scratch.folder().join("lib/modules/6.1-test");
     std::fs::create_dir_all(&folder).expect("a writable place");
     let text = refused(kernel);
     assert!(
@@ -85,22 +86,23 @@ fn without_apt_it_says_which_file_to_give() {
         .into_iter()
         .find(|path| Path::new(path).is_file())
         .expect("busybox");
-    std::os::unix::fs::symlink(busybox, scratch.0.join("busybox")).expect("a writable place");
+    std::os::unix::fs::symlink(busybox, scratch.folder().join("busybox"))
+        .expect("a writable place");
     let run = |cache: &Path| {
         let output = ebb(&["--", "true"])
-            .env("PATH", &scratch.0)
+            .env("PATH", scratch.folder())
             .env("XDG_CACHE_HOME", cache)
             .output();
         said(&output.expect("ebb starts"))
     };
-    let text = run(&scratch.0.join("cache"));
+    let text = run(&scratch.folder().join("cache"));
     assert!(text.contains("cannot fetch Debian's kernel"), "{text}");
     assert!(
         text.contains("--kernel linux:/path/boot/vmlinuz-RELEASE"),
         "{text}"
     );
     // A cache that cannot be written: a file stands where its folder would be.
-    let file = scratch.0.join("file");
+    let file = scratch.folder().join("file");
     std::fs::write(&file, "").expect("a writable place");
     let text = run(&file);
     assert!(
@@ -116,7 +118,7 @@ fn two_that_fetch_at_once_do_not_meet() {
         return;
     }
     let scratch = Scratch::new("fetch");
-    let cache = scratch.0.join("cache");
+    let cache = scratch.folder().join("cache");
     let start = || {
         ebb(&["--print-qemu", "--", "true"])
             .env("XDG_CACHE_HOME", &cache)

@@ -1,6 +1,7 @@
 //! What ebb tells of a stock guest, and what it says that it cannot tell.
 
-use crate::guest::{Scratch, run};
+use crate::guest::run;
+use crate::scratch::Scratch;
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;

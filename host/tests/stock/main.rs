@@ -5,4 +5,10 @@
 mod errors;
 mod figures;
 mod guest;
+#[path = "../parts/guest.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod running;
+#[path = "../parts/scratch.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod scratch;
 mod streams;

@@ -1,18 +1,8 @@
 //! A program on stock Linux has the streams, the arguments and the status of one on Ebb.
 
-use crate::guest::{Scratch, available, ebb, eventually, qemu_of, run, run_with_input, signal};
-use std::io::{BufRead, BufReader};
-use std::process::{Output, Stdio};
-
-fn check(output: &Output, status: i32, stdout: &str) {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        stdout,
-        "stderr: {stderr}"
-    );
-    assert_eq!(output.status.code(), Some(status), "stderr: {stderr}");
-}
+use crate::guest::{available, ebb, run, run_with_input};
+use crate::running::{self, check, eventually, qemu_of, signal};
+use crate::scratch::Scratch;
 
 #[test]
 fn everything_that_is_packed_arrives() {
@@ -66,36 +56,16 @@ fn death_by_signal_is_128_and_more() {
 
 #[test]
 fn signals_reach_the_program() {
-    if !available() {
-        return;
+    if available() {
+        running::signals_reach_the_program(ebb);
     }
-    let script = "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.1; done";
-    let mut child = ebb(&["--", "sh", "-c", script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("ebb starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-    assert_eq!(lines.next().expect("a line").expect("text"), "ready");
-    signal(child.id(), "INT");
-    assert_eq!(lines.next().expect("a line").expect("text"), "caught");
-    assert_eq!(child.wait().expect("it ends").code(), Some(9));
 }
 
 #[test]
 fn closed_stdout_ends_the_writer() {
-    if !available() {
-        return;
+    if available() {
+        running::closed_stdout_ends_the_writer(ebb);
     }
-    let mut child = ebb(&["--", "yes"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("ebb starts");
-    let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
-    let mut line = String::new();
-    reader.read_line(&mut line).expect("a line");
-    assert_eq!(line, "y\n");
-    drop(reader);
-    assert_eq!(child.wait().expect("it ends").code(), Some(128 + 13));
 }
 
 #[test]

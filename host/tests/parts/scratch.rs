@@ -23,14 +23,32 @@ impl Scratch {
         Self(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.0
     }
 
-    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    /// The path of `name` in it, as text.
+    pub(crate) fn path(&self, name: &str) -> String {
         let path = self.0.join(name);
+        path.to_str().expect("a plain path").to_owned()
+    }
+
+    /// Writes a file, and gives its path as text.
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
         std::fs::write(&path, bytes).expect("there is room for a small file");
         path
+    }
+
+    /// The names of what is in it, sorted.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(&self.0)
+            .expect("it is there")
+            .map(|entry| entry.expect("readable").file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
     }
 }
 
