@@ -31,7 +31,7 @@ pub(crate) enum Pace {
     Apart,
     /// Both guests are up, and work in turns of a part of a second, each for the same time.
     Timed,
-    /// Likewise, with the same work in each turn, or in the turns of a round.
+    /// Likewise, with the same work in each turn.
     Fixed,
     /// Both guests are up and do the experiment once; its first part is cut into turns.
     Once,
@@ -55,7 +55,7 @@ const ROUNDS: u32 = 3;
 /// Counted instructions do not vary.
 const ROUNDS_ICOUNT: u32 = 1;
 /// Rounds where guests take turns: so many, and then more until the ratios are settled.
-const TURNS_LEAST: u32 = 12;
+const TURNS_LEAST: u32 = 18;
 const TURNS_MOST: u32 = 36;
 const TURNS_UNREPORTED: u32 = 3;
 /// The option with which the experiments' program waits for its turns.
@@ -101,8 +101,6 @@ const GUEST_MIB: &[u64] = &[1024];
 /// Seconds that a rate is measured for in one turn. A machine that is shared keeps its speed for
 /// not much longer.
 const TURN_SECONDS: &str = "0.3";
-/// Rounds of page faults in one turn; they are cut into pieces with a turn for each.
-const TURN_ROUNDS: &str = "2r";
 /// Rounds of a rate where instructions are counted: the same work each time.
 const RATE_ROUNDS: &str = "10r";
 
@@ -124,12 +122,7 @@ fn rate(shape: &Shape) -> &'static str {
 }
 
 fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
-    let rounds = if shape.icount {
-        RATE_ROUNDS
-    } else {
-        TURN_ROUNDS
-    };
-    words(["page-fault", kind, &shape.cpus.to_string(), rounds])
+    words(["page-fault", kind, &shape.cpus.to_string(), rate(shape)])
 }
 
 /// An experiment in memory that another one has fragmented: nearly all that is free, so that huge
@@ -173,7 +166,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "page-fault/4k",
-        pace: Pace::Fixed,
+        pace: Pace::Timed,
         summary: "faults a second on 4 KiB pages",
         usual: true,
         memory_mib: GUEST_MIB,
@@ -183,7 +176,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "page-fault/thp",
-        pace: Pace::Fixed,
+        pace: Pace::Timed,
         summary: "faults a second on 2 MiB pages",
         usual: true,
         memory_mib: GUEST_MIB,
@@ -193,7 +186,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "page-fault/file",
-        pace: Pace::Fixed,
+        pace: Pace::Timed,
         summary: "faults a second on a private mapping of a file",
         usual: true,
         memory_mib: GUEST_MIB,
@@ -207,11 +200,8 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         summary: "groups of processes that write to each other",
         usual: true,
         memory_mib: GUEST_MIB,
-        cpus: &[1],
+        cpus: &[2],
         seconds: 0.9,
-        // On two CPUs of a host that is shared a lock's holder may lose its CPU while the other one
-        // waits for it: the ratio then depends on the host's other work, in the one guest more than
-        // in the other.
         words: Words::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
             words(["messaging", "4", rounds])

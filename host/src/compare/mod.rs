@@ -47,9 +47,9 @@ use std::time::Instant;
 
 /// A run failed, or ratios do not agree with those of another comparison.
 const STATUS_SOME_FAILED: u8 = 1;
-/// Bytes that a sample and a run take in the report, for keeping space.
+/// Bytes that a sample and a run with its turns take in the report, for keeping space.
 const SAMPLE_BYTES: u64 = 160;
-const RUN_BYTES: u64 = 6 << 10;
+const RUN_BYTES: u64 = 24 << 10;
 const SAMPLES_A_SECOND: u64 = 20;
 /// A page holds thinned curves.
 const HTML_BYTES: u64 = 1 << 20;
@@ -100,7 +100,9 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     let steps = u64::try_from(runs).unwrap_or(u64::MAX);
     let files = Files::reserve(
         options,
-        steps * RUN_BYTES + expected.as_secs() * SAMPLES_A_SECOND * SAMPLE_BYTES,
+        // Guests that take turns are sampled all the time.
+        steps * RUN_BYTES
+            + expected.as_secs() * SAMPLES_A_SECOND * SAMPLE_BYTES * guests.len() as u64,
     )?;
     let turn = Turn::take()?;
     let scratch = Scratch::new(options.workloads.as_deref())?;

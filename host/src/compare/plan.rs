@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A boot's figures may have something in common, so that there is more than one boot; each costs
 /// seconds.
-const ROUNDS_A_BOOT: u32 = 6;
+const ROUNDS_A_BOOT: u32 = 9;
 /// First guesses of what a run takes besides its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
 const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
