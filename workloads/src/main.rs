@@ -21,6 +21,7 @@ mod output;
 mod page_fault;
 mod percentiles;
 mod pin;
+mod rests;
 mod size;
 mod stream;
 mod swap_pressure;

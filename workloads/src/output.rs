@@ -119,6 +119,11 @@ impl Output {
         self.format == Format::Json
     }
 
+    /// Whether this program works in turns with others.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.pace == Pace::Turns
+    }
+
     /// Lets others have their turn, in the middle of a run.
     pub(crate) fn rest(&mut self) -> Result<(), Failure> {
         if self.turn("rest")? {

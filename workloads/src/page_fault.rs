@@ -8,6 +8,7 @@ use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio, seconds};
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
+use crate::rests::{Rest, Rests};
 use crate::tasks::{self, Kind};
 use crate::{Experiment, Failure, memory_file, thp};
 use std::fs::File;
@@ -22,7 +23,8 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
   thp      private anonymous memory advised to be in huge pages
   file     a private mapping of a file in memory, copied page by page as it is written
 TASKS (1) processes, or threads of one process with --threads, for SECONDS (5) or a fixed number
-of rounds (10r). A round that warms up comes first and does not count.
+of rounds (10r). A round that warms up comes first and does not count. With --turns and rounds,
+processes also wait for their turn before each quarter of a round.
 
 Prints faults a second of each task (faults_per_second_per_task) and of all (faults_per_second),
 and the time of a fault with its part of mmap and munmap (fault_ns). Every base page counts as one
@@ -32,6 +34,11 @@ fault in 4k and file, every 2 MiB in thp, where huge_share says how much was in 
 
 /// What one round maps.
 const ROUND_BYTES: usize = 128 << 20;
+/// A round is cut into so many pieces where others have their turn between them. More of them would
+/// be closer to each other in time, and measure what it costs to begin with caches that others left
+/// cold: with eight, Ebb, whose pieces are the shorter ones, was a fifth slower.
+const PIECES: usize = 4;
+const PIECE_BYTES: usize = ROUND_BYTES / PIECES;
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(5));
 
 /// What is mapped.
@@ -110,7 +117,21 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         thp::require()?;
     }
     let count = usize::try_from(tasks).expect("bounded above");
-    let outcomes: Vec<Outcome> = tasks::run(kind, count, |_| Task::new(mode)?.run(until))?
+    let pieces = match until {
+        Until::Rounds(rounds) if out.takes_turns() && kind == Kind::Processes => {
+            rounds * PIECES as u64
+        }
+        _ => 0,
+    };
+    let rests = Rests {
+        count: pieces,
+        turn: &mut || out.rest(),
+    };
+    let work = |_, rest: Rest<'_>| {
+        let task = Task::new(mode)?;
+        task.run(until, (pieces > 0).then_some(rest))
+    };
+    let outcomes: Vec<Outcome> = tasks::run(kind, count, rests, work)?
         .into_iter()
         .map(
             |[
@@ -162,6 +183,28 @@ impl Task {
         Ok(())
     }
 
+    /// A round in pieces, with a rest before each; how long it took, rests apart.
+    fn round_with_rests(&self, rest: Rest<'_>) -> Result<u64, Failure> {
+        let mut ns = 0;
+        let mut mapping = None;
+        for piece in 0..PIECES {
+            rest()?;
+            let begin = monotonic_ns();
+            let mut whole = match mapping.take() {
+                Some(whole) => whole,
+                None => self.map()?,
+            };
+            whole.touch_part(piece * PIECE_BYTES..(piece + 1) * PIECE_BYTES);
+            if piece + 1 < PIECES {
+                mapping = Some(whole);
+            } else {
+                drop(whole);
+            }
+            ns += monotonic_ns() - begin;
+        }
+        Ok(ns)
+    }
+
     /// A round that does not count: it checks contents, and says how many bytes are in huge pages.
     fn checked_round(&self) -> Result<u64, Failure> {
         let mut mapping = self.map()?;
@@ -175,13 +218,18 @@ impl Task {
     }
 
     /// Runs rounds until `until`, after one that warms up and does not count.
-    fn run(&self, until: Until) -> Result<[u64; 5], Failure> {
+    fn run(&self, until: Until, rest: Option<Rest<'_>>) -> Result<[u64; 5], Failure> {
         let huge_first = self.checked_round()?;
         let [mut rounds, mut total_ns, mut fastest_ns, mut slowest_ns] = [0, 0, u64::MAX, 0];
         while !until.reached(rounds, total_ns) {
-            let begin = monotonic_ns();
-            self.round()?;
-            let ns = monotonic_ns() - begin;
+            let ns = match rest {
+                Some(rest) => self.round_with_rests(rest)?,
+                None => {
+                    let begin = monotonic_ns();
+                    self.round()?;
+                    monotonic_ns() - begin
+                }
+            };
             rounds += 1;
             total_ns += ns;
             fastest_ns = fastest_ns.min(ns);

@@ -1,7 +1,8 @@
 //! The same work in several processes or threads at once.
 
 use crate::Failure;
-use std::cell::Cell;
+use crate::rests::{End, Lines, Rest, Rests};
+use std::cell::{Cell, RefCell};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -32,25 +33,30 @@ const MAX_MESSAGE: u64 = 4096;
 
 /// Runs `work(0)` to `work(count - 1)` at once and returns their figures in this order.
 ///
-/// One task alone runs in the calling thread.
+/// One task alone runs in the calling thread. Each task makes the same `rests`, by calling what it
+/// is handed; threads make none.
 ///
 /// # Errors
 /// The failure of the first task that failed, in their order.
 pub(crate) fn run<const N: usize>(
     kind: Kind,
     count: usize,
-    work: impl Fn(usize) -> Result<[u64; N], Failure> + Sync,
+    mut rests: Rests<'_>,
+    work: impl Fn(usize, Rest<'_>) -> Result<[u64; N], Failure> + Sync,
 ) -> Result<Vec<[u64; N]>, Failure> {
     match kind {
-        _ if count == 1 => Ok(vec![work(0)?]),
-        Kind::Processes => in_processes(count, work),
+        _ if count == 1 => {
+            let turn = RefCell::new(rests.turn);
+            Ok(vec![work(0, &|| (turn.borrow_mut())())?])
+        }
+        Kind::Processes => in_processes(count, &mut rests, work),
         Kind::Threads => in_threads(count, &work),
     }
 }
 
 fn in_threads<const N: usize>(
     count: usize,
-    work: &(impl Fn(usize) -> Result<[u64; N], Failure> + Sync),
+    work: &(impl Fn(usize, Rest<'_>) -> Result<[u64; N], Failure> + Sync),
 ) -> Result<Vec<[u64; N]>, Failure> {
     let together = Barrier::new(count);
     std::thread::scope(|scope| {
@@ -59,7 +65,7 @@ fn in_threads<const N: usize>(
                 let together = &together;
                 scope.spawn(move || {
                     together.wait();
-                    work(index)
+                    work(index, &|| Ok(()))
                 })
             })
             .collect();
@@ -75,20 +81,29 @@ fn in_threads<const N: usize>(
 
 fn in_processes<const N: usize>(
     count: usize,
-    work: impl Fn(usize) -> Result<[u64; N], Failure>,
+    rests: &mut Rests<'_>,
+    work: impl Fn(usize, Rest<'_>) -> Result<[u64; N], Failure>,
 ) -> Result<Vec<[u64; N]>, Failure> {
     let gate = Gate::new()?;
+    let lines = Lines::new(if rests.count > 0 { count } else { 0 })?;
     let mut children = Vec::with_capacity(count);
     for index in 0..count {
         let (result, answer) = std::io::pipe().map_err(Failure::system("make a pipe"))?;
         let child = Child::fork(|| {
+            let end = if rests.count > 0 {
+                Some(lines.end_of(index))
+            } else {
+                None
+            };
             gate.wait()?;
-            send(&answer, work(index))
+            let rest = || end.as_ref().map_or(Ok(()), End::rest);
+            send(&answer, work(index, &rest))
         })?;
         children.push((child, result));
     }
     gate.ready(count)?;
     gate.open();
+    lines.serve(rests)?;
     children
         .into_iter()
         .map(|(child, result)| receive(child, result))

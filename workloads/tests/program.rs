@@ -204,6 +204,15 @@ fn a_line_is_a_turn_and_the_end_of_lines_the_end() {
     assert_eq!(names.iter().filter(|name| *name == "rest").count(), 8);
     assert_eq!(names.iter().filter(|name| *name == "end").count(), 1);
     assert_eq!(names.last().map(String::as_str), Some("turn"));
+    // A round has four; two processes make them together.
+    for tasks in ["1", "2"] {
+        let (status, names) = with_lines(&["page-fault", "4k", tasks, "2r"], &"\n".repeat(9));
+        assert_eq!(status, Some(0));
+        assert_eq!(names.iter().filter(|name| *name == "rest").count(), 8);
+        assert!(names.iter().any(|name| name == "faults_per_second"));
+        let (status, _) = with_lines(&["page-fault", "4k", tasks, "2r"], "\n\n\n");
+        assert_eq!(status, Some(1));
+    }
     // Whoever leaves it alone in the middle is told so.
     let (status, _) = with_lines(&["memhog", "8M", "0", "0"], "\n\n");
     assert_eq!(status, Some(1));

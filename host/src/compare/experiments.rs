@@ -31,7 +31,7 @@ pub(crate) enum Pace {
     Apart,
     /// Both guests are up, and work in turns of a part of a second, each for the same time.
     Timed,
-    /// Likewise, with the same work in each turn.
+    /// Likewise, with the same work in each turn, or in the turns of a round.
     Fixed,
     /// Both guests are up and do the experiment once; its first part is cut into turns.
     Once,
@@ -101,6 +101,8 @@ const GUEST_MIB: &[u64] = &[1024];
 /// Seconds that a rate is measured for in one turn. A machine that is shared keeps its speed for
 /// not much longer.
 const TURN_SECONDS: &str = "0.3";
+/// Rounds of page faults in one round; they are cut into pieces with a turn for each.
+const TURN_ROUNDS: &str = "2r";
 /// Rounds of a rate where instructions are counted: the same work each time.
 const RATE_ROUNDS: &str = "10r";
 
@@ -122,7 +124,12 @@ fn rate(shape: &Shape) -> &'static str {
 }
 
 fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
-    words(["page-fault", kind, &shape.cpus.to_string(), rate(shape)])
+    let rounds = if shape.icount {
+        RATE_ROUNDS
+    } else {
+        TURN_ROUNDS
+    };
+    words(["page-fault", kind, &shape.cpus.to_string(), rounds])
 }
 
 /// An experiment in memory that another one has fragmented: nearly all that is free, so that huge
@@ -166,7 +173,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "page-fault/4k",
-        pace: Pace::Timed,
+        pace: Pace::Fixed,
         summary: "faults a second on 4 KiB pages",
         usual: true,
         memory_mib: GUEST_MIB,
@@ -176,7 +183,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "page-fault/thp",
-        pace: Pace::Timed,
+        pace: Pace::Fixed,
         summary: "faults a second on 2 MiB pages",
         usual: true,
         memory_mib: GUEST_MIB,
@@ -186,7 +193,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "page-fault/file",
-        pace: Pace::Timed,
+        pace: Pace::Fixed,
         summary: "faults a second on a private mapping of a file",
         usual: true,
         memory_mib: GUEST_MIB,

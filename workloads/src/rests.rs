@@ -1,0 +1,94 @@
+//! Rests of several processes at once: all of them wait until their parent has had its turn.
+
+use crate::Failure;
+use std::cell::Cell;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+
+/// What a task calls to rest.
+pub(crate) type Rest<'a> = &'a dyn Fn() -> Result<(), Failure>;
+
+/// The rests that every task makes.
+pub(crate) struct Rests<'a> {
+    /// How many; 0 where nobody takes turns.
+    pub(crate) count: u64,
+    /// Waits until it is this program's turn again.
+    pub(crate) turn: &'a mut dyn FnMut() -> Result<(), Failure>,
+}
+
+/// A way to say that one rests, and one to be told to go on. The ends are in cells: parent and
+/// children close those that are not theirs, so that nobody waits for somebody who died.
+struct Line {
+    resting: Cell<Option<PipeReader>>,
+    rest: Cell<Option<PipeWriter>>,
+    told: Cell<Option<PipeReader>>,
+    tell: Cell<Option<PipeWriter>>,
+}
+
+/// The lines between a parent and its children.
+pub(crate) struct Lines(Vec<Line>);
+
+impl Lines {
+    pub(crate) fn new(count: usize) -> Result<Self, Failure> {
+        let pipe = || std::io::pipe().map_err(Failure::system("make a pipe"));
+        let lines = (0..count).map(|_| {
+            let ((resting, rest), (told, tell)) = (pipe()?, pipe()?);
+            Ok(Line {
+                resting: Cell::new(Some(resting)),
+                rest: Cell::new(Some(rest)),
+                told: Cell::new(Some(told)),
+                tell: Cell::new(Some(tell)),
+            })
+        });
+        Ok(Self(lines.collect::<Result<_, Failure>>()?))
+    }
+
+    /// In a child, once: its own ends of its own line.
+    pub(crate) fn end_of(&self, index: usize) -> End {
+        let line = &self.0[index];
+        let end = End(line.rest.take().zip(line.told.take()));
+        for line in &self.0 {
+            drop((line.resting.take(), line.rest.take()));
+            drop((line.told.take(), line.tell.take()));
+        }
+        end
+    }
+
+    /// In the parent: makes the rests of all children its own. Ends early where a child did, whose
+    /// result says why.
+    pub(crate) fn serve(&self, rests: &mut Rests<'_>) -> Result<(), Failure> {
+        let mut ends = Vec::new();
+        for line in &self.0 {
+            drop((line.rest.take(), line.told.take()));
+            ends.extend(line.resting.take().zip(line.tell.take()));
+        }
+        for _ in 0..rests.count {
+            for (resting, _) in &mut ends {
+                if resting.read_exact(&mut [0]).is_err() {
+                    return Ok(());
+                }
+            }
+            (rests.turn)()?;
+            for (_, tell) in &mut ends {
+                // A child that is gone is met at the next rest.
+                let _ = tell.write_all(&[1]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A child's end of its line.
+pub(crate) struct End(Option<(PipeWriter, PipeReader)>);
+
+impl End {
+    /// Rests until the parent says to go on.
+    pub(crate) fn rest(&self) -> Result<(), Failure> {
+        let (mut rest, mut told) = match &self.0 {
+            Some((rest, told)) => (rest, told),
+            None => return Ok(()),
+        };
+        rest.write_all(&[1])
+            .and_then(|()| told.read_exact(&mut [0]))
+            .map_err(Failure::system("wait for the next turn"))
+    }
+}
