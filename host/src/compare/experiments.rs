@@ -98,6 +98,8 @@ pub(crate) struct Case {
 const DISK: &str = "disk";
 
 const GUEST_MIB: &[u64] = &[1024];
+/// Seconds that a rate is measured for in a guest that runs alone.
+const RATE_SECONDS: &str = "2";
 /// Seconds that a rate is measured for in one turn. A machine that is shared keeps its speed for
 /// not much longer.
 const TURN_SECONDS: &str = "0.3";
@@ -303,12 +305,20 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: DISK,
+        pace: Pace::Apart,
         summary: "a disk in the host's memory is read around the cache",
         usual: false,
         memory_mib: &[512],
         cpus: &[1],
         seconds: 5.0,
-        words: Words::Workloads(|shape| words([DISK, "/dev/vda", rate(shape)])),
+        words: Words::Workloads(|shape| {
+            let time = if shape.icount {
+                RATE_ROUNDS
+            } else {
+                RATE_SECONDS
+            };
+            words([DISK, "/dev/vda", time])
+        }),
     },
     Experiment {
         name: "boots",
