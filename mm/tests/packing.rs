@@ -40,15 +40,14 @@ fn whole_after(a: &Allocator<'_>, fill: u64, rounds: u32, seed: u64) -> u64 {
     // A front that is dropped while a test panics would end the test in an abort.
     let front = &mut *ManuallyDrop::new(Front::new());
     let (mut live, mut used) = (Vec::new(), 0);
-    let fill_up =
-        |live: &mut Vec<_>, used: &mut u64, random: &mut Random, front: &mut Front| {
-            while *used < FRAMES * fill / 100 {
-                let of = random.order();
-                let request = Request::new(of, Mobility::Movable).reserve(Reserve::Use);
-                live.push((a.allocate(front, request).expect("there is memory"), of));
-                *used += of.frames();
-            }
-        };
+    let fill_up = |live: &mut Vec<_>, used: &mut u64, random: &mut Random, front: &mut Front| {
+        while *used < FRAMES * fill / 100 {
+            let of = random.order();
+            let request = Request::new(of, Mobility::Movable).reserve(Reserve::Use);
+            live.push((a.allocate(front, request).expect("there is memory"), of));
+            *used += of.frames();
+        }
+    };
     fill_up(&mut live, &mut used, &mut random, front);
     for _ in 0..rounds {
         for _ in 0..live.len() / 10 {

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 /// Every experiment with arguments that make it short.
-const SHORT: [&[&str]; 17] = [
+const SHORT: [&[&str]; 18] = [
     &["memhog", "2M", "0", "0"],
     &["page-fault", "4k", "1", "1r"],
     &["page-fault", "4k", "2", "1r", "--threads"],
