@@ -288,15 +288,6 @@ impl File for OpenDisk {
         Some(self.cache.bytes())
     }
 
-    fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
-        // All of it is data.
-        match self.cache.bytes() {
-            size if offset >= size => Err(Errno::ENXIO),
-            size if hole => Ok(size),
-            _ => Ok(offset),
-        }
-    }
-
     fn sync(&self) -> Result<(), Errno> {
         self.sync_range(super::cache::ALL)
     }
