@@ -299,42 +299,53 @@ impl Line {
     pub(crate) fn take_run(&self, order: Order) -> Option<usize> {
         let order = order.get();
         debug_assert!(order < Order::PAGEBLOCK.get());
-        let mut orders = order..Order::PAGEBLOCK.get();
-        orders
-            .find_map(|of| self.take_run_of(order, of, true))
+        (order..WORD_ORDER)
+            .find_map(|of| self.take_in_words(order, |free| tight(free, of)))
+            .or_else(|| self.take_of_words(order))
             // Others may take or free a run's buddy meanwhile, which makes it one of another order.
-            .or_else(|| self.take_run_of(order, order, false))
+            .or_else(|| self.take_in_words(order, |free| runs(free, order)))
     }
 
-    /// Takes a run of an order from one of this other order; `exact`: which is part of no larger one.
-    fn take_run_of(&self, order: u8, of: u8, exact: bool) -> Option<usize> {
-        if of < WORD_ORDER {
-            let starts = |free| {
-                if exact {
-                    tight(free, of)
-                } else {
-                    runs(free, of)
-                }
-            };
-            return (0..WORDS).find_map(|word| {
-                let bit = self.take_run_in(word, order, starts)?;
-                Some(word * WORD_FRAMES as usize + bit as usize)
-            });
+    /// Takes a run of an order below that of a word where one of these starts.
+    fn take_in_words(&self, order: u8, starts: impl Fn(u64) -> u64) -> Option<usize> {
+        if order >= WORD_ORDER {
+            return None;
         }
-        let span = 1 << (of - WORD_ORDER);
-        let mut firsts = (0..WORDS).step_by(span);
-        firsts.find_map(|first| {
-            let larger = first / (2 * span) * (2 * span);
-            if exact && of + 1 < Order::PAGEBLOCK.get() && self.is_free(larger, 2 * span) {
-                return None;
-            }
-            let taken = self.is_free(first, span)
-                && if order <= WORD_ORDER {
+        (0..WORDS).find_map(|word| {
+            let bit = self.take_run_in(word, order, &starts)?;
+            Some(word * WORD_FRAMES as usize + bit as usize)
+        })
+    }
+
+    /// Takes a run of whole words, the smallest that will do, or the first part of one. Each word is
+    /// looked at once, and runs of words are found as runs of bits are.
+    fn take_of_words(&self, order: u8) -> Option<usize> {
+        let unit = order.max(WORD_ORDER);
+        let span = 1 << (unit - WORD_ORDER);
+        let units = 0..WORDS / span;
+        let free = units.fold(0, |free, at| {
+            free | u64::from(self.is_free(at * span, span)) << at
+        });
+        let largest = Order::PAGEBLOCK.get() - 1 - unit;
+        (0..=largest).find_map(|of| {
+            let mut starts = if of < largest {
+                tight(free, of)
+            } else {
+                runs(free, of)
+            };
+            while starts != 0 {
+                let first = starts.trailing_zeros() as usize * span;
+                starts &= starts - 1;
+                let taken = if order <= WORD_ORDER {
                     self.take_exactly(first, run(order))
                 } else {
-                    self.take_words(first, 1 << (order - WORD_ORDER))
+                    self.take_words(first, span)
                 };
-            taken.then_some(first * WORD_FRAMES as usize)
+                if taken {
+                    return Some(first * WORD_FRAMES as usize);
+                }
+            }
+            None
         })
     }
 
