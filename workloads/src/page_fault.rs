@@ -35,8 +35,8 @@ fault in 4k and file, every 2 MiB in thp, where huge_share says how much was in 
 /// What one round maps.
 const ROUND_BYTES: usize = 128 << 20;
 /// A round is cut into so many pieces where others have their turn between them. More of them would
-/// lie closer to each other in time, and measure what it costs to begin with caches that others left
-/// cold: with eight, Ebb's lead was a fifth smaller than where each guest did whole rounds.
+/// lie closer to each other in time, but change what is measured (by cold caches, probably): with
+/// eight, Ebb's lead was a fifth smaller than with turns of 0.3 s.
 const PIECES: usize = 4;
 const PIECE_BYTES: usize = ROUND_BYTES / PIECES;
 const DEFAULT_UNTIL: Until = Until::Elapsed(Duration::from_secs(5));
