@@ -24,11 +24,16 @@ pub(crate) fn with_input(mut ebb: Command, input: Vec<u8>) -> Output {
     output
 }
 
-/// The QEMU that belongs to a running ebb.
+/// The QEMU that belongs to a running ebb; not what ebb asks things of before.
 pub(crate) fn qemu_of(ebb: &Child) -> Option<u32> {
     let children = format!("/proc/{0}/task/{0}/children", ebb.id());
     let children = std::fs::read_to_string(children).ok()?;
-    children.split_whitespace().next()?.parse().ok()
+    let mut children = children.split_whitespace();
+    let qemu = children.find(|child| {
+        std::fs::read_to_string(format!("/proc/{child}/comm"))
+            .is_ok_and(|name| name.starts_with("qemu"))
+    })?;
+    qemu.parse().ok()
 }
 
 /// Whether a process is there and not merely waiting to be reaped.
