@@ -10,23 +10,54 @@ use seccompiler::{
 use std::collections::BTreeMap;
 use std::io;
 
-/// Calls of a worker: waiting, its sockets, guest memory, the image, the pool, ending. No `open`,
-/// no `execve`, no `socket`.
-const WORKER_CALLS: &[i64] = &[
+/// Calls of every worker: waiting, the image, the pool, ending. No `open`, no `execve`, no `socket`.
+const COMMON_CALLS: &[i64] = &[
     // Waiting, and time.
     libc::SYS_poll,
     libc::SYS_ppoll,
+    libc::SYS_clock_gettime,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+    // Event counters, xenstore, words for people.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_close,
+    // Guest memory, the pool, the allocator.
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    // The image.
+    libc::SYS_io_uring_enter,
+    libc::SYS_preadv,
+    libc::SYS_pwritev2,
+    libc::SYS_fdatasync,
+    libc::SYS_fallocate,
+    // Ending, and panicking.
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_tgkill,
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
+];
+
+/// What a worker with a socket may call besides. A worker of Xen's door has none of these; it may
+/// call `ioctl` and `mmap` with some arguments only.
+const SOCKET_CALLS: &[i64] = &[
+    // Waiting, and time.
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
-    libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
-    libc::SYS_futex,
-    libc::SYS_sched_yield,
-    libc::SYS_restart_syscall,
     // The front-end.
     libc::SYS_accept4,
     libc::SYS_recvmsg,
@@ -36,82 +67,20 @@ const WORKER_CALLS: &[i64] = &[
     libc::SYS_setsockopt,
     libc::SYS_getsockopt,
     libc::SYS_shutdown,
-    libc::SYS_read,
-    libc::SYS_write,
     libc::SYS_writev,
     libc::SYS_fcntl,
     libc::SYS_ioctl,
-    libc::SYS_close,
-    // Guest memory, in-flight memory, the pool, the allocator.
+    // Guest memory, in-flight memory.
     libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
     libc::SYS_mprotect,
-    libc::SYS_madvise,
-    libc::SYS_brk,
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_lseek,
-    // The image.
-    libc::SYS_io_uring_enter,
-    libc::SYS_preadv,
     libc::SYS_preadv2,
-    libc::SYS_pwritev2,
-    libc::SYS_fdatasync,
-    libc::SYS_fallocate,
-    // Ending, and panicking.
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigaction,
-    libc::SYS_sigaltstack,
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_tgkill,
-    libc::SYS_rseq,
-    libc::SYS_set_robust_list,
-];
-
-/// Calls of a worker of Xen's door but for `ioctl` and `mmap`, which it may make with some arguments
-/// only. No sockets.
-const XEN_CALLS: &[i64] = &[
-    // Waiting, and time.
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_clock_gettime,
-    libc::SYS_futex,
-    libc::SYS_sched_yield,
-    libc::SYS_restart_syscall,
-    // xenstore, event channels, wake-ups, words for people.
-    libc::SYS_read,
-    libc::SYS_write,
-    libc::SYS_close,
-    // Grants, the pool, the allocator.
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    // The image.
-    libc::SYS_io_uring_enter,
-    libc::SYS_preadv,
-    libc::SYS_pwritev2,
-    libc::SYS_fdatasync,
-    libc::SYS_fallocate,
-    // Ending, and panicking.
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_tgkill,
-    libc::SYS_rseq,
-    libc::SYS_set_robust_list,
 ];
 
 /// The commands of Xen's devices that a worker needs.
@@ -129,7 +98,8 @@ const XEN_COMMANDS: &[libc::c_ulong] = &[
 /// # Errors
 /// If the kernel has no seccomp.
 pub fn confine_worker() -> io::Result<()> {
-    confine(WORKER_CALLS.iter().map(|call| (*call, vec![])).collect())
+    let calls = COMMON_CALLS.iter().chain(SOCKET_CALLS);
+    confine(calls.map(|call| (*call, vec![])).collect())
 }
 
 /// Confines the calling thread, for ever, to what a disk for a Xen front-end needs.
@@ -138,7 +108,7 @@ pub fn confine_worker() -> io::Result<()> {
 /// If the kernel has no seccomp.
 pub fn confine_xen_worker() -> io::Result<()> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        XEN_CALLS.iter().map(|call| (*call, vec![])).collect();
+        COMMON_CALLS.iter().map(|call| (*call, vec![])).collect();
     // The kernel looks at the lower half of a command alone.
     let command =
         |command: &libc::c_ulong| rule(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *command);

@@ -150,58 +150,24 @@ impl OpenDisk {
 
     /// Writes bytes through the cache.
     fn write_cached(&self, from: &mut dyn ByteSource, offset: &mut u64, total: usize) -> SysResult {
-        let mut done = 0;
-        while done < total {
-            let count = (PAGE_SIZE - in_page(*offset)).min(total - done);
-            match self.write_page(from, *offset, count) {
-                Ok(moved) => {
-                    done += moved;
-                    *offset += moved as u64;
-                    if moved < count {
-                        break;
-                    }
-                }
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
-            }
-            if (*offset / PAGE).is_multiple_of(THROTTLE_EVERY) {
+        let written = by_pages(offset, total, |at, count, _| {
+            let moved = self.write_page(from, at, count)?;
+            if ((at + moved as u64) / PAGE).is_multiple_of(THROTTLE_EVERY) {
                 writeback::throttle(self.cache);
             }
-            super::super::breathe(done);
-            if sched::current().killed() {
-                break;
-            }
-        }
+            Ok(moved)
+        })?;
         writeback::throttle(self.cache);
-        Ok(done)
+        Ok(written)
     }
 
     fn read_cached(&self, to: &mut dyn ByteSink, offset: &mut u64, total: usize) -> SysResult {
-        let mut done = 0;
-        while done < total {
-            let within = in_page(*offset);
-            let count = (PAGE_SIZE - within).min(total - done);
-            let want = (within + total - done).div_ceil(PAGE_SIZE) as u64;
-            let moved = self
-                .page(*offset / PAGE, want)
-                .and_then(|frame| to.put_frame(&frame, within, count));
-            match moved {
-                Ok(moved) => {
-                    done += moved;
-                    *offset += moved as u64;
-                    if moved < count {
-                        break;
-                    }
-                }
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
-            }
-            super::super::breathe(done);
-            if sched::current().killed() {
-                break;
-            }
-        }
-        Ok(done)
+        by_pages(offset, total, |at, count, left| {
+            let within = in_page(at);
+            let want = (within + left).div_ceil(PAGE_SIZE) as u64;
+            let frame = self.page(at / PAGE, want)?;
+            to.put_frame(&frame, within, count)
+        })
     }
 
     /// Makes a range stable, and tells of pages that could not be written.
@@ -340,4 +306,33 @@ impl Drop for OpenDisk {
             writeback::wake();
         }
     }
+}
+
+/// Moves up to `total` bytes by `part`, which is told where, how many there lie in a page, and how
+/// many are left; moves `offset` on. Ends where a part comes short, or as the task is being killed.
+fn by_pages(
+    offset: &mut u64,
+    total: usize,
+    mut part: impl FnMut(u64, usize, usize) -> SysResult,
+) -> SysResult {
+    let mut done = 0;
+    while done < total {
+        let count = (PAGE_SIZE - in_page(*offset)).min(total - done);
+        match part(*offset, count, total - done) {
+            Ok(moved) => {
+                done += moved;
+                *offset += moved as u64;
+                if moved < count {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+        super::super::breathe(done);
+        if sched::current().killed() {
+            break;
+        }
+    }
+    Ok(done)
 }
