@@ -53,7 +53,7 @@ test-units: ## the libraries and the kernel's pure parts, on this machine
 	$(CARGO) test --release -p ebb-kernel --lib --tests
 test-models: ## every interleaving of the lock-free parts, in small
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel --release --lib state
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel --release --lib model
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-blk --release --lib model
 .PHONY: stress
 stress: ## more than 10^8 operations of two threads on the allocator, the owner of each frame checked

@@ -13,6 +13,8 @@ extern crate std;
 
 #[path = "task/elf.rs"]
 mod elf;
+#[path = "fs/pipe/ends.rs"]
+mod ends;
 #[path = "sched/heap.rs"]
 mod heap;
 #[path = "drivers/disk/limits.rs"]
@@ -46,6 +48,9 @@ mod disk_tests;
 #[cfg(test)]
 #[path = "task/elf_tests.rs"]
 mod elf_tests;
+#[cfg(test)]
+#[path = "fs/pipe/ends_tests.rs"]
+mod ends_tests;
 #[cfg(test)]
 #[path = "sched/heap_tests.rs"]
 mod heap_tests;

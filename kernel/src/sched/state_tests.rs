@@ -1,5 +1,5 @@
 //! The task state's protocol: no wake-up is lost, and no task runs twice.
-//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel --release --lib state`.
+//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel --release --lib model`.
 
 use super::state::{Left, State, TaskState};
 

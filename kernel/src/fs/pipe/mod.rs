@@ -1,5 +1,6 @@
 //! Pipes, with a name (FIFO) and without.
 
+pub mod ends;
 pub mod ring;
 
 use super::file::{File, OpenFile};
@@ -15,6 +16,7 @@ use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use ends::Ends;
 use linux_raw_sys::ioctl::FIONREAD;
 use ring::Ring;
 
@@ -31,7 +33,7 @@ const PIPEFS_MAGIC: u64 = 0x5049_5045;
 
 /// A pipe.
 ///
-/// `used`, `readers` and `writers` are what readiness depends on. Each is changed before
+/// `used` and `ends` are what readiness depends on. Each is changed before
 /// [`Notifier::notify`] and read after a waiter has registered, so no change is missed.
 #[derive(Debug)]
 pub struct Pipe {
@@ -42,12 +44,7 @@ pub struct Pipe {
     /// A writer that had to wait goes on when so much is free, and then it polls as writable. Many
     /// writers at one pipe would else be woken by every read, for room that the first of them takes.
     writable_room: usize,
-    readers: AtomicUsize,
-    writers: AtomicUsize,
-    /// How often an end was opened: a FIFO's opener waits for a change, not for a peer that may
-    /// have come and gone.
-    reader_opens: AtomicUsize,
-    writer_opens: AtomicUsize,
+    ends: Ends,
     notifier: Arc<Notifier>,
 }
 
@@ -75,17 +72,12 @@ impl Pipe {
             used: AtomicUsize::new(0),
             capacity: AtomicUsize::new(capacity),
             writable_room,
-            readers: AtomicUsize::new(0),
-            writers: AtomicUsize::new(0),
-            reader_opens: AtomicUsize::new(0),
-            writer_opens: AtomicUsize::new(0),
+            ends: Ends::default(),
             notifier,
         }))
     }
 
-    // SeqCst on the counters: a waiter's registration and its look at them must not be reordered
-    // with a changer's store and its look at the waiters. The queue's lock orders them as well;
-    // this spares the argument.
+    // SeqCst, as in `ends`.
     fn used(&self) -> usize {
         self.used.load(Ordering::SeqCst)
     }
@@ -93,12 +85,6 @@ impl Pipe {
         self.capacity
             .load(Ordering::SeqCst)
             .saturating_sub(self.used())
-    }
-    fn has_readers(&self) -> bool {
-        self.readers.load(Ordering::SeqCst) > 0
-    }
-    fn has_writers(&self) -> bool {
-        self.writers.load(Ordering::SeqCst) > 0
     }
 
     /// Moves what is there to `to`; 0 if nothing is.
@@ -195,7 +181,7 @@ impl Pipe {
         }
         loop {
             // Looked at before the ring: a writer writes first and leaves then.
-            let had_writers = self.has_writers();
+            let had_writers = self.ends.has_writers();
             let moved = self.drain(to)?;
             if moved > 0 || !had_writers {
                 return Ok(moved);
@@ -205,7 +191,7 @@ impl Pipe {
             }
             self.notifier
                 .queue()
-                .wait(|| self.used() > 0 || !self.has_writers())?;
+                .wait(|| self.used() > 0 || !self.ends.has_writers())?;
         }
     }
 
@@ -219,7 +205,7 @@ impl Pipe {
         let total = from.left();
         let mut done = 0;
         while done < total {
-            if !self.has_readers() {
+            if !self.ends.has_readers() {
                 if done > 0 {
                     return Ok(done);
                 }
@@ -256,7 +242,7 @@ impl Pipe {
             let wait = self
                 .notifier
                 .queue()
-                .wait(|| self.room() >= self.writable_room || !self.has_readers());
+                .wait(|| self.room() >= self.writable_room || !self.ends.has_readers());
             if let Err(interrupted) = wait {
                 return if done > 0 {
                     Ok(done)
@@ -297,14 +283,7 @@ pub struct PipeEnd {
 impl PipeEnd {
     fn new(pipe: Arc<Pipe>, flags: OpenFlags) -> Self {
         let (reads, writes) = (flags.readable(), flags.writable());
-        if reads {
-            pipe.readers.fetch_add(1, Ordering::SeqCst);
-            pipe.reader_opens.fetch_add(1, Ordering::SeqCst);
-        }
-        if writes {
-            pipe.writers.fetch_add(1, Ordering::SeqCst);
-            pipe.writer_opens.fetch_add(1, Ordering::SeqCst);
-        }
+        pipe.ends.come(reads, writes);
         Self {
             pipe,
             reads,
@@ -336,10 +315,11 @@ impl PipeEnd {
 impl Drop for PipeEnd {
     fn drop(&mut self) {
         let mut gone = PollMask::empty();
-        if self.reads && self.pipe.readers.fetch_sub(1, Ordering::SeqCst) == 1 {
+        let (last_reader, last_writer) = self.pipe.ends.leave(self.reads, self.writes);
+        if last_reader {
             gone |= PollMask::ERR | PollMask::WRITABLE;
         }
-        if self.writes && self.pipe.writers.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if last_writer {
             gone |= PollMask::HUP | PollMask::READABLE;
         }
         if !gone.is_empty() {
@@ -364,7 +344,7 @@ impl File for PipeEnd {
                 mask |= PollMask::READABLE;
             }
             // A FIFO that no writer has opened yet is not at its end.
-            if !self.pipe.has_writers() && self.pipe.writer_opens.load(Ordering::SeqCst) > 0 {
+            if !self.pipe.ends.has_writers() && self.pipe.ends.had_writers() {
                 mask |= PollMask::HUP;
             }
         }
@@ -372,7 +352,7 @@ impl File for PipeEnd {
             if self.pipe.room() >= self.pipe.writable_room {
                 mask |= PollMask::WRITABLE;
             }
-            if !self.pipe.has_readers() {
+            if !self.pipe.ends.has_readers() {
                 mask |= PollMask::ERR;
             }
         }
@@ -491,23 +471,16 @@ pub(super) fn open_fifo(
     });
     drop(slot);
     let (reads, writes) = (flags.readable(), flags.writable());
-    if writes && !reads && flags.nonblocking() && !pipe.has_readers() {
+    if writes && !reads && flags.nonblocking() && !pipe.ends.has_readers() {
         return Err(Errno::ENXIO);
     }
-    let seen_readers = pipe.reader_opens.load(Ordering::SeqCst);
-    let seen_writers = pipe.writer_opens.load(Ordering::SeqCst);
+    let look = pipe.ends.look(reads);
     let end = PipeEnd::new(pipe.clone(), flags);
     // Tells those who wait for a peer.
     pipe.notifier.notify(PollMask::empty());
     let both = reads && writes;
     if !both && !flags.nonblocking() {
-        pipe.notifier.queue().wait(|| {
-            if reads {
-                pipe.has_writers() || pipe.writer_opens.load(Ordering::SeqCst) != seen_writers
-            } else {
-                pipe.has_readers() || pipe.reader_opens.load(Ordering::SeqCst) != seen_readers
-            }
-        })?;
+        pipe.notifier.queue().wait(|| pipe.ends.met(&look))?;
     }
     Ok(Arc::new(end))
 }
