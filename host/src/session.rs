@@ -1,6 +1,7 @@
 //! One run of a guest: starts it, carries its streams, watches it, and says how it ended.
 
 use crate::accel::Choice;
+use crate::blk::Disks;
 use crate::cli::RunOptions;
 use crate::console::Log;
 use crate::control::{Control, OutputPort};
@@ -10,7 +11,7 @@ use crate::kernel::Kernel;
 use crate::qemu::Ended;
 use crate::qmp::{End, Monitor};
 use crate::record::{Record, RecordFile};
-use crate::registry::{Facts as GuestFacts, Published, Registration};
+use crate::registry::{Facts as GuestFacts, Known, Published, Registration};
 use crate::sample::Sampler;
 use crate::signals::{self, Signalled, Target};
 use crate::stage::{Stage, WaitStatus};
@@ -233,9 +234,13 @@ impl<'a> Session<'a> {
             cpus: spec.cpus,
             started: SystemTime::now(),
         }));
-        let mapper = spec.kernel.mapper(&ram);
+        let known = Known {
+            published: Arc::clone(&published),
+            mapper: spec.kernel.mapper(&ram),
+            disks: spec.disks.and_then(Disks::server),
+        };
         let shown = options.verbose.then(|| Arc::clone(&self.terminal));
-        let registration = Registration::start(Arc::clone(&published), mapper, shown);
+        let registration = Registration::start(known, shown);
         let mut watch = Watch::new(
             options,
             &self.terminal,

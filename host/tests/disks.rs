@@ -3,6 +3,7 @@
 //! Where Debian's kernel cannot be had, its half says so and does nothing.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -493,4 +494,83 @@ fn a_guest_that_is_out_of_memory_writes_its_dirty_pages_and_goes_on() {
     );
     let wrong = found.chunks(MIB).position(|chunk| *chunk != found[..MIB]);
     assert_eq!(wrong, None, "the first MiB that is not there");
+}
+
+#[test]
+fn the_disks_of_a_run_are_asked_and_set_from_outside() {
+    let scratch = Scratch::new("asked");
+    let path = scratch.0.join("runtime");
+    fs::create_dir(&path).expect("a writable place");
+    let blk = |words: &[&str]| -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+        command.arg("blk").args(words).env("XDG_RUNTIME_DIR", &path);
+        command.output().expect("ebb starts")
+    };
+    let options = ["--name", "job", "--disk", "ram:8M", "--disk", "ram:4M,ro"];
+    let mut command = ebb(EBB, &options);
+    command.args([
+        "--",
+        "sh",
+        "-c",
+        "cat /dev/vda >/dev/null; echo up; read end",
+    ]);
+    command.env("XDG_RUNTIME_DIR", &path);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut guest = Killed(command.spawn().expect("ebb starts"));
+    let mut lines = BufReader::new(guest.0.stdout.take().expect("a pipe")).lines();
+    assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("up"));
+
+    let get = |words: &[&str]| -> serde_json::Value {
+        let output = blk(&[&["get", "--json", "--guest"], words].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let both = get(&["job"]);
+    assert_eq!(
+        (&both[0]["name"], &both[1]["name"]),
+        (&"disk0".into(), &"disk1".into())
+    );
+    assert!(both[0]["requests"].as_u64() > Some(0), "{both}");
+    assert_eq!(both[0]["connected"], true);
+    assert!(
+        blk(&["set", "max_buffer_pages=7", "--guest", "job"])
+            .status
+            .success()
+    );
+    let one = [
+        "set",
+        "max_buffer_pages=9",
+        "--instance",
+        "disk1",
+        "--guest",
+    ];
+    let pid = guest.0.id().to_string();
+    assert!(
+        blk(&[&one[..], &[&pid]].concat()).status.success(),
+        "by its process number"
+    );
+    let both = get(&["job"]);
+    let pages = [&both[0]["max_buffer_pages"], &both[1]["max_buffer_pages"]];
+    assert_eq!(pages, [&7, &9]);
+    assert!(blk(&["squeeze", "--guest", "job"]).status.success());
+
+    for (words, expected) in [
+        (
+            &["get", "--guest", "jobs"][..],
+            "no guest of this user is named jobs",
+        ),
+        (
+            &["get", "--instance=disk2", "--guest=job"],
+            "there is no instance named disk2",
+        ),
+    ] {
+        let output = blk(words);
+        let stderr = text(&output.stderr);
+        assert!(
+            !output.status.success() && stderr.contains(expected),
+            "{stderr}"
+        );
+    }
+    drop(guest.0.stdin.take());
+    assert!(guest.0.wait().expect("it ends").code().is_some());
 }

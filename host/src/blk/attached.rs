@@ -5,7 +5,7 @@ use ebb_blk::image::Spec;
 use ebb_blk::server::{Disk, Options, Server};
 use rustix::fd::OwnedFd;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Slots for them beside a guest's own devices, on the board that has the fewest.
 pub(crate) const DISKS_MAX: usize = 4;
@@ -13,7 +13,7 @@ pub(crate) const DISKS_MAX: usize = 4;
 /// A guest's disks. Each start of its VM attaches them anew.
 pub(crate) struct Disks {
     disks: Vec<Disk>,
-    server: Mutex<Server>,
+    server: Arc<Server>,
 }
 
 impl fmt::Debug for Disks {
@@ -46,14 +46,18 @@ impl Disks {
         let disks = images.iter().enumerate().map(disk).collect();
         Ok(Self {
             disks,
-            server: Mutex::new(server),
+            server: Arc::new(server),
         })
+    }
+
+    /// Who can be asked about them, if there are any.
+    pub(crate) fn server(&self) -> Option<Arc<Server>> {
+        (!self.disks.is_empty()).then(|| self.server.clone())
     }
 
     /// The front-end's ends of the disks' sockets, for a QEMU that is about to start.
     pub(crate) fn attach(&self) -> Result<Vec<OwnedFd>, Failure> {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let attach = |disk| server.attach(disk).map(OwnedFd::from);
+        let attach = |disk| self.server.attach(disk).map(OwnedFd::from);
         let sockets: Result<_, _> = self.disks.iter().map(attach).collect();
         sockets.map_err(|error| Failure::Disk(error.to_string()))
     }

@@ -9,12 +9,13 @@ pub(crate) use disk::ImageArgument;
 pub(crate) use options::BlkOptions;
 
 use crate::failure::Failure;
+use crate::registry::{Fleet, Presence};
 use crate::size::Rounded;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
 use ebb_blk::server::{self, Options, Server};
 use ebb_blk::xen::watcher;
-use options::{Action, Place, ServeOptions};
+use options::{Action, ServeOptions, Whom};
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
@@ -28,11 +29,11 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
         Action::Get {
             instance,
             json,
-            place,
+            whom,
         } => {
             let Answer::Instances(reports) = ask(
-                place,
-                &Request::Get {
+                whom,
+                Request::Get {
                     instance: instance.clone(),
                 },
             )?
@@ -48,18 +49,18 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
         Action::Set {
             setting,
             instance,
-            place,
+            whom,
         } => {
             let request = Request::Set {
                 knob: setting.knob.name().into(),
                 value: setting.value,
                 instance: instance.clone(),
             };
-            ask(place, &request).map(|_| 0)
+            ask(whom, request).map(|_| 0)
         }
-        Action::Squeeze { instance, place } => ask(
-            place,
-            &Request::Squeeze {
+        Action::Squeeze { instance, whom } => ask(
+            whom,
+            Request::Squeeze {
                 instance: instance.clone(),
             },
         )
@@ -121,13 +122,48 @@ impl Drop for Removed<'_> {
     }
 }
 
-fn ask(place: &Place, request: &Request) -> Result<Answer, Failure> {
-    let path = place.path()?;
-    match control::ask(&path, request) {
-        Ok(Answer::Error(why)) => Err(Failure::Disk(why)),
-        Ok(answer) => Ok(answer),
-        Err(source) => Err(Failure::NoServer { path, source }),
+fn ask(whom: &Whom, request: Request) -> Result<Answer, Failure> {
+    let answer = match &whom.guest {
+        Some(guest) => ask_guest(guest, request)?,
+        None => {
+            let path = whom.place.path()?;
+            match control::ask(&path, &request) {
+                Ok(answer) => answer,
+                Err(source) => return Err(Failure::NoServer { path, source }),
+            }
+        }
+    };
+    match answer {
+        Answer::Error(why) => Err(Failure::Disk(why)),
+        answer => Ok(answer),
     }
+}
+
+/// Asks the disks of the run that has this name or process number.
+fn ask_guest(guest: &str, request: Request) -> Result<Answer, Failure> {
+    let mut fleet = Fleet::new();
+    let mut found = fleet.figures().into_iter().filter_map(|(id, presence)| {
+        let Presence::Here(figures) = presence else {
+            return None;
+        };
+        (figures.name == guest || figures.pid.to_string() == guest).then_some((id, figures.pid))
+    });
+    let Some((id, pid)) = found.next() else {
+        return Err(Failure::Disk(format!(
+            "no guest of this user is named {guest}"
+        )));
+    };
+    if let Some((_, other)) = found.next() {
+        return Err(Failure::Disk(format!(
+            "several guests are named {guest}, of processes {pid} and {other}: say which"
+        )));
+    }
+    let failed = |source: io::Error| {
+        Failure::Disk(format!(
+            "guest {guest} (process {pid}) did not answer: {source}"
+        ))
+    };
+    fleet.ask_disks(&id, request).map_err(failed)
 }
 
 fn strange() -> Failure {

@@ -18,6 +18,7 @@ Examples:
   ebb blk get
   ebb blk set max_buffer_pages=0 --instance data
   ebb blk squeeze
+  ebb blk get --guest build           # the disks of `ebb run --name build --disk …`
   ebb blk serve --xen                 # in dom0: every backend/qdisk/DOMAIN/DEVICE
 
 A guest of QEMU's gets a disk so (its memory has to be shared):
@@ -46,7 +47,7 @@ pub(crate) enum Action {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        place: Place,
+        whom: Whom,
     },
     /// Set a knob while disks are served
     Set {
@@ -58,7 +59,7 @@ pub(crate) enum Action {
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         #[command(flatten)]
-        place: Place,
+        whom: Whom,
     },
     /// Have pools give their free pages back, as if memory were tight
     Squeeze {
@@ -66,7 +67,7 @@ pub(crate) enum Action {
         #[arg(long, value_name = "NAME")]
         instance: Option<String>,
         #[command(flatten)]
-        place: Place,
+        whom: Whom,
     },
 }
 
@@ -103,6 +104,17 @@ pub(crate) struct Place {
     /// Control socket [default: ebb-blk/control.sock in $XDG_RUNTIME_DIR, else in /run or /tmp]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+}
+
+/// Whose disks are meant.
+#[derive(Args, Debug)]
+pub(crate) struct Whom {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// The disks of an `ebb run`, by the guest's name or process number (`ebb top` shows them)
+    #[arg(long, value_name = "NAME|PID", conflicts_with = "control")]
+    pub(crate) guest: Option<String>,
 }
 
 impl Place {

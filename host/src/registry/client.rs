@@ -1,11 +1,13 @@
 //! All guests of this user, seen from a program that asks them.
 
 use super::folder::Folder;
-use super::protocol::{Body, Figures, PROTOCOL, REPLY_MAX, Reply, Request};
+use super::protocol::{Body, DisksRequest, Figures, PROTOCOL, REPLY_MAX, Reply, Request};
 use super::published::shorten;
 use super::socket;
+use ebb_blk::control;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -94,7 +96,7 @@ impl Fleet {
         // All are asked before one is waited for. Who has not answered the last question yet is
         // not asked another.
         for (id, connection) in &mut self.connections {
-            if !connection.waiting && connection.send(Request::Figures).is_err() {
+            if !connection.waiting && connection.send(&Request::Figures).is_err() {
                 gone.push(id.clone());
             }
         }
@@ -129,7 +131,7 @@ impl Fleet {
             return None;
         }
         let answer = connection
-            .send(request)
+            .send(&request)
             .and_then(|()| connection.receive(Instant::now() + PATIENCE));
         match answer {
             Ok(body) => body,
@@ -137,6 +139,23 @@ impl Fleet {
                 self.connections.remove(id);
                 None
             }
+        }
+    }
+
+    /// Asks the disks of a guest that [`Self::figures`] has found.
+    pub(crate) fn ask_disks(
+        &mut self,
+        id: &GuestId,
+        request: control::Request,
+    ) -> io::Result<control::Answer> {
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let connection = self.connections.get_mut(id).ok_or_else(gone)?;
+        connection.send(&DisksRequest { disks: request })?;
+        match connection.receive(Instant::now() + PATIENCE)? {
+            Some(Body::Disks(answer)) => Ok(answer),
+            Some(Body::Error(why)) => Ok(control::Answer::Error(why)),
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+            None => Err(io::ErrorKind::TimedOut.into()),
         }
     }
 
@@ -184,7 +203,7 @@ impl Connection {
             Some(Body::Figures(figures)) => Ok(Some(figures)),
             Some(late) => {
                 self.late = Some(late);
-                self.send(Request::Figures)?;
+                self.send(&Request::Figures)?;
                 match self.receive(deadline)? {
                     Some(Body::Figures(figures)) => Ok(Some(figures)),
                     _ => Ok(None),
@@ -204,8 +223,8 @@ impl Connection {
         }
     }
 
-    fn send(&mut self, request: Request) -> io::Result<()> {
-        let mut bytes = serde_json::to_vec(&request)?;
+    fn send(&mut self, request: &impl Serialize) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec(request)?;
         bytes.push(b'\n');
         // An empty socket takes so few bytes at once; if not, the run is not one that we know.
         if self.stream.write(&bytes)? != bytes.len() {

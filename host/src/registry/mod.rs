@@ -23,4 +23,4 @@ pub(crate) use protocol::{BlockMap, Body, Cell, Figures, KernelKind, Life, Momen
 pub(crate) use protocol::{Counts, Region};
 pub(crate) use published::harmless;
 pub(crate) use published::{Facts, Published};
-pub(crate) use server::Registration;
+pub(crate) use server::{Known, Registration};

@@ -2,6 +2,7 @@
 //!
 //! One JSON object a line, in both directions. A client asks, the run answers in order.
 
+use ebb_blk::control;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. It is raised when a field changes its meaning or goes; clients
@@ -27,6 +28,12 @@ pub(crate) enum Request {
     Map,
 }
 
+/// What a client asks of a run's disks: one of the requests of `ebb blk serve`'s socket.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct DisksRequest {
+    pub(crate) disks: control::Request,
+}
+
 /// An answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
@@ -42,6 +49,7 @@ pub(crate) enum Body {
     Figures(Box<Figures>),
     History(History),
     Map(BlockMap),
+    Disks(control::Answer),
     Error(String),
 }
 

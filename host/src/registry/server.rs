@@ -5,10 +5,11 @@
 
 use super::block_map::Mapper;
 use super::folder::Folder;
-use super::protocol::{self, Body, REQUEST_MAX, Request};
+use super::protocol::{self, Body, DisksRequest, REQUEST_MAX, Request};
 use super::published::Published;
 use super::socket::Listening;
 use crate::terminal::Terminal;
+use ebb_blk::server::Server as Disks;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::{self, Read, Write};
@@ -31,6 +32,15 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(1);
 /// Until the next connection is tried after one could not be taken.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// What a run can be asked about.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) published: Arc<Published>,
+    /// Draws the map, if the guest's kernel has one.
+    pub(crate) mapper: Option<Mapper>,
+    pub(crate) disks: Option<Arc<Disks>>,
+}
+
 /// A run's entry among the guests of this host; dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -42,11 +52,7 @@ impl Registration {
     /// Registers this run, in a thread of its own so that the guest's start does not wait for it.
     /// Nobody can see a run that cannot register, but that is no reason for it to fail: why goes
     /// to `verbose`.
-    pub(crate) fn start(
-        published: Arc<Published>,
-        mapper: Option<Mapper>,
-        verbose: Option<Arc<Terminal>>,
-    ) -> Option<Self> {
+    pub(crate) fn start(known: Known, verbose: Option<Arc<Terminal>>) -> Option<Self> {
         let told = verbose.clone();
         let started = UnixStream::pair().and_then(|(stop, stopped)| {
             let body = move || {
@@ -60,7 +66,7 @@ impl Registration {
                             verbose.as_ref(),
                             &format!("listening on {}", path.display()),
                         );
-                        Server::new(listening, published, mapper).serve(&stopped);
+                        Server::new(listening, known).serve(&stopped);
                     }
                     Err(error) => tell(verbose.as_ref(), &unseen(&error)),
                 }
@@ -126,19 +132,17 @@ enum Stays {
 
 struct Server {
     listening: Listening,
-    published: Arc<Published>,
-    mapper: Option<Mapper>,
+    known: Known,
     map: Option<(Instant, Rc<[u8]>)>,
     clients: Vec<Client>,
     listen_again: Instant,
 }
 
 impl Server {
-    fn new(listening: Listening, published: Arc<Published>, mapper: Option<Mapper>) -> Self {
+    fn new(listening: Listening, known: Known) -> Self {
         Self {
             listening,
-            published,
-            mapper,
+            known,
             map: None,
             clients: Vec::with_capacity(CLIENTS_MAX),
             listen_again: Instant::now(),
@@ -278,9 +282,16 @@ impl Server {
     }
 
     fn answer(&mut self, line: &[u8], now: Instant) -> Rc<[u8]> {
+        if let Ok(DisksRequest { disks: request }) = serde_json::from_slice(line) {
+            return match &self.known.disks {
+                Some(disks) => protocol::line(Body::Disks(disks.perform(&request))).into(),
+                None => error("this guest has no disks".to_owned()),
+            };
+        }
+        let published = &self.known.published;
         let body = match serde_json::from_slice(line) {
-            Ok(Request::Figures) => Body::Figures(Box::new(self.published.figures())),
-            Ok(Request::History { after_ms }) => Body::History(self.published.history(after_ms)),
+            Ok(Request::Figures) => Body::Figures(Box::new(published.figures())),
+            Ok(Request::History { after_ms }) => Body::History(published.history(after_ms)),
             Ok(Request::Map) => return self.map(now),
             Err(why) => return error(format!("not a request: {why}")),
         };
@@ -293,7 +304,7 @@ impl Server {
         {
             return Rc::clone(map);
         }
-        let Some(mapper) = &self.mapper else {
+        let Some(mapper) = &self.known.mapper else {
             return error("only a guest with the Ebb kernel has a map".to_owned());
         };
         let map: Rc<[u8]> = match mapper.map() {
@@ -432,7 +443,12 @@ mod tests {
             let name = name.file_name().unwrap().to_str().unwrap().to_owned();
             let published = Arc::new(Published::new(facts));
             let thread = thread::spawn(move || {
-                Server::new(listening, published, None).serve(&stopped);
+                let known = Known {
+                    published,
+                    mapper: None,
+                    disks: None,
+                };
+                Server::new(listening, known).serve(&stopped);
             });
             Self {
                 scratch,
