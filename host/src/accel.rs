@@ -182,6 +182,7 @@ fn probe(machine: Machine, kernel: &Kernel, qemu: &Path) -> Result<(), String> {
         cpus,
         reporting: true,
         icount: false,
+        seed: 0,
         kernel_arguments: kernel.probe_arguments(),
         extra: Vec::new(),
         disks: None,

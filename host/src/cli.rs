@@ -131,6 +131,16 @@ pub(crate) struct RunOptions {
     #[arg(long)]
     pub(crate) icount: bool,
 
+    /// With --icount: another throw of what the guest takes for random
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "icount",
+        hide_short_help = true
+    )]
+    pub(crate) seed: u32,
+
     /// End the VM after so many seconds, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(crate) timeout: Option<u64>,

@@ -183,16 +183,21 @@ impl Failure {
             }
             Self::Stock(StockError::Cache(CacheError::File { .. } | CacheError::NoFolder)) => {
                 "set XDG_CACHE_HOME to a folder that can be written, or give a kernel with its \
-                 modules: --kernel linux:/path/boot/vmlinuz-RELEASE"
+                 modules: --kernel linux:/path/boot/vmlinuz-RELEASE (to ebb compare: --linux \
+                 /path/boot/vmlinuz-RELEASE)"
             }
             Self::Stock(StockError::Cache(_)) => {
                 "run `apt-get update`, or give a kernel with its modules: \
-                 --kernel linux:/path/boot/vmlinuz-RELEASE"
+                 --kernel linux:/path/boot/vmlinuz-RELEASE (to ebb compare: --linux \
+                 /path/boot/vmlinuz-RELEASE)"
             }
             Self::Stock(StockError::Format {
                 source: LinuxFormatError::Magic,
                 ..
-            }) => "give a bzImage, as distributions have it: --kernel linux:/boot/vmlinuz-RELEASE",
+            }) => {
+                "give a bzImage, as distributions have it: --kernel linux:/boot/vmlinuz-RELEASE \
+                 (to ebb compare: --linux /boot/vmlinuz-RELEASE)"
+            }
             Self::Stock(StockError::NoModules { .. }) => {
                 "a kernel stands in PLACE/boot and its modules in PLACE/lib/modules/RELEASE, as \
                  an unpacked package has them"

@@ -162,6 +162,9 @@ impl Kernel {
             // Two ports have no order between them.
             text.push_str(" ebb.stderr=stdout");
         }
+        if stream::input_is_empty() {
+            text.push_str(" ebb.stdin=empty");
+        }
         if let Some(order) = options.reporting_order {
             text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
         }

@@ -64,6 +64,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         cpus,
         reporting: options.give_back == GiveBack::Reporting,
         icount: options.icount,
+        seed: options.seed,
         kernel_arguments: kernel.arguments(options, choice.accel),
         extra: options.qemu_arg.clone(),
         disks: Some(&disks),

@@ -193,17 +193,20 @@ impl<'a> Session<'a> {
         let log = Arc::new(Log::with_symbols("kernel", spec.kernel.symbols()));
         let kept = Arc::clone(&log);
         let console = spawn("console", move || kept.pump(console, verbose.as_deref()))?;
-        let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
-            what: "the stdin socket",
-            source,
-        })?;
-        let (lines, ready) = (Arc::clone(&control), Arc::clone(&guest));
-        spawn("stdin", move || {
-            // What is read is lost if the guest has to be started once more.
-            if ready.wait_until_up() {
-                stream::feed(stdin, &lines);
-            }
-        })?;
+        // The guest knows of an empty one from its command line.
+        if !stream::input_is_empty() {
+            let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
+                what: "the stdin socket",
+                source,
+            })?;
+            let (lines, ready) = (Arc::clone(&control), Arc::clone(&guest));
+            spawn("stdin", move || {
+                // What is read is lost if the guest has to be started once more.
+                if ready.wait_until_up() {
+                    stream::feed(stdin, &lines);
+                }
+            })?;
+        }
         let outputs = Outputs::start(
             [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)],
             &self.terminal,

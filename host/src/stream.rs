@@ -8,6 +8,7 @@ use crate::control::{Control, OutputPort};
 use crate::terminal::Terminal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
+use rustix::fs::{FileType, major, minor};
 use rustix::io::Errno;
 use rustix::termios;
 use std::collections::VecDeque;
@@ -167,6 +168,18 @@ pub(crate) fn outputs_are_one() -> bool {
         (Some(out), Some(err)) => (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino),
         _ => false,
     }
+}
+
+/// The device that is empty whenever it is read, `/dev/null`: major and minor number.
+const NULL: (u32, u32) = (1, 3);
+
+/// Whether our stdin has nothing to give, now and later. A guest that is told so at its start need
+/// not be told at a moment that the host's scheduler chooses.
+pub(crate) fn input_is_empty() -> bool {
+    rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|stat| {
+        let device = (major(stat.st_rdev), minor(stat.st_rdev));
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && device == NULL
+    })
 }
 
 /// How often a job in the background looks whether it is in the foreground again.

@@ -128,6 +128,11 @@ fn nothing_runs_where_the_command_line_is_wrong() {
         125,
         &["/nonexistent/vmlinuz"],
     );
+    refused(
+        &output(&["idle", "--linux", "/proc/self/exe"]),
+        125,
+        &["cannot be booted", "--linux /boot/vmlinuz-RELEASE"],
+    );
 }
 
 #[test]
@@ -464,6 +469,38 @@ fn guests_that_take_turns_are_measured_round_by_round() {
         .clone()
         .find(|row| row["metric"] == "faults_per_second_per_task");
     assert_eq!(row.expect("the rate")["cells"][0]["rounds"], 2);
+}
+
+/// Counted, a second comparison has the same figures, however busy the machine is.
+#[test]
+fn counted_figures_are_the_same_in_every_comparison() {
+    let scratch = Scratch::new("counted");
+    let json = scratch.path("r.json");
+    let table = || {
+        let made = output(&[
+            "memhog",
+            "messaging",
+            "--icount",
+            "--linux",
+            "none",
+            "--reporting",
+            "on",
+            "--rounds",
+            "2",
+            "-m",
+            "256M",
+            "--json",
+            &json,
+        ]);
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert_eq!(made.status.code(), Some(0), "{said}");
+        let report: Value =
+            serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+        report["table"].clone()
+    };
+    let first = table();
+    assert!(first.to_string().contains("release_s"), "{first}");
+    assert_eq!(table(), first);
 }
 
 #[test]

@@ -20,6 +20,8 @@ const FOLDER: &str = "/.ebb";
 const COMMAND_LINE: &str = "/proc/cmdline";
 /// Set by ebb where its own stdout and stderr are one file: then the order of writes matters.
 const ONE_OUTPUT: &str = "ebb.stderr=stdout";
+/// Set by ebb where its own stdin has nothing to give.
+const NO_INPUT: &str = "ebb.stdin=empty";
 
 /// What became of the program.
 #[derive(Debug)]
@@ -49,9 +51,8 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let environment = words(ENVIRONMENT)?;
     let command_line = fs::read_to_string(COMMAND_LINE)
         .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))?;
-    let one_output = command_line
-        .split_ascii_whitespace()
-        .any(|word| word == ONE_OUTPUT);
+    let is_set = |option| command_line.split_ascii_whitespace().any(|w| w == option);
+    let (one_output, no_input) = (is_set(ONE_OUTPUT), is_set(NO_INPUT));
     // Only memory, from here on.
     fs::remove_dir_all(FOLDER).map_err(|error| Failure::new(format!("remove {FOLDER}"), error))?;
     let stdio = ports::open("ebb.stdio")?;
@@ -99,9 +100,13 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
         Arc::new(Output::new().map_err(setup)?),
         Arc::new(Output::new().map_err(setup)?),
     ];
-    let stdin_port = stdio.try_clone().map_err(setup)?;
-    let carrier = Arc::clone(&input);
-    thread::spawn(move || carrier.carry(stdin_port, stdin_writer));
+    if no_input {
+        drop(stdin_writer);
+    } else {
+        let stdin_port = stdio.try_clone().map_err(setup)?;
+        let carrier = Arc::clone(&input);
+        thread::spawn(move || carrier.carry(stdin_port, stdin_writer));
+    }
     let carriers = [
         carry(&outputs[0], stdout_reader, stdio),
         carry(&outputs[1], stderr_reader, stderr),

@@ -35,6 +35,19 @@ pub(crate) enum Pace {
     Fixed,
     /// Both guests are up and do the experiment once; its first part is cut into turns.
     Once,
+    /// Guests run at the same time, each from start to end: of experiments whose instructions are
+    /// counted, where neither time nor the machine's speed is in the figures.
+    Counted,
+}
+
+impl Pace {
+    /// Whether a guest waits until it is its turn.
+    pub(crate) fn takes_turns(self) -> bool {
+        match self {
+            Self::Timed | Self::Fixed | Self::Once => true,
+            Self::Apart | Self::Counted => false,
+        }
+    }
 }
 
 /// How the program of an experiment is called.
@@ -52,8 +65,9 @@ const BOOTS_CPUS_MAX: u32 = 8;
 
 /// Rounds, unless the user says otherwise.
 const ROUNDS: u32 = 3;
-/// Counted instructions do not vary.
-const ROUNDS_ICOUNT: u32 = 1;
+/// Counted instructions vary with what a guest takes for random alone, which is another throw in
+/// each round, the same in each comparison.
+const ROUNDS_ICOUNT: u32 = 3;
 /// Rounds where guests take turns: so many, and then more until the ratios are settled.
 const TURNS_LEAST: u32 = 18;
 const TURNS_MOST: u32 = 36;
@@ -422,8 +436,7 @@ impl Case {
     /// How its guests share the machine.
     pub(crate) fn pace(&self) -> Pace {
         if self.shape.icount {
-            // Neither time nor the machine's speed is in the figures then.
-            Pace::Apart
+            Pace::Counted
         } else {
             self.experiment.pace
         }
@@ -434,9 +447,9 @@ impl Case {
         match (&self.experiment.words, wanted) {
             (Words::Boots, _) => Rounds::fixed(BOOTS),
             (_, Some(rounds)) => Rounds::fixed(rounds),
-            _ if self.shape.icount => Rounds::fixed(ROUNDS_ICOUNT),
             _ => match self.pace() {
                 Pace::Apart => Rounds::fixed(ROUNDS),
+                Pace::Counted => Rounds::fixed(ROUNDS_ICOUNT),
                 // Where nothing is reported there is nothing to compare, but for the cost.
                 Pace::Once if self.shape.reporting => Rounds::fixed(ROUNDS),
                 Pace::Once => Rounds::fixed(1),
@@ -474,7 +487,7 @@ impl Case {
         match self.experiment.words {
             Words::Workloads(words) => {
                 let mut words = words(&self.shape);
-                if self.pace() != Pace::Apart {
+                if self.pace().takes_turns() {
                     words.insert(0, TURNS.to_owned());
                 }
                 Call::Workloads(words)

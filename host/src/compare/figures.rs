@@ -197,7 +197,8 @@ pub(crate) fn program(run: &Run) -> String {
     run.arguments.join(" ")
 }
 
-/// The command of a run without what differs from round to round: names of temporary files.
+/// The command of a run without what differs from round to round: names of temporary files, and
+/// what is random.
 pub(crate) fn command_in_short(run: &Run) -> String {
     let mut words: Vec<&str> = Vec::new();
     let mut skip = false;
@@ -206,7 +207,7 @@ pub(crate) fn command_in_short(run: &Run) -> String {
             continue;
         }
         match word.as_str() {
-            "--timeline" | "--record" | "--timeout" => skip = true,
+            "--timeline" | "--record" | "--timeout" | "--seed" => skip = true,
             // The program's own words follow, and those are short.
             "--" => break,
             word => words.push(word),

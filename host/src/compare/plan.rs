@@ -14,10 +14,11 @@ const ROUNDS_A_BOOT: u32 = 9;
 /// First guesses of what a run takes besides its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
 const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
-/// So much more does a program take where instructions are counted, at a guess.
-const ICOUNT_FACTOR: u32 = 4;
-/// And so much more on Linux, where it is the work that is fixed and not the time.
+/// So much longer it takes on Linux, where it is the work that is fixed and not the time.
 const LINUX_FACTOR: u32 = 3;
+/// A whole run whose instructions are counted: a boot mostly, as sleep takes no time.
+const EBB_COUNTED: Duration = Duration::from_secs(4);
+const LINUX_COUNTED: Duration = Duration::from_secs(15);
 
 /// Guests that run together, or one that runs alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -85,6 +86,14 @@ impl Plan {
                     })
                 })
                 .collect(),
+            Pace::Counted => (1..=rounds)
+                .map(|boot| Step {
+                    case: index,
+                    guests: self.turn(case, boot),
+                    boot,
+                    rounds: 1,
+                })
+                .collect(),
             pace => {
                 let a_boot = if pace == Pace::Once { 1 } else { ROUNDS_A_BOOT };
                 (0..rounds.div_ceil(a_boot))
@@ -129,7 +138,7 @@ impl Plan {
             let of_case = || self.steps.iter().filter(|step| step.case == index);
             let done: u32 = of_case().map(|step| step.rounds).sum();
             let left = case.rounds(self.wanted).most.saturating_sub(done);
-            if case.pace() == Pace::Apart || left == 0 || !unsettled(case) {
+            if !case.pace().takes_turns() || left == 0 || !unsettled(case) {
                 continue;
             }
             let boot = of_case().map(|step| step.boot).max().unwrap_or(0) + 1;
@@ -169,16 +178,22 @@ impl Clock {
             return *sum / *count;
         }
         let case = &plan.cases[step.case];
+        let counted = case.pace() == Pace::Counted;
         // Guests that run together boot at the same time.
         let boot = step
             .guests
             .iter()
-            .map(|guest| match guest {
-                Guest::Ebb => EBB_OVERHEAD,
-                Guest::Linux => LINUX_OVERHEAD,
+            .map(|guest| match (guest, counted) {
+                (Guest::Ebb, false) => EBB_OVERHEAD,
+                (Guest::Linux, false) => LINUX_OVERHEAD,
+                (Guest::Ebb, true) => EBB_COUNTED,
+                (Guest::Linux, true) => LINUX_COUNTED,
             })
             .max()
             .unwrap_or_default();
+        if counted {
+            return boot;
+        }
         let work: Duration = step
             .guests
             .iter()
@@ -187,12 +202,7 @@ impl Clock {
                 _ => case.guess(),
             })
             .sum();
-        let guess = work * step.rounds + boot;
-        if case.shape.icount {
-            guess * ICOUNT_FACTOR
-        } else {
-            guess
-        }
+        work * step.rounds + boot
     }
 }
 

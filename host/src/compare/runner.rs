@@ -1,7 +1,7 @@
 //! Runs one guest as a child process, `ebb run …`, and gathers all that it says.
 
 use super::cpus::Cpus;
-use super::experiments::{Call, Case, Pace, Shape};
+use super::experiments::{Call, Case, Shape};
 use super::interrupt::Interrupt;
 use super::plan::Step;
 use super::schema::{Better, Event, Guest, Outcome, Point, Run, TurnCost, What};
@@ -123,7 +123,7 @@ impl Runner<'_> {
         step: &Step,
         tick: &mut dyn FnMut(),
     ) -> Result<Vec<Run>, Failure> {
-        let taking_turns = case.pace() != Pace::Apart;
+        let taking_turns = case.pace().takes_turns();
         let cpus = Cpus::hold(taking_turns.then_some(case.shape(step.boot).cpus));
         let mut running = Vec::new();
         for guest in &step.guests {
@@ -180,12 +180,16 @@ impl Runner<'_> {
             // Behind `run`.
             words.splice(1..1, ["--disk".into(), disk.into()]);
         }
+        if shape.icount {
+            let seed = (step.boot - 1).to_string();
+            words.splice(1..1, ["--icount".into(), "--seed".into(), seed.into()]);
+        }
         let executable = std::env::current_exe().map_err(|source| Failure::Setup {
             what: "the path of ebb itself",
             source,
         })?;
         let started = Instant::now();
-        let turns = case.pace() != Pace::Apart;
+        let turns = case.pace().takes_turns();
         let mut child = spawn(&executable, &words, turns).map_err(|source| Failure::Setup {
             what: "a child process",
             source,
@@ -342,9 +346,6 @@ impl Runner<'_> {
         option("--timeline", timeline.into());
         option("--record", record.into());
         option("--timeout", limit.as_secs().to_string().into());
-        if shape.icount {
-            words.push("--icount".into());
-        }
         words.push("--".into());
         match call {
             Call::Workloads(program) => {
@@ -454,6 +455,8 @@ fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::Result<Child
         .stdin(if turns { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // It is passed on to the program, and no run shall depend on where its user sits.
+        .env("TERM", "dumb")
         .process_group(0);
     crate::orphan::forbid(&mut command);
     command.spawn()

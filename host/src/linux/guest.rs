@@ -35,7 +35,7 @@ const ANSWER: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(crate) struct LinuxGuest {
     cpus: u32,
-    /// Guest time is not host time: then only the guest's own timer may ask for figures.
+    /// Guest time is not host time: then QEMU asks for figures by the guest's clock, from the start.
     icount: bool,
     state: Mutex<State>,
     changed: Condvar,
@@ -148,17 +148,15 @@ impl LinuxGuest {
         if !self.wait_until_up() {
             return;
         }
-        let mut first = true;
         loop {
             // QEMU asks the guest when the interval is set, and once a second at most by itself.
-            let asked = if first || !self.icount {
+            let asked = if self.icount {
+                Ok(())
+            } else {
                 let again = inquiries.ask(&set(0)).and_then(|()| inquiries.ask(&set(1)));
                 thread::sleep(ANSWER);
                 again
-            } else {
-                Ok(())
             };
-            first = false;
             if asked.and_then(|()| inquiries.ask(&get)).is_err() {
                 return;
             }

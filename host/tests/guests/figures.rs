@@ -52,6 +52,25 @@ fn summary_and_timeline_tell_of_memory_that_came_back() {
     assert!(summary["return"]["half"].as_f64().expect("a time") < 8000.0);
 }
 
+/// Where instructions are counted nothing of a run is left to the host, nor to chance.
+#[test]
+fn counted_runs_are_alike() {
+    let script = "for i in 1 2 3 4; do (dd if=/dev/zero bs=4k count=200 2>/dev/null | md5sum) & \
+        done; wait; sleep 3; cat /proc/sys/kernel/random/uuid /proc/stat /proc/uptime";
+    let counted = |seed| {
+        let output = run(&[
+            "-c", "1", "--icount", "--seed", seed, "--", "sh", "-c", script,
+        ]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let first = counted("0");
+    assert!(first.contains("ctxt "), "{first}");
+    assert_eq!(counted("0"), first);
+    assert_ne!(counted("1"), first);
+}
+
 #[test]
 fn without_giving_back_memory_stays() {
     let script = "dd if=/dev/zero of=/tmp/x bs=1M count=100 2>/dev/null; rm /tmp/x; sleep 5";

@@ -104,6 +104,23 @@ fn counted_instructions_are_time() {
     assert!(record.contains("max,-erms"), "{record}");
 }
 
+/// Interrupts, task switches and random numbers show every moment at which the host had a say.
+#[test]
+fn counted_runs_are_alike_to_the_last_interrupt() {
+    let script = "for i in 1 2 3 4; do (dd if=/dev/zero bs=4k count=200 2>/dev/null | md5sum) & \
+        done; wait; sleep 3; cat /proc/sys/kernel/random/uuid /proc/stat /proc/interrupts";
+    let counted = |seed: &str| {
+        let output = run(&["--icount", "--seed", seed, "--", "sh", "-c", script])?;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let Some(first) = counted("0") else { return };
+    assert!(first.contains("ctxt "), "{first}");
+    assert_eq!(counted("0"), Some(first.clone()));
+    assert_ne!(counted("1"), Some(first));
+}
+
 #[test]
 fn another_board_and_more_cpus() {
     let arguments = ["--machine", "q35", "-c", "3", "--", "nproc"];

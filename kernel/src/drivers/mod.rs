@@ -16,8 +16,10 @@ use crate::arch::BootInfo;
 
 /// Finds the devices. Their threads start with [`start_threads`].
 pub fn init(boot: &BootInfo) {
-    let _ = boot;
     discovery::run();
+    if boot.option("ebb.stdin") == Some("empty") {
+        port::stdio().set_end(0);
+    }
 }
 
 /// Starts the kernel threads that serve devices; when tasks can be made.
