@@ -49,6 +49,10 @@ pub(crate) fn arguments(clock: Option<Kilohertz>, verbose: bool) -> String {
         // Measured by the guest against an emulated PIT it comes out wrong, or not at all, when
         // the host is busy; and without it Linux hangs.
         text.push_str(&format!(" tsc_early_khz={rate}"));
+        // QEMU's counter is one for all CPUs and keeps its rate. Linux cannot know that: with two
+        // CPUs, or once it has lost ticks, it would count ticks of 4 ms for a clock, and the
+        // scheduler with it.
+        text.push_str(" tsc=reliable");
     }
     if !verbose {
         text.push_str(" quiet");

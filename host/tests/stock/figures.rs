@@ -121,6 +121,17 @@ fn counted_runs_are_alike_to_the_last_interrupt() {
     assert_ne!(counted("1"), Some(first));
 }
 
+/// Linux does not believe in a counter that it cannot check, and then has a clock of 4 ms.
+#[test]
+fn its_clock_is_the_time_stamp_counter_on_every_cpu() {
+    let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let Some(output) = run(&["-c", "2", "--", "cat", file]) else {
+        return;
+    };
+    let clock = String::from_utf8_lossy(&output.stdout);
+    assert!(clock.starts_with("tsc"), "{clock}");
+}
+
 #[test]
 fn another_board_and_more_cpus() {
     let arguments = ["--machine", "q35", "-c", "3", "--", "nproc"];
