@@ -71,6 +71,9 @@ const ROUNDS_ICOUNT: u32 = 3;
 /// Rounds where guests take turns: so many, and then more until the ratios are settled.
 const TURNS_LEAST: u32 = 18;
 const TURNS_MOST: u32 = 36;
+/// Twice as many where a round takes less than so many seconds: it is cheap, and chance has more of
+/// a say in it.
+const SHORT_SECONDS: f64 = 0.5;
 const TURNS_UNREPORTED: u32 = 3;
 /// The option with which the experiments' program waits for its turns.
 const TURNS: &str = "--turns";
@@ -224,7 +227,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         usual: true,
         memory_mib: GUEST_MIB,
         cpus: &[2],
-        seconds: 0.9,
+        seconds: 0.45,
         words: Words::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
             words(["messaging", "4", rounds])
@@ -455,7 +458,11 @@ impl Case {
                 Pace::Once => Rounds::fixed(1),
                 Pace::Timed | Pace::Fixed if self.shape.reporting => Rounds {
                     least: TURNS_LEAST,
-                    most: TURNS_MOST,
+                    most: if self.experiment.seconds < SHORT_SECONDS {
+                        TURNS_MOST * 2
+                    } else {
+                        TURNS_MOST
+                    },
                 },
                 Pace::Timed | Pace::Fixed => Rounds::fixed(TURNS_UNREPORTED),
             },

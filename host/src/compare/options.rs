@@ -44,7 +44,7 @@ pub(crate) struct CompareOptions {
     #[arg(long)]
     pub(crate) icount: bool,
 
-    /// Rounds of each experiment [default: 3; where guests take turns 18 to 36]
+    /// Rounds of each experiment [default: 3; where guests take turns 18 to 72]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
 
