@@ -4,6 +4,10 @@
 //! A request is worked on in steps. In place, one step is all of it; through the pool, at most
 //! [`BOUNCE_PAGES`] pages. A step that does less than it was asked to (a short read) is followed by
 //! one for the rest. A request that finds no page free waits for one that gives some back.
+//!
+//! Bytes go between guests and pages of the pool for many requests at once: before the operations
+//! of a batch start, and when some are complete. Where the hypervisor copies, each time is a system
+//! call.
 
 use crate::arena::Arena;
 use crate::image::Image;
@@ -11,7 +15,7 @@ use crate::io::{Completion, Operation, Queue, Route};
 use crate::knobs::{Knob, Knobs};
 use crate::pool::{Batch, Counts, MAX_POOL_PAGES, PAGE_BYTES, Pool, SHRINK_INTERVAL, Squeeze};
 use crate::pressure::ReclaimMemory;
-use crate::request::{Door, Fault, HostSlice, ID_BYTES, Incoming, Op, Payload, Status};
+use crate::request::{Door, Fault, HostSlice, ID_BYTES, Incoming, Move, Op, Payload, Status, Way};
 use crate::time::Micros;
 use std::collections::VecDeque;
 use std::io;
@@ -76,9 +80,23 @@ pub struct Engine<D: Door> {
     spare_slices: Vec<Vec<HostSlice>>,
     /// Requests that found no page free.
     starved: VecDeque<usize>,
+    /// Steps that wait for the guests' bytes, or behind such a one: none between two calls.
+    held: Vec<(usize, Operation)>,
+    /// Reads whose bytes, so many, wait to be handed over: none between two calls.
+    arrived: Vec<(usize, u64)>,
     counters: Counters,
     /// Whether every write is to be on the medium when it is answered.
     write_through: bool,
+}
+
+/// What the result of a step means.
+enum Verdict {
+    /// So many bytes were read, and are to be handed over.
+    Arrived(u64),
+    /// There may be one more step.
+    On,
+    /// It was the last.
+    Over(Status),
 }
 
 /// How a step began.
@@ -110,6 +128,8 @@ impl<D: Door> Engine<D> {
             free_slots: Vec::new(),
             spare_slices: Vec::new(),
             starved: VecDeque::new(),
+            held: Vec::new(),
+            arrived: Vec::new(),
             counters: Counters::default(),
             write_through: false,
         })
@@ -176,6 +196,7 @@ impl<D: Door> Engine<D> {
                 Err(status) => self.answer(door, ticket, status, 0),
             }
         }
+        self.start_held(door)?;
         self.queue.submit(0)?;
         Ok(accepted)
     }
@@ -192,6 +213,8 @@ impl<D: Door> Engine<D> {
             self.complete(door, completion)?;
         }
         if reaped > 0 {
+            self.hand_over(door)?;
+            self.start_held(door)?;
             self.queue.submit(0)?;
         }
         Ok(reaped)
@@ -209,18 +232,19 @@ impl<D: Door> Engine<D> {
         Ok(())
     }
 
-    /// Gives pages over the limit back to the system. To be called after each batch of requests
-    /// and when [`Self::next_shrink`] says.
+    /// Gives pages over the limit back to the system: after each batch of requests during a squeeze,
+    /// else every [`SHRINK_INTERVAL`], and then of a limit of 0 all that are free. To be called
+    /// after each batch and when [`Self::next_shrink`] says.
     pub fn shrink(&mut self, now: Micros) {
-        let limit = self
-            .squeeze
-            .limit(now, self.knobs.get(Knob::MaxBufferPages));
-        if limit == 0 {
+        if self.squeeze.due(now) {
             self.pool.shrink(0);
         } else if now >= self.next_trim {
             // Not after each batch: what a batch gives back the next one takes, and to fetch a page
             // anew takes longer than to copy it.
-            self.pool.trim(limit);
+            match self.knobs.get(Knob::MaxBufferPages) {
+                0 => self.pool.shrink(0),
+                limit => self.pool.trim(limit),
+            };
             self.next_trim = now + SHRINK_INTERVAL;
         }
     }
@@ -296,10 +320,9 @@ impl<D: Door> Engine<D> {
                     return Ok(Step::Finished(Status::Ok));
                 }
                 let write = matches!(request.op, Op::Write(_));
-                let route = match self.gather(request, offset, write) {
-                    Ok(Some(route)) => route,
-                    Ok(None) => return Ok(Step::Starved),
-                    Err(Fault) => return Ok(Step::Finished(Status::IoError)),
+                let route = match self.gather(request, offset) {
+                    Some(route) => route,
+                    None => return Ok(Step::Starved),
                 };
                 let slices = request.slices.as_ptr();
                 let count = u32::try_from(request.slices.len()).unwrap_or(0);
@@ -345,20 +368,113 @@ impl<D: Door> Engine<D> {
             }
             Op::GetId => return Ok(Step::Finished(Status::Unsupported)),
         };
+        let waits = request.batch.is_some() && matches!(request.op, Op::Write(_));
+        if waits || !self.held.is_empty() {
+            self.held.push((slot, operation));
+        } else {
+            self.push(slot, operation)?;
+        }
+        Ok(Step::Started)
+    }
+
+    fn push(&mut self, slot: usize, operation: Operation) -> io::Result<()> {
         // SAFETY: slices, batch and payload stay in the boxed request, which stays in its slot
         // until the completion with this token; the engine drains before it is dropped.
-        unsafe { self.queue.push(&self.image, operation, slot as u64)? };
-        Ok(Step::Started)
+        unsafe { self.queue.push(&self.image, operation, slot as u64) }
+    }
+
+    /// Whether the step of the request in `slot` writes what is to be copied first.
+    fn wants_bytes(&self, slot: usize) -> bool {
+        let request = self.active[slot].as_ref();
+        request.is_some_and(|r| r.batch.is_some() && matches!(r.op, Op::Write(_)))
+    }
+
+    /// Copies between the pages of requests and their guests, for each as many bytes as are named.
+    /// Says of each whether it was done.
+    fn copy_all(&self, way: Way, wanted: &[(usize, u64)]) -> Vec<bool> {
+        let requests = wanted.iter().filter_map(|(slot, bytes)| {
+            let request = self.active[*slot].as_ref()?;
+            Some(Move {
+                payload: &request.payload,
+                at: request.done,
+                local: buffers(&request.slices, *bytes),
+                done: false,
+            })
+        });
+        let mut moves: Vec<_> = requests.collect();
+        assert_eq!(moves.len(), wanted.len(), "only requests under way copy");
+        D::Payload::copy_all(way, &mut moves);
+        moves.iter().map(|each| each.done).collect()
+    }
+
+    /// Gets the bytes that steps wait for, and starts these.
+    fn start_held(&mut self, door: &mut D) -> io::Result<()> {
+        // Whoever fails gives its pages to one that starved, which may write too.
+        while !self.held.is_empty() {
+            let held = std::mem::take(&mut self.held);
+            let wanted: Vec<_> = held
+                .iter()
+                .filter(|(slot, _)| self.wants_bytes(*slot))
+                .filter_map(|(slot, _)| Some((*slot, self.active[*slot].as_ref()?.step_bytes)))
+                .collect();
+            let mut copied = self.copy_all(Way::Out, &wanted).into_iter();
+            let mut rest = held.into_iter();
+            while let Some((slot, operation)) = rest.next() {
+                let fine = !self.wants_bytes(slot) || copied.next() == Some(true);
+                let started = if fine {
+                    self.push(slot, operation)
+                } else {
+                    self.end(door, slot, Status::IoError)
+                };
+                if let Err(error) = started {
+                    self.held.push((slot, operation));
+                    self.held.extend(rest);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands the bytes of reads over, and goes on with these.
+    fn hand_over(&mut self, door: &mut D) -> io::Result<()> {
+        if self.arrived.is_empty() {
+            return Ok(());
+        }
+        let arrived = std::mem::take(&mut self.arrived);
+        let copied = self.copy_all(Way::In, &arrived);
+        let mut rest = arrived.into_iter();
+        for copied in copied {
+            let Some((slot, bytes)) = rest.next() else {
+                break;
+            };
+            let advanced = if copied {
+                if let Some(request) = &mut self.active[slot] {
+                    request.done += bytes;
+                }
+                self.advance(door, slot)
+            } else {
+                self.end(door, slot, Status::IoError)
+            };
+            if let Err(error) = advanced {
+                self.arrived.extend(rest);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers the request in `slot`.
+    fn end(&mut self, door: &mut D, slot: usize, status: Status) -> io::Result<()> {
+        match self.active[slot].take() {
+            Some(request) => self.finish(door, slot, *request, status),
+            None => Ok(()),
+        }
     }
 
     /// Finds the memory for the next step: the guest's own where that works. `None` if it takes
     /// pages and none are free.
-    fn gather(
-        &mut self,
-        request: &mut Active<D>,
-        offset: u64,
-        write: bool,
-    ) -> Result<Option<Route>, Fault> {
+    fn gather(&mut self, request: &mut Active<D>, offset: u64) -> Option<Route> {
         let left = request.payload.bytes() - request.done;
         let direct = self.image.direct().map(|(_, alignment)| alignment);
         let aligned =
@@ -378,7 +494,11 @@ impl<D: Door> Engine<D> {
             if fits {
                 request.slices.clear();
                 request.step_bytes = rest_of(slices, request.done, &mut request.slices);
-                return Ok(Some(route));
+                // Of a step before, which did not fit.
+                if let Some(batch) = request.batch.take() {
+                    self.pool.put(batch);
+                }
+                return Some(route);
             }
         }
         let step = left.min(u64::from(BOUNCE_PAGES) * PAGE_BYTES as u64);
@@ -389,10 +509,7 @@ impl<D: Door> Engine<D> {
                 if let Some(batch) = other {
                     self.pool.put(batch);
                 }
-                match self.pool.take(pages) {
-                    Some(batch) => batch,
-                    None => return Ok(None),
-                }
+                self.pool.take(pages)?
             }
         };
         request.slices.clear();
@@ -414,12 +531,7 @@ impl<D: Door> Engine<D> {
         }
         request.step_bytes = step;
         request.batch = Some(batch);
-        if write {
-            copy(&request.slices, step, |at, buffer| {
-                request.payload.copy_out(request.done + at, buffer)
-            })?;
-        }
-        Ok(Some(route))
+        Some(route)
     }
 
     fn complete(&mut self, door: &mut D, completion: Completion) -> io::Result<()> {
@@ -432,36 +544,37 @@ impl<D: Door> Engine<D> {
         };
         let verdict = self.judge(&mut request, completion.result);
         match verdict {
-            None => {
+            Verdict::Arrived(bytes) => {
+                self.active[slot] = Some(request);
+                self.arrived.push((slot, bytes));
+                Ok(())
+            }
+            Verdict::On => {
                 self.active[slot] = Some(request);
                 self.advance(door, slot)
             }
-            Some(status) => self.finish(door, slot, *request, status),
+            Verdict::Over(status) => self.finish(door, slot, *request, status),
         }
     }
 
-    /// Takes the result of a step into account; a status if that was the last.
-    fn judge(&mut self, request: &mut Active<D>, result: i32) -> Option<Status> {
-        if let Some(status) = refused(request, result) {
-            return status;
+    /// Takes the result of a step into account.
+    fn judge(&mut self, request: &mut Active<D>, result: i32) -> Verdict {
+        match refused(request, result) {
+            Some(Some(status)) => return Verdict::Over(status),
+            Some(None) => return Verdict::On,
+            None => request.retries = 0,
         }
         match &mut request.op {
             Op::Read(_) | Op::Write(_) => {
                 let bytes = u64::try_from(result).unwrap_or(0).min(request.step_bytes);
                 // The image ends before the disk does: somebody cut it.
                 if bytes == 0 {
-                    return Some(Status::IoError);
+                    return Verdict::Over(Status::IoError);
                 }
                 if request.batch.is_some() {
                     self.counters.bounced_bytes += bytes;
-                    let (at, payload) = (request.done, &request.payload);
-                    if matches!(request.op, Op::Read(_))
-                        && copy(&request.slices, bytes, |skip, buffer| {
-                            payload.copy_in(at + skip, buffer)
-                        })
-                        .is_err()
-                    {
-                        return Some(Status::IoError);
+                    if matches!(request.op, Op::Read(_)) {
+                        return Verdict::Arrived(bytes);
                     }
                 } else {
                     self.counters.in_place_bytes += bytes;
@@ -470,8 +583,7 @@ impl<D: Door> Engine<D> {
             }
             _ => request.done += 1,
         }
-        request.retries = 0;
-        None
+        Verdict::On
     }
 
     fn finish(
@@ -522,7 +634,8 @@ impl<D: Door> Drop for Engine<D> {
     fn drop(&mut self) {
         // The kernel may still write to pages of the pool and of the guest: they must stay
         // mapped until it is done.
-        while self.under_way() > self.starved.len() {
+        let idle = self.starved.len() + self.held.len() + self.arrived.len();
+        while self.under_way() > idle {
             if self.queue.submit(1).is_err() {
                 // Without a way to learn when the kernel is done, this memory may never be reused.
                 std::process::abort();
@@ -586,27 +699,17 @@ fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u6
     bytes
 }
 
-/// Hands the first `bytes` of the pool's pages in `slices` to `step`, piece by piece, with where
-/// each begins.
-fn copy(
-    slices: &[HostSlice],
-    bytes: u64,
-    mut step: impl FnMut(u64, &mut [u8]) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let mut at = 0;
-    for slice in slices {
-        let left = usize::try_from(bytes - at).unwrap_or(usize::MAX);
+/// The first `bytes` of the pool's pages in `slices`.
+fn buffers(slices: &[HostSlice], bytes: u64) -> Vec<&mut [u8]> {
+    let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let pieces = slices.iter().map(|slice| {
         let len = slice.iov_len.min(left);
-        if len == 0 {
-            break;
-        }
+        left -= len;
         // SAFETY: the slices were made of pages that this request took from the pool: they are
         // mapped, in use by it alone, and no operation on them is under way.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(slice.iov_base.cast::<u8>(), len) };
-        step(at, buffer)?;
-        at += len as u64;
-    }
-    Ok(())
+        unsafe { std::slice::from_raw_parts_mut(slice.iov_base.cast::<u8>(), len) }
+    });
+    pieces.filter(|piece| !piece.is_empty()).collect()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -303,3 +303,32 @@ fn a_short_image_is_an_error_and_no_more() {
         [(0, Status::Ok, 4096), (1, Status::IoError, 0)]
     );
 }
+
+#[test]
+fn a_limit_of_zero_is_looked_at_every_interval_and_a_squeeze_after_each_batch() {
+    let mut engine = engine(&ram(), false);
+    engine.knobs.set(Knob::MaxBufferPages, 0).unwrap();
+    let mut desk = Desk::default();
+    let mut write = |engine: &mut Engine<Desk>, now: u64| {
+        let payload = std::rc::Rc::new(Buffer::new(vec![1; 8192], false));
+        desk.asked.push_back((0, Op::Write(0), payload));
+        engine.accept(&mut desk).unwrap();
+        engine.drain(&mut desk).unwrap();
+        engine.shrink(Micros(now));
+        engine.pool().kept
+    };
+    let interval = SHRINK_INTERVAL.as_micros() as u64;
+    assert_eq!(write(&mut engine, 1), 0);
+    // The pages of one batch serve the next.
+    assert_eq!(write(&mut engine, 2), 2);
+    assert_eq!(write(&mut engine, interval), 2);
+    assert_eq!(
+        engine.next_shrink(Micros(interval)),
+        Some(Micros(1 + interval))
+    );
+    engine.shrink(Micros(1 + interval));
+    assert_eq!(engine.pool().kept, 0);
+    engine.reclaim_memory(Micros(2 + interval));
+    assert_eq!(write(&mut engine, 3 + interval), 0);
+    assert_eq!(write(&mut engine, 4 + interval), 0);
+}

@@ -148,7 +148,7 @@ impl Image {
             });
         }
         let cached = OwnedFd::from(file);
-        let in_memory = fstatfs(&cached).is_ok_and(|told| told.f_type == TMPFS_MAGIC);
+        let in_memory = fstatfs(&cached).is_ok_and(|told| is_memory(kind, told.f_type));
         // There is no page cache to go around: what is in memory is copied from and to anywhere.
         let direct = if spec.cached || in_memory {
             None
@@ -239,6 +239,12 @@ impl Image {
     }
 }
 
+/// Whether the bytes of what lies in a file system are memory. A block device is somewhere else,
+/// though its name usually lies in devtmpfs, which is a tmpfs to who asks.
+fn is_memory(kind: FileType, file_system: rustix::fs::FsWord) -> bool {
+    kind == FileType::RegularFile && file_system == TMPFS_MAGIC
+}
+
 /// Keeps other back-ends from an image that is written to.
 ///
 /// A process that is killed can leave writes under way that the device still carries out. They
@@ -315,6 +321,13 @@ mod tests {
             open(Location::Ram { bytes: 0 }),
             Err(OpenError::Size { .. })
         ));
+    }
+
+    #[test]
+    fn a_block_device_is_no_memory_though_its_name_lies_in_devtmpfs() {
+        assert!(is_memory(FileType::RegularFile, TMPFS_MAGIC));
+        assert!(!is_memory(FileType::BlockDevice, TMPFS_MAGIC));
+        assert!(!is_memory(FileType::RegularFile, 0xef53));
     }
 
     #[test]

@@ -203,17 +203,13 @@ impl Squeeze {
         self.owed = true;
     }
 
-    /// How many free pages may be kept at `now`. An event always counts once, even if the worker
+    /// Whether no free page may be kept at `now`. An event always counts once, even if the worker
     /// was busy until after its end.
-    pub fn limit(&mut self, now: Micros, max_buffer_pages: u32) -> u32 {
-        if std::mem::take(&mut self.owed) || self.active(now) {
-            0
-        } else {
-            max_buffer_pages
-        }
+    pub fn due(&mut self, now: Micros) -> bool {
+        std::mem::take(&mut self.owed) || self.active(now)
     }
 
-    /// Whether the limit is 0 at `now`.
+    /// Whether a squeeze lasts at `now`.
     pub fn active(&self, now: Micros) -> bool {
         now < self.end
     }

@@ -134,19 +134,19 @@ const MS: u64 = 1000;
 #[test]
 fn squeeze_holds_the_limit_at_zero_for_its_duration_only() {
     let mut squeeze = Squeeze::default();
-    assert_eq!(squeeze.limit(Micros(5 * MS), 1024), 1024);
+    assert!(!squeeze.due(Micros(5 * MS)));
     squeeze.begin(Micros(5 * MS), Duration::from_millis(10));
-    assert_eq!(squeeze.limit(Micros(5 * MS), 1024), 0);
-    assert_eq!(squeeze.limit(Micros(15 * MS - 1), 1024), 0);
-    assert_eq!(squeeze.limit(Micros(15 * MS), 1024), 1024);
+    assert!(squeeze.due(Micros(5 * MS)));
+    assert!(squeeze.due(Micros(15 * MS - 1)));
+    assert!(!squeeze.due(Micros(15 * MS)));
 }
 
 #[test]
 fn an_event_counts_once_even_if_it_is_seen_late() {
     let mut squeeze = Squeeze::default();
     squeeze.begin(Micros(5 * MS), Duration::from_millis(1));
-    assert_eq!(squeeze.limit(Micros(500 * MS), 1024), 0);
-    assert_eq!(squeeze.limit(Micros(500 * MS), 1024), 1024);
+    assert!(squeeze.due(Micros(500 * MS)));
+    assert!(!squeeze.due(Micros(500 * MS)));
 }
 
 #[test]
@@ -164,5 +164,5 @@ fn events_extend_and_never_shorten() {
 fn a_duration_of_zero_switches_squeezing_off() {
     let mut squeeze = Squeeze::default();
     squeeze.begin(Micros(100 * MS), Duration::ZERO);
-    assert_eq!(squeeze.limit(Micros(100 * MS), 7), 7);
+    assert!(!squeeze.due(Micros(100 * MS)));
 }

@@ -64,8 +64,30 @@ impl fmt::Display for Fault {
 /// A piece of guest memory at a host address.
 pub type HostSlice = libc::iovec;
 
+/// Which way bytes are copied.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// From the guest's memory.
+    Out,
+    /// To it.
+    In,
+}
+
+/// Bytes to be copied between a payload and memory of ours.
+#[derive(Debug)]
+pub struct Move<'a, P> {
+    /// The guest's memory.
+    pub payload: &'a P,
+    /// Where the bytes begin there.
+    pub at: u64,
+    /// Ours, piece by piece.
+    pub local: Vec<&'a mut [u8]>,
+    /// Whether all of it was copied.
+    pub done: bool,
+}
+
 /// The guest memory of a request. Stays mapped, if it ever was, while this lives.
-pub trait Payload {
+pub trait Payload: Sized {
     /// All bytes.
     fn bytes(&self) -> u64;
 
@@ -83,6 +105,23 @@ pub trait Payload {
     /// # Errors
     /// If the memory is not there.
     fn copy_in(&self, at: u64, buffer: &[u8]) -> Result<(), Fault>;
+
+    /// Copies for several requests. Where a copy is a system call, this is the place to make one
+    /// of many.
+    fn copy_all(way: Way, moves: &mut [Move<'_, Self>]) {
+        for each in moves {
+            let mut at = each.at;
+            let copied = each.local.iter_mut().try_for_each(|piece| {
+                let from = at;
+                at += piece.len() as u64;
+                match way {
+                    Way::Out => each.payload.copy_out(from, piece),
+                    Way::In => each.payload.copy_in(from, piece),
+                }
+            });
+            each.done = copied.is_ok();
+        }
+    }
 }
 
 /// A request that came through a door, or what is wrong with it.

@@ -156,16 +156,14 @@ impl Grants for FakeGrants {
         self.mapped.set(self.mapped.get() - pages);
     }
 
-    unsafe fn copy(
-        &self,
-        domain: DomainId,
-        direction: Direction,
-        transfers: &[Transfer],
-    ) -> io::Result<()> {
+    unsafe fn copy(&self, domain: DomainId, direction: Direction, transfers: &mut [Transfer]) {
         assert_eq!(domain, DOMAIN);
         self.copies.set(self.copies.get() + 1);
         for transfer in transfers {
-            self.granted(transfer.grant)?;
+            transfer.done = self.granted(transfer.grant).is_ok();
+            if !transfer.done {
+                continue;
+            }
             let bytes = usize::from(transfer.bytes);
             assert!(usize::from(transfer.offset) + bytes <= GRANT_BYTES);
             let foreign = self.at(transfer.grant, transfer.offset.into());
@@ -177,7 +175,6 @@ impl Grants for FakeGrants {
                 }
             }
         }
-        Ok(())
     }
 }
 

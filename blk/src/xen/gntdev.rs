@@ -102,6 +102,32 @@ impl Gntdev {
         Ok(())
     }
 
+    /// One call for up to [`MAX_COPY`] transfers.
+    ///
+    /// # Safety
+    /// As for [`Grants::copy`].
+    unsafe fn copy_some(
+        &self,
+        domain: DomainId,
+        direction: Direction,
+        transfers: &mut [Transfer],
+    ) -> io::Result<()> {
+        let mut pieces: Vec<Piece> = transfers
+            .iter()
+            .map(|transfer| piece(domain, direction, transfer))
+            .collect();
+        let mut copy = Copy {
+            count: u32::try_from(pieces.len()).map_err(io::Error::other)?,
+            pieces: pieces.as_mut_ptr(),
+        };
+        // SAFETY: the command's structure; local memory is valid, says the caller.
+        unsafe { self.call(GRANT_COPY, &raw mut copy)? };
+        for (transfer, piece) in transfers.iter_mut().zip(&pieces) {
+            transfer.done = piece.status == 0;
+        }
+        Ok(())
+    }
+
     fn forget(&self, index: u64, count: u32) -> io::Result<()> {
         let mut unmap = Unmap {
             index,
@@ -110,6 +136,30 @@ impl Gntdev {
         };
         // SAFETY: it is the command's structure.
         unsafe { self.call(UNMAP_GRANT_REF, &raw mut unmap) }
+    }
+}
+
+fn piece(domain: DomainId, direction: Direction, transfer: &Transfer) -> Piece {
+    let local = Side {
+        local: transfer.local,
+    };
+    let foreign = Side {
+        foreign: Foreign {
+            grant: transfer.grant.0,
+            offset: transfer.offset,
+            domain: domain.0,
+        },
+    };
+    let (source, dest, flags) = match direction {
+        Direction::FromGrants => (foreign, local, SOURCE_GREF),
+        Direction::ToGrants => (local, foreign, DEST_GREF),
+    };
+    Piece {
+        source,
+        dest,
+        bytes: transfer.bytes,
+        flags,
+        status: 0,
     }
 }
 
@@ -176,51 +226,17 @@ impl Grants for Gntdev {
         );
     }
 
-    unsafe fn copy(
-        &self,
-        domain: DomainId,
-        direction: Direction,
-        transfers: &[Transfer],
-    ) -> io::Result<()> {
-        if transfers.len() > MAX_COPY {
-            return Err(too_many(transfers.len(), MAX_COPY));
-        }
-        let piece = |transfer: &Transfer| {
-            let local = Side {
-                local: transfer.local,
-            };
-            let foreign = Side {
-                foreign: Foreign {
-                    grant: transfer.grant.0,
-                    offset: transfer.offset,
-                    domain: domain.0,
-                },
-            };
-            let (source, dest, flags) = match direction {
-                Direction::FromGrants => (foreign, local, SOURCE_GREF),
-                Direction::ToGrants => (local, foreign, DEST_GREF),
-            };
-            Piece {
-                source,
-                dest,
-                bytes: transfer.bytes,
-                flags,
-                status: 0,
+    unsafe fn copy(&self, domain: DomainId, direction: Direction, transfers: &mut [Transfer]) {
+        for some in transfers.chunks_mut(MAX_COPY) {
+            // SAFETY: says the caller.
+            if unsafe { self.copy_some(domain, direction, some) }.is_ok() {
+                continue;
             }
-        };
-        let mut pieces: Vec<Piece> = transfers.iter().map(piece).collect();
-        let mut copy = Copy {
-            count: u32::try_from(pieces.len()).map_err(io::Error::other)?,
-            pieces: pieces.as_mut_ptr(),
-        };
-        // SAFETY: the command's structure; local memory is valid, says the caller.
-        unsafe { self.call(GRANT_COPY, &raw mut copy)? };
-        match pieces.iter().zip(transfers).find(|(p, _)| p.status != 0) {
-            None => Ok(()),
-            Some((piece, transfer)) => Err(io::Error::other(format!(
-                "grant {} of {domain}: status {}",
-                transfer.grant.0, piece.status
-            ))),
+            // One that the device takes for impossible ends the call, and others with it.
+            for one in some.chunks_mut(1) {
+                // SAFETY: as above. What the device refuses stays marked as not done.
+                let _ = unsafe { self.copy_some(domain, direction, one) };
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct Transfer {
     pub bytes: u16,
     /// Our memory.
     pub local: *mut u8,
+    /// Whether it was copied.
+    pub done: bool,
 }
 
 /// Which way bytes are copied.
@@ -63,19 +65,12 @@ pub trait Grants: fmt::Debug {
     /// The values are those of a mapping that exists, and nothing uses it any more.
     unsafe fn unmap(&self, base: NonNull<u8>, pages: u32, index: u64);
 
-    /// Copies. All or, if it fails, any part of it is done.
-    ///
-    /// # Errors
-    /// If one of the pages is not granted to us in this way.
+    /// Copies, and says of each transfer whether it was done: it is not if its page is not granted
+    /// to us in this way. One that is not done keeps no other from it.
     ///
     /// # Safety
     /// The local memory is valid for its bytes, and for writing if the direction is from grants.
-    unsafe fn copy(
-        &self,
-        domain: DomainId,
-        direction: Direction,
-        transfers: &[Transfer],
-    ) -> io::Result<()>;
+    unsafe fn copy(&self, domain: DomainId, direction: Direction, transfers: &mut [Transfer]);
 }
 
 /// Pages of another domain in our address space, while this lives.

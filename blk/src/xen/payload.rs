@@ -3,7 +3,7 @@
 use super::grants::{Direction, DomainId, GrantRef, Grants, Transfer};
 use super::persistent::Held;
 use super::protocol::Segment;
-use crate::request::{Fault, HostSlice, Payload};
+use crate::request::{Fault, HostSlice, Move, Payload, Way};
 use std::rc::Rc;
 use vm_memory::VolatileSlice;
 
@@ -50,17 +50,17 @@ impl GrantedMemory {
         Self::Mapped { slices, held }
     }
 
-    /// Copies `bytes` at `local`, which stand at `at` of the payload, by the hypervisor.
-    fn transfer(&self, direction: Direction, at: u64, local: *mut u8, bytes: usize) -> Option<()> {
-        let Self::Copied {
-            grants,
-            domain,
-            segments,
-        } = self
-        else {
+    /// Adds the transfers between the payload from `at` on and `bytes` at `local`.
+    fn transfers(
+        &self,
+        at: u64,
+        local: *mut u8,
+        bytes: usize,
+        transfers: &mut Vec<Transfer>,
+    ) -> Option<()> {
+        let Self::Copied { segments, .. } = self else {
             return None;
         };
-        let mut transfers = Vec::with_capacity(segments.len());
         let (mut skip, mut done) = (usize::try_from(at).ok()?, 0);
         for segment in segments {
             let whole = usize::from(segment.bytes());
@@ -77,15 +77,38 @@ impl GrantedMemory {
                 offset: segment.offset() + u16::try_from(skip).ok()?,
                 bytes: u16::try_from(piece).ok()?,
                 local: local.wrapping_add(done),
+                done: false,
             });
             (skip, done) = (0, done + piece);
         }
-        if done < bytes {
+        (done == bytes).then_some(())
+    }
+
+    /// Copies `bytes` at `local`, which stand at `at` of the payload, by the hypervisor.
+    fn transfer(&self, direction: Direction, at: u64, local: *mut u8, bytes: usize) -> Option<()> {
+        let Self::Copied { grants, domain, .. } = self else {
             return None;
-        }
+        };
+        let mut transfers = Vec::new();
+        self.transfers(at, local, bytes, &mut transfers)?;
         // SAFETY: the callers hand in a buffer of `bytes`, to be written from grants only if they
         // may write to it; the pieces lie inside of it.
-        unsafe { grants.copy(*domain, direction, &transfers) }.ok()
+        unsafe { grants.copy(*domain, direction, &mut transfers) };
+        transfers.iter().all(|each| each.done).then_some(())
+    }
+
+    /// Copies from or to pages that are mapped. Says whether all of it was copied.
+    fn copy_mapped(way: Way, one: &mut Move<'_, Self>) -> bool {
+        let mut at = one.at;
+        one.local.iter_mut().all(|piece| {
+            let from = at;
+            at += piece.len() as u64;
+            let copied = match way {
+                Way::Out => one.payload.copy_out(from, piece),
+                Way::In => one.payload.copy_in(from, piece),
+            };
+            copied.is_ok()
+        })
     }
 
     /// The mapped bytes from `at` on, piece by piece, as far as `bytes`.
@@ -159,5 +182,42 @@ impl Payload for GrantedMemory {
         let local = buffer.as_ptr().cast_mut();
         self.transfer(Direction::ToGrants, at, local, buffer.len())
             .ok_or(Fault)
+    }
+
+    /// One call to the hypervisor for all that it is to copy. The payloads are of one front-end.
+    fn copy_all(way: Way, moves: &mut [Move<'_, Self>]) {
+        let mut transfers = Vec::new();
+        let mut ends = Vec::with_capacity(moves.len());
+        let mut by = None;
+        for each in moves.iter_mut() {
+            each.done = if let Self::Copied { grants, domain, .. } = each.payload {
+                by = Some((grants, *domain));
+                let mut at = each.at;
+                let added = each.local.iter_mut().try_for_each(|piece| {
+                    let from = at;
+                    at += piece.len() as u64;
+                    let (local, bytes) = (piece.as_mut_ptr(), piece.len());
+                    each.payload.transfers(from, local, bytes, &mut transfers)
+                });
+                added.is_some()
+            } else {
+                Self::copy_mapped(way, each)
+            };
+            ends.push(transfers.len());
+        }
+        let Some((grants, domain)) = by else {
+            return;
+        };
+        let direction = match way {
+            Way::Out => Direction::FromGrants,
+            Way::In => Direction::ToGrants,
+        };
+        // SAFETY: the local memory is that of pieces which the moves may write to.
+        unsafe { grants.copy(domain, direction, &mut transfers) };
+        let mut begin = 0;
+        for (each, end) in moves.iter_mut().zip(ends) {
+            each.done &= transfers[begin..end].iter().all(|transfer| transfer.done);
+            begin = end;
+        }
     }
 }

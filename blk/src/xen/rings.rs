@@ -49,6 +49,9 @@ pub struct Rings {
     geometry: Geometry,
     knobs: Arc<Knobs>,
     clock: Clock,
+    /// The time of the batch that is being taken: where there is no fast clock, as in a
+    /// paravirtual domain, one look for each request would be a system call for each.
+    now: Option<Micros>,
     queues: Vec<Queue>,
     persistent: Option<Persistent>,
     /// Which ring is asked first next time, so that a busy one starves no other.
@@ -74,6 +77,7 @@ impl Rings {
             geometry,
             knobs,
             clock,
+            now: None,
             queues: Vec::new(),
             persistent: None,
             turn: 0,
@@ -149,6 +153,7 @@ impl Rings {
 
     /// Asks to be notified of new requests. Returns whether there are some already.
     pub fn listen(&mut self) -> bool {
+        self.now = None;
         let mut more = false;
         for (index, queue) in self.queues.iter_mut().enumerate() {
             if queue.shut {
@@ -251,18 +256,19 @@ impl Rings {
     fn table(&self, table: GrantRef, count: u16) -> Result<Vec<Segment>, Status> {
         let mut raw = [0_u8; MAX_INDIRECT_SEGMENTS as usize * SEGMENT_BYTES];
         let bytes = usize::from(count) * SEGMENT_BYTES;
-        let transfer = Transfer {
+        let mut transfer = Transfer {
             grant: table,
             offset: 0,
             bytes: u16::try_from(bytes).map_err(|_| Status::IoError)?,
             local: raw.as_mut_ptr(),
+            done: false,
         };
+        let (grants, all) = (&self.grants, std::slice::from_mut(&mut transfer));
         // SAFETY: the parser lets no more than `MAX_INDIRECT_SEGMENTS` through, so `raw` has room.
-        let copied = unsafe {
-            self.grants
-                .copy(self.domain, Direction::FromGrants, &[transfer])
-        };
-        copied.map_err(|_| Status::IoError)?;
+        unsafe { grants.copy(self.domain, Direction::FromGrants, all) };
+        if !transfer.done {
+            return Err(Status::IoError);
+        }
         Ok(protocol::segments(&raw[..bytes], count.into()))
     }
 
@@ -281,9 +287,10 @@ impl Rings {
         } else {
             Op::Read(offset)
         };
-        let now = self.clock.now();
+        let clock = self.clock;
         let most = self.knobs.get(Knob::MaxPersistentGrants);
         let held = self.persistent.as_mut().and_then(|persistent| {
+            let now = *self.now.get_or_insert_with(|| clock.now());
             let wanted: Vec<_> = segments.iter().map(|segment| segment.grant).collect();
             persistent.pages(&wanted, most, now)
         });

@@ -401,3 +401,44 @@ fn carry_out(bench: &mut Bench, op: &Op, memory: &GrantedMemory) {
         other => panic!("{other:?} was not asked for"),
     }
 }
+
+#[test]
+fn requests_that_come_together_are_copied_together_and_fail_alone() {
+    let mut bench = Bench::new(1, 0, false, false);
+    let count = 8_u32;
+    let page = |n: u32| (DATA + n, 0, 7);
+    for n in 0..count {
+        bench.domain.fill(GrantRef(DATA + n), 0, &pattern(n as u8));
+    }
+    let asked = |write, first: u32| -> Vec<_> {
+        let request = |n: u32| data(ABI, write, n.into(), u64::from(n) * 8, &[page(first + n)]);
+        (0..count).map(request).collect()
+    };
+    // One grant is none: its request fails, its neighbours do not.
+    bench.domain.revoked.borrow_mut().insert(GrantRef(DATA + 3));
+    let answers = bench.ask(0, &asked(true, 0));
+    let expected: Vec<_> = (0..u64::from(count))
+        .map(|id| (id, if id == 3 { -1 } else { 0 }))
+        .collect();
+    assert_eq!(answers, expected);
+    assert_eq!(bench.domain.copies.take(), 1);
+    assert!(
+        bench
+            .ask(0, &asked(false, count))
+            .iter()
+            .all(|(_, status)| *status == 0)
+    );
+    assert_eq!(bench.domain.copies.get(), 1);
+    for n in 0..count {
+        let wanted = if n == 3 {
+            vec![0; 4096]
+        } else {
+            pattern(n as u8)
+        };
+        assert_eq!(
+            bench.domain.page(GrantRef(DATA + count + n)),
+            wanted,
+            "page {n}"
+        );
+    }
+}

@@ -40,6 +40,8 @@ pub(crate) struct Worker {
     events: Rc<dyn Events>,
     shared: Arc<Shared>,
     clock: Clock,
+    /// Whether xenstore may have something to tell.
+    told: bool,
     ended: bool,
 }
 
@@ -99,6 +101,7 @@ impl Worker {
             events,
             shared,
             clock,
+            told: true,
             ended: false,
         })
     }
@@ -127,8 +130,10 @@ impl Worker {
 
     fn turn(&mut self, registration: &mut Registration) -> io::Result<()> {
         let mut changed = false;
-        while self.device.store.event().map_err(store_failed)?.is_some() {
-            changed = true;
+        if std::mem::take(&mut self.told) {
+            while self.device.store.event().map_err(store_failed)?.is_some() {
+                changed = true;
+            }
         }
         if changed {
             let engine = &mut self.engine;
@@ -138,6 +143,8 @@ impl Worker {
                 Ok(())
             });
             self.ended = life.map_err(store_failed)? == Life::Over;
+            // More may have come in while it was asked.
+            self.told = true;
         }
         let more = self.serve()?;
         self.report_shut()?;
@@ -148,7 +155,9 @@ impl Worker {
         if self.ended {
             return Ok(());
         }
+        let more = more || self.told;
         let ready = self.wait(registration, more, now)?;
+        self.told |= ready.told;
         if ready.wake {
             let squeezes = !self.shared.knobs().squeeze_duration().is_zero();
             let mut all = Squeezable(&mut self.engine, &mut self.rings, squeezes);
@@ -174,7 +183,8 @@ impl Worker {
         }
         // Front-ends are asked to notify again before the last look, so that none is missed.
         let waiting = self.rings.listen();
-        Ok(waiting && self.engine.under_way() < MAX_ACTIVE)
+        let more = waiting && self.engine.under_way() < MAX_ACTIVE;
+        Ok(more || self.engine.has_completions())
     }
 
     fn report_shut(&mut self) -> io::Result<()> {
@@ -182,6 +192,7 @@ impl Worker {
         for (ring, why) in &shut {
             let told = self.device.complain(&format!("ring {ring} is shut: {why}"));
             told.map_err(store_failed)?;
+            self.told = true;
         }
         if !shut.is_empty() && self.rings.all_shut() {
             self.device.give_up().map_err(store_failed)?;
@@ -220,6 +231,7 @@ impl Worker {
         let ready = |index: usize| !fds[index].revents().is_empty();
         Ok(Ready {
             wake: ready(0),
+            told: ready(1),
             events: ready(2),
         })
     }
@@ -227,5 +239,6 @@ impl Worker {
 
 struct Ready {
     wake: bool,
+    told: bool,
     events: bool,
 }
