@@ -67,7 +67,7 @@ test-guests: workloads ## the command, and real guests
 .PHONY: xen-lab xen-experiments
 xen-lab: deps build ## boot a real Xen and verify what its guest's disks hold
 	EBB=target/release/ebb blk/lab/smoke target/xen-lab
-xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a real Xen: 30 minutes
+xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a real Xen: 15 minutes
 	EBB=target/release/ebb blk/lab/experiments target/xen-experiments
 	$(CARGO) build --release -p ebb-blk --example xen-report
 	target/release/examples/xen-report target/xen-experiments/*.log > target/xen-experiments/report.md

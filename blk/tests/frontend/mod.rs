@@ -108,6 +108,9 @@ impl Client {
 
     /// Connects again after the back-end went away, with what was under way.
     pub fn reconnect(&mut self, stream: UnixStream) -> Result<(), Failed> {
+        // The old connection ends first: it may be one to the same back-end, which serves one at a
+        // time and would let this one wait for ever.
+        self.frontend = Frontend::from_stream(stream.try_clone()?, self.rings.len() as u64);
         self.set_up(stream)
     }
 
