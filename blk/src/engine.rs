@@ -394,10 +394,13 @@ impl<D: Door> Engine<D> {
     fn copy_all(&self, way: Way, wanted: &[(usize, u64)]) -> Vec<bool> {
         let requests = wanted.iter().filter_map(|(slot, bytes)| {
             let request = self.active[*slot].as_ref()?;
+            // SAFETY: what is copied waits for an operation to start, or its operation is
+            // complete; the moves end in this function.
+            let local = unsafe { buffers(&request.slices, *bytes) };
             Some(Move {
                 payload: &request.payload,
                 at: request.done,
-                local: buffers(&request.slices, *bytes),
+                local,
                 done: false,
             })
         });
@@ -700,13 +703,16 @@ fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u6
 }
 
 /// The first `bytes` of the pool's pages in `slices`.
-fn buffers(slices: &[HostSlice], bytes: u64) -> Vec<&mut [u8]> {
+///
+/// # Safety
+/// The slices are of pages that one request took from the pool; while what is returned is in use,
+/// the request keeps them and no operation on them is under way.
+unsafe fn buffers<'a>(slices: &[HostSlice], bytes: u64) -> Vec<&'a mut [u8]> {
     let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
     let pieces = slices.iter().map(|slice| {
         let len = slice.iov_len.min(left);
         left -= len;
-        // SAFETY: the slices were made of pages that this request took from the pool: they are
-        // mapped, in use by it alone, and no operation on them is under way.
+        // SAFETY: mapped, and in nobody else's use, says the caller.
         unsafe { std::slice::from_raw_parts_mut(slice.iov_base.cast::<u8>(), len) }
     });
     pieces.filter(|piece| !piece.is_empty()).collect()
