@@ -7,7 +7,6 @@ use crate::{
     Watermarks,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
-    front::{PLENTY_FRAMES, TELL_FRAMES},
     header::{Header, MAGIC, VERSION},
     hub::Hub,
     metadata::{self, Plan},
@@ -286,8 +285,8 @@ impl<'m> Allocator<'m> {
     }
 
     /// Frames of a zone above a floor, with what this front has not told. While there are plenty,
-    /// by the zone's count as this front last saw it, up to 256 frames of its own ago: the count is
-    /// what all CPUs write to.
+    /// by the zone's count as this front last saw it, when it told it of its own: the count is what
+    /// all CPUs write to.
     #[inline]
     fn spare(&self, zone: usize, floor: u64, front: &mut Front) -> u64 {
         let above = |front: &Front| {
@@ -295,7 +294,7 @@ impl<'m> Allocator<'m> {
                 .unwrap_or(0)
                 .saturating_sub(floor)
         };
-        if front.untold_zone == zone && above(front) >= PLENTY_FRAMES {
+        if front.untold_zone == zone && above(front) >= front.plenty() {
             return above(front);
         }
         let free = self.zone(zone).zone.free_frames();
@@ -315,7 +314,7 @@ impl<'m> Allocator<'m> {
             front.seen_free = 0;
         }
         front.untold += frames;
-        if front.untold.abs() >= TELL_FRAMES {
+        if front.untold.abs() >= front.tell_at() {
             self.tell(front);
         }
     }

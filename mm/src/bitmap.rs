@@ -112,6 +112,9 @@ const fn smallest(free: u64) -> u8 {
 /// The bits of all runs of that order.
 #[inline]
 const fn least_runs(free: u64) -> u64 {
+    if free == !0 {
+        return free;
+    }
     let order = smallest(free);
     spread(tight(free, order), order)
 }
@@ -199,7 +202,11 @@ impl Line {
             if order > least {
                 continue;
             }
-            let frames = least_runs(free).count_ones();
+            let frames = if free == !0 {
+                WORD_FRAMES
+            } else {
+                least_runs(free).count_ones()
+            };
             if order < least || frames > best.1 {
                 (least, best) = (order, (word, frames));
             }

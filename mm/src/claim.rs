@@ -31,6 +31,7 @@ impl Allocator<'_> {
             any: true,
             fine: self.hub.fine(),
             hold: false,
+            open: false,
         };
         let mut claimed = 0;
         let mut free = true;

@@ -16,10 +16,15 @@ use crate::{
 /// Words of freed frames that are assembled at a time. A word's place is its number modulo this,
 /// so that looking costs one comparison.
 pub(crate) const FREED_WORDS: usize = 4;
-/// The shared count of free frames is told when the front's own is off by so many.
-pub(crate) const TELL_FRAMES: i64 = 256;
-/// While so many are above the floor of a request, what a front last saw of a zone's count will do.
-pub(crate) const PLENTY_FRAMES: u64 = 16 * TELL_FRAMES.unsigned_abs();
+/// The shared count of free frames is told when the front's own is off by so many,
+const TELL_LEAST: i64 = 256;
+/// or more where more are free: a part of 2 to this power of them,
+const TELL_SHIFT: u32 = 10;
+/// but never more than so many (16 MiB).
+const TELL_MOST: i64 = 4096;
+/// While so many times that are above the floor of a request, what a front last saw of a zone's
+/// count will do.
+const PLENTY: u64 = 16;
 const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
 
 /// A block that a front holds: it takes frames from there, and others look elsewhere first.
@@ -173,6 +178,18 @@ impl Front {
             && self.untold == 0
     }
 
+    /// When the front's own count is off by so many frames it is told to the zone's.
+    #[inline]
+    pub(crate) fn tell_at(&self) -> i64 {
+        (self.seen_free >> TELL_SHIFT).clamp(TELL_LEAST, TELL_MOST)
+    }
+
+    /// While so many frames are above the floor of a request, what the front last saw will do.
+    #[inline]
+    pub(crate) fn plenty(&self) -> u64 {
+        PLENTY * self.tell_at().unsigned_abs()
+    }
+
     /// Where it breaks up blocks of this zone.
     pub(crate) fn near(&self, zone: usize) -> Near {
         let home = self.home.filter(|home| home.0 == zone);
@@ -184,8 +201,8 @@ impl Front {
 
     /// Notes where it does from now on, if it broke one up.
     pub(crate) fn settle_near(&mut self, zone: usize, near: Near) {
-        if let (Some(home), Some(_)) = (near.home, near.opened) {
-            self.home = Some((zone, home));
+        if near.opened.is_some() {
+            self.home = near.home.map(|home| (zone, home));
         }
     }
 

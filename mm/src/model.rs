@@ -61,6 +61,7 @@ const ADMIT: Admission = Admission {
     any: false,
     fine: false,
     hold: false,
+    open: false,
 };
 const FINE: Admission = Admission {
     fine: true,

@@ -105,6 +105,7 @@ impl Allocator<'_> {
             any: true,
             fine: self.hub.fine(),
             hold: false,
+            open: false,
         };
         let mut frames = 0;
         let mut done = Ok(());

@@ -6,7 +6,7 @@
 //! other front takes frames from it, nor breaks up one in the same two trees, whose words share
 //! cache lines.
 
-use core::cell::Cell;
+use core::{cell::Cell, ops::Range};
 
 use crate::{
     Frame, Mobility, Order,
@@ -36,7 +36,8 @@ pub(crate) struct Word {
 /// Where a front breaks up free blocks.
 #[derive(Copy, Clone, Default, Debug)]
 pub(crate) struct Near {
-    /// The tree in which it last did: with its neighbour the first choice for the next.
+    /// The tree in which it last did: with its neighbour the first choice for the next. None if
+    /// another front does there.
     pub(crate) home: Option<usize>,
     /// The block that it broke up now, if it did.
     pub(crate) opened: Option<usize>,
@@ -82,6 +83,7 @@ impl ZoneRef<'_, '_> {
             any: false,
             fine: self.hub.fine(),
             hold: false,
+            open: false,
         }
     }
 
@@ -106,18 +108,25 @@ impl ZoneRef<'_, '_> {
         // Mostly there is none, so that is found out first, for all orders at once.
         let smaller = || {
             let largest = self.zone.arrays.reaches[last?].load().largest();
-            let wanted = |largest| Wanted::Partial(mobility, largest);
-            let map = &self.zone.arrays.map;
-            if !map.may_have(wanted(0).kind(), usize::from(largest)) {
+            if !self.may_have_runs(mobility, 0..largest) {
                 return None;
             }
             let own = self.admission(mobility);
+            let wanted = |largest| Wanted::Partial(mobility, largest);
             let sought = (0..largest).map(|largest| Sought::fullest(wanted(largest), Order::BASE));
             self.best_fit(sought, &unlimited(), |block| attempt(block, own))
         };
         smaller()
             .or_else(|| self.try_last(last, mobility, attempt))
             .or_else(|| self.place(Order::BASE, mobility, [None; 2], near, attempt))
+    }
+
+    /// Whether a block in use that no front holds may have free runs of which the largest are of one
+    /// of these orders: a look at the map's top, for all of them at once.
+    #[inline]
+    fn may_have_runs(self, mobility: Mobility, orders: Range<u8>) -> bool {
+        let from = Wanted::Partial(mobility, orders.start).kind();
+        self.zone.arrays.map.may_have(from, orders.len())
     }
 
     /// Takes from the first of these that there is, in blocks that no front holds. With those whose
@@ -206,7 +215,12 @@ impl ZoneRef<'_, '_> {
     ) -> Option<T> {
         let own = self.admission(mobility);
         let any = Admission { any: true, ..own };
+        // Mostly there is none, as in `take_word`.
+        let runs = |of: Mobility| self.may_have_runs(of, order.get()..RUN_ORDERS);
         let best_fit = |prefer, attempts: usize| {
+            if !runs(mobility) {
+                return None;
+            }
             let sought = (order.get()..RUN_ORDERS).map(|largest| Sought {
                 wanted: Wanted::Partial(mobility, largest),
                 order,
@@ -215,16 +229,23 @@ impl ZoneRef<'_, '_> {
             self.best_fit(sought, &Cell::new(attempts), |block| attempt(block, own))
         };
         let free = |wanted, near: &mut Near| {
-            let hold = Admission { hold: true, ..own };
+            // Not one that another front has broken up meanwhile: the two would share its lines.
+            let open = Admission {
+                hold: true,
+                open: true,
+                ..own
+            };
             self.search_free(Sought::fullest(wanted, order), near, |block| {
-                attempt(block, hold)
+                attempt(block, open)
             })
         };
         // The worst fit for taking a block over: it is to be as free as there is.
         let take_over = |other: Mobility| {
+            let some = runs(other);
             let partial = (order.get()..RUN_ORDERS)
                 .rev()
                 .map(|largest| Wanted::Partial(other, largest));
+            let partial = partial.filter(|_| some);
             partial.chain([Wanted::Held(other)]).find_map(|wanted| {
                 let sought = Sought {
                     wanted,
@@ -310,11 +331,18 @@ impl ZoneRef<'_, '_> {
                 there.then(|| self.try_blocks(tree, sought, &unlimited(), attempt))?
             })
         };
-        let (block, found) = at_home()
-            .or_else(|| self.search_apart(sought, attempt))
-            .or_else(|| self.search(sought, &unlimited(), attempt))?;
+        let stays = |(block, found)| (block, true, found);
+        let (block, stays, found) = at_home()
+            .map(stays)
+            .or_else(|| {
+                let (block, found) = self.search_apart(sought, attempt)?;
+                // Of two that came at once, neither of which saw the other hold a block before, the
+                // one that was later has the higher one, and goes elsewhere for the next.
+                Some((block, !self.is_held_below(block), found))
+            })
+            .or_else(|| self.search(sought, &unlimited(), attempt).map(stays))?;
         *near = Near {
-            home: Some(block / TREE_BLOCKS),
+            home: stays.then_some(block / TREE_BLOCKS),
             opened: Some(block),
         };
         Some(found)
@@ -340,10 +368,19 @@ impl ZoneRef<'_, '_> {
     /// Whether a front holds a block in one of the two trees whose words share cache lines.
     fn is_held_around(self, tree: usize) -> bool {
         let first = (tree & !1) * TREE_BLOCKS;
-        let states = self.zone.arrays.states[first..].iter();
-        states
-            .take(2 * TREE_BLOCKS)
-            .any(|state| state.load().is_held())
+        let end = (first + 2 * TREE_BLOCKS).min(self.zone.blocks());
+        self.is_held_among(first..end)
+    }
+
+    /// Whether a front holds a lower block of those two trees.
+    fn is_held_below(self, block: usize) -> bool {
+        let first = ((block / TREE_BLOCKS) & !1) * TREE_BLOCKS;
+        self.is_held_among(first..block)
+    }
+
+    fn is_held_among(self, blocks: Range<usize>) -> bool {
+        let mut states = self.zone.arrays.states[blocks].iter();
+        states.any(|state| state.load().is_held())
     }
 
     /// Tries blocks that are wanted, tree by tree, at most `attempts` of them.

@@ -227,6 +227,8 @@ pub(crate) struct Admission {
     pub(crate) fine: bool,
     /// Whether the block becomes one that a front takes its frames from.
     pub(crate) hold: bool,
+    /// Whether only a free block will do.
+    pub(crate) open: bool,
 }
 
 /// The state word in memory. Every change is one atomic read-modify-write with `AcqRel` at least:
@@ -300,6 +302,9 @@ impl AtomicState {
             }
             if old.is_free() && !entered {
                 refused = Refused::Free;
+                return None;
+            }
+            if admit.open && !old.is_free() {
                 return None;
             }
             let mut new = State(old.0 + frames_of(room.min(most)));

@@ -6,7 +6,9 @@ mod arena;
 
 use std::{
     collections::HashSet,
+    hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering},
+    thread,
     time::Duration,
 };
 
@@ -105,6 +107,43 @@ fn fronts_break_up_blocks_in_trees_of_their_own() {
             a.drain(front);
         }
     });
+}
+
+/// Two that begin at the same moment both find the same trees with nobody in them. Past the block
+/// that each breaks up then they are apart.
+#[test]
+fn fronts_that_begin_at_once_come_apart() {
+    const BLOCK: usize = 512;
+    for _ in 0..300 {
+        in_memory(16 * TREE, &(), |a| {
+            let arrived = AtomicU64::new(0);
+            let meet = |threads: u64| {
+                arrived.fetch_add(1, Ordering::Relaxed);
+                while arrived.load(Ordering::Relaxed) < threads {
+                    spin_loop();
+                }
+            };
+            let take = || {
+                let mut front = Front::new();
+                meet(2);
+                let mut frames = many(a, &mut front, 1);
+                // Neither uses its block up before the other has one.
+                meet(4);
+                frames.extend(many(a, &mut front, 4 * BLOCK as u64 - 1));
+                // Nor gives it back while the other looks around.
+                meet(6);
+                free(a, &mut front, &frames);
+                a.drain(&mut front);
+                let pairs = frames.iter().skip(BLOCK);
+                pairs.map(|frame| frame.number() / (2 * TREE)).collect()
+            };
+            let [first, second]: [HashSet<u64>; 2] = thread::scope(|scope| {
+                let threads = [(); 2].map(|()| scope.spawn(take));
+                threads.map(|thread| thread.join().expect("no panic"))
+            });
+            assert!(first.is_disjoint(&second), "{first:?} and {second:?}");
+        });
+    }
 }
 
 #[test]

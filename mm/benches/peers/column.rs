@@ -150,13 +150,12 @@ impl<F: Frames> Column for Contestant<F> {
                 Measure::Pair0 => rows::pair::<F, 0>(frames, count).map(|ns| vec![ns]),
                 Measure::Pair9 => rows::pair::<F, 9>(frames, count).map(|ns| vec![ns]),
                 Measure::Pair18 => rows::pair::<F, 18>(frames, count).map(|ns| vec![ns]),
-                Measure::Bulk => Some(rows::bulk(frames, 0, || (), |_| ()).to_vec()),
+                Measure::Bulk => Some(rows::bulks(frames).to_vec()),
                 Measure::Shuffled => {
                     let mut seed = 0x9e37_79b9_7f4a_7c15;
                     let [_, put] = rows::bulk(frames, 0, || (), |held| shuffle(held, &mut seed));
                     Some(vec![put])
                 }
-                Measure::TwoThreads => Some(rows::two_threads(frames).to_vec()),
                 Measure::Cross => Some(vec![rows::cross(frames)]),
                 Measure::Full9 => Some(vec![rows::fails::<F, 9>(frames, count)]),
                 Measure::OneBlock9 => rows::finds::<F, 9>(frames).map(|ns| vec![ns]),

@@ -1,6 +1,7 @@
 //! What is measured.
 
 use std::{
+    cell::RefCell,
     hint::{black_box, spin_loop},
     sync::{
         atomic::{AtomicU32, Ordering},
@@ -17,6 +18,10 @@ use crate::{
 
 /// Frames of a bulk: 256 MiB.
 const BULK: usize = 1 << 16;
+/// Bulks before the one that counts.
+const WARM: usize = 1;
+/// CPUs that take and give at once.
+const CPUS: usize = 2;
 /// Frames handed from one CPU to the other at a time, and how often.
 const BATCH: usize = 1024;
 const BATCHES: usize = 32;
@@ -54,13 +59,12 @@ pub(crate) struct Row {
     pub(crate) bar: Option<f64>,
 }
 
-/// What gives one or two rows.
+/// What gives one row or several.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     Pair0,
     Bulk,
     Shuffled,
-    TwoThreads,
     Pair9,
     Cross,
     Initialise,
@@ -72,7 +76,7 @@ pub(crate) enum Measure {
 }
 
 /// All of it, in the order in which it is measured and printed.
-pub(crate) const TABLE: [(Measure, Stage, &[Row]); 12] = {
+pub(crate) const TABLE: [(Measure, Stage, &[Row]); 11] = {
     const fn row(name: &'static str, unit: &'static str, bar: Option<f64>) -> Row {
         Row { name, unit, bar }
     }
@@ -88,22 +92,16 @@ pub(crate) const TABLE: [(Measure, Stage, &[Row]); 12] = {
             &[
                 row("order 0, bulk get", "ns", Some(9.0)),
                 row("order 0, bulk put", "ns", Some(9.0)),
+                row("order 0, bulk get, two threads", "ns", None),
+                row("order 0, bulk put, two threads", "ns", None),
+                row("bulk get, two threads to one", TIMES, Some(1.3)),
+                row("bulk put, two threads to one", TIMES, Some(1.3)),
             ],
         ),
         (
             Measure::Shuffled,
             Stage::Small,
             &[row("order 0, bulk put in random order", "ns", None)],
-        ),
-        (
-            Measure::TwoThreads,
-            Stage::Small,
-            &[
-                row("order 0, bulk get, two threads", "ns", None),
-                row("order 0, bulk put, two threads", "ns", None),
-                row("bulk get, two threads to one", TIMES, Some(1.3)),
-                row("bulk put, two threads to one", TIMES, Some(1.3)),
-            ],
         ),
         (
             Measure::Pair9,
@@ -206,40 +204,79 @@ pub(crate) fn bulk<F: Frames>(
     [get, put].map(|ns| ns / BULK as f64)
 }
 
-/// The same on two CPUs at once, both taking and both giving: the slower, then how many times that
-/// is the slower of the two CPUs each by itself, measured just before and just after in the same
-/// way. So what the machine gives at that moment is in both, and so is what one of its CPUs is
-/// slower by.
-pub(crate) fn two_threads<F: Frames>(frames: &F) -> [f64; 4] {
-    let [first] = together(frames, [0]);
-    let [a, b] = together(frames, [0, 1]);
-    let [second] = together(frames, [1]);
-    let alone = [first[0].max(second[0]), first[1].max(second[1])];
-    let both = [a[0].max(b[0]), a[1].max(b[1])];
-    [both[0], both[1], both[0] / alone[0], both[1] / alone[1]]
-}
-
-/// What a bulk costs on each of these CPUs, which begin to take and to give at the same moment.
-fn together<F: Frames, const CPUS: usize>(frames: &F, cpus: [usize; CPUS]) -> [[f64; 2]; CPUS] {
+/// Bulks on each of two CPUs by itself and then on both at once: get and put by one thread, get and
+/// put by two, and how many times that is the former. Each is the slower of the two CPUs, and the
+/// last of as many bulks as `WARM` says and one more. It is the same two threads that do it all in
+/// a few milliseconds, so that both rows and their ratio are of the same machine in the same state.
+pub(crate) fn bulks<F: Frames>(frames: &F) -> [f64; 6] {
     let arrived = AtomicU32::new(0);
-    // Waits without sleeping: one who is woken late has the memory for himself at the end.
-    let meet = |nth: u32| {
-        // `Relaxed`: says when to begin, and nothing else.
-        arrived.fetch_add(1, Ordering::Relaxed);
-        while (arrived.load(Ordering::Relaxed) as usize) < nth as usize * CPUS {
-            spin_loop();
-        }
-    };
-    thread::scope(|scope| {
-        let meet = &meet;
-        let threads = cpus.map(|number| {
+    let times = thread::scope(|scope| {
+        let arrived = &arrived;
+        let threads = [0, 1].map(|number| {
             scope.spawn(move || {
                 pin(number);
-                bulk(frames, number, || meet(1), |_| meet(2))
+                by_turns_and_together(frames, number, &mut Meeting { arrived, nth: 0 })
             })
         });
         threads.map(|thread| thread.join().expect("no panic"))
-    })
+    });
+    let [one, two] = [0, 1].map(|turn| {
+        let slower = |what: usize| times[0][turn][what].max(times[1][turn][what]);
+        [slower(0), slower(1)]
+    });
+    [
+        one[0],
+        one[1],
+        two[0],
+        two[1],
+        two[0] / one[0],
+        two[1] / one[1],
+    ]
+}
+
+/// What this CPU of two needs by itself, and what it needs while the other does the same.
+fn by_turns_and_together<F: Frames>(
+    frames: &F,
+    number: usize,
+    meeting: &mut Meeting<'_>,
+) -> [[f64; 2]; 2] {
+    let mut alone = [0.0; 2];
+    for turn in 0..CPUS {
+        meeting.meet();
+        if turn == number {
+            for _ in 0..=WARM {
+                alone = bulk(frames, number, || (), |_| ());
+            }
+        }
+    }
+    let mut together = [0.0; 2];
+    for _ in 0..=WARM {
+        let meeting = RefCell::new(&mut *meeting);
+        let meet = || meeting.borrow_mut().meet();
+        // Before the end as well: or one would begin while the other still gives back what it held.
+        meet();
+        together = bulk(frames, number, meet, |_| meet());
+    }
+    [alone, together]
+}
+
+/// Where the threads wait for each other.
+struct Meeting<'a> {
+    arrived: &'a AtomicU32,
+    /// How often this thread was there.
+    nth: usize,
+}
+
+impl Meeting<'_> {
+    /// Waits without sleeping: one who is woken late has the memory for himself at the end.
+    fn meet(&mut self) {
+        self.nth += 1;
+        // `Relaxed`: says when to begin, and nothing else.
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        while (self.arrived.load(Ordering::Relaxed) as usize) < self.nth * CPUS {
+            spin_loop();
+        }
+    }
 }
 
 /// Frames taken by one CPU and given back by another, in batches: both parts of it.
