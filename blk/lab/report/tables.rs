@@ -128,7 +128,7 @@ impl Report {
         }
         self.line("\n### What an empty pool costs\n");
         self.line(&format!(
-            "`max_buffer_pages` 0 is a squeeze without end. Last column: 0 beside 1024, averages, Welch's t-test at {:.0} %.\n",
+            "With `max_buffer_pages` 0 no free page is kept: `xen-blkback` gives them back after each batch of requests, `ebb blk` every 100 ms. Last column: 0 beside 1024, averages, Welch's t-test at {:.0} %.\n",
             CONFIDENCE * 100.0
         ));
         self.line("| device | load | back-end | pages | runs | min | max | median | average | deviation | 0 beside 1024 |");
