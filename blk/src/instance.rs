@@ -449,11 +449,19 @@ impl Turns<'_> {
         device.engine.shrink(now);
         publish(self.shared, device, self.connection.is_some());
         let (registration, stop) = (&self.registration, &self.shared.stop);
+        // Only for a driver: what is under way ends by interrupts and kernel threads, and whoever
+        // looks around meanwhile is on the processor that they need.
+        let patient = device.engine.under_way() == 0;
+        let mut news = || {
+            // Acquire: pairs with the Release in `request_stop`.
+            has_news(device) || registration.is_asked() || stop.load(Ordering::Acquire)
+        };
         let found = busy
-            || self.patience.look(self.clock, || {
-                // Acquire: pairs with the Release in `request_stop`.
-                has_news(device) || registration.is_asked() || stop.load(Ordering::Acquire)
-            });
+            || if patient {
+                self.patience.look(self.clock, news)
+            } else {
+                news()
+            };
         if found && now < self.next_look {
             return Ok(Ready::default());
         }
@@ -475,7 +483,7 @@ impl Turns<'_> {
         let ready = waiter.wait(timeout)?;
         let to = self.clock.now();
         self.next_look = to + LOOK_INTERVAL;
-        if !found {
+        if !found && patient {
             self.patience.slept(from, to);
         }
         if ready.wake {
