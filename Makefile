@@ -79,7 +79,7 @@ bench: ## time the allocator against itself and others
 # A run that fails is part of the report; only when there is no report make stops.
 COMPARE = target/release/ebb compare
 SOME_FAILED = || [ $$? = 1 ]
-measure: deps build ## write docs/measurements.md again, all but the allocator's part: 40 minutes
+measure: deps build ## write docs/measurements.md again, all but the allocator's part: 50 minutes
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) idle stream huge-latency pin hugetlb --reporting on --json target/measure/rates.json >/dev/null $(SOME_FAILED)
