@@ -30,6 +30,11 @@ fn output(arguments: &[&str]) -> Output {
     compare(arguments).output().expect("ebb starts")
 }
 
+/// The report at `path`.
+fn read(path: &str) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("written")).expect("JSON")
+}
+
 fn refused(output: &Output, status: i32, words: &[&str]) {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{message}");
@@ -244,7 +249,7 @@ fn a_report_becomes_table_page_markdown_and_itself() {
     }
 
     // Read again, the report says the same.
-    let first: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    let first = read(&json);
     assert_eq!(first["runs"].as_array().map(Vec::len), Some(5));
     let row = first["table"]
         .as_array()
@@ -453,7 +458,7 @@ fn guests_that_take_turns_are_measured_round_by_round() {
     ]);
     let said = String::from_utf8_lossy(&made.stderr);
     assert_eq!(made.status.code(), Some(0), "{said}");
-    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    let report = read(&json);
     let runs = report["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 2, "a boot of each");
     for run in runs {
@@ -494,9 +499,7 @@ fn counted_figures_are_the_same_in_every_comparison() {
         ]);
         let said = String::from_utf8_lossy(&made.stderr);
         assert_eq!(made.status.code(), Some(0), "{said}");
-        let report: Value =
-            serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
-        report["table"].clone()
+        read(&json)["table"].clone()
     };
     let first = table();
     assert!(first.to_string().contains("release_s"), "{first}");
@@ -541,7 +544,7 @@ fn a_real_guest_is_measured() {
         "{}",
         String::from_utf8_lossy(&made.stderr)
     );
-    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    let report = read(&json);
     assert_eq!(report["complete"], true);
     let runs = report["runs"].as_array().expect("runs");
     assert_eq!(runs.len(), 4, "two rounds, reporting and not");
@@ -583,7 +586,7 @@ fn a_kernel_that_does_not_boot_fails_the_comparison_and_says_why() {
         .output()
         .expect("ebb starts");
     refused(&made, 1, &["idle on Ebb", "ELF", "not tried again"]);
-    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    let report = read(&json);
     assert_eq!(report["complete"], false);
     assert!(
         report["runs"]
@@ -631,7 +634,7 @@ fn a_signal_ends_the_guest_and_leaves_a_partial_report() {
         !Path::new(&format!("/proc/{guest}/exe")).exists(),
         "the guest is left behind"
     );
-    let report: Value = serde_json::from_slice(&fs::read(&json).expect("written")).expect("JSON");
+    let report = read(&json);
     assert_eq!(report["complete"], false);
     assert_eq!(scratch.files(), ["r.json"]);
 }
