@@ -43,7 +43,7 @@ workloads: ## build the experiments as one static Linux program
 	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
 
 .PHONY: test lint test-units test-models test-guests
-test: deps lint test-units test-models test-guests xen-lab ## all checks and tests
+test: deps lint test-units test-models fuzz test-guests xen-lab ## all checks and tests
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(NO_KERNEL) $(CARGO) clippy --workspace --exclude ebb-kernel --all-targets -- -D warnings
@@ -55,6 +55,9 @@ test-models: ## every interleaving of the lock-free parts, in small
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel --release --lib model
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-blk --release --lib model
+.PHONY: fuzz
+fuzz: ## the request parsing of both doors against input that coverage leads; SECONDS=300 each, else a fixed count
+	CARGO="$(CARGO)" scripts/fuzz $(SECONDS)
 .PHONY: stress
 stress: ## more than 10^8 operations of two threads on the allocator, the owner of each frame checked
 	$(CARGO) test --release -p ebb-mm --test stress -- --ignored --nocapture
@@ -64,10 +67,15 @@ stress-blk: ## storms over 200 disks: pressure, kills of the back-end, front-end
 test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb -p ebb-init -p ebb-workloads
 
+.PHONY: test-migration
+test-migration: deps ## migrate a guest of QEMU's between two back-ends; may fail by a guest that crashes
+	$(CARGO) test --release -p ebb --test migration -- --ignored --nocapture
+
 .PHONY: xen-lab xen-experiments
 xen-lab: deps build ## boot a real Xen and verify what its guest's disks hold
-	EBB=target/release/ebb blk/lab/smoke target/xen-lab
-xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a real Xen: 15 minutes
+	$(CARGO) build --release -p ebb-blk --example xen-front
+	EBB=target/release/ebb FRONT=target/release/examples/xen-front blk/lab/smoke target/xen-lab
+xen-experiments: deps build ## swap traffic and I/O cost of squeezed pools on a real Xen: 20 minutes
 	EBB=target/release/ebb blk/lab/experiments target/xen-experiments
 	$(CARGO) build --release -p ebb-blk --example xen-report
 	target/release/examples/xen-report target/xen-experiments/*.log > target/xen-experiments/report.md

@@ -13,9 +13,11 @@
 use crate::instance::Handle;
 use crate::knobs::Knob;
 use crate::pressure::ReclaimMemory;
+use crate::sandbox::keep_capabilities;
 use crate::server::Server;
 use crate::time::Micros;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -197,6 +199,10 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
     thread::Builder::new()
         .name("control".into())
         .spawn(move || {
+            if let Err(error) = keep_capabilities(CapabilitySet::empty()) {
+                eprintln!("ebb blk: nobody is answered: cannot give up privileges: {error}");
+                return;
+            }
             for stream in listener.incoming() {
                 let Ok(stream) = stream else {
                     // No descriptor left, most likely: others must end first.

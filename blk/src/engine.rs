@@ -70,7 +70,7 @@ pub struct Engine<D: Door> {
     knobs: Arc<Knobs>,
     pool: Pool<Arena>,
     squeeze: Squeeze,
-    /// When pages over a limit that is not 0 go next.
+    /// When the pool is looked at next.
     next_trim: Micros,
     queue: Queue,
     /// Boxed, so that a request stays where it is while the kernel works on it.
@@ -232,32 +232,34 @@ impl<D: Door> Engine<D> {
         Ok(())
     }
 
-    /// Gives pages over the limit back to the system: after each batch of requests during a squeeze,
-    /// else every [`SHRINK_INTERVAL`], and then of a limit of 0 all that are free. To be called
-    /// after each batch and when [`Self::next_shrink`] says.
+    /// Gives pages over the limit back to the system: of a pressure event all that are free, else
+    /// those that nobody needed since the last look. To be called after each batch of requests and
+    /// when [`Self::next_shrink`] says.
     pub fn shrink(&mut self, now: Micros) {
-        if self.squeeze.due(now) {
+        if self.knobs.squeeze_duration().is_zero() {
+            self.squeeze = Squeeze::default();
+        }
+        if self.squeeze.begins() {
             self.pool.shrink(0);
         } else if now >= self.next_trim {
-            // Not after each batch: what a batch gives back the next one takes, and to fetch a page
-            // anew takes longer than to copy it.
-            match self.knobs.get(Knob::MaxBufferPages) {
-                0 => self.pool.shrink(0),
-                limit => self.pool.trim(limit),
-            };
-            self.next_trim = now + SHRINK_INTERVAL;
+            self.pool.trim(self.limit(now));
+        } else {
+            return;
         }
+        self.next_trim = now + SHRINK_INTERVAL;
     }
 
-    /// When the pool wants to be looked at again, if it may then be over its limit: pages that
-    /// come back during a squeeze are seen no later than this even if no batch ends.
+    /// When the pool wants to be looked at again, if it is then over its limit.
     pub fn next_shrink(&self, now: Micros) -> Option<Micros> {
-        let counts = self.pool.counts();
+        (self.pool.counts().kept > self.limit(now)).then_some(self.next_trim)
+    }
+
+    /// Free pages that may be kept at `now`.
+    fn limit(&self, now: Micros) -> u32 {
         if self.squeeze.active(now) {
-            return (counts.kept + counts.in_use > 0).then(|| now + SHRINK_INTERVAL);
+            return 0;
         }
-        let over = counts.kept > self.knobs.get(Knob::MaxBufferPages);
-        over.then_some(self.next_trim)
+        self.knobs.get(Knob::MaxBufferPages)
     }
 
     fn begin(
@@ -275,6 +277,7 @@ impl<D: Door> Engine<D> {
                 Ok(()) => (Status::Ok, u32::try_from(bytes).unwrap_or(0)),
                 Err(Fault) => (Status::IoError, 0),
             };
+            door.filled(&payload);
             self.answer(door, ticket, status, written);
             return Ok(());
         }
@@ -609,7 +612,11 @@ impl<D: Door> Engine<D> {
             .map(|batch| self.pool.put(batch))
             .is_some();
         let filled = match request.op {
-            Op::Read(_) => u32::try_from(request.done).unwrap_or(u32::MAX),
+            Op::Read(_) => {
+                // Also of one that failed: who knows how far it came.
+                door.filled(&request.payload);
+                u32::try_from(request.done).unwrap_or(u32::MAX)
+            }
             _ => 0,
         };
         self.answer(door, request.ticket, status, filled);

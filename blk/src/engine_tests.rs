@@ -8,6 +8,7 @@
 
 use super::*;
 use crate::image::{Location, Spec};
+use crate::pool::WARY;
 use crate::request::Range;
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -305,12 +306,54 @@ fn a_short_image_is_an_error_and_no_more() {
 }
 
 #[test]
-fn a_limit_of_zero_is_looked_at_every_interval_and_a_squeeze_after_each_batch() {
+fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     let mut engine = engine(&ram(), false);
     engine.knobs.set(Knob::MaxBufferPages, 0).unwrap();
     let mut desk = Desk::default();
     let mut write = |engine: &mut Engine<Desk>, now: u64| {
-        let payload = std::rc::Rc::new(Buffer::new(vec![1; 8192], false));
+        let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
+        desk.asked.push_back((0, Op::Write(0), payload));
+        engine.accept(&mut desk).unwrap();
+        engine.drain(&mut desk).unwrap();
+        engine.shrink(Micros(now));
+        engine.pool().kept
+    };
+    let looks = |engine: &mut Engine<Desk>| {
+        let mut times = Vec::new();
+        while let Some(look) = engine.next_shrink(Micros(times.last().copied().unwrap_or(0))) {
+            engine.shrink(look);
+            times.push(look.0);
+        }
+        times
+    };
+    let interval = SHRINK_INTERVAL.as_micros() as u64;
+    for n in 0..8 {
+        // The pages of one batch serve the next.
+        assert_eq!(write(&mut engine, n * interval / 2), 2, "{n}");
+    }
+    // Then nobody comes.
+    assert_eq!(looks(&mut engine), [4 * interval, 5 * interval]);
+    assert_eq!(engine.pool().kept, 0);
+    let event = 6 * interval;
+    engine.knobs.set(Knob::MaxBufferPages, 64).unwrap();
+    assert_eq!(write(&mut engine, event), 2);
+    engine.reclaim_memory(Micros(event));
+    assert_eq!(write(&mut engine, event), 0);
+    for n in 1..8 {
+        assert_eq!(write(&mut engine, event + n * interval / 2), 2, "{n}");
+    }
+    let after = [event + 4 * interval, event + 5 * interval];
+    assert_eq!(looks(&mut engine), after);
+    assert_eq!(engine.pool().kept, 0);
+}
+
+/// Else the pools of many idle disks grow until they are what makes memory tight again.
+#[test]
+fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
+    let mut engine = engine(&ram(), false);
+    let mut desk = Desk::default();
+    let mut write = |engine: &mut Engine<Desk>, pages: usize, now: u64| {
+        let payload = std::rc::Rc::new(Buffer::new(vec![1; pages * PAGE_BYTES], false));
         desk.asked.push_back((0, Op::Write(0), payload));
         engine.accept(&mut desk).unwrap();
         engine.drain(&mut desk).unwrap();
@@ -318,17 +361,35 @@ fn a_limit_of_zero_is_looked_at_every_interval_and_a_squeeze_after_each_batch() 
         engine.pool().kept
     };
     let interval = SHRINK_INTERVAL.as_micros() as u64;
-    assert_eq!(write(&mut engine, 1), 0);
-    // The pages of one batch serve the next.
-    assert_eq!(write(&mut engine, 2), 2);
-    assert_eq!(write(&mut engine, interval), 2);
-    assert_eq!(
-        engine.next_shrink(Micros(interval)),
-        Some(Micros(1 + interval))
-    );
-    engine.shrink(Micros(1 + interval));
-    assert_eq!(engine.pool().kept, 0);
-    engine.reclaim_memory(Micros(2 + interval));
-    assert_eq!(write(&mut engine, 3 + interval), 0);
-    assert_eq!(write(&mut engine, 4 + interval), 0);
+    let event = 100 * interval;
+    engine.shrink(Micros(event));
+    engine.reclaim_memory(Micros(event));
+    engine.shrink(Micros(event));
+    let squeezed_until = event + 10_000;
+    let mut now = squeezed_until + interval;
+    assert_eq!(write(&mut engine, 8, now), 8);
+    // Two of them are used again and again, the others not at all.
+    for _ in 0..2 {
+        for _ in 0..3 {
+            now += interval / 2;
+            write(&mut engine, 2, now);
+        }
+    }
+    assert_eq!(engine.pool().kept, 2);
+    let look = engine.next_shrink(Micros(now)).unwrap();
+    engine.shrink(look);
+    let look = engine.next_shrink(look).unwrap_or(look + SHRINK_INTERVAL);
+    engine.shrink(look);
+    assert_eq!((engine.pool().kept, engine.next_shrink(look)), (0, None));
+    // Long after the squeeze, or with squeezing off, idle pages are kept up to the limit again.
+    let calm = squeezed_until + WARY.as_micros() as u64;
+    let keeps = |engine: &mut Engine<Desk>, now: u64| {
+        (0..4).for_each(|n| engine.shrink(Micros(now + n * interval)));
+        (engine.pool().kept, engine.next_shrink(Micros(now)))
+    };
+    assert_eq!(write(&mut engine, 8, calm), 8);
+    assert_eq!(keeps(&mut engine, calm), (8, None));
+    engine.reclaim_memory(Micros(calm + 10 * interval));
+    engine.knobs.set(Knob::BufferSqueezeDurationMs, 0).unwrap();
+    assert_eq!(keeps(&mut engine, calm + 11 * interval), (8, None));
 }

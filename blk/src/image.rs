@@ -4,7 +4,7 @@ use crate::request::SECTOR_BYTES;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, StatxFlags, fcntl_getfl,
-    fcntl_setfl, flock, fstat, fstatfs, ioctl_blksszget, memfd_create, open, statx,
+    fcntl_setfl, fdatasync, flock, fstat, fstatfs, ioctl_blksszget, memfd_create, open, statx,
 };
 use rustix::io::Errno;
 use std::io::{self, Seek, SeekFrom};
@@ -105,9 +105,51 @@ impl Image {
     /// # Errors
     /// If it cannot be opened or is not a disk.
     pub fn open(spec: &Spec) -> Result<Self, OpenError> {
+        let image = Self::open_incoming(spec)?;
+        if let Location::Path(path) = &spec.location {
+            image.lock().map_err(|source| match source.kind() {
+                io::ErrorKind::WouldBlock => OpenError::InUse { path: path.clone() },
+                _ => OpenError::Open {
+                    path: path.clone(),
+                    source,
+                },
+            })?;
+        }
+        Ok(image)
+    }
+
+    /// Opens what `spec` says while another back-end may still write to it: the image of a guest
+    /// that will migrate here. Nothing may be done with it before [`Self::lock`].
+    ///
+    /// # Errors
+    /// If it cannot be opened or is not a disk.
+    pub fn open_incoming(spec: &Spec) -> Result<Self, OpenError> {
         match &spec.location {
             Location::Path(path) => Self::open_path(path, spec),
             Location::Ram { bytes } => Self::ram(*bytes, spec.read_only),
+        }
+    }
+
+    /// Keeps other back-ends from the image. Who does so already goes on doing it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if one has it and does not let it go for two seconds, else
+    /// what `flock` says.
+    pub fn lock(&self) -> io::Result<()> {
+        Ok(lock(&self.cached, self.read_only)?)
+    }
+
+    /// Lets another back-end have the image, with all that was written.
+    ///
+    /// # Errors
+    /// If it may not be on the medium, or what `flock` says. Then it is kept.
+    pub fn hand_over(&self) -> io::Result<()> {
+        if !self.read_only {
+            fdatasync(&self.cached)?;
+        }
+        match flock(&self.cached, FlockOperation::NonBlockingUnlock) {
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -132,12 +174,6 @@ impl Image {
         }
         let plain = fcntl_getfl(&cached).map_err(|e| failed(e.into()))? - OFlags::NONBLOCK;
         fcntl_setfl(&cached, plain).map_err(|e| failed(e.into()))?;
-        lock(&cached, spec.read_only).map_err(|error| match error {
-            Errno::WOULDBLOCK => OpenError::InUse {
-                path: path.to_owned(),
-            },
-            error => failed(error.into()),
-        })?;
         let mut file = std::fs::File::from(cached);
         // The end says the size of files and block devices alike.
         let bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -328,6 +364,25 @@ mod tests {
         assert!(is_memory(FileType::RegularFile, TMPFS_MAGIC));
         assert!(!is_memory(FileType::BlockDevice, TMPFS_MAGIC));
         assert!(!is_memory(FileType::RegularFile, 0xef53));
+    }
+
+    #[test]
+    fn an_image_is_handed_over_to_who_waits_for_it() {
+        let path = std::env::temp_dir().join(format!("ebb-blk-handed-{}", std::process::id()));
+        std::fs::write(&path, vec![0; 8192]).unwrap();
+        let spec = Spec {
+            location: Location::Path(path.clone()),
+            read_only: false,
+            cached: false,
+        };
+        let from = Image::open(&spec).unwrap();
+        let to = Image::open_incoming(&spec).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        from.lock().unwrap();
+        assert_eq!(to.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        from.hand_over().unwrap();
+        to.lock().unwrap();
+        assert!(from.lock().is_err());
     }
 
     #[test]

@@ -406,7 +406,12 @@ impl Turns<'_> {
             // It may have brought a descriptor, or taken one back.
             self.waiter = None;
             if let Err(error) = front.handler.handle_request() {
-                if ends(&error) {
+                let parting = lock(self.device).take_parting();
+                if let Some(why) = &parting {
+                    let name = self.name;
+                    eprintln!("ebb blk: disk {name}: cut its front-end off: {why}");
+                }
+                if parting.is_some() || ends(&error) {
                     self.hang_up()?;
                 } else if !std::mem::replace(&mut front.complained, true) {
                     let name = self.name;

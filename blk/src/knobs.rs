@@ -18,7 +18,8 @@ use std::time::Duration;
 pub enum Knob {
     /// Free pages kept when idle, 0 to [`MAX_POOL_PAGES`].
     MaxBufferPages,
-    /// Milliseconds for which a pressure event keeps that limit at 0; 0 is "not at all", at most
+    /// Milliseconds for which a pressure event keeps that limit at 0, to which
+    /// [`WARY`](crate::pool::WARY) is added; 0 is "not at all", at most
     /// [`MAX_BUFFER_SQUEEZE_DURATION_MS`].
     BufferSqueezeDurationMs,
     /// Grants of a Xen front-end that stay mapped, 0 to [`MAX_PERSISTENT_GRANTS`].
@@ -156,7 +157,7 @@ impl Knobs {
         Ok(())
     }
 
-    /// How long an event squeezes.
+    /// How long an event squeezes, without [`WARY`](crate::pool::WARY).
     pub fn squeeze_duration(&self) -> Duration {
         Duration::from_millis(self.get(Knob::BufferSqueezeDurationMs).into())
     }

@@ -2,9 +2,9 @@
 //!
 //! A host that serves many disks keeps a pool of pages for each. Sized for the worst case the
 //! pools starve the host, sized small they starve the I/O. Here a pool grows on demand, keeps up
-//! to `max_buffer_pages` free pages, and is *squeezed* when memory gets tight: for
-//! `buffer_squeeze_duration_ms` after a pressure event it keeps none, and what it lets go
-//! leaves the process (`madvise`), so that the resident size shows it.
+//! to `max_buffer_pages` free pages, and is *squeezed* when memory gets tight: all that is free goes at a
+//! pressure event, and nothing that no request needs is kept for a while after it. What goes leaves the
+//! process (`madvise`), so that the resident size shows it.
 //!
 //! * [`pool`]: the pages, the limit, the squeeze; without threads and without a clock.
 //! * [`pressure`]: who notices that memory is tight, and how each instance is asked.

@@ -9,11 +9,11 @@
 //! | in use | yes | the request that holds its [`Batch`] |
 //!
 //! A pool starts empty (all absent), grows as requests take pages, and is brought back to its limit
-//! by the instance's worker: to none after each batch of requests ([`Pool::shrink`]), to more than
-//! none each [`SHRINK_INTERVAL`], and then without the pages that were needed meanwhile
-//! ([`Pool::trim`]). Pages in use are never taken from anybody. The limit is `max_buffer_pages`, or
-//! 0 while the instance is squeezed ([`Squeeze`]). There is no clock in here: the worker hands in
-//! the time.
+//! by the instance's worker: each [`SHRINK_INTERVAL`] it gives back what is over the limit and was not
+//! needed meanwhile ([`Pool::trim`]), for a busy disk would fetch it anew at once. Pages in use are
+//! never taken from anybody. The limit is `max_buffer_pages`. A pressure event sends all free pages
+//! back at once ([`Pool::shrink`]) and makes the limit 0 for a while ([`Squeeze`]). There is no clock
+//! in here: the worker hands in the time.
 
 use crate::time::Micros;
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub const MAX_POOL_PAGES: u32 = 16_384;
 /// Free pages that an idle instance keeps unless told otherwise (the seed's default).
 pub const DEFAULT_MAX_BUFFER_PAGES: u32 = 1024;
 
-/// How long a pressure event keeps the limit at 0 unless told otherwise (the seed's default).
+/// How long a pressure event keeps the limit at 0, before [`WARY`], unless told otherwise (the seed's
+/// default).
 pub const DEFAULT_BUFFER_SQUEEZE_DURATION_MS: u32 = 10;
 
 /// Longest squeeze that can be set: a minute.
@@ -35,6 +36,10 @@ pub const MAX_BUFFER_SQUEEZE_DURATION_MS: u32 = 60_000;
 
 /// A pool that holds more than its limit is looked at no later than this.
 pub const SHRINK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The limit stays 0 for this long beyond a squeeze. Else the pools of idle disks would grow to their
+/// limits anew until they are what makes memory tight again.
+pub const WARY: Duration = Duration::from_secs(10);
 
 /// Number of a page in its pool, from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -140,10 +145,16 @@ impl<B: Backing> Pool<B> {
     }
 
     /// As [`Self::shrink`], but leaves what was in use at some time since the last call: a busy
-    /// instance would take it again at once.
+    /// instance would take it again at once. What it needs varies, so less than a quarter of its pages
+    /// is left, too.
     pub fn trim(&mut self, limit: u32) -> u32 {
         let excess = self.kept.len().saturating_sub(limit as usize);
-        let released = self.release(excess.min(self.idle));
+        let resident = self.kept.len() + self.in_use as usize;
+        let released = if self.idle * 4 >= resident {
+            self.release(excess.min(self.idle))
+        } else {
+            0
+        };
         self.idle = self.kept.len();
         released
     }
@@ -183,33 +194,32 @@ impl<B: Backing> Pool<B> {
     }
 }
 
-/// When an instance's squeeze ends. Belongs to one instance and is changed only by its callback,
+/// Until when an instance's limit is 0. Belongs to one instance and is changed only by its callback,
 /// on its worker: nothing is shared, so nothing can race, and no other instance can push it out.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Squeeze {
     end: Micros,
-    /// An event whose squeeze no shrink has honoured yet.
+    /// An event that no shrink has honoured yet.
     owed: bool,
 }
 
 impl Squeeze {
-    /// The callback: memory is tight since `event`. Later events extend the squeeze, an older one
-    /// does not shorten it. A duration of 0 switches squeezing off.
+    /// The callback: memory is tight since `event`. Lasts `duration` and [`WARY`]. Later events extend
+    /// it, an older one does not shorten it. A duration of 0 switches squeezing off.
     pub fn begin(&mut self, event: Micros, duration: Duration) {
         if duration.is_zero() {
             return;
         }
-        self.end = self.end.max(event + duration);
+        self.end = self.end.max(event + duration + WARY);
         self.owed = true;
     }
 
-    /// Whether no free page may be kept at `now`. An event always counts once, even if the worker
-    /// was busy until after its end.
-    pub fn due(&mut self, now: Micros) -> bool {
-        std::mem::take(&mut self.owed) || self.active(now)
+    /// Whether there was an event since the last call. One counts even if its squeeze has ended.
+    pub fn begins(&mut self) -> bool {
+        std::mem::take(&mut self.owed)
     }
 
-    /// Whether a squeeze lasts at `now`.
+    /// Whether the limit is 0 at `now`.
     pub fn active(&self, now: Micros) -> bool {
         now < self.end
     }

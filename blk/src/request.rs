@@ -143,6 +143,10 @@ pub trait Door {
     /// The next request, if there is one.
     fn next_request(&mut self) -> Option<Incoming<Self::Ticket, Self::Payload>>;
 
+    /// The memory of a request may have been filled, whatever becomes of the request: told before
+    /// its answer. For doors that keep account of what was written.
+    fn filled(&mut self, _payload: &Self::Payload) {}
+
     /// Answers a request. `written` is how many bytes of the guest's memory were filled.
     fn answer(&mut self, ticket: Self::Ticket, status: Status, written: u32);
 }

@@ -1,8 +1,9 @@
-//! What a disk's thread may still do once its image is open: a list of system calls, by seccomp.
-//! Any other call fails with `EPERM`, so that a surprise is an error of one disk and no crash of
-//! all.
+//! What a back-end's threads may still do. A disk's, once its image is open: a list of system calls,
+//! by seccomp; any other fails with `EPERM`, so that a surprise is an error of one disk and no crash
+//! of all. And no thread keeps a capability of root's that it has no use for.
 
 use crate::xen::{evtchn, gntdev};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -81,6 +82,8 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_lseek,
     libc::SYS_preadv2,
     libc::SYS_rt_sigaction,
+    // The image, handed over to the back-end where a guest goes.
+    libc::SYS_flock,
 ];
 
 /// The commands of Xen's devices that a worker needs.
@@ -92,6 +95,26 @@ const XEN_COMMANDS: &[libc::c_ulong] = &[
     evtchn::UNBIND,
     evtchn::NOTIFY,
 ];
+
+/// Gives up, for ever, the capabilities of the calling thread, and of those that it starts, that are
+/// not among `wanted`, and any way to get them by a program that is set-user-ID. Of a process that is
+/// not root's there are none to begin with.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
+    let kept = rustix::thread::capabilities(None)?.permitted & wanted;
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(())
+}
 
 /// Confines the calling thread, for ever, to what a disk with a socket needs.
 ///
@@ -134,6 +157,7 @@ fn rule(
 }
 
 fn confine(rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
+    keep_capabilities(CapabilitySet::empty())?;
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch);
@@ -166,5 +190,24 @@ mod tests {
             File::open("/proc/self/status").is_ok(),
             "other threads are as they were"
         );
+    }
+
+    /// As root there is something to lose; as anybody else the sets are empty before and after.
+    #[test]
+    fn capabilities_go_for_the_thread_and_those_it_starts() {
+        let sets = || rustix::thread::capabilities(None).unwrap();
+        let before = sets();
+        let wanted = CapabilitySet::SYS_RESOURCE;
+        let (own, started) = std::thread::spawn(move || {
+            keep_capabilities(wanted).unwrap();
+            (sets(), std::thread::spawn(sets).join().unwrap())
+        })
+        .join()
+        .unwrap();
+        let kept = before.permitted & wanted;
+        assert_eq!((own.permitted, own.effective), (kept, kept));
+        assert_eq!(own.inheritable, CapabilitySet::empty());
+        assert_eq!(started, own);
+        assert_eq!(sets(), before, "other threads are as they were");
     }
 }

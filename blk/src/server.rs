@@ -135,19 +135,34 @@ impl Server {
     /// # Errors
     /// See [`ServeError`].
     pub fn listen(&self, disk: &Disk, path: &Path) -> Result<Arc<Handle>, ServeError> {
-        let failed = |source| ServeError::Socket {
+        self.check(disk)?;
+        let image = named(disk, Image::open(&disk.spec))?;
+        self.listen_with(disk, image, path)
+    }
+
+    /// As [`Self::listen`], for a guest that will migrate here: another back-end may have the
+    /// image until the guest's rings start.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub fn listen_incoming(&self, disk: &Disk, path: &Path) -> Result<Arc<Handle>, ServeError> {
+        self.check(disk)?;
+        let image = named(disk, Image::open_incoming(&disk.spec))?;
+        self.listen_with(disk, image, path)
+    }
+
+    fn listen_with(
+        &self,
+        disk: &Disk,
+        image: Image,
+        path: &Path,
+    ) -> Result<Arc<Handle>, ServeError> {
+        let listener = bind(path).map_err(|source| ServeError::Socket {
             path: path.to_owned(),
             source,
-        };
-        self.check(disk)?;
-        let image = open(disk)?;
-        let listener = bind(path).map_err(failed)?;
-        self.start(
-            disk,
-            image,
-            Socket::Listener(listener),
-            Some(path.to_owned()),
-        )
+        })?;
+        let socket = Socket::Listener(listener);
+        self.start(disk, image, socket, Some(path.to_owned()))
     }
 
     /// Serves a disk to the front-end at the other end of the socket that is returned. The disk
@@ -163,7 +178,7 @@ impl Server {
         // One whose front-end is gone makes room for its successor.
         self.forget_ended();
         self.check(disk)?;
-        let image = open(disk)?;
+        let image = named(disk, Image::open(&disk.spec))?;
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         self.start(disk, image, Socket::Connected(ours), None)?;
         Ok(theirs)
@@ -175,7 +190,7 @@ impl Server {
     /// See [`ServeError`].
     pub fn serve_xen(&self, disk: &Disk, front: Front) -> Result<Arc<Handle>, ServeError> {
         self.check(disk)?;
-        let image = open(disk)?;
+        let image = named(disk, Image::open(&disk.spec))?;
         self.start(disk, image, Socket::Xen(front), None)
     }
 
@@ -296,8 +311,7 @@ impl Drop for Server {
     }
 }
 
-fn open(disk: &Disk) -> Result<Image, ServeError> {
-    let image = Image::open(&disk.spec);
+fn named(disk: &Disk, image: Result<Image, OpenError>) -> Result<Image, ServeError> {
     image.map_err(|source| ServeError::Image {
         name: disk.name.clone(),
         source,

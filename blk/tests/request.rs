@@ -61,3 +61,11 @@ proptest! {
         exercise::exercise(&input);
     }
 }
+
+#[test]
+fn what_fuzzing_begins_with_are_requests() {
+    for (name, input) in exercise::seeds() {
+        assert_eq!(input.len(), INPUT, "{name}");
+        assert!(exercise::exercise(&input) > 0, "{name}");
+    }
+}

@@ -115,3 +115,10 @@ fn both_layouts_are_understood() {
     let answer = response(7, 1, Status::IoError);
     assert_eq!(answer, [7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0xff, 0xff]);
 }
+
+#[test]
+fn what_fuzzing_begins_with_are_requests() {
+    for (name, input) in exercise::seeds() {
+        assert!(exercise::exercise(&input) > 0, "{name}");
+    }
+}

@@ -257,7 +257,7 @@ fn measure(options: &Options, kind: &str, title: &str, image: &Path) -> Result<(
     );
     if !pools.is_empty() {
         println!(
-            "\nWhat the pool buys: `ebb blk` with `max_buffer_pages=0`: all free pages go every 100 ms.\n\n\
+            "\nWhat the pool buys: `ebb blk` with `max_buffer_pages=0`: free pages go that no request needed for 100 ms.\n\n\
              | requests | depth | IOPS, median µs, 99 % µs | IOPS with 1024, of these | 95 % |\n\
              |---|---|---|---|---|"
         );

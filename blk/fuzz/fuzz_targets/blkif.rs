@@ -1,11 +1,12 @@
-//! Requests as a hostile Xen front-end would make them:
-//!
-//!     cd blk && cargo +nightly fuzz run blkif
+//! Requests as a hostile Xen front-end would make them. `make fuzz` runs it.
 //!
 //! The same runs with random input in `cargo test -p ebb-blk --test xen_request`.
 #![no_main]
 
 #[path = "../../tests/request/blkif.rs"]
+#[allow(dead_code, reason = "seeds are written by another program")]
 mod exercise;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| exercise::exercise(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    exercise::exercise(input);
+});

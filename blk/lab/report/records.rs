@@ -48,8 +48,8 @@ pub(crate) struct Io {
     pub(crate) load: String,
     pub(crate) unit: String,
     pub(crate) backend: Backend,
-    /// `max_buffer_pages`.
-    pub(crate) pool: u32,
+    /// `max_buffer_pages`, or that it is squeezed.
+    pub(crate) pool: String,
     pub(crate) value: f64,
 }
 
@@ -119,7 +119,7 @@ fn io(text: &str) -> Option<Io> {
         load: (*fields.get("load")?).to_owned(),
         unit: (*fields.get("unit")?).to_owned(),
         backend: Backend::parse(fields.get("backend")?)?,
-        pool: fields.get("pool")?.parse().ok()?,
+        pool: (*fields.get("pool")?).to_owned(),
         value: figure(&fields, "value")?,
     })
 }
@@ -150,7 +150,7 @@ mod tests {
             }]
         );
         assert_eq!(records.io.len(), 1);
-        assert_eq!(records.io[0].pool, 0);
+        assert_eq!(records.io[0].pool, "0");
         assert_eq!(records.facts, ["disks=24"]);
         assert_eq!(records.failures, ["xl create"]);
     }

@@ -7,9 +7,11 @@
 
 use super::gate::{Gate, Watermark};
 use super::registry::Registry;
+use crate::sandbox::keep_capabilities;
 use crate::time::{Clock, Micros};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
+use rustix::thread::CapabilitySet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -17,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Tasks that stalled for 5 % of a window. The kernel lets unprivileged processes have windows of
-/// whole two seconds only.
-const TRIGGERS: [&str; 2] = ["some 50000 1000000\0", "some 100000 2000000\0"];
+/// Tasks that stalled for 2 % of a window. The kernel looks ten times in one, so it is the shortest
+/// that there is; unprivileged processes may have windows of whole two seconds only.
+const TRIGGERS: [&str; 2] = ["some 10000 500000\0", "some 40000 2000000\0"];
 /// How often `MemAvailable` is read.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest file of the kernel's that is read here.
@@ -49,6 +51,8 @@ pub struct Trigger {
     file: File,
     /// For `memory.events`: the sum of its counters when last looked.
     counters: Option<u64>,
+    /// It fired since it was armed.
+    fired: bool,
 }
 
 impl Source {
@@ -111,6 +115,7 @@ impl Source {
                     for (index, flags) in ready[1..].iter().enumerate() {
                         if flags.contains(PollFlags::PRI) {
                             noticed |= triggers[index].really();
+                            triggers[index].fired = true;
                         }
                         // A cgroup that is removed, and a trigger with it, polls as an error
                         // for ever.
@@ -131,6 +136,10 @@ impl Source {
             let now = clock.now();
             if noticed && gate.pass(now) {
                 event(now);
+            }
+            // Afterwards, for it takes the kernel a while to be rid of an old one.
+            if let Self::Stall(triggers) = &mut self {
+                triggers.iter_mut().for_each(Trigger::arm_again);
             }
         }
     }
@@ -165,6 +174,7 @@ impl Trigger {
                 path: path.to_owned(),
                 file,
                 counters: None,
+                fired: false,
             })
         })
     }
@@ -176,7 +186,19 @@ impl Trigger {
             path: path.to_owned(),
             file,
             counters: Some(counters),
+            fired: false,
         })
+    }
+
+    /// A trigger that fired is of no use for the rest of its window, however tasks stall. A new one
+    /// fires as soon as they stalled as long again.
+    fn arm_again(&mut self) {
+        if std::mem::take(&mut self.fired)
+            && self.counters.is_none()
+            && let Some(new) = Self::stall(&self.path)
+        {
+            *self = new;
+        }
     }
 
     /// Whether an exceptional poll means pressure: `memory.events` also counts what is none.
@@ -238,8 +260,11 @@ pub fn watch(source: Source, registry: Registry, clock: Clock) -> io::Result<Wat
     let thread = thread::Builder::new()
         .name("pressure".into())
         .spawn(move || {
-            let result = source.run(&stopped, clock, |now| {
-                registry.pressure(now);
+            // The least with which triggers of less than two seconds can be armed.
+            let result = keep_capabilities(CapabilitySet::SYS_RESOURCE).and_then(|()| {
+                source.run(&stopped, clock, |now| {
+                    registry.pressure(now);
+                })
             });
             if let Err(error) = result {
                 eprintln!("ebb blk: memory pressure is not watched any more: {error}");

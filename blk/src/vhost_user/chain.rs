@@ -258,6 +258,11 @@ fn payload(memory: &Arc<GuestMemoryMmap>, segments: &[Segment]) -> Result<GuestP
 }
 
 impl GuestPayload {
+    /// The memory by guest physical addresses.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
     /// Walks the payload from byte `at` on, in pieces of at most `left` bytes altogether.
     fn pieces(
         &self,

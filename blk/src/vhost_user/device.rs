@@ -3,6 +3,7 @@
 
 use super::chain::Limits;
 use super::config::{self, MAX_QUEUE_SIZE, MAX_QUEUES};
+use super::dirty::DirtyLog;
 use super::inflight::{Area, check_span};
 use super::queues::{Queues, Virtqueue, event_counter};
 use super::truncated;
@@ -46,7 +47,11 @@ pub struct Device {
     pub engine: Engine<Queues>,
     mappings: Vec<Mapping>,
     inflight: Option<Area>,
+    /// Where written pages are to be marked while the features say so.
+    dirty: Option<Arc<DirtyLog>>,
     acked: u64,
+    /// Why the front-end cannot be served any more.
+    parting: Option<io::Error>,
 }
 
 impl Device {
@@ -57,7 +62,9 @@ impl Device {
             engine,
             mappings: Vec::new(),
             inflight: None,
+            dirty: None,
             acked: 0,
+            parting: None,
         }
     }
 
@@ -79,6 +86,7 @@ impl Device {
         self.queues = Self::fresh_queues(&self.engine);
         self.mappings.clear();
         self.inflight = None;
+        self.dirty = None;
         self.acked = 0;
         self.engine.set_write_through(false);
         self.watch();
@@ -92,7 +100,28 @@ impl Device {
             let start = region.get_host_address(MemoryRegionAddress(0)).ok()?;
             Some((start, usize::try_from(region.len()).ok()?))
         });
-        truncated::watch(regions.chain(self.inflight.as_ref().map(Area::span)))
+        let area = self.inflight.as_ref().map(Area::span);
+        let log = self.dirty.as_ref().map(|log| log.span());
+        truncated::watch(regions.chain(area).chain(log))
+    }
+
+    /// Begins or ends to mark written pages, as the front-end has it.
+    fn log_writes(&mut self) {
+        let logging = self.acked & VhostUserVirtioFeatures::LOG_ALL.bits() != 0;
+        self.queues.dirty = self.dirty.clone().filter(|_| logging);
+        self.queues.mark_rings();
+    }
+
+    /// Why the front-end cannot be served any more, if that is so.
+    pub fn take_parting(&mut self) -> Option<io::Error> {
+        self.parting.take()
+    }
+
+    /// The front-end waits for an answer that it cannot get: only the end of the connection tells
+    /// it.
+    fn part(&mut self, why: io::Error) -> Error {
+        self.parting = Some(why);
+        Error::BackendInternalError
     }
 
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
@@ -136,8 +165,8 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
-        Ok(config::features(self.engine.image()) | protocol)
+        let own = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
+        Ok(config::features(self.engine.image()) | own.bits())
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
@@ -154,6 +183,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         }
         let flush = self.acked(VIRTIO_BLK_F_FLUSH);
         self.engine.set_write_through(!flush);
+        self.log_writes();
         Ok(())
     }
 
@@ -202,17 +232,19 @@ impl VhostUserBackendReqHandlerMut for Device {
     fn set_vring_addr(
         &mut self,
         index: u32,
-        _flags: VhostUserVringAddrFlags,
+        flags: VhostUserVringAddrFlags,
         descriptor: u64,
         used: u64,
         available: u64,
-        _log: u64,
+        log: u64,
     ) -> Result<()> {
         let descriptor = GuestAddress(self.guest_address(descriptor)?);
         let available = GuestAddress(self.guest_address(available)?);
         let used = GuestAddress(self.guest_address(used)?);
         let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
-        let queue = &mut self.queue(index)?.queue;
+        let virtqueue = self.queue(index)?;
+        let queue = &mut virtqueue.queue;
+        let running = queue.ready() && queue.used_ring() == used.0;
         queue
             .try_set_desc_table_address(descriptor)
             .map_err(|_| Error::InvalidParam)?;
@@ -222,11 +254,17 @@ impl VhostUserBackendReqHandlerMut for Device {
         queue
             .try_set_used_ring_address(used)
             .map_err(|_| Error::InvalidParam)?;
-        // The base that the front-end sets is the available ring's; the used ring tells its own.
-        let next = queue
-            .used_idx(&*memory, Ordering::Acquire)
-            .map_err(|_| Error::InvalidParam)?;
-        queue.set_next_used(next.0);
+        // A ring that runs only learns where it is logged. Else the used ring tells where it
+        // stands: the base that the front-end sets is the available ring's.
+        if !running {
+            let next = queue
+                .used_idx(&*memory, Ordering::Acquire)
+                .map_err(|_| Error::InvalidParam)?;
+            queue.set_next_used(next.0);
+        }
+        let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
+        virtqueue.used_log = logged.then_some(log);
+        self.queues.mark_rings();
         Ok(())
     }
 
@@ -244,6 +282,12 @@ impl VhostUserBackendReqHandlerMut for Device {
         let virtqueue = self.queue(index)?;
         let next = virtqueue.queue.next_avail();
         virtqueue.stop();
+        let running = |virtqueue: &Virtqueue| virtqueue.queue.ready();
+        if self.queues.dirty.is_some() && !self.queues.queues.iter().any(running) {
+            // The guest's memory was copied to the end: it goes on elsewhere, with this image.
+            let handed = self.engine.image().hand_over();
+            handed.map_err(|why| self.part(why))?;
+        }
         Ok(VhostUserVringState::new(index, next.into()))
     }
 
@@ -252,6 +296,14 @@ impl VhostUserBackendReqHandlerMut for Device {
         let kick = event_counter(file.ok_or(Error::InvalidParam)?).map_err(failed)?;
         let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
         let size = self.queue(index.into())?.queue.size();
+        // It was handed over, or it is to be handed over to us.
+        let locked = self.engine.image().lock();
+        locked.map_err(|why| {
+            self.part(match why.kind() {
+                io::ErrorKind::WouldBlock => io::Error::other("another back-end has the image"),
+                _ => why,
+            })
+        })?;
         // QEMU makes the area for the queue size that it was configured with, and drivers on
         // virtio-mmio may take a larger one. Such a ring goes without a log.
         let area = self.inflight.as_ref();
@@ -280,6 +332,7 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::RESET_DEVICE)
     }
 
@@ -386,7 +439,21 @@ impl VhostUserBackendReqHandlerMut for Device {
         Err(Error::InvalidOperation("a disk shares no memory"))
     }
 
-    fn set_log_base(&mut self, _: &VhostUserLog, _: File) -> Result<()> {
-        Err(Error::InvalidOperation("no log of written pages is kept"))
+    fn set_log_base(&mut self, given: &VhostUserLog, file: File) -> Result<()> {
+        let log = DirtyLog::map(file, given.mmap_offset, given.mmap_size);
+        let log = log.map_err(|why| self.part(why))?;
+        // A page without a bit would be missing where the guest goes.
+        let memory = self.queues.memory.as_deref();
+        let last = memory.map_or(0, |memory| memory.last_addr().0);
+        if !log.covers(last) {
+            let bytes = given.mmap_size;
+            return Err(self.part(io::Error::other(format!(
+                "a log of {bytes} bytes for memory that ends at {last:#x}"
+            ))));
+        }
+        self.dirty = Some(Arc::new(log));
+        self.log_writes();
+        self.watch();
+        Ok(())
     }
 }

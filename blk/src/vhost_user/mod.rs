@@ -7,11 +7,13 @@
 //! * [`device`]: the protocol. The `vhost` crate reads its messages; `vhost-user-backend` on top
 //!   of it is not used, for it knows no in-flight memory and polls without a timeout.
 //! * [`config`]: the configuration space.
+//! * [`dirty`]: which pages were written, for a front-end that migrates its guest.
 //! * [`truncated`]: a front-end that cuts the file of its guest's memory harms itself alone.
 
 pub mod chain;
 pub mod config;
 pub mod device;
+pub mod dirty;
 pub mod inflight;
 pub mod queues;
 pub mod truncated;

@@ -1,6 +1,7 @@
 //! The virtqueues of a device, as a door.
 
 use super::chain::{self, GuestPayload, Limits};
+use super::dirty::{DirtyLog, UsedRing};
 use super::inflight::QueueLog;
 use crate::request::{Door, Incoming, Status};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -37,6 +38,8 @@ pub struct Virtqueue {
     pub again: VecDeque<u16>,
     /// For a successor.
     pub log: Option<QueueLog>,
+    /// Where writes to the used ring are logged, if they are to be.
+    pub used_log: Option<u64>,
     /// Something was answered since the driver was last told.
     answered: bool,
     /// The ring made no sense; it stays shut until it is set up again.
@@ -53,6 +56,7 @@ impl Virtqueue {
             enabled: false,
             again: VecDeque::new(),
             log: None,
+            used_log: None,
             answered: false,
             broken: false,
         })
@@ -86,6 +90,23 @@ impl Virtqueue {
         self.call = None;
     }
 
+    /// The used ring as the log of written pages knows it.
+    fn used_ring(&self) -> Option<UsedRing> {
+        self.used_log.map(|log_address| UsedRing {
+            log_address,
+            size: self.queue.size(),
+        })
+    }
+
+    /// What the ring asks its driver about notifications was written.
+    fn mark_asked(&self, dirty: Option<&DirtyLog>) {
+        if let Some(dirty) = dirty
+            && let Some(ring) = self.used_ring()
+        {
+            ring.asked(dirty, self.queue.event_idx_enabled());
+        }
+    }
+
     fn break_ring(&mut self) {
         self.broken = true;
         notify(self.err.as_mut());
@@ -99,6 +120,8 @@ pub struct Queues {
     pub memory: Option<Arc<GuestMemoryMmap>>,
     /// The queues.
     pub queues: Vec<Virtqueue>,
+    /// Where pages that are written are marked, while the front-end wants that.
+    pub dirty: Option<Arc<DirtyLog>>,
     limits: Limits,
     /// Which queue is asked first next time, so that a busy one starves no other.
     turn: usize,
@@ -113,6 +136,7 @@ impl Queues {
         Self {
             memory: None,
             queues,
+            dirty: None,
             limits,
             turn: 0,
         }
@@ -120,22 +144,36 @@ impl Queues {
 
     /// Asks drivers not to notify while we look anyway.
     pub fn quiet(&mut self) {
-        self.each_running(|queue, memory| queue.queue.disable_notification(memory).is_ok());
+        let dirty = self.dirty.clone();
+        self.each_running(|queue, memory| {
+            let asked = queue.queue.disable_notification(memory).is_ok();
+            // With the event index there is nothing to write.
+            if !queue.queue.event_idx_enabled() {
+                queue.mark_asked(dirty.as_deref());
+            }
+            asked
+        });
     }
 
     /// Asks drivers to notify again. Returns whether there is something to do already.
     pub fn listen(&mut self) -> bool {
         let mut more = false;
-        self.each_running(
-            |queue, memory| match queue.queue.enable_notification(memory) {
-                Ok(waiting) => {
-                    more |= waiting || !queue.again.is_empty();
-                    true
-                }
-                Err(_) => false,
-            },
-        );
+        let dirty = self.dirty.clone();
+        self.each_running(|queue, memory| {
+            let asked = queue.queue.enable_notification(memory);
+            queue.mark_asked(dirty.as_deref());
+            more |= asked.as_ref().is_ok_and(|waiting| *waiting) || !queue.again.is_empty();
+            asked.is_ok()
+        });
         more
+    }
+
+    /// Marks all used rings that are logged. To be done when logging begins: a predecessor may
+    /// have died between an answer and its mark.
+    pub fn mark_rings(&self) {
+        let Some(dirty) = &self.dirty else { return };
+        let rings = self.queues.iter().filter_map(Virtqueue::used_ring);
+        rings.for_each(|ring| ring.all(dirty));
     }
 
     /// Whether a driver has made something available.
@@ -285,6 +323,14 @@ impl Door for Queues {
         None
     }
 
+    fn filled(&mut self, payload: &GuestPayload) {
+        if let Some(dirty) = &self.dirty {
+            for segment in payload.segments() {
+                dirty.mark(segment.address.0, segment.bytes.into());
+            }
+        }
+    }
+
     fn answer(&mut self, ticket: Ticket, status: Status, written: u32) {
         let Some(memory) = &self.memory else { return };
         let virtqueue = &mut self.queues[ticket.queue];
@@ -293,13 +339,22 @@ impl Door for Queues {
             // A status that cannot be written is the driver's own doing.
             let told = memory.store(status as u8, address, Ordering::Relaxed);
             bytes = bytes.saturating_add(u32::from(told.is_ok()));
+            if let Some(dirty) = &self.dirty {
+                dirty.mark(address.0, 1);
+            }
         }
         if let Some(log) = &mut virtqueue.log {
             log.answering(ticket.head);
         }
+        let index = virtqueue.queue.next_used();
         match virtqueue.queue.add_used(&**memory, ticket.head, bytes) {
             Ok(()) => virtqueue.answered = true,
             Err(_) => virtqueue.break_ring(),
+        }
+        if let Some(dirty) = &self.dirty
+            && let Some(ring) = virtqueue.used_ring()
+        {
+            ring.answered(dirty, index);
         }
         if let Some(log) = &mut virtqueue.log {
             log.answered(ticket.head, virtqueue.queue.next_used());
@@ -328,3 +383,7 @@ fn notify(file: Option<&mut File>) {
         let _ = file.write(&1_u64.to_ne_bytes());
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "queues_tests.rs"]
+mod tests;

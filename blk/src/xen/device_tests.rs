@@ -1,4 +1,5 @@
-use super::super::fake::{DOMAIN, FakeEvents, FakeGrants, FrontRing, data};
+use super::super::fake::{DOMAIN, FakeEvents, FakeGrants, FrontRing};
+use super::super::front::data;
 use super::super::rings::Geometry;
 use super::super::store::WatchEvent;
 use super::*;

@@ -20,6 +20,8 @@ const fn command(number: u64, bytes: usize) -> libc::c_ulong {
 
 /// Binds a port of ours to one of another domain's.
 pub(crate) const BIND_INTERDOMAIN: libc::c_ulong = command(1, 8);
+/// Makes a port of ours that another domain may bind.
+const BIND_UNBOUND: libc::c_ulong = command(2, 4);
 /// Gives a port up.
 pub(crate) const UNBIND: libc::c_ulong = command(3, 4);
 /// Notifies the other end.
@@ -56,7 +58,8 @@ pub struct Evtchn {
 }
 
 impl Evtchn {
-    /// Opens the device, for ports to `domain` alone.
+    /// Opens the device, for ports to `domain` alone. Linux restricts no descriptor to domain 0:
+    /// one for that can be bound to any.
     ///
     /// # Errors
     /// If there is none: this is no Xen domain, or its `evtchn` module is not loaded.
@@ -65,9 +68,21 @@ impl Evtchn {
         let fd = open("/dev/xen/evtchn", flags, Mode::empty())?;
         let evtchn = Self { fd };
         let mut domain = domain.0;
-        // SAFETY: the command takes a domain's number.
-        unsafe { evtchn.call(RESTRICT_DOMID, &raw mut domain)? };
+        if domain != 0 {
+            // SAFETY: the command takes a domain's number.
+            unsafe { evtchn.call(RESTRICT_DOMID, &raw mut domain)? };
+        }
         Ok(evtchn)
+    }
+
+    /// A port that `domain` may bind its own to: what a front-end tells its back-end.
+    ///
+    /// # Errors
+    /// If the device was opened for another domain, or there are too many ports.
+    pub fn offer(&self, domain: DomainId) -> io::Result<Port> {
+        let mut remote = u32::from(domain.0);
+        // SAFETY: the command takes a domain's number.
+        unsafe { self.call(BIND_UNBOUND, &raw mut remote) }.map(Port)
     }
 
     /// # Safety

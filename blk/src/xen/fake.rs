@@ -1,7 +1,7 @@
-//! A domain in this process, for tests: pages that can be granted, event channels, a front-end's
-//! side of a ring.
+//! A domain in this process, for tests: pages that can be granted, rings in them, event channels.
 
 use super::evtchn::{Events, Port};
+use super::front::{self, SharedWords};
 use super::grants::{Direction, DomainId, GRANT_BYTES, GrantRef, Grants, Mapping, Transfer};
 use super::protocol::Abi;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 /// The domain that grants.
 pub(super) const DOMAIN: DomainId = DomainId(7);
@@ -221,128 +221,54 @@ impl Events for FakeEvents {
     }
 }
 
-/// A front-end's side of a ring in the first pages of its domain.
+/// Pages of a domain that a ring lies in.
 #[derive(Debug)]
-pub(super) struct FrontRing {
-    pub(super) domain: Rc<FakeGrants>,
+pub(super) struct RingPages {
+    domain: Rc<FakeGrants>,
     pub(super) first: GrantRef,
     pages: u32,
-    abi: Abi,
-    size: u32,
-    produced: u32,
-    consumed: u32,
 }
 
-impl FrontRing {
-    pub(super) fn new(domain: &Rc<FakeGrants>, first: u32, pages: u32, abi: Abi) -> Self {
-        let fit = (pages as usize * GRANT_BYTES - 64) / abi.entry_bytes();
-        let front = Self {
-            domain: domain.clone(),
-            first: GrantRef(first),
-            pages,
-            abi,
-            size: 1 << fit.ilog2(),
-            produced: 0,
-            consumed: 0,
-        };
-        front.word(4).store(1, Ordering::Relaxed);
-        front.word(12).store(1, Ordering::Relaxed);
-        front
-    }
-
-    pub(super) fn map(&self) -> Mapping {
-        let grants: Rc<dyn Grants> = self.domain.clone();
-        let refs: Vec<_> = (0..self.pages)
-            .map(|n| GrantRef(self.first.0 + n))
-            .collect();
-        Mapping::new(&grants, DOMAIN, &refs, true).unwrap()
-    }
-
-    pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
+impl SharedWords for RingPages {
+    fn word(&self, offset: usize) -> &AtomicU32 {
         let page = u32::try_from(offset / GRANT_BYTES).unwrap();
         let page = GrantRef(self.first.0 + page);
         self.domain.word(page, offset % GRANT_BYTES)
     }
 
-    fn entry(&self, index: u32) -> usize {
-        64 + (index & (self.size - 1)) as usize * self.abi.entry_bytes()
+    fn bytes(&self) -> usize {
+        self.pages as usize * GRANT_BYTES
+    }
+}
+
+/// A front-end's side of a ring in a domain.
+pub(super) type FrontRing = front::FrontRing<RingPages>;
+
+impl FrontRing {
+    /// Over `pages` from grant `first` on.
+    pub(super) fn new(domain: &Rc<FakeGrants>, first: u32, pages: u32, abi: Abi) -> Self {
+        let memory = RingPages {
+            domain: domain.clone(),
+            first: GrantRef(first),
+            pages,
+        };
+        Self::over(memory, abi)
     }
 
-    /// Puts a request into the ring, without telling of it.
-    pub(super) fn put(&mut self, raw: &[u8]) {
-        let at = self.entry(self.produced);
-        for (index, word) in raw.as_chunks::<4>().0.iter().enumerate() {
-            self.word(at + index * 4)
-                .store(u32::from_ne_bytes(*word), Ordering::Relaxed);
-        }
-        self.produced = self.produced.wrapping_add(1);
+    pub(super) fn map(&self) -> Mapping {
+        let RingPages {
+            domain,
+            first,
+            pages,
+        } = self.memory();
+        let grants: Rc<dyn Grants> = domain.clone();
+        let refs: Vec<_> = (0..*pages).map(|n| GrantRef(first.0 + n)).collect();
+        Mapping::new(&grants, DOMAIN, &refs, true).unwrap()
     }
 
-    /// Tells of what was put.
-    pub(super) fn push(&self) {
-        self.word(0).store(self.produced, Ordering::Release);
-    }
-
-    /// The next answer: id, operation, status.
-    pub(super) fn answer(&mut self) -> Option<(u64, u8, i16)> {
-        if self.word(8).load(Ordering::Acquire) == self.consumed {
-            return None;
-        }
-        let at = self.entry(self.consumed);
-        let word = |n: usize| self.word(at + n * 4).load(Ordering::Relaxed);
-        let id = u64::from(word(0)) | u64::from(word(1)) << 32;
-        let [operation, _, low, high] = word(2).to_ne_bytes();
-        self.consumed = self.consumed.wrapping_add(1);
-        Some((id, operation, i16::from_ne_bytes([low, high])))
-    }
-
-    /// All answers that are there.
+    /// All answers that are there: id, operation, status.
     pub(super) fn answers(&mut self) -> Vec<(u64, u8, i16)> {
-        std::iter::from_fn(|| self.answer()).collect()
+        let answers = std::iter::from_fn(|| self.answer());
+        answers.map(|a| (a.id, a.operation, a.status)).collect()
     }
-}
-
-/// A request as a front-end writes it. `segments` are grant, first and last sector.
-pub(super) fn data(
-    abi: Abi,
-    write: bool,
-    id: u64,
-    sector: u64,
-    segments: &[(u32, u8, u8)],
-) -> Vec<u8> {
-    let mut raw = vec![0; abi.entry_bytes()];
-    let id_at = if abi == Abi::X86_64 { 8 } else { 4 };
-    raw[0] = write.into();
-    raw[1] = u8::try_from(segments.len()).unwrap();
-    raw[id_at..id_at + 8].copy_from_slice(&id.to_le_bytes());
-    raw[id_at + 8..id_at + 16].copy_from_slice(&sector.to_le_bytes());
-    for (index, segment) in segments.iter().enumerate() {
-        let at = id_at + 16 + index * 8;
-        raw[at..at + 8].copy_from_slice(&table_entry(*segment));
-    }
-    raw
-}
-
-/// A segment as it lies in a request or a table.
-pub(super) fn table_entry((grant, first, last): (u32, u8, u8)) -> [u8; 8] {
-    let mut raw = [0; 8];
-    raw[..4].copy_from_slice(&grant.to_le_bytes());
-    (raw[4], raw[5]) = (first, last);
-    raw
-}
-
-/// A request by way of a table in page `table`.
-pub(super) fn indirect(
-    abi: Abi,
-    write: bool,
-    id: u64,
-    sector: u64,
-    (table, count): (u32, u16),
-) -> Vec<u8> {
-    let mut raw = data(abi, write, id, sector, &[]);
-    let id_at = if abi == Abi::X86_64 { 8 } else { 4 };
-    (raw[0], raw[1]) = (6, write.into());
-    raw[2..4].copy_from_slice(&count.to_le_bytes());
-    raw[id_at + 20..id_at + 24].copy_from_slice(&table.to_le_bytes());
-    raw
 }

@@ -5,6 +5,7 @@
 //! * [`device`], [`state`]: what both ends tell each other in xenstore, and what follows from it.
 //! * [`ring`], [`rings`]: shared rings, and all of a disk's as a [`crate::request::Door`].
 //! * [`protocol`]: requests as bytes, in the layouts of 64-bit and 32-bit front-ends.
+//! * [`front`]: the other half, for tests and the laboratory.
 //! * [`payload`], [`persistent`]: granted memory, copied into pages of the pool by the hypervisor,
 //!   or mapped as long as the front-end agrees.
 //! * [`xenbus`], [`gntdev`], [`evtchn`]: the devices; [`store`], [`grants`]: what is asked of them.
@@ -14,6 +15,7 @@ pub mod evtchn;
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod fake;
+pub mod front;
 pub mod gntdev;
 pub mod grants;
 pub mod payload;

@@ -1,4 +1,5 @@
-use super::super::fake::{FakeGrants, FrontRing, data};
+use super::super::fake::{FakeGrants, FrontRing};
+use super::super::front::data;
 use super::super::protocol::{parse, response};
 use super::*;
 use crate::request::Status;
@@ -117,10 +118,10 @@ fn a_kill_between_any_two_stores_of_an_answer_loses_no_request() {
         (35..38).for_each(|id| front.put(&read(abi, id)));
         front.push();
         let taken = all(&mut ring, abi);
-        let before = domain.page(front.first);
+        let before = domain.page(front.memory().first);
         ring.answer(taken[0].0, ok(35));
         drop(ring);
-        let after = domain.page(front.first);
+        let after = domain.page(front.memory().first);
         // In the order of `publish`: journal, its number, its check, the entry, the index.
         let entry = ENTRIES + 3 * abi.entry_bytes();
         let stores = [
@@ -141,9 +142,9 @@ fn a_kill_between_any_two_stores_of_an_answer_loses_no_request() {
             assert!(stores.contains(&at), "{at} is stored to as well");
         }
         for done in 0..=stores.len() {
-            domain.fill(front.first, 0, &before);
+            domain.fill(front.memory().first, 0, &before);
             for at in &stores[..done] {
-                domain.fill(front.first, *at, &after[*at..at + 4]);
+                domain.fill(front.memory().first, *at, &after[*at..at + 4]);
             }
             let mut ring = Ring::new(front.map(), abi);
             let again: Vec<_> = all(&mut ring, abi).iter().map(|(_, id)| *id).collect();

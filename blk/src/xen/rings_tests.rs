@@ -1,4 +1,5 @@
-use super::super::fake::{DOMAIN, FakeEvents, FakeGrants, FrontRing, data, indirect, table_entry};
+use super::super::fake::{DOMAIN, FakeEvents, FakeGrants, FrontRing};
+use super::super::front::{data, indirect, table_entry};
 use super::super::persistent::DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS;
 use super::super::protocol::Abi;
 use super::*;

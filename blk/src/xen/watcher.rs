@@ -10,9 +10,11 @@ use super::store::{Store, StoreError, Transaction};
 use super::worker::Front;
 use super::xenbus::Xenbus;
 use crate::image::{Location, Spec};
+use crate::sandbox::keep_capabilities;
 use crate::server::{Disk, Server};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use rustix::thread::CapabilitySet;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -76,7 +78,10 @@ pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
     };
     thread::Builder::new().name("xen".into()).spawn(move || {
         let _claim = claim;
-        if let Err(error) = watcher.run() {
+        // It opens images, whosever they are.
+        let images = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        let run = keep_capabilities(images).map_err(StoreError::from);
+        if let Err(error) = run.and_then(|()| watcher.run()) {
             eprintln!("ebb blk: no more devices are looked for: {error}");
         }
     })?;
@@ -101,6 +106,10 @@ impl Watcher {
             }
             if changed {
                 deferred = self.look()?;
+                if !deferred {
+                    // More may have come in while it was asked, which is not seen by waiting.
+                    continue;
+                }
             }
             let wait = Timespec::try_from(ROUND).ok();
             let mut fds = [PollFd::new(&self.store, PollFlags::IN)];

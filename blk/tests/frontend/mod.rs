@@ -12,6 +12,8 @@
     reason = "a test may panic"
 )]
 
+pub mod log;
+
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{Ordering, fence};
@@ -61,6 +63,7 @@ pub struct Client {
     rings: Vec<Ring>,
     inflight: Option<(VhostUserInflight, std::fs::File)>,
     event_idx: bool,
+    features: u64,
 }
 
 /// A request of which the ring only knows a slot.
@@ -101,6 +104,7 @@ impl Client {
             rings,
             inflight: None,
             event_idx: false,
+            features: 0,
         };
         client.set_up(stream)?;
         Ok(client)
@@ -120,11 +124,13 @@ impl Client {
         let offered = front.get_features()?;
         let protocol = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
         let features = offered & (FEATURES | protocol);
+        self.features = features;
         self.event_idx = features & 1 << 29 != 0;
         let wanted = VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::LOG_SHMFD;
         let protocol = front.get_protocol_features()? & wanted;
         front.set_protocol_features(protocol)?;
         if protocol.contains(VhostUserProtocolFeatures::REPLY_ACK) {
@@ -156,19 +162,7 @@ impl Client {
         }
         for (index, ring) in self.rings.iter().enumerate() {
             front.set_vring_num(index, QUEUE_SIZE)?;
-            let host = |at: u64| start as u64 + ring.base + at;
-            front.set_vring_addr(
-                index,
-                &VringConfigData {
-                    queue_max_size: QUEUE_SIZE,
-                    queue_size: QUEUE_SIZE,
-                    flags: 0,
-                    desc_table_addr: host(0),
-                    avail_ring_addr: host(AVAILABLE),
-                    used_ring_addr: host(USED),
-                    log_addr: None,
-                },
-            )?;
+            front.set_vring_addr(index, &self.addresses(index, None)?)?;
             // As QEMU does after a crash: what the used ring says.
             front.set_vring_base(index, self.used_index(index)?)?;
             front.set_vring_call(index, &ring.call)?;
@@ -180,6 +174,22 @@ impl Client {
         }
         self.frontend = front;
         Ok(())
+    }
+
+    /// Where the rings of a queue are, and where writes to the used ring are logged if they are.
+    fn addresses(&self, queue: usize, log_addr: Option<u64>) -> Result<VringConfigData, Failed> {
+        let host = |at| -> Result<u64, Failed> {
+            Ok(self.memory.get_host_address(self.at(queue, at))? as u64)
+        };
+        Ok(VringConfigData {
+            queue_max_size: QUEUE_SIZE,
+            queue_size: QUEUE_SIZE,
+            flags: u32::from(log_addr.is_some()),
+            desc_table_addr: host(0)?,
+            avail_ring_addr: host(AVAILABLE)?,
+            used_ring_addr: host(USED)?,
+            log_addr,
+        })
     }
 
     pub fn config(&mut self, bytes: usize) -> Result<Vec<u8>, Failed> {

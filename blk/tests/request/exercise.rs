@@ -15,9 +15,16 @@ pub const QUEUE: u16 = 16;
 pub const INPUT: usize = 16 * QUEUE as usize + 2 * QUEUE as usize + 16 + 1;
 /// Addresses from here on hold copies of the header.
 pub const HEADERS: u64 = 0x3000;
+/// Where the region behind the hole is.
+const BEHIND: u64 = 1 << 20;
 const AVAILABLE: u32 = 0x1000;
 const USED: u32 = 0x2000;
 const DISK: u64 = 1 << 20;
+
+thread_local! {
+    /// Made once: all of it is written for each input.
+    static GUEST: Arc<GuestMemoryMmap> = memory();
+}
 
 /// Three regions: two that touch, and one behind a hole.
 fn memory() -> Arc<GuestMemoryMmap> {
@@ -25,32 +32,33 @@ fn memory() -> Arc<GuestMemoryMmap> {
     let ranges = [
         (GuestAddress(0), half),
         (GuestAddress(half as u64), half),
-        (GuestAddress(1 << 20), 4096),
+        (GuestAddress(BEHIND), 4096),
     ];
     Arc::new(GuestMemoryMmap::from_ranges(&ranges).expect("memory"))
 }
 
-/// Lays `input` out as a virtqueue and reads all of its chains.
-pub fn exercise(input: &[u8]) {
+/// Lays `input` out as a virtqueue and reads all of its chains. Returns how many were requests.
+pub fn exercise(input: &[u8]) -> usize {
     let Some(input) = input.first_chunk::<INPUT>() else {
-        return;
+        return 0;
     };
     let (table, rest) = input.split_at(16 * usize::from(QUEUE));
     let (heads, rest) = rest.split_at(2 * usize::from(QUEUE));
     let (header, read_only) = rest.split_at(16);
-    let memory = memory();
-    for at in (HEADERS..MEMORY as u64).step_by(16) {
-        memory
-            .write_slice(header, GuestAddress(at))
-            .expect("header");
+    let memory = GUEST.with(Arc::clone);
+    let mut bytes = vec![0; MEMORY];
+    let headers = usize::try_from(HEADERS).expect("small");
+    for copy in bytes[headers..].chunks_exact_mut(16) {
+        copy.copy_from_slice(header);
     }
-    memory.write_slice(table, GuestAddress(0)).expect("table");
+    let available = AVAILABLE as usize;
+    bytes[..table.len()].copy_from_slice(table);
+    bytes[available + 2..available + 4].copy_from_slice(&QUEUE.to_le_bytes());
+    bytes[available + 4..available + 4 + heads.len()].copy_from_slice(heads);
+    memory.write_slice(&bytes, GuestAddress(0)).expect("memory");
     memory
-        .write_slice(heads, GuestAddress(u64::from(AVAILABLE) + 4))
-        .expect("heads");
-    memory
-        .write_obj(QUEUE, GuestAddress(u64::from(AVAILABLE) + 2))
-        .expect("index");
+        .write_slice(&[0; 4096], GuestAddress(BEHIND))
+        .expect("memory");
     let mut queue = Queue::new(QUEUE).expect("queue");
     queue.set_desc_table_address(Some(0), Some(0));
     queue.set_avail_ring_address(Some(AVAILABLE), Some(0));
@@ -61,6 +69,7 @@ pub fn exercise(input: &[u8]) {
         read_only: read_only[0] & 1 == 1,
     };
     let chains = queue.iter(&*memory).expect("the ring itself is sound");
+    let mut requests = 0;
     for chain in chains.take(QUEUE.into()) {
         let parsed = parse(&memory, chain, limits);
         let Ok((op, payload)) = parsed.request else {
@@ -72,7 +81,9 @@ pub fn exercise(input: &[u8]) {
         );
         check_payload(&memory, &payload);
         check_op(&op, payload.bytes(), limits);
+        requests += 1;
     }
+    requests
 }
 
 fn check_payload(memory: &GuestMemoryMmap, payload: &impl Payload) {
@@ -125,4 +136,59 @@ fn check_op(op: &Op, bytes: u64, limits: Limits) {
         !(limits.read_only && writes),
         "a write to a disk that is read-only"
     );
+}
+
+/// Inputs that are requests as drivers make them, each by its name.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    // There is one more, the device writes it, it names a table.
+    let (next, write, indirect) = (1, 2, 4);
+    let half = MEMORY as u64 / 2;
+    let status = (half + 64, 1, write, 0);
+    let header = (HEADERS, 16, next, 1);
+    let data = |address, bytes, flags| vec![header, (address, bytes, flags | next, 2), status];
+    let pieces = vec![
+        (HEADERS, 5, next, 1),
+        (HEADERS + 5, 11, next, 2),
+        (half - 512, 512, next, 3),
+        (HEADERS, 512, next, 4),
+        status,
+    ];
+    let mut by_table = vec![(0x30, 48, indirect, 0), (0, 0, 0, 0), (0, 0, 0, 0)];
+    by_table.extend(data(HEADERS, 512, write));
+    let bare = vec![(HEADERS, 16, next, 2), (0, 0, 0, 0), status];
+    let (read, into) = (0, write);
+    [
+        ("read", read, data(HEADERS, 4096, into)),
+        ("read-over-border", read, data(half - 512, 1024, into)),
+        ("read-behind-hole", read, data(BEHIND, 4096, into)),
+        ("read-by-table", read, by_table),
+        ("write", 1, data(HEADERS, 4096, 0)),
+        ("write-in-pieces", 1, pieces),
+        ("flush", 4, bare),
+        ("get-id", 8, data(HEADERS, 20, into)),
+        ("discard", 11, data(HEADERS, 32, 0)),
+        ("write-zeroes", 13, data(HEADERS, 16, 0)),
+    ]
+    .map(|(name, kind, chain)| (name, seed(kind, &chain)))
+    .into()
+}
+
+/// Address, length, flags, next.
+type Raw = (u64, u32, u16, u16);
+
+fn seed(kind: u32, chain: &[Raw]) -> Vec<u8> {
+    let mut input = Vec::with_capacity(INPUT);
+    for (address, bytes, flags, next) in chain {
+        input.extend(address.to_le_bytes());
+        input.extend(bytes.to_le_bytes());
+        input.extend(flags.to_le_bytes());
+        input.extend(next.to_le_bytes());
+    }
+    input.resize((16 + 2) * usize::from(QUEUE), 0);
+    input.extend(kind.to_le_bytes());
+    input.extend([0; 4]);
+    // Where ranges are read there is this header again: its sector is how many sectors they have.
+    input.extend(8_u64.to_le_bytes());
+    input.push(0);
+    input
 }

@@ -9,9 +9,12 @@ use std::str::FromStr;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ImageArgument(pub(crate) Spec);
 
-/// A named image: `NAME=IMAGE`.
+/// A named image: `NAME=IMAGE`, with `,incoming` behind it for a guest that will migrate here.
 #[derive(Clone, Debug)]
-pub(crate) struct DiskArgument(pub(crate) Disk);
+pub(crate) struct DiskArgument {
+    pub(crate) disk: Disk,
+    pub(crate) incoming: bool,
+}
 
 impl FromStr for ImageArgument {
     type Err = String;
@@ -55,11 +58,23 @@ impl FromStr for DiskArgument {
         let (name, image) = text
             .split_once('=')
             .ok_or_else(|| format!("`{text}` lacks a name; write it like data={text}"))?;
+        let (image, incoming) = match image.strip_suffix(",incoming") {
+            Some(image) => (image, true),
+            None => (image, false),
+        };
         let ImageArgument(spec) = image.parse()?;
-        Ok(Self(Disk {
-            name: name.to_owned(),
-            spec,
-        }))
+        if incoming && matches!(spec.location, Location::Ram { .. }) {
+            return Err(format!(
+                "`{text}`: a guest cannot bring the memory of a RAM disk along"
+            ));
+        }
+        Ok(Self {
+            disk: Disk {
+                name: name.to_owned(),
+                spec,
+            },
+            incoming,
+        })
     }
 }
 
@@ -86,8 +101,12 @@ mod tests {
         }
         assert!("disk.img".parse::<DiskArgument>().is_err());
         assert_eq!(
-            "d=x=y".parse::<DiskArgument>().unwrap().0.spec.location,
+            "d=x=y".parse::<DiskArgument>().unwrap().disk.spec.location,
             path("x=y")
         );
+        let coming = "d=x,ro,incoming".parse::<DiskArgument>().unwrap();
+        assert!(coming.incoming && coming.disk.spec.read_only);
+        assert_eq!(coming.disk.spec.location, path("x"));
+        assert!("d=ram:1M,incoming".parse::<DiskArgument>().is_err());
     }
 }

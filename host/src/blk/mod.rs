@@ -5,6 +5,7 @@ mod disk;
 mod options;
 
 pub(crate) use attached::Disks;
+use disk::DiskArgument;
 pub(crate) use disk::ImageArgument;
 pub(crate) use options::BlkOptions;
 
@@ -13,9 +14,11 @@ use crate::registry::{Fleet, Presence};
 use crate::size::Rounded;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
+use ebb_blk::sandbox::keep_capabilities;
 use ebb_blk::server::{self, Options, Server};
 use ebb_blk::xen::watcher;
 use options::{Action, ServeOptions, Whom};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
@@ -88,17 +91,18 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
         source,
     })?;
     let mut text = String::new();
-    for disk in &options.disks {
+    for DiskArgument { disk, incoming } in &options.disks {
         let path = folder.join(format!("{}.sock", disk.name));
-        let handle = server.listen(disk, &path).map_err(refuse)?;
+        let handle = if *incoming {
+            server.listen_incoming(disk, &path)
+        } else {
+            server.listen(disk, &path)
+        };
+        let handle = handle.map_err(refuse)?;
         let io = handle.io_kind();
         text.push_str(&format!("{} {} by {io}\n", disk.name, path.display()));
     }
     let server = Arc::new(server);
-    control::serve(server.clone(), listener).map_err(|source| Failure::Setup {
-        what: "the control socket",
-        source,
-    })?;
     eprintln!("ebb blk: {watched}");
     if let Some(name) = &options.xen {
         watcher::watch(server.clone(), name).map_err(|source| Failure::Setup {
@@ -106,6 +110,15 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
             source,
         })?;
     }
+    // All that root alone may do is done, but for removing sockets from somebody's folder.
+    keep_capabilities(CapabilitySet::DAC_OVERRIDE).map_err(|source| Failure::Setup {
+        what: "fewer privileges",
+        source,
+    })?;
+    control::serve(server.clone(), listener).map_err(|source| Failure::Setup {
+        what: "the control socket",
+        source,
+    })?;
     print(&text)?;
     let _ = signals.forever().next();
     // The control thread holds the server too, and clients may: ask the disks to end here.

@@ -4,7 +4,6 @@ use super::disk::DiskArgument;
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use ebb_blk::knobs::{Knob, Knobs};
-use ebb_blk::server::Disk;
 use ebb_blk::xen::watcher::DEFAULT_BACKEND;
 use std::fs::DirBuilder;
 use std::io;
@@ -75,14 +74,14 @@ pub(crate) enum Action {
 #[derive(Args, Debug)]
 pub(crate) struct ServeOptions {
     /// A disk: a raw file, a block device, or memory; `ro` refuses writes, `cached` uses the
-    /// host's page cache
+    /// host's page cache. With `incoming` another back-end may have the image until a guest that
+    /// migrates here runs
     #[arg(
         long = "disk",
-        value_name = "NAME=PATH|ram:SIZE[,ro][,cached]",
+        value_name = "NAME=PATH|ram:SIZE[,ro][,cached][,incoming]",
         required_unless_present = "xen"
     )]
-    #[arg(value_parser = |text: &str| text.parse::<DiskArgument>().map(|disk| disk.0))]
-    pub(crate) disks: Vec<Disk>,
+    pub(crate) disks: Vec<DiskArgument>,
 
     /// Also serve Xen domains: the disks that the toolstack names below backend/NAME in xenstore,
     /// as they come and go [default NAME: qdisk]. On Ctrl-C they stay connected: their requests
