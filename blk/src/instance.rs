@@ -452,6 +452,7 @@ impl Turns<'_> {
             self.registration.deliver(&mut device.engine);
         }
         device.engine.shrink(now);
+        self.registration.fetched(device.engine.pool().fetched());
         publish(self.shared, device, self.connection.is_some());
         let (registration, stop) = (&self.registration, &self.shared.stop);
         // Only for a driver: what is under way ends by interrupts and kernel threads, and whoever

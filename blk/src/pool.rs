@@ -74,6 +74,13 @@ pub struct Counts {
     pub released: u64,
 }
 
+impl Counts {
+    /// Pages that came from the system since the start.
+    pub fn fetched(&self) -> u64 {
+        u64::from(self.kept) + u64::from(self.in_use) + self.released
+    }
+}
+
 /// Buffer pages of one instance.
 #[derive(Debug)]
 pub struct Pool<B> {

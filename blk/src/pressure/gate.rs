@@ -38,9 +38,20 @@ impl Watermark {
     /// While memory stays low the event is repeated this often.
     pub const REPEAT: Duration = Duration::from_secs(1);
 
-    /// Marks for a machine of `total_bytes`: a twentieth, and a quarter more than that.
-    pub fn for_machine(total_bytes: u64) -> Self {
-        let low_bytes = total_bytes / 20;
+    /// Marks for a machine of `total_bytes` whose memory is looked at now and then: a twentieth,
+    /// and a quarter more than that.
+    pub fn sampled(total_bytes: u64) -> Self {
+        Self::new(total_bytes / 20)
+    }
+
+    /// Marks for a machine of `total_bytes` whose memory is looked at whenever it was taken from:
+    /// half a percent, 16 MiB at least, and a quarter more than that. That is little more than
+    /// where the kernel begins to swap.
+    pub fn growth(total_bytes: u64) -> Self {
+        Self::new((total_bytes / 200).max(16 << 20))
+    }
+
+    fn new(low_bytes: u64) -> Self {
         Self {
             low_bytes,
             high_bytes: low_bytes + low_bytes / 4,
@@ -94,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_level_between_the_marks_changes_nothing() {
-        let mut mark = Watermark::for_machine(2000);
+        let mut mark = Watermark::sampled(2000);
         assert!(!mark.observe(Micros(0), 110), "between, from above");
         assert!(mark.observe(Micros(MS), 99), "below");
         assert!(

@@ -7,12 +7,13 @@
 //! needs no lock against its own worker, and unregistering, which is dropping the registration, is
 //! safe at any time. Events that come faster than an instance looks are one to it: the latest.
 
+use super::growth::Growth;
 use crate::time::Micros;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 #[cfg(loom)]
 use {loom::sync::Arc, loom::sync::atomic::AtomicU64, loom::sync::atomic::Ordering};
 #[cfg(not(loom))]
@@ -68,9 +69,16 @@ struct Members {
     mailboxes: BTreeMap<u64, (String, Arc<Mailbox>)>,
 }
 
+#[derive(Debug, Default)]
+struct Inner {
+    members: Mutex<Members>,
+    /// Where pools tell that they grow, once somebody listens.
+    growth: OnceLock<Growth>,
+}
+
 /// All back-ends that want to be asked.
 #[derive(Clone, Debug, Default)]
-pub struct Registry(Arc<Mutex<Members>>);
+pub struct Registry(Arc<Inner>);
 
 /// An instance's place in the [`Registry`]. Dropping it unregisters.
 #[derive(Debug)]
@@ -79,6 +87,8 @@ pub struct Registration {
     id: u64,
     mailbox: Arc<Mailbox>,
     seen: Micros,
+    /// Pages that its pool had taken from the system when that was last told.
+    fetched: u64,
 }
 
 impl Registry {
@@ -103,6 +113,7 @@ impl Registry {
             id,
             mailbox,
             seen: Micros(0),
+            fetched: 0,
         })
     }
 
@@ -138,9 +149,17 @@ impl Registry {
         self.len() == 0
     }
 
+    /// Has all members tell `growth` what their pools take. The first one is told for ever.
+    pub fn tell_growth(&self, growth: Growth) {
+        let _ = self.0.growth.set(growth);
+    }
+
     fn members(&self) -> MutexGuard<'_, Members> {
         // Nothing that holds the lock can panic halfway through a change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .members
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -164,6 +183,17 @@ impl Registration {
             }
             None => false,
         }
+    }
+
+    /// The instance's pool has taken `fetched` pages from the system since it was made.
+    pub fn fetched(&mut self, fetched: u64) {
+        let more = fetched.saturating_sub(self.fetched);
+        if more > 0
+            && let Some(growth) = self.registry.0.growth.get()
+        {
+            growth.add(more);
+        }
+        self.fetched = fetched;
     }
 
     /// Makes the descriptor readable without an event, for a worker that waits on it alone.

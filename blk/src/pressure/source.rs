@@ -2,10 +2,14 @@
 //!
 //! The kernel's pressure stall information is waited for, not sampled: a trigger on
 //! `/proc/pressure/memory`, and where the process lives in a cgroup of its own also on that
-//! cgroup's `memory.pressure` and `memory.events`. Where the kernel has none of them,
-//! `MemAvailable` is compared with a watermark ten times a second.
+//! cgroup's `memory.pressure` and `memory.events`. A stall comes when memory is tight already, so
+//! `MemAvailable` is also compared with a watermark after each MiB by which pools grew, which is
+//! never while nothing grows. Where the kernel tells of no stalls, it is compared with a higher
+//! watermark ten times a second.
 
-use super::gate::{Gate, Watermark};
+use super::available::{Available, read_again};
+use super::gate::Gate;
+use super::growth::Growth;
 use super::registry::Registry;
 use crate::sandbox::keep_capabilities;
 use crate::time::{Clock, Micros};
@@ -14,7 +18,7 @@ use rustix::fd::OwnedFd;
 use rustix::thread::CapabilitySet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -22,26 +26,21 @@ use std::time::Duration;
 /// Tasks that stalled for 2 % of a window. The kernel looks ten times in one, so it is the shortest
 /// that there is; unprivileged processes may have windows of whole two seconds only.
 const TRIGGERS: [&str; 2] = ["some 10000 500000\0", "some 40000 2000000\0"];
-/// How often `MemAvailable` is read.
+/// How often `MemAvailable` is read where nothing tells of stalls.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest file of the kernel's that is read here.
-const MAX_TEXT: u64 = 64 << 10;
+/// How often it is read at most while pools grow.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Counters in `memory.events` whose growth means that the cgroup ran into a limit.
 const LIMIT_EVENTS: [&str; 4] = ["high", "max", "oom", "oom_kill"];
 
 /// What tells us of pressure.
 #[derive(Debug)]
-pub enum Source {
+pub struct Source {
     /// Files of the kernel's that are waited for.
-    Stall(Vec<Trigger>),
-    /// Available memory against marks.
-    Available {
-        /// `/proc/meminfo`.
-        meminfo: File,
-        /// The marks.
-        watermark: Watermark,
-    },
+    triggers: Vec<Trigger>,
+    /// Looked at when pools grow, and at intervals if there are no triggers.
+    available: Option<Available>,
 }
 
 /// A file that polls as exceptional when memory is tight.
@@ -67,15 +66,15 @@ impl Source {
             triggers.extend(Trigger::stall(&cgroup.join("memory.pressure")));
             triggers.extend(Trigger::events(&cgroup.join("memory.events")));
         }
-        if !triggers.is_empty() {
-            return Ok(Self::Stall(triggers));
-        }
-        let mut meminfo = File::open("/proc/meminfo")?;
-        let text = read_again(&mut meminfo)?;
-        let total = field_bytes(&text, "MemTotal:")
-            .ok_or_else(|| io::Error::other("/proc/meminfo has no MemTotal"))?;
-        let watermark = Watermark::for_machine(total);
-        Ok(Self::Available { meminfo, watermark })
+        let available = if triggers.is_empty() {
+            Some(Available::sampled()?)
+        } else {
+            Available::growth().ok()
+        };
+        Ok(Self {
+            triggers,
+            available,
+        })
     }
 
     /// Waits for the source and reports each event that passes the gate, until `stop` polls
@@ -83,23 +82,32 @@ impl Source {
     fn run(
         mut self,
         stop: &OwnedFd,
+        growth: &Growth,
         clock: Clock,
         mut event: impl FnMut(Micros),
     ) -> io::Result<()> {
         let mut gate = Gate::default();
+        let mut next_look = Micros(0);
         loop {
-            let timeout = match &self {
-                Self::Stall(_) => None,
-                Self::Available { .. } => Timespec::try_from(SAMPLE_INTERVAL).ok(),
+            let now = clock.now();
+            let sampled = self.triggers.is_empty();
+            let look_soon = !sampled && self.available.is_some() && now < next_look;
+            let timeout = if sampled {
+                Some(SAMPLE_INTERVAL)
+            } else {
+                look_soon.then(|| now.until(next_look))
             };
+            let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
             let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-            if let Self::Stall(triggers) = &self {
-                fds.extend(
-                    triggers
-                        .iter()
-                        .map(|t| PollFd::new(&t.file, PollFlags::PRI)),
-                );
-            }
+            // Whoever looked just now does not look again at once, however fast pools grow.
+            let grown = if look_soon || self.available.is_none() {
+                PollFlags::empty()
+            } else {
+                PollFlags::IN
+            };
+            fds.push(PollFd::new(growth, grown));
+            let triggers = self.triggers.iter();
+            fds.extend(triggers.map(|t| PollFd::new(&t.file, PollFlags::PRI)));
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
@@ -108,60 +116,69 @@ impl Source {
             if !ready[0].is_empty() {
                 return Ok(());
             }
-            let noticed = match &mut self {
-                Self::Stall(triggers) => {
-                    let mut noticed = false;
-                    let mut gone = Vec::new();
-                    for (index, flags) in ready[1..].iter().enumerate() {
-                        if flags.contains(PollFlags::PRI) {
-                            noticed |= triggers[index].really();
-                            triggers[index].fired = true;
-                        }
-                        // A cgroup that is removed, and a trigger with it, polls as an error
-                        // for ever.
-                        if flags.contains(PollFlags::ERR) && triggers[index].counters.is_none() {
-                            gone.push(index);
-                        }
-                    }
-                    for index in gone.into_iter().rev() {
-                        triggers.remove(index);
-                    }
-                    noticed
-                }
-                Self::Available { meminfo, watermark } => {
-                    let available = field_bytes(&read_again(meminfo)?, "MemAvailable:");
-                    available.is_some_and(|bytes| watermark.observe(clock.now(), bytes))
-                }
-            };
+            let mut noticed = self.stalled(&ready[2..]);
             let now = clock.now();
+            if let Some(available) = &mut self.available
+                && (sampled || !ready[1].is_empty())
+            {
+                growth.seen();
+                next_look = now + GROWTH_INTERVAL;
+                noticed |= available.look(now)?;
+            }
             if noticed && gate.pass(now) {
                 event(now);
             }
             // Afterwards, for it takes the kernel a while to be rid of an old one.
-            if let Self::Stall(triggers) = &mut self {
-                triggers.iter_mut().for_each(Trigger::arm_again);
+            self.triggers.iter_mut().for_each(Trigger::arm_again);
+        }
+    }
+
+    /// Whether the triggers that polled so mean pressure.
+    fn stalled(&mut self, ready: &[PollFlags]) -> bool {
+        let mut noticed = false;
+        let mut gone = Vec::new();
+        for (index, flags) in ready.iter().enumerate() {
+            let trigger = &mut self.triggers[index];
+            if flags.contains(PollFlags::PRI) {
+                noticed |= trigger.really();
+                trigger.fired = true;
+            }
+            // A cgroup that is removed, and a trigger with it, polls as an error for ever.
+            if flags.contains(PollFlags::ERR) && trigger.counters.is_none() {
+                gone.push(index);
             }
         }
+        for index in gone.into_iter().rev() {
+            self.triggers.remove(index);
+            if self.triggers.is_empty()
+                && let Some(available) = &mut self.available
+            {
+                available.sample();
+            }
+        }
+        noticed
     }
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stall(triggers) => {
-                let paths: Vec<_> = triggers
-                    .iter()
-                    .map(|t| t.path.display().to_string())
-                    .collect();
-                write!(f, "waiting for {}", paths.join(", "))
-            }
-            Self::Available { watermark, .. } => write!(
+        let low = self.available.as_ref().map_or(0, Available::low_bytes) >> 20;
+        if self.triggers.is_empty() {
+            return write!(
                 f,
                 "this kernel offers no pressure stall information: looking whether MemAvailable \
-                 is below {} MiB",
-                watermark.low_bytes() >> 20
-            ),
+                 is below {low} MiB"
+            );
         }
+        let paths = self.triggers.iter().map(|t| t.path.display().to_string());
+        write!(f, "waiting for {}", paths.collect::<Vec<_>>().join(", "))?;
+        if low > 0 {
+            write!(
+                f,
+                "; looking whether MemAvailable is below {low} MiB while pools grow"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -228,20 +245,6 @@ fn limit_events(text: &str) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// The bytes of a line like `MemAvailable:   12345 kB`.
-fn field_bytes(text: &str, name: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let kibibytes: u64 = rest.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
-}
-
-fn read_again(file: &mut File) -> io::Result<String> {
-    let mut text = String::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.take(MAX_TEXT).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 /// A thread that asks everybody in a registry whenever a source reports pressure. Stops when it
 /// is dropped.
 #[derive(Debug)]
@@ -257,12 +260,14 @@ pub struct Watch {
 pub fn watch(source: Source, registry: Registry, clock: Clock) -> io::Result<Watch> {
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let stopped = stop.try_clone()?;
+    let growth = Growth::new()?;
+    registry.tell_growth(growth.clone());
     let thread = thread::Builder::new()
         .name("pressure".into())
         .spawn(move || {
             // The least with which triggers of less than two seconds can be armed.
             let result = keep_capabilities(CapabilitySet::SYS_RESOURCE).and_then(|()| {
-                source.run(&stopped, clock, |now| {
+                source.run(&stopped, &growth, clock, |now| {
                     registry.pressure(now);
                 })
             });
@@ -287,17 +292,13 @@ impl Drop for Watch {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::available::fake;
+    use super::super::gate::Watermark;
+    use super::super::growth::LOOK_PAGES;
     use super::*;
 
     #[test]
-    fn kernel_text_is_read_as_it_is_written() {
-        let meminfo = "MemTotal:       24683972 kB\nMemFree: 1 kB\nMemAvailable:   22860144 kB\n";
-        assert_eq!(
-            field_bytes(meminfo, "MemAvailable:"),
-            Some(22_860_144 << 10)
-        );
-        assert_eq!(field_bytes(meminfo, "SwapTotal:"), None);
-        assert_eq!(field_bytes("MemAvailable: many kB", "MemAvailable:"), None);
+    fn what_counts_as_running_into_a_limit() {
         let events = "low 9\nhigh 2\nmax 3\noom 0\noom_kill 1\noom_group_kill 4\n";
         assert_eq!(limit_events(events), 6);
     }
@@ -310,26 +311,82 @@ mod tests {
         drop(watch(source, registry, Clock::start()).unwrap());
     }
 
-    /// A file in memory stands in for the kernel's, which says that there is plenty.
+    /// A trigger that never fires.
+    fn quiet() -> Trigger {
+        Trigger {
+            path: "never".into(),
+            file: File::from(eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor")),
+            counters: None,
+            fired: false,
+        }
+    }
+
     #[test]
     fn available_memory_is_watched_where_there_is_nothing_else() {
-        let mut file = File::from(
-            rustix::fs::memfd_create("meminfo", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
-        );
-        file.write_all(b"MemAvailable: 1 kB\n").unwrap();
-        let source = Source::Available {
-            meminfo: file,
-            watermark: Watermark::for_machine(1 << 30),
+        let meminfo = fake::meminfo();
+        fake::say(&meminfo, 1);
+        let source = Source {
+            triggers: Vec::new(),
+            available: Some(Available::new(meminfo, Watermark::sampled).unwrap()),
         };
         assert!(source.to_string().contains("below 51 MiB"));
         let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let growth = Growth::new().unwrap();
         let mut events = 0;
         source
-            .run(&stop, Clock::start(), |_| {
+            .run(&stop, &growth, Clock::start(), |_| {
                 events += 1;
                 rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();
             })
             .unwrap();
         assert_eq!(events, 1);
+    }
+
+    #[test]
+    fn pools_that_grow_into_the_last_memory_are_squeezed_before_anybody_stalls() {
+        let meminfo = fake::meminfo();
+        fake::say(&meminfo, 500 << 10);
+        let source = Source {
+            triggers: vec![quiet()],
+            available: Some(
+                Available::new(meminfo.try_clone().unwrap(), Watermark::growth).unwrap(),
+            ),
+        };
+        assert!(
+            source
+                .to_string()
+                .ends_with("below 16 MiB while pools grow")
+        );
+        let (registry, clock) = (Registry::default(), Clock::start());
+        let mut member = registry.register("grows").unwrap();
+        let watching = watch(source, registry, clock).unwrap();
+        // Plenty is left: looking at that is no event.
+        member.fetched(LOOK_PAGES);
+        thread::sleep(4 * GROWTH_INTERVAL);
+        assert!(!member.is_asked());
+        // Nobody grows, so nobody looks.
+        fake::say(&meminfo, 10 << 10);
+        thread::sleep(4 * GROWTH_INTERVAL);
+        assert!(!member.is_asked());
+        member.fetched(2 * LOOK_PAGES);
+        let mut asked = [PollFd::new(&member, PollFlags::IN)];
+        assert_eq!(poll(&mut asked, None).unwrap(), 1);
+        assert!(member.is_asked());
+        drop(watching);
+    }
+
+    #[test]
+    fn who_loses_its_last_trigger_looks_at_intervals() {
+        let meminfo = fake::meminfo();
+        fake::say(&meminfo, 40 << 10);
+        let mut source = Source {
+            triggers: vec![quiet()],
+            available: Some(Available::new(meminfo, Watermark::growth).unwrap()),
+        };
+        assert!(!source.stalled(&[PollFlags::ERR]));
+        assert!(source.triggers.is_empty());
+        let available = source.available.as_mut().unwrap();
+        assert_eq!(available.low_bytes() >> 20, 51);
+        assert!(available.look(Micros(1)).unwrap());
     }
 }

@@ -151,6 +151,7 @@ impl Worker {
         let now = self.clock.now();
         self.engine.shrink(now);
         self.rings.purge(now);
+        registration.fetched(self.engine.pool().fetched());
         self.publish();
         if self.ended {
             return Ok(());

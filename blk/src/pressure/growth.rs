@@ -1,0 +1,86 @@
+//! Pools that grow. What stalls tells of memory that is tight already; a pool that is about to make
+//! it tight can know before.
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Pages that all pools together may take from the system until memory is looked at: 1 MiB.
+pub const LOOK_PAGES: u64 = 256;
+
+/// Counts what pools take from the system. Its descriptor becomes readable after each
+/// [`LOOK_PAGES`].
+#[derive(Clone, Debug)]
+pub struct Growth(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    fetched: AtomicU64,
+    due: OwnedFd,
+}
+
+impl Growth {
+    /// Nothing has grown yet.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(Inner {
+            fetched: AtomicU64::new(0),
+            due: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })))
+    }
+
+    /// A pool took `pages` more.
+    pub fn add(&self, pages: u64) {
+        // Relaxed: a count, by which nothing else is ordered.
+        let before = self.0.fetched.fetch_add(pages, Ordering::Relaxed);
+        if before / LOOK_PAGES != before.wrapping_add(pages) / LOOK_PAGES {
+            // It does not block; if the counter is full, the descriptor is readable already.
+            let _ = rustix::io::write(&self.0.due, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Memory is about to be looked at. What grows from now on makes the descriptor readable again.
+    pub fn seen(&self) {
+        let mut counter = [0; 8];
+        let _ = rustix::io::read(&self.0.due, &mut counter);
+    }
+}
+
+impl AsFd for Growth {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.due.as_fd()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    fn due(growth: &Growth) -> bool {
+        let none = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut [PollFd::new(growth, PollFlags::IN)], Some(&none)).expect("it polls") == 1
+    }
+
+    #[test]
+    fn a_look_is_due_after_each_mebibyte() {
+        let growth = Growth::new().unwrap();
+        for _ in 0..3 {
+            growth.add(LOOK_PAGES - 1);
+            assert!(!due(&growth));
+            growth.add(1);
+            assert!(due(&growth));
+            growth.seen();
+            assert!(!due(&growth));
+        }
+        growth.add(100 * LOOK_PAGES);
+        assert!(due(&growth), "many at once");
+    }
+}
