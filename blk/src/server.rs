@@ -10,6 +10,7 @@ use crate::xen::worker::Front;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -162,7 +163,11 @@ impl Server {
             source,
         })?;
         let socket = Socket::Listener(listener);
-        self.start(disk, image, socket, Some(path.to_owned()))
+        let started = self.start(disk, image, socket, Some(path.to_owned()));
+        if started.is_err() {
+            let _ = std::fs::remove_file(path);
+        }
+        started
     }
 
     /// Serves a disk to the front-end at the other end of the socket that is returned. The disk
@@ -341,7 +346,74 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
+/// Whether `path` is a socket that nobody listens at. Whatever else is there belongs to somebody, and
+/// says no to who connects, too.
 fn is_stale(path: &Path) -> bool {
+    let socket = |metadata: std::fs::Metadata| metadata.file_type().is_socket();
     let refused = |e: io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
-    UnixStream::connect(path).is_err_and(refused)
+    std::fs::symlink_metadata(path).is_ok_and(socket)
+        && UnixStream::connect(path).is_err_and(refused)
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::image::Location;
+    use std::fs;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ebb-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_socket_takes_the_place_of_a_dead_one_and_of_nothing_else() {
+        let folder = Folder::new("places");
+        let dead = folder.0.join("dead");
+        drop(bind(&dead).unwrap());
+        let alive = bind(&dead).unwrap();
+        assert!(bind(&dead).is_err(), "somebody listens");
+        drop(alive);
+        let (file, link) = (folder.0.join("file"), folder.0.join("link"));
+        fs::write(&file, "precious").unwrap();
+        std::os::unix::fs::symlink(&dead, &link).unwrap();
+        for path in [&file, &link] {
+            assert_eq!(bind(path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+        assert!(link.is_symlink());
+    }
+
+    #[test]
+    fn a_disk_that_does_not_start_leaves_no_socket() {
+        let folder = Folder::new("unstarted");
+        let path = folder.0.join("late.sock");
+        let disk = Disk {
+            name: "late".into(),
+            spec: Spec {
+                location: Location::Ram { bytes: 512 },
+                read_only: false,
+                cached: false,
+            },
+        };
+        let server = Server::new(Options::default());
+        let image = Image::open(&disk.spec).unwrap();
+        server.stop();
+        // As if it was stopped while the disk was being started.
+        let refused = server.listen_with(&disk, image, &path);
+        assert!(matches!(refused, Err(ServeError::Stopping)));
+        assert!(!path.exists());
+    }
 }
