@@ -16,6 +16,7 @@ use crate::pressure::ReclaimMemory;
 use crate::sandbox::keep_capabilities;
 use crate::server::Server;
 use crate::time::Micros;
+use crate::words::say;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
@@ -200,7 +201,9 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
         .name("control".into())
         .spawn(move || {
             if let Err(error) = keep_capabilities(CapabilitySet::empty()) {
-                eprintln!("ebb blk: nobody is answered: cannot give up privileges: {error}");
+                say(format_args!(
+                    "nobody is answered: cannot give up privileges: {error}"
+                ));
                 return;
             }
             for stream in listener.incoming() {
@@ -234,11 +237,16 @@ fn talk(server: &Server, stream: &UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream);
     loop {
-        let mut line = String::new();
-        let read = reader.by_ref().take(MAX_LINE).read_line(&mut line)?;
+        let mut line = Vec::new();
+        let read = reader
+            .by_ref()
+            .take(MAX_LINE)
+            .read_until(b'\n', &mut line)?;
         if read == 0 {
             return Ok(());
         }
+        // What is no text is nonsense within JSON too, and answered as such.
+        let line = String::from_utf8_lossy(&line);
         if !line.ends_with('\n') {
             return send(
                 stream,
@@ -383,6 +391,11 @@ mod tests {
             babble.contains("error") && babble.contains("dance"),
             "{babble}"
         );
+        let bytes = UnixStream::connect(&path).unwrap();
+        (&bytes).write_all(b"\xff{\"do\":\"get\"}\n").unwrap();
+        let mut answer = String::new();
+        BufReader::new(&bytes).read_line(&mut answer).unwrap();
+        assert!(answer.starts_with("{\"error\":"), "{answer}");
         let endless = line(&path, &"x".repeat(5000));
         assert!(endless.contains("4096"), "{endless}");
         std::fs::remove_file(&path).unwrap();

@@ -16,7 +16,12 @@ use crate::vhost_user::device::Device;
 use crate::vhost_user::queues::Queues;
 use crate::vhost_user::truncated;
 use crate::waiting::{Patience, Ready, Source, Waiter};
+use crate::words::{Complaints, say};
 use crate::xen::worker::{Front, Worker as XenWorker};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::fmt;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -26,8 +31,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 
-/// A front-end that leaves a message unfinished is given up after this.
+/// A front-end that leaves a message unfinished, or answers unread, is given up after this.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often it is looked whether it has gone on.
+const MESSAGE_INTERVAL: Duration = Duration::from_millis(10);
+/// Bytes of a message's header, of what follows it at most, and where its length stands.
+const HEADER_BYTES: usize = 12;
+const MAX_BODY_BYTES: u64 = 4096;
+const LENGTH_AT: usize = 8;
 /// Rounds of requests before pressure and the time are looked at again.
 const ROUNDS: usize = 16;
 /// A disk that is never out of work looks at everything else after this.
@@ -291,21 +302,51 @@ struct Worker {
 struct Connection {
     handler: BackendReqHandler<Mutex<Device>>,
     stream: UnixStream,
-    /// A refusal was told of. One is enough: the front-end may send as many as it likes.
-    complained: bool,
+    /// Since when a message waits for its end, or for room for its answer.
+    unfinished: Option<Micros>,
 }
 
 impl Connection {
     fn new(stream: UnixStream, device: &Arc<Mutex<Device>>) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
-        stream.set_write_timeout(Some(MESSAGE_TIMEOUT))?;
         let handler = BackendReqHandler::from_stream(stream.try_clone()?, device.clone());
         Ok(Self {
             handler,
             stream,
-            complained: false,
+            unfinished: None,
         })
+    }
+
+    /// Whether a message can be handled without waiting for the front-end: all of it is there, or its
+    /// end will never come, and there is room for an answer. The `vhost` crate tries to read and to
+    /// write for ever, whatever the socket's timeouts.
+    fn has_message(&self) -> io::Result<bool> {
+        let mut header = [0; HEADER_BYTES];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let (there, _) = match recv(&self.stream, &mut header, flags) {
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
+            // It is told of it by the handler.
+            Err(_) | Ok((0, _)) => return Ok(true),
+            Ok(read) => read,
+        };
+        // The socket is writable while three quarters of its buffer are free, so that an answer, of
+        // a page at most, fits.
+        let interest = PollFlags::OUT | PollFlags::RDHUP;
+        let mut fds = [PollFd::new(&self.stream, interest)];
+        poll(&mut fds, Some(&Timespec::default()))?;
+        let now = fds[0].revents();
+        if now.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+            return Ok(true);
+        }
+        if there < HEADER_BYTES || !now.contains(PollFlags::OUT) {
+            return Ok(false);
+        }
+        let mut length = [0; 4];
+        length.copy_from_slice(&header[LENGTH_AT..]);
+        // One that says more is refused by its header alone.
+        let body = Some(u64::from(u32::from_ne_bytes(length))).filter(|it| *it <= MAX_BODY_BYTES);
+        let whole = HEADER_BYTES as u64 + body.unwrap_or(0);
+        Ok(rustix::io::ioctl_fionread(&self.stream)? >= whole)
     }
 }
 
@@ -331,7 +372,7 @@ impl Worker {
             Socket::Xen(_) => {}
         }
         let mut turns = Turns {
-            name: &name,
+            complaints: Complaints::new(&name, clock),
             device: &device,
             shared: &shared,
             clock,
@@ -348,14 +389,14 @@ impl Worker {
                 break;
             }
             if let Err(error) = turns.take() {
-                eprintln!("ebb blk: disk {name} is lost: {error}");
+                say(format_args!("disk {name} is lost: {error}"));
                 break;
             }
         }
         drop(turns);
         // What the guest was promised is finished, whoever asked us to stop.
         if let Err(error) = lock(&device).reset() {
-            eprintln!("ebb blk: disk {name}: {error}");
+            say(format_args!("disk {name}: {error}"));
         }
         publish(&shared, &lock(&device), false);
     }
@@ -377,7 +418,7 @@ fn publish(shared: &Shared, device: &Device, connected: bool) {
 
 /// The worker's loop. Each turn carries out what there is to do and waits for more.
 struct Turns<'a> {
-    name: &'a str,
+    complaints: Complaints,
     device: &'a Arc<Mutex<Device>>,
     shared: &'a Shared,
     clock: Clock,
@@ -395,27 +436,24 @@ impl Turns<'_> {
     fn take(&mut self) -> io::Result<()> {
         let ready = self.serve_and_wait()?;
         if truncated::take_lost() {
-            let name = self.name;
-            eprintln!("ebb blk: disk {name}: its front-end cut memory that was in use");
-            self.hang_up()?;
+            self.cut_off(format_args!("it cut memory that was in use"))?;
             return Ok(());
         }
-        if ready.message
-            && let Some(front) = &mut self.connection
+        if let Some(front) = &mut self.connection
+            && (ready.message || front.unfinished.is_some())
         {
-            // It may have brought a descriptor, or taken one back.
+            // It may have brought a descriptor, or taken one back; or it is waited for in another way.
             self.waiter = None;
-            if let Err(error) = front.handler.handle_request() {
-                let parting = lock(self.device).take_parting();
-                if let Some(why) = &parting {
-                    let name = self.name;
-                    eprintln!("ebb blk: disk {name}: cut its front-end off: {why}");
-                }
-                if parting.is_some() || ends(&error) {
-                    self.hang_up()?;
-                } else if !std::mem::replace(&mut front.complained, true) {
-                    let name = self.name;
-                    eprintln!("ebb blk: disk {name}: refused what its front-end asked: {error}");
+            if front.has_message()? {
+                front.unfinished = None;
+                self.handle_message()?;
+            } else {
+                let now = self.clock.now();
+                let since = *front.unfinished.get_or_insert(now);
+                if since.until(now) >= MESSAGE_TIMEOUT {
+                    self.cut_off(format_args!(
+                        "it left a message unfinished, or answers unread, for {MESSAGE_TIMEOUT:?}"
+                    ))?;
                 }
             }
         }
@@ -431,6 +469,35 @@ impl Turns<'_> {
             }
         }
         Ok(())
+    }
+
+    fn handle_message(&mut self) -> io::Result<()> {
+        let Some(front) = &mut self.connection else {
+            return Ok(());
+        };
+        let Err(error) = front.handler.handle_request() else {
+            return Ok(());
+        };
+        // Not in the match itself: it would hold the lock to its end.
+        let parting = lock(self.device).take_parting();
+        match (parting, error) {
+            (Some(why), _) => self.cut_off(format_args!("{why}")),
+            (None, ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => self.hang_up(),
+            // Only what the device itself refused was answered as such, if it wanted an answer.
+            (None, ProtocolError::ReqHandlerError(why)) => {
+                let refused = format_args!("refused what its front-end asked: {why}");
+                self.complaints.tell(refused);
+                Ok(())
+            }
+            (None, error) => self.cut_off(format_args!("{error}")),
+        }
+    }
+
+    /// The front-end cannot be served any more.
+    fn cut_off(&mut self, why: fmt::Arguments<'_>) -> io::Result<()> {
+        let what = format_args!("cut its front-end off: {why}");
+        self.complaints.tell(what);
+        self.hang_up()
     }
 
     /// The front-end is gone, or is to go.
@@ -481,10 +548,13 @@ impl Turns<'_> {
             return Ok(Ready::default());
         };
         let from = self.clock.now();
+        let unfinished = self.connection.as_ref().and_then(|c| c.unfinished);
         let timeout = if found {
             Some(Duration::ZERO)
         } else {
-            device.engine.next_shrink(now).map(|then| from.until(then))
+            let shrink = device.engine.next_shrink(now).map(|then| from.until(then));
+            let look = unfinished.map(|_| MESSAGE_INTERVAL);
+            shrink.into_iter().chain(look).min()
         };
         let ready = waiter.wait(timeout)?;
         let to = self.clock.now();
@@ -530,6 +600,8 @@ fn waiter(
     let waiter = Waiter::new()?;
     waiter.add(registration, Source::Wake)?;
     match (connection, listener) {
+        // It would be ready all the time.
+        (Some(front), _) if front.unfinished.is_some() => {}
         (Some(front), _) => waiter.add(&front.stream, Source::Message)?,
         (None, Some(listener)) => waiter.add(listener, Source::Connect)?,
         (None, None) => {}
@@ -541,17 +613,4 @@ fn waiter(
         .queues
         .each_kick(|kick| waiter.add(kick, Source::Kick).is_ok());
     Ok(waiter)
-}
-
-/// Whether a front-end with which this happened cannot be talked to any more. A request that was
-/// refused has been answered as such, if it wanted an answer.
-fn ends(error: &ProtocolError) -> bool {
-    !matches!(
-        error,
-        ProtocolError::InvalidParam
-            | ProtocolError::InvalidOperation(_)
-            | ProtocolError::ReqHandlerError(_)
-            | ProtocolError::InactiveFeature(_)
-            | ProtocolError::InactiveOperation(_)
-    )
 }

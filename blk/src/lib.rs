@@ -24,4 +24,5 @@ pub mod server;
 pub mod time;
 pub mod vhost_user;
 mod waiting;
+pub mod words;
 pub mod xen;

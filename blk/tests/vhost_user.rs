@@ -481,3 +481,237 @@ fn a_successor_does_what_was_under_way() {
         pattern(9, 40 * 512)
     );
 }
+
+/// A message as it goes over the socket, written without the crate that the back-end reads it with.
+fn message(code: u32, flags: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).unwrap();
+    let header = [code, 1 | flags, length].map(u32::to_ne_bytes);
+    [&header.concat(), body].concat()
+}
+
+/// Two numbers of 32 bits.
+fn pair(first: u32, second: u32) -> Vec<u8> {
+    [first.to_ne_bytes(), second.to_ne_bytes()].concat()
+}
+
+/// What the back-end answers within ten seconds: nothing if it hangs up.
+fn answer(mut stream: &std::os::unix::net::UnixStream) -> Vec<u8> {
+    use std::io::Read;
+    let limit = Some(std::time::Duration::from_secs(10));
+    stream.set_read_timeout(limit).unwrap();
+    let mut bytes = vec![0; 4096];
+    let read = match stream.read(&mut bytes) {
+        // It hung up on what it had not read.
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => 0,
+        read => read.unwrap(),
+    };
+    bytes.truncate(read);
+    bytes
+}
+
+const GET_FEATURES: u32 = 1;
+const SET_FEATURES: u32 = 2;
+const GET_VRING_BASE: u32 = 11;
+const NEED_REPLY: u32 = 8;
+
+#[test]
+fn who_waits_for_an_answer_that_there_is_none_to_is_cut_off() {
+    use std::io::Write;
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("answers.sock");
+    let server = Server::new(Options::default());
+    server.listen(&ram("disk"), &path).unwrap();
+    let inflight = |queues: u16, size: u16| {
+        let numbers = [queues.to_ne_bytes(), size.to_ne_bytes()].concat();
+        [vec![0; 16], numbers, vec![0; 4]].concat()
+    };
+    // All of them may be asked for, but for the last ones.
+    let agreed = 1 << 0 | 1 << 3 | 1 << 9 | 1 << 12 | 1 << 13_u64;
+    let set_up = [
+        message(GET_FEATURES, 0, &[]),
+        message(SET_FEATURES, 0, &(1_u64 << 30).to_ne_bytes()),
+        message(16, 0, &u64::to_ne_bytes(agreed)),
+    ];
+    for (what, agrees, asked) in [
+        (
+            "a ring that is not",
+            true,
+            message(GET_VRING_BASE, 0, &pair(16, 0)),
+        ),
+        (
+            "a ring of 2^32 - 1",
+            true,
+            message(GET_VRING_BASE, 0, &pair(u32::MAX, 0)),
+        ),
+        (
+            "17 queues in flight",
+            true,
+            message(31, 0, &inflight(17, 64)),
+        ),
+        (
+            "queues of 2048 in flight",
+            true,
+            message(31, 0, &inflight(1, 2048)),
+        ),
+        ("enabled by 7", true, message(18, NEED_REPLY, &pair(0, 7))),
+        ("a log without a file", true, message(6, 0, &[0; 16])),
+        ("memory slots", true, message(36, 0, &[])),
+        ("unknown", true, message(99, NEED_REPLY, &[])),
+        ("queues, not agreed to", false, message(17, 0, &[])),
+        (
+            "configuration, not agreed to",
+            false,
+            message(24, 0, &[0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ),
+        (
+            "in flight, not agreed to",
+            false,
+            message(31, 0, &inflight(1, 64)),
+        ),
+        (
+            "a reset, not agreed to",
+            false,
+            message(34, NEED_REPLY, &[]),
+        ),
+        (
+            "enabled, not agreed to",
+            false,
+            message(18, NEED_REPLY, &pair(0, 1)),
+        ),
+    ] {
+        let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        if agrees {
+            stream.write_all(&set_up.concat()).unwrap();
+            assert_eq!(answer(&stream).len(), 20, "features");
+        }
+        stream.write_all(&asked).unwrap();
+        assert!(answer(&stream).is_empty(), "{what}");
+    }
+    // What is refused by an answer leaves the connection as it is.
+    let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    stream.write_all(&set_up.concat()).unwrap();
+    assert_eq!(answer(&stream).len(), 20, "features");
+    for asked in [
+        message(8, NEED_REPLY, &pair(99, 64)),
+        message(8, NEED_REPLY, &pair(0, 65)),
+        message(10, NEED_REPLY, &pair(0, 70_000)),
+        message(9, NEED_REPLY, &[0; 40]),
+        message(SET_FEATURES, NEED_REPLY, &u64::MAX.to_ne_bytes()),
+        message(18, NEED_REPLY, &pair(99, 1)),
+        message(25, NEED_REPLY, &[pair(0, 4), pair(0, 0)].concat()),
+    ] {
+        stream.write_all(&asked).unwrap();
+        let told = answer(&stream);
+        assert_eq!(told[12..], 1_u64.to_ne_bytes(), "{asked:?}");
+        // Those that failed may have changed what was agreed to.
+        stream.write_all(&set_up[1..].concat()).unwrap();
+    }
+    stream
+        .write_all(&message(GET_VRING_BASE, 0, &pair(3, 0)))
+        .unwrap();
+    assert_eq!(answer(&stream)[12..], *pair(3, 0));
+}
+
+#[test]
+fn who_leaves_a_message_unfinished_or_answers_unread_holds_nobody_up() {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("unfinished.sock");
+    let began = std::time::Instant::now();
+    type Rude = fn(&mut UnixStream);
+    let rude: [Rude; 3] = [
+        |stream| {
+            stream
+                .write_all(&message(GET_FEATURES, 0, &[])[..5])
+                .unwrap()
+        },
+        |stream| {
+            stream
+                .write_all(&message(SET_FEATURES, 0, &[0; 8])[..15])
+                .unwrap()
+        },
+        |stream| {
+            let limit = Some(std::time::Duration::from_millis(200));
+            stream.set_write_timeout(limit).unwrap();
+            while stream.write_all(&message(GET_FEATURES, 0, &[])).is_ok() {}
+        },
+    ];
+    for rude in rude {
+        let server = Server::new(Options::default());
+        server.listen(&ram("disk"), &path).unwrap();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        rude(&mut stream);
+        // Requests, events and knobs are looked at meanwhile.
+        let now = server.clock().now();
+        assert_eq!(server.registry().squeeze("disk", now), 1);
+        settle(|| server.instances()["disk"].figures().counters.squeezes == 1);
+        let asked = std::time::Instant::now();
+        drop(server);
+        assert!(asked.elapsed().as_secs() < 3, "it ends at once");
+    }
+    // All at once are given up after a while. One that is slow gets what it asked for.
+    let server = Server::new(Options::default());
+    let connect = |index: usize| {
+        let path = path.with_extension(index.to_string());
+        server
+            .listen(&ram(&format!("disk-{index}")), &path)
+            .unwrap();
+        UnixStream::connect(&path).unwrap()
+    };
+    let mut slow = connect(9);
+    for byte in message(GET_FEATURES, 0, &[]) {
+        slow.write_all(&[byte]).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(answer(&slow).len(), 20);
+    let streams = rude.iter().enumerate().map(|(index, rude)| {
+        let mut stream = connect(index);
+        rude(&mut stream);
+        stream
+    });
+    let streams: Vec<_> = streams.collect();
+    // Not read before, or the last one would do what is expected of it after all.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    for stream in &streams {
+        while !answer(stream).is_empty() {}
+    }
+    // And whoever comes next is served.
+    let next = UnixStream::connect(path.with_extension("0")).unwrap();
+    Client::connect(next, 1).unwrap();
+    assert!(began.elapsed().as_secs() < 60);
+}
+
+#[test]
+fn reasons_name_what_was_asked_for() {
+    use ebb_blk::engine::Engine;
+    use ebb_blk::image::Image;
+    use ebb_blk::io::Queue;
+    use ebb_blk::knobs::Knobs;
+    use ebb_blk::vhost_user::device::Device;
+    use vhost::vhost_user::VhostUserBackendReqHandlerMut as _;
+    use vhost::vhost_user::message::VhostUserInflight;
+    let image = Image::open(&ram("disk").spec).unwrap();
+    let knobs = std::sync::Arc::new(Knobs::default());
+    let engine = Engine::new(image, "disk", knobs, Queue::calls()).unwrap();
+    let mut device = Device::new(engine);
+    assert!(device.get_vring_base(99).is_err());
+    let why = device.take_parting().unwrap().to_string();
+    assert!(why.contains("99") && why.contains("15"), "{why}");
+    assert!(
+        device
+            .get_inflight_fd(&VhostUserInflight::new(0, 0, 17, 64))
+            .is_err()
+    );
+    let why = device.take_parting().unwrap().to_string();
+    assert!(why.contains("17"), "{why}");
+    for (refused, value) in [
+        (device.set_vring_num(3, 70_000), "70000"),
+        (device.set_vring_base(3, 70_000), "70000"),
+        (device.set_vring_enable(17, true), "17"),
+        (device.set_features(1 << 60), "0x1000000000000000"),
+        (device.set_protocol_features(1 << 63), "0x8000000000000000"),
+    ] {
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains(value), "{why}");
+    }
+    assert!(device.take_parting().is_none());
+}

@@ -13,6 +13,7 @@ use super::growth::Growth;
 use super::registry::Registry;
 use crate::sandbox::keep_capabilities;
 use crate::time::{Clock, Micros};
+use crate::words::say;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustix::thread::CapabilitySet;
@@ -272,7 +273,9 @@ pub fn watch(source: Source, registry: Registry, clock: Clock) -> io::Result<Wat
                 })
             });
             if let Err(error) = result {
-                eprintln!("ebb blk: memory pressure is not watched any more: {error}");
+                say(format_args!(
+                    "memory pressure is not watched any more: {error}"
+                ));
             }
         })?;
     Ok(Watch {

@@ -125,21 +125,15 @@ impl Device {
     }
 
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
-        let index = usize::try_from(index).map_err(|_| Error::InvalidParam)?;
-        self.queues.queues.get_mut(index).ok_or(Error::InvalidParam)
+        let there = self.queues.queues.get_mut(index as usize);
+        there.ok_or_else(|| refused(no_ring(index)))
     }
 
     fn guest_address(&self, front: u64) -> Result<u64> {
         let inside = |m: &&Mapping| front >= m.front && front - m.front < m.bytes;
-        let mapping = self
-            .mappings
-            .iter()
-            .find(inside)
-            .ok_or(Error::InvalidParam)?;
-        mapping
-            .guest
-            .checked_add(front - mapping.front)
-            .ok_or(Error::InvalidParam)
+        let mapping = self.mappings.iter().find(inside);
+        let address = mapping.and_then(|m| m.guest.checked_add(front - m.front));
+        address.ok_or_else(|| refused(format!("{front:#x} is no address of the guest's memory")))
     }
 
     fn acked(&self, bit: u32) -> bool {
@@ -149,6 +143,30 @@ impl Device {
 
 fn failed(error: impl Into<io::Error>) -> Error {
     Error::ReqHandlerError(error.into())
+}
+
+/// What the front-end asked is not done, and the connection goes on. The one kind of error to be
+/// returned for that: others end the connection, since the `vhost` crate has more of its own, for
+/// which it gives no answer.
+fn refused(why: impl Into<String>) -> Error {
+    failed(io::Error::other(why.into()))
+}
+
+const NO_MEMORY: &str = "a ring comes before the guest's memory";
+
+fn check_inflight(area: &VhostUserInflight) -> io::Result<()> {
+    let (queues, size) = (area.num_queues, area.queue_size);
+    if queues > MAX_QUEUES || size > MAX_QUEUE_SIZE {
+        return Err(io::Error::other(format!(
+            "in-flight memory for {queues} queues of {size}; {MAX_QUEUES} of {MAX_QUEUE_SIZE} there can be"
+        )));
+    }
+    Ok(())
+}
+
+fn no_ring(index: u32) -> String {
+    let last = MAX_QUEUES - 1;
+    format!("there is no ring {index}; the last one is {last}")
 }
 
 impl VhostUserBackendReqHandlerMut for Device {
@@ -170,8 +188,9 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !self.get_features()? != 0 {
-            return Err(Error::InvalidParam);
+        let unknown = features & !self.get_features()?;
+        if unknown != 0 {
+            return Err(refused(format!("features {unknown:#x} were not offered")));
         }
         self.acked = features;
         let event_idx = self.acked(VIRTIO_RING_F_EVENT_IDX);
@@ -199,7 +218,11 @@ impl VhostUserBackendReqHandlerMut for Device {
             check_span(&file, region.mmap_offset, region.memory_size).map_err(failed)?;
             let mapping = region.mmap_region(file)?;
             let start = GuestAddress(region.guest_phys_addr);
-            mapped.push(GuestRegionMmap::new(mapping, start).ok_or(Error::InvalidParam)?);
+            let placed = GuestRegionMmap::new(mapping, start);
+            mapped.push(placed.ok_or_else(|| {
+                let (bytes, start) = (region.memory_size, region.guest_phys_addr);
+                refused(format!("a region of {bytes} bytes at {start:#x}"))
+            })?);
             mappings.push(Mapping {
                 front: region.user_addr,
                 bytes: region.memory_size,
@@ -216,17 +239,21 @@ impl VhostUserBackendReqHandlerMut for Device {
         if !self.watch() {
             self.queues.memory = None;
             self.watch();
-            return Err(Error::InvalidParam);
+            let count = regions.len();
+            return Err(refused(format!("{count} regions of memory are too many")));
         }
         Ok(None)
     }
 
     fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
-        let size = u16::try_from(num).map_err(|_| Error::InvalidParam)?;
-        self.queue(index)?
-            .queue
-            .try_set_size(size)
-            .map_err(|_| Error::InvalidParam)
+        let queue = &mut self.queue(index)?.queue;
+        let set = u16::try_from(num).is_ok_and(|size| queue.try_set_size(size).is_ok());
+        set.then_some(()).ok_or_else(|| {
+            let most = queue.max_size();
+            refused(format!(
+                "ring {index} of {num} entries; a power of two up to {most} it can be"
+            ))
+        })
     }
 
     fn set_vring_addr(
@@ -241,25 +268,21 @@ impl VhostUserBackendReqHandlerMut for Device {
         let descriptor = GuestAddress(self.guest_address(descriptor)?);
         let available = GuestAddress(self.guest_address(available)?);
         let used = GuestAddress(self.guest_address(used)?);
-        let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
+        let memory = self.queues.memory.clone();
+        let memory = memory.ok_or_else(|| refused(NO_MEMORY))?;
         let virtqueue = self.queue(index)?;
         let queue = &mut virtqueue.queue;
         let running = queue.ready() && queue.used_ring() == used.0;
-        queue
+        let set = queue
             .try_set_desc_table_address(descriptor)
-            .map_err(|_| Error::InvalidParam)?;
-        queue
-            .try_set_avail_ring_address(available)
-            .map_err(|_| Error::InvalidParam)?;
-        queue
-            .try_set_used_ring_address(used)
-            .map_err(|_| Error::InvalidParam)?;
+            .and_then(|()| queue.try_set_avail_ring_address(available))
+            .and_then(|()| queue.try_set_used_ring_address(used));
+        set.map_err(|why| refused(format!("ring {index}: {why}")))?;
         // A ring that runs only learns where it is logged. Else the used ring tells where it
         // stands: the base that the front-end sets is the available ring's.
         if !running {
-            let next = queue
-                .used_idx(&*memory, Ordering::Acquire)
-                .map_err(|_| Error::InvalidParam)?;
+            let next = queue.used_idx(&*memory, Ordering::Acquire);
+            let next = next.map_err(|why| refused(format!("ring {index}: {why}")))?;
             queue.set_next_used(next.0);
         }
         let logged = flags.contains(VhostUserVringAddrFlags::VHOST_VRING_F_LOG);
@@ -269,15 +292,22 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
-        let base = u16::try_from(base).map_err(|_| Error::InvalidParam)?;
+        let base = u16::try_from(base).map_err(|_| {
+            refused(format!(
+                "ring {index} from {base} on; its indices have 16 bits"
+            ))
+        })?;
         self.queue(index)?.queue.set_next_avail(base);
         Ok(())
     }
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+        if index >= u32::from(MAX_QUEUES) {
+            return Err(self.part(io::Error::other(no_ring(index))));
+        }
         // The front-end takes the ring back: nothing of it may be under way any more.
-        self.queue(index)?;
-        self.engine.drain(&mut self.queues).map_err(failed)?;
+        let drained = self.engine.drain(&mut self.queues);
+        drained.map_err(|why| self.part(why))?;
         self.queues.announce();
         let virtqueue = self.queue(index)?;
         let next = virtqueue.queue.next_avail();
@@ -293,8 +323,10 @@ impl VhostUserBackendReqHandlerMut for Device {
 
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         // A ring without a kick would have to be polled for ever.
-        let kick = event_counter(file.ok_or(Error::InvalidParam)?).map_err(failed)?;
-        let memory = self.queues.memory.clone().ok_or(Error::InvalidParam)?;
+        let file = file.ok_or_else(|| refused(format!("ring {index} would have to be polled")))?;
+        let kick = event_counter(file).map_err(failed)?;
+        let memory = self.queues.memory.clone();
+        let memory = memory.ok_or_else(|| refused(NO_MEMORY))?;
         let size = self.queue(index.into())?.queue.size();
         // It was handed over, or it is to be handed over to us.
         let locked = self.engine.image().lock();
@@ -336,7 +368,13 @@ impl VhostUserBackendReqHandlerMut for Device {
             | VhostUserProtocolFeatures::RESET_DEVICE)
     }
 
-    fn set_protocol_features(&mut self, _features: u64) -> Result<()> {
+    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.get_protocol_features()?.bits();
+        if unknown != 0 {
+            return Err(refused(format!(
+                "protocol features {unknown:#x} were not offered"
+            )));
+        }
         Ok(())
     }
 
@@ -358,16 +396,13 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        Err(Error::InvalidOperation(
-            "nothing in the configuration space can be written",
-        ))
+        Err(refused("nothing in the configuration space can be written"))
     }
 
     fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        if asked.num_queues > MAX_QUEUES || asked.queue_size > MAX_QUEUE_SIZE {
-            return Err(Error::InvalidParam);
-        }
-        let (file, bytes) = Area::create(asked.num_queues, asked.queue_size).map_err(failed)?;
+        check_inflight(asked).map_err(|why| self.part(why))?;
+        let area = Area::create(asked.num_queues, asked.queue_size);
+        let (file, bytes) = area.map_err(|why| self.part(why))?;
         Ok((
             VhostUserInflight::new(bytes, 0, asked.num_queues, asked.queue_size),
             file,
@@ -375,9 +410,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        if given.num_queues > MAX_QUEUES || given.queue_size > MAX_QUEUE_SIZE {
-            return Err(Error::InvalidParam);
-        }
+        check_inflight(given).map_err(failed)?;
         let area = Area::map(
             file,
             given.mmap_offset,
@@ -392,7 +425,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         self.inflight = Some(area.map_err(failed)?);
         if !self.watch() {
             self.inflight = None;
-            return Err(Error::InvalidParam);
+            return Err(refused("regions of memory are too many"));
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::instance::{Figures, Shared};
 use crate::pressure::ReclaimMemory;
 use crate::pressure::registry::Registration;
 use crate::time::{Clock, Micros};
+use crate::words::say;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -116,12 +117,12 @@ impl Worker {
     pub(crate) fn run(mut self, mut registration: Registration) {
         while !self.shared.stopping() && !self.ended {
             if let Err(error) = self.turn(&mut registration) {
-                eprintln!("ebb blk: disk {} is lost: {error}", self.name);
+                say(format_args!("disk {} is lost: {error}", self.name));
                 break;
             }
         }
         if let Err(error) = self.engine.drain(&mut self.rings) {
-            eprintln!("ebb blk: disk {}: {error}", self.name);
+            say(format_args!("disk {}: {error}", self.name));
         }
         self.rings.announce();
         self.rings.disconnect();

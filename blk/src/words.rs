@@ -1,0 +1,115 @@
+//! What is said to people, on stderr. It may be closed, and a front-end that misbehaves may do so as
+//! often as it likes: neither must cost a disk its thread, or the host its journal.
+
+use crate::time::{Clock, Micros};
+use std::fmt;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Lines that one disk's front-end may cause at once.
+pub const BURST: u32 = 8;
+/// Beyond that, one in this time.
+pub const PAUSE: Duration = Duration::from_secs(10);
+
+/// Says one line, if there is somebody to hear it.
+pub fn say(line: fmt::Arguments<'_>) {
+    // In one piece, so that lines of several threads do not mix.
+    let _ = io::stderr().write_all(format!("ebb blk: {line}\n").as_bytes());
+}
+
+/// What a disk says of its front-end: the first [`BURST`] lines, then one each [`PAUSE`], which tells
+/// how many were left out.
+#[derive(Debug)]
+pub struct Complaints {
+    disk: String,
+    clock: Clock,
+    budget: Budget,
+}
+
+#[derive(Debug)]
+struct Budget {
+    left: u32,
+    /// When there is one more to spend.
+    next: Micros,
+    unsaid: u64,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self {
+            left: BURST,
+            next: Micros(0),
+            unsaid: 0,
+        }
+    }
+
+    /// Whether a line may be said at `now`; then how many were not since the last one.
+    fn spend(&mut self, now: Micros) -> Option<u64> {
+        if self.left < BURST && now >= self.next {
+            let more = 1 + self.next.until(now).as_micros() / PAUSE.as_micros();
+            let more = u32::try_from(more).unwrap_or(BURST);
+            self.left = self.left.saturating_add(more).min(BURST);
+            self.next = now + PAUSE;
+        }
+        if self.left == 0 {
+            self.unsaid += 1;
+            return None;
+        }
+        if self.left == BURST {
+            self.next = now + PAUSE;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
+impl Complaints {
+    /// None yet, of the disk of this name.
+    pub fn new(disk: &str, clock: Clock) -> Self {
+        Self {
+            disk: disk.to_owned(),
+            clock,
+            budget: Budget::new(),
+        }
+    }
+
+    /// Says what the front-end did, unless it did too much lately.
+    pub fn tell(&mut self, what: fmt::Arguments<'_>) {
+        let disk = &self.disk;
+        match self.budget.spend(self.clock.now()) {
+            Some(0) => say(format_args!("disk {disk}: {what}")),
+            Some(unsaid) => say(format_args!(
+                "disk {disk}: {what} (and {unsaid} times something that was not told)"
+            )),
+            None => {}
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_a_few_lines_and_a_count() {
+        let mut budget = Budget::new();
+        let mut said = Vec::new();
+        // Two minutes of a line each millisecond.
+        for now in 0..120_000 {
+            said.extend(budget.spend(Micros(now * 1000)));
+        }
+        assert_eq!(said.len(), 8 + 11);
+        assert_eq!(said.iter().sum::<u64>() + budget.unsaid, 120_000 - 19);
+        assert_eq!((said[0], said[8]), (0, 9_992));
+    }
+
+    #[test]
+    fn after_a_rest_there_is_as_much_to_say_as_at_first() {
+        let mut budget = Budget::new();
+        let later = Micros(0) + PAUSE * 100;
+        for start in [Micros(0), later] {
+            let said = (0..20).filter(|_| budget.spend(start).is_some()).count();
+            assert_eq!(said, 8);
+        }
+    }
+}
