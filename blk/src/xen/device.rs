@@ -9,6 +9,8 @@ use super::state::{Action, Situation, State, next};
 use super::store::{Store, StoreError, Transaction, write_all};
 use crate::image::Image;
 use crate::request::SECTOR_BYTES;
+use crate::time::Clock;
+use crate::words::Complaints;
 use std::rc::Rc;
 
 /// Pages of a ring at most, as a power of two.
@@ -19,6 +21,9 @@ pub const MAX_QUEUES: u32 = 8;
 const VDISK_READONLY: u32 = 4;
 /// Steps after one event; the states settle in fewer.
 const MAX_STEPS: usize = 8;
+
+/// Of a value that makes no sense.
+const SHOWN_CHARACTERS: usize = 32;
 
 const NONE: Transaction = Transaction(0);
 
@@ -92,6 +97,7 @@ pub struct Device<S> {
     events: Rc<dyn Events>,
     offer: Vec<(&'static str, String)>,
     refused: bool,
+    complaints: Complaints,
 }
 
 /// Whether the instance goes on.
@@ -141,7 +147,9 @@ impl<S: Store> Device<S> {
         ] {
             store.watch(&path, "device")?;
         }
+        let complaints = Complaints::new(&address.name(), Clock::start());
         Ok(Self {
+            complaints,
             store,
             address,
             frontend,
@@ -223,7 +231,7 @@ impl<S: Store> Device<S> {
     /// # Errors
     /// If xenstore does not answer.
     pub fn complain(&mut self, why: &str) -> Result<(), StoreError> {
-        eprintln!("ebb blk: disk {}: {why}", self.address.name());
+        self.complaints.tell(format_args!("{why}"));
         self.tell(&[("error", why.to_owned())])
     }
 
@@ -257,7 +265,7 @@ impl<S: Store> Device<S> {
         let fits = number.filter(|number| (least..=most).contains(number));
         fits.ok_or_else(|| ConnectError::Value {
             name: name.to_owned(),
-            value: value.map_or("missing".into(), |text| format!("{text:?}")),
+            value: value.map_or("missing".into(), |text| shown(&text)),
             wanted: format!("{least} to {most} it can be"),
         })
     }
@@ -266,7 +274,7 @@ impl<S: Store> Device<S> {
         let protocol = self.front("protocol")?;
         let abi = Abi::named(protocol.as_deref()).ok_or_else(|| ConnectError::Value {
             name: "protocol".into(),
-            value: format!("{protocol:?}"),
+            value: shown(protocol.as_deref().unwrap_or_default()),
             wanted: "x86_64-abi or x86_32-abi it can be".into(),
         })?;
         let persistent = self.number("feature-persistent", Some(0), (0, 1))? == 1;
@@ -330,6 +338,18 @@ impl<S: Store> Device<S> {
         })?;
         Ok((Ring::new(memory, abi), port))
     }
+}
+
+/// What a front-end wrote, for people: in quotes, and no more than it takes to recognise it. The
+/// whole of it might be too much for xenstore, in which this is to be written.
+fn shown(text: &str) -> String {
+    let beginning: String = text.chars().take(SHOWN_CHARACTERS).collect();
+    let more = if beginning.len() < text.len() {
+        "…"
+    } else {
+        ""
+    };
+    format!("{beginning:?}{more}")
 }
 
 /// What a front-end is told of the disk before it sets up its rings.

@@ -4,7 +4,8 @@
 //! notifies without end costs one event for each look that its disk's thread takes.
 
 use super::grants::DomainId;
-use rustix::fs::{Mode, OFlags, open};
+use super::open_device;
+use rustix::fs::OFlags;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -65,7 +66,7 @@ impl Evtchn {
     /// If there is none: this is no Xen domain, or its `evtchn` module is not loaded.
     pub fn open(domain: DomainId) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = open("/dev/xen/evtchn", flags, Mode::empty())?;
+        let fd = open_device("/dev/xen/evtchn", flags)?;
         let evtchn = Self { fd };
         let mut domain = domain.0;
         if domain != 0 {

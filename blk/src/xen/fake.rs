@@ -4,10 +4,11 @@ use super::evtchn::{Events, Port};
 use super::front::{self, SharedWords};
 use super::grants::{Direction, DomainId, GRANT_BYTES, GrantRef, Grants, Mapping, Transfer};
 use super::protocol::Abi;
+use super::store::{Store, StoreError, Transaction, WatchEvent};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -270,5 +271,71 @@ impl FrontRing {
     pub(super) fn answers(&mut self) -> Vec<(u64, u8, i16)> {
         let answers = std::iter::from_fn(|| self.answer());
         answers.map(|a| (a.id, a.operation, a.status)).collect()
+    }
+}
+
+/// xenstore without watches: tests look whenever they changed something.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>);
+
+impl FakeStore {
+    pub(super) fn set(&self, path: &str, value: &str) {
+        self.0.borrow_mut().insert(path.into(), value.into());
+    }
+
+    pub(super) fn get(&self, path: &str) -> String {
+        self.0.borrow().get(path).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    pub(super) fn remove(&self, folder: &str) {
+        self.0
+            .borrow_mut()
+            .retain(|path, _| !path.starts_with(folder));
+    }
+}
+
+impl Store for FakeStore {
+    fn read(&mut self, _: Transaction, path: &str) -> Result<Option<String>, StoreError> {
+        Ok(self.0.borrow().get(path).cloned())
+    }
+
+    fn write(&mut self, _: Transaction, path: &str, value: &str) -> Result<(), StoreError> {
+        if path.len() + 1 + value.len() > 4096 {
+            return Err(StoreError::Refused {
+                operation: "write",
+                path: path.into(),
+                why: "E2BIG".into(),
+            });
+        }
+        self.set(path, value);
+        Ok(())
+    }
+
+    fn list(&mut self, path: &str) -> Result<Vec<String>, StoreError> {
+        let folder = format!("{path}/");
+        let store = self.0.borrow();
+        let below = store.keys().filter_map(|key| key.strip_prefix(&folder));
+        let names: BTreeSet<_> = below.filter_map(|rest| rest.split('/').next()).collect();
+        Ok(names.into_iter().map(str::to_owned).collect())
+    }
+
+    fn watch(&mut self, _: &str, _: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<Transaction, StoreError> {
+        Ok(Transaction(1))
+    }
+
+    fn commit(&mut self, _: Transaction) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    fn event(&mut self) -> Result<Option<WatchEvent>, StoreError> {
+        Ok(None)
     }
 }

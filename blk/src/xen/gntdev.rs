@@ -1,7 +1,8 @@
 //! `/dev/xen/gntdev`: maps and copies pages that other domains grant to this one.
 
 use super::grants::{Direction, DomainId, GRANT_BYTES, GrantRef, Grants, Transfer};
-use rustix::fs::{Mode, OFlags, open};
+use super::open_device;
+use rustix::fs::OFlags;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -83,11 +84,7 @@ impl Gntdev {
     /// # Errors
     /// If there is none: this is no Xen domain, or its `gntdev` module is not loaded.
     pub fn open() -> io::Result<Self> {
-        let fd = open(
-            "/dev/xen/gntdev",
-            OFlags::RDWR | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let fd = open_device("/dev/xen/gntdev", OFlags::RDWR | OFlags::CLOEXEC)?;
         Ok(Self { fd })
     }
 

@@ -28,3 +28,15 @@ pub mod store;
 pub mod watcher;
 pub mod worker;
 pub mod xenbus;
+
+use rustix::fs::{Mode, OFlags, open};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Opens a device of Xen's, by a name that an error tells.
+fn open_device(path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    open(path, flags, Mode::empty()).map_err(|errno| {
+        let error = io::Error::from(errno);
+        io::Error::new(error.kind(), format!("{path}: {error}"))
+    })
+}

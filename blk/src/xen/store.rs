@@ -38,7 +38,7 @@ pub struct Transaction(pub u32);
 /// Something changed at or below a path that is watched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WatchEvent {
-    /// What changed.
+    /// What changed; empty if it is not known.
     pub path: String,
     /// As given to [`Store::watch`].
     pub token: String,

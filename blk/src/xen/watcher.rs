@@ -6,12 +6,13 @@
 use super::device::{Address, situation};
 use super::grants::DomainId;
 use super::state::{Action, next};
-use super::store::{Store, StoreError, Transaction};
+use super::store::{Store, StoreError, Transaction, write_all};
 use super::worker::Front;
 use super::xenbus::Xenbus;
 use crate::image::{Location, Spec};
 use crate::sandbox::keep_capabilities;
 use crate::server::{Disk, Server};
+use crate::words::say;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::thread::CapabilitySet;
@@ -82,21 +83,27 @@ pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
         let images = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
         let run = keep_capabilities(images).map_err(StoreError::from);
         if let Err(error) = run.and_then(|()| watcher.run()) {
-            eprintln!("ebb blk: no more devices are looked for: {error}");
+            say(format_args!("no more devices are looked for: {error}"));
         }
     })?;
     Ok(())
 }
 
-struct Watcher {
+struct Watcher<S> {
     server: Arc<Server>,
-    store: Xenbus,
+    store: S,
     folder: String,
-    /// When a device was last tried to be served, without success or with.
-    tried: BTreeMap<Address, Instant>,
+    tried: BTreeMap<Address, Try>,
 }
 
-impl Watcher {
+/// A device was tried to be served.
+struct Try {
+    when: Instant,
+    /// Why it was not.
+    refused: Option<String>,
+}
+
+impl Watcher<Xenbus> {
     fn run(&mut self) -> Result<(), StoreError> {
         let mut deferred = false;
         loop {
@@ -119,7 +126,9 @@ impl Watcher {
             }
         }
     }
+}
 
+impl<S: Store> Watcher<S> {
     /// Whether what happened at `path` can bring a device that is to be served. What the threads of
     /// devices write themselves does not.
     fn matters(&self, path: &str) -> bool {
@@ -152,30 +161,33 @@ impl Watcher {
         self.tried.retain(|address, _| seen.contains(address));
         let served = self.server.instances();
         seen.retain(|address| !served.contains_key(&address.name()));
-        let recently = |t: &Instant| t.elapsed() < RETRY;
+        let recently = |tried: &Try| tried.when.elapsed() < RETRY;
         let (waiting, ready): (Vec<_>, Vec<_>) = seen
             .into_iter()
             .partition(|address| self.tried.get(address).is_some_and(recently));
+        let mut again = !waiting.is_empty();
         for address in ready {
-            self.serve(address)?;
+            again |= self.serve(address)?;
         }
-        Ok(!waiting.is_empty())
+        Ok(again)
     }
 
-    fn serve(&mut self, address: Address) -> Result<(), StoreError> {
+    /// Serves a device, or leaves word why not. Says whether it may be otherwise in a while, though
+    /// nothing changes in xenstore: an image may be made, or a predecessor may let go of it.
+    fn serve(&mut self, address: Address) -> Result<bool, StoreError> {
         let back = address.path();
         let mut value = |name: &str| self.store.read(NONE, &format!("{back}/{name}"));
         // The toolstack writes these together, but for hand-made devices.
         let (Some(front), Some(params)) = (value("frontend")?, value("params")?) else {
-            return Ok(());
+            return Ok(false);
         };
         let mode = value("mode")?;
         if next(situation(&mut self.store, &back, &front)?) == Action::End {
-            return Ok(());
+            return Ok(false);
         }
         let spec = match spec(address.domain, &front, &params, mode.as_deref()) {
             Ok(spec) => spec,
-            Err(why) => return self.refuse(address, &why),
+            Err(why) => return self.refuse(address, why).map(|()| false),
         };
         let disk = Disk {
             name: address.name(),
@@ -187,20 +199,32 @@ impl Watcher {
         };
         match self.server.serve_xen(&disk, place) {
             Ok(handle) => {
-                eprintln!("ebb blk: {} {params} by {}", disk.name, handle.io_kind());
-                self.tried.insert(address, Instant::now());
-                Ok(())
+                say(format_args!(
+                    "{} {params} by {}",
+                    disk.name,
+                    handle.io_kind()
+                ));
+                self.note(address, None);
+                Ok(false)
             }
-            Err(error) => self.refuse(address, &error.to_string()),
+            Err(error) => self.refuse(address, error.to_string()).map(|()| true),
         }
     }
 
-    /// Leaves word for the toolstack, which looks for it there.
-    fn refuse(&mut self, address: Address, why: &str) -> Result<(), StoreError> {
-        eprintln!("ebb blk: {}: {why}", address.path());
-        let path = format!("{}/hotplug-error", address.path());
-        self.tried.insert(address, Instant::now());
-        self.store.write(NONE, &path, why)
+    fn note(&mut self, address: Address, refused: Option<String>) -> Option<Try> {
+        let when = Instant::now();
+        self.tried.insert(address, Try { when, refused })
+    }
+
+    /// Leaves word for the toolstack, which looks for it there. Once, if it is the same as before.
+    fn refuse(&mut self, address: Address, why: String) -> Result<(), StoreError> {
+        let path = address.path();
+        let before = self.note(address, Some(why.clone()));
+        if before.and_then(|tried| tried.refused).as_ref() == Some(&why) {
+            return Ok(());
+        }
+        say(format_args!("{path}: {why}"));
+        write_all(&mut self.store, &path, &[("hotplug-error", why)]).map(|_| ())
     }
 }
 
@@ -228,8 +252,52 @@ fn spec(domain: DomainId, front: &str, params: &str, mode: Option<&str>) -> Resu
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
+    use super::super::fake::FakeStore;
     use super::*;
+    use crate::server::Options;
+
+    #[test]
+    fn a_device_that_cannot_be_served_is_tried_again_and_told_of_once() {
+        let store = FakeStore::default();
+        let back = "backend/qdisk/7/51712";
+        let device = |values: &[(&str, &str)]| {
+            for (name, value) in values {
+                store.set(&format!("{back}/{name}"), value);
+            }
+        };
+        let front = ("frontend", "/local/domain/7/device/vbd/51712");
+        device(&[front, ("params", "/nowhere/disk.img"), ("online", "1")]);
+        store.set("/local/domain/7/device/vbd/51712/state", "1");
+        let mut watcher = Watcher {
+            server: Arc::new(Server::new(Options::default())),
+            store: store.clone(),
+            folder: "backend/qdisk".into(),
+            tried: BTreeMap::new(),
+        };
+        let error = format!("{back}/hotplug-error");
+        assert!(watcher.look().unwrap(), "it is to be tried again");
+        assert!(store.get(&error).contains("/nowhere/disk.img"));
+        store.set(&error, "");
+        for tried in watcher.tried.values_mut() {
+            tried.when -= RETRY;
+        }
+        assert!(watcher.look().unwrap());
+        assert_eq!(store.get(&error), "", "the same is not told again");
+        // What only the toolstack can put right waits for it, and is told of.
+        device(&[("params", "qcow2:/a")]);
+        for tried in watcher.tried.values_mut() {
+            tried.when -= RETRY;
+        }
+        assert!(!watcher.look().unwrap());
+        assert!(store.get(&error).contains("qcow2:/a"));
+        // Taken away meanwhile, it does not come back as an empty shell.
+        store.remove(back);
+        let address = watcher.tried.keys().next().cloned().unwrap();
+        watcher.refuse(address, "too late".into()).unwrap();
+        assert_eq!(store.get(&error), "");
+    }
 
     #[test]
     fn images_are_paths_with_or_without_their_format() {

@@ -3,9 +3,10 @@
 //! A message is a header of four 32-bit words (type, request, transaction, length) and up to 4096
 //! bytes. Answers carry the request's number; events of watches come in between.
 
+use super::open_device;
 use super::store::{Store, StoreError, Transaction, WatchEvent};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +18,8 @@ const MAX_PAYLOAD: usize = 4096;
 const HEADER: usize = 16;
 /// xenstore that is silent for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Events that wait to be looked at. Who is behind by so many looks at everything anyway.
+/// Events that wait to be looked at. The last one stands for all that had no room: its path is empty,
+/// which is as if everything had changed.
 const MAX_EVENTS: usize = 1024;
 
 /// What a message is about: the numbers of `xs_wire.h`.
@@ -106,7 +108,7 @@ impl Xenbus {
     /// If there is none: this is no Xen domain.
     pub fn open() -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let fd = open("/dev/xen/xenbus", flags, Mode::empty())?;
+        let fd = open_device("/dev/xen/xenbus", flags)?;
         Ok(Self {
             fd,
             inbox: Vec::new(),
@@ -152,7 +154,7 @@ impl Xenbus {
         loop {
             while let Some((header, payload)) = message(&mut self.inbox)? {
                 match header.kind {
-                    kind if kind == Kind::Event as u32 => self.note(&payload),
+                    kind if kind == Kind::Event as u32 => note(&mut self.events, &payload),
                     _ if header.request != self.request => {
                         return Err(StoreError::Nonsense("an answer to another request"));
                     }
@@ -165,16 +167,6 @@ impl Xenbus {
             }
             self.wait()?;
             self.fill()?;
-        }
-    }
-
-    fn note(&mut self, payload: &[u8]) {
-        let mut words = strings(payload);
-        if let (Some(path), Some(token)) = (words.next(), words.next()) {
-            let event = WatchEvent { path, token };
-            if self.events.len() < MAX_EVENTS && self.events.back() != Some(&event) {
-                self.events.push_back(event);
-            }
         }
     }
 
@@ -198,6 +190,22 @@ impl Xenbus {
             }
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+}
+
+/// Puts an event behind those that wait.
+fn note(events: &mut VecDeque<WatchEvent>, payload: &[u8]) {
+    let mut words = strings(payload);
+    if let (Some(path), Some(token)) = (words.next(), words.next()) {
+        let event = WatchEvent { path, token };
+        if events.back() == Some(&event) {
+            return;
+        }
+        if events.len() < MAX_EVENTS {
+            events.push_back(event);
+        } else if let Some(last) = events.back_mut() {
+            last.path.clear();
         }
     }
 }
@@ -262,7 +270,9 @@ impl Store for Xenbus {
     fn event(&mut self) -> Result<Option<WatchEvent>, StoreError> {
         while self.events.is_empty() {
             match message(&mut self.inbox)? {
-                Some((header, payload)) if header.kind == Kind::Event as u32 => self.note(&payload),
+                Some((header, payload)) if header.kind == Kind::Event as u32 => {
+                    note(&mut self.events, &payload);
+                }
                 Some(_) => return Err(StoreError::Nonsense("an answer to nothing")),
                 None if self.fill()? => {}
                 None => break,
@@ -281,6 +291,20 @@ impl AsFd for Xenbus {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_without_room_are_one_that_stands_for_everything() {
+        let mut events = VecDeque::new();
+        for device in 0..MAX_EVENTS + 9 {
+            note(&mut events, format!("backend/{device}\0token\0").as_bytes());
+            note(&mut events, format!("backend/{device}\0token\0").as_bytes());
+        }
+        assert_eq!(events.len(), MAX_EVENTS);
+        let last = events.pop_back().unwrap();
+        assert_eq!((&*last.path, &*last.token), ("", "token"));
+        let before = events.pop_back().unwrap().path;
+        assert_eq!(before, format!("backend/{}", MAX_EVENTS - 2));
+    }
 
     #[test]
     fn messages_are_taken_whole_and_bounded() {
