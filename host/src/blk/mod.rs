@@ -16,14 +16,18 @@ use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
 use ebb_blk::sandbox::keep_capabilities;
 use ebb_blk::server::{self, Options, Server};
+use ebb_blk::words::say;
 use ebb_blk::xen::watcher;
 use options::{Action, ServeOptions, Whom};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 
 /// Does what `ebb blk` was asked to.
 pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
@@ -73,10 +77,8 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
 
 fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     // Before the first thread: each of them is to leave the signals to the loop below.
-    let mut signals = Signals::new(TERM_SIGNALS).map_err(|source| Failure::Setup {
-        what: "signals",
-        source,
-    })?;
+    let mut signals = Signals::new(TERM_SIGNALS).map_err(cannot("signals"))?;
+    allow_descriptors();
     let folder = options.folder()?;
     let control_path = options.place.path()?;
     let refuse = |error: server::ServeError| Failure::Disk(error.to_string());
@@ -86,10 +88,7 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     })?;
     let _control = Removed(&control_path);
     let mut server = Server::new(Options::default());
-    let watched = server.watch_memory().map_err(|source| Failure::Setup {
-        what: "memory pressure",
-        source,
-    })?;
+    let watched = server.watch_memory().map_err(cannot("memory pressure"))?;
     let mut text = String::new();
     for DiskArgument { disk, incoming } in &options.disks {
         let path = folder.join(format!("{}.sock", disk.name));
@@ -103,27 +102,48 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
         text.push_str(&format!("{} {} by {io}\n", disk.name, path.display()));
     }
     let server = Arc::new(server);
-    eprintln!("ebb blk: {watched}");
+    say(format_args!("{watched}"));
     if let Some(name) = &options.xen {
-        watcher::watch(server.clone(), name).map_err(|source| Failure::Setup {
-            what: "disks for Xen domains",
-            source,
-        })?;
+        watcher::watch(server.clone(), name).map_err(cannot("disks for Xen domains"))?;
     }
     // All that root alone may do is done, but for removing sockets from somebody's folder.
-    keep_capabilities(CapabilitySet::DAC_OVERRIDE).map_err(|source| Failure::Setup {
-        what: "fewer privileges",
-        source,
-    })?;
-    control::serve(server.clone(), listener).map_err(|source| Failure::Setup {
-        what: "the control socket",
-        source,
-    })?;
+    keep_capabilities(CapabilitySet::DAC_OVERRIDE).map_err(cannot("fewer privileges"))?;
+    control::serve(server.clone(), listener).map_err(cannot("the control socket"))?;
     print(&text)?;
     let _ = signals.forever().next();
+    end_at_the_next(signals, control_path.clone());
     // The control thread holds the server too, and clients may: ask the disks to end here.
     server.stop();
     Ok(0)
+}
+
+/// A disk takes several descriptors, and its front-end may hand in a hundred: as many as this process
+/// may have, not as few as shells give for programs that use `select`.
+fn allow_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It is less than what is asked for if the system thinks so; then opening fails by name.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// What guests were promised is being finished, which takes as long as it takes: the next signal ends
+/// the process at once.
+fn end_at_the_next(mut signals: Signals, control: PathBuf) {
+    let spawned = thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                let _ = std::fs::remove_file(control);
+                let _ = emulate_default_handler(signal);
+            }
+        });
+    // Without a thread it ends when the guests' requests do.
+    drop(spawned);
+}
+
+/// Turns an error into one of setting `what` up.
+fn cannot(what: &str) -> impl FnOnce(io::Error) -> Failure {
+    move |source| Failure::Disk(format!("cannot set up {what}: {source}"))
 }
 
 /// A path that is removed at the end.

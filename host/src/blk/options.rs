@@ -35,7 +35,7 @@ pub(crate) struct BlkOptions {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Action {
-    /// Serve disks to guests, by vhost-user or to Xen domains, until Ctrl-C
+    /// Serve disks to guests, by vhost-user or to Xen domains, until Ctrl-C (a second one waits for no guest)
     Serve(ServeOptions),
     /// Show the disks that are served, their pools and knobs
     Get {

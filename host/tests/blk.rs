@@ -1,0 +1,222 @@
+//! `ebb blk` without any guest: what it says, what it leaves alone, how it ends.
+
+#[path = "parts/scratch.rs"]
+#[allow(dead_code, reason = "each test needs a part of it")]
+mod scratch;
+
+use scratch::Scratch;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn blk() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.arg("blk");
+    command
+}
+
+/// `ebb blk serve`, ended with the value.
+struct Server {
+    child: Child,
+    control: PathBuf,
+}
+
+impl Server {
+    /// Serves `disks` in `folder`, ready when this returns.
+    fn start(folder: &Path, disks: &[&str], stderr: Stdio) -> Self {
+        let control = folder.join("control");
+        let mut command = blk();
+        command.arg("serve").arg("--control").arg(&control);
+        command.arg("--socket-dir").arg(folder).stderr(stderr);
+        for disk in disks {
+            command.args(["--disk", disk]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("ebb starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        let read = BufReader::new(stdout).read_line(&mut line);
+        assert!(read.is_ok() && !line.is_empty(), "it serves");
+        Self { child, control }
+    }
+
+    fn get(&self) -> Output {
+        let mut command = blk();
+        command.args(["get", "--json", "--control"]);
+        command.arg(&self.control).output().expect("ebb starts")
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.child.id()).expect("a process number");
+        let pid = rustix::process::Pid::from_raw(pid).expect("not 0");
+        rustix::process::kill_process(pid, signal).expect("it is there");
+    }
+
+    /// How it ended within `limit`.
+    fn ended(&mut self, limit: Duration) -> std::process::ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                return status;
+            }
+            assert!(start.elapsed() < limit, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A vhost-user message for which there is no answer, so that the front-end is cut off.
+fn nonsense(socket: &Path) {
+    let mut stream = UnixStream::connect(socket).expect("somebody listens");
+    let message: Vec<u8> = [99_u32, 1, 0]
+        .into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .collect();
+    stream.write_all(&message).expect("it is read");
+    let mut rest = Vec::new();
+    let limit = Some(Duration::from_secs(20));
+    stream.set_read_timeout(limit).expect("a socket");
+    stream.read_to_end(&mut rest).expect("it is hung up");
+    assert!(rest.is_empty());
+}
+
+#[test]
+fn a_front_end_fills_no_journal_and_nobody_has_to_read_it() {
+    let folder = Scratch::new("blk-words");
+    let (stderr, pipe) = std::io::pipe().expect("a pipe");
+    let server = Server::start(folder.folder(), &["d=ram:1M"], pipe.into());
+    let socket = PathBuf::from(folder.path("d.sock"));
+    for _ in 0..200 {
+        nonsense(&socket);
+    }
+    drop(server);
+    let mut said = String::new();
+    BufReader::new(stderr)
+        .read_to_string(&mut said)
+        .expect("text");
+    let complaints = said
+        .lines()
+        .filter(|line| line.contains("cut its front-end off"));
+    let count = complaints.count();
+    assert!((1..20).contains(&count), "{count}: {said}");
+
+    let (stderr, pipe) = std::io::pipe().expect("a pipe");
+    let server = Server::start(folder.folder(), &["d=ram:1M"], pipe.into());
+    drop(stderr);
+    nonsense(&socket);
+    nonsense(&socket);
+    let answer = server.get();
+    assert!(answer.status.success());
+    assert!(String::from_utf8_lossy(&answer.stdout).contains("\"d\""));
+}
+
+#[test]
+fn files_where_a_socket_should_be_stay() {
+    let folder = Scratch::new("blk-files");
+    let file = PathBuf::from(folder.path("d.sock"));
+    fs::write(&file, "precious").expect("a scratch folder");
+    let mut command = blk();
+    command.args(["serve", "--disk", "d=ram:1M", "--control"]);
+    command.arg(folder.path("control"));
+    let refused = command.output().expect("ebb starts");
+    assert_eq!(refused.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("d.sock"), "{said}");
+    let mut command = blk();
+    command.args(["serve", "--disk", "e=ram:1M", "--control"]);
+    let refused = command.arg(&file).output().expect("ebb starts");
+    assert_eq!(refused.status.code(), Some(125));
+    assert_eq!(fs::read(&file).expect("it is there"), b"precious");
+    let left = fs::read_dir(folder.folder()).expect("a scratch folder");
+    assert_eq!(left.count(), 1, "and no socket is left");
+}
+
+#[test]
+fn a_second_signal_waits_for_nobody() {
+    use rustix::fs::{OFlags, fcntl_setfl};
+    use std::os::unix::process::ExitStatusExt;
+    let folder = Scratch::new("blk-signals");
+    let (_stderr, mut pipe) = std::io::pipe().expect("a pipe");
+    let for_server = pipe.try_clone().expect("a descriptor");
+    let mut server = Server::start(folder.folder(), &["d=ram:1M"], for_server.into());
+    // Nobody reads what is said: whoever says something is held up.
+    fcntl_setfl(&pipe, OFlags::NONBLOCK).expect("a pipe");
+    while pipe.write(&[b'.'; 1]).is_ok() {}
+    fcntl_setfl(&pipe, OFlags::empty()).expect("a pipe");
+    let mut stream = UnixStream::connect(folder.path("d.sock")).expect("somebody listens");
+    stream.write_all(&[0xff; 64]).expect("there is room");
+    std::thread::sleep(Duration::from_millis(300));
+    server.signal(rustix::process::Signal::INT);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(server.child.try_wait().expect("our child").is_none());
+    server.signal(rustix::process::Signal::INT);
+    let ended = server.ended(Duration::from_secs(20));
+    assert_eq!(ended.signal(), Some(rustix::process::Signal::INT.as_raw()));
+    assert!(!server.control.exists());
+
+    let mut orderly = Server::start(folder.folder(), &["d=ram:1M"], Stdio::null());
+    orderly.signal(rustix::process::Signal::INT);
+    assert_eq!(orderly.ended(Duration::from_secs(20)).code(), Some(0));
+    let left = fs::read_dir(folder.folder()).expect("a scratch folder");
+    assert_eq!(
+        left.count(),
+        0,
+        "what the first one left was replaced, and removed"
+    );
+}
+
+#[test]
+fn many_disks_have_more_descriptors_than_a_shell_gives() {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    if hard.is_some_and(|most| most < 2048) {
+        println!("this system allows {hard:?} descriptors");
+        return;
+    }
+    let folder = Scratch::new("blk-many");
+    let mut command = Command::new("sh");
+    let exe = env!("CARGO_BIN_EXE_ebb");
+    command.args([
+        "-c",
+        "ulimit -Sn 128; exec \"$0\" \"$@\"",
+        exe,
+        "blk",
+        "serve",
+    ]);
+    for disk in 0..100 {
+        command.arg("--disk").arg(format!("d{disk}=ram:1M"));
+    }
+    command.arg("--control").arg(folder.path("control"));
+    let child = command.stdout(Stdio::piped()).spawn();
+    let mut child = child.expect("sh starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let served = lines.by_ref().take(100).filter(Result::is_ok).count();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(served, 100);
+}
+
+#[test]
+fn where_there_is_no_xen_it_is_said_what_is_missing() {
+    if Path::new("/dev/xen/xenbus").exists() {
+        println!("this is a Xen domain");
+        return;
+    }
+    let folder = Scratch::new("blk-xen");
+    let mut command = blk();
+    command.args(["serve", "--xen", "--control"]);
+    let refused = command.arg(folder.path("control")).output();
+    let refused = refused.expect("ebb starts");
+    assert_eq!(refused.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("/dev/xen/xenbus"), "{said}");
+    assert!(!said.contains("guest"), "{said}");
+}
