@@ -123,10 +123,11 @@ impl Server {
                 let set = || -> Result<usize, Answer> {
                     let refuse = |error: crate::knobs::KnobError| Answer::Error(error.to_string());
                     let knob: Knob = knob.parse().map_err(refuse)?;
-                    let chosen = self.chosen(instance.as_deref())?;
+                    // Before the disks are listed: one that is listed later begins with it.
                     if instance.is_none() {
                         self.knobs().set(knob, *value).map_err(refuse)?;
                     }
+                    let chosen = self.chosen(instance.as_deref())?;
                     let mut done = 0;
                     for handle in chosen.values() {
                         handle.knobs().set(knob, *value).map_err(refuse)?;

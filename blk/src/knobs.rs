@@ -119,10 +119,7 @@ impl Default for Knobs {
 impl Clone for Knobs {
     fn clone(&self) -> Self {
         let copy = Self::default();
-        for knob in Knob::ALL {
-            // Relaxed: see `get`.
-            copy.cell(knob).store(self.get(knob), Ordering::Relaxed);
-        }
+        copy.copy(self);
         copy
     }
 }
@@ -134,6 +131,14 @@ impl Knobs {
             Knob::BufferSqueezeDurationMs => &self.buffer_squeeze_duration_ms,
             Knob::MaxPersistentGrants => &self.max_persistent_grants,
             Knob::PersistentGrantUnusedSeconds => &self.persistent_grant_unused_seconds,
+        }
+    }
+
+    /// Sets all of them to those of `others`.
+    pub(crate) fn copy(&self, others: &Self) {
+        for knob in Knob::ALL {
+            // Relaxed: see `get`.
+            self.cell(knob).store(others.get(knob), Ordering::Relaxed);
         }
     }
 

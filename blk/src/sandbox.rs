@@ -49,7 +49,7 @@ const COMMON_CALLS: &[i64] = &[
 ];
 
 /// What a worker with a socket may call besides. A worker of Xen's door has none of these; it may
-/// call `ioctl` and `mmap` with some arguments only.
+/// call `ioctl` with some commands only. Both may map memory, but none that can be executed.
 const SOCKET_CALLS: &[i64] = &[
     // Waiting, and time.
     libc::SYS_epoll_create1,
@@ -72,8 +72,6 @@ const SOCKET_CALLS: &[i64] = &[
     libc::SYS_fcntl,
     libc::SYS_ioctl,
     // Guest memory, in-flight memory.
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fstat,
@@ -122,7 +120,9 @@ pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
 /// If the kernel has no seccomp.
 pub fn confine_worker() -> io::Result<()> {
     let calls = COMMON_CALLS.iter().chain(SOCKET_CALLS);
-    confine(calls.map(|call| (*call, vec![])).collect())
+    let mut rules = calls.map(|call| (*call, vec![])).collect();
+    map_no_code(&mut rules)?;
+    confine(rules)
 }
 
 /// Confines the calling thread, for ever, to what a disk for a Xen front-end needs.
@@ -137,12 +137,18 @@ pub fn confine_xen_worker() -> io::Result<()> {
         |command: &libc::c_ulong| rule(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, *command);
     let commands: io::Result<Vec<_>> = XEN_COMMANDS.iter().map(command).collect();
     rules.insert(libc::SYS_ioctl, commands?);
+    map_no_code(&mut rules)?;
+    confine(rules)
+}
+
+/// Allows memory to be mapped that holds no code.
+fn map_no_code(rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {
     let executable = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.unsigned_abs()));
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let plain = rule(2, SeccompCmpArgLen::Qword, executable.clone(), 0)?;
         rules.insert(call, vec![plain]);
     }
-    confine(rules)
+    Ok(())
 }
 
 /// Allows a call whose argument `index` compares so with `value`.
@@ -190,6 +196,26 @@ mod tests {
             File::open("/proc/self/status").is_ok(),
             "other threads are as they were"
         );
+    }
+
+    #[test]
+    fn a_confined_thread_maps_memory_but_no_code() {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        for confine in [confine_worker, confine_xen_worker] {
+            let confined = std::thread::spawn(move || {
+                confine().unwrap();
+                [ProtFlags::empty(), ProtFlags::EXEC].map(|more| {
+                    let access = ProtFlags::READ | ProtFlags::WRITE | more;
+                    // SAFETY: a new mapping at an address of the kernel's choice.
+                    let mapped = unsafe {
+                        mmap_anonymous(std::ptr::null_mut(), 4096, access, MapFlags::PRIVATE)
+                    };
+                    mapped.map(|_| ())
+                })
+            });
+            let refused = Err(rustix::io::Errno::PERM);
+            assert_eq!(confined.join().unwrap(), [Ok(()), refused]);
+        }
     }
 
     /// As root there is something to lose; as anybody else the sets are empty before and after.

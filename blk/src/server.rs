@@ -246,6 +246,9 @@ impl Server {
         let mut instances = self.lock();
         // Two may have come this far under one name; the second one's instance ends here.
         instances.check(&name)?;
+        // One may have been set for all disks since this one began. Nobody could set its own yet.
+        handle.knobs().copy(&self.knobs);
+        handle.wake();
         let handle = Arc::new(handle);
         instances.handles.insert(name, handle.clone());
         Ok(handle)

@@ -220,3 +220,19 @@ fn where_there_is_no_xen_it_is_said_what_is_missing() {
     assert!(said.contains("/dev/xen/xenbus"), "{said}");
     assert!(!said.contains("guest"), "{said}");
 }
+
+#[test]
+fn a_runtime_folder_that_is_no_place_is_ignored() {
+    let folder = Scratch::new("blk-runtime");
+    fs::create_dir(folder.path("here")).expect("a scratch folder");
+    for runtime in ["", "here"] {
+        let mut command = blk();
+        command.arg("get").env("XDG_RUNTIME_DIR", runtime);
+        // Whether somebody serves disks at the usual place is not known.
+        let output = command.current_dir(folder.folder()).output();
+        let said = output.expect("ebb starts").stderr;
+        assert!(!String::from_utf8_lossy(&said).contains("at ebb-blk"));
+    }
+    assert!(!Path::new(&folder.path("ebb-blk")).exists());
+    assert!(!Path::new(&folder.path("here/ebb-blk")).exists());
+}

@@ -141,7 +141,7 @@ impl Persistent {
         }
         if self.count > limits.grants || std::mem::take(&mut self.short) {
             let over = self.count.saturating_sub(limits.grants);
-            let mut going = over + limits.grants / 100 * PURGE_PERCENT;
+            let mut going = over + (limits.grants * PURGE_PERCENT).div_ceil(100);
             self.runs.sort_by_key(|run| run.last_used.get());
             self.drop_unused(|run| {
                 let goes = going > 0;
@@ -184,4 +184,33 @@ impl Persistent {
 
 fn size(run: &Run) -> u32 {
     u32::try_from(run.grants.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::super::fake::{DOMAIN, FakeGrants};
+    use super::*;
+
+    #[test]
+    fn who_finds_no_room_finds_some_after_the_next_purge_whatever_the_limit() {
+        for most in [2, 50, 100] {
+            let domain = FakeGrants::new(200);
+            let mut persistent = Persistent::new(domain.clone(), DOMAIN);
+            for grant in 0..most {
+                let held = persistent.pages(&[GrantRef(grant)], most, Micros(grant.into()));
+                assert!(held.is_some());
+            }
+            let late = Micros(1 << 30);
+            assert!(persistent.pages(&[GrantRef(most)], most, late).is_none());
+            let limits = Limits {
+                grants: most,
+                unused: Duration::ZERO,
+            };
+            persistent.purge(limits, late);
+            assert!(persistent.pages(&[GrantRef(most)], most, late).is_some());
+            // The least recently used one made room.
+            assert!(!persistent.pages.contains_key(&GrantRef(0)));
+        }
+    }
 }

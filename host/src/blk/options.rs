@@ -123,8 +123,10 @@ impl Place {
             return Ok(path.clone());
         }
         let user = rustix::process::getuid();
-        let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(folder) => PathBuf::from(folder).join("ebb-blk"),
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        // The specification: a relative path is to be ignored.
+        let folder = match runtime.filter(|folder| folder.is_absolute()) {
+            Some(folder) => folder.join("ebb-blk"),
             None if user.is_root() => PathBuf::from("/run/ebb-blk"),
             None => PathBuf::from(format!("/tmp/ebb-blk-{}", user.as_raw())),
         };
