@@ -27,6 +27,9 @@ pub const BOUNCE_PAGES: u32 = 64;
 pub const MAX_ACTIVE: usize = 512;
 /// Slices of one step; `UIO_MAXIOV` of Linux.
 const MAX_SLICES: usize = 1024;
+/// Bytes of one step in place. A request may be as large as its disk, and where a step is a system call
+/// nobody looks at anything else meanwhile.
+const MAX_STEP_BYTES: u64 = 16 << 20;
 /// Room for slices that is kept for the next requests: so many, for so many slices each.
 const MAX_SPARES: usize = 64;
 const MAX_SPARE_SLICES: usize = 64;
@@ -208,7 +211,11 @@ impl<D: Door> Engine<D> {
     pub fn reap(&mut self, door: &mut D) -> io::Result<usize> {
         let mut reaped = 0;
         self.queue.collect()?;
-        while let Some(completion) = self.queue.completion() {
+        // As in `accept`: each may bring the next step of a long request.
+        let most = self.queue.batch().min(MAX_ACTIVE);
+        while reaped < most
+            && let Some(completion) = self.queue.completion()
+        {
             reaped += 1;
             self.complete(door, completion)?;
         }
@@ -620,7 +627,10 @@ impl<D: Door> Engine<D> {
             _ => 0,
         };
         self.answer(door, request.ticket, status, filled);
-        if freed && let Some(next) = self.starved.pop_front() {
+        // A step in place may have given pages back that one through the pool took before.
+        if (freed || self.pool.counts().in_use == 0)
+            && let Some(next) = self.starved.pop_front()
+        {
             self.advance(door, next)?;
         }
         Ok(())
@@ -691,7 +701,7 @@ fn refused<D: Door>(request: &mut Active<D>, result: i32) -> Option<Option<Statu
 fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u64 {
     let mut bytes = 0;
     for slice in slices {
-        if rest.len() == MAX_SLICES {
+        if rest.len() == MAX_SLICES || bytes == MAX_STEP_BYTES {
             break;
         }
         let len = slice.iov_len as u64;
@@ -701,7 +711,8 @@ fn rest_of(slices: &[HostSlice], mut skip: u64, rest: &mut Vec<HostSlice>) -> u6
         }
         let cut = usize::try_from(skip).unwrap_or(0);
         skip = 0;
-        let iov_len = slice.iov_len - cut;
+        let room = usize::try_from(MAX_STEP_BYTES - bytes).unwrap_or(usize::MAX);
+        let iov_len = (slice.iov_len - cut).min(room);
         let iov_base = slice.iov_base.cast::<u8>().wrapping_add(cut).cast();
         rest.push(HostSlice { iov_base, iov_len });
         bytes += iov_len as u64;

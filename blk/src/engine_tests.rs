@@ -274,6 +274,106 @@ fn requests_that_find_no_page_wait_for_one() {
     engine.pool.put(held);
 }
 
+/// A request that gave its pages back to go on in place wakes those that wait for pages, too.
+#[test]
+fn nobody_waits_for_pages_that_are_free() {
+    let path = std::env::temp_dir().join(format!("ebb-blk-starved-{}", std::process::id()));
+    std::fs::write(&path, vec![7; DISK]).unwrap();
+    let spec = Spec {
+        location: Location::Path(path.clone()),
+        read_only: false,
+        cached: false,
+    };
+    let mut engine = engine(&spec, false);
+    // Cut inside of a sector: what is left of a read is nothing for direct I/O.
+    let image = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    image.set_len(4096 + 100).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    if engine.image().direct().is_none() {
+        println!("no direct I/O here");
+        return;
+    }
+    let held = engine.pool.take(MAX_POOL_PAGES - 1).unwrap();
+    let mut bytes = vec![0; 4096];
+    let base = bytes.as_mut_ptr();
+    let part = |from: usize, iov_len| HostSlice {
+        iov_base: base.wrapping_add(from).cast(),
+        iov_len,
+    };
+    // Nothing that direct I/O takes.
+    let slices = Some(vec![part(0, 100), part(100, 3996)]);
+    let cut = Buffer {
+        memory: RefCell::new(bytes),
+        slices,
+    };
+    let mut desk = Desk::default();
+    let waits = Buffer::new(vec![0; 4096], false);
+    for (ticket, start, buffer) in [(0, 4096, cut), (1, 0, waits)] {
+        desk.asked
+            .push_back((ticket, Op::Read(start), std::rc::Rc::new(buffer)));
+    }
+    engine.accept(&mut desk).unwrap();
+    assert_eq!(engine.starved.len(), 1);
+    engine.pool.put(held);
+    for _ in 0..10 {
+        engine.reap(&mut desk).unwrap();
+    }
+    let statuses: Vec<_> = desk.answers.iter().map(|a| (a.0, a.1)).collect();
+    assert_eq!(statuses, [(0, Status::IoError), (1, Status::Ok)]);
+}
+
+/// However large a request is, the worker gets to look at everything else in between.
+#[test]
+fn a_huge_request_is_done_in_bounded_steps() {
+    const BYTES: usize = 40 << 20;
+    let spec = Spec {
+        location: Location::Ram {
+            bytes: BYTES as u64,
+        },
+        read_only: false,
+        cached: false,
+    };
+    let mut engine = engine(&spec, false);
+    let mut desk = Desk::default();
+    for (ticket, op) in [(0, Op::Write(0)), (1, Op::Read(0))] {
+        let bytes = if ticket == 0 { 0x5a } else { 0 };
+        let payload = std::rc::Rc::new(Buffer::new(vec![bytes; BYTES], true));
+        desk.asked.push_back((ticket, op, payload.clone()));
+        engine.accept(&mut desk).unwrap();
+        while engine.under_way() > 0 {
+            assert!(engine.reap(&mut desk).unwrap() <= engine.queue.batch());
+        }
+        assert_eq!(
+            engine.counters().in_place_bytes,
+            (ticket as u64 + 1) * BYTES as u64
+        );
+        assert!(payload.memory.borrow().iter().all(|byte| *byte == 0x5a));
+    }
+    // Many requests of many steps each: their steps come in turns.
+    let batch = engine.queue.batch();
+    for ticket in 0..batch {
+        let payload = std::rc::Rc::new(Buffer::new(vec![1; 1 << 20], false));
+        desk.asked.push_back((ticket, Op::Write(0), payload));
+    }
+    engine.accept(&mut desk).unwrap();
+    for _ in 0..4 {
+        assert_eq!(engine.under_way(), batch);
+        assert_eq!(engine.reap(&mut desk).unwrap(), batch);
+    }
+    assert_eq!(engine.under_way(), 0);
+    let mut rest = Vec::new();
+    let base = 4096 as *mut libc::c_void;
+    let slice = |iov_len| HostSlice {
+        iov_base: base,
+        iov_len,
+    };
+    let slices = [slice(512), slice(1 << 32), slice(512)];
+    assert_eq!(rest_of(&slices, 0, &mut rest), MAX_STEP_BYTES);
+    assert_eq!(rest.len(), 2);
+    rest.clear();
+    assert_eq!(rest_of(&slices, (1 << 32) + 512, &mut rest), 512);
+}
+
 #[test]
 fn a_short_image_is_an_error_and_no_more() {
     let path = std::env::temp_dir().join(format!("ebb-blk-short-{}", std::process::id()));
