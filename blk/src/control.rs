@@ -35,6 +35,9 @@ const MAX_LINE: u64 = 4096;
 const MAX_ANSWER: u64 = 4 << 20;
 /// Clients at a time. More are turned away.
 const MAX_CLIENTS: usize = 64;
+/// Programs that have joined. They are not among the clients: who waits for pressure keeps nobody from
+/// asking.
+const MAX_MEMBERS: usize = 1024;
 /// Who neither reads nor writes for so long is given up, unless it has joined.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -192,12 +195,31 @@ fn unknown(name: &str) -> Answer {
     Answer::Error(format!("there is no instance named {name}"))
 }
 
+/// One of a number of places, until this is dropped.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn among(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        // Relaxed: a count by itself.
+        let before = taken.fetch_add(1, Ordering::Relaxed);
+        let place = Self(taken.clone());
+        (before < most).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Serves control clients at `listener` from a thread of its own, for the rest of the process.
 ///
 /// # Errors
 /// If the system has no thread left.
 pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
-    let clients = Arc::new(AtomicUsize::new(0));
+    let (clients, members) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     thread::Builder::new()
         .name("control".into())
         .spawn(move || {
@@ -213,27 +235,28 @@ pub fn serve(server: Arc<Server>, listener: UnixListener) -> io::Result<()> {
                     thread::sleep(Duration::from_millis(100));
                     continue;
                 };
-                // Relaxed: a count by itself; threads are joined by nobody.
-                if clients.load(Ordering::Relaxed) >= MAX_CLIENTS {
-                    let _ = send(&stream, &Answer::Error("too many clients".into()));
+                let Some(client) = Place::among(&clients, MAX_CLIENTS) else {
+                    let why = format!("there are {MAX_CLIENTS} clients already");
+                    let _ = send(&stream, &Answer::Error(why));
                     continue;
-                }
-                clients.fetch_add(1, Ordering::Relaxed);
-                let (server, count) = (server.clone(), clients.clone());
-                let spawned = thread::Builder::new().name("client".into()).spawn(move || {
+                };
+                let (server, members) = (server.clone(), members.clone());
+                // Threads are joined by nobody. One that cannot be started takes its stream along.
+                let _ = thread::Builder::new().name("client".into()).spawn(move || {
                     // A client that goes or babbles is its own loss.
-                    let _ = talk(&server, &stream);
-                    count.fetch_sub(1, Ordering::Relaxed);
+                    let _ = talk(&server, client, &members, &stream);
                 });
-                if spawned.is_err() {
-                    clients.fetch_sub(1, Ordering::Relaxed);
-                }
             }
         })?;
     Ok(())
 }
 
-fn talk(server: &Server, stream: &UnixStream) -> io::Result<()> {
+fn talk(
+    server: &Server,
+    client: Place,
+    members: &Arc<AtomicUsize>,
+    stream: &UnixStream,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream);
@@ -255,7 +278,14 @@ fn talk(server: &Server, stream: &UnixStream) -> io::Result<()> {
             );
         }
         match serde_json::from_str(&line) {
-            Ok(Request::Join { name }) => return member(server, stream, &name),
+            Ok(Request::Join { name }) => {
+                let Some(_member) = Place::among(members, MAX_MEMBERS) else {
+                    let why = format!("{MAX_MEMBERS} programs have joined already");
+                    return send(stream, &Answer::Error(why));
+                };
+                drop(client);
+                return member(server, stream, &name);
+            }
             Ok(request) => send(stream, &server.perform(&request))?,
             Err(error) => send(stream, &Answer::Error(format!("{}: {error}", line.trim())))?,
         }
@@ -421,6 +451,23 @@ mod tests {
         };
         assert_eq!(ask(&path, &alone).unwrap(), Answer::Done(1));
         assert!(lines.next().unwrap().unwrap().starts_with("{\"pressure\":"));
+        // However many join, others are answered.
+        let more: Vec<_> = (0..MAX_CLIENTS + 10)
+            .map(|n| {
+                let member = UnixStream::connect(&path).unwrap();
+                let join = format!("{{\"do\":\"join\",\"name\":\"member {n}\"}}\n");
+                (&member).write_all(join.as_bytes()).unwrap();
+                let mut answer = String::new();
+                BufReader::new(&member).read_line(&mut answer).unwrap();
+                assert_eq!(answer, "{\"done\":1}\n", "{n}");
+                member
+            })
+            .collect();
+        assert_eq!(
+            ask(&path, &Request::Squeeze { instance: None }).unwrap(),
+            Answer::Done(3 + more.len())
+        );
+        drop(more);
         drop(lines);
         drop(member);
         // It leaves by going.
