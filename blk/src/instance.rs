@@ -33,6 +33,8 @@ use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 
 /// A front-end that leaves a message unfinished, or answers unread, is given up after this.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often everything is looked at where no descriptor is left to wait with.
+const SHORT_INTERVAL: Duration = Duration::from_millis(1);
 /// How often it is looked whether it has gone on.
 const MESSAGE_INTERVAL: Duration = Duration::from_millis(10);
 /// Bytes of a message's header, of what follows it at most, and where its length stands.
@@ -542,11 +544,12 @@ impl Turns<'_> {
         let found = device.queues.listen() && device.engine.has_room() || found;
         if self.waiter.is_none() {
             let (connection, listener) = (self.connection.as_ref(), self.listener.as_ref());
-            self.waiter = Some(waiter(device, registration, connection, listener)?);
+            match waiter(device, registration, connection, listener) {
+                Ok(waiter) => self.waiter = Some(waiter),
+                Err(error) if short_of_descriptors(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let Some(waiter) = &self.waiter else {
-            return Ok(Ready::default());
-        };
         let from = self.clock.now();
         let unfinished = self.connection.as_ref().and_then(|c| c.unfinished);
         let timeout = if found {
@@ -556,7 +559,12 @@ impl Turns<'_> {
             let look = unfinished.map(|_| MESSAGE_INTERVAL);
             shrink.into_iter().chain(look).min()
         };
-        let ready = waiter.wait(timeout)?;
+        let ready = if let Some(waiter) = &self.waiter {
+            waiter.wait(timeout)?
+        } else {
+            let (connection, listener) = (self.connection.as_ref(), self.listener.as_ref());
+            wait_without(registration, connection, listener)?
+        };
         let to = self.clock.now();
         self.next_look = to + LOOK_INTERVAL;
         if !found && patient {
@@ -588,6 +596,34 @@ fn serve(device: &mut Device) -> io::Result<bool> {
 /// Whether there is a request to take, or a completion.
 fn has_news(device: &mut Device) -> bool {
     device.engine.has_completions() || device.engine.has_room() && device.queues.has_requests()
+}
+
+fn short_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// Waits a moment where others took all descriptors: `poll` needs none of its own. They may go, and
+/// until then everything is looked at again and again.
+fn wait_without(
+    registration: &Registration,
+    connection: Option<&Connection>,
+    listener: Option<&UnixListener>,
+) -> io::Result<Ready> {
+    let front = connection.filter(|front| front.unfinished.is_none());
+    let listener = listener.filter(|_| connection.is_none());
+    let mut fds = vec![PollFd::new(registration, PollFlags::IN)];
+    fds.extend(front.map(|front| PollFd::new(&front.stream, PollFlags::IN)));
+    fds.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
+    match poll(&mut fds, Timespec::try_from(SHORT_INTERVAL).ok().as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+    Ok(Ready {
+        wake: ready(0),
+        message: front.is_some() && ready(1),
+        connect: listener.is_some() && ready(1),
+    })
 }
 
 /// All that can end a wait.
