@@ -645,8 +645,9 @@ impl<D: Door> Engine<D> {
 
 impl<D: Door> ReclaimMemory for Engine<D> {
     fn reclaim_memory(&mut self, event: Micros) {
-        self.squeeze.begin(event, self.knobs.squeeze_duration());
-        self.counters.squeezes += 1;
+        let duration = self.knobs.squeeze_duration();
+        self.squeeze.begin(event, duration);
+        self.counters.squeezes += u64::from(!duration.is_zero());
     }
 }
 

@@ -490,6 +490,14 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     assert_eq!(write(&mut engine, 8, calm), 8);
     assert_eq!(keeps(&mut engine, calm), (8, None));
     engine.reclaim_memory(Micros(calm + 10 * interval));
+    assert_eq!(engine.counters().squeezes, 2);
     engine.knobs.set(Knob::BufferSqueezeDurationMs, 0).unwrap();
     assert_eq!(keeps(&mut engine, calm + 11 * interval), (8, None));
+    engine.reclaim_memory(Micros(calm + 20 * interval));
+    assert_eq!(keeps(&mut engine, calm + 20 * interval), (8, None));
+    assert_eq!(
+        engine.counters().squeezes,
+        2,
+        "what squeezed nothing is none"
+    );
 }
