@@ -64,6 +64,9 @@ stress: ## more than 10^8 operations of two threads on the allocator, the owner 
 .PHONY: stress-blk
 stress-blk: ## storms over 200 disks: pressure, kills of the back-end, front-ends that misbehave; some minutes
 	STORM=20 $(CARGO) test --release -p ebb-blk --test storm -- --nocapture
+.PHONY: stress-vm
+stress-vm: ## storms over virtual memory in guests of 1, 2 and 4 CPUs, with and without a disk, seeds at random: ten minutes
+	$(CARGO) test --release -p ebb --test linux memory_storm::long -- --ignored --nocapture
 test-guests: workloads ## the command, and real guests
 	$(CARGO) test --release -p ebb -p ebb-init -p ebb-workloads
 

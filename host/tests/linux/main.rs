@@ -14,6 +14,7 @@ mod huge;
 mod knobs;
 mod machines;
 mod memory;
+mod memory_storm;
 mod native;
 mod panic;
 mod programs;

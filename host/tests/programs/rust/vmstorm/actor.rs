@@ -1,0 +1,583 @@
+//! One thread of the storm, and what it does to memory of its own.
+
+use crate::areas::{Area, Areas, Source, check_own};
+use crate::control;
+use crate::files::File;
+use crate::guard;
+use crate::log;
+use crate::random::Random;
+use crate::sys::{self, PAGE, PAGE_WORDS};
+use std::ffi::c_int;
+use std::ops::Range;
+
+/// Pages of the window of addresses that a thread has for itself.
+pub const WINDOW_PAGES: u64 = 2048;
+/// Areas outside of it at most, and pages of each.
+const LOOSE: usize = 8;
+const LOOSE_PAGES: u64 = 128;
+/// Pages from which writes to files come; behind them is nothing.
+pub const BUFFER_PAGES: u64 = 64;
+/// Pages that are read by `process_vm_readv` at once.
+const PEEK_PAGES: u64 = 8;
+
+/// Where the window of a thread of a process is.
+pub fn window(thread: usize) -> Range<u64> {
+    let start = 0x2000_0000_0000 + thread as u64 * (256 << 20);
+    start..start + WINDOW_PAGES * PAGE
+}
+
+/// One thread.
+#[derive(Debug)]
+pub struct Actor<'a> {
+    /// Its number among all threads of all processes.
+    pub id: usize,
+    pub actors: usize,
+    pub thread: usize,
+    pub files: &'a [File],
+    pub random: Random,
+    pub areas: Areas,
+    /// Where data for writes stand.
+    pub buffer: u64,
+    /// Children that wait for the end of the round.
+    pub children: Vec<c_int>,
+    /// Pages that may be mapped without a file.
+    budget_pages: u64,
+    /// Pages filled so far.
+    fills: u64,
+}
+
+impl<'a> Actor<'a> {
+    pub fn new(
+        id: usize,
+        actors: usize,
+        thread: usize,
+        files: &'a [File],
+        budget_pages: u64,
+    ) -> Self {
+        control::become_actor(id);
+        let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
+        let bytes = BUFFER_PAGES * PAGE;
+        let buffer = sys::map(0, bytes + PAGE, sys::PROT_BOTH, flags, -1, 0).expect("a buffer");
+        sys::protect(buffer + bytes, PAGE, sys::PROT_NONE).expect("a hole behind the buffer");
+        Self {
+            id,
+            actors,
+            thread,
+            files,
+            random: Random::new(&[]),
+            areas: Areas::default(),
+            buffer,
+            children: Vec::new(),
+            budget_pages,
+            fills: 0,
+        }
+    }
+
+    /// Ends the storm.
+    pub fn fail(&self, text: &str) -> ! {
+        control::fail(text)
+    }
+
+    /// The value of a call that has no reason to fail.
+    pub fn must<T>(&self, what: &str, outcome: sys::Outcome<T>) -> T {
+        outcome.unwrap_or_else(|e| self.fail(&format!("{what} failed with error {e}")))
+    }
+
+    /// A place in the window.
+    fn place(&mut self) -> Range<u64> {
+        let window = window(self.thread);
+        let mut pages = self.random.range(WINDOW_PAGES);
+        if self.random.once_in(6) {
+            // A place for huge pages.
+            let region = self.random.below(WINDOW_PAGES / 512) * 512;
+            pages = region..region + 512;
+        }
+        window.start + pages.start * PAGE..window.start + pages.end * PAGE
+    }
+
+    /// One of the areas.
+    fn some_area(&mut self) -> Option<Area> {
+        let count = self.areas.len() as u64;
+        if count == 0 {
+            return None;
+        }
+        let number = self.random.below(count) as usize;
+        self.areas.iter().nth(number).cloned()
+    }
+
+    /// Some of the pages of an area.
+    fn some_part(&mut self, area: &Area) -> Range<u64> {
+        let pages = self.random.range(area.pages());
+        area.start + pages.start * PAGE..area.start + pages.end * PAGE
+    }
+
+    /// The next first word of a page.
+    fn next_fill(&mut self) -> u64 {
+        self.fills += 1;
+        1 << 63 | (self.id as u64) << 48 | self.fills << 10
+    }
+
+    /// Maps something, in the window over what is there or wherever the kernel likes.
+    pub fn map(&mut self, source: Option<usize>, shared: bool) {
+        let mut range = self.place();
+        let mut pages = (range.end - range.start) / PAGE;
+        let loose = self.random.once_in(4);
+        let mut first = 0;
+        if let Some(file) = source {
+            let limit = self.files[file].pages;
+            first = if self.random.once_in(2) {
+                0
+            } else {
+                self.random.below(limit)
+            };
+            pages = pages.min(limit - first);
+            if self.random.once_in(3) {
+                // All there is.
+                (first, pages) = (0, limit);
+                range.start = range.start.min(window(self.thread).end - pages * PAGE);
+            }
+            range.end = range.start + pages * PAGE;
+        }
+        self.map_at(
+            source,
+            shared,
+            first,
+            if loose { None } else { Some(range.start) },
+            pages,
+        );
+    }
+
+    /// Maps pages of a file, or nothing in particular, at a place of the window or loosely.
+    pub fn map_at(
+        &mut self,
+        file: Option<usize>,
+        shared: bool,
+        first: u64,
+        at: Option<u64>,
+        mut pages: u64,
+    ) -> u64 {
+        self.keep_within_bounds();
+        if at.is_none() {
+            pages = pages.min(LOOSE_PAGES);
+        }
+        let source = match file {
+            None => Source::Nothing,
+            Some(file) if shared => Source::Shared { file, first },
+            Some(file) => Source::Private { file, first },
+        };
+        let mut flags = if shared && file.is_some() {
+            sys::MAP_SHARED
+        } else {
+            sys::MAP_PRIVATE
+        };
+        let fd = match file {
+            None => {
+                flags |= sys::MAP_ANONYMOUS;
+                if self.random.once_in(2) {
+                    flags |= sys::MAP_NORESERVE;
+                }
+                -1
+            }
+            Some(file) => self.files[file].fd,
+        };
+        let populate = self.random.once_in(if pages > 256 { 6 } else { 3 });
+        // Pages of a private mapping would be copied at a time that nobody knows.
+        if populate && if file.is_some() { shared } else { pages <= 512 } {
+            flags |= sys::MAP_POPULATE;
+        }
+        let fixed = if at.is_some() { sys::MAP_FIXED } else { 0 };
+        let wish = at.unwrap_or(0);
+        let bytes = pages * PAGE;
+        if at.is_some() {
+            self.sometimes_check(wish..wish + bytes);
+        }
+        log!(
+            "map {source:?} {pages} pages at {wish:#x} flags {:#x}",
+            flags | fixed
+        );
+        let got = sys::map(wish, bytes, sys::PROT_BOTH, flags | fixed, fd, first * PAGE);
+        let got = self.must("mmap", got);
+        if at.is_some() && got != wish {
+            self.fail(&format!("mmap with MAP_FIXED at {wish:#x} gives {got:#x}"));
+        }
+        self.areas.remove(got..got + bytes);
+        self.areas
+            .put(Area::new(got, pages, source, sys::PROT_BOTH));
+        got
+    }
+
+    /// Makes room for one more mapping outside of the window, and in memory.
+    fn keep_within_bounds(&mut self) {
+        let window = window(self.thread);
+        let loose = |areas: &Areas| areas.iter().filter(|a| !window.contains(&a.start)).count();
+        let pages = |areas: &Areas| {
+            let private = areas
+                .iter()
+                .filter(|a| !matches!(a.source, Source::Shared { .. }));
+            private.map(Area::pages).sum::<u64>()
+        };
+        while loose(&self.areas) >= LOOSE || pages(&self.areas) > self.budget_pages {
+            let area = self.some_area().expect("there is one, or it would fit");
+            self.unmap(area.start..area.end());
+        }
+    }
+
+    /// Unmaps a part of something, or a place.
+    pub fn unmap_some(&mut self) {
+        let place = self.place();
+        let range = match self.some_area() {
+            Some(area) if self.random.once_in(2) => self.some_part(&area),
+            _ => place,
+        };
+        self.unmap(range);
+    }
+
+    pub fn unmap(&mut self, range: Range<u64>) {
+        self.sometimes_check(range.clone());
+        log!("unmap {range:x?}");
+        let unmapped = sys::unmap(range.start, range.end - range.start);
+        self.must("munmap", unmapped);
+        self.areas.remove(range);
+    }
+
+    /// What is about to go is looked at first, at times: a later check does not see it.
+    fn sometimes_check(&mut self, range: Range<u64>) {
+        if self.random.once_in(2) {
+            return;
+        }
+        let starts: Vec<u64> = self.areas.cut_out(range).map(|area| area.start).collect();
+        for start in starts {
+            let area = self.areas.find(start).expect("it was just listed").clone();
+            self.check_own_pages(&area);
+        }
+    }
+
+    /// Private memory without a file has what this thread stored there.
+    pub fn check_own_pages(&self, area: &Area) {
+        if area.source != Source::Nothing || !area.is_readable() {
+            return;
+        }
+        let mut words = [0; PAGE_WORDS];
+        for (page, &first) in area.own.iter().enumerate() {
+            let at = area.start + page as u64 * PAGE;
+            let got = guard::read(at, &mut words);
+            if got < PAGE_WORDS {
+                self.fail(&format!("private page {at:#x} faults at word {got}"));
+            }
+            if let Some((word, found)) = check_own(&words, first) {
+                self.fail(&format!(
+                    "private page {at:#x} (of {:#x}..{:#x}): word {word} is {found:#x} instead of \
+                     {:#x}",
+                    area.start,
+                    area.end(),
+                    if first == 0 { 0 } else { first + word as u64 },
+                ));
+            }
+        }
+    }
+
+    /// Fills pages of an area of its own, or sees that it cannot.
+    pub fn fill(&mut self) {
+        let Some(area) = self.some_area() else { return };
+        if matches!(area.source, Source::Shared { .. }) {
+            return;
+        }
+        let range = self.some_part(&area);
+        self.fill_range(range);
+    }
+
+    pub fn fill_range(&mut self, range: Range<u64>) {
+        log!("fill {range:x?}");
+        let mut at = range.start;
+        while at < range.end {
+            let first = self.next_fill();
+            let area = self.areas.find(at).expect("it fills what is mapped");
+            let (writable, source) = (area.is_writable(), area.source);
+            let stored = guard::fill(at, first, PAGE_WORDS);
+            if !writable && stored > 0 {
+                self.fail(&format!(
+                    "a store to {at:#x} of protection {} worked",
+                    area.prot
+                ));
+            }
+            if writable && source == Source::Nothing && stored < PAGE_WORDS {
+                self.fail(&format!("a store to {:#x} faults", at + stored as u64 * 8));
+            }
+            if writable {
+                let area = self
+                    .areas
+                    .cut_out(at..at + PAGE)
+                    .next()
+                    .expect("found above");
+                if stored == PAGE_WORDS {
+                    area.own[0] = first;
+                } else if stored > 0 {
+                    // A file's end came in between: what it shows is as good as anything.
+                    let range = at..at + PAGE;
+                    self.replace_with_nothing(range);
+                }
+            }
+            at += PAGE;
+        }
+    }
+
+    /// Maps zeroes over a page about which nothing can be said.
+    pub fn replace_with_nothing(&mut self, range: Range<u64>) {
+        let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_FIXED;
+        let pages = (range.end - range.start) / PAGE;
+        let mapped = sys::map(range.start, pages * PAGE, sys::PROT_BOTH, flags, -1, 0);
+        self.must("mmap over a page", mapped);
+        self.areas.remove(range.clone());
+        self.areas.put(Area::new(
+            range.start,
+            pages,
+            Source::Nothing,
+            sys::PROT_BOTH,
+        ));
+    }
+
+    /// Moves, lengthens or shortens an area.
+    pub fn remap(&mut self) {
+        self.keep_within_bounds();
+        let Some(area) = self.some_area() else {
+            return;
+        };
+        let from = self.some_part(&area);
+        let pages = (from.end - from.start) / PAGE;
+        match self.random.below(5) {
+            0 => self.remap_keeping(&area, from),
+            1 => self.resize(from, pages),
+            _ => self.move_to_window(from, pages),
+        }
+    }
+
+    /// `MREMAP_DONTUNMAP`: the old place stays, and is empty.
+    fn remap_keeping(&mut self, area: &Area, from: Range<u64>) {
+        if area.source != Source::Nothing {
+            return;
+        }
+        log!("remap {from:x?}, keeping it");
+        let bytes = from.end - from.start;
+        if bytes / PAGE > LOOSE_PAGES {
+            return;
+        }
+        let flags = sys::MREMAP_MAYMOVE | sys::MREMAP_DONTUNMAP;
+        let outcome = sys::remap(from.start, bytes, bytes, flags, 0);
+        let to = self.must("mremap with MREMAP_DONTUNMAP", outcome);
+        let mut moved = self
+            .areas
+            .cut_out(from.clone())
+            .next()
+            .expect("of an area")
+            .clone();
+        for area in self.areas.cut_out(from) {
+            area.own.fill(0);
+        }
+        moved.start = to;
+        self.areas.put(moved);
+    }
+
+    fn resize(&mut self, from: Range<u64>, pages: u64) {
+        let new = 1 + self.random.below((2 * pages).min(LOOSE_PAGES));
+        let may_move = self.random.once_in(2);
+        log!("remap {from:x?} to {new} pages, may move: {may_move}");
+        let flags = if may_move { sys::MREMAP_MAYMOVE } else { 0 };
+        match sys::remap(from.start, pages * PAGE, new * PAGE, flags, 0) {
+            Ok(to) => self.moved(from, to, new),
+            Err(sys::ENOMEM) if !may_move && new > pages => {}
+            Err(e) => self.fail(&format!("mremap to another size failed with error {e}")),
+        }
+    }
+
+    fn move_to_window(&mut self, from: Range<u64>, pages: u64) {
+        let window = window(self.thread);
+        let page = self.random.below(WINDOW_PAGES - pages + 1);
+        let to = window.start + page * PAGE;
+        if to < from.end && from.start < to + pages * PAGE {
+            return;
+        }
+        self.move_to(from, to);
+    }
+
+    /// Moves a part of one area to a place, over what is there.
+    pub fn move_to(&mut self, from: Range<u64>, to: u64) {
+        let bytes = from.end - from.start;
+        self.sometimes_check(to..to + bytes);
+        log!("remap {from:x?} to {to:#x}");
+        let flags = sys::MREMAP_MAYMOVE | sys::MREMAP_FIXED;
+        let outcome = sys::remap(from.start, bytes, bytes, flags, to);
+        if self.must("mremap", outcome) != to {
+            self.fail(&format!("mremap with MREMAP_FIXED did not go to {to:#x}"));
+        }
+        self.moved(from, to, bytes / PAGE);
+    }
+
+    /// What was in `from` is at `to` now and has `pages`.
+    fn moved(&mut self, from: Range<u64>, to: u64, pages: u64) {
+        let mut area = self
+            .areas
+            .cut_out(from.clone())
+            .next()
+            .expect("of an area")
+            .clone();
+        self.areas.remove(from);
+        self.areas.remove(to..to + pages * PAGE);
+        area.start = to;
+        area.own.resize(pages as usize, 0);
+        self.areas.put(area);
+    }
+
+    pub fn protect(&mut self) {
+        let Some(area) = self.some_area() else { return };
+        let range = self.some_part(&area);
+        let kinds = [
+            sys::PROT_NONE,
+            sys::PROT_READ,
+            sys::PROT_BOTH,
+            sys::PROT_BOTH,
+        ];
+        let prot = kinds[self.random.below(4) as usize];
+        log!("protect {range:x?} {prot}");
+        let outcome = sys::protect(range.start, range.end - range.start, prot);
+        self.must("mprotect", outcome);
+        for area in self.areas.cut_out(range) {
+            area.prot = prot;
+        }
+    }
+
+    /// Advice on a part of an area.
+    pub fn advise(&mut self) {
+        let Some(area) = self.some_area() else { return };
+        let range = self.some_part(&area);
+        let bytes = range.end - range.start;
+        match self.random.below(4) {
+            0 | 1 => {
+                log!("drop {range:x?}");
+                let outcome = sys::advise(range.start, bytes, sys::MADV_DONTNEED);
+                self.must("MADV_DONTNEED", outcome);
+                for area in self.areas.cut_out(range) {
+                    area.own.fill(0);
+                }
+            }
+            2 => {
+                log!("huge pages for {range:x?}");
+                // A kernel without them says EINVAL. Areas are split by it.
+                if sys::advise(range.start, bytes, sys::MADV_HUGEPAGE).is_ok() {
+                    let _ = self.areas.cut_out(range).count();
+                }
+            }
+            _ => {
+                log!("populate {range:x?} for writing");
+                match sys::advise(range.start, bytes, sys::MADV_POPULATE_WRITE) {
+                    Ok(()) => {}
+                    // Not writable, or behind the end of a file.
+                    Err(_) if !area.is_writable() || area.source != Source::Nothing => {}
+                    Err(e) => self.fail(&format!("MADV_POPULATE_WRITE failed with error {e}")),
+                }
+                // Of a private mapping of a file the copies are of a time that nobody knows.
+                if matches!(area.source, Source::Private { .. }) && area.is_writable() {
+                    self.replace_with_nothing(range);
+                }
+            }
+        }
+    }
+
+    /// Ways of looking that change nothing.
+    pub fn look(&mut self) {
+        let Some(area) = self.some_area() else { return };
+        let range = self.some_part(&area);
+        match self.random.below(4) {
+            0 => {
+                log!("mincore {range:x?}");
+                let mut bytes = vec![0; ((range.end - range.start) / PAGE) as usize];
+                let outcome = sys::in_core(range.start, &mut bytes);
+                self.must("mincore", outcome);
+            }
+            1 => {
+                log!("msync {range:x?}");
+                let flags = if self.random.once_in(2) {
+                    sys::MS_SYNC
+                } else {
+                    sys::MS_ASYNC
+                };
+                let outcome = sys::sync_map(range.start, range.end - range.start, flags);
+                self.must("msync", outcome);
+            }
+            2 => self.peek(&area, range),
+            _ => {
+                log!("check {:#x}..{:#x}", area.start, area.end());
+                self.check_own_pages(&area);
+            }
+        }
+    }
+
+    /// `process_vm_readv` gives what a load does.
+    fn peek(&mut self, area: &Area, range: Range<u64>) {
+        if area.source != Source::Nothing || !area.is_readable() {
+            return;
+        }
+        log!("process_vm_readv {range:x?}");
+        let mut words = [0_u64; PAGE_WORDS];
+        let pid = std::process::id() as c_int;
+        for at in (range.start..range.end)
+            .step_by(PAGE as usize)
+            .take(PEEK_PAGES as usize)
+        {
+            let got = sys::read_process(pid, at, words.as_mut_ptr() as u64, PAGE);
+            if self.must("process_vm_readv", got) != PAGE {
+                self.fail(&format!("process_vm_readv of {at:#x} is short"));
+            }
+            let first = area.own[((at - area.start) / PAGE) as usize];
+            if let Some((word, found)) = check_own(&words, first) {
+                self.fail(&format!(
+                    "process_vm_readv of {at:#x}: word {word} is {found:#x}, {first:#x} first"
+                ));
+            }
+        }
+    }
+
+    /// The recipe that a kernel gets wrong which drops a file's pages by an address alone: pages of
+    /// a file go and private memory comes to the same place.
+    pub fn replace(&mut self) {
+        let file = usize::from(!self.random.once_in(4));
+        let limit = self.files[file].pages;
+        let window = window(self.thread);
+        let page = self.random.below(WINDOW_PAGES - limit + 1);
+        let fixed = self.random.once_in(2);
+        let at = fixed.then_some(window.start + page * PAGE);
+        let pages = if fixed { limit } else { limit.min(LOOSE_PAGES) };
+        let at = self.map_at(Some(file), true, 0, at, pages);
+        let range = at..at + pages * PAGE;
+        log!("load {range:x?}");
+        for at in range.clone().step_by(PAGE as usize) {
+            let _ = guard::word(at);
+        }
+        self.random.dawdle();
+        let again = if fixed {
+            self.map_at(None, false, 0, Some(at), pages)
+        } else {
+            self.unmap(range);
+            self.map_at(None, false, 0, None, pages)
+        };
+        self.random.dawdle();
+        self.fill_range(again..again + pages * PAGE);
+    }
+
+    /// A mapping of a file that moves to and fro.
+    pub fn shuttle(&mut self) {
+        let file = usize::from(!self.random.once_in(3));
+        let pages = self.files[file].pages;
+        let window = window(self.thread);
+        let (low, high) = (window.start, window.end - pages * PAGE);
+        self.map_at(Some(file), true, 0, Some(low), pages);
+        for at in (low..low + pages * PAGE).step_by(PAGE as usize) {
+            let _ = guard::word(at);
+        }
+        for _ in 0..2 {
+            self.random.dawdle();
+            self.move_to(low..low + pages * PAGE, high);
+            self.random.dawdle();
+            self.move_to(high..high + pages * PAGE, low);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Duels of two threads of a process about the place below a stack: one stores there, so that the
+//! stack grows, the other makes or removes a mapping at the same moment.
+
+use crate::actor::Actor;
+use crate::control;
+use crate::guard;
+use crate::log;
+use crate::sys::{self, PAGE, PAGE_WORDS};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The page from which the stack grows downwards.
+const TOP: u64 = 0x1100_0000_0000;
+const MIB: u64 = 1 << 20;
+/// Where the other thread's mapping goes.
+const BELOW: Range<u64> = TOP - 6 * MIB..TOP - 2 * MIB;
+/// Where the stack is stored to.
+const DEPTH: u64 = TOP - 4 * MIB + 16;
+/// Pages of the mapping that have something in them.
+const FILLED: u64 = 128;
+/// Tries to store before the stack's thread gives up.
+const TRIES: u32 = 4000;
+
+/// What the two threads of a process tell each other: the number of the duel that is open, that is
+/// prepared by the other, and that is over for it with its outcome.
+static OPEN: AtomicU64 = AtomicU64::new(0);
+static READY: AtomicU64 = AtomicU64::new(0);
+static GO: AtomicU64 = AtomicU64::new(0);
+static OVER: AtomicU64 = AtomicU64::new(0);
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Waits for a number, or the storm's end. Acquire: pairs with the Release stores of the other.
+fn wait_for(number: &AtomicU64, value: u64) {
+    while number.load(Ordering::Acquire) < value {
+        if control::has_failed() {
+            sys::exit(77);
+        }
+        sys::yield_now();
+    }
+}
+
+/// What the two do, decided alike by both.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A mapping that takes nobody's place: it is made or the stack grows, not both.
+    Exclusive,
+    /// A mapping goes while the stack grows into its place: what is stored there stays.
+    Leaving,
+    /// A mapping comes below where the stack grows to: both keep what they have.
+    Beside,
+}
+
+fn kind_of(duel: u64) -> Kind {
+    [Kind::Exclusive, Kind::Leaving, Kind::Beside][(duel % 3) as usize]
+}
+
+impl Actor<'_> {
+    /// A round of duels, as one of the first two threads of a process.
+    pub fn duel(&mut self, times: u64) {
+        for _ in 0..times {
+            if self.thread == 0 {
+                self.grow();
+            } else {
+                self.map_below();
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        let duel = OPEN.load(Ordering::Relaxed) + 1;
+        let kind = kind_of(duel);
+        log!("duel {duel} {kind:?}: stack");
+        let flags =
+            sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_GROWSDOWN | sys::MAP_FIXED_NOREPLACE;
+        let top = sys::map(TOP, PAGE, sys::PROT_BOTH, flags, -1, 0);
+        self.must("mmap of a stack", top);
+        guard::fill(TOP, duel, PAGE_WORDS);
+        OPEN.store(duel, Ordering::Release);
+        wait_for(&READY, duel);
+        GO.store(duel, Ordering::Release);
+        self.random.dawdle();
+        let depth = if kind == Kind::Beside {
+            TOP - MIB + 16
+        } else {
+            DEPTH
+        };
+        let tries = if kind == Kind::Leaving { TRIES } else { 1 };
+        log!("duel {duel} {kind:?}: store to {depth:#x}");
+        let grown = (0..tries).any(|_| guard::fill(depth, duel << 32, 1) == 1);
+        wait_for(&OVER, duel);
+        let mapped = MAPPED.load(Ordering::Acquire) != 0;
+        log!("duel {duel} {kind:?}: grown {grown}, mapped {mapped}");
+        if kind == Kind::Exclusive && grown == mapped {
+            self.fail(&format!(
+                "a stack that {} to {DEPTH:#x} and a mapping of {BELOW:#x?} that takes nobody's \
+                 place and {}",
+                if grown { "grew" } else { "did not grow" },
+                if mapped { "was made" } else { "was not" },
+            ));
+        }
+        if kind == Kind::Beside && !grown {
+            self.fail(&format!("a stack does not grow to {depth:#x}"));
+        }
+        if grown {
+            let found = guard::word(depth);
+            if found != Some(duel << 32) {
+                self.fail(&format!(
+                    "{kind:?}: a stack grew to {depth:#x} and {:#x} was stored there; it shows \
+                     {found:x?}",
+                    duel << 32
+                ));
+            }
+            for at in (depth.next_multiple_of(PAGE)..TOP).step_by(64 * PAGE as usize) {
+                if guard::word(at) != Some(0) {
+                    self.fail(&format!("a new page of a stack at {at:#x} is not zero"));
+                }
+            }
+        }
+        if guard::word(TOP) != Some(duel) {
+            self.fail("the top page of a stack has changed");
+        }
+        log!("duel {duel} {kind:?}: unmap");
+        let gone = sys::unmap(TOP - 16 * MIB, 16 * MIB + PAGE);
+        self.must("munmap of a stack", gone);
+        let left = (TOP - 16 * MIB..=TOP).step_by(PAGE as usize * 64);
+        for at in left.chain([TOP, DEPTH, BELOW.start]) {
+            if guard::word(at).is_some() {
+                self.fail(&format!("{at:#x} was unmapped and can be read"));
+            }
+        }
+    }
+
+    fn map_below(&mut self) {
+        let duel = OVER.load(Ordering::Relaxed) + 1;
+        let kind = kind_of(duel);
+        log!("duel {duel} {kind:?}: mapping");
+        wait_for(&OPEN, duel);
+        let bytes = BELOW.end - BELOW.start;
+        let flags = sys::MAP_PRIVATE | sys::MAP_ANONYMOUS;
+        let fill = |range: &Range<u64>| {
+            for page in 0..FILLED {
+                guard::fill(range.start + page * PAGE, duel << 20 | page, PAGE_WORDS);
+            }
+        };
+        if kind == Kind::Leaving {
+            let made = sys::map(
+                BELOW.start,
+                bytes,
+                sys::PROT_BOTH,
+                flags | sys::MAP_FIXED,
+                -1,
+                0,
+            );
+            self.must("mmap", made);
+            // Around where the stack goes, so that much is to do when it comes.
+            let middle = DEPTH - DEPTH % PAGE - FILLED / 2 * PAGE;
+            fill(&(middle..BELOW.end));
+            let closed = sys::protect(BELOW.start, bytes, sys::PROT_READ);
+            self.must("mprotect", closed);
+        }
+        READY.store(duel, Ordering::Release);
+        wait_for(&GO, duel);
+        self.random.dawdle();
+        log!("duel {duel} {kind:?}: now");
+        let mut mapped = false;
+        match kind {
+            Kind::Exclusive => {
+                let flags = flags | sys::MAP_FIXED_NOREPLACE;
+                match sys::map(BELOW.start, bytes, sys::PROT_READ, flags, -1, 0) {
+                    Ok(_) => mapped = true,
+                    Err(sys::EEXIST) => {}
+                    Err(e) => self.fail(&format!("mmap below a stack failed with error {e}")),
+                }
+            }
+            Kind::Leaving => {
+                let gone = sys::unmap(BELOW.start, bytes);
+                self.must("munmap below a stack", gone);
+            }
+            Kind::Beside => {
+                let low = BELOW.start..BELOW.start + 2 * MIB;
+                let flags = flags | sys::MAP_FIXED;
+                let made = sys::map(low.start, 2 * MIB, sys::PROT_BOTH, flags, -1, 0);
+                self.must("mmap below a stack", made);
+                fill(&low);
+                mapped = true;
+                for page in 0..FILLED {
+                    let found = guard::word(low.start + page * PAGE);
+                    if found != Some(duel << 20 | page) {
+                        self.fail(&format!("page {page} below a stack shows {found:x?}"));
+                    }
+                }
+            }
+        }
+        log!("duel {duel} {kind:?}: over");
+        MAPPED.store(mapped.into(), Ordering::Relaxed);
+        OVER.store(duel, Ordering::Release);
+    }
+}
