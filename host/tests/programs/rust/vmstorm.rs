@@ -36,10 +36,14 @@ mod growth;
 mod guard;
 #[path = "vmstorm/journal.rs"]
 mod journal;
+#[path = "vmstorm/looks.rs"]
+mod looks;
 #[path = "vmstorm/random.rs"]
 mod random;
 #[path = "vmstorm/rounds.rs"]
 mod rounds;
+#[path = "vmstorm/strikes.rs"]
+mod strikes;
 #[path = "vmstorm/sys.rs"]
 mod sys;
 #[path = "vmstorm/themes.rs"]
@@ -52,7 +56,7 @@ use std::process::ExitCode;
 use themes::Theme;
 
 const USAGE: &str = "vmstorm SEED ROUNDS|SECONDSs [processes=N] [threads=N] [memory=MIB] [disk=PATH] \
-                     [theme=mix,replace,move,grow,tail,revive,disk]";
+                     [theme=mix,replace,move,grow,leave,tail,revive,disk]";
 
 /// What the command line asks for.
 fn plan(words: &[String]) -> Result<Plan, String> {

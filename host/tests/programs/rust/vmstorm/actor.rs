@@ -1,11 +1,12 @@
 //! One thread of the storm, and what it does to memory of its own.
 
-use crate::areas::{Area, Areas, Source, check_own};
+use crate::areas::{Area, Areas, BRIEF, BRIEF_WORDS, Source};
 use crate::control;
 use crate::files::File;
 use crate::guard;
 use crate::log;
 use crate::random::Random;
+use crate::strikes::Part;
 use crate::sys::{self, PAGE, PAGE_WORDS};
 use std::ffi::c_int;
 use std::ops::Range;
@@ -17,8 +18,6 @@ const LOOSE: usize = 8;
 const LOOSE_PAGES: u64 = 128;
 /// Pages from which writes to files come; behind them is nothing.
 pub const BUFFER_PAGES: u64 = 64;
-/// Pages that are read by `process_vm_readv` at once.
-const PEEK_PAGES: u64 = 8;
 
 /// Where the window of a thread of a process is.
 pub fn window(thread: usize) -> Range<u64> {
@@ -28,30 +27,32 @@ pub fn window(thread: usize) -> Range<u64> {
 
 /// One thread.
 #[derive(Debug)]
-pub struct Actor<'a> {
+pub struct Actor {
     /// Its number among all threads of all processes.
     pub id: usize,
     pub actors: usize,
     pub thread: usize,
-    pub files: &'a [File],
+    pub files: &'static [File],
     pub random: Random,
     pub areas: Areas,
     /// Where data for writes stand.
     pub buffer: u64,
     /// Children that wait for the end of the round.
     pub children: Vec<c_int>,
+    /// What it does when all strike.
+    pub part: Part,
     /// Pages that may be mapped without a file.
     budget_pages: u64,
     /// Pages filled so far.
     fills: u64,
 }
 
-impl<'a> Actor<'a> {
+impl Actor {
     pub fn new(
         id: usize,
         actors: usize,
         thread: usize,
-        files: &'a [File],
+        files: &'static [File],
         budget_pages: u64,
     ) -> Self {
         control::become_actor(id);
@@ -68,6 +69,7 @@ impl<'a> Actor<'a> {
             areas: Areas::default(),
             buffer,
             children: Vec::new(),
+            part: Part::default(),
             budget_pages,
             fills: 0,
         }
@@ -84,7 +86,7 @@ impl<'a> Actor<'a> {
     }
 
     /// A place in the window.
-    fn place(&mut self) -> Range<u64> {
+    pub fn place(&mut self) -> Range<u64> {
         let window = window(self.thread);
         let mut pages = self.random.range(WINDOW_PAGES);
         if self.random.once_in(6) {
@@ -96,7 +98,7 @@ impl<'a> Actor<'a> {
     }
 
     /// One of the areas.
-    fn some_area(&mut self) -> Option<Area> {
+    pub fn some_area(&mut self) -> Option<Area> {
         let count = self.areas.len() as u64;
         if count == 0 {
             return None;
@@ -106,7 +108,7 @@ impl<'a> Actor<'a> {
     }
 
     /// Some of the pages of an area.
-    fn some_part(&mut self, area: &Area) -> Range<u64> {
+    pub fn some_part(&mut self, area: &Area) -> Range<u64> {
         let pages = self.random.range(area.pages());
         area.start + pages.start * PAGE..area.start + pages.end * PAGE
     }
@@ -240,42 +242,6 @@ impl<'a> Actor<'a> {
         self.areas.remove(range);
     }
 
-    /// What is about to go is looked at first, at times: a later check does not see it.
-    fn sometimes_check(&mut self, range: Range<u64>) {
-        if self.random.once_in(2) {
-            return;
-        }
-        let starts: Vec<u64> = self.areas.cut_out(range).map(|area| area.start).collect();
-        for start in starts {
-            let area = self.areas.find(start).expect("it was just listed").clone();
-            self.check_own_pages(&area);
-        }
-    }
-
-    /// Private memory without a file has what this thread stored there.
-    pub fn check_own_pages(&self, area: &Area) {
-        if area.source != Source::Nothing || !area.is_readable() {
-            return;
-        }
-        let mut words = [0; PAGE_WORDS];
-        for (page, &first) in area.own.iter().enumerate() {
-            let at = area.start + page as u64 * PAGE;
-            let got = guard::read(at, &mut words);
-            if got < PAGE_WORDS {
-                self.fail(&format!("private page {at:#x} faults at word {got}"));
-            }
-            if let Some((word, found)) = check_own(&words, first) {
-                self.fail(&format!(
-                    "private page {at:#x} (of {:#x}..{:#x}): word {word} is {found:#x} instead of \
-                     {:#x}",
-                    area.start,
-                    area.end(),
-                    if first == 0 { 0 } else { first + word as u64 },
-                ));
-            }
-        }
-    }
-
     /// Fills pages of an area of its own, or sees that it cannot.
     pub fn fill(&mut self) {
         let Some(area) = self.some_area() else { return };
@@ -284,6 +250,18 @@ impl<'a> Actor<'a> {
         }
         let range = self.some_part(&area);
         self.fill_range(range);
+    }
+
+    /// Stores a little to each page of an area that has had nothing but zeroes.
+    pub fn fill_briefly(&mut self, range: Range<u64>) {
+        log!("fill {range:x?} briefly");
+        for at in range.clone().step_by(PAGE as usize) {
+            let first = self.next_fill() | BRIEF;
+            if guard::fill(at, first, BRIEF_WORDS) < BRIEF_WORDS {
+                self.fail(&format!("a store to {at:#x} faults"));
+            }
+            *self.areas.own(at).expect("it fills what is mapped") = first;
+        }
     }
 
     pub fn fill_range(&mut self, range: Range<u64>) {
@@ -304,13 +282,8 @@ impl<'a> Actor<'a> {
                 self.fail(&format!("a store to {:#x} faults", at + stored as u64 * 8));
             }
             if writable {
-                let area = self
-                    .areas
-                    .cut_out(at..at + PAGE)
-                    .next()
-                    .expect("found above");
                 if stored == PAGE_WORDS {
-                    area.own[0] = first;
+                    *self.areas.own(at).expect("found above") = first;
                 } else if stored > 0 {
                     // A file's end came in between: what it shows is as good as anything.
                     let range = at..at + PAGE;
@@ -479,105 +452,6 @@ impl<'a> Actor<'a> {
                     self.replace_with_nothing(range);
                 }
             }
-        }
-    }
-
-    /// Ways of looking that change nothing.
-    pub fn look(&mut self) {
-        let Some(area) = self.some_area() else { return };
-        let range = self.some_part(&area);
-        match self.random.below(4) {
-            0 => {
-                log!("mincore {range:x?}");
-                let mut bytes = vec![0; ((range.end - range.start) / PAGE) as usize];
-                let outcome = sys::in_core(range.start, &mut bytes);
-                self.must("mincore", outcome);
-            }
-            1 => {
-                log!("msync {range:x?}");
-                let flags = if self.random.once_in(2) {
-                    sys::MS_SYNC
-                } else {
-                    sys::MS_ASYNC
-                };
-                let outcome = sys::sync_map(range.start, range.end - range.start, flags);
-                self.must("msync", outcome);
-            }
-            2 => self.peek(&area, range),
-            _ => {
-                log!("check {:#x}..{:#x}", area.start, area.end());
-                self.check_own_pages(&area);
-            }
-        }
-    }
-
-    /// `process_vm_readv` gives what a load does.
-    fn peek(&mut self, area: &Area, range: Range<u64>) {
-        if area.source != Source::Nothing || !area.is_readable() {
-            return;
-        }
-        log!("process_vm_readv {range:x?}");
-        let mut words = [0_u64; PAGE_WORDS];
-        let pid = std::process::id() as c_int;
-        for at in (range.start..range.end)
-            .step_by(PAGE as usize)
-            .take(PEEK_PAGES as usize)
-        {
-            let got = sys::read_process(pid, at, words.as_mut_ptr() as u64, PAGE);
-            if self.must("process_vm_readv", got) != PAGE {
-                self.fail(&format!("process_vm_readv of {at:#x} is short"));
-            }
-            let first = area.own[((at - area.start) / PAGE) as usize];
-            if let Some((word, found)) = check_own(&words, first) {
-                self.fail(&format!(
-                    "process_vm_readv of {at:#x}: word {word} is {found:#x}, {first:#x} first"
-                ));
-            }
-        }
-    }
-
-    /// The recipe that a kernel gets wrong which drops a file's pages by an address alone: pages of
-    /// a file go and private memory comes to the same place.
-    pub fn replace(&mut self) {
-        let file = usize::from(!self.random.once_in(4));
-        let limit = self.files[file].pages;
-        let window = window(self.thread);
-        let page = self.random.below(WINDOW_PAGES - limit + 1);
-        let fixed = self.random.once_in(2);
-        let at = fixed.then_some(window.start + page * PAGE);
-        let pages = if fixed { limit } else { limit.min(LOOSE_PAGES) };
-        let at = self.map_at(Some(file), true, 0, at, pages);
-        let range = at..at + pages * PAGE;
-        log!("load {range:x?}");
-        for at in range.clone().step_by(PAGE as usize) {
-            let _ = guard::word(at);
-        }
-        self.random.dawdle();
-        let again = if fixed {
-            self.map_at(None, false, 0, Some(at), pages)
-        } else {
-            self.unmap(range);
-            self.map_at(None, false, 0, None, pages)
-        };
-        self.random.dawdle();
-        self.fill_range(again..again + pages * PAGE);
-    }
-
-    /// A mapping of a file that moves to and fro.
-    pub fn shuttle(&mut self) {
-        let file = usize::from(!self.random.once_in(3));
-        let pages = self.files[file].pages;
-        let window = window(self.thread);
-        let (low, high) = (window.start, window.end - pages * PAGE);
-        self.map_at(Some(file), true, 0, Some(low), pages);
-        for at in (low..low + pages * PAGE).step_by(PAGE as usize) {
-            let _ = guard::word(at);
-        }
-        for _ in 0..2 {
-            self.random.dawdle();
-            self.move_to(low..low + pages * PAGE, high);
-            self.random.dawdle();
-            self.move_to(high..high + pages * PAGE, low);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What one thread has mapped: a naive model of its part of the address space.
 
+use crate::guard;
 use crate::sys::{self, PAGE, PAGE_WORDS};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -125,6 +126,13 @@ impl Areas {
         }
     }
 
+    /// What was stored to the page of an address.
+    pub fn own(&mut self, at: u64) -> Option<&mut u64> {
+        let (_, area) = self.0.range_mut(..=at).next_back()?;
+        let page = (at - area.start) / PAGE;
+        area.own.get_mut(page as usize)
+    }
+
     /// The area of an address.
     pub fn find(&self, at: u64) -> Option<&Area> {
         let (_, area) = self.0.range(..=at).next_back()?;
@@ -132,10 +140,54 @@ impl Areas {
     }
 }
 
-/// Whether the words of a page are `first`, `first` + 1 …, or all zero where that is 0; else the
-/// first that is not.
-pub fn check_own(words: &[u64; PAGE_WORDS], first: u64) -> Option<(usize, u64)> {
-    let step = u64::from(first != 0);
-    let wrong = (0..PAGE_WORDS).find(|&i| words[i] != first + i as u64 * step);
-    wrong.map(|i| (i, words[i]))
+/// In the first word of a page: only a few words were stored, the others are zero.
+pub const BRIEF: u64 = 1 << 62;
+/// So few.
+pub const BRIEF_WORDS: usize = 4;
+
+/// How many words of a page are `first`, `first` + 1 …; the others are zero.
+fn stored_words(first: u64) -> usize {
+    match first {
+        0 => 0,
+        _ if first & BRIEF != 0 => BRIEF_WORDS,
+        _ => PAGE_WORDS,
+    }
+}
+
+/// Whether the words of a page are what was stored to it.
+pub fn check_words(words: &[u64], first: u64) -> Result<(), String> {
+    let stored = stored_words(first);
+    for (number, &found) in words.iter().enumerate() {
+        let expected = if number < stored {
+            first + number as u64
+        } else {
+            0
+        };
+        if found != expected {
+            return Err(format!(
+                "word {number} is {found:#x} instead of {expected:#x}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a page has what was stored to it: all of it, or a few words at its beginning.
+pub fn check_page(at: u64, first: u64, wholly: bool) -> Result<(), String> {
+    static ZEROES: [u64; PAGE_WORDS] = [0; PAGE_WORDS];
+    let stored = stored_words(first);
+    let length = if wholly || stored == PAGE_WORDS {
+        PAGE_WORDS
+    } else {
+        BRIEF_WORDS
+    };
+    if stored == 0 && guard::compare(at, &ZEROES[..length]) == length {
+        return Ok(());
+    }
+    let mut words = [0; PAGE_WORDS];
+    let got = guard::read(at, &mut words[..length]);
+    if got < length {
+        return Err(format!("it faults at word {got}"));
+    }
+    check_words(&words[..length], first)
 }

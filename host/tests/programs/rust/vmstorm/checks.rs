@@ -1,7 +1,7 @@
 //! What is looked at when all actors have stopped.
 
 use crate::actor::{Actor, window};
-use crate::areas::{Area, Source, check_own};
+use crate::areas::{Area, Source, check_page};
 use crate::control;
 use crate::files::{File, Nature, describe};
 use crate::guard;
@@ -44,12 +44,12 @@ pub fn settle(actor: &Actor, file: &File, actors: usize) {
                 file.number
             ));
         }
-        check_page(actor, file, &history, page, &words, size);
+        must_be_allowed(actor, file, &history, page, &words, size);
         file.settle(page, &words);
     }
 }
 
-fn check_page(
+fn must_be_allowed(
     actor: &Actor,
     file: &File,
     history: &History,
@@ -152,7 +152,6 @@ pub fn own_areas(actor: &mut Actor) {
 /// A private mapping of a file shows the file, but for pages of its own.
 fn private_view(actor: &mut Actor, area: &Area, file: usize, first: u64) {
     let history = History::of(file, actor.actors);
-    let mut words = [0; PAGE_WORDS];
     for (number, &own) in area.own.iter().enumerate() {
         let page = first + number as u64;
         let at = area.start + number as u64 * PAGE;
@@ -168,12 +167,9 @@ fn private_view(actor: &mut Actor, area: &Area, file: usize, first: u64) {
             actor.replace_with_nothing(at..at + PAGE);
             continue;
         }
-        let got = guard::read(at, &mut words);
-        if got != PAGE_WORDS || check_own(&words, own).is_some() {
+        if let Err(text) = check_page(at, own, true) {
             actor.fail(&format!(
-                "a private copy of page {page} of file {file} at {at:#x} is not what was stored: \
-                 {got} words, {:x?} instead of {own:#x}",
-                words[0]
+                "a private copy of page {page} of file {file} at {at:#x}: {text}"
             ));
         }
     }
@@ -335,7 +331,7 @@ fn check_tail(
         }
         return;
     }
-    check_page(actor, file, history, page, words, size);
+    must_be_allowed(actor, file, history, page, words, size);
 }
 
 /// What a disk shows is on it.

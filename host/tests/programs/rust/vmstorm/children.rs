@@ -17,7 +17,7 @@ const CHILD_PAGES: usize = 8;
 const HEAP_BYTES: u64 = 160 << 10;
 const STACK_FRAMES: u32 = 40;
 
-impl Actor<'_> {
+impl Actor {
     /// A child that looks at its copy of this thread's memory, and at the end of the round at files.
     pub fn fork_that_stays(&mut self) {
         // One for a process: what its threads store then is there twice.
@@ -35,7 +35,9 @@ impl Actor<'_> {
             return;
         }
         self.become_child();
-        self.check_copies();
+        if self.random.once_in(3) {
+            self.check_copies();
+        }
         // Acquire: pairs with the Release of the one who says it.
         while control::get().views_settled.load(Ordering::Acquire) < round {
             if control::has_failed() {
@@ -69,7 +71,7 @@ impl Actor<'_> {
     /// A child that stores to a disk through the mapping that it has got, and has that written.
     pub fn fork_that_stores(&mut self, file: &File) {
         let (id, actors) = (self.id, self.actors);
-        let Some(words) = file.own_words(&mut self.random, id, actors, false) else {
+        let Some(words) = file.own_words(&mut self.random, id, actors) else {
             return;
         };
         log!(

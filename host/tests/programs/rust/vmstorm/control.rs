@@ -1,6 +1,7 @@
 //! What all processes of a storm share: the barrier, what each actor does, the first failure.
 
 use crate::journal::Journal;
+use crate::random::Random;
 use crate::sys;
 use std::cell::{Cell, UnsafeCell};
 use std::fmt::Arguments;
@@ -67,6 +68,7 @@ pub struct Desk {
 /// The one shared block. Zeroed memory is its beginning.
 #[derive(Debug)]
 pub struct Control {
+    pub seed: AtomicU64,
     pub round: AtomicU64,
     /// Index of this round's theme.
     pub theme: AtomicU32,
@@ -236,4 +238,9 @@ pub fn last_operations(actors: usize) -> String {
 /// The number of this round.
 pub fn round() -> u64 {
     get().round.load(Ordering::Relaxed)
+}
+
+/// Numbers that all actors get alike in this round.
+pub fn random_of_round(what: u64) -> Random {
+    Random::new(&[get().seed.load(Ordering::Relaxed), round(), what, 0x0e])
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Looks at a file's size before one that waits for a cut gives up.
 const SIGHTS: u32 = 3000;
 
-impl Actor<'_> {
+impl Actor {
     /// Whether the journal has room for what one deed notes.
     pub fn may_do(&self) -> bool {
         control::desk(self.id).journal.len() + 8 < RECORDS
@@ -27,8 +27,11 @@ impl Actor<'_> {
     /// One of these files.
     pub fn file(&mut self, numbers: &[usize]) -> &'static File {
         let number = numbers[self.random.below(numbers.len() as u64) as usize];
-        // SAFETY: files are made once and never dropped; see `main`.
-        unsafe { &*std::ptr::from_ref(&self.files[number]) }
+        self.file_number(number)
+    }
+
+    pub fn file_number(&self, number: usize) -> &'static File {
+        &self.files[number]
     }
 
     /// Any file.
@@ -67,6 +70,10 @@ impl Actor<'_> {
     /// Makes a range zero, by one of the ways that there are.
     pub fn clear(&mut self, file: &File) {
         let pages = self.random.range(file.pages);
+        self.clear_pages(file, pages);
+    }
+
+    pub fn clear_pages(&mut self, file: &File, pages: Range<u64>) {
         let mut bytes = pages.start * PAGE..pages.end * PAGE;
         let by_mapping = file.nature == Nature::Anonymous
             || file.nature == Nature::Memory && self.random.once_in(3);
@@ -99,9 +106,9 @@ impl Actor<'_> {
     }
 
     /// Stores to words of its own through some mapping.
-    pub fn store(&mut self, file: &File, split: bool) {
+    pub fn store(&mut self, file: &File) {
         let (id, actors) = (self.id, self.actors);
-        let Some(words) = file.own_words(&mut self.random, id, actors, split) else {
+        let Some(words) = file.own_words(&mut self.random, id, actors) else {
             return;
         };
         self.store_words(file, words);
@@ -155,9 +162,9 @@ impl Actor<'_> {
 
     /// Writes words of its own by a call. With `cut_short` the source ends where they do and the
     /// call is asked for more.
-    pub fn write(&mut self, file: &File, split: bool, cut_short: bool) {
+    pub fn write(&mut self, file: &File, cut_short: bool) {
         let (id, actors) = (self.id, self.actors);
-        let Some(words) = file.own_words(&mut self.random, id, actors, split) else {
+        let Some(words) = file.own_words(&mut self.random, id, actors) else {
             return;
         };
         self.write_words(file, words, cut_short);
@@ -211,7 +218,7 @@ impl Actor<'_> {
                 self.extend(file);
                 let seen = size..size;
                 file.note(self.id, Kind::Sight, seen, size, start);
-                self.write(file, false, false);
+                self.write(file, false);
                 return;
             }
             std::hint::spin_loop();

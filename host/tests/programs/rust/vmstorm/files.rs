@@ -125,29 +125,26 @@ impl File {
         }
     }
 
-    /// Words that an actor alone may write in this round; pages come in pieces of an owner, and in
-    /// a round of shared pages each has two.
+    /// The two parts of a page in a round of shared pages: the first words, and what follows.
+    pub fn parts(&self, page: u64) -> [Range<u64>; 2] {
+        let start = page * PAGE_WORDS as u64;
+        let border =
+            start + 8 * (1 + control::random_of_round(page).below(PAGE_WORDS as u64 / 8 - 1));
+        [start..border, border..start + PAGE_WORDS as u64]
+    }
+
+    /// Words that an actor alone may write in this round; pages come in pieces of an owner.
     pub fn own_words(
         &self,
         random: &mut Random,
         actor: usize,
         actors: usize,
-        split: bool,
     ) -> Option<Range<u64>> {
-        let round = control::get()
-            .round
-            .load(std::sync::atomic::Ordering::Relaxed);
-        let mut plan = Random::new(&[round, self.number as u64, 0x0e]);
+        let mut plan = control::random_of_round(self.number as u64);
         let (actor, actors) = (actor as u64, actors as u64);
         let turn = plan.below(actors);
-        let border = 8 * (1 + plan.below(PAGE_WORDS as u64 / 8 - 1));
-        let pieces_of = |pages: u64| self.pages / pages;
-        let pages = if split { 1 } else { 1 << plan.below(6) };
-        let pieces = if split {
-            2 * self.pages
-        } else {
-            pieces_of(pages)
-        };
+        let pages = 1 << plan.below(6);
+        let pieces = self.pages / pages;
         // Pieces `first`, `first + actors` …
         let first = (actor + actors - turn) % actors;
         if first >= pieces {
@@ -155,29 +152,20 @@ impl File {
         }
         let piece = first + actors * random.below((pieces - first).div_ceil(actors));
         let words = PAGE_WORDS as u64;
-        Some(if !split {
-            let start = piece * pages * words;
-            let from = random.below(pages * words);
-            let long = random.once_in(2);
-            let length = if long {
-                pages * words
-            } else {
-                1 + random.below(64)
-            };
-            let from = if long && random.once_in(2) { 0 } else { from };
-            start + from..start + (from + length).min(pages * words)
-        } else if piece % 2 == 0 {
-            piece / 2 * words..piece / 2 * words + border
+        let start = piece * pages * words;
+        let long = random.once_in(2);
+        let from = if long { 0 } else { random.below(pages * words) };
+        let length = if long {
+            pages * words
         } else {
-            piece / 2 * words + border..(piece / 2 + 1) * words
-        })
+            1 + random.below(64)
+        };
+        Some(start + from..start + (from + length).min(pages * words))
     }
 
     /// The tag of what an actor writes next.
     pub fn tag(&self, actor: usize) -> u64 {
-        let round = control::get()
-            .round
-            .load(std::sync::atomic::Ordering::Relaxed);
+        let round = control::round();
         let record = control::desk(actor).journal.len() as u64;
         WRITTEN
             | (round & 0x7f_ffff) << ROUND_SHIFT

@@ -50,25 +50,29 @@ enum Kind {
     Beside,
 }
 
-fn kind_of(duel: u64) -> Kind {
-    [Kind::Exclusive, Kind::Leaving, Kind::Beside][(duel % 3) as usize]
+fn kind_of(duel: u64, leaving: bool) -> Kind {
+    match duel % 3 {
+        _ if leaving => Kind::Leaving,
+        0 => Kind::Beside,
+        _ => Kind::Exclusive,
+    }
 }
 
-impl Actor<'_> {
+impl Actor {
     /// A round of duels, as one of the first two threads of a process.
-    pub fn duel(&mut self, times: u64) {
+    pub fn duel(&mut self, times: u64, leaving: bool) {
         for _ in 0..times {
             if self.thread == 0 {
-                self.grow();
+                self.grow(leaving);
             } else {
-                self.map_below();
+                self.map_below(leaving);
             }
         }
     }
 
-    fn grow(&mut self) {
+    fn grow(&mut self, leaving: bool) {
         let duel = OPEN.load(Ordering::Relaxed) + 1;
-        let kind = kind_of(duel);
+        let kind = kind_of(duel, leaving);
         log!("duel {duel} {kind:?}: stack");
         let flags =
             sys::MAP_PRIVATE | sys::MAP_ANONYMOUS | sys::MAP_GROWSDOWN | sys::MAP_FIXED_NOREPLACE;
@@ -130,9 +134,9 @@ impl Actor<'_> {
         }
     }
 
-    fn map_below(&mut self) {
+    fn map_below(&mut self, leaving: bool) {
         let duel = OVER.load(Ordering::Relaxed) + 1;
-        let kind = kind_of(duel);
+        let kind = kind_of(duel, leaving);
         log!("duel {duel} {kind:?}: mapping");
         wait_for(&OPEN, duel);
         let bytes = BELOW.end - BELOW.start;

@@ -130,7 +130,19 @@ impl History {
                 cut.end = cut.end.min(sight.end);
             }
         }
-        Self(deeds)
+        // A cut in front of what another cut or hole made zero says more than that; but where it
+        // ended the file within a page, mappings could store behind it.
+        let outdone = |old: &Record| {
+            is_clear(old.kind)
+                && old.bytes.start.is_multiple_of(PAGE)
+                && deeds.iter().any(|new| {
+                    new.kind == Kind::Cut
+                        && new.start > old.end
+                        && new.bytes.start <= old.bytes.start
+                })
+        };
+        let kept = deeds.iter().filter(|&r| !outdone(r)).copied();
+        Self(kept.collect())
     }
 
     /// Whether nothing happened to it.

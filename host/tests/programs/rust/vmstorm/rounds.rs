@@ -51,7 +51,7 @@ impl Plan {
 }
 
 /// One process of the storm: its threads to their end.
-pub fn process(plan: &Plan, files: &[File], process: usize) {
+pub fn process(plan: &Plan, files: &'static [File], process: usize) {
     guard::install();
     std::thread::scope(|scope| {
         for number in 1..plan.threads {
@@ -61,7 +61,7 @@ pub fn process(plan: &Plan, files: &[File], process: usize) {
     });
 }
 
-fn thread(plan: &Plan, files: &[File], process: usize, number: usize) {
+fn thread(plan: &Plan, files: &'static [File], process: usize, number: usize) {
     let (actors, id) = (plan.actors(), process * plan.threads + number);
     let start = Instant::now();
     let mut actor = Actor::new(id, actors, number, files, plan.budget_pages());
@@ -79,8 +79,9 @@ fn thread(plan: &Plan, files: &[File], process: usize, number: usize) {
         let theme = Theme::of_number(control.theme.load(Ordering::Relaxed));
         actor.random = Random::new(&[plan.seed, round, id as u64]);
         log!("theme {theme:?}");
-        actor.race(theme);
-
+        actor.prepare(theme);
+        barrier(actors, "strike");
+        actor.strike(theme);
         lay_down(&actor);
         barrier(actors, "maps");
         if number == 0 {
@@ -113,6 +114,7 @@ fn open(plan: &Plan, round: u64, start: Instant) {
     let theme =
         plan.themes[Random::new(&[plan.seed, round]).below(plan.themes.len() as u64) as usize];
     // Relaxed (all): a barrier follows.
+    control.seed.store(plan.seed, Ordering::Relaxed);
     control.round.store(round, Ordering::Relaxed);
     control.theme.store(theme.number(), Ordering::Relaxed);
     control.over.store(

@@ -1,22 +1,28 @@
 //! What the actors of a round are after.
 
 use crate::actor::Actor;
+use crate::control;
 use crate::files::Nature;
+use crate::strikes::Part;
 
-/// Deeds of an actor in a round.
-const DEEDS: u64 = 14;
+/// Deeds of an actor in a round where they follow no recipe.
+const DEEDS: u64 = 12;
+/// Deeds of an actor in a round about a disk.
+const DISK_DEEDS: u64 = 4;
 
 /// One kind of round.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Theme {
     /// Everything.
     Mix,
-    /// Files are cut while those who map them put private memory in their place.
+    /// A file is cut while those who map it put private memory in its place.
     Replace,
-    /// Files are cut and emptied while mappings move and processes fork.
+    /// A file is cut or emptied while its mappings move and processes fork.
     Move,
-    /// Stacks grow beside mappings that come and go.
+    /// Stacks grow where mappings come.
     Grow,
+    /// Stacks grow where mappings go.
+    Leave,
     /// Calls that end midway in a page where others store.
     Tail,
     /// Files are cut and at once longer again and written.
@@ -26,11 +32,12 @@ pub enum Theme {
 }
 
 impl Theme {
-    pub const ALL: [(Self, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str); 8] = [
         (Self::Mix, "mix"),
         (Self::Replace, "replace"),
         (Self::Move, "move"),
         (Self::Grow, "grow"),
+        (Self::Leave, "leave"),
         (Self::Tail, "tail"),
         (Self::Revive, "revive"),
         (Self::Disk, "disk"),
@@ -48,38 +55,80 @@ impl Theme {
     /// Whether it makes sense with so many threads and such files.
     pub fn fits(self, threads: usize, has_disk: bool) -> bool {
         match self {
-            Self::Grow => threads >= 2,
+            Self::Grow | Self::Leave => threads >= 2,
             Self::Disk => has_disk,
             _ => true,
         }
     }
 }
 
-impl Actor<'_> {
-    /// What this actor does in a round.
-    pub fn race(&mut self, theme: Theme) {
-        if theme == Theme::Grow && self.thread < 2 {
-            let times = 2 + self.actors as u64 / 4;
-            self.duel(3 * times);
-            return;
-        }
-        // Who cuts in this round; at least one does, and one does not.
-        let cuts = (self.id + crate::control::round() as usize) % self.actors.clamp(2, 3) == 0;
-        for _ in 0..DEEDS {
-            if !self.may_do() {
-                return;
+impl Actor {
+    /// What comes before all strike at once.
+    pub fn prepare(&mut self, theme: Theme) {
+        match theme {
+            Theme::Replace => {
+                let file = self.struck(&[0, 1, 1, 2, 3]);
+                self.make_present(file);
+                // What has no descriptor is mapped where all processes have it.
+                let can_map = file.nature != Nature::Anonymous;
+                self.part = match self.cuts() {
+                    true => Part::Cuts,
+                    false if can_map => self.prepare_to_replace(file),
+                    false => Part::Writes,
+                };
             }
-            match theme {
-                Theme::Mix | Theme::Grow => self.any_deed(),
-                Theme::Replace if cuts => self.cut_large(),
-                Theme::Replace if self.random.once_in(2) => self.replace(),
-                Theme::Move if cuts => self.cut_large(),
-                Theme::Move => self.move_deed(),
-                Theme::Tail => self.tail_deed(),
-                Theme::Revive if cuts => self.cut_once(),
-                Theme::Revive => self.revive_deed(),
-                Theme::Disk => self.disk_deed(),
-                Theme::Replace => self.any_deed(),
+            Theme::Move => {
+                let file = self.struck(&[0, 1, 2, 2, 3]);
+                self.make_present(file);
+                let can_map = file.nature != Nature::Anonymous;
+                self.part = match self.random.below(4) {
+                    _ if self.cuts() => Part::Cuts,
+                    0 => Part::Writes,
+                    1 | 2 if self.thread == 0 => Part::Forks,
+                    _ if can_map => self.prepare_to_move(file),
+                    _ => Part::Writes,
+                };
+            }
+            Theme::Tail => {
+                let file = self.struck(&[0, 0, 2]);
+                if control::round() % self.actors as u64 == self.id as u64 {
+                    self.clear_pages(file, 0..file.pages);
+                }
+            }
+            Theme::Revive => {
+                let file = self.struck(&[1, 1, 2]);
+                self.make_present(file);
+            }
+            Theme::Mix | Theme::Grow | Theme::Leave | Theme::Disk => {}
+        }
+    }
+
+    /// What this actor does in a round.
+    pub fn strike(&mut self, theme: Theme) {
+        let duels = 4 + self.actors as u64;
+        match theme {
+            Theme::Grow | Theme::Leave if self.thread < 2 => {
+                self.duel(duels, theme == Theme::Leave);
+            }
+            Theme::Mix | Theme::Grow | Theme::Leave => self.some_deeds(),
+            Theme::Replace => {
+                let part = std::mem::take(&mut self.part);
+                self.strike_at(self.struck(&[0, 1, 1, 2, 3]), part);
+            }
+            Theme::Move => {
+                let part = std::mem::take(&mut self.part);
+                self.strike_at(self.struck(&[0, 1, 2, 2, 3]), part);
+            }
+            Theme::Tail => self.strike_at_pages(self.struck(&[0, 0, 2])),
+            Theme::Revive => self.strike_again(self.struck(&[1, 1, 2])),
+            Theme::Disk => (0..DISK_DEEDS).for_each(|_| self.disk_deed()),
+        }
+    }
+
+    fn some_deeds(&mut self) {
+        for _ in 0..DEEDS {
+            if self.may_do() {
+                self.any_deed();
             }
             if self.random.once_in(3) {
                 self.random.dawdle();
@@ -122,83 +171,24 @@ impl Actor<'_> {
             }
             32..=35 => {
                 let file = self.any_file();
-                self.store(file, false);
+                self.store(file);
             }
-            36 => self.replace(),
             _ => {
                 let file = self.any_file();
                 let cut_short = self.random.once_in(3);
-                self.write(file, false, cut_short);
+                self.write(file, cut_short);
             }
-        }
-    }
-
-    /// Ends a large file and makes it long again, or empties it.
-    fn cut_large(&mut self) {
-        let file = self.file(&[0, 1, 1, 1, 2]);
-        match self.random.below(4) {
-            0 => self.clear(file),
-            1 => self.cut(file),
-            _ => {
-                self.cut(file);
-                self.random.dawdle();
-                self.extend(file);
-            }
-        }
-    }
-
-    fn move_deed(&mut self) {
-        match self.random.below(8) {
-            0..=2 => self.shuttle(),
-            3 => self.fork_that_stays(),
-            4..=5 => {
-                let file = self.file(&[0, 1, 1, 2, 3]);
-                self.store(file, false);
-            }
-            6 => self.remap(),
-            _ => {
-                let file = self.memory_file();
-                self.map(Some(file.number), true);
-            }
-        }
-    }
-
-    fn tail_deed(&mut self) {
-        let file = self.file(&[0, 0, 2]);
-        match self.random.below(8) {
-            0..=3 => self.write(file, true, true),
-            4..=6 => self.store(file, true),
-            _ if self.random.once_in(4) => self.clear(file),
-            _ => {}
-        }
-    }
-
-    /// Ends a large file, at a size that nobody else chooses.
-    fn cut_once(&mut self) {
-        let file = self.file(&[1, 1, 2]);
-        let size = 8 * (1 + self.random.below(file.bytes() / 16));
-        self.cut_to(file, size);
-        self.random.dawdle();
-    }
-
-    fn revive_deed(&mut self) {
-        let file = self.file(&[1, 1, 2]);
-        if self.random.once_in(3) {
-            self.write(file, false, false);
-        } else {
-            self.revive(file);
         }
     }
 
     fn disk_deed(&mut self) {
-        let file = &self.files[self.files.len() - 1];
+        let file = self.file_number(self.files.len() - 1);
         // The first thread of a process forks, the others have the disk written.
         match self.random.below(8) {
-            0..=2 if self.thread == 0 => self.fork_that_stores(file),
-            0..=2 => self.sync_disk(file),
-            3..=4 => self.store(file, false),
-            5 => self.write(file, false, false),
-            6 => self.sync_disk(file),
+            0..=3 if self.thread == 0 => self.fork_that_stores(file),
+            0..=3 => self.sync_disk(file),
+            4..=5 => self.store(file),
+            6 => self.write(file, false),
             _ => self.map(Some(file.number), true),
         }
     }
