@@ -17,7 +17,10 @@
 //!    the child after the parent.
 //! 5. A **move** holds [`Members::keep_out`] from before the first entry leaves its old place until
 //!    the last one is at its new place: no walk sees the space half-way.
-//! 6. A member never leaves before its space is gone. Places move only while no walk is under way.
+//! 6. An **unmap** takes the area away before its entries, and says under the space's lock which range
+//!    is leaving until they are gone. The walk, having been at the areas, takes its pages out of that
+//!    range too: when it is over, nobody shows them.
+//! 7. A member never leaves before its space is gone. Places move only while no walk is under way.
 //!
 //! Locks, from the outside in: a space's `change`, `walking`, a space's `state`; `list` is taken
 //! last and for moments. Nobody waits for memory with `walking` held: what frees memory walks.

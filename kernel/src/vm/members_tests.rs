@@ -69,7 +69,7 @@ mod order {
 #[cfg(loom)]
 mod model {
     use super::{Member, Members};
-    use loom::sync::{Arc, Mutex};
+    use loom::sync::{Arc, Mutex, MutexGuard};
     use loom::thread;
     use std::vec;
     use std::vec::Vec;
@@ -81,13 +81,30 @@ mod model {
     /// What it has afterwards.
     const NEW: u8 = 2;
 
-    /// A space as far as the file is concerned: what each entry shows, 0 for nothing.
+    /// What a space's lock guards, as far as the file is concerned.
+    struct State {
+        /// What each entry shows, 0 for nothing.
+        entries: [u8; PLACES],
+        /// An area shows the file there.
+        mapped: bool,
+        /// The area is gone, and its entries are on their way.
+        leaving: bool,
+    }
+
     #[derive(Clone)]
-    struct Space(Arc<Mutex<[u8; PLACES]>>);
+    struct Space(Arc<Mutex<State>>);
 
     impl Space {
         fn new(entries: [u8; PLACES]) -> Self {
-            Self(Arc::new(Mutex::new(entries)))
+            Self(Arc::new(Mutex::new(State {
+                entries,
+                mapped: true,
+                leaving: false,
+            })))
+        }
+
+        fn lock(&self) -> MutexGuard<'_, State> {
+            self.0.lock().unwrap()
         }
     }
 
@@ -117,29 +134,41 @@ mod model {
             })
         }
 
-        /// The page goes, and leaves all page tables; one place a hold of a space's lock, as a batch
-        /// may end anywhere.
+        /// The page goes, and leaves all page tables: first where areas show it, one place a hold of
+        /// the space's lock, as a batch may end anywhere; then what is leaving anyway.
         fn drop_page(&self) {
             *self.page.lock().unwrap() = NEW;
             self.members.walk(|space| {
                 for place in 0..PLACES {
-                    space.0.lock().unwrap()[place] = 0;
+                    let mut state = space.lock();
+                    if state.mapped {
+                        state.entries[place] = 0;
+                    }
+                }
+                let mut state = space.lock();
+                if state.leaving {
+                    state.entries = [0; PLACES];
                 }
             });
         }
     }
 
-    /// Runs `other` beside the drop of the page; then no space shows the old one.
+    /// Drops the page beside `other`: no space shows the old one then, nor does one when `other` is
+    /// done.
     fn check(spaces: Vec<Space>, other: fn(&File, &[Space])) {
         let file = File::new(&spaces[..1]);
         let (its_file, its_spaces) = (file.clone(), spaces.clone());
         let thread = thread::spawn(move || other(&its_file, &its_spaces));
         file.drop_page();
+        let show_nothing_old = || {
+            for space in &spaces {
+                let entries = space.lock().entries;
+                assert!(!entries.contains(&OLD), "{entries:?}");
+            }
+        };
+        show_nothing_old();
         thread.join().unwrap();
-        for space in spaces {
-            let entries = *space.0.lock().unwrap();
-            assert!(!entries.contains(&OLD), "{entries:?}");
-        }
+        show_nothing_old();
     }
 
     #[test]
@@ -149,9 +178,9 @@ mod model {
                 loop {
                     let sequence = file.members.sequence();
                     let page = *file.page.lock().unwrap();
-                    let mut entries = spaces[0].0.lock().unwrap();
+                    let mut state = spaces[0].lock();
                     if sequence == file.members.sequence() {
-                        entries[1] = page;
+                        state.entries[1] = page;
                         return;
                     }
                 }
@@ -167,8 +196,8 @@ mod model {
                 |file, spaces| {
                     file.members.follow(spaces[1].clone()).unwrap();
                     for place in 0..PLACES {
-                        let parent = spaces[0].0.lock().unwrap();
-                        spaces[1].0.lock().unwrap()[place] = parent[place];
+                        let parent = spaces[0].lock();
+                        spaces[1].lock().entries[place] = parent.entries[place];
                     }
                 },
             );
@@ -180,8 +209,24 @@ mod model {
         loom::model(|| {
             check(vec![Space::new([0, OLD])], |file, spaces| {
                 let _walks = file.members.keep_out();
-                let mut entries = spaces[0].0.lock().unwrap();
-                entries[0] = core::mem::take(&mut entries[1]);
+                let mut state = spaces[0].lock();
+                state.entries[0] = core::mem::take(&mut state.entries[1]);
+            });
+        });
+    }
+
+    #[test]
+    fn an_area_on_its_way_out_shows_no_page_that_was_dropped() {
+        loom::model(|| {
+            check(vec![Space::new([0, OLD])], |_, spaces| {
+                {
+                    let mut state = spaces[0].lock();
+                    (state.mapped, state.leaving) = (false, true);
+                }
+                for place in 0..PLACES {
+                    spaces[0].lock().entries[place] = 0;
+                }
+                spaces[0].lock().leaving = false;
             });
         });
     }
