@@ -2,6 +2,7 @@
 //! file. What a kernel does in two steps then has somebody between them sooner.
 
 use crate::actor::{Actor, WINDOW_PAGES, window};
+use crate::areas::{Area, Source};
 use crate::control;
 use crate::files::{File, Nature};
 use crate::guard;
@@ -97,7 +98,7 @@ impl Actor {
         self.random.dawdle();
         match part {
             Part::Cuts => self.cut_or_clear(file),
-            Part::Replaces(range) => self.replace(range),
+            Part::Replaces(range) => self.replace(file, range),
             Part::Moves(from, to) => {
                 let bytes = from.end - from.start;
                 self.move_to(from.clone(), to);
@@ -136,8 +137,15 @@ impl Actor {
     }
 
     /// Private memory comes where a file was mapped.
-    fn replace(&mut self, range: Range<u64>) {
+    fn replace(&mut self, file: &File, range: Range<u64>) {
         let pages = (range.end - range.start) / PAGE;
+        let is_mapped = |area: &Area| matches!(area.source, Source::Shared { .. });
+        if !self.areas.find(range.start).is_some_and(is_mapped) {
+            // It was struck at before.
+            self.map_at(Some(file.number), true, 0, Some(range.start), pages);
+            self.touch(&range);
+            self.random.dawdle();
+        }
         if self.random.once_in(2) {
             self.unmap(range.clone());
         }

@@ -5,6 +5,8 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 pub const PAGE: u64 = 4096;
 /// Words of eight bytes in a page.
 pub const PAGE_WORDS: usize = 512;
+/// A page of nothing.
+pub static ZEROES: [u64; PAGE_WORDS] = [0; PAGE_WORDS];
 
 pub const PROT_NONE: c_int = 0;
 pub const PROT_READ: c_int = 1;

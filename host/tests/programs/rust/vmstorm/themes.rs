@@ -7,6 +7,8 @@ use crate::strikes::Part;
 
 /// Deeds of an actor in a round where they follow no recipe.
 const DEEDS: u64 = 12;
+/// How often a file is struck at in a round where what goes wrong stays.
+const STRIKES: usize = 3;
 /// Deeds of an actor in a round about a disk.
 const DISK_DEEDS: u64 = 4;
 
@@ -112,11 +114,14 @@ impl Actor {
             }
             Theme::Mix | Theme::Grow | Theme::Leave => self.some_deeds(),
             Theme::Replace => {
-                let part = std::mem::take(&mut self.part);
-                self.strike_at(self.struck(&[0, 1, 1, 2, 3]), part);
+                let file = self.struck(&[0, 1, 1, 2, 3]);
+                for _ in 0..STRIKES {
+                    let part = self.part.clone();
+                    self.strike_at(file, part);
+                }
             }
             Theme::Move => {
-                let part = std::mem::take(&mut self.part);
+                let part = self.part.clone();
                 self.strike_at(self.struck(&[0, 1, 2, 2, 3]), part);
             }
             Theme::Tail => self.strike_at_pages(self.struck(&[0, 0, 2])),
