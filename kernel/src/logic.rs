@@ -19,6 +19,9 @@ mod ends;
 mod heap;
 #[path = "drivers/disk/limits.rs"]
 mod limits;
+#[cfg(any(test, loom))]
+#[path = "vm/members.rs"]
+mod members;
 #[path = "fs/initramfs/newc.rs"]
 mod newc;
 #[path = "task/numbers.rs"]
@@ -39,6 +42,9 @@ mod set;
 mod slab;
 #[path = "sched/state.rs"]
 mod state;
+#[cfg(any(test, loom))]
+#[path = "sync/model.rs"]
+mod sync;
 #[path = "vm/vma.rs"]
 mod vma;
 
@@ -57,6 +63,9 @@ mod heap_tests;
 #[cfg(test)]
 #[path = "fs/knobs_doc_tests.rs"]
 mod knobs_doc_tests;
+#[cfg(test)]
+#[path = "vm/members_tests.rs"]
+mod members_tests;
 #[cfg(test)]
 #[path = "task/numbers_tests.rs"]
 mod numbers_tests;

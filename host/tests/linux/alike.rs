@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 21] = [
+const C: [&str; 23] = [
     "process",
     "execute",
     "pipes",
@@ -17,6 +17,8 @@ const C: [&str; 21] = [
     "shared",
     "filefault",
     "filemap",
+    "seals",
+    "growth",
     "huge",
     "memory",
     "polling",

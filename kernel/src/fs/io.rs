@@ -394,9 +394,9 @@ impl ByteSource for FrameSource<'_> {
     }
 }
 
-/// Copies a whole frame.
-pub(super) fn copy_frame(from: &FrameRef, to: &FrameRef) {
-    let mut source = FrameSource::new(from, 0, PAGE_SIZE);
+/// Copies `count` bytes from `at` on to the same place of another frame.
+pub(super) fn copy_within_frames(from: &FrameRef, to: &FrameRef, at: usize, count: usize) {
+    let mut source = FrameSource::new(from, at, count);
     // Frames never fault.
-    let _ = source.take_frame(to, 0, PAGE_SIZE);
+    let _ = source.take_frame(to, at, count);
 }

@@ -1,6 +1,6 @@
 //! The lock that blocks: for what is held while user memory is copied, or memory is waited for.
 
-use super::WaitQueue;
+use super::{Interrupted, WaitQueue};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -37,6 +37,19 @@ impl<T: ?Sized> Mutex<T> {
                 .wait_uninterruptible(|| !self.locked.swap(true, Ordering::Acquire));
         }
         MutexGuard { mutex: self }
+    }
+
+    /// Takes the lock, waiting until it is free.
+    ///
+    /// # Errors
+    /// [`Interrupted`]: the task is being killed.
+    pub fn lock_killable(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
+        // Acquire: as in `lock`.
+        if self.locked.swap(true, Ordering::Acquire) {
+            self.queue
+                .wait_killable(|| !self.locked.swap(true, Ordering::Acquire))?;
+        }
+        Ok(MutexGuard { mutex: self })
     }
 
     /// The value, when the borrow shows that nobody else holds the lock.

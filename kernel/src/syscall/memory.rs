@@ -96,13 +96,12 @@ fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
     let source = source.ok_or(Errno::ENODEV)?;
     let metadata = open.metadata();
     Ok(Backing::File {
-        file: MappedFile {
+        file: MappedFile::new(
             source,
-            path: Arc::from(open.path()),
-            inode: metadata.id.inode,
-            device: metadata.id.device,
-            shmem: false,
-        },
+            Arc::from(open.path()),
+            metadata.id.inode,
+            metadata.id.device,
+        ),
         offset,
         shared,
         writable: flags.writable() && !open.file().maps_read_only(),

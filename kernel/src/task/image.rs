@@ -337,13 +337,13 @@ fn string_addresses(strings: &Strings, base: u64) -> impl Iterator<Item = u64> +
 
 fn mapped_file(file: &OpenFile) -> Result<MappedFile, Errno> {
     let id = file.node().id();
-    Ok(MappedFile {
-        source: file.file().page_source().ok_or(Errno::ENOEXEC)?,
-        path: Arc::from(file.path()),
-        inode: id.inode,
-        device: id.device,
-        shmem: false,
-    })
+    let source = file.file().page_source().ok_or(Errno::ENOEXEC)?;
+    Ok(MappedFile::new(
+        source,
+        Arc::from(file.path()),
+        id.inode,
+        id.device,
+    ))
 }
 
 /// Says on the console why a file cannot run.

@@ -5,13 +5,12 @@
 //! the lock go while it waits for memory or a file's page and then looks at everything again.
 
 use super::backing::Bytes;
-use super::map::STACK_GUARD;
 use super::pagetable::{
     ACCESSED, ADDRESS, DIRTY, FILE, Leaf, NO_EXECUTE, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO,
     frame_of, pages_in,
 };
 use super::source::MappedFile;
-use super::space::{PAGE, Sizes, State};
+use super::space::{PAGE, State};
 use super::thp::{HugeTry, allow_huge, pin_huge, wants_huge};
 use super::{AddressSpace, VmaFlags, tlb};
 use crate::arch::{USER_END, cpu_id};
@@ -19,7 +18,7 @@ use crate::errno::Errno;
 use crate::memory::frame::FrameRef;
 use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
 use crate::memory::percpu::{self, Count, Local};
-use crate::memory::{copy_page, knobs, pressure, zero_frame};
+use crate::memory::{copy_page, pressure, zero_frame};
 use crate::sched;
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -102,8 +101,8 @@ struct Supply {
 /// How far one look at a fault came.
 enum Step {
     Done(Option<FrameRef>),
-    /// The stack has grown.
-    Again,
+    /// The stack above must grow first.
+    NeedsGrowth,
     /// There is no frame.
     NeedsFrame(AllocError),
     /// The file's page must be got first.
@@ -230,7 +229,7 @@ impl AddressSpace {
             };
             match step {
                 Step::Done(frame) => return Ok(frame),
-                Step::Again => {}
+                Step::NeedsGrowth => self.grow_stack(page)?,
                 Step::NeedsFrame(error) => {
                     percpu::add(Count::MajorFaults, 1);
                     relief.step(error).map_err(|_| Fault::NoMemory)?;
@@ -315,8 +314,8 @@ impl State {
         space: &AddressSpace,
     ) -> Result<Step, Fault> {
         let Some(area) = self.areas.find(page) else {
-            self.grow_stack(page)?;
-            return Ok(Step::Again);
+            self.stack_above(page)?;
+            return Ok(Step::NeedsGrowth);
         };
         let flags = area.flags;
         let forced = want == Want::Forced && !flags.contains(VmaFlags::SHARED);
@@ -445,26 +444,6 @@ impl State {
             return Ok(error.into());
         }
         Ok(Step::Done(pin(entry, want)))
-    }
-
-    /// Lets the stack above `page` reach down to it, if one may.
-    fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
-        let above = self.areas.next_from(page).ok_or(Fault::NotMapped)?;
-        if !above.flags.contains(VmaFlags::GROWS_DOWN) {
-            return Err(Fault::NotMapped);
-        }
-        let (start, end, flags) = (above.start, above.end, above.flags);
-        let below = self.areas.last_before(page);
-        let guarded = below.is_none_or(|b| b.end + STACK_GUARD <= page);
-        let growth = Sizes::of(flags, start - page);
-        if !guarded || end - page > self.limits.stack || self.check_limits(growth).is_err() {
-            return Err(Fault::NotMapped);
-        }
-        knobs::commit(growth.accounted / PAGE).map_err(|_| Fault::NoMemory)?;
-        self.areas.move_start(start, page);
-        self.sizes.add(growth);
-        self.changed();
-        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ impl AddressSpace {
         let _change = self.change.lock();
         let areas = self.copy_areas(&child)?;
         for file in areas.iter().filter_map(|a| a.backing.file()) {
-            file.source.mappings().register(&child)?;
+            file.source.mappings().register_child(&child)?;
         }
         // Until the flush, another CPU may store to pages that are shared already: a fault that
         // copies such a page looks for this.

@@ -2,8 +2,8 @@
 
 use super::backing::{Bytes, Graveyard};
 use super::pagetable::REGION;
-use super::source::{Backing, MappedFile};
-use super::space::{Area, PAGE, Sizes, State, ZapExtent};
+use super::source::Backing;
+use super::space::{Area, PAGE, Sizes, State};
 use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared};
 use crate::arch::USER_END;
 use crate::errno::Errno;
@@ -17,8 +17,6 @@ pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
 const LOW_TOP: u64 = 0x8000_0000;
 /// Nothing is mapped below: a null pointer with an offset faults.
 const MAP_BOTTOM: u64 = 64 << 10;
-/// Room that stays free below a stack that can still grow.
-pub(super) const STACK_GUARD: u64 = 1 << 20;
 
 /// Rounds a length up to pages; `None` when that is beyond the user's half.
 pub(super) fn page_up(bytes: u64) -> Option<u64> {
@@ -161,9 +159,9 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Waits until no change of the areas is under way.
-    pub(super) fn wait_for_change(&self) {
-        drop(self.change.lock());
+    /// Waits until no change of the areas is under way. False: the task is being killed.
+    pub(super) fn wait_for_change(&self) -> bool {
+        self.change.lock_killable().is_ok()
     }
 
     /// `munmap(2)`.
@@ -182,24 +180,35 @@ impl AddressSpace {
 
     /// Takes out whatever is in `range`; `change` is held.
     pub(super) fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
-        let mut first = true;
-        loop {
-            // Dropped after the lock is free.
-            let mut graveyard = Graveyard::default();
+        let mut from = range.start;
+        {
             let mut state = self.state.lock();
-            if first {
-                if state.areas.overlapping(range.clone()).next().is_none() {
-                    return Ok(());
-                }
-                state.make_boundaries(&range)?;
-                first = false;
+            if state.areas.overlapping(range.clone()).next().is_none() {
+                return Ok(());
             }
-            if state.take_areas(range.clone(), &mut graveyard) {
-                break;
-            }
+            state.make_boundaries(&range)?;
         }
-        self.zap(range, ZapExtent::Unmapped);
+        while from < range.end {
+            // Dropped when no page is left: a file learns then that nobody can store to it.
+            let mut graveyard = Graveyard::default();
+            let part = {
+                let mut state = self.state.lock();
+                state.take_areas(range.clone(), &mut graveyard);
+                // The lowest areas go first: what is left lies above.
+                let next = state.areas.next_from(from).map_or(range.end, |a| a.start);
+                state.leaving = from..next.min(range.end);
+                state.leaving.clone()
+            };
+            from = part.end;
+            self.finish_leaving(part);
+        }
         Ok(())
+    }
+
+    /// Takes the pages out that removed areas have left.
+    pub(super) fn finish_leaving(&self, range: Range<u64>) {
+        self.zap_unmapped(range);
+        self.state.lock().leaving = 0..0;
     }
 
     /// Where the heap starts (end of the program's data); exec calls it once.
@@ -325,21 +334,33 @@ fn describe(
     let source = match backing {
         Backing::Anonymous => Bytes::Zero,
         Backing::SharedAnonymous => {
+            if flags.contains(MapFlags::GROWSDOWN) {
+                return Err(Errno::EINVAL);
+            }
             area |= VmaFlags::SHARED;
             Bytes::File(Arc::new(shared::file(bytes)), 0)
         }
         Backing::File {
-            file,
+            mut file,
             offset,
             shared,
             writable,
         } => {
             check_offset(offset, bytes)?;
+            // A file's offset has no room below where the mapping starts.
+            if flags.contains(MapFlags::GROWSDOWN) {
+                return Err(Errno::EINVAL);
+            }
             if shared {
                 area |= VmaFlags::SHARED;
-                if !writable {
+                let may_store = if writable {
+                    file.claim_stores()
+                } else {
+                    Err(Errno::EACCES)
+                };
+                if let Err(error) = may_store {
                     if prot.contains(Prot::WRITE) {
-                        return Err(Errno::EACCES);
+                        return Err(error);
                     }
                     area -= VmaFlags::MAY_WRITE;
                 }
@@ -365,12 +386,5 @@ fn check_offset(offset: u64, bytes: u64) -> Result<(), Errno> {
     match offset.checked_add(bytes) {
         Some(end) if end <= i64::MAX.cast_unsigned() => Ok(()),
         _ => Err(Errno::EOVERFLOW),
-    }
-}
-
-impl MappedFile {
-    /// Whether two are the same file.
-    pub(super) fn same_source(&self, source: *const ()) -> bool {
-        core::ptr::addr_eq(Arc::as_ptr(&self.source), source)
     }
 }

@@ -4,14 +4,31 @@
 //! |---|---|
 //! | `vma` | the set of areas, without hardware, tested on the host |
 //! | `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
-//! | `space` | address spaces, which one a CPU uses, unmapping in batches |
-//! | `map`, `protect`, `remap`, `fork` | what the calls of the same names do |
+//! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
+//! | `map`, `protect`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
 //! | `access` | the kernel's access to other spaces |
-//! | `source`, `shared`, `mappings` | files as mappings see them, shared memory, who maps a file |
+//! | `source`, `shared` | files as mappings see them, shared memory |
+//! | `mappings`, `members` | who maps a file, and how a walk meets each exactly once |
 //!
-//! Locks, from the outside in: `AddressSpace::change` (blocks), `AddressSpace::state` (spins; a
-//! parent's before its child's), a file's own. A file's pages are got with neither held.
+//! # What an area shows
+//!
+//! Many change what an address range shows: faults, unmap, protect, remap, fork, stacks that grow,
+//! truncation, write-back. One rule holds for all: **what is decided about a range is decided and
+//! done under one hold of a lock that keeps it true, or looked at again.**
+//!
+//! - `AddressSpace::change` (a mutex) keeps the *areas* as they are. Whoever makes, removes, moves,
+//!   grows or copies areas holds it from the decision to the last page table entry, and may let
+//!   `state` go meanwhile.
+//! - `AddressSpace::state` (a spin lock) guards areas and entries for moments. Who holds it alone, as
+//!   faults and files do that drop pages, finds the area and changes its entries under one hold.
+//! - A range whose areas are gone, but not all of its pages, is `State::leaving`: files take their
+//!   pages out of it too. Nothing is mapped there before it is empty.
+//! - `members` says how a file finds every page table that shows it, forks and moves included.
+//!
+//! Locks, from the outside in: a file's own that block, `change`, a file's walk (`members`), `state`
+//! (a parent's before its child's), a file's own that spin. A file's pages are got with none of the
+//! last three held; memory is never waited for with a walk held.
 
 mod access;
 mod backing;
@@ -23,15 +40,18 @@ mod hot;
 mod leaf;
 mod map;
 mod mappings;
+pub mod members;
 mod pagetable;
 mod protect;
 mod remap;
 mod shared;
 mod source;
 mod space;
+mod stack;
 mod thp;
 mod tlb;
 pub mod vma;
+mod zap;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use protect::Advice;
@@ -70,7 +90,9 @@ pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
 #[cold]
 fn retry(address: u64, access: Access) -> Result<(), Fault> {
     let space = space::active(percpu::this()).ok_or(Fault::NotMapped)?;
-    space.wait_for_change();
+    if !space.wait_for_change() {
+        return Err(Fault::NoMemory);
+    }
     // The wait may have ended on another CPU.
     space.fault(percpu::this(), address, access)
 }

@@ -4,7 +4,8 @@ use super::backing::Bytes;
 use super::fault::{entry_flags, store_flags};
 use super::map::{Commitment, page_range};
 use super::pagetable::{ADDRESS, DIRTY, FILE, HUGE, REGION, Run, SHMEM, ZERO, frame_of, pages_in};
-use super::space::{Sizes, TABLES_AT_ONCE, ZapExtent};
+use super::space::{Area, Sizes, TABLES_AT_ONCE};
+use super::zap::Reach;
 use super::{AddressSpace, Prot, VmaFlags, tlb};
 use crate::errno::Errno;
 use crate::memory::huge;
@@ -192,48 +193,38 @@ impl AddressSpace {
             return Ok(());
         }
         let whole = self.state.lock().areas.covers(range.clone());
+        let any = |_: &Area| true;
         match advice {
-            Advice::DontNeed => self.each_piece(range, |piece| {
-                if piece.flags.contains(VmaFlags::LOCKED) {
+            Advice::DontNeed => self.zap_areas(range, Reach::AllPages, |area| {
+                if area.flags.contains(VmaFlags::LOCKED) {
                     return Err(Errno::EINVAL);
                 }
-                self.zap(piece.range, ZapExtent::PagesOnly);
-                Ok(())
+                Ok(area.start..area.end)
             })?,
             Advice::Remove => self.each_piece(range, |piece| match &piece.backing {
-                Bytes::File(file, offset) if piece.flags.contains(VmaFlags::SHARED) => {
-                    if !piece.flags.contains(VmaFlags::MAY_WRITE) {
+                Bytes::File(file, offset) => {
+                    if !piece.flags.contains(VmaFlags::SHARED | VmaFlags::MAY_WRITE) {
                         return Err(Errno::EACCES);
                     }
                     let bytes = piece.range.end - piece.range.start;
                     file.source.punch(*offset..offset + bytes)
                 }
-                _ => Err(Errno::EINVAL),
+                Bytes::Zero => Err(Errno::EINVAL),
             })?,
             Advice::PopulateRead | Advice::PopulateWrite => {
                 return self.populate(range, advice == Advice::PopulateWrite);
             }
-            Advice::DontFork => self.set_flags(range, NONE, VmaFlags::DONT_FORK)?,
-            Advice::DoFork => self.set_flags(range, VmaFlags::DONT_FORK, NONE)?,
-            Advice::WipeOnFork => {
-                let state = self.state.lock();
-                let mut areas = state.areas.overlapping(range.clone());
-                let unfit = |a: &super::space::Area| {
-                    a.flags.contains(VmaFlags::SHARED) || a.backing.file().is_some()
-                };
-                if areas.any(unfit) {
-                    return Err(Errno::EINVAL);
-                }
-                drop(areas);
-                drop(state);
-                self.set_flags(range, NONE, VmaFlags::WIPE_ON_FORK)?;
-            }
-            Advice::KeepOnFork => self.set_flags(range, VmaFlags::WIPE_ON_FORK, NONE)?,
+            Advice::DontFork => self.set_flags(range, NONE, VmaFlags::DONT_FORK, any)?,
+            Advice::DoFork => self.set_flags(range, VmaFlags::DONT_FORK, NONE, any)?,
+            Advice::WipeOnFork => self.set_flags(range, NONE, VmaFlags::WIPE_ON_FORK, |area| {
+                !area.flags.contains(VmaFlags::SHARED) && area.backing.file().is_none()
+            })?,
+            Advice::KeepOnFork => self.set_flags(range, VmaFlags::WIPE_ON_FORK, NONE, any)?,
             Advice::HugePages => {
-                self.set_flags(range, VmaFlags::NO_HUGE_PAGES, VmaFlags::HUGE_PAGES)?;
+                self.set_flags(range, VmaFlags::NO_HUGE_PAGES, VmaFlags::HUGE_PAGES, any)?;
             }
             Advice::NoHugePages => {
-                self.set_flags(range, VmaFlags::HUGE_PAGES, VmaFlags::NO_HUGE_PAGES)?;
+                self.set_flags(range, VmaFlags::HUGE_PAGES, VmaFlags::NO_HUGE_PAGES, any)?;
             }
             Advice::Nothing => {}
         }
@@ -256,9 +247,9 @@ impl AddressSpace {
             return Err(Errno::ENOMEM);
         }
         if lock {
-            self.set_flags(range.clone(), NONE, VmaFlags::LOCKED)?;
+            self.set_flags(range.clone(), NONE, VmaFlags::LOCKED, |_| true)?;
         } else {
-            self.set_flags(range.clone(), VmaFlags::LOCKED, NONE)?;
+            self.set_flags(range.clone(), VmaFlags::LOCKED, NONE, |_| true)?;
         }
         if lock {
             self.each_piece(range, |piece| {
@@ -277,13 +268,22 @@ impl AddressSpace {
     /// # Errors
     /// None in practice: no area is split.
     pub fn unlock_all(&self) -> Result<(), Errno> {
-        self.set_flags(0..crate::arch::USER_END, VmaFlags::LOCKED, NONE)
+        self.set_flags(0..crate::arch::USER_END, VmaFlags::LOCKED, NONE, |_| true)
     }
 
-    /// Clears and sets flags of all areas in a range.
-    fn set_flags(&self, range: Range<u64>, clear: VmaFlags, set: VmaFlags) -> Result<(), Errno> {
+    /// Clears and sets flags of all areas in a range, if all are `fit` for it.
+    fn set_flags(
+        &self,
+        range: Range<u64>,
+        clear: VmaFlags,
+        set: VmaFlags,
+        fit: impl Fn(&Area) -> bool,
+    ) -> Result<(), Errno> {
         let _change = self.change.lock();
         let mut state = self.state.lock();
+        if !state.areas.overlapping(range.clone()).all(fit) {
+            return Err(Errno::EINVAL);
+        }
         state.make_boundaries(&range)?;
         let with = |flags: VmaFlags| (flags - clear) | set;
         let (mut before, mut after) = (Sizes::default(), Sizes::default());

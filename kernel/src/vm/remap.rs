@@ -3,7 +3,7 @@
 use super::backing::{Bytes, Graveyard};
 use super::map::{Commitment, MAP_TOP, page_range, page_up};
 use super::pagetable::REGION;
-use super::space::{Area, PAGE, Sizes, ZapExtent};
+use super::space::{Area, PAGE, Sizes};
 use super::vma::Backing as _;
 use super::{AddressSpace, VmaFlags, tlb};
 use crate::arch::USER_END;
@@ -56,31 +56,34 @@ impl AddressSpace {
             }
             _ => None,
         };
-        let _change = self.change.lock();
-        if target.is_none() && !keep {
-            if bytes <= old_bytes {
-                self.check_one_area(&old)?;
-                if bytes < old_bytes {
-                    self.remove(old.start + bytes..old.end)?;
-                }
-                return Ok(old.start);
-            }
-            if self.grow_in_place(&old, bytes)? {
-                return Ok(old.start);
-            }
-            if to == Remap::InPlace {
-                return Err(Errno::ENOMEM);
-            }
-        }
+        let change = self.change.lock();
         let area = self.check_one_area(&old)?;
-        if keep && area.flags.intersects(VmaFlags::SHARED) {
+        if target.is_none() && !keep && bytes <= old_bytes {
+            if bytes < old_bytes {
+                self.remove(old.start + bytes..old.end)?;
+            }
+            return Ok(old.start);
+        }
+        let grown = target.is_none() && !keep && self.grow_in_place(&area, &old, bytes)?;
+        let start = if grown {
+            old.start
+        } else if to == Remap::InPlace {
+            return Err(Errno::ENOMEM);
+        } else if keep && area.flags.intersects(VmaFlags::SHARED) {
             return Err(Errno::EINVAL);
+        } else {
+            if let Some(range) = &target {
+                self.remove(range.clone())?;
+            }
+            let moved = old.start..old.start + old_bytes.min(bytes);
+            self.move_area(&area, moved, target.map(|t| t.start), bytes, keep, old)?
+        };
+        drop(change);
+        if area.flags.contains(VmaFlags::LOCKED) {
+            // As on Linux, what cannot be had now comes later, or not.
+            let _ = self.populate(start..start + bytes, area.flags.contains(VmaFlags::WRITE));
         }
-        if let Some(range) = &target {
-            self.remove(range.clone())?;
-        }
-        let moved = old.start..old.start + old_bytes.min(bytes);
-        self.move_area(&area, moved, target.map(|t| t.start), bytes, keep, old)
+        Ok(start)
     }
 
     /// The area that holds the whole range.
@@ -93,32 +96,27 @@ impl AddressSpace {
         Ok(area.clone())
     }
 
-    /// Lengthens the area that ends with `old`, if what follows is free.
-    fn grow_in_place(&self, old: &Range<u64>, bytes: u64) -> Result<bool, Errno> {
-        let area = self.check_one_area(old)?;
+    /// Lengthens the area that ends with `old`, if what follows is free; `change` is held.
+    fn grow_in_place(&self, area: &Area, old: &Range<u64>, bytes: u64) -> Result<bool, Errno> {
         let grown = old.end..old.start.checked_add(bytes).ok_or(Errno::EINVAL)?;
         if area.end != old.end || grown.end > USER_END {
             return Ok(false);
         }
-        if self
+        let taken = self
             .state
             .lock()
             .areas
             .overlapping(grown.clone())
             .next()
-            .is_some()
-        {
+            .is_some();
+        if taken {
             return Ok(false);
         }
         let sizes = Sizes::of(area.flags, grown.end - grown.start);
         let commitment = Commitment::new(sizes.accounted)?;
         let backing = area.backing.advanced(old.end - area.start);
-        let locked = area.flags.contains(VmaFlags::LOCKED);
-        self.insert(grown.clone(), area.flags, backing)?;
+        self.insert(grown, area.flags, backing)?;
         commitment.keep();
-        if locked {
-            let _ = self.populate(grown, area.flags.contains(VmaFlags::WRITE));
-        }
         Ok(true)
     }
 
@@ -140,6 +138,9 @@ impl AddressSpace {
         let mut relief = pressure::Relief::new(Order::BASE);
         let mut graveyard = Graveyard::default();
         let start = loop {
+            // Files that drop pages meet the entries at the old place or at the new one. Not held
+            // while memory is waited for.
+            let walks = area.backing.file().map(|f| f.source.mappings().keep_out());
             let mut state = self.state.lock();
             let start = match target {
                 Some(start) => start,
@@ -164,6 +165,7 @@ impl AddressSpace {
                     .prepare_move(moved.start, start, moved_bytes, &self.cpus)
             {
                 drop(state);
+                drop(walks);
                 relief.step(error)?;
                 continue;
             }
@@ -188,6 +190,7 @@ impl AddressSpace {
             if !keep {
                 // One area at most: it was checked to hold the whole range.
                 state.take_areas(old.clone(), &mut graveyard);
+                state.leaving = old.clone();
             }
             let backing = match &area.backing {
                 Bytes::Zero => Bytes::Zero,
@@ -208,10 +211,7 @@ impl AddressSpace {
         };
         if !keep {
             // What a shrinking move leaves behind, and the emptied tables.
-            self.zap(old, ZapExtent::Unmapped);
-        }
-        if area.flags.contains(VmaFlags::LOCKED) {
-            let _ = self.populate(start..start + bytes, area.flags.contains(VmaFlags::WRITE));
+            self.finish_leaving(old);
         }
         Ok(start)
     }

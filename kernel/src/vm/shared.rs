@@ -26,18 +26,17 @@ struct SharedMemory {
 
 /// New shared memory of so many bytes, all zero.
 pub(super) fn file(bytes: u64) -> MappedFile {
-    MappedFile {
-        source: Arc::new(SharedMemory {
-            pages: SpinLock::new(RadixTree::new()),
-            bytes,
-            mappings: Mappings::new(),
-        }),
-        path: Arc::from(&b"/dev/zero (deleted)"[..]),
-        // Relaxed: only has to be different each time.
-        inode: NEXT_INODE.fetch_add(1, Ordering::Relaxed),
-        device: DEVICE,
-        shmem: true,
-    }
+    let source = Arc::new(SharedMemory {
+        pages: SpinLock::new(RadixTree::new()),
+        bytes,
+        mappings: Mappings::new(),
+    });
+    let path = Arc::from(&b"/dev/zero (deleted)"[..]);
+    // Relaxed: only has to be different each time.
+    let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
+    let mut file = MappedFile::new(source, path, inode, DEVICE);
+    file.shmem = true;
+    file
 }
 
 impl SharedMemory {

@@ -53,6 +53,45 @@ pub struct MappedFile {
     pub device: u64,
     /// Counted as shared memory (`RssShmem`) rather than as file pages.
     pub shmem: bool,
+    /// Counted in [`Mappings`] as one that may store to the file.
+    stores: bool,
+}
+
+impl MappedFile {
+    /// A file, with its name and numbers in `/proc/PID/maps`.
+    pub fn new(source: Arc<dyn PageSource>, path: Arc<[u8]>, inode: u64, device: u64) -> Self {
+        Self {
+            source,
+            path,
+            inode,
+            device,
+            shmem: false,
+            stores: false,
+        }
+    }
+
+    /// Makes it a mapping that may store to the file, until the last area of it is gone.
+    ///
+    /// # Errors
+    /// `EPERM`: the file is sealed against it.
+    pub(super) fn claim_stores(&mut self) -> Result<(), Errno> {
+        self.source.mappings().claim_stores()?;
+        self.stores = true;
+        Ok(())
+    }
+
+    /// Whether two are the same file.
+    pub(super) fn same_source(&self, source: *const ()) -> bool {
+        core::ptr::addr_eq(Arc::as_ptr(&self.source), source)
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        if self.stores {
+            self.source.mappings().release_stores();
+        }
+    }
 }
 
 impl fmt::Debug for MappedFile {

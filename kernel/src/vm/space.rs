@@ -1,7 +1,7 @@
 //! Address spaces: what they consist of, and which one each CPU uses.
 
 use super::backing::{Bytes, Graveyard};
-use super::gather::{Gather, kind_index};
+use super::gather::kind_index;
 use super::pagetable::{PageTables, REGION, Run, ZERO};
 use super::thp::wants_huge;
 use super::vma::{Vma, VmaSet};
@@ -27,7 +27,7 @@ pub(super) type Area = Vma<VmaFlags, Bytes>;
 
 /// A process's memory: its areas and its page tables.
 pub struct AddressSpace {
-    /// Taken before `state` by whatever changes areas.
+    /// Held by whatever changes areas, from the decision to the last entry: taken before `state`.
     pub(super) change: Mutex<()>,
     pub(super) state: SpinLock<State>,
     /// CPUs whose CR3 is this space's root.
@@ -50,6 +50,8 @@ pub(super) struct State {
     pub(super) tables: PageTables,
     /// Changes whenever areas do.
     pub(super) version: u64,
+    /// Has no areas any more, but perhaps still pages: the holder of `change` takes them out.
+    pub(super) leaving: Range<u64>,
     /// Mapped pages: anonymous, file, shared memory.
     pub(super) mapped: [u64; 3],
     pub(super) peak_mapped: u64,
@@ -241,6 +243,7 @@ impl AddressSpace {
             areas: VmaSet::new(),
             tables,
             version: 0,
+            leaving: 0..0,
             mapped: [0; 3],
             peak_mapped: 0,
             sizes: Sizes::default(),
@@ -420,63 +423,6 @@ impl AddressSpace {
     pub fn env_range(&self) -> Range<u64> {
         self.state.lock().environment.clone()
     }
-
-    /// Zaps the pages of `range`, in batches. With `owned_by_areas`, page tables go as well where no
-    /// area is left around; the range itself has none then. Without it, areas are and stay there.
-    pub(super) fn zap(&self, range: Range<u64>, extent: ZapExtent) {
-        let mut at = range.start;
-        let mut gather = Gather::new();
-        let mut pruned = true;
-        while at < range.end || !pruned {
-            let (flush, pending);
-            {
-                let mut state = self.state.lock();
-                let from = at;
-                let files_only = extent == ZapExtent::FilePages;
-                state.tables.split_edges(&(at..range.end), &self.cpus);
-                at = state.tables.zap(at..range.end, files_only, &mut gather);
-                state.peak_mapped = state.peak_mapped.max(state.mapped.iter().sum());
-                for (mapped, gone) in state.mapped.iter_mut().zip(gather.pages) {
-                    *mapped -= gone;
-                }
-                // Entries are left from `at` on, so tables go up to there.
-                let owned = match extent {
-                    ZapExtent::Unmapped => {
-                        let low = state.areas.last_before(range.start).map_or(0, |a| a.end);
-                        let high = state
-                            .areas
-                            .next_from(range.end)
-                            .map_or(USER_END, |a| a.start);
-                        // The last table of the user's half has its end beyond the user's end.
-                        let high = if high == USER_END {
-                            USER_END.next_multiple_of(1 << 39)
-                        } else {
-                            high
-                        };
-                        low..if at < range.end { at } else { high }
-                    }
-                    ZapExtent::PagesOnly => range.start..at,
-                    ZapExtent::FilePages => 0..0,
-                };
-                // A prune that had no room begins again where this round of zapping began.
-                let prune_from = if pruned { from } else { range.start };
-                pruned = state.tables.prune(prune_from..at, owned, &mut gather);
-                flush = from.min(prune_from)..at.max(from + PAGE);
-                // Another's batch may have pages of this range, and its flush be under way.
-                if self.has_flushes() {
-                    gather.must_flush();
-                }
-                pending = gather.needs_flush().then(|| self.begin_flush());
-            }
-            // Not under the lock: other CPUs take their time. A fault meanwhile finds the entries
-            // gone, and frames and tables stay until all CPUs know.
-            gather.flush(&self.cpus, flush);
-            drop(pending);
-            gather.free();
-            sched::cond_resched();
-        }
-        crate::memory::report::kick();
-    }
 }
 
 /// A flush that not all CPUs have answered yet.
@@ -503,17 +449,6 @@ impl AddressSpace {
         // Acquire: pairs with the Release of `PendingFlush::drop`.
         self.flushes.load(Ordering::Acquire) != 0
     }
-}
-
-/// What a zap leaves standing.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum ZapExtent {
-    /// No area is left in the range: tables go too.
-    Unmapped,
-    /// The areas stay.
-    PagesOnly,
-    /// The areas stay, and so do pages that are not a file's.
-    FilePages,
 }
 
 impl State {
@@ -563,7 +498,7 @@ impl Drop for AddressSpace {
                 break;
             }
         }
-        self.zap(0..USER_END, ZapExtent::Unmapped);
+        self.zap_unmapped(0..USER_END);
         self.state.lock().tables.free_root();
         GOING.fetch_sub(1, Ordering::Relaxed);
     }

@@ -342,10 +342,16 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     }
 
     /// Puts in an area where none is, and joins it with its neighbours. Prepared beforehand.
+    ///
+    /// # Panics
+    /// Where an area is: two that overlap would show one address twice.
     pub fn insert(&mut self, area: Vma<F, B>) {
         let p = self.seek(area.start);
-        debug_assert!(area.start < area.end);
-        debug_assert!(self.at(p).is_none_or(|next| next.start >= area.end));
+        assert!(area.start < area.end, "an area without pages");
+        assert!(
+            self.at(p).is_none_or(|next| next.start >= area.end),
+            "areas overlap"
+        );
         let (start, end) = (area.start, area.end);
         if let Some(before) = self.before_mut(p)
             && before.joins(&area)
@@ -415,18 +421,24 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         }
     }
 
-    /// Moves the start of the area that starts at `from` down or up to `to`. The caller knows
-    /// that the room is free.
-    pub fn move_start(&mut self, from: u64, to: u64) {
+    /// Moves the start of the area that starts at `from` down to `to`: its backing is the same
+    /// everywhere.
+    ///
+    /// # Panics
+    /// Where no area starts at `from`, or another reaches beyond `to`.
+    pub fn grow_down(&mut self, from: u64, to: u64) {
+        assert!(
+            to < from && self.last_before(from).is_none_or(|below| below.end <= to),
+            "areas overlap"
+        );
         let p = self.seek(from);
-        if let Some(area) = self
+        match self
             .chunks
             .get_mut(p.chunk)
             .and_then(|c| c.get_mut(p.place))
-            && area.start == from
-            && to < area.end
         {
-            area.start = to;
+            Some(area) if area.start == from => area.start = to,
+            _ => panic!("no area starts at {from:#x}"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::file::File;
 use super::super::flags::OpenFlags;
-use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::cache::{Cache, PAGE};
 use super::{direct, ioctl, writeback};
 use crate::errno::{Errno, SysResult};
@@ -118,7 +118,7 @@ impl OpenDisk {
                 if taken < count {
                     // The program's memory ended: the rest of the page is what the disk has.
                     let old = self.cache.page(index, 1)?;
-                    copy(&frame, &old, taken);
+                    copy_within_frames(&frame, &old, 0, taken);
                     (old, taken)
                 } else {
                     frame.zero(count, PAGE_SIZE - count);
@@ -132,7 +132,7 @@ impl OpenDisk {
                 Ok(Some(other)) => {
                     // Somebody read the page meanwhile. It may be on its way to the disk already:
                     // it is marked again once it has the bytes.
-                    copy_part(&frame, &other, within, taken);
+                    copy_within_frames(&frame, &other, within, taken);
                     match self.cache.mark_dirty(index, &other) {
                         Ok(()) => return Ok(taken),
                         Err(Errno::EAGAIN) => {}
@@ -192,17 +192,6 @@ pub(super) fn in_page(offset: u64) -> usize {
 /// A count of bytes that is known to be small.
 pub(super) fn bytes(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
-}
-
-/// Copies the first bytes of a frame.
-fn copy(from: &FrameRef, to: &FrameRef, count: usize) {
-    copy_part(from, to, 0, count);
-}
-
-fn copy_part(from: &FrameRef, to: &FrameRef, at: usize, count: usize) {
-    let mut source = super::super::io::FrameSource::new(from, at, count);
-    // Frames never fault.
-    let _ = source.take_frame(to, at, count);
 }
 
 impl File for OpenDisk {

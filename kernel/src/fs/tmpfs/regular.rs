@@ -6,7 +6,7 @@
 
 use super::super::file::File;
 use super::super::flags::OpenFlags;
-use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
+use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::radix::RadixTree;
 use super::{TmpNode, Tmpfs};
 use crate::errno::{Errno, SysResult};
@@ -40,6 +40,32 @@ pub(super) enum Pace {
 struct Content {
     pages: RadixTree<FrameRef>,
     size: u64,
+}
+
+impl Content {
+    /// Whether the page at `index` lies in the file, if only in part.
+    fn holds(&self, index: u64) -> bool {
+        index < self.size.div_ceil(PAGE)
+    }
+}
+
+/// Where a page may be entered.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Place {
+    /// Anywhere: `writing` is held, so nobody cuts the file.
+    Any,
+    /// Where the file has not been cut meanwhile: a page behind its end would stay for ever.
+    InFile,
+}
+
+/// What came of entering a page.
+enum Entered {
+    /// It is the file's.
+    Own,
+    /// Another was there already.
+    Other(FrameRef),
+    /// The file ends before it.
+    Beyond,
 }
 
 /// The content of a regular file.
@@ -118,12 +144,21 @@ impl Regular {
         self.seals.store(0, Ordering::Relaxed);
     }
 
-    /// Adds seals; `EPERM` once sealed against it.
+    /// Adds seals.
+    ///
+    /// # Errors
+    /// `EPERM` once sealed against it; `EBUSY` for `F_SEAL_WRITE` while a mapping may store.
     pub fn add_seals(&self, seals: u32) -> Result<(), Errno> {
         let _writing = self.writing.lock();
         let old = self.seals();
         if old & F_SEAL_SEAL != 0 {
             return Err(Errno::EPERM);
+        }
+        if seals & F_SEAL_WRITE != 0 {
+            self.mappings.deny_stores()?;
+        }
+        if seals & F_SEAL_FUTURE_WRITE != 0 {
+            self.mappings.deny_new_stores();
         }
         self.seals.store(old | seals, Ordering::Relaxed);
         Ok(())
@@ -154,32 +189,59 @@ impl Regular {
         self.content.lock().size = size;
     }
 
-    /// The page at `index`, made of zeros where there is a hole.
+    /// The page at `index`, made of zeros where there is a hole, for who holds `writing`.
     fn page_or_new(&self, fs: &Tmpfs, index: u64) -> Result<FrameRef, Errno> {
         if let Some(frame) = self.content.lock().pages.get(index) {
             return Ok(frame.clone());
         }
-        fs.charge_page()?;
-        match memory::alloc_zeroed(Mobility::Movable) {
-            Ok(frame) => self.enter(fs, index, frame),
-            Err(error) => {
-                fs.discharge_pages(1);
-                Err(error)
-            }
+        let frame = charged(fs, || memory::alloc_zeroed(Mobility::Movable))?;
+        match self.enter(fs, index, &frame, Place::Any)? {
+            Entered::Other(first) => Ok(first),
+            Entered::Own | Entered::Beyond => Ok(frame),
         }
     }
 
-    /// Enters a charged page, unless another came first: that one is taken then.
-    fn enter(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<FrameRef, Errno> {
-        let mut content = self.content.lock();
-        let outcome = match content.pages.get(index) {
-            Some(first) => Ok(first.clone()),
-            None => match content.pages.insert(index, frame.clone()) {
-                Ok(_) => return Ok(frame),
-                Err(_) => Err(Errno::ENOMEM),
-            },
+    /// The page at `index` as a mapping sees it, made of zeros where there is a hole. `None`: the
+    /// file ends before it.
+    fn mapped_page(&self, fs: &Tmpfs, index: u64) -> Result<Option<FrameRef>, Errno> {
+        {
+            let content = self.content.lock();
+            if !content.holds(index) {
+                return Ok(None);
+            }
+            if let Some(frame) = content.pages.get(index) {
+                return Ok(Some(frame.clone()));
+            }
+        }
+        let frame = charged(fs, || memory::alloc_zeroed(Mobility::Movable))?;
+        Ok(match self.enter(fs, index, &frame, Place::InFile)? {
+            Entered::Own => Some(frame),
+            Entered::Other(first) => Some(first),
+            Entered::Beyond => None,
+        })
+    }
+
+    /// Enters a charged page, unless another came first.
+    fn enter(
+        &self,
+        fs: &Tmpfs,
+        index: u64,
+        frame: &FrameRef,
+        place: Place,
+    ) -> Result<Entered, Errno> {
+        let outcome = {
+            let mut content = self.content.lock();
+            if place == Place::InFile && !content.holds(index) {
+                Ok(Entered::Beyond)
+            } else if let Some(first) = content.pages.get(index) {
+                Ok(Entered::Other(first.clone()))
+            } else {
+                match content.pages.insert(index, frame.clone()) {
+                    Ok(_) => return Ok(Entered::Own),
+                    Err(_) => Err(Errno::ENOMEM),
+                }
+            }
         };
-        drop(content);
         fs.discharge_pages(1);
         outcome
     }
@@ -235,6 +297,12 @@ impl Regular {
             self.mappings.invalidate(source, first_whole..end_whole);
         }
     }
+}
+
+/// A page that counts against the file system's limit.
+fn charged(fs: &Tmpfs, make: impl FnOnce() -> Result<FrameRef, Errno>) -> Result<FrameRef, Errno> {
+    fs.charge_page()?;
+    make().inspect_err(|_| fs.discharge_pages(1))
 }
 
 /// The offset within a page.
@@ -305,22 +373,7 @@ impl TmpNode {
 impl PageSource for TmpNode {
     fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
         let regular = self.regular().ok_or(Errno::ENODEV)?;
-        let content = regular.content.lock();
-        if index >= content.size.div_ceil(PAGE) {
-            return Ok(None);
-        }
-        if let Some(frame) = content.pages.get(index) {
-            return Ok(Some(frame.clone()));
-        }
-        drop(content);
-        let frame = regular.page_or_new(&self.fs, index)?;
-        // Truncation may have freed the range while the page was made: such a page must not stay.
-        let size = regular.extent().0;
-        if index >= size.div_ceil(PAGE) {
-            regular.free_pages(&self.fs, index..index + 1, Pace::Breathing);
-            return Ok(None);
-        }
-        Ok(Some(frame))
+        regular.mapped_page(&self.fs, index)
     }
 
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
@@ -410,23 +463,17 @@ impl OpenRegular {
             return from.take_frame(&frame, in_page(offset), count);
         }
         // A whole new page: filled before anybody sees it, so it need not be cleared first.
-        fs.charge_page()?;
-        let filled = memory::alloc_frame(Mobility::Movable).and_then(|frame| {
-            let taken = from.take_frame(&frame, 0, PAGE_SIZE)?;
+        let mut taken = 0;
+        let filled = charged(fs, || {
+            let frame = memory::alloc_frame(Mobility::Movable)?;
+            taken = from.take_frame(&frame, 0, PAGE_SIZE)?;
             frame.zero(taken, PAGE_SIZE - taken);
-            Ok((frame, taken))
-        });
-        let (frame, taken) = match filled {
-            Ok(filled) => filled,
-            Err(error) => {
-                fs.discharge_pages(1);
-                return Err(error);
-            }
-        };
-        let entered = regular.enter(fs, index, frame.clone())?;
-        if entered.address() != frame.address() {
-            // A page fault made the page meanwhile; the bytes go there.
-            super::super::io::copy_frame(&frame, &entered);
+            Ok(frame)
+        })?;
+        if let Entered::Other(first) = regular.enter(fs, index, &filled, Place::Any)? {
+            // A page fault made the page meanwhile. It gets the bytes that there were, and keeps
+            // what was stored behind them.
+            copy_within_frames(&filled, &first, 0, taken);
         }
         Ok(taken)
     }

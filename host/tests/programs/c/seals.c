@@ -1,0 +1,139 @@
+/* Seals of memfds and what mappings may do to them, before and after. */
+#include "say.h"
+
+#define READ PROT_READ
+#define BOTH (PROT_READ | PROT_WRITE)
+
+static char *map(int file, int rights, int sharing)
+{
+	char *at = mmap(0, 2 * PAGE, rights, sharing, file, 0);
+	say("mmap(%d, %s) %s", rights, sharing == MAP_SHARED ? "shared" : "private",
+	    at == MAP_FAILED ? strerrorname_np(errno) : "succeeds");
+	return at;
+}
+
+static int make(void)
+{
+	int file = MUST(memfd_create("sealed", MFD_ALLOW_SEALING));
+	MUST(ftruncate(file, 2 * PAGE));
+	return file;
+}
+
+static void against_stores(void)
+{
+	int file = make();
+	char *at = map(file, BOTH, MAP_SHARED);
+	at[0] = 1;
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	/* Half of the mapping is enough to be in the way, and so is one that may be made writable. */
+	TRY(munmap(at, PAGE));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	TRY(mprotect(at + PAGE, PAGE, READ));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	TRY(fcntl(file, F_GET_SEALS));
+	TRY(munmap(at + PAGE, PAGE));
+	char *copy = map(file, BOTH, MAP_PRIVATE);
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	TRY(fcntl(file, F_GET_SEALS));
+	TRY(write(file, "x", 1));
+	map(file, BOTH, MAP_SHARED);
+	copy[0] = 2;
+	TRY(madvise(copy, PAGE, MADV_REMOVE));
+	TRY(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE));
+	TRY(ftruncate(file, 3 * PAGE));
+	char byte = 9;
+	TRY(pread(file, &byte, 1, 0));
+	say("the file has %d, the copy %d", byte, copy[0]);
+}
+
+static void against_new_stores(void)
+{
+	int file = make();
+	char *old = map(file, BOTH, MAP_SHARED);
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE));
+	old[0] = 7;
+	map(file, BOTH, MAP_SHARED);
+	char *new = map(file, READ, MAP_SHARED);
+	say("the new mapping shows %d", new[0]);
+	TRY(mprotect(new, PAGE, BOTH));
+	TRY(write(file, "x", 1));
+	TRY(madvise(old, PAGE, MADV_REMOVE));
+	/* The old one may still store. */
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	TRY(munmap(old, 2 * PAGE));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+}
+
+static void a_child_that_maps(void)
+{
+	int file = make(), pipes[2];
+	char *at = map(file, BOTH, MAP_SHARED);
+	MUST(pipe(pipes));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		char byte;
+		close(pipes[1]);
+		read(pipes[0], &byte, 1);
+		_exit(0);
+	}
+	TRY(munmap(at, 2 * PAGE));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	close(pipes[0]);
+	close(pipes[1]);
+	int status;
+	MUST(waitpid(child, &status, 0));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+}
+
+static void a_mapping_that_moves(void)
+{
+	int file = make();
+	char *at = map(file, BOTH, MAP_SHARED);
+	char *moved = mremap(at, 2 * PAGE, 4 * PAGE, MREMAP_MAYMOVE);
+	HOLDS(moved != MAP_FAILED);
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	TRY(munmap(moved, 4 * PAGE));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+}
+
+static void read_only_descriptors(void)
+{
+	int file = make();
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+	int reader = MUST(open(path, O_RDONLY));
+	char *at = map(reader, READ, MAP_SHARED);
+	map(reader, BOTH, MAP_SHARED);
+	TRY(fcntl(reader, F_ADD_SEALS, F_SEAL_WRITE));
+	/* It never may store, so it is in nobody's way. */
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	TRY(mprotect(at, PAGE, BOTH));
+}
+
+static void the_rest(void)
+{
+	int file = make();
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW));
+	TRY(ftruncate(file, 0));
+	TRY(ftruncate(file, 4 * PAGE));
+	TRY(pwrite(file, "x", 1, 2 * PAGE));
+	TRY(pwrite(file, "x", 1, 2 * PAGE - 1));
+	TRY(fcntl(file, F_ADD_SEALS, 0x10000));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_SEAL));
+	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));
+	TRY(fcntl(file, F_GET_SEALS));
+	int plain = MUST(memfd_create("plain", 0));
+	TRY(fcntl(plain, F_GET_SEALS));
+	TRY(fcntl(plain, F_ADD_SEALS, F_SEAL_WRITE));
+}
+
+int main(void)
+{
+	against_stores();
+	against_new_stores();
+	a_child_that_maps();
+	a_mapping_that_moves();
+	read_only_descriptors();
+	the_rest();
+	return 0;
+}

@@ -1,0 +1,48 @@
+//! Areas that grow downwards when they are touched below.
+
+use super::fault::Fault;
+use super::space::{Area, PAGE, Sizes, State};
+use super::{AddressSpace, VmaFlags};
+use crate::memory::knobs;
+
+/// Room that stays free below a stack that can still grow.
+const GUARD: u64 = 1 << 20;
+
+impl AddressSpace {
+    /// Lets the stack above `page` reach down to it, if one may. It is a change of the areas like
+    /// any other: one that is under way is waited for.
+    pub(super) fn grow_stack(&self, page: u64) -> Result<(), Fault> {
+        let _change = self.change.lock_killable().map_err(|_| Fault::NoMemory)?;
+        self.state.lock().grow_stack(page)
+    }
+}
+
+impl State {
+    /// The stack that might grow down to `page`, which lies in no area.
+    pub(super) fn stack_above(&self, page: u64) -> Result<&Area, Fault> {
+        self.areas
+            .next_from(page)
+            .filter(|above| above.flags.contains(VmaFlags::GROWS_DOWN))
+            .ok_or(Fault::NotMapped)
+    }
+
+    fn grow_stack(&mut self, page: u64) -> Result<(), Fault> {
+        if self.areas.find(page).is_some() {
+            // Another thread was here first.
+            return Ok(());
+        }
+        let above = self.stack_above(page)?;
+        let (start, end, flags) = (above.start, above.end, above.flags);
+        let below = self.areas.last_before(page);
+        let guarded = below.is_none_or(|b| b.end + GUARD <= page);
+        let growth = Sizes::of(flags, start - page);
+        if !guarded || end - page > self.limits.stack || self.check_limits(growth).is_err() {
+            return Err(Fault::NotMapped);
+        }
+        knobs::commit(growth.accounted / PAGE).map_err(|_| Fault::NoMemory)?;
+        self.areas.grow_down(start, page);
+        self.sizes.add(growth);
+        self.changed();
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Taking pages out of page tables, in batches.
+//!
+//! Each batch is decided and done under one hold of the space's lock. What a range shows may change
+//! between two batches, so each looks at the areas anew; only who holds `change` and has taken the
+//! areas out may go by a range alone.
+
+use super::AddressSpace;
+use super::gather::Gather;
+use super::space::{Area, PAGE, State};
+use crate::arch::USER_END;
+use crate::errno::Errno;
+use crate::sched;
+use crate::sync::SpinGuard;
+use core::ops::Range;
+
+/// Areas that are looked at under one hold of the lock.
+const AREAS_AT_ONCE: u32 = 64;
+
+/// Which pages go.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Reach {
+    /// All.
+    AllPages,
+    /// A file's; private copies of them stay.
+    FilePages,
+}
+
+/// How far a zap came.
+struct Zapping<'a> {
+    space: &'a AddressSpace,
+    gather: Gather,
+    /// Nothing is left to take below.
+    at: u64,
+    /// From here on emptied tables are left that the last batch had no room for.
+    unpruned: Option<u64>,
+}
+
+impl<'a> Zapping<'a> {
+    fn new(space: &'a AddressSpace, at: u64) -> Self {
+        Self {
+            space,
+            gather: Gather::new(),
+            at,
+            unpruned: None,
+        }
+    }
+
+    /// Takes out what a batch has room for between `at` and `end`, has all CPUs forget it, and frees
+    /// it. Of the tables that this empties those go that lie in what `owned` gives for the state and
+    /// the address reached.
+    fn batch(
+        &mut self,
+        mut state: SpinGuard<'_, State>,
+        end: u64,
+        reach: Reach,
+        owned: impl FnOnce(&State, u64) -> Range<u64>,
+    ) {
+        let (space, gather) = (self.space, &mut self.gather);
+        let from = self.at;
+        state.tables.split_edges(&(from..end), &space.cpus);
+        let files_only = reach == Reach::FilePages;
+        self.at = state.tables.zap(from..end, files_only, gather);
+        state.peak_mapped = state.peak_mapped.max(state.mapped.iter().sum());
+        for (mapped, gone) in state.mapped.iter_mut().zip(gather.pages) {
+            *mapped -= gone;
+        }
+        // A prune that had no room begins again where it began.
+        let prune_from = self.unpruned.take().unwrap_or(from);
+        let owned = owned(&state, self.at);
+        if !state.tables.prune(prune_from..self.at, owned, gather) {
+            self.unpruned = Some(prune_from);
+        }
+        let flush = prune_from..self.at.max(from + PAGE);
+        // Another's batch may have pages of this range, and its flush be under way.
+        if space.has_flushes() {
+            gather.must_flush();
+        }
+        let pending = gather.needs_flush().then(|| space.begin_flush());
+        drop(state);
+        // Not under the lock: other CPUs take their time. A fault meanwhile finds the entries gone,
+        // and frames and tables stay until all CPUs know.
+        gather.flush(&space.cpus, flush);
+        drop(pending);
+        gather.free();
+        sched::cond_resched();
+    }
+}
+
+impl AddressSpace {
+    /// Zaps a range that has no area and gets none meanwhile: `change` is held, or nobody uses the
+    /// space. Page tables go too where no area is left around.
+    pub(super) fn zap_unmapped(&self, range: Range<u64>) {
+        let mut zapping = Zapping::new(self, range.start);
+        while zapping.at < range.end || zapping.unpruned.is_some() {
+            let state = self.state.lock();
+            zapping.batch(state, range.end, Reach::AllPages, |state, reached| {
+                let low = state.areas.last_before(range.start).map_or(0, |a| a.end);
+                let next = state.areas.next_from(range.end);
+                // The last table of the user's half has its end beyond the user's end.
+                let high = next.map_or(USER_END.next_multiple_of(1 << 39), |a| a.start);
+                // Entries are left from where it stopped, so tables go up to there.
+                low..if reached < range.end { reached } else { high }
+            });
+        }
+        crate::memory::report::kick();
+    }
+
+    /// Zaps the part of each area in `range` that `select` gives for it, upwards. Areas that change
+    /// meanwhile are met as they are when their turn comes, those that move down perhaps not at all.
+    ///
+    /// # Errors
+    /// What `select` gives; areas below are done then.
+    pub(super) fn zap_areas(
+        &self,
+        range: Range<u64>,
+        reach: Reach,
+        mut select: impl FnMut(&Area) -> Result<Range<u64>, Errno>,
+    ) -> Result<(), Errno> {
+        let mut zapping = Zapping::new(self, range.start);
+        let result = loop {
+            let state = self.state.lock();
+            let mut part = None;
+            let mut over = Ok(false);
+            for _ in 0..AREAS_AT_ONCE {
+                let from = zapping.unpruned.unwrap_or(zapping.at);
+                let Some(area) = state.areas.next_from(from).filter(|a| a.start < range.end) else {
+                    over = Ok(true);
+                    break;
+                };
+                let selected = match select(area) {
+                    Ok(selected) => selected,
+                    Err(error) => {
+                        over = Err(error);
+                        break;
+                    }
+                };
+                let selected = selected.start.max(range.start)..selected.end.min(range.end);
+                if selected.end > from && !selected.is_empty() {
+                    part = Some(selected);
+                    break;
+                }
+                zapping.unpruned = None;
+                zapping.at = zapping.at.max(area.end);
+            }
+            match (part, over) {
+                (Some(part), _) => {
+                    zapping.at = zapping.at.max(part.start);
+                    zapping.batch(state, part.end, reach, |_, reached| match reach {
+                        Reach::AllPages => part.start..reached,
+                        Reach::FilePages => 0..0,
+                    });
+                }
+                (None, Ok(false)) => {
+                    drop(state);
+                    sched::cond_resched();
+                }
+                (None, Ok(true)) => break Ok(()),
+                (None, Err(error)) => break Err(error),
+            }
+        };
+        crate::memory::report::kick();
+        result
+    }
+
+    /// Takes a file's pages out of a range whose areas are gone already and whose pages are on
+    /// their way: who has just walked over the areas waits for nobody.
+    pub(super) fn zap_leaving(&self) {
+        let mut zapping = Zapping::new(self, 0);
+        loop {
+            let state = self.state.lock();
+            let leaving = state.leaving.clone();
+            zapping.at = zapping.at.max(leaving.start);
+            if zapping.at >= leaving.end {
+                return;
+            }
+            zapping.batch(state, leaving.end, Reach::FilePages, |_, _| 0..0);
+        }
+    }
+}
