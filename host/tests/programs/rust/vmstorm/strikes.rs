@@ -31,6 +31,10 @@ pub enum Part {
     Forks,
     /// It stores to the file and writes to it.
     Writes,
+    /// It has stored to these words; its child does so again.
+    Inherits(Range<u64>),
+    /// It has all written that was stored.
+    Syncs,
 }
 
 impl Actor {
@@ -93,6 +97,16 @@ impl Actor {
         Part::Moves(low, high)
     }
 
+    /// Stores where a child does so again after this process's stores have been written.
+    pub fn prepare_to_inherit(&mut self, file: &File) -> Part {
+        let (id, actors) = (self.id, self.actors);
+        let Some(words) = file.own_words(&mut self.random, id, actors) else {
+            return Part::Syncs;
+        };
+        let stored = self.store_words(file, words);
+        Part::Inherits(stored)
+    }
+
     /// Does its part.
     pub fn strike_at(&mut self, file: &File, part: Part) {
         self.random.dawdle();
@@ -108,6 +122,8 @@ impl Actor {
                 }
             }
             Part::Forks => self.fork_that_stays(),
+            Part::Inherits(words) => self.fork_that_stores(file, words),
+            Part::Syncs => self.sync_disk(file),
             Part::Writes => {
                 self.store(file);
                 self.write(file, false);
