@@ -106,6 +106,10 @@ pub fn shared_views(actor: &Actor, whose: &str) {
 /// A page of a shared mapping shows the file, or faults behind its end. In the last page, what is
 /// behind the end is nobody's.
 fn compare(actor: &Actor, file: &File, page: u64, at: u64, size: u64, whose: &str) {
+    if file.nature == Nature::Disk && page >= file.pages {
+        // The disk goes on where the storm's part of it ends.
+        return;
+    }
     if page < size / PAGE && guard::compare(at, file.settled(page)) == PAGE_WORDS {
         return;
     }

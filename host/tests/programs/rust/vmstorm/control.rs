@@ -160,9 +160,10 @@ macro_rules! log {
     ($($word:tt)*) => { $crate::control::begin(format_args!($($word)*)) };
 }
 
-/// Whether somebody has failed.
+/// Whether somebody has failed, and has said how: a process that ends sooner may take the one with
+/// it who is about to say it.
 pub fn has_failed() -> bool {
-    get().failed.load(Ordering::Relaxed) != 0
+    get().failed.load(Ordering::Acquire) == 2
 }
 
 /// Notes the first failure and ends this process.
@@ -176,6 +177,9 @@ pub fn fail(text: &str) -> ! {
             .set(format_args!("round {round}, actor {actor}: {text}"));
         // Release: pairs with the Acquire in `failure`.
         control.failed.store(2, Ordering::Release);
+    }
+    while !has_failed() {
+        std::hint::spin_loop();
     }
     sys::exit(77);
 }
