@@ -1,7 +1,7 @@
 //! What one thread has mapped: a naive model of its part of the address space.
 
 use crate::guard;
-use crate::sys::{self, PAGE, PAGE_WORDS};
+use crate::sys::{self, PAGE, PAGE_WORDS, ZEROES};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::ops::Range;
@@ -174,7 +174,6 @@ pub fn check_words(words: &[u64], first: u64) -> Result<(), String> {
 
 /// Whether a page has what was stored to it: all of it, or a few words at its beginning.
 pub fn check_page(at: u64, first: u64, wholly: bool) -> Result<(), String> {
-    static ZEROES: [u64; PAGE_WORDS] = [0; PAGE_WORDS];
     let stored = stored_words(first);
     let length = if wholly || stored == PAGE_WORDS {
         PAGE_WORDS

@@ -8,6 +8,7 @@ use crate::files::File;
 use crate::guard;
 use crate::log;
 use crate::sys::{self, PAGE, PAGE_WORDS};
+use std::ops::Range;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
@@ -39,12 +40,8 @@ impl Actor {
             self.check_copies();
         }
         // Acquire: pairs with the Release of the one who says it.
-        while control::get().views_settled.load(Ordering::Acquire) < round {
-            if control::has_failed() {
-                sys::exit(77);
-            }
-            sys::yield_now();
-        }
+        let settled = &control::get().views_settled;
+        control::wait_until(|| settled.load(Ordering::Acquire) >= round);
         checks::common_views(self, "a forked child's");
         checks::shared_views(self, "a forked child's");
         sys::exit(0);
@@ -69,11 +66,7 @@ impl Actor {
     }
 
     /// A child that stores to a disk through the mapping that it has got, and has that written.
-    pub fn fork_that_stores(&mut self, file: &File) {
-        let (id, actors) = (self.id, self.actors);
-        let Some(words) = file.own_words(&mut self.random, id, actors) else {
-            return;
-        };
+    pub fn fork_that_stores(&mut self, file: &File, words: Range<u64>) {
         log!(
             "fork a child that stores to file {} words {words:#x?}",
             file.number
@@ -86,7 +79,6 @@ impl Actor {
             self.become_child();
             self.random.dawdle();
             let tag = file.tag(self.id);
-            let words = words.start..words.end.min(words.start + 8 * PAGE_WORDS as u64);
             let words = self.store_words(file, words);
             let first = words.start * 8 / PAGE;
             let last = (words.end * 8).div_ceil(PAGE);

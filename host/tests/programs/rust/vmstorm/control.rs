@@ -8,6 +8,7 @@ use std::fmt::Arguments;
 use std::io::Write;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Actors (threads of all processes) at most.
 pub const ACTORS: usize = 32;
@@ -16,7 +17,11 @@ const LOG_LINES: usize = 24;
 const LINE_BYTES: usize = 160;
 const FAILURE_BYTES: usize = 4096;
 /// Turns that a barrier is waited for before others get the CPU.
-const BARRIER_SPINS: u32 = 200;
+const BARRIER_SPINS: u32 = 300;
+/// The same for what comes soon; then turns for others, then naps.
+const SPINS: u32 = 1000;
+const YIELDS: u32 = 1100;
+const NAP: Duration = Duration::from_micros(300);
 
 /// A text that one writes and others read after a flag.
 #[derive(Debug)]
@@ -155,9 +160,10 @@ macro_rules! log {
     ($($word:tt)*) => { $crate::control::begin(format_args!($($word)*)) };
 }
 
-/// Whether somebody has failed.
+/// Whether somebody has failed, and has said how: a process that ends sooner may take the one with
+/// it who is about to say it.
 pub fn has_failed() -> bool {
-    get().failed.load(Ordering::Relaxed) != 0
+    get().failed.load(Ordering::Acquire) == 2
 }
 
 /// Notes the first failure and ends this process.
@@ -171,6 +177,9 @@ pub fn fail(text: &str) -> ! {
             .set(format_args!("round {round}, actor {actor}: {text}"));
         // Release: pairs with the Acquire in `failure`.
         control.failed.store(2, Ordering::Release);
+    }
+    while !has_failed() {
+        std::hint::spin_loop();
     }
     sys::exit(77);
 }
@@ -191,16 +200,35 @@ pub fn barrier(actors: usize, name: &str) {
     if control.arrived.fetch_add(1, Ordering::AcqRel) as usize + 1 == actors {
         control.arrived.store(0, Ordering::Relaxed);
         control.generation.store(generation + 1, Ordering::Release);
+        sys::wake_all(&control.generation);
         return;
     }
+    // Who waits leaves the CPU to others: where there are fewer than actors, a round takes as long as
+    // its work.
     let mut turns = 0;
     // Acquire: pairs with the Release of the last one.
     while control.generation.load(Ordering::Acquire) == generation {
         turns += 1;
-        if turns > BARRIER_SPINS {
-            sys::yield_now();
-        } else {
+        if turns < BARRIER_SPINS {
             std::hint::spin_loop();
+        } else {
+            sys::sleep_while(&control.generation, generation);
+        }
+        if has_failed() {
+            sys::exit(77);
+        }
+    }
+}
+
+/// Waits for what another says soon, or for the storm's end.
+pub fn wait_until(said: impl Fn() -> bool) {
+    let mut turns = 0;
+    while !said() {
+        turns += 1;
+        match turns {
+            0..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => sys::yield_now(),
+            _ => std::thread::sleep(NAP),
         }
         if has_failed() {
             sys::exit(77);

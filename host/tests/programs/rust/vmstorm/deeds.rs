@@ -227,7 +227,11 @@ impl Actor {
 
     /// Has everything of a disk written that was stored to it.
     pub fn sync_disk(&mut self, file: &File) {
-        let pages = self.random.range(file.pages);
+        let pages = if self.random.once_in(2) {
+            0..file.pages
+        } else {
+            self.random.range(file.pages)
+        };
         if self.random.once_in(4) {
             log!("fsync file {}", file.number);
             let outcome = sys::sync_file(file.fd);

@@ -31,12 +31,7 @@ static MAPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Waits for a number, or the storm's end. Acquire: pairs with the Release stores of the other.
 fn wait_for(number: &AtomicU64, value: u64) {
-    while number.load(Ordering::Acquire) < value {
-        if control::has_failed() {
-            sys::exit(77);
-        }
-        sys::yield_now();
-    }
+    control::wait_until(|| number.load(Ordering::Acquire) >= value);
 }
 
 /// What the two do, decided alike by both.

@@ -2,6 +2,7 @@
 //! file. What a kernel does in two steps then has somebody between them sooner.
 
 use crate::actor::{Actor, WINDOW_PAGES, window};
+use crate::areas::{Area, Source};
 use crate::control;
 use crate::files::{File, Nature};
 use crate::guard;
@@ -30,6 +31,10 @@ pub enum Part {
     Forks,
     /// It stores to the file and writes to it.
     Writes,
+    /// It has stored to these words; its child does so again.
+    Inherits(Range<u64>),
+    /// It has all written that was stored.
+    Syncs,
 }
 
 impl Actor {
@@ -92,12 +97,22 @@ impl Actor {
         Part::Moves(low, high)
     }
 
+    /// Stores where a child does so again after this process's stores have been written.
+    pub fn prepare_to_inherit(&mut self, file: &File) -> Part {
+        let (id, actors) = (self.id, self.actors);
+        let Some(words) = file.own_words(&mut self.random, id, actors) else {
+            return Part::Syncs;
+        };
+        let stored = self.store_words(file, words);
+        Part::Inherits(stored)
+    }
+
     /// Does its part.
     pub fn strike_at(&mut self, file: &File, part: Part) {
         self.random.dawdle();
         match part {
             Part::Cuts => self.cut_or_clear(file),
-            Part::Replaces(range) => self.replace(range),
+            Part::Replaces(range) => self.replace(file, range),
             Part::Moves(from, to) => {
                 let bytes = from.end - from.start;
                 self.move_to(from.clone(), to);
@@ -107,6 +122,8 @@ impl Actor {
                 }
             }
             Part::Forks => self.fork_that_stays(),
+            Part::Inherits(words) => self.fork_that_stores(file, words),
+            Part::Syncs => self.sync_disk(file),
             Part::Writes => {
                 self.store(file);
                 self.write(file, false);
@@ -136,8 +153,15 @@ impl Actor {
     }
 
     /// Private memory comes where a file was mapped.
-    fn replace(&mut self, range: Range<u64>) {
+    fn replace(&mut self, file: &File, range: Range<u64>) {
         let pages = (range.end - range.start) / PAGE;
+        let is_mapped = |area: &Area| matches!(area.source, Source::Shared { .. });
+        if !self.areas.find(range.start).is_some_and(is_mapped) {
+            // It was struck at before.
+            self.map_at(Some(file.number), true, 0, Some(range.start), pages);
+            self.touch(&range);
+            self.random.dawdle();
+        }
         if self.random.once_in(2) {
             self.unmap(range.clone());
         }

@@ -1,10 +1,13 @@
 //! The system calls of the storm, with their numbers on x86-64.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::sync::atomic::AtomicU32;
 
 pub const PAGE: u64 = 4096;
 /// Words of eight bytes in a page.
 pub const PAGE_WORDS: usize = 512;
+/// A page of nothing.
+pub static ZEROES: [u64; PAGE_WORDS] = [0; PAGE_WORDS];
 
 pub const PROT_NONE: c_int = 0;
 pub const PROT_READ: c_int = 1;
@@ -48,7 +51,12 @@ pub const EEXIST: i32 = 17;
 pub const EOPNOTSUPP: i32 = 95;
 
 const SYS_BRK: c_long = 12;
+const SYS_FUTEX: c_long = 202;
 const SYS_PROCESS_VM_READV: c_long = 310;
+const FUTEX_WAIT: c_int = 0;
+const FUTEX_WAKE: c_int = 1;
+/// How long a sleeper sleeps at most, in nanoseconds: it looks for failures in between.
+const SLEEP_NS: u64 = 100_000_000;
 
 unsafe extern "C" {
     fn mmap(at: u64, bytes: u64, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> u64;
@@ -224,6 +232,25 @@ pub fn read_process(pid: c_int, from: u64, to: u64, bytes: u64) -> Outcome<u64> 
             0_u64,
         )
     })
+}
+
+/// Sleeps for a while unless the word, which processes share, is another already.
+pub fn sleep_while(word: &AtomicU32, value: u32) {
+    let timeout = [0, SLEEP_NS];
+    unsafe {
+        syscall(
+            SYS_FUTEX,
+            word.as_ptr(),
+            FUTEX_WAIT,
+            value,
+            timeout.as_ptr(),
+        )
+    };
+}
+
+/// Wakes all who sleep on a word.
+pub fn wake_all(word: &AtomicU32) {
+    unsafe { syscall(SYS_FUTEX, word.as_ptr(), FUTEX_WAKE, i32::MAX) };
 }
 
 pub fn yield_now() {

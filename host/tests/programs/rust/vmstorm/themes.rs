@@ -7,8 +7,8 @@ use crate::strikes::Part;
 
 /// Deeds of an actor in a round where they follow no recipe.
 const DEEDS: u64 = 12;
-/// Deeds of an actor in a round about a disk.
-const DISK_DEEDS: u64 = 4;
+/// How often a file is struck at in a round where what goes wrong stays.
+const STRIKES: usize = 3;
 
 /// One kind of round.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -99,7 +99,17 @@ impl Actor {
                 let file = self.struck(&[1, 1, 2]);
                 self.make_present(file);
             }
-            Theme::Mix | Theme::Grow | Theme::Leave | Theme::Disk => {}
+            Theme::Disk => {
+                let file = self.file_number(self.files.len() - 1);
+                // The first thread of a process forks, the others have the disk written.
+                self.part = match self.random.below(6) {
+                    0 => Part::Writes,
+                    _ if self.thread == 0 => self.prepare_to_inherit(file),
+                    1 => self.prepare_to_move(file),
+                    _ => Part::Syncs,
+                };
+            }
+            Theme::Mix | Theme::Grow | Theme::Leave => {}
         }
     }
 
@@ -112,16 +122,23 @@ impl Actor {
             }
             Theme::Mix | Theme::Grow | Theme::Leave => self.some_deeds(),
             Theme::Replace => {
-                let part = std::mem::take(&mut self.part);
-                self.strike_at(self.struck(&[0, 1, 1, 2, 3]), part);
+                let file = self.struck(&[0, 1, 1, 2, 3]);
+                for _ in 0..STRIKES {
+                    let part = self.part.clone();
+                    self.strike_at(file, part);
+                }
             }
             Theme::Move => {
-                let part = std::mem::take(&mut self.part);
+                let part = self.part.clone();
                 self.strike_at(self.struck(&[0, 1, 2, 2, 3]), part);
             }
             Theme::Tail => self.strike_at_pages(self.struck(&[0, 0, 2])),
             Theme::Revive => self.strike_again(self.struck(&[1, 1, 2])),
-            Theme::Disk => (0..DISK_DEEDS).for_each(|_| self.disk_deed()),
+            Theme::Disk => {
+                let file = self.file_number(self.files.len() - 1);
+                let part = self.part.clone();
+                self.strike_at(file, part);
+            }
         }
     }
 
@@ -178,18 +195,6 @@ impl Actor {
                 let cut_short = self.random.once_in(3);
                 self.write(file, cut_short);
             }
-        }
-    }
-
-    fn disk_deed(&mut self) {
-        let file = self.file_number(self.files.len() - 1);
-        // The first thread of a process forks, the others have the disk written.
-        match self.random.below(8) {
-            0..=3 if self.thread == 0 => self.fork_that_stores(file),
-            0..=3 => self.sync_disk(file),
-            4..=5 => self.store(file),
-            6 => self.write(file, false),
-            _ => self.map(Some(file.number), true),
         }
     }
 }
