@@ -29,6 +29,8 @@ mod path;
 mod policy;
 #[path = "fs/radix.rs"]
 mod radix;
+#[path = "fs/locks/ranges.rs"]
+mod ranges;
 #[path = "drivers/disk/request.rs"]
 mod request;
 #[path = "fs/pipe/ring.rs"]
@@ -39,6 +41,8 @@ mod set;
 mod slab;
 #[path = "sched/state.rs"]
 mod state;
+#[path = "fs/locks/table.rs"]
+mod table;
 #[path = "vm/vma.rs"]
 mod vma;
 
@@ -57,6 +61,9 @@ mod heap_tests;
 #[cfg(test)]
 #[path = "fs/knobs_doc_tests.rs"]
 mod knobs_doc_tests;
+#[cfg(test)]
+#[path = "fs/locks/tests.rs"]
+mod lock_tests;
 #[cfg(test)]
 #[path = "task/numbers_tests.rs"]
 mod numbers_tests;
