@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 21] = [
+const C: [&str; 23] = [
     "process",
     "execute",
     "pipes",
@@ -22,6 +22,8 @@ const C: [&str; 21] = [
     "polling",
     "clocks",
     "files",
+    "locks",
+    "lock_storm",
     "identity",
     "vectors",
     "library",
