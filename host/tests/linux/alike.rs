@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 23] = [
+const C: [&str; 24] = [
     "process",
     "execute",
     "pipes",
@@ -14,6 +14,7 @@ const C: [&str; 23] = [
     "threads",
     "futex",
     "signals",
+    "bad_frames",
     "shared",
     "filefault",
     "filemap",
