@@ -32,6 +32,8 @@ mod path;
 mod policy;
 #[path = "fs/radix.rs"]
 mod radix;
+#[path = "fs/locks/ranges.rs"]
+mod ranges;
 #[path = "drivers/disk/request.rs"]
 mod request;
 #[path = "fs/pipe/ring.rs"]
@@ -45,6 +47,8 @@ mod state;
 #[cfg(any(test, loom))]
 #[path = "sync/model.rs"]
 mod sync;
+#[path = "fs/locks/table.rs"]
+mod table;
 #[path = "vm/vma.rs"]
 mod vma;
 
@@ -63,6 +67,9 @@ mod heap_tests;
 #[cfg(test)]
 #[path = "fs/knobs_doc_tests.rs"]
 mod knobs_doc_tests;
+#[cfg(test)]
+#[path = "fs/locks/tests.rs"]
+mod lock_tests;
 #[cfg(test)]
 #[path = "vm/members_tests.rs"]
 mod members_tests;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 23] = [
+const C: [&str; 26] = [
     "process",
     "execute",
     "pipes",
@@ -14,6 +14,7 @@ const C: [&str; 23] = [
     "threads",
     "futex",
     "signals",
+    "bad_frames",
     "shared",
     "filefault",
     "filemap",
@@ -24,6 +25,8 @@ const C: [&str; 23] = [
     "polling",
     "clocks",
     "files",
+    "locks",
+    "lock_storm",
     "identity",
     "vectors",
     "library",

@@ -4,7 +4,7 @@ use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{DirEntry, Metadata, NodeRef};
 use super::poll::{Notifier, PollMask};
-use super::{epoll::Epoll, pipe::PipeEnd, socket::SocketFile, timerfd::TimerFile};
+use super::{epoll::Epoll, locks, pipe::PipeEnd, socket::SocketFile, timerfd::TimerFile};
 use crate::errno::{Errno, SysResult};
 use crate::sync::Mutex;
 use crate::vm::PageSource;
@@ -128,10 +128,15 @@ pub struct OpenFile {
     moving: Mutex<()>,
     /// This open file is a running program, which nobody may write.
     forbids_writing: AtomicBool,
+    /// Somebody asked for a lock that belongs to this open file.
+    has_locks: AtomicBool,
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        if *self.has_locks.get_mut() {
+            locks::release_description(self);
+        }
         if *self.forbids_writing.get_mut() {
             self.node.permit_writing();
         }
@@ -194,6 +199,7 @@ impl OpenFile {
             offset: AtomicU64::new(0),
             moving: Mutex::new(()),
             forbids_writing: AtomicBool::new(false),
+            has_locks: AtomicBool::new(false),
         })
     }
 
@@ -206,6 +212,12 @@ impl OpenFile {
             self.forbids_writing.store(true, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Notes that locks of this open file are to be released at its end.
+    pub(super) fn note_locks(&self) {
+        // Relaxed: read when nobody else has the open file any more.
+        self.has_locks.store(true, Ordering::Relaxed);
     }
 
     /// The node.

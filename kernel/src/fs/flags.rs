@@ -71,12 +71,14 @@ impl OpenFlags {
 
     /// Whether reading is allowed.
     pub fn readable(self) -> bool {
-        !self.contains(Self::PATH) && self.bits() & raw::O_ACCMODE != raw::O_WRONLY
+        let mode = self.bits() & raw::O_ACCMODE;
+        !self.contains(Self::PATH) && (mode == raw::O_RDONLY || mode == raw::O_RDWR)
     }
 
     /// Whether writing is allowed.
     pub fn writable(self) -> bool {
-        !self.contains(Self::PATH) && self.bits() & raw::O_ACCMODE != raw::O_RDONLY
+        let mode = self.bits() & raw::O_ACCMODE;
+        !self.contains(Self::PATH) && (mode == raw::O_WRONLY || mode == raw::O_RDWR)
     }
 
     /// Whether a call returns `EAGAIN` where it would block.

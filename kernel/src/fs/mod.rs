@@ -20,6 +20,7 @@ pub mod file;
 pub mod flags;
 pub mod initramfs;
 pub mod io;
+pub mod locks;
 pub mod lookup;
 pub mod message;
 pub mod node;

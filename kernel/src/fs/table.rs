@@ -1,11 +1,13 @@
 //! A process's table of file descriptors.
 
 use super::file::OpenFile;
+use super::locks;
 use crate::errno::Errno;
 use crate::sync::SpinLock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Deref};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The number of descriptors that nobody may exceed (`fs.nr_open`).
 pub const MAX_DESCRIPTORS: usize = 1 << 20;
@@ -67,6 +69,40 @@ impl Slots {
 #[derive(Debug, Default)]
 pub struct FileTable {
     slots: SpinLock<Slots>,
+    /// Processes that use it: [`FilesOfProcess`] counts them.
+    processes: AtomicUsize,
+    /// A process asked for a POSIX lock, so that each close has to look for some.
+    has_locks: AtomicBool,
+}
+
+/// A process's use of a table. With the last one everything in the table is closed, whoever looks
+/// at it still. Drop it where the task may wait.
+#[derive(Debug)]
+pub struct FilesOfProcess(Arc<FileTable>);
+
+impl FilesOfProcess {
+    /// One more process uses `table`.
+    pub fn new(table: Arc<FileTable>) -> Self {
+        // Relaxed: whoever hands the table to another process has it in use meanwhile.
+        table.processes.fetch_add(1, Ordering::Relaxed);
+        Self(table)
+    }
+}
+
+impl Deref for FilesOfProcess {
+    type Target = Arc<FileTable>;
+    fn deref(&self) -> &Arc<FileTable> {
+        &self.0
+    }
+}
+
+impl Drop for FilesOfProcess {
+    fn drop(&mut self) {
+        // AcqRel: the last one sees what the others did with the table; pairs with itself.
+        if self.0.processes.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.close_all();
+        }
+    }
 }
 
 impl FileTable {
@@ -113,14 +149,37 @@ impl FileTable {
         Ok(at)
     }
 
-    /// Makes `fd` mean `file` and gives back what it meant before (`dup2`).
+    /// Whether another process uses it too.
+    pub fn is_shared(&self) -> bool {
+        // Acquire: pairs with the AcqRel of a use's end.
+        self.processes.load(Ordering::Acquire) > 1
+    }
+
+    /// Notes that closing a file may release POSIX locks from now on.
+    pub(super) fn note_locks(&self) {
+        // Relaxed: whoever closes the file that is being locked takes the lock of the slots before
+        // it looks here, and whoever locks takes it afterwards, to see whether the file was closed.
+        self.has_locks.store(true, Ordering::Relaxed);
+    }
+
+    /// What is due when a descriptor of `file` is gone: by POSIX any close of a file ends the
+    /// process's locks of it.
+    fn let_go(&self, file: Arc<OpenFile>) {
+        // Relaxed: see `note_locks`.
+        if self.has_locks.load(Ordering::Relaxed) {
+            locks::release_files(self, &file);
+        }
+        file.close();
+    }
+
+    /// Makes `fd` mean `file`, and closes what it meant before (`dup2`).
     pub fn replace(
         &self,
         fd: i32,
         file: Arc<OpenFile>,
         close_on_exec: bool,
         limit: usize,
-    ) -> Result<Option<Arc<OpenFile>>, Errno> {
+    ) -> Result<(), Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         if at >= limit.min(MAX_DESCRIPTORS) {
             return Err(Errno::EBADF);
@@ -134,7 +193,11 @@ impl FileTable {
             file,
             close_on_exec,
         });
-        Ok(old.map(|descriptor| descriptor.file))
+        drop(slots);
+        if let Some(old) = old {
+            self.let_go(old.file);
+        }
+        Ok(())
     }
 
     /// Whether a further descriptor below `limit` is free, to fail before anything is made.
@@ -146,14 +209,16 @@ impl FileTable {
         }
     }
 
-    /// Takes `fd` out; dropping the result closes it.
-    pub fn remove(&self, fd: i32) -> Result<Arc<OpenFile>, Errno> {
+    /// Closes `fd`.
+    pub fn close(&self, fd: i32) -> Result<(), Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         let mut slots = self.slots.lock();
         let slot = slots.slots.get_mut(at).ok_or(Errno::EBADF)?;
         let descriptor = slot.take().ok_or(Errno::EBADF)?;
         slots.lowest_free = slots.lowest_free.min(at);
-        Ok(descriptor.file)
+        drop(slots);
+        self.let_go(descriptor.file);
+        Ok(())
     }
 
     /// Whether `fd` closes on exec.
@@ -187,6 +252,7 @@ impl FileTable {
             };
             return Ok(Arc::new(Self {
                 slots: SpinLock::new(slots),
+                ..Self::default()
             }));
         }
     }
@@ -201,8 +267,8 @@ impl FileTable {
         self.close_where(first, last, |_| true);
     }
 
-    /// Closes everything, at the end of a process.
-    pub fn close_all(&self) {
+    /// Closes everything, at the end of the last process.
+    fn close_all(&self) {
         self.close_where(0, i32::MAX, |_| true);
     }
 
@@ -219,7 +285,7 @@ impl FileTable {
             // Closed without the lock: it may block, or take other locks.
             drop(slots);
             if let Some(descriptor) = descriptor {
-                descriptor.file.close();
+                self.let_go(descriptor.file);
             }
             from = at + 1;
         }

@@ -109,6 +109,7 @@ impl TaskRef {
         let Some(user) = &self.user else { return };
         // SAFETY: we are the task, and callers hold no reference from `files`.
         let old = unsafe { user.files.get() }.replace(files.clone());
+        let files = fs::table::FilesOfProcess::new(files);
         let shared = self.process.resources.lock().files.replace(files);
         drop((old, shared));
     }

@@ -159,16 +159,21 @@ fn run_handler(task: TaskRef, frame: &mut UserFrame, action: &Action, info: &Sig
     // A call with a temporary mask was interrupted: the handler runs with that one, and the frame
     // holds the one from before.
     let mask = if task.work.load(Ordering::Relaxed) & work::RESTORE_MASK != 0 {
-        task.clear_work(work::RESTORE_MASK);
         SigSet(task.saved_mask.load(Ordering::Relaxed))
     } else {
         task.blocked()
     };
     if frame::push(task, frame, action, info, mask).is_err() {
-        // No stack for a handler; SIGSEGV has none either then.
-        fault::force_fatal(Signal::SIGSEGV);
+        // The handler's stack cannot be written. The program may have a handler for that, on
+        // another stack; where that one's cannot either, it ends.
+        if info.signal == Signal::SIGSEGV {
+            fault::force_fatal(Signal::SIGSEGV);
+        } else {
+            fault::force_bad_frame();
+        }
         return;
     }
+    task.clear_work(work::RESTORE_MASK);
     let mut blocked = task.blocked().union(action.mask);
     if action.flags & SA_NODEFER == 0 {
         blocked.insert(info.signal);

@@ -20,7 +20,12 @@ pub fn force(signo: u32, code: i32, address: u64) {
     });
 }
 
-/// Ends the current process by a signal whatever it has said about it: its signal frame is bad.
+/// Raises SIGSEGV in the current task: a signal's frame can be written or read no more.
+pub(super) fn force_bad_frame() {
+    force_info(SigInfo::kernel(Signal::SIGSEGV));
+}
+
+/// Ends the current process by a signal whatever it has said about it: its handler has no frame.
 pub(super) fn force_fatal(signal: Signal) {
     let actions = sched::current().process().actions();
     actions.change(signal, |action| action.handler = SIG_DFL);

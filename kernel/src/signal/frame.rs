@@ -244,13 +244,15 @@ fn trap_number(signal: Signal) -> u64 {
 }
 
 /// `rt_sigreturn`: takes back what the handler's frame holds. The result is the interrupted code's
-/// rax.
+/// rax; 0, and a SIGSEGV, when the frame cannot be read.
 pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
-    let task = sched::current();
-    if restore(task, frame).is_err() {
-        fault::force_fatal(Signal::SIGSEGV);
+    match restore(sched::current(), frame) {
+        Ok(()) => frame.rax,
+        Err(_) => {
+            fault::force_bad_frame();
+            0
+        }
     }
-    frame.rax
 }
 
 fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
@@ -260,7 +262,9 @@ fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     let place = at.wrapping_add(offset_of!(RtFrame, context) as u64);
     uaccess::copy_in(context.as_mut_bytes(), place)?;
     let saved = &context.context;
-    restore_fpu(task, frame, saved.fpstate)?;
+    // As under Linux, the mask and the registers are those of the frame also when the rest of it
+    // turns out to be bad.
+    super::set_mask(SigSet(context.mask));
     frame.r8 = saved.r8;
     frame.r9 = saved.r9;
     frame.r10 = saved.r10;
@@ -280,7 +284,7 @@ fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
     frame.rip = saved.rip;
     frame.rflags = saved.eflags;
     frame.sanitize();
-    super::set_mask(SigSet(context.mask));
+    restore_fpu(task, frame, saved.fpstate)?;
     // Best effort, as under Linux: a handler's frame from before an exec is none of ours.
     let stack = &context.stack;
     if stack.flags & (SS_DISABLE | SS_ONSTACK) == 0

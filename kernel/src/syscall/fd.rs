@@ -1,7 +1,7 @@
 //! Calls on file descriptors.
 
 use super::Args;
-use super::record::Record;
+use super::lock;
 use crate::errno::{Errno, SysResult};
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::{FileKind, OpenFile, OpenFlags, current};
@@ -9,9 +9,9 @@ use crate::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
-    F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SEAL_FUTURE_WRITE,
+    F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SEAL_FUTURE_WRITE,
     F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
-    F_SETOWN, F_SETPIPE_SZ, F_SETSIG, F_UNLCK, F_WRLCK, FD_CLOEXEC,
+    F_SETOWN, F_SETPIPE_SZ, F_SETSIG, FD_CLOEXEC,
 };
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 
@@ -35,10 +35,7 @@ pub fn dup(a: &Args) -> SysResult {
 fn duplicate_to(from: i32, to: i32, close_on_exec: bool) -> SysResult {
     let files = current::files();
     let file = files.get(from)?;
-    let replaced = files.replace(to, file, close_on_exec, current::descriptor_limit())?;
-    if let Some(replaced) = replaced {
-        replaced.close();
-    }
+    files.replace(to, file, close_on_exec, current::descriptor_limit())?;
     usize::try_from(to).map_err(|_| Errno::EBADF)
 }
 
@@ -63,7 +60,7 @@ pub fn dup3(a: &Args) -> SysResult {
 
 /// `close(2)`.
 pub fn close(a: &Args) -> SysResult {
-    current::files().remove(a.int(0))?.close();
+    current::files().close(a.int(0))?;
     Ok(0)
 }
 
@@ -74,34 +71,16 @@ pub fn close_range(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let highest = |fd: u32| i32::try_from(fd).unwrap_or(i32::MAX);
-    let files = current::files();
-    if flags & CLOSE_RANGE_UNSHARE != 0 && Arc::strong_count(&files) > 2 {
-        // A table that several tasks share cannot be unshared here.
-        return Err(Errno::EINVAL);
+    if flags & CLOSE_RANGE_UNSHARE != 0 {
+        super::process::unshare_files()?;
     }
+    let files = current::files();
     if flags & CLOSE_RANGE_CLOEXEC != 0 {
         files.mark_range(highest(first), highest(last));
     } else {
         files.close_range(highest(first), highest(last));
     }
     Ok(0)
-}
-
-/// `F_GETLK` on a lock that nobody holds: nobody does, since every lock is granted.
-fn get_lock(address: u64) -> SysResult {
-    let mut lock = Record::<32>::read(address)?;
-    check_lock_type(lock.u16(0))?;
-    // Both constants are small.
-    lock.set_u16(0, u16::try_from(F_UNLCK).unwrap_or_default());
-    lock.write(address)?;
-    Ok(0)
-}
-
-fn check_lock_type(kind: u16) -> Result<(), Errno> {
-    match u32::from(kind) {
-        F_RDLCK | F_WRLCK | F_UNLCK => Ok(()),
-        _ => Err(Errno::EINVAL),
-    }
 }
 
 fn seals(file: &OpenFile) -> Result<Arc<crate::fs::tmpfs::TmpNode>, Errno> {
@@ -143,10 +122,9 @@ pub fn fcntl(a: &Args) -> SysResult {
             file.set_flags(OpenFlags::from_user(a.0[2]));
             Ok(0)
         }
-        F_GETLK | F_OFD_GETLK => get_lock(a.addr(2)),
+        F_GETLK | F_OFD_GETLK => lock::get(&files, &file, command, a.addr(2)),
         F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {
-            check_lock_type(Record::<32>::read(a.addr(2))?.u16(0))?;
-            Ok(0)
+            lock::set(&files, fd, &file, command, a.addr(2))
         }
         F_GETOWN | F_GETSIG | F_SETOWN | F_SETSIG => Ok(0),
         F_GETPIPE_SZ => Ok(file.file().as_pipe().ok_or(Errno::EBADF)?.capacity()),

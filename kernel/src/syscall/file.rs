@@ -10,8 +10,8 @@ use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place, current};
 use crate::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    AT_FDCWD, LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC,
-    MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET,
+    AT_FDCWD, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA,
+    SEEK_END, SEEK_HOLE, SEEK_SET,
 };
 
 /// The file behind the descriptor in argument 0.
@@ -417,15 +417,6 @@ pub fn memfd_create(a: &Args) -> SysResult {
     let file = node.open_memfd();
     let file = OpenFile::new(node, file, Some(place), OpenFlags::READ_WRITE);
     current::install(file, flags & MFD_CLOEXEC != 0)
-}
-
-/// `flock(2)`: always granted.
-pub fn flock(a: &Args) -> SysResult {
-    file(a)?;
-    match a.uint(1) & !LOCK_NB {
-        LOCK_SH | LOCK_EX | LOCK_UN => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
 }
 
 /// `splice(2)`: `EINVAL`, on which programs read and write instead.

@@ -9,6 +9,7 @@ pub mod fd;
 pub mod file;
 pub mod futex;
 pub mod info;
+pub mod lock;
 pub mod memory;
 pub mod pipe;
 pub mod poll;

@@ -19,12 +19,12 @@ fn install_pair(files: [Arc<OpenFile>; 2], close_on_exec: bool, address: u64) ->
         let [a, b] = numbers.map(i32::to_le_bytes);
         let written = uaccess::copy_out(address, &[a, b].concat());
         if written.is_err() {
-            let _ = table.remove(numbers[1]);
+            let _ = table.close(numbers[1]);
         }
         written
     });
     if let Err(error) = numbers {
-        let _ = table.remove(i32::try_from(first).unwrap_or(-1));
+        let _ = table.close(i32::try_from(first).unwrap_or(-1));
         return Err(error);
     }
     Ok(0)

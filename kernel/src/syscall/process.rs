@@ -480,19 +480,33 @@ pub fn unshare(a: &Args) -> SysResult {
         return Err(Errno::EPERM);
     }
     let current = sched::current();
-    let process = current.process();
-    if process.thread_count() > 1 && a.addr(0) != 0 {
+    if current.process().thread_count() > 1 && a.addr(0) != 0 {
         return Err(Errno::EINVAL);
     }
     if a.uint(0) & raw::CLONE_FILES != 0 {
-        let files = current.files().fork_copy()?;
-        current.replace_files(files);
+        unshare_files()?;
     }
     if a.uint(0) & raw::CLONE_FS != 0 {
         let context = current.fs().fork_copy();
         current.replace_fs(context);
     }
     Ok(0)
+}
+
+/// Gives the current process descriptors of its own, if another process has the same ones.
+///
+/// # Errors
+/// `EINVAL`: it has several threads, and these share theirs for good. `ENOMEM`.
+pub(super) fn unshare_files() -> Result<(), Errno> {
+    let current = sched::current();
+    if current.process().thread_count() > 1 {
+        return Err(Errno::EINVAL);
+    }
+    if current.files().is_shared() {
+        let files = current.files().fork_copy()?;
+        current.replace_files(files);
+    }
+    Ok(())
 }
 
 /// `setns(2)`: there are no namespaces.

@@ -1,7 +1,7 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, dir, fd, file, futex, info, memory, pipe, poll, process, sched, signal, stat, time,
+    Args, dir, fd, file, futex, info, lock, memory, pipe, poll, process, sched, signal, stat, time,
 };
 use crate::arch::UserFrame;
 use crate::errno::{Errno, SysResult};
@@ -54,7 +54,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_fadvise64 => file::fadvise64(a),
         nr::__NR_readahead => file::readahead(a),
         nr::__NR_memfd_create => file::memfd_create(a),
-        nr::__NR_flock => file::flock(a),
+        nr::__NR_flock => lock::flock(a),
         nr::__NR_splice => file::splice(a),
         nr::__NR_tee => file::tee(a),
         nr::__NR_vmsplice => file::vmsplice(a),

@@ -8,6 +8,7 @@ use crate::arch::UserFrame;
 use crate::arch::context::Context;
 use crate::arch::fpu::FpuState;
 use crate::errno::Errno;
+use crate::fs::table::FilesOfProcess;
 use crate::memory::KernelStack;
 use crate::sched::{self, TaskRef};
 use crate::signal::Signal;
@@ -169,7 +170,7 @@ fn make(
     } else {
         let resources = Resources {
             vm: Some(vm.clone()),
-            files: Some(files.clone()),
+            files: Some(FilesOfProcess::new(files.clone())),
             fs: Some(fs.clone()),
             exe: parent.process().exe(),
         };
@@ -342,6 +343,7 @@ fn discard(task: &Arc<Task>) {
         // Undoes the reference cycle between a process and its tasks.
         let tasks = core::mem::take(&mut task.process.group.lock().tasks);
         drop(tasks);
-        *task.process.resources.lock() = Resources::default();
+        let resources = core::mem::take(&mut *task.process.resources.lock());
+        drop(resources);
     }
 }

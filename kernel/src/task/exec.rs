@@ -5,6 +5,7 @@ use super::process::Resources;
 use super::{elf, exit, limits, table, work};
 use crate::arch::UserFrame;
 use crate::errno::{Errno, SysResult};
+use crate::fs::table::FilesOfProcess;
 use crate::fs::{self, FileKind, OpenFile, OpenFlags};
 use crate::sched::{self, TaskRef};
 use crate::signal::Actions;
@@ -158,10 +159,18 @@ pub(crate) fn execve(
         return Err(Errno::E2BIG);
     }
     let loaded = program.load(path, &args, env, &process.credentials(), &process.limits())?;
-    let files = task.files().fork_copy()?;
+    // The table stays, and with it the locks that it owns, unless other processes share it.
+    let is_shared = task.files().is_shared();
+    let copy = is_shared.then(|| task.files().fork_copy()).transpose()?;
     let actions = Arc::new(process.actions().after_exec());
     drop(args);
     end_other_threads(task)?;
+    let files = if task.files().is_shared() {
+        // None: another thread shared it meanwhile, by a clone of its own.
+        copy.ok_or(Errno::EAGAIN)?
+    } else {
+        task.files().clone()
+    };
     // From here on nothing fails.
     replace(task, path, &program, loaded, files, actions, frame);
     Ok(0)
@@ -224,7 +233,7 @@ fn replace(
     let fs = task.fs().clone();
     let resources = Resources {
         vm: Some(vm.clone()),
-        files: Some(files.clone()),
+        files: Some(FilesOfProcess::new(files.clone())),
         fs: Some(fs),
         exe: Some(program.file.clone()),
     };

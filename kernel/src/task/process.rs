@@ -146,11 +146,11 @@ pub(crate) struct Relations {
     pub(crate) has_execed: bool,
 }
 
-/// What the process holds while it lives.
-#[derive(Clone, Default)]
+/// What the process holds while it lives. Drop it where the task may wait.
+#[derive(Default)]
 pub(crate) struct Resources {
     pub(crate) vm: Option<Arc<AddressSpace>>,
-    pub(crate) files: Option<Arc<fs::FileTable>>,
+    pub(crate) files: Option<fs::table::FilesOfProcess>,
     pub(crate) fs: Option<Arc<fs::Context>>,
     pub(crate) exe: Option<Arc<fs::OpenFile>>,
 }
@@ -273,7 +273,8 @@ impl Process {
 
     /// Its open files.
     pub fn files(&self) -> Option<Arc<fs::FileTable>> {
-        self.resources.lock().files.clone()
+        let resources = self.resources.lock();
+        resources.files.as_deref().cloned()
     }
 
     /// Its root, working directory and umask.

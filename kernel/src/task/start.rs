@@ -10,6 +10,7 @@ use crate::arch::{self, BootInfo, ExitRecord, UserFrame};
 use crate::console;
 use crate::drivers;
 use crate::errno::Errno;
+use crate::fs::table::FilesOfProcess;
 use crate::fs::{self, OpenFlags};
 use crate::memory::{self, KernelStack};
 use crate::sched;
@@ -173,7 +174,7 @@ fn spawn(
     let files = standard_files()?;
     let resources = Resources {
         vm: Some(vm.clone()),
-        files: Some(files.clone()),
+        files: Some(FilesOfProcess::new(files.clone())),
         fs: Some(context.clone()),
         exe: Some(program.file.clone()),
     };

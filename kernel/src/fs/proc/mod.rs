@@ -1,5 +1,6 @@
 //! `/proc`.
 
+mod locks;
 mod memory;
 mod process;
 mod sysctl;

@@ -20,6 +20,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("filesystems", filesystems),
     Entry::file("cmdline", cmdline),
     Entry::file("devices", devices),
+    Entry::file("locks", super::locks::locks),
     Entry::file("partitions", block::tables::partitions),
     Entry::file("diskstats", block::tables::diskstats),
     Entry::trigger("sysrq-trigger", sysrq),

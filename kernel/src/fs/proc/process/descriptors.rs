@@ -4,7 +4,9 @@ use super::super::super::file::{File, OpenFile};
 use super::super::super::flags::{FileKind, OpenFlags};
 use super::super::super::node::{FsStats, LinkTarget, Metadata, Node, NodeId, NodeRef};
 use super::super::super::synthetic::{Content, Synthetic, TextNode};
+use super::super::super::table::FileTable;
 use super::super::super::text::Text;
+use super::super::locks;
 use super::{Kind, Subject};
 use crate::errno::Errno;
 use crate::task::Process;
@@ -23,13 +25,14 @@ pub(super) fn inode(subject: Subject, kind: Kind, number: u64) -> u64 {
     subject.inode(area | number)
 }
 
-fn open_file(process: &Process, number: u32) -> Result<Arc<OpenFile>, Errno> {
+/// An open file, and the table of descriptors in which it was found.
+type Found = (Arc<FileTable>, Arc<OpenFile>);
+
+fn find(process: &Process, number: u32) -> Result<Found, Errno> {
     let fd = i32::try_from(number).map_err(|_| Errno::ENOENT)?;
-    process
-        .files()
-        .ok_or(Errno::ENOENT)?
-        .get(fd)
-        .map_err(|_| Errno::ENOENT)
+    let files = process.files().ok_or(Errno::ENOENT)?;
+    let file = files.get(fd).map_err(|_| Errno::ENOENT)?;
+    Ok((files, file))
 }
 
 /// The entry of descriptor `number`.
@@ -40,7 +43,7 @@ pub(super) fn lookup(
     process: &Process,
     number: u32,
 ) -> Result<NodeRef, Errno> {
-    open_file(process, number)?;
+    find(process, number)?;
     let inode = inode(subject, kind, number.into());
     let descriptor = Descriptor { subject, number };
     if kind == Kind::DescriptorInfos {
@@ -59,18 +62,20 @@ struct Descriptor {
 }
 
 impl Descriptor {
+    fn find(&self) -> Result<Found, Errno> {
+        let process = self.subject.process().map_err(|_| Errno::ENOENT)?;
+        find(&process, self.number)
+    }
+
     fn open_file(&self) -> Result<Arc<OpenFile>, Errno> {
-        open_file(
-            &*self.subject.process().map_err(|_| Errno::ENOENT)?,
-            self.number,
-        )
+        self.find().map(|(_, file)| file)
     }
 }
 
 impl Content for Descriptor {
     fn show(&self, text: &mut Text) -> fmt::Result {
-        let file = match self.open_file() {
-            Ok(file) => file,
+        let (files, file) = match self.find() {
+            Ok(found) => found,
             Err(error) => return Err(text.fail(error)),
         };
         let id = file.node().id();
@@ -80,7 +85,8 @@ impl Content for Descriptor {
             "flags:\t0{:o}",
             (file.flags() | OpenFlags::LARGE).bits()
         )?;
-        writeln!(text, "mnt_id:\t{}\nino:\t{}", id.device, id.inode)
+        writeln!(text, "mnt_id:\t{}\nino:\t{}", id.device, id.inode)?;
+        locks::of_descriptor(text, &files, &file)
     }
 }
 
