@@ -115,12 +115,12 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
 
-    /// Print the summary at the end even if stderr is not a terminal
+    /// Print the summary at the end even if stderr is not a terminal, and with --quiet
     #[arg(long)]
     pub(crate) summary: bool,
 
     /// Print nothing but the program's output and errors
-    #[arg(short, long, conflicts_with_all = ["summary", "verbose"])]
+    #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
     /// Show the kernel's log and what ebb does on stderr
