@@ -217,7 +217,10 @@ impl Kernel {
                 Header::new(Arc::clone(ram), image.header),
                 image.span_bytes,
             )),
-            Self::Linux(_) => Arc::new(LinuxGuest::new(cpus, icount)),
+            Self::Linux(_) => {
+                let memory = ram.frames() * ebb_mm::FRAME_SIZE as u64;
+                Arc::new(LinuxGuest::new(cpus, memory, icount))
+            }
         }
     }
 
