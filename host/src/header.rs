@@ -56,6 +56,11 @@ impl Header {
         Self { ram, address }
     }
 
+    /// Memory that the guest was given.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.ram.bytes()
+    }
+
     /// What the allocator says now; `None` until it works.
     pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
         let metadata = Metadata {

@@ -217,10 +217,7 @@ impl Kernel {
                 Header::new(Arc::clone(ram), image.header),
                 image.span_bytes,
             )),
-            Self::Linux(_) => {
-                let memory = ram.frames() * ebb_mm::FRAME_SIZE as u64;
-                Arc::new(LinuxGuest::new(cpus, memory, icount))
-            }
+            Self::Linux(_) => Arc::new(LinuxGuest::new(cpus, ram.bytes(), icount)),
         }
     }
 

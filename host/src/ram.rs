@@ -115,9 +115,14 @@ impl GuestRam {
         self.fd.as_fd()
     }
 
-    /// Frames of 4 KiB that the guest was given: whatever it says, it has no more.
+    /// What the guest was given: whatever it says, it has no more.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.layout.size
+    }
+
+    /// The same in frames of 4 KiB.
     pub(crate) fn frames(&self) -> u64 {
-        self.layout.size / ebb_mm::FRAME_SIZE as u64
+        self.bytes() / ebb_mm::FRAME_SIZE as u64
     }
 
     /// Bytes of the host's memory that the guest's RAM holds now, exact to the page.

@@ -167,8 +167,8 @@ impl<M: Memory> View<M> {
         word.ok_or(ViewError::OutOfBounds(offset))
     }
 
-    /// The zones. Reads 12 bytes for each 64 MiB, and no more than that for the memory that there is
-    /// if [`Self::within`] said so. All but the first error of a caller who goes on may be alike.
+    /// The zones. Reads two words for each 64 MiB that they claim, and of metadata that claims more
+    /// than [`Self::within`] allows none of those. A caller stops at the first error.
     pub fn zones(&self) -> impl Iterator<Item = Result<ZoneView, ViewError>> {
         let mut left = self.trees;
         (0..self.zones as usize).map(move |zone| self.zone(zone, &mut left))

@@ -1,3 +1,7 @@
+//! Messages one by one, with the time handed in.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use super::*;
 use crate::engine::Engine;
 use crate::image::{Image, Location, Spec};

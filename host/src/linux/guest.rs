@@ -314,7 +314,7 @@ mod tests {
                 faults: Some(7)
             })
         );
-        let lie = json!({"stats": {"stat-total-memory": u64::MAX - 1, "stat-free-memory": 1 << 40,
+        let lie = json!({"stats": {"stat-total-memory": u64::MAX - 1, "stat-free-memory": 1_u64 << 40,
             "stat-disk-caches": 1_u64 << 60}});
         assert_eq!(
             Statistics::parse(&lie, 1000),
