@@ -4,8 +4,11 @@
 //! |---|---|
 //! | `{"do":"get"}`, `{"do":"get","instance":"a"}` | `{"instances":[…]}`: figures and knobs |
 //! | `{"do":"set","knob":"max_buffer_pages","value":0}`, also with `instance` | `{"done":N}` |
-//! | `{"do":"squeeze"}`, also with `instance` | `{"done":N}`: how many were asked |
+//! | `{"do":"squeeze"}`, also with `instance` | `{"done":N}`: how many did |
 //! | `{"do":"join","name":"x"}` | `{"done":1}`, then `{"pressure":MICROSECONDS}` for each event |
+//!
+//! `set` and `squeeze` are done when each disk has shown that it is there. Those that do not within a
+//! second are named in an error: they do it when they go on, if they do.
 //!
 //! What cannot be done is answered with `{"error":"why"}`. By `join` any other program on the host
 //! becomes a member of the same registry: it is asked whenever the disks are.
@@ -13,6 +16,7 @@
 use crate::instance::Handle;
 use crate::knobs::Knob;
 use crate::pressure::ReclaimMemory;
+use crate::pressure::registry::Questions;
 use crate::sandbox::keep_capabilities;
 use crate::server::Server;
 use crate::time::Micros;
@@ -40,6 +44,9 @@ const MAX_CLIENTS: usize = 64;
 const MAX_MEMBERS: usize = 1024;
 /// Who neither reads nor writes for so long is given up, unless it has joined.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who does not answer for so long is named.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// What a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -123,7 +130,7 @@ impl Server {
                 value,
                 instance,
             } => {
-                let set = || -> Result<usize, Answer> {
+                let set = || -> Result<Answer, Answer> {
                     let refuse = |error: crate::knobs::KnobError| Answer::Error(error.to_string());
                     let knob: Knob = knob.parse().map_err(refuse)?;
                     // Before the disks are listed: one that is listed later begins with it.
@@ -131,26 +138,26 @@ impl Server {
                         self.knobs().set(knob, *value).map_err(refuse)?;
                     }
                     let chosen = self.chosen(instance.as_deref())?;
-                    let mut done = 0;
                     for handle in chosen.values() {
                         handle.knobs().set(knob, *value).map_err(refuse)?;
-                        handle.wake();
-                        done += 1;
                     }
-                    Ok(done)
+                    let asked = self.registry().question(instance.as_deref());
+                    let ended = chosen.keys().filter(|name| !asked.include(name));
+                    let ended = ended.cloned().collect();
+                    Ok(answered(asked, ended))
                 };
-                set().map_or_else(|error| error, Answer::Done)
+                set().unwrap_or_else(|error| error)
             }
-            Request::Squeeze { instance: None } => {
-                Answer::Done(self.registry().pressure(self.clock().now()))
-            }
-            Request::Squeeze {
-                instance: Some(name),
-            } => {
+            Request::Squeeze { instance } => {
                 // Not only disks: also whoever joined under this name.
-                match self.registry().squeeze(name, self.clock().now()) {
-                    0 => unknown(name),
-                    asked => Answer::Done(asked),
+                let (name, now) = (instance.as_deref(), self.clock().now());
+                let asked = match name {
+                    None => self.registry().pressure(now),
+                    Some(name) => self.registry().squeeze(name, now),
+                };
+                match name {
+                    Some(name) if asked == 0 => unknown(name),
+                    _ => answered(self.registry().question(name), Vec::new()),
                 }
             }
             Request::Join { .. } => Answer::Error("only a connection of its own can join".into()),
@@ -167,6 +174,20 @@ impl Server {
         }
         Ok(chosen)
     }
+}
+
+/// Who did what all were asked to. Threads of some may have `ended`.
+fn answered(asked: Questions, ended: Vec<String>) -> Answer {
+    let count = asked.len() + ended.len();
+    let silent = [ended, asked.silent(ANSWER_LIMIT)].concat();
+    if silent.is_empty() {
+        return Answer::Done(count);
+    }
+    let names = silent.join(", ");
+    let silent = silent.len();
+    Answer::Error(format!(
+        "{silent} of {count} did not answer within {ANSWER_LIMIT:?}: {names}"
+    ))
 }
 
 fn report(handle: &Handle) -> Report {
@@ -429,6 +450,37 @@ mod tests {
         assert!(answer.starts_with("{\"error\":"), "{answer}");
         let endless = line(&path, &"x".repeat(5000));
         assert!(endless.contains("4096"), "{endless}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn who_does_not_answer_is_named() {
+        let (server, path, _fronts) = served("silent");
+        // As a disk whose thread waits for something that does not come.
+        let _silent = server.registry().register("stuck").unwrap();
+        let squeeze = |name: Option<&str>| Request::Squeeze {
+            instance: name.map(str::to_owned),
+        };
+        for name in [None, Some("stuck")] {
+            let Answer::Error(why) = ask(&path, &squeeze(name)).unwrap() else {
+                panic!("it is said to be done");
+            };
+            assert!(why.contains("stuck") && why.contains("1 of"), "{why}");
+        }
+        assert_eq!(ask(&path, &squeeze(Some("a"))).unwrap(), Answer::Done(1));
+        let set = |name: Option<&str>| Request::Set {
+            knob: "max_buffer_pages".into(),
+            value: 5,
+            instance: name.map(str::to_owned),
+        };
+        assert_eq!(ask(&path, &set(Some("a"))).unwrap(), Answer::Done(1));
+        let ended = server.instances()["b"].clone();
+        ended.request_stop();
+        ended.stopped();
+        let Answer::Error(why) = ask(&path, &set(Some("b"))).unwrap() else {
+            panic!("it is said to be done");
+        };
+        assert!(why.contains("1 of 1") && why.ends_with(": b"), "{why}");
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -15,9 +15,12 @@ use crate::io::{Completion, Operation, Queue, Route};
 use crate::knobs::{Knob, Knobs};
 use crate::pool::{Batch, Counts, MAX_POOL_PAGES, PAGE_BYTES, Pool, SHRINK_INTERVAL, Squeeze};
 use crate::pressure::ReclaimMemory;
-use crate::request::{Door, Fault, HostSlice, ID_BYTES, Incoming, Move, Op, Payload, Status, Way};
+use crate::request::{
+    Door, Fault, HostSlice, ID_BYTES, Incoming, Move, Op, Payload, Range, Status, Way,
+};
 use crate::time::Micros;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -49,6 +52,32 @@ pub struct Counters {
     pub in_place_bytes: u64,
     /// Pressure events that squeezed the pool.
     pub squeezes: u64,
+}
+
+/// What the image did not do. The request was answered with [`Status::IoError`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// What was asked for.
+    what: &'static str,
+    /// First byte.
+    offset: u64,
+    /// The system's error number; 0 where the image ends before the disk.
+    pub errno: i32,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            what,
+            offset,
+            errno,
+        } = self;
+        write!(f, "{what} at byte {offset} failed: ")?;
+        match errno {
+            0 => f.write_str("the image ends before the disk does"),
+            errno => write!(f, "{}", io::Error::from_raw_os_error(*errno)),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -88,6 +117,8 @@ pub struct Engine<D: Door> {
     /// Reads whose bytes, so many, wait to be handed over: none between two calls.
     arrived: Vec<(usize, u64)>,
     counters: Counters,
+    /// The last thing that the image did not do, until somebody asks.
+    failure: Option<Failure>,
     /// Whether every write is to be on the medium when it is answered.
     write_through: bool,
 }
@@ -134,6 +165,7 @@ impl<D: Door> Engine<D> {
             held: Vec::new(),
             arrived: Vec::new(),
             counters: Counters::default(),
+            failure: None,
             write_through: false,
         })
     }
@@ -151,6 +183,11 @@ impl<D: Door> Engine<D> {
     /// What was done.
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// The last thing that the image did not do since this was asked.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        self.failure.take()
     }
 
     /// How the pool stands.
@@ -556,6 +593,9 @@ impl<D: Door> Engine<D> {
             ));
         };
         let verdict = self.judge(&mut request, completion.result);
+        if let Verdict::Over(Status::IoError) = verdict {
+            self.note_failure(door, &request, completion.result);
+        }
         match verdict {
             Verdict::Arrived(bytes) => {
                 self.active[slot] = Some(request);
@@ -568,6 +608,33 @@ impl<D: Door> Engine<D> {
             }
             Verdict::Over(status) => self.finish(door, slot, *request, status),
         }
+    }
+
+    fn note_failure(&mut self, door: &mut D, request: &Active<D>, result: i32) {
+        // Pages of the pool are always there: it is the guest's memory that is not.
+        if result == -libc::EFAULT && request.batch.is_none() {
+            door.lost(&request.payload);
+            return;
+        }
+        let at = |ranges: &[Range]| {
+            let range = usize::try_from(request.done)
+                .ok()
+                .and_then(|i| ranges.get(i));
+            range.map_or(0, |range| range.offset)
+        };
+        let (what, offset) = match &request.op {
+            Op::Read(start) => ("a read", start + request.done),
+            Op::Write(start) => ("a write", start + request.done),
+            Op::Flush => ("a flush", 0),
+            Op::Discard(ranges) => ("a discard", at(ranges)),
+            Op::WriteZeroes(ranges) => ("a write of zeroes", at(ranges)),
+            Op::GetId => return,
+        };
+        self.failure = Some(Failure {
+            what,
+            offset,
+            errno: result.min(0).abs(),
+        });
     }
 
     /// Takes the result of a step into account.

@@ -501,3 +501,58 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
         "what squeezed nothing is none"
     );
 }
+
+#[test]
+fn what_the_image_does_not_do_is_told_by_its_reason() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    use std::os::fd::AsRawFd;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("image", flags).unwrap();
+    ftruncate(&file, DISK as u64).unwrap();
+    let spec = Spec {
+        location: Location::Path(format!("/proc/self/fd/{}", file.as_raw_fd()).into()),
+        read_only: false,
+        cached: false,
+    };
+    for queue in [Queue::new, |_: &Image| Queue::calls()] {
+        let image = Image::open(&spec).unwrap();
+        let queue = queue(&image);
+        let knobs = Arc::new(Knobs::default());
+        let mut engine = Engine::new(image, "disk", knobs, queue).unwrap();
+        let mut desk = Desk::default();
+        let mut ask = |op: Op| {
+            let buffer = std::rc::Rc::new(Buffer::new(vec![1; 4096], false));
+            desk.asked.push_back((0, op, buffer));
+            engine.accept(&mut desk).unwrap();
+            engine.drain(&mut desk).unwrap();
+            let status = desk.answers.pop().unwrap().1;
+            (
+                status,
+                engine.take_failure().map(|failure| failure.to_string()),
+            )
+        };
+        assert_eq!(ask(Op::Read(512)), (Status::Ok, None));
+        // As good as a file system that is full.
+        fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).unwrap();
+        let (status, told) = ask(Op::Write(8192));
+        assert_eq!(status, Status::IoError);
+        let told = told.unwrap();
+        assert!(told.contains("a write at byte 8192"), "{told}");
+        assert!(told.contains("not permitted"), "{told}");
+        assert_eq!(ask(Op::Read(512)), (Status::Ok, None), "told once");
+    }
+    let image = Image::open(&spec).unwrap();
+    let knobs = Arc::new(Knobs::default());
+    let mut engine = Engine::new(image, "disk", knobs, Queue::calls()).unwrap();
+    ftruncate(&file, 4096).unwrap();
+    let mut desk = Desk::default();
+    let buffer = std::rc::Rc::new(Buffer::new(vec![1; 4096], false));
+    desk.asked.push_back((0, Op::Read(65536), buffer));
+    engine.accept(&mut desk).unwrap();
+    engine.drain(&mut desk).unwrap();
+    let told = engine.take_failure().unwrap().to_string();
+    assert!(
+        told.contains("65536") && told.contains("ends before"),
+        "{told}"
+    );
+}

@@ -14,13 +14,13 @@ use crate::pressure::registry::{Registration, Waker};
 use crate::time::{Clock, Micros};
 use crate::vhost_user::device::Device;
 use crate::vhost_user::queues::Queues;
+use crate::vhost_user::session::{Event, Session};
 use crate::vhost_user::truncated;
 use crate::waiting::{Patience, Ready, Source, Waiter};
 use crate::words::{Complaints, say};
 use crate::xen::worker::{Front, Worker as XenWorker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use std::fmt;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -29,18 +29,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use vhost::vhost_user::{BackendReqHandler, Error as ProtocolError};
 
-/// A front-end that leaves a message unfinished, or answers unread, is given up after this.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often everything is looked at where no descriptor is left to wait with.
 const SHORT_INTERVAL: Duration = Duration::from_millis(1);
-/// How often it is looked whether it has gone on.
-const MESSAGE_INTERVAL: Duration = Duration::from_millis(10);
-/// Bytes of a message's header, of what follows it at most, and where its length stands.
-const HEADER_BYTES: usize = 12;
-const MAX_BODY_BYTES: u64 = 4096;
-const LENGTH_AT: usize = 8;
 /// Rounds of requests before pressure and the time are looked at again.
 const ROUNDS: usize = 16;
 /// A disk that is never out of work looks at everything else after this.
@@ -300,58 +291,6 @@ struct Worker {
     patience: Patience,
 }
 
-/// A connected front-end.
-struct Connection {
-    handler: BackendReqHandler<Mutex<Device>>,
-    stream: UnixStream,
-    /// Since when a message waits for its end, or for room for its answer.
-    unfinished: Option<Micros>,
-}
-
-impl Connection {
-    fn new(stream: UnixStream, device: &Arc<Mutex<Device>>) -> io::Result<Self> {
-        stream.set_nonblocking(false)?;
-        let handler = BackendReqHandler::from_stream(stream.try_clone()?, device.clone());
-        Ok(Self {
-            handler,
-            stream,
-            unfinished: None,
-        })
-    }
-
-    /// Whether a message can be handled without waiting for the front-end: all of it is there, or its
-    /// end will never come, and there is room for an answer. The `vhost` crate tries to read and to
-    /// write for ever, whatever the socket's timeouts.
-    fn has_message(&self) -> io::Result<bool> {
-        let mut header = [0; HEADER_BYTES];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let (there, _) = match recv(&self.stream, &mut header, flags) {
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(false),
-            // It is told of it by the handler.
-            Err(_) | Ok((0, _)) => return Ok(true),
-            Ok(read) => read,
-        };
-        // The socket is writable while three quarters of its buffer are free, so that an answer, of
-        // a page at most, fits.
-        let interest = PollFlags::OUT | PollFlags::RDHUP;
-        let mut fds = [PollFd::new(&self.stream, interest)];
-        poll(&mut fds, Some(&Timespec::default()))?;
-        let now = fds[0].revents();
-        if now.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
-            return Ok(true);
-        }
-        if there < HEADER_BYTES || !now.contains(PollFlags::OUT) {
-            return Ok(false);
-        }
-        let mut length = [0; 4];
-        length.copy_from_slice(&header[LENGTH_AT..]);
-        // One that says more is refused by its header alone.
-        let body = Some(u64::from(u32::from_ne_bytes(length))).filter(|it| *it <= MAX_BODY_BYTES);
-        let whole = HEADER_BYTES as u64 + body.unwrap_or(0);
-        Ok(rustix::io::ioctl_fionread(&self.stream)? >= whole)
-    }
-}
-
 impl Worker {
     fn run(self, registration: Registration) {
         let Self {
@@ -362,20 +301,18 @@ impl Worker {
             engine,
             patience,
         } = self;
-        // The lock satisfies the `vhost` crate; nobody else ever holds it.
-        #[allow(clippy::arc_with_non_send_sync, reason = "it stays on this thread")]
-        let device = Arc::new(Mutex::new(Device::new(engine)));
+        let mut device = Device::new(engine);
         let mut connection = None;
         let mut listener = None;
         match socket {
             Socket::Listener(socket) => listener = Some(socket),
-            Socket::Connected(stream) => connection = Connection::new(stream, &device).ok(),
+            Socket::Connected(stream) => connection = Some(Session::new(stream)),
             // Has a worker of its own.
             Socket::Xen(_) => {}
         }
         let mut turns = Turns {
             complaints: Complaints::new(&name, clock),
-            device: &device,
+            device: &mut device,
             shared: &shared,
             clock,
             registration,
@@ -397,15 +334,11 @@ impl Worker {
         }
         drop(turns);
         // What the guest was promised is finished, whoever asked us to stop.
-        if let Err(error) = lock(&device).reset() {
+        if let Err(error) = device.reset() {
             say(format_args!("disk {name}: {error}"));
         }
-        publish(&shared, &lock(&device), false);
+        publish(&shared, &device, false);
     }
-}
-
-fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
-    device.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn publish(shared: &Shared, device: &Device, connected: bool) {
@@ -421,11 +354,11 @@ fn publish(shared: &Shared, device: &Device, connected: bool) {
 /// The worker's loop. Each turn carries out what there is to do and waits for more.
 struct Turns<'a> {
     complaints: Complaints,
-    device: &'a Arc<Mutex<Device>>,
+    device: &'a mut Device,
     shared: &'a Shared,
     clock: Clock,
     registration: Registration,
-    connection: Option<Connection>,
+    connection: Option<Session>,
     listener: Option<UnixListener>,
     /// What is waited for; `None` since a part of it changed.
     waiter: Option<Waiter>,
@@ -441,22 +374,17 @@ impl Turns<'_> {
             self.cut_off(format_args!("it cut memory that was in use"))?;
             return Ok(());
         }
+        let now = self.clock.now();
         if let Some(front) = &mut self.connection
-            && (ready.message || front.unfinished.is_some())
+            && (ready.message || front.deadline().is_some_and(|deadline| now >= deadline))
         {
             // It may have brought a descriptor, or taken one back; or it is waited for in another way.
             self.waiter = None;
-            if front.has_message()? {
-                front.unfinished = None;
-                self.handle_message()?;
-            } else {
-                let now = self.clock.now();
-                let since = *front.unfinished.get_or_insert(now);
-                if since.until(now) >= MESSAGE_TIMEOUT {
-                    self.cut_off(format_args!(
-                        "it left a message unfinished, or answers unread, for {MESSAGE_TIMEOUT:?}"
-                    ))?;
-                }
+            match front.attend(self.device, now) {
+                Event::Fine => {}
+                Event::Refused(what) => self.complaints.tell(format_args!("{what}")),
+                Event::CutOff(why) => self.cut_off(format_args!("{why}"))?,
+                Event::Gone => self.hang_up()?,
             }
         }
         if ready.connect
@@ -465,34 +393,12 @@ impl Turns<'_> {
         {
             self.waiter = None;
             match listener.accept() {
-                Ok((stream, _)) => self.connection = Connection::new(stream, self.device).ok(),
+                Ok((stream, _)) => self.connection = Some(Session::new(stream)),
                 // It went again, or there is no descriptor for it: it may come back.
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
         }
         Ok(())
-    }
-
-    fn handle_message(&mut self) -> io::Result<()> {
-        let Some(front) = &mut self.connection else {
-            return Ok(());
-        };
-        let Err(error) = front.handler.handle_request() else {
-            return Ok(());
-        };
-        // Not in the match itself: it would hold the lock to its end.
-        let parting = lock(self.device).take_parting();
-        match (parting, error) {
-            (Some(why), _) => self.cut_off(format_args!("{why}")),
-            (None, ProtocolError::Disconnected | ProtocolError::SocketBroken(_)) => self.hang_up(),
-            // Only what the device itself refused was answered as such, if it wanted an answer.
-            (None, ProtocolError::ReqHandlerError(why)) => {
-                let refused = format_args!("refused what its front-end asked: {why}");
-                self.complaints.tell(refused);
-                Ok(())
-            }
-            (None, error) => self.cut_off(format_args!("{error}")),
-        }
     }
 
     /// The front-end cannot be served any more.
@@ -506,16 +412,18 @@ impl Turns<'_> {
     fn hang_up(&mut self) -> io::Result<()> {
         self.waiter = None;
         self.connection = None;
-        lock(self.device).reset()?;
+        self.device.reset()?;
         // What was still answered may have met memory that is gone, too.
         truncated::take_lost();
         Ok(())
     }
 
     fn serve_and_wait(&mut self) -> io::Result<Ready> {
-        let mut guard = lock(self.device);
-        let device = &mut *guard;
+        let device = &mut *self.device;
         let busy = serve(device)?;
+        if let Some(failure) = device.engine.take_failure() {
+            self.complaints.tell_failure(&failure);
+        }
         let now = self.clock.now();
         if self.registration.is_asked() {
             self.registration.deliver(&mut device.engine);
@@ -551,13 +459,13 @@ impl Turns<'_> {
             }
         }
         let from = self.clock.now();
-        let unfinished = self.connection.as_ref().and_then(|c| c.unfinished);
-        let timeout = if found {
+        let deadline = self.connection.as_ref().and_then(Session::deadline);
+        // Memory that was cut is noticed by whoever touches it, up to here: nobody waits with that.
+        let timeout = if found || truncated::is_lost() {
             Some(Duration::ZERO)
         } else {
-            let shrink = device.engine.next_shrink(now).map(|then| from.until(then));
-            let look = unfinished.map(|_| MESSAGE_INTERVAL);
-            shrink.into_iter().chain(look).min()
+            let next = device.engine.next_shrink(now).into_iter().chain(deadline);
+            next.min().map(|then| from.until(then))
         };
         let ready = if let Some(waiter) = &self.waiter {
             waiter.wait(timeout)?
@@ -606,13 +514,22 @@ fn short_of_descriptors(error: &io::Error) -> bool {
 /// until then everything is looked at again and again.
 fn wait_without(
     registration: &Registration,
-    connection: Option<&Connection>,
+    connection: Option<&Session>,
     listener: Option<&UnixListener>,
 ) -> io::Result<Ready> {
-    let front = connection.filter(|front| front.unfinished.is_none());
     let listener = listener.filter(|_| connection.is_none());
     let mut fds = vec![PollFd::new(registration, PollFlags::IN)];
-    fds.extend(front.map(|front| PollFd::new(&front.stream, PollFlags::IN)));
+    fds.extend(connection.map(|front| {
+        let answering = front.is_answering();
+        PollFd::new(
+            front,
+            if answering {
+                PollFlags::OUT
+            } else {
+                PollFlags::IN
+            },
+        )
+    }));
     fds.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
     match poll(&mut fds, Timespec::try_from(SHORT_INTERVAL).ok().as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
@@ -621,7 +538,7 @@ fn wait_without(
     let ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
     Ok(Ready {
         wake: ready(0),
-        message: front.is_some() && ready(1),
+        message: connection.is_some() && ready(1),
         connect: listener.is_some() && ready(1),
     })
 }
@@ -630,15 +547,14 @@ fn wait_without(
 fn waiter(
     device: &mut Device,
     registration: &Registration,
-    connection: Option<&Connection>,
+    connection: Option<&Session>,
     listener: Option<&UnixListener>,
 ) -> io::Result<Waiter> {
     let waiter = Waiter::new()?;
     waiter.add(registration, Source::Wake)?;
     match (connection, listener) {
-        // It would be ready all the time.
-        (Some(front), _) if front.unfinished.is_some() => {}
-        (Some(front), _) => waiter.add(&front.stream, Source::Message)?,
+        (Some(front), _) if front.is_answering() => waiter.add(front, Source::Answer)?,
+        (Some(front), _) => waiter.add(front, Source::Message)?,
         (None, Some(listener)) => waiter.add(listener, Source::Connect)?,
         (None, None) => {}
     }

@@ -147,6 +147,9 @@ pub trait Door {
     /// its answer. For doors that keep account of what was written.
     fn filled(&mut self, _payload: &Self::Payload) {}
 
+    /// The memory of a request was not there when the kernel came for it.
+    fn lost(&mut self, _payload: &Self::Payload) {}
+
     /// Answers a request. `written` is how many bytes of the guest's memory were filled.
     fn answer(&mut self, ticket: Self::Ticket, status: Status, written: u32);
 }

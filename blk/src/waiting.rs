@@ -26,6 +26,8 @@ pub(crate) enum Source {
     Io = 4,
     /// A driver.
     Kick = 5,
+    /// Room for an answer to the front-end.
+    Answer = 6,
 }
 
 /// What ended a wait.
@@ -33,7 +35,7 @@ pub(crate) enum Source {
 pub(crate) struct Ready {
     /// See [`Source::Wake`].
     pub(crate) wake: bool,
-    /// See [`Source::Message`].
+    /// See [`Source::Message`] and [`Source::Answer`].
     pub(crate) message: bool,
     /// See [`Source::Connect`].
     pub(crate) connect: bool,
@@ -61,6 +63,7 @@ impl Waiter {
     pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         let flags = match source {
             Source::Kick => EventFlags::IN | EventFlags::ET,
+            Source::Answer => EventFlags::OUT,
             _ => EventFlags::IN,
         };
         epoll::add(&self.epoll, fd, EventData::new_u64(source as u64), flags)?;
@@ -93,7 +96,7 @@ impl Waiter {
         };
         Ok(Ready {
             wake: any(Source::Wake),
-            message: any(Source::Message),
+            message: any(Source::Message) || any(Source::Answer),
             connect: any(Source::Connect),
         })
     }

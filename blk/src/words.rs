@@ -1,7 +1,9 @@
 //! What is said to people, on stderr. It may be closed, and a front-end that misbehaves may do so as
 //! often as it likes: neither must cost a disk its thread, or the host its journal.
 
+use crate::engine::Failure;
 use crate::time::{Clock, Micros};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
@@ -18,16 +20,20 @@ pub fn say(line: fmt::Arguments<'_>) {
 }
 
 /// What a disk says of its front-end: the first [`BURST`] lines, then one each [`PAUSE`], which tells
-/// how many were left out.
+/// how many were left out. Of its image it says one of each kind of error, then one each [`PAUSE`].
 #[derive(Debug)]
 pub struct Complaints {
     disk: String,
     clock: Clock,
     budget: Budget,
+    /// By error number: there are not many of them.
+    failures: BTreeMap<i32, Budget>,
 }
 
 #[derive(Debug)]
 struct Budget {
+    /// Lines to be said at once.
+    burst: u32,
     left: u32,
     /// When there is one more to spend.
     next: Micros,
@@ -35,9 +41,10 @@ struct Budget {
 }
 
 impl Budget {
-    fn new() -> Self {
+    fn new(burst: u32) -> Self {
         Self {
-            left: BURST,
+            burst,
+            left: burst,
             next: Micros(0),
             unsaid: 0,
         }
@@ -45,17 +52,17 @@ impl Budget {
 
     /// Whether a line may be said at `now`; then how many were not since the last one.
     fn spend(&mut self, now: Micros) -> Option<u64> {
-        if self.left < BURST && now >= self.next {
+        if self.left < self.burst && now >= self.next {
             let more = 1 + self.next.until(now).as_micros() / PAUSE.as_micros();
-            let more = u32::try_from(more).unwrap_or(BURST);
-            self.left = self.left.saturating_add(more).min(BURST);
+            let more = u32::try_from(more).unwrap_or(self.burst);
+            self.left = self.left.saturating_add(more).min(self.burst);
             self.next = now + PAUSE;
         }
         if self.left == 0 {
             self.unsaid += 1;
             return None;
         }
-        if self.left == BURST {
+        if self.left == self.burst {
             self.next = now + PAUSE;
         }
         self.left -= 1;
@@ -69,7 +76,8 @@ impl Complaints {
         Self {
             disk: disk.to_owned(),
             clock,
-            budget: Budget::new(),
+            budget: Budget::new(BURST),
+            failures: BTreeMap::new(),
         }
     }
 
@@ -84,6 +92,20 @@ impl Complaints {
             None => {}
         }
     }
+
+    /// Says what the image did not do, unless that was said lately.
+    pub fn tell_failure(&mut self, failure: &Failure) {
+        let disk = &self.disk;
+        let budget = self.failures.entry(failure.errno);
+        let budget = budget.or_insert_with(|| Budget::new(1));
+        match budget.spend(self.clock.now()) {
+            Some(0) => say(format_args!("disk {disk}: {failure}")),
+            Some(unsaid) => say(format_args!(
+                "disk {disk}: {failure} (and {unsaid} times since this was last told)"
+            )),
+            None => {}
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -92,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_a_few_lines_and_a_count() {
-        let mut budget = Budget::new();
+        let mut budget = Budget::new(BURST);
         let mut said = Vec::new();
         // Two minutes of a line each millisecond.
         for now in 0..120_000 {
@@ -104,8 +126,15 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_of_failure_is_told_once_and_then_now_and_then() {
+        let mut budget = Budget::new(1);
+        let said = (0..25_000).filter_map(|now| budget.spend(Micros(now * 1000)));
+        assert_eq!(said.collect::<Vec<_>>(), [0, 9_999, 9_999]);
+    }
+
+    #[test]
     fn after_a_rest_there_is_as_much_to_say_as_at_first() {
-        let mut budget = Budget::new();
+        let mut budget = Budget::new(BURST);
         let later = Micros(0) + PAUSE * 100;
         for start in [Micros(0), later] {
             let said = (0..20).filter(|_| budget.spend(start).is_some()).count();

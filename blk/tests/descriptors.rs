@@ -9,6 +9,10 @@ use ebb_blk::image::{Location, Spec};
 use ebb_blk::server::{Disk, Options, Server};
 use frontend::{Client, DATA, IN, OK, Request};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 fn read(client: &mut Client) -> u8 {
     let request = Request {
@@ -23,14 +27,15 @@ fn read(client: &mut Client) -> u8 {
 #[test]
 fn a_disk_goes_on_while_the_process_has_no_descriptor_left() {
     let server = Server::new(Options::default());
-    let disk = Disk {
-        name: "disk".into(),
+    let [disk, other] = ["disk", "other"].map(|name| Disk {
+        name: name.into(),
         spec: Spec {
             location: Location::Ram { bytes: 1 << 20 },
             read_only: false,
             cached: false,
         },
-    };
+    });
+    let rude = server.attach(&other).unwrap();
     let mut client = Client::connect(server.attach(&disk).unwrap(), 1).unwrap();
     assert_eq!(read(&mut client), OK);
     let before = getrlimit(Resource::Nofile);
@@ -45,6 +50,19 @@ fn a_disk_goes_on_while_the_process_has_no_descriptor_left() {
         client.config(8).unwrap();
         assert_eq!(read(&mut client), OK);
     }
+    // A descriptor that finds no room costs its front-end the connection, and the disk nothing.
+    // `SET_VRING_CALL` of ring 0.
+    let message = [13_u32, 1, 8, 0, 0].map(u32::to_ne_bytes).concat();
+    rude.send_with_fds(&[&message[..]], &[rude.as_raw_fd()])
+        .unwrap();
+    rude.set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // What it had not read yet makes the end of the connection an abrupt one.
+    let end = (&rude).read(&mut [0; 32]).map_err(|error| error.kind());
+    assert!(
+        matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)),
+        "{end:?}"
+    );
     setrlimit(Resource::Nofile, before).unwrap();
     client.config(8).unwrap();
     assert_eq!(read(&mut client), OK);

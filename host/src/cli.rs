@@ -43,7 +43,9 @@ Examples:
 Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
 the guest kernel failed; 126 if the program cannot run in the guest; 127 if it was not found.
 
-Ctrl-C goes to the program; the third one ends the VM.";
+Signals go to the program. After SIGTERM it has --grace to end, then the VM is ended, with status
+143; so does a second SIGTERM, more than a second later. Ctrl-C, SIGHUP and SIGQUIT end nothing but
+what the program lets them end; three signals within 3 seconds end the VM.";
 
 /// Options of `ebb run`.
 #[derive(Args, Debug)]
@@ -115,12 +117,12 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
 
-    /// Print the summary at the end even if stderr is not a terminal
+    /// Print the summary at the end even if stderr is not a terminal, and with --quiet
     #[arg(long)]
     pub(crate) summary: bool,
 
     /// Print nothing but the program's output and errors
-    #[arg(short, long, conflicts_with_all = ["summary", "verbose"])]
+    #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
     /// Show the kernel's log and what ebb does on stderr
@@ -144,6 +146,10 @@ pub(crate) struct RunOptions {
     /// End the VM after so many seconds, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub(crate) timeout: Option<u64>,
+
+    /// How long the program may go on after SIGTERM before the VM is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(crate) grace: u64,
 
     /// QEMU to run
     #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]

@@ -98,7 +98,7 @@ impl Log {
 
 /// A line without what would steer the user's terminal: escape sequences go (firmware clears the
 /// screen with them), other control characters are shown.
-fn printable(line: &str) -> String {
+pub(crate) fn printable(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line.trim_end_matches('\r').chars().peekable();
     while let Some(c) = rest.next() {

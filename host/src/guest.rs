@@ -78,7 +78,10 @@ impl Guest for EbbGuest {
         let bytes = |frames: u64| frames.saturating_mul(frame);
         let counts = self.header.counts(&reading);
         Sample {
-            used: counts.map(|counts| bytes(counts.used).saturating_add(self.image_bytes)),
+            used: counts.map(|counts| {
+                let used = bytes(counts.used).saturating_add(self.image_bytes);
+                used.min(self.header.memory_bytes())
+            }),
             free: counts.map(|counts| bytes(counts.free)),
             unreported: counts.map(|counts| bytes(counts.unreported)),
             reported: Some(bytes(reading.reported_frames)),

@@ -56,26 +56,18 @@ impl Header {
         Self { ram, address }
     }
 
+    /// Memory that the guest was given.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.ram.bytes()
+    }
+
     /// What the allocator says now; `None` until it works.
     pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
-        let view = View::new(Metadata {
+        let metadata = Metadata {
             ram: &self.ram,
             reading,
-        })
-        .ok()?;
-        let (mut used, mut free, mut unreported) = (0u64, 0u64, 0u64);
-        for zone in view.zones() {
-            let zone = zone.ok()?;
-            // The view caps free by managed, and both by what memory there can be.
-            used = used.saturating_add(zone.managed_frames - zone.free_frames);
-            free = free.saturating_add(zone.free_frames);
-            unreported = unreported.saturating_add(zone.unreported_free_frames);
-        }
-        Some(Counts {
-            used,
-            free,
-            unreported,
-        })
+        };
+        tally(metadata, self.ram.frames())
     }
 
     /// What it says now; `None` while the kernel is not loaded, or if it is none that we know.
@@ -99,7 +91,7 @@ impl Header {
         let first_user_ns = self.u64(offset_of!(GuestHeader, first_user_ns))?;
         Some(Reading {
             stage,
-            cpus: self.u32(offset_of!(GuestHeader, cpus))?,
+            cpus: self.u32(offset_of!(GuestHeader, cpus))?.min(CPUS_MAX),
             first_user_ns: (first_user_ns != 0).then_some(first_user_ns),
             metadata: GuestAddress(self.u64(offset_of!(GuestHeader, metadata_address))?),
             metadata_bytes: self.u64(offset_of!(GuestHeader, metadata_bytes))?,
@@ -112,7 +104,8 @@ impl Header {
                 .counted(offset_of!(GuestHeader, file_counts))?
                 .cast_signed()
                 .max(0)
-                .cast_unsigned(),
+                .cast_unsigned()
+                .min(self.ram.frames()),
             faults: self.counted(offset_of!(GuestHeader, fault_counts))?,
         })
     }
@@ -147,6 +140,25 @@ impl Header {
     fn u64(&self, offset: usize) -> Option<u64> {
         Some(self.ram.atomic_u64(self.field(offset)?)?.load(Relaxed))
     }
+}
+
+/// Sums what the zones say, for a guest that was given so many frames. It looks at no more than what
+/// such a guest can have, and says no more either.
+fn tally(metadata: impl Memory, frames: u64) -> Option<Counts> {
+    let view = View::new(metadata).ok()?.within(frames);
+    let (mut used, mut free, mut unreported) = (0u64, 0u64, 0u64);
+    for zone in view.zones() {
+        let zone = zone.ok()?;
+        // The view caps free by managed.
+        used = used.saturating_add(zone.managed_frames - zone.free_frames);
+        free = free.saturating_add(zone.free_frames);
+        unreported = unreported.saturating_add(zone.unreported_free_frames);
+    }
+    Some(Counts {
+        used: used.min(frames),
+        free: free.min(frames),
+        unreported: unreported.min(frames),
+    })
 }
 
 /// The allocator's metadata in the guest's RAM.
@@ -216,6 +228,41 @@ mod tests {
             put64(&ram, offset_of!(GuestHeader, metadata_bytes), bytes);
             assert_eq!(header.counts(&header.read().unwrap()), None);
         }
+    }
+
+    /// Words that are all alike but for the first ones, and how many of them were read.
+    struct Alike<'a>(u64, &'a std::cell::Cell<u64>);
+
+    impl Memory for Alike<'_> {
+        fn word(&self, offset: u64) -> Option<u64> {
+            self.1.set(self.1.get() + 1);
+            match offset {
+                0 => Some(ebb_mm::view::MAGIC),
+                8 => Some(u64::from(ebb_mm::view::VERSION) | 8 << 32),
+                _ => (offset < METADATA_MAX).then_some(self.0),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reading_costs_what_the_guests_memory_is_worth() {
+        let (megabytes_64, edges) = (16, 128);
+        let mut valid = 0;
+        for value in (0..64).flat_map(|bit| [1 << bit, (1u64 << bit).wrapping_sub(8)]) {
+            let read = std::cell::Cell::new(0);
+            let counts = tally(Alike(value, &read), 1 << 18);
+            // Two words for each 64 MiB, and the records of eight zones.
+            let most = 2 * (megabytes_64 + edges) + 8 * 64;
+            assert!(read.get() <= most, "{value:#x}: {} words", read.get());
+            if let Some(counts) = counts {
+                valid += 1;
+                assert!(
+                    counts.used <= 1 << 18 && counts.free <= 1 << 18,
+                    "{value:#x}"
+                );
+            }
+        }
+        assert!(valid > 0, "some of it can be read");
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Kernel {
                 Header::new(Arc::clone(ram), image.header),
                 image.span_bytes,
             )),
-            Self::Linux(_) => Arc::new(LinuxGuest::new(cpus, icount)),
+            Self::Linux(_) => Arc::new(LinuxGuest::new(cpus, ram.bytes(), icount)),
         }
     }
 

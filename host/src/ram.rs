@@ -115,6 +115,16 @@ impl GuestRam {
         self.fd.as_fd()
     }
 
+    /// What the guest was given: whatever it says, it has no more.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.layout.size
+    }
+
+    /// The same in frames of 4 KiB.
+    pub(crate) fn frames(&self) -> u64 {
+        self.bytes() / ebb_mm::FRAME_SIZE as u64
+    }
+
     /// Bytes of the host's memory that the guest's RAM holds now, exact to the page.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Errno> {
         let stat = rustix::fs::fstat(&self.fd)?;

@@ -56,7 +56,7 @@ pub(crate) fn run(
             session.signalled.killed_by(),
         ) {
             // Whatever it was that a signal cut short, the user wanted the end.
-            (Err(_), Some(signal)) => Attempt::Ended(Ok(128 + u8::try_from(signal).unwrap_or(0))),
+            (Err(_), Some(signal)) => Attempt::Ended(Ok(session.killed(signal))),
             (outcome, _) => outcome?,
         };
         match outcome {
@@ -128,7 +128,10 @@ impl<'a> Session<'a> {
         })?;
         let signalled = Arc::new(Signalled::default());
         let shared = Arc::clone(&signalled);
-        spawn("signals", move || signals::forward(&mut caught, &shared))?;
+        let grace = Duration::from_secs(options.grace);
+        spawn("signals", move || {
+            signals::forward(&mut caught, &shared, grace);
+        })?;
         Ok(Self {
             options,
             kernel: spec.kernel,
@@ -292,7 +295,7 @@ impl<'a> Session<'a> {
             }));
         }
         if let Some(signal) = self.signalled.killed_by() {
-            return Ok(Attempt::Ended(Ok(128 + u8::try_from(signal).unwrap_or(0))));
+            return Ok(Attempt::Ended(Ok(self.killed(signal))));
         }
         if let (true, Some(seconds)) = (timed_out, options.timeout) {
             return Ok(Attempt::Ended(Err(Failure::Timeout { seconds })));
@@ -305,6 +308,14 @@ impl<'a> Session<'a> {
             .failure()
             .unwrap_or_else(|| self.why(stage, how, &end, &log, &mut qemu));
         Ok(Attempt::Ended(Err(failure)))
+    }
+
+    /// The status of a VM that was ended for a signal; says why if its program was still running.
+    fn killed(&self, signal: i32) -> u8 {
+        if let Some(why) = self.signalled.why() {
+            self.terminal.message(&format!("ebb: ended the VM: {why}"));
+        }
+        128 + u8::try_from(signal).unwrap_or(0)
     }
 
     /// Says what killed a program that did not ask for it.

@@ -1,4 +1,8 @@
 //! Signals that users send to ebb are meant for the program.
+//!
+//! `SIGTERM` asks for the end, so the program has a time to end in, and then the VM is ended: a guest
+//! that hangs must not outlive `timeout 60 ebb run …`. `SIGINT` may mean anything to a program (a
+//! shell, an editor), so one ends nothing but what the program wants it to end.
 
 use crate::control::Control;
 use crate::guest::Guest;
@@ -8,12 +12,16 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// So many signals within [`IMPATIENCE`] end the VM, whatever the program does with them.
 const INSISTENCE: usize = 3;
 const IMPATIENCE: Duration = Duration::from_secs(3);
+/// What comes sooner after a `SIGTERM` is the same one: timeout(1) sends it to its child and then to
+/// its group, so it comes twice.
+const ECHO: Duration = Duration::from_secs(1);
 
 /// What the signal thread and the rest know of each other.
 #[derive(Debug, Default)]
@@ -24,6 +32,64 @@ pub(crate) struct Signalled {
     killed_by: AtomicI32,
     /// The VM that runs now.
     target: Mutex<Option<Target>>,
+    /// Why the VM was killed while its program ran.
+    why: Mutex<Option<String>>,
+}
+
+/// Signals that have come so far.
+#[derive(Debug)]
+struct Patience {
+    grace: Duration,
+    recent: VecDeque<Instant>,
+    /// When the program was first asked to end.
+    asked: Option<Instant>,
+}
+
+/// What to do about a signal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// It is the program's.
+    Forward,
+    /// It is the program's, which has from now on until then to end.
+    ForwardAndWait(Duration),
+    /// It ends the VM.
+    End(String),
+}
+
+impl Patience {
+    fn new(grace: Duration) -> Self {
+        Self {
+            grace,
+            recent: VecDeque::with_capacity(INSISTENCE),
+            asked: None,
+        }
+    }
+
+    /// A signal has come `now`.
+    fn judge(&mut self, signal: i32, now: Instant) -> Verdict {
+        let first = match (signal, self.asked) {
+            (SIGTERM, None) => {
+                self.asked = Some(now);
+                true
+            }
+            (SIGTERM, Some(asked)) if now.duration_since(asked) < ECHO => return Verdict::Forward,
+            (SIGTERM, Some(_)) => return Verdict::End("SIGTERM came again".into()),
+            _ => false,
+        };
+        if self.recent.len() == INSISTENCE - 1
+            && let Some(before) = self.recent.pop_front()
+            && now.duration_since(before) <= IMPATIENCE
+        {
+            let seconds = IMPATIENCE.as_secs();
+            return Verdict::End(format!("{INSISTENCE} signals came within {seconds} s"));
+        }
+        self.recent.push_back(now);
+        if first {
+            Verdict::ForwardAndWait(self.grace)
+        } else {
+            Verdict::Forward
+        }
+    }
 }
 
 /// Where signals go.
@@ -67,6 +133,15 @@ impl Signalled {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// Why the VM was killed, if that was while its program ran.
+    pub(crate) fn why(&self) -> Option<String> {
+        self.lock_why().clone()
+    }
+
+    fn lock_why(&self) -> MutexGuard<'_, Option<String>> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The signal for which the VM was killed, if it was.
     pub(crate) fn killed_by(&self) -> Option<i32> {
         match self.killed_by.load(Ordering::Relaxed) {
@@ -81,9 +156,10 @@ pub(crate) fn catch() -> std::io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP])
 }
 
-/// Hands each signal on, until ebb ends.
-pub(crate) fn forward(signals: &mut Signals, shared: &Signalled) {
-    let mut recent = VecDeque::with_capacity(INSISTENCE);
+/// Hands each signal on, until ebb ends. A program that is asked to end by `SIGTERM` has `grace` to do
+/// so.
+pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Duration) {
+    let mut patience = Patience::new(grace);
     for signal in signals.forever() {
         let target = shared.target(signal);
         if signal == SIGTSTP {
@@ -96,19 +172,40 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Signalled) {
         let Some(target) = target else {
             continue;
         };
-        let now = Instant::now();
-        if recent.len() == INSISTENCE - 1 {
-            let first: Option<Instant> = recent.pop_front();
-            if first.is_some_and(|first| now.duration_since(first) <= IMPATIENCE) {
-                kill(signal, shared, &target.qemu);
+        // Before there is a program, and after it has ended, nobody else could take the signal.
+        if target.guest.stage() != Some(Stage::Running) {
+            kill(signal, shared, &target.qemu);
+            continue;
+        }
+        match patience.judge(signal, Instant::now()) {
+            Verdict::End(why) => end(signal, shared, &target.qemu, why),
+            Verdict::Forward => target.control.signal(signal),
+            Verdict::ForwardAndWait(grace) => {
+                target.control.signal(signal);
+                end_after(grace, signal, shared, &target.qemu);
             }
         }
-        recent.push_back(now);
-        // Before there is a program, and after it has ended, nobody else could take the signal.
-        match target.guest.stage() {
-            Some(Stage::Running) => target.control.signal(signal),
-            _ => kill(signal, shared, &target.qemu),
-        }
+    }
+}
+
+/// Ends a VM whose program has not ended by itself within `grace`.
+fn end_after(grace: Duration, signal: i32, shared: &Arc<Signalled>, qemu: &Handle) {
+    let (shared, qemu) = (Arc::clone(shared), qemu.clone());
+    let body = move || {
+        thread::sleep(grace);
+        let seconds = grace.as_secs();
+        let why = format!("its program went on for {seconds} s after SIGTERM (--grace)");
+        end(signal, &shared, &qemu, why);
+    };
+    // Without a thread the next SIGTERM does it.
+    let _ = thread::Builder::new().name("grace".into()).spawn(body);
+}
+
+/// Ends a VM while its program runs, and keeps why.
+fn end(signal: i32, shared: &Signalled, qemu: &Handle, why: String) {
+    if !shared.ended.load(Ordering::Relaxed) {
+        shared.lock_why().get_or_insert(why);
+        kill(signal, shared, qemu);
     }
 }
 
@@ -126,5 +223,38 @@ fn suspend(qemu: Option<&Handle>) {
     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
     if let Some(qemu) = qemu {
         qemu.resume();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(10);
+
+    /// What becomes of signals that come at these times, in milliseconds.
+    fn verdicts(signals: &[(i32, u64)]) -> Vec<Verdict> {
+        let mut patience = Patience::new(GRACE);
+        let start = Instant::now();
+        let judge =
+            |(signal, at): &(i32, u64)| patience.judge(*signal, start + Duration::from_millis(*at));
+        signals.iter().map(judge).collect()
+    }
+
+    #[test]
+    fn a_second_request_to_end_is_the_last_but_not_its_echo() {
+        let told = verdicts(&[(SIGTERM, 0), (SIGTERM, 1), (SIGTERM, 900), (SIGTERM, 1100)]);
+        let wait = Verdict::ForwardAndWait(GRACE);
+        assert_eq!(told[..3], [wait, Verdict::Forward, Verdict::Forward]);
+        assert_eq!(told[3], Verdict::End("SIGTERM came again".into()));
+    }
+
+    #[test]
+    fn other_signals_end_nothing_unless_three_come_at_once() {
+        let slow: Vec<_> = (0..20).map(|n| (SIGINT, n * 2000)).collect();
+        assert!(verdicts(&slow).iter().all(|it| *it == Verdict::Forward));
+        let fast = verdicts(&[(SIGINT, 0), (SIGHUP, 1400), (SIGINT, 2900)]);
+        assert_eq!(fast[..2], [Verdict::Forward, Verdict::Forward]);
+        assert!(matches!(&fast[2], Verdict::End(why) if why.contains("3 signals")));
     }
 }

@@ -7,9 +7,9 @@ use crate::{
 };
 
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
 /// The layout that this crate writes.
-pub(crate) const VERSION: u32 = 3;
+pub const VERSION: u32 = 3;
 
 /// Where an extent's frames and blocks are.
 #[derive(Debug)]

@@ -14,11 +14,14 @@ use crate::{
     config::{Extent, MAX_EXTENTS, MAX_ZONES},
     frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
     giant::{GIANT_TREES_SHIFT, Giant},
-    header::{ExtentRecord, Header, MAGIC, VERSION, ZoneRecord},
+    header::{ExtentRecord, Header, ZoneRecord},
     state::{Class, State},
     summary::{Summary, TREE_BLOCKS, TREE_FRAMES},
     usage::BlockView,
 };
+
+/// What the metadata's first words are: a magic number of 64 bits, then the version in 32.
+pub use crate::header::{MAGIC, VERSION};
 
 /// Memory that can be read in words while others write it.
 pub trait Memory {
@@ -50,6 +53,8 @@ pub enum ViewError {
     Version(u32),
     /// It says that it has so many zones.
     Zones(u32),
+    /// A zone says that it has so many trees of 64 MiB: more than there is memory for.
+    Trees(u64),
     /// Something would be at this offset, beyond its end.
     OutOfBounds(u64),
 }
@@ -60,6 +65,9 @@ impl fmt::Display for ViewError {
             Self::Magic(found) => write!(f, "no allocator metadata: it starts with {found:#x}"),
             Self::Version(found) => write!(f, "metadata of version {found}, not {VERSION}"),
             Self::Zones(found) => write!(f, "metadata of {found} zones, at most {MAX_ZONES}"),
+            Self::Trees(found) => {
+                write!(f, "a zone of {found} trees, more than there is memory for")
+            }
             Self::OutOfBounds(offset) => write!(f, "metadata ends before offset {offset:#x}"),
         }
     }
@@ -72,7 +80,12 @@ impl error::Error for ViewError {}
 pub struct View<M> {
     memory: M,
     zones: u32,
+    /// Trees that all zones can have.
+    trees: u64,
 }
+
+/// Trees at the ends of extents, of which only a part is memory.
+const EDGES: u64 = 2 * (MAX_ZONES * MAX_EXTENTS) as u64;
 
 /// What one zone says of itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -108,7 +121,11 @@ impl<M: Memory> View<M> {
     /// # Errors
     /// If it is not metadata of this version.
     pub fn new(memory: M) -> Result<Self, ViewError> {
-        let mut view = Self { memory, zones: 0 };
+        let mut view = Self {
+            memory,
+            zones: 0,
+            trees: FRAME_LIMIT / TREE_FRAMES,
+        };
         let magic = view.word(offset_of!(Header, magic))?;
         if magic != MAGIC {
             return Err(ViewError::Magic(magic));
@@ -125,6 +142,17 @@ impl<M: Memory> View<M> {
         Ok(view)
     }
 
+    /// The same for a reader who knows how many frames there are. Metadata that claims more is
+    /// inconsistent, so what is read of it is bounded by what there is.
+    #[must_use]
+    pub fn within(self, frames: u64) -> Self {
+        let trees = frames.div_ceil(TREE_FRAMES).saturating_add(EDGES);
+        Self {
+            trees: trees.min(self.trees),
+            ..self
+        }
+    }
+
     fn word(&self, offset: usize) -> Result<u64, ViewError> {
         self.at(offset as u64)
     }
@@ -139,9 +167,11 @@ impl<M: Memory> View<M> {
         word.ok_or(ViewError::OutOfBounds(offset))
     }
 
-    /// The zones. Reads 8 bytes for each 64 MiB.
+    /// The zones. Reads two words for each 64 MiB that they claim, and of metadata that claims more
+    /// than [`Self::within`] allows none of those. A caller stops at the first error.
     pub fn zones(&self) -> impl Iterator<Item = Result<ZoneView, ViewError>> {
-        (0..self.zones as usize).map(|zone| self.zone(zone))
+        let mut left = self.trees;
+        (0..self.zones as usize).map(move |zone| self.zone(zone, &mut left))
     }
 
     /// Free frames of all zones, and of those the frames of free pageblocks that the host may hold
@@ -209,17 +239,19 @@ impl<M: Memory> View<M> {
         Ok(State::from_bits((word >> ((offset & 6) * 8)) as u16))
     }
 
-    fn zone(&self, zone: usize) -> Result<ZoneView, ViewError> {
+    /// A zone, which takes its trees from those that are `left`.
+    fn zone(&self, zone: usize, left: &mut u64) -> Result<ZoneView, ViewError> {
         let record = offset_of!(Header, zone) + zone * size_of::<ZoneRecord>();
         let field = |offset: usize| self.word(record + offset);
         const { assert!(offset_of!(ZoneRecord, node) == offset_of!(ZoneRecord, kind) + 4) }
         let [kind, node] = halves(field(offset_of!(ZoneRecord, kind))?);
-        let trees = field(offset_of!(ZoneRecord, trees))?.min(FRAME_LIMIT / TREE_FRAMES);
+        let trees = field(offset_of!(ZoneRecord, trees))?;
+        // Before any of them is looked at: no zone makes a reader look at what there cannot be.
+        *left = left.checked_sub(trees).ok_or(ViewError::Trees(trees))?;
         let summaries = field(offset_of!(ZoneRecord, summaries))?;
         let giants = Giants::read(self, record)?;
         let (mut free, mut touched) = (0, 0);
         for tree in 0..trees {
-            // A false count of trees ends at the end of the memory.
             let summary = match giants.of(self, tree)? {
                 giant if giant.is_huge() => continue,
                 giant if giant.is_touched() => Summary::all(Class::Touched),
@@ -287,3 +319,7 @@ impl Giants {
         Ok(Giant::from_bits(0))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "view_tests.rs"]
+mod tests;

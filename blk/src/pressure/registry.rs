@@ -14,10 +14,14 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 #[cfg(loom)]
 use {loom::sync::Arc, loom::sync::atomic::AtomicU64, loom::sync::atomic::Ordering};
 #[cfg(not(loom))]
 use {std::sync::Arc, std::sync::atomic::AtomicU64, std::sync::atomic::Ordering};
+
+/// How often it is looked who has answered.
+const QUESTION_INTERVAL: Duration = Duration::from_millis(1);
 
 /// What a back-end does when memory is tight.
 pub trait ReclaimMemory {
@@ -53,10 +57,38 @@ impl Latest {
 #[derive(Debug)]
 struct Mailbox {
     latest: Latest,
+    /// How often somebody wanted to know that the instance is there, and up to where it was.
+    questions: AtomicU64,
+    answers: AtomicU64,
     wake: OwnedFd,
 }
 
 impl Mailbox {
+    /// Asks the instance to show that it is there. Returns which answer will do.
+    fn question(&self) -> u64 {
+        // Release: pairs with the Acquire in `asked`: what was set before is seen by who answers.
+        let question = self.questions.fetch_add(1, Ordering::Release) + 1;
+        self.wake();
+        question
+    }
+
+    /// The latest question.
+    fn asked(&self) -> u64 {
+        // Acquire: pairs with the Release in `question`.
+        self.questions.load(Ordering::Acquire)
+    }
+
+    fn answer(&self, question: u64) {
+        // Release: pairs with the Acquire in `answered`. Only the instance stores here.
+        self.answers.store(question, Ordering::Release);
+    }
+
+    /// Up to which question the instance has answered.
+    fn answered(&self) -> u64 {
+        // Acquire: pairs with the Release in `answer`.
+        self.answers.load(Ordering::Acquire)
+    }
+
     fn wake(&self) {
         // It does not block; if the counter is full, the descriptor is readable already.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -100,6 +132,8 @@ impl Registry {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mailbox = Arc::new(Mailbox {
             latest: Latest::new(),
+            questions: AtomicU64::new(0),
+            answers: AtomicU64::new(0),
             wake,
         });
         let mut members = self.members();
@@ -125,6 +159,19 @@ impl Registry {
     /// Asks those of one name. Returns how many there are.
     pub fn squeeze(&self, name: &str, event: Micros) -> usize {
         self.ask(event, |member| member == name)
+    }
+
+    /// Asks those of one name, or everybody, to show that they are there.
+    pub fn question(&self, name: Option<&str>) -> Questions {
+        let members = self.members();
+        let mailboxes = members.mailboxes.values();
+        let asked = mailboxes.filter(|(member, _)| name.is_none_or(|name| name == member));
+        let asked = asked.map(|(name, mailbox)| Question {
+            name: name.clone(),
+            number: mailbox.question(),
+            mailbox: mailbox.clone(),
+        });
+        Questions(asked.collect())
     }
 
     fn ask(&self, event: Micros, wanted: impl Fn(&str) -> bool) -> usize {
@@ -164,9 +211,10 @@ impl Registry {
 }
 
 impl Registration {
-    /// Whether there was an event since the last [`Self::deliver`].
+    /// Whether there was an event or a question since the last [`Self::deliver`].
     pub fn is_asked(&self) -> bool {
         self.mailbox.latest.since(self.seen).is_some()
+            || self.mailbox.asked() != self.mailbox.answered()
     }
 
     /// Runs the callback if there was an event since the last call. Says whether.
@@ -175,14 +223,14 @@ impl Registration {
         // descriptor readable again, so none is slept over.
         let mut counter = [0; 8];
         let _ = rustix::io::read(&self.mailbox.wake, &mut counter);
-        match self.mailbox.latest.since(self.seen) {
-            Some(event) => {
-                self.seen = event;
-                instance.reclaim_memory(event);
-                true
-            }
-            None => false,
+        let question = self.mailbox.asked();
+        let event = self.mailbox.latest.since(self.seen);
+        if let Some(event) = event {
+            self.seen = event;
+            instance.reclaim_memory(event);
         }
+        self.mailbox.answer(question);
+        event.is_some()
     }
 
     /// The instance's pool has taken `fetched` pages from the system since it was made.
@@ -199,6 +247,47 @@ impl Registration {
     /// Makes the descriptor readable without an event, for a worker that waits on it alone.
     pub fn waker(&self) -> Waker {
         Waker(self.mailbox.clone())
+    }
+}
+
+#[derive(Debug)]
+struct Question {
+    name: String,
+    number: u64,
+    mailbox: Arc<Mailbox>,
+}
+
+/// Who was asked to show that it is there.
+#[derive(Debug)]
+pub struct Questions(Vec<Question>);
+
+impl Questions {
+    /// How many were asked.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nobody was.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of this name was asked.
+    pub fn include(&self, name: &str) -> bool {
+        self.0.iter().any(|question| question.name == name)
+    }
+
+    /// The names of those that did not answer within so long. Returns as soon as all have.
+    pub fn silent(mut self, limit: Duration) -> Vec<String> {
+        let begin = Instant::now();
+        loop {
+            self.0
+                .retain(|question| question.mailbox.answered() < question.number);
+            if self.0.is_empty() || begin.elapsed() >= limit {
+                return self.0.into_iter().map(|question| question.name).collect();
+            }
+            std::thread::sleep(QUESTION_INTERVAL);
+        }
     }
 }
 
@@ -221,6 +310,8 @@ impl AsFd for Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        // Nobody waits for one that left.
+        self.mailbox.answer(u64::MAX);
         self.registry.members().mailboxes.remove(&self.id);
     }
 }

@@ -12,16 +12,10 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
-    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
-    VhostUserLog, VhostUserMemoryRegion, VhostUserShMemConfig, VhostUserSharedMsg,
-    VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+    VhostUserInflight, VhostUserLog, VhostUserMemoryRegion, VhostUserVringAddrFlags,
 };
-use vhost::vhost_user::{
-    Error, GpuBackend, Result, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
-    VhostUserVirtioFeatures,
-};
+use vhost::vhost_user::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use virtio_bindings::virtio_blk::VIRTIO_BLK_F_FLUSH;
 use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::QueueT;
@@ -50,9 +44,19 @@ pub struct Device {
     /// Where written pages are to be marked while the features say so.
     dirty: Option<Arc<DirtyLog>>,
     acked: u64,
-    /// Why the front-end cannot be served any more.
-    parting: Option<io::Error>,
 }
+
+/// Why something that the front-end asked is not done.
+#[derive(Debug)]
+pub enum Trouble {
+    /// It is told so if it wants to know, and the connection goes on.
+    Refused(io::Error),
+    /// The front-end cannot be served any more, or waits for an answer that it cannot get: only the
+    /// end of the connection tells it.
+    Parted(io::Error),
+}
+
+type Result<T> = std::result::Result<T, Trouble>;
 
 impl Device {
     /// A device that no front-end has set up yet.
@@ -64,7 +68,6 @@ impl Device {
             inflight: None,
             dirty: None,
             acked: 0,
-            parting: None,
         }
     }
 
@@ -112,18 +115,6 @@ impl Device {
         self.queues.mark_rings();
     }
 
-    /// Why the front-end cannot be served any more, if that is so.
-    pub fn take_parting(&mut self) -> Option<io::Error> {
-        self.parting.take()
-    }
-
-    /// The front-end waits for an answer that it cannot get: only the end of the connection tells
-    /// it.
-    fn part(&mut self, why: io::Error) -> Error {
-        self.parting = Some(why);
-        Error::BackendInternalError
-    }
-
     fn queue(&mut self, index: u32) -> Result<&mut Virtqueue> {
         let there = self.queues.queues.get_mut(index as usize);
         there.ok_or_else(|| refused(no_ring(index)))
@@ -141,15 +132,8 @@ impl Device {
     }
 }
 
-fn failed(error: impl Into<io::Error>) -> Error {
-    Error::ReqHandlerError(error.into())
-}
-
-/// What the front-end asked is not done, and the connection goes on. The one kind of error to be
-/// returned for that: others end the connection, since the `vhost` crate has more of its own, for
-/// which it gives no answer.
-fn refused(why: impl Into<String>) -> Error {
-    failed(io::Error::other(why.into()))
+fn refused(why: impl Into<String>) -> Trouble {
+    Trouble::Refused(io::Error::other(why.into()))
 }
 
 const NO_MEMORY: &str = "a ring comes before the guest's memory";
@@ -169,26 +153,32 @@ fn no_ring(index: u32) -> String {
     format!("there is no ring {index}; the last one is {last}")
 }
 
-impl VhostUserBackendReqHandlerMut for Device {
-    fn set_owner(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn reset_owner(&mut self) -> Result<()> {
-        self.reset().map_err(failed)
-    }
-
-    fn reset_device(&mut self) -> Result<()> {
-        self.reset().map_err(failed)
-    }
-
-    fn get_features(&mut self) -> Result<u64> {
+/// What messages ask for. Other numbers than those of a known ring, or features that were not offered,
+/// are refused by name.
+impl Device {
+    /// All features.
+    pub(super) fn features(&self) -> u64 {
         let own = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
-        Ok(config::features(self.engine.image()) | own.bits())
+        config::features(self.engine.image()) | own.bits()
     }
 
-    fn set_features(&mut self, features: u64) -> Result<()> {
-        let unknown = features & !self.get_features()?;
+    /// All features of the protocol.
+    pub(super) fn protocol_features() -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::RESET_DEVICE
+    }
+
+    /// Rings at most.
+    pub(super) fn queue_num() -> u64 {
+        MAX_QUEUES.into()
+    }
+
+    pub(super) fn set_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !self.features();
         if unknown != 0 {
             return Err(refused(format!("features {unknown:#x} were not offered")));
         }
@@ -206,17 +196,18 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    fn set_mem_table(
+    pub(super) fn set_mem_table(
         &mut self,
         regions: &[VhostUserMemoryRegion],
         files: Vec<File>,
-        _postcopy: Option<bool>,
-    ) -> Result<Option<Vec<VhostUserMemoryRegionBase>>> {
+    ) -> Result<()> {
         let mut mapped = Vec::with_capacity(regions.len());
         let mut mappings = Vec::with_capacity(regions.len());
         for (region, file) in regions.iter().zip(files) {
-            check_span(&file, region.mmap_offset, region.memory_size).map_err(failed)?;
-            let mapping = region.mmap_region(file)?;
+            let span = check_span(&file, region.mmap_offset, region.memory_size);
+            span.map_err(Trouble::Refused)?;
+            let mapping = region.mmap_region(file);
+            let mapping = mapping.map_err(|why| refused(why.to_string()))?;
             let start = GuestAddress(region.guest_phys_addr);
             let placed = GuestRegionMmap::new(mapping, start);
             mapped.push(placed.ok_or_else(|| {
@@ -230,9 +221,11 @@ impl VhostUserBackendReqHandlerMut for Device {
             });
         }
         let memory = GuestMemoryMmap::from_regions(mapped).map_err(io::Error::other);
-        let memory = memory.map_err(failed)?;
+        let memory = memory.map_err(Trouble::Refused)?;
         // The front-end may take the old memory away once this is answered.
-        self.engine.drain(&mut self.queues).map_err(failed)?;
+        self.engine
+            .drain(&mut self.queues)
+            .map_err(Trouble::Refused)?;
         self.queues.announce();
         self.queues.memory = Some(Arc::new(memory));
         self.mappings = mappings;
@@ -242,10 +235,10 @@ impl VhostUserBackendReqHandlerMut for Device {
             let count = regions.len();
             return Err(refused(format!("{count} regions of memory are too many")));
         }
-        Ok(None)
+        Ok(())
     }
 
-    fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
+    pub(super) fn set_vring_num(&mut self, index: u32, num: u32) -> Result<()> {
         let queue = &mut self.queue(index)?.queue;
         let set = u16::try_from(num).is_ok_and(|size| queue.try_set_size(size).is_ok());
         set.then_some(()).ok_or_else(|| {
@@ -256,7 +249,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         })
     }
 
-    fn set_vring_addr(
+    pub(super) fn set_vring_addr(
         &mut self,
         index: u32,
         flags: VhostUserVringAddrFlags,
@@ -291,7 +284,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
+    pub(super) fn set_vring_base(&mut self, index: u32, base: u32) -> Result<()> {
         let base = u16::try_from(base).map_err(|_| {
             refused(format!(
                 "ring {index} from {base} on; its indices have 16 bits"
@@ -301,37 +294,35 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
+    pub(super) fn get_vring_base(&mut self, index: u32) -> io::Result<u16> {
         if index >= u32::from(MAX_QUEUES) {
-            return Err(self.part(io::Error::other(no_ring(index))));
+            return Err(io::Error::other(no_ring(index)));
         }
         // The front-end takes the ring back: nothing of it may be under way any more.
-        let drained = self.engine.drain(&mut self.queues);
-        drained.map_err(|why| self.part(why))?;
+        self.engine.drain(&mut self.queues)?;
         self.queues.announce();
-        let virtqueue = self.queue(index)?;
+        let virtqueue = &mut self.queues.queues[index as usize];
         let next = virtqueue.queue.next_avail();
         virtqueue.stop();
         let running = |virtqueue: &Virtqueue| virtqueue.queue.ready();
         if self.queues.dirty.is_some() && !self.queues.queues.iter().any(running) {
             // The guest's memory was copied to the end: it goes on elsewhere, with this image.
-            let handed = self.engine.image().hand_over();
-            handed.map_err(|why| self.part(why))?;
+            self.engine.image().hand_over()?;
         }
-        Ok(VhostUserVringState::new(index, next.into()))
+        Ok(next)
     }
 
-    fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
+    pub(super) fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         // A ring without a kick would have to be polled for ever.
         let file = file.ok_or_else(|| refused(format!("ring {index} would have to be polled")))?;
-        let kick = event_counter(file).map_err(failed)?;
+        let kick = event_counter(file).map_err(Trouble::Refused)?;
         let memory = self.queues.memory.clone();
         let memory = memory.ok_or_else(|| refused(NO_MEMORY))?;
         let size = self.queue(index.into())?.queue.size();
         // It was handed over, or it is to be handed over to us.
         let locked = self.engine.image().lock();
         locked.map_err(|why| {
-            self.part(match why.kind() {
+            Trouble::Parted(match why.kind() {
                 io::ErrorKind::WouldBlock => io::Error::other("another back-end has the image"),
                 _ => why,
             })
@@ -347,29 +338,26 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let file = file.map(event_counter).transpose().map_err(failed)?;
+    pub(super) fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let file = file
+            .map(event_counter)
+            .transpose()
+            .map_err(Trouble::Refused)?;
         self.queue(index.into())?.call = file;
         Ok(())
     }
 
-    fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let file = file.map(event_counter).transpose().map_err(failed)?;
+    pub(super) fn set_vring_err(&mut self, index: u8, file: Option<File>) -> Result<()> {
+        let file = file
+            .map(event_counter)
+            .transpose()
+            .map_err(Trouble::Refused)?;
         self.queue(index.into())?.err = file;
         Ok(())
     }
 
-    fn get_protocol_features(&mut self) -> Result<VhostUserProtocolFeatures> {
-        Ok(VhostUserProtocolFeatures::CONFIG
-            | VhostUserProtocolFeatures::MQ
-            | VhostUserProtocolFeatures::REPLY_ACK
-            | VhostUserProtocolFeatures::INFLIGHT_SHMFD
-            | VhostUserProtocolFeatures::LOG_SHMFD
-            | VhostUserProtocolFeatures::RESET_DEVICE)
-    }
-
-    fn set_protocol_features(&mut self, features: u64) -> Result<()> {
-        let unknown = features & !self.get_protocol_features()?.bits();
+    pub(super) fn set_protocol_features(&mut self, features: u64) -> Result<()> {
+        let unknown = features & !Self::protocol_features().bits();
         if unknown != 0 {
             return Err(refused(format!(
                 "protocol features {unknown:#x} were not offered"
@@ -378,39 +366,30 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(MAX_QUEUES.into())
-    }
-
-    fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
+    pub(super) fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         self.queue(index)?.enabled = enable;
         Ok(())
     }
 
-    fn get_config(&mut self, offset: u32, size: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        Ok(config::read(
-            &config::space(self.engine.image()),
-            offset,
-            size,
-        ))
+    /// So many bytes of the configuration space; fewer if it ends before.
+    pub(super) fn config(&self, offset: u32, size: u32) -> Vec<u8> {
+        config::read(&config::space(self.engine.image()), offset, size)
     }
 
-    fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        Err(refused("nothing in the configuration space can be written"))
-    }
-
-    fn get_inflight_fd(&mut self, asked: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        check_inflight(asked).map_err(|why| self.part(why))?;
-        let area = Area::create(asked.num_queues, asked.queue_size);
-        let (file, bytes) = area.map_err(|why| self.part(why))?;
+    pub(super) fn get_inflight_fd(
+        &self,
+        asked: &VhostUserInflight,
+    ) -> io::Result<(VhostUserInflight, File)> {
+        check_inflight(asked)?;
+        let (file, bytes) = Area::create(asked.num_queues, asked.queue_size)?;
         Ok((
             VhostUserInflight::new(bytes, 0, asked.num_queues, asked.queue_size),
             file,
         ))
     }
 
-    fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
-        check_inflight(given).map_err(failed)?;
+    pub(super) fn set_inflight_fd(&mut self, given: &VhostUserInflight, file: File) -> Result<()> {
+        check_inflight(given).map_err(Trouble::Refused)?;
         let area = Area::map(
             file,
             given.mmap_offset,
@@ -422,7 +401,7 @@ impl VhostUserBackendReqHandlerMut for Device {
         for virtqueue in &mut self.queues.queues {
             virtqueue.log = None;
         }
-        self.inflight = Some(area.map_err(failed)?);
+        self.inflight = Some(area.map_err(Trouble::Refused)?);
         if !self.watch() {
             self.inflight = None;
             return Err(refused("regions of memory are too many"));
@@ -430,59 +409,16 @@ impl VhostUserBackendReqHandlerMut for Device {
         Ok(())
     }
 
-    fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
-        Err(Error::InvalidOperation("a disk has no display"))
-    }
-
-    fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {
-        Err(Error::InvalidOperation("a disk shares no objects"))
-    }
-
-    fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Err(Error::InvalidOperation("memory is set as a table"))
-    }
-
-    fn add_mem_region(
-        &mut self,
-        _: &VhostUserSingleMemoryRegion,
-        _: File,
-        _: Option<bool>,
-    ) -> Result<Option<VhostUserMemoryRegionBase>> {
-        Err(Error::InvalidOperation("memory is set as a table"))
-    }
-
-    fn remove_mem_region(&mut self, _: &VhostUserSingleMemoryRegion) -> Result<()> {
-        Err(Error::InvalidOperation("memory is set as a table"))
-    }
-
-    fn set_device_state_fd(
-        &mut self,
-        _: VhostTransferStateDirection,
-        _: VhostTransferStatePhase,
-        _: File,
-    ) -> Result<Option<File>> {
-        Err(Error::InvalidOperation("a disk has no state to transfer"))
-    }
-
-    fn check_device_state(&mut self) -> Result<()> {
-        Err(Error::InvalidOperation("a disk has no state to transfer"))
-    }
-
-    fn get_shmem_config(&mut self) -> Result<VhostUserShMemConfig> {
-        Err(Error::InvalidOperation("a disk shares no memory"))
-    }
-
-    fn set_log_base(&mut self, given: &VhostUserLog, file: File) -> Result<()> {
-        let log = DirtyLog::map(file, given.mmap_offset, given.mmap_size);
-        let log = log.map_err(|why| self.part(why))?;
+    pub(super) fn set_log_base(&mut self, given: &VhostUserLog, file: File) -> io::Result<()> {
+        let log = DirtyLog::map(file, given.mmap_offset, given.mmap_size)?;
         // A page without a bit would be missing where the guest goes.
         let memory = self.queues.memory.as_deref();
         let last = memory.map_or(0, |memory| memory.last_addr().0);
         if !log.covers(last) {
             let bytes = given.mmap_size;
-            return Err(self.part(io::Error::other(format!(
+            return Err(io::Error::other(format!(
                 "a log of {bytes} bytes for memory that ends at {last:#x}"
-            ))));
+            )));
         }
         self.dirty = Some(Arc::new(log));
         self.log_writes();

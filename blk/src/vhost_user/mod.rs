@@ -4,16 +4,20 @@
 //! * [`chain`]: a descriptor chain becomes a request; everything is copied before it is checked.
 //! * [`queues`]: the virtqueues as a [`crate::request::Door`].
 //! * [`inflight`]: which requests are under way, in memory that outlives this process.
-//! * [`device`]: the protocol. The `vhost` crate reads its messages; `vhost-user-backend` on top
-//!   of it is not used, for it knows no in-flight memory and polls without a timeout.
+//! * `channel`: the socket; nothing that a front-end sends, or does not, is waited for.
+//! * `session`: the protocol. Of the `vhost` crate only the types are used: its own handler waits
+//!   for front-ends, for ever where descriptors find no room.
+//! * [`device`]: what the messages of the protocol do.
 //! * [`config`]: the configuration space.
 //! * [`dirty`]: which pages were written, for a front-end that migrates its guest.
 //! * [`truncated`]: a front-end that cuts the file of its guest's memory harms itself alone.
 
 pub mod chain;
+pub(crate) mod channel;
 pub mod config;
 pub mod device;
 pub mod dirty;
 pub mod inflight;
 pub mod queues;
+pub(crate) mod session;
 pub mod truncated;

@@ -3,6 +3,7 @@
 use super::chain::{self, GuestPayload, Limits};
 use super::dirty::{DirtyLog, UsedRing};
 use super::inflight::QueueLog;
+use super::truncated;
 use crate::request::{Door, Incoming, Status};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use std::collections::VecDeque;
@@ -329,6 +330,11 @@ impl Door for Queues {
                 dirty.mark(segment.address.0, segment.bytes.into());
             }
         }
+    }
+
+    fn lost(&mut self, _: &GuestPayload) {
+        // Where it lies was checked: the front-end cut it since.
+        truncated::lost_to_kernel();
     }
 
     fn answer(&mut self, ticket: Ticket, status: Status, written: u32) {

@@ -4,8 +4,8 @@
 //! behind the new end gets SIGBUS, which by default ends the process and with it all disks. Here
 //! only the disk whose memory it was loses its front-end: a handler puts pages of zeroes over the
 //! mapping, so that whatever was going on goes on without effect, and notes it for the disk's
-//! thread, which then cuts that front-end off. The kernel's own accesses (reads and writes of the
-//! image) do not raise the signal; they fail.
+//! thread, which cuts that front-end off before it waits for anything again. The kernel's own accesses
+//! (reads and writes of the image in place) do not raise the signal; they fail, and are noted, too.
 //!
 //! A disk is a thread, and only this thread touches its guest's memory. So what the handler looks
 //! at belongs to the thread that was interrupted: nothing in it is shared, nothing allocates,
@@ -78,6 +78,18 @@ pub fn watch(mappings: impl IntoIterator<Item = (*mut u8, usize)>) -> bool {
     // The handler runs on this thread: all that could go wrong is the compiler's order.
     compiler_fence(Ordering::SeqCst);
     mappings.next().is_none()
+}
+
+/// Whether [`take_lost`] would say so.
+pub fn is_lost() -> bool {
+    compiler_fence(Ordering::SeqCst);
+    LOST.get()
+}
+
+/// The kernel came for memory that is watched on this thread and did not find it: it says so by an
+/// error, not by the signal.
+pub fn lost_to_kernel() {
+    LOST.set(true);
 }
 
 /// Whether memory watched on this thread was gone since the last time this was asked.

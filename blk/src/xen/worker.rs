@@ -12,7 +12,7 @@ use crate::instance::{Figures, Shared};
 use crate::pressure::ReclaimMemory;
 use crate::pressure::registry::Registration;
 use crate::time::{Clock, Micros};
-use crate::words::say;
+use crate::words::{Complaints, say};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -35,6 +35,7 @@ pub struct Front {
 /// The rings of a disk and what serves them.
 pub(crate) struct Worker {
     name: String,
+    complaints: Complaints,
     device: Device<Xenbus>,
     engine: Engine<Rings>,
     rings: Rings,
@@ -96,6 +97,7 @@ impl Worker {
         let device = Device::new(Xenbus::open()?, front.address, front.path, image, devices);
         Ok(Self {
             name: name.to_owned(),
+            complaints: Complaints::new(name, clock),
             device: device.map_err(store_failed)?,
             engine,
             rings,
@@ -148,6 +150,9 @@ impl Worker {
             self.told = true;
         }
         let more = self.serve()?;
+        if let Some(failure) = self.engine.take_failure() {
+            self.complaints.tell_failure(&failure);
+        }
         self.report_shut()?;
         let now = self.clock.now();
         self.engine.shrink(now);

@@ -8,6 +8,7 @@
 //! | `cannot-run <why>`               | it could not be started                                 |
 //! | `failed <why>`                   | the guest is at fault                                   |
 
+use crate::console::printable;
 use crate::failure::Failure;
 use crate::guest::Guest;
 use crate::qmp::Inquiries;
@@ -35,6 +36,8 @@ const ANSWER: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(crate) struct LinuxGuest {
     cpus: u32,
+    /// Bytes of memory that it was given.
+    memory: u64,
     /// Guest time is not host time: then QEMU asks for figures by the guest's clock, from the start.
     icount: bool,
     state: Mutex<State>,
@@ -68,17 +71,18 @@ struct Statistics {
 }
 
 impl Statistics {
-    /// Reads what QEMU answers; `None` while the guest has told nothing.
-    fn parse(answer: &Value) -> Option<Self> {
+    /// Reads what QEMU answers of a guest with so much `memory`, which cannot have more; `None` while
+    /// the guest has told nothing.
+    fn parse(answer: &Value, memory: u64) -> Option<Self> {
         let stats = answer.get("stats")?;
         // What the guest does not tell is all ones.
         let tag = |name: &str| stats.get(name)?.as_u64().filter(|value| *value != u64::MAX);
         let faults = tag("stat-minor-faults").zip(tag("stat-major-faults"));
         let free = tag("stat-free-memory")?;
         Some(Self {
-            used: tag("stat-total-memory")?.checked_sub(free)?,
-            free,
-            file: tag("stat-disk-caches"),
+            used: tag("stat-total-memory")?.checked_sub(free)?.min(memory),
+            free: free.min(memory),
+            file: tag("stat-disk-caches").map(|file| file.min(memory)),
             // Linux counts a major fault among all of them, which it calls minor here.
             faults: faults.map(|(minor, _)| minor),
         })
@@ -86,9 +90,10 @@ impl Statistics {
 }
 
 impl LinuxGuest {
-    pub(crate) fn new(cpus: u32, icount: bool) -> Self {
+    pub(crate) fn new(cpus: u32, memory: u64, icount: bool) -> Self {
         Self {
             cpus,
+            memory,
             icount,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -130,8 +135,8 @@ impl LinuxGuest {
                     state.written = Some(written);
                 }
             }
-            "cannot-run" => state.complaint = Some(Complaint::CannotRun(rest.to_owned())),
-            "failed" => state.complaint = Some(Complaint::Failed(rest.to_owned())),
+            "cannot-run" => state.complaint = Some(Complaint::CannotRun(printable(rest))),
+            "failed" => state.complaint = Some(Complaint::Failed(printable(rest))),
             _ => {}
         }
         self.changed.notify_all();
@@ -221,7 +226,7 @@ impl Guest for LinuxGuest {
     }
 
     fn learn(&self, answer: &Value) {
-        if let Some(statistics) = Statistics::parse(answer) {
+        if let Some(statistics) = Statistics::parse(answer, self.memory) {
             self.lock().statistics = Some(statistics);
         }
     }
@@ -257,7 +262,7 @@ mod tests {
 
     #[test]
     fn lines_tell_its_life() {
-        let guest = LinuxGuest::new(2, false);
+        let guest = LinuxGuest::new(2, 1 << 30, false);
         assert_eq!(guest.stage(), None);
         guest.take_in("nonsense");
         assert_eq!(guest.stage(), None);
@@ -280,15 +285,18 @@ mod tests {
 
     #[test]
     fn one_that_goes_without_a_word_is_noticed() {
-        let guest = LinuxGuest::new(1, false);
+        let guest = LinuxGuest::new(1, 1 << 30, false);
         guest.listen([b'x'; 100_000].as_slice());
         assert!(!guest.wait_until_up());
-        let guest = LinuxGuest::new(1, false);
+        let guest = LinuxGuest::new(1, 1 << 30, false);
         guest.listen(b"up\ncannot-run no such file\n".as_slice());
         assert!(guest.wait_until_up());
         assert!(
             matches!(guest.failure(), Some(Failure::CannotRun { why }) if why == "no such file")
         );
+        let guest = LinuxGuest::new(1, 1 << 30, false);
+        guest.take_in("failed \x1b[2Jso");
+        assert!(matches!(guest.failure(), Some(Failure::Guest { why }) if why == "so"));
         assert!(guest.is_to_be_ended([0, 0]));
     }
 
@@ -298,13 +306,25 @@ mod tests {
             "stat-total-memory": 1000, "stat-free-memory": 400,
             "stat-disk-caches": u64::MAX, "stat-minor-faults": 7, "stat-major-faults": 1}});
         assert_eq!(
-            Statistics::parse(&answer),
+            Statistics::parse(&answer, 1 << 30),
             Some(Statistics {
                 used: 600,
                 free: 400,
                 file: None,
                 faults: Some(7)
             })
+        );
+        let lie = json!({"stats": {"stat-total-memory": u64::MAX - 1, "stat-free-memory": 1_u64 << 40,
+            "stat-disk-caches": 1_u64 << 60}});
+        assert_eq!(
+            Statistics::parse(&lie, 1000),
+            Some(Statistics {
+                used: 1000,
+                free: 1000,
+                file: Some(1000),
+                faults: None
+            }),
+            "it has no more than it was given"
         );
         for bad in [
             json!({}),
@@ -313,7 +333,7 @@ mod tests {
             json!({"stats": {"stat-total-memory": u64::MAX, "stat-free-memory": 2}}),
             json!({"stats": 7}),
         ] {
-            assert_eq!(Statistics::parse(&bad), None, "{bad}");
+            assert_eq!(Statistics::parse(&bad, 1 << 30), None, "{bad}");
         }
     }
 }

@@ -39,6 +39,7 @@ impl Mapper {
         let reading = self.header.read().ok_or_else(not_yet)?;
         let snapshot = Snapshot::new(&self.ram, reading.metadata, reading.metadata_bytes);
         let view = View::new(snapshot).map_err(|_| not_yet())?;
+        let view = view.within(self.ram.frames());
         let mut regions: Vec<(u64, Vec<Cell>)> = self
             .ram
             .regions()

@@ -11,4 +11,5 @@ mod running;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
+mod signals;
 mod streams;

@@ -1,6 +1,6 @@
 //! The kernel log on the serial console.
 
-use super::{clock, percpu, serial};
+use super::{clock, panic, percpu, serial};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,6 +16,9 @@ macro_rules! console {
         $crate::arch::console::line(::core::format_args!($($arg)*))
     };
 }
+
+/// Looks of one who reports a panic: the others are halted, maybe with the lock.
+const MAX_SPINS_PANICKED: u32 = 10_000;
 
 /// 0: free; else the number of the CPU that writes, plus one.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -49,13 +52,22 @@ impl Write for Line {
 pub fn line(args: fmt::Arguments<'_>) {
     let me = percpu::cpu_id() as u32 + 1;
     let mut spins = 0;
+    // Relaxed: a CPU that does not know yet waits for longer.
+    let panicked = panic::STOPPING.load(Ordering::Relaxed);
+    let most = if panicked {
+        MAX_SPINS_PANICKED
+    } else {
+        MAX_SPINS
+    };
     // Acquire: partner of the Release below. A panic inside a line owns the lock already.
     while let Err(owner) = OWNER.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
         spins += 1;
-        if owner == me || spins > MAX_SPINS {
+        if owner == me || spins > most {
             break;
         }
-        super::ipi::poll_mailbox();
+        if !panicked {
+            super::ipi::poll_mailbox();
+        }
         core::hint::spin_loop();
     }
     let mut line = Line {
@@ -68,4 +80,19 @@ pub fn line(args: fmt::Arguments<'_>) {
     let _ = line.write_str("\n");
     line.flush();
     OWNER.store(0, Ordering::Release);
+}
+
+/// Writes one line of one who can rely on nothing: no lock, no time, nothing of this CPU's.
+pub(super) fn bare_line(args: fmt::Arguments<'_>) {
+    struct Bare;
+    impl Write for Bare {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            serial::write(text.as_bytes());
+            Ok(())
+        }
+    }
+    // What was being written may have no end.
+    let _ = Bare.write_str("\n");
+    let _ = Bare.write_fmt(args);
+    let _ = Bare.write_str("\n");
 }

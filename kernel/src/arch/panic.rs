@@ -1,7 +1,8 @@
 //! A kernel bug: say what is known, end the VM.
 
 use super::layout::{KERNEL_BASE, PHYSMAP_BASE};
-use super::{UserFrame, apic, boot, cpu, header, percpu, phys_to_virt, power};
+use super::percpu::Regained;
+use super::{UserFrame, apic, boot, console, cpu, header, percpu, phys_to_virt, power};
 use boot::paging::{self, bits};
 use core::arch::asm;
 use core::panic::PanicInfo;
@@ -15,37 +16,70 @@ const STACK_WORDS: u64 = 128;
 
 /// The others are to stop: the NMI's handler halts.
 pub(super) static STOPPING: AtomicBool = AtomicBool::new(false);
-/// The CPU that reports, plus one.
+/// The CPU that reports, plus one, or [`UNKNOWN`].
 static REPORTER: AtomicU32 = AtomicU32::new(0);
+/// Panics and traps of that CPU, the first one too.
+static DEPTH: AtomicU32 = AtomicU32::new(0);
+/// A CPU that has no area yet.
+const UNKNOWN: u32 = u32::MAX;
 
-/// Makes the calling CPU the only one that runs. A second panic on the same CPU gives true.
-fn take_over() -> bool {
-    let me = percpu::cpu_id() as u32 + 1;
+/// What a CPU that met a bug may still do.
+enum Report {
+    /// Tell all that is known: this CPU has its area, by whose number it is the only one that runs.
+    Full(Regained),
+    /// Say one line, with nothing but the serial port: telling more met a bug too, or this CPU has
+    /// nothing.
+    Short,
+}
+
+/// Makes the calling CPU the only one that runs. Whoever comes a second time says one line, whoever
+/// comes a third time says nothing: so no bug in here is met for ever.
+///
+/// Until it is known what this CPU's GS base is, it is not used, nor is anything that may be locked.
+fn take_over() -> Report {
+    let regained = percpu::regain();
+    #[allow(clippy::cast_possible_truncation, reason = "below MAX_CPUS")]
+    let me = regained.map_or(UNKNOWN, |regained| regained.cpu as u32 + 1);
     // Relaxed: only who was first matters.
     match REPORTER.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => {
+        Err(owner) if owner != me => cpu::halt_forever(),
+        _ => {}
+    }
+    // Relaxed: the CPU's own count.
+    match DEPTH.fetch_add(1, Ordering::Relaxed) {
+        0 => {
             STOPPING.store(true, Ordering::SeqCst);
-            if percpu::cpu_count() > 1 {
-                apic::send_nmi_to_others();
-            }
             header::HEADER
                 .stage
                 .store(stage::PANICKED, Ordering::Release);
-            false
+            if percpu::cpu_count() > 1 {
+                apic::send_nmi_to_others();
+            }
+            regained.map_or(Report::Short, Report::Full)
         }
-        Err(owner) if owner == me => true,
-        Err(_) => cpu::halt_forever(),
+        1 => Report::Short,
+        _ => power::end(power::PANIC_CODE),
+    }
+}
+
+/// What to call a bug that was met.
+fn occasion() -> &'static str {
+    // Relaxed: as in `take_over`.
+    if DEPTH.load(Ordering::Relaxed) > 1 {
+        "while panicking"
+    } else {
+        "before anything could be told"
     }
 }
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    if take_over() {
-        crate::console!("panic while panicking: {info}");
+    let Report::Full(regained) = take_over() else {
+        console::bare_line(format_args!("kernel panicked {}: {info}", occasion()));
         power::end(power::PANIC_CODE);
-    }
+    };
     crate::console!("kernel {info}");
-    report_cpu();
+    report_cpu(regained);
     let frame: u64;
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, rbp", out(reg) frame, options(nomem, nostack, preserves_flags)) };
@@ -55,17 +89,23 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 
 /// A trap of kernel mode that nobody can serve.
 pub(super) fn trapped(frame: &UserFrame, vector: u64, address: u64) -> ! {
-    if take_over() {
-        crate::console!("trap {vector} while panicking, at {:#x}", frame.rip);
+    let Report::Full(regained) = take_over() else {
+        console::bare_line(format_args!(
+            "kernel panicked {}: {} ({vector}, error {:#x}) at {:#x}, address {address:#x}",
+            occasion(),
+            name(vector),
+            frame.error,
+            frame.rip
+        ));
         power::end(power::PANIC_CODE);
-    }
+    };
     crate::console!(
         "kernel panicked: {} ({vector}, error {:#x}) at {:#x}, address {address:#x}",
         name(vector),
         frame.error,
         frame.rip
     );
-    report_cpu();
+    report_cpu(regained);
     let f = frame;
     crate::console!(
         "rax {:016x} rbx {:016x} rcx {:016x} rdx {:016x}",
@@ -125,13 +165,16 @@ fn guess_callers(rsp: u64) {
     }
 }
 
-fn report_cpu() {
+fn report_cpu(regained: Regained) {
     crate::console!(
         "cpu {} of {}, task {:#x}",
-        percpu::cpu_id(),
+        regained.cpu,
         percpu::cpu_count(),
         percpu::current_task()
     );
+    if let Some(lost) = regained.lost {
+        crate::console!("its GS base was {lost:#x}, which is not its area");
+    }
 }
 
 /// Whether 8 bytes at a kernel address can be read, by the present page tables.

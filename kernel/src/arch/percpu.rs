@@ -201,7 +201,37 @@ pub(super) unsafe fn install(cpu: usize) {
     }
 }
 
-/// Operand of `lgdt` and `lidt`.
+/// What [`regain`] found.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Regained {
+    /// This CPU's number.
+    pub(super) cpu: usize,
+    /// What its GS base was, if that was not its area.
+    pub(super) lost: Option<u64>,
+}
+
+/// Which CPU this is, by its descriptor table, and its GS base made right: for one who can rely on
+/// nothing and returns to nobody. `None` before [`install`].
+pub(super) fn regain() -> Option<Regained> {
+    let mut pointer = TablePointer { limit: 0, base: 0 };
+    // SAFETY: stores ten bytes, as many as the operand has.
+    unsafe { asm!("sgdt [{}]", in(reg) &raw mut pointer, options(nostack, preserves_flags)) };
+    let at = pointer.base.wrapping_sub(offset_of!(PerCpu, gdt) as u64);
+    // Not by their contents: an area is only looked at once it is known to be one.
+    let cpu = (0..MAX_CPUS).find(|cpu| !area(*cpu).is_null() && area(*cpu) as u64 == at)?;
+    let found = cpu::rdmsr(msr::GS_BASE);
+    if found == at {
+        return Some(Regained { cpu, lost: None });
+    }
+    // SAFETY: the area of this CPU, whose table is in it.
+    unsafe { cpu::wrmsr(msr::GS_BASE, at) };
+    Some(Regained {
+        cpu,
+        lost: Some(found),
+    })
+}
+
+/// Operand of `lgdt`, `lidt` and `sgdt`.
 #[repr(C, packed)]
 pub(super) struct TablePointer {
     pub(super) limit: u16,

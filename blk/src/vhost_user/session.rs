@@ -1,0 +1,415 @@
+//! What a front-end and a device have to say to each other: one message after the other, each done
+//! and answered as the protocol has it.
+
+use super::channel::{Answer, Channel, Message, Severed};
+use super::device::{Device, Trouble};
+use crate::time::Micros;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use vhost::vhost_user::message::{
+    FrontendReq, MAX_ATTACHED_FD_ENTRIES, VHOST_USER_CONFIG_SIZE, VhostUserInflight, VhostUserLog,
+    VhostUserMemoryRegion, VhostUserVringAddrFlags,
+};
+use vhost::vhost_user::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+
+/// Bit of a ring's number that says that no descriptor comes with it.
+const NO_FILE: u64 = 1 << 8;
+/// Bits of the flags of a message about the configuration space.
+const CONFIG_FLAGS: u32 = 3;
+
+/// A front-end that is connected.
+#[derive(Debug)]
+pub(crate) struct Session {
+    channel: Channel,
+    /// It has asked what there is.
+    offered: bool,
+    /// Features that it took.
+    features: u64,
+    /// Features of the protocol that it took.
+    protocol: u64,
+}
+
+/// How a message ended.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Nothing is to be said about it.
+    Fine,
+    /// It was refused; the session goes on.
+    Refused(String),
+    /// The front-end is to be cut off.
+    CutOff(String),
+    /// The front-end is gone.
+    Gone,
+}
+
+/// What a message that was done is answered with.
+enum Reply {
+    /// That it was done, if that is wanted.
+    Done,
+    /// These bytes, and a descriptor.
+    Told(Vec<u8>, Option<File>),
+}
+
+impl From<Severed> for Event {
+    fn from(severed: Severed) -> Self {
+        match severed {
+            Severed::Gone => Self::Gone,
+            Severed::Broken(why) => Self::CutOff(why),
+        }
+    }
+}
+
+impl Session {
+    /// A session with whoever is at the other end.
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        Self {
+            channel: Channel::new(stream),
+            offered: false,
+            features: 0,
+            protocol: 0,
+        }
+    }
+
+    /// Whether it is waited for room for an answer, and not for a message.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.channel.is_answering()
+    }
+
+    /// When [`Self::attend`] is to be called, if nothing comes before.
+    pub(crate) fn deadline(&self) -> Option<Micros> {
+        self.channel.deadline()
+    }
+
+    /// Does at most one message. Never waits for the front-end.
+    pub(crate) fn attend(&mut self, device: &mut Device, now: Micros) -> Event {
+        let message = match self.channel.receive(now) {
+            Ok(Some(message)) => message,
+            Ok(None) => return Event::Fine,
+            Err(severed) => return severed.into(),
+        };
+        let code = message.code;
+        let wants = message.need_reply;
+        let (reply, event) = match self.perform(device, message) {
+            Ok(Reply::Told(bytes, file)) => (Some((bytes, file)), Event::Fine),
+            Ok(Reply::Done) => (self.acknowledgement(wants, 0), Event::Fine),
+            Err(Trouble::Refused(why)) => {
+                let told = format!("refused {code}: {why}");
+                (self.acknowledgement(wants, 1), Event::Refused(told))
+            }
+            Err(Trouble::Parted(why)) => return Event::CutOff(format!("{code}: {why}")),
+        };
+        let Some((bytes, file)) = reply else {
+            return event;
+        };
+        match self.channel.answer(Answer::new(code, &bytes, file), now) {
+            Ok(()) => event,
+            Err(severed) => severed.into(),
+        }
+    }
+
+    fn acknowledgement(&self, wants: bool, value: u64) -> Option<(Vec<u8>, Option<File>)> {
+        let agreed = self.offered && self.agreed(VhostUserProtocolFeatures::REPLY_ACK);
+        (wants && agreed).then(|| (value.to_ne_bytes().to_vec(), None))
+    }
+
+    fn agreed(&self, feature: VhostUserProtocolFeatures) -> bool {
+        self.protocol & feature.bits() != 0
+    }
+
+    /// Refuses what was not agreed to. Only the end of the session tells who waits for an answer.
+    fn need(&self, feature: VhostUserProtocolFeatures) -> Result<(), Trouble> {
+        if self.agreed(feature) {
+            return Ok(());
+        }
+        Err(parted(format!("feature {feature:?} was not agreed to")))
+    }
+
+    fn perform(&mut self, device: &mut Device, message: Message) -> Result<Reply, Trouble> {
+        use VhostUserProtocolFeatures as Feature;
+        let known = message.code.known();
+        let mut fields = Fields(&message.body);
+        let files = message.files;
+        let takes_files = matches!(
+            known,
+            Some(
+                FrontendReq::SET_MEM_TABLE
+                    | FrontendReq::SET_LOG_BASE
+                    | FrontendReq::SET_VRING_KICK
+                    | FrontendReq::SET_VRING_CALL
+                    | FrontendReq::SET_VRING_ERR
+                    | FrontendReq::SET_INFLIGHT_FD
+            )
+        );
+        if !files.is_empty() && !takes_files {
+            let count = files.len();
+            return Err(parted(format!(
+                "{count} descriptors, which it does not take"
+            )));
+        }
+        match known {
+            Some(FrontendReq::SET_OWNER) => {
+                fields.are(0)?;
+            }
+            Some(FrontendReq::RESET_OWNER) => {
+                fields.are(0)?;
+                device.reset().map_err(Trouble::Refused)?;
+            }
+            Some(FrontendReq::RESET_DEVICE) => {
+                self.need(Feature::RESET_DEVICE)?;
+                fields.are(0)?;
+                device.reset().map_err(Trouble::Refused)?;
+            }
+            Some(FrontendReq::GET_FEATURES) => {
+                fields.are(0)?;
+                self.offered = true;
+                return Ok(number(device.features()));
+            }
+            Some(FrontendReq::SET_FEATURES) => {
+                fields.are(8)?;
+                let features = fields.u64();
+                device.set_features(features)?;
+                self.features = features;
+            }
+            Some(FrontendReq::GET_PROTOCOL_FEATURES) => {
+                fields.are(0)?;
+                return Ok(number(Device::protocol_features().bits()));
+            }
+            Some(FrontendReq::SET_PROTOCOL_FEATURES) => {
+                fields.are(8)?;
+                let features = fields.u64();
+                device.set_protocol_features(features)?;
+                self.protocol = features;
+            }
+            Some(FrontendReq::GET_QUEUE_NUM) => {
+                self.need(Feature::MQ)?;
+                fields.are(0)?;
+                return Ok(number(Device::queue_num()));
+            }
+            Some(FrontendReq::SET_MEM_TABLE) => {
+                let regions = fields.regions()?;
+                if regions.len() != files.len() {
+                    let (regions, count) = (regions.len(), files.len());
+                    return Err(parted(format!(
+                        "{regions} regions of memory with {count} descriptors"
+                    )));
+                }
+                device.set_mem_table(&regions, files)?;
+            }
+            Some(FrontendReq::SET_VRING_NUM) => {
+                fields.are(8)?;
+                device.set_vring_num(fields.u32(), fields.u32())?;
+            }
+            Some(FrontendReq::SET_VRING_BASE) => {
+                fields.are(8)?;
+                device.set_vring_base(fields.u32(), fields.u32())?;
+            }
+            Some(FrontendReq::GET_VRING_BASE) => {
+                fields.are(8)?;
+                let index = fields.u32();
+                let base = device.get_vring_base(index).map_err(Trouble::Parted)?;
+                let told = [index, base.into()].map(u32::to_ne_bytes).concat();
+                return Ok(Reply::Told(told, None));
+            }
+            Some(FrontendReq::SET_VRING_ADDR) => {
+                fields.are(40)?;
+                let (index, flags) = (fields.u32(), fields.u32());
+                let (descriptor, used, available) = (fields.u64(), fields.u64(), fields.u64());
+                let log = fields.u64();
+                let known = VhostUserVringAddrFlags::from_bits(flags);
+                let known = known.ok_or_else(|| parted(format!("flags {flags:#x}")))?;
+                device.set_vring_addr(index, known, descriptor, used, available, log)?;
+            }
+            Some(FrontendReq::SET_VRING_ENABLE) => {
+                fields.are(8)?;
+                if self.features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
+                    return Err(parted("the protocol's features were not agreed to"));
+                }
+                let (index, state) = (fields.u32(), fields.u32());
+                if state > 1 {
+                    return Err(parted(format!("state {state}; 0 and 1 there are")));
+                }
+                device.set_vring_enable(index, state == 1)?;
+            }
+            Some(FrontendReq::SET_VRING_KICK) => {
+                let (index, file) = fields.ring(files)?;
+                device.set_vring_kick(index, file)?;
+            }
+            Some(FrontendReq::SET_VRING_CALL) => {
+                let (index, file) = fields.ring(files)?;
+                device.set_vring_call(index, file)?;
+            }
+            Some(FrontendReq::SET_VRING_ERR) => {
+                let (index, file) = fields.ring(files)?;
+                device.set_vring_err(index, file)?;
+            }
+            Some(FrontendReq::GET_CONFIG) => {
+                self.need(Feature::CONFIG)?;
+                let (offset, size, flags) = fields.config()?;
+                let bytes = device.config(offset, size);
+                let fits = bytes.len() == size as usize;
+                let told = [offset, if fits { size } else { 0 }, flags].map(u32::to_ne_bytes);
+                let bytes = if fits { bytes } else { Vec::new() };
+                return Ok(Reply::Told([told.concat(), bytes].concat(), None));
+            }
+            Some(FrontendReq::SET_CONFIG) => {
+                self.need(Feature::CONFIG)?;
+                fields.config()?;
+                let why = "nothing in the configuration space can be written";
+                return Err(Trouble::Refused(io::Error::other(why)));
+            }
+            Some(FrontendReq::GET_INFLIGHT_FD) => {
+                self.need(Feature::INFLIGHT_SHMFD)?;
+                let asked = fields.inflight()?;
+                let made = device.get_inflight_fd(&asked).map_err(Trouble::Parted)?;
+                let (area, file) = made;
+                let told = [
+                    &area.mmap_size.to_ne_bytes()[..],
+                    &area.mmap_offset.to_ne_bytes(),
+                    &area.num_queues.to_ne_bytes(),
+                    &area.queue_size.to_ne_bytes(),
+                    &[0; 4],
+                ];
+                return Ok(Reply::Told(told.concat(), Some(file)));
+            }
+            Some(FrontendReq::SET_INFLIGHT_FD) => {
+                self.need(Feature::INFLIGHT_SHMFD)?;
+                let given = fields.inflight()?;
+                device.set_inflight_fd(&given, single(files)?)?;
+            }
+            Some(FrontendReq::SET_LOG_BASE) => {
+                self.need(Feature::LOG_SHMFD)?;
+                fields.are(16)?;
+                let given = VhostUserLog::new(fields.u64(), fields.u64());
+                let log = device.set_log_base(&given, single(files)?);
+                log.map_err(Trouble::Parted)?;
+                return Ok(Reply::Told(message.body, None));
+            }
+            _ => return Err(parted("no message that a disk knows")),
+        }
+        Ok(Reply::Done)
+    }
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+fn parted(why: impl Into<String>) -> Trouble {
+    Trouble::Parted(io::Error::other(why.into()))
+}
+
+fn number(value: u64) -> Reply {
+    Reply::Told(value.to_ne_bytes().to_vec(), None)
+}
+
+fn single(files: Vec<File>) -> Result<File, Trouble> {
+    let count = files.len();
+    let single: Result<[File; 1], _> = files.try_into();
+    let [file] = single.map_err(|_| parted(format!("{count} descriptors; one it takes")))?;
+    Ok(file)
+}
+
+/// The numbers of a message's body, from the front. What is behind its end reads as zero: its length
+/// is looked at first.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn are(&self, bytes: usize) -> Result<(), Trouble> {
+        let there = self.0.len();
+        if there == bytes {
+            return Ok(());
+        }
+        Err(parted(format!("{there} bytes; {bytes} it has")))
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let Some((bytes, rest)) = self.0.split_first_chunk() else {
+            return [0; N];
+        };
+        self.0 = rest;
+        *bytes
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_ne_bytes(self.take())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+
+    /// The regions of a memory table.
+    fn regions(&mut self) -> Result<Vec<VhostUserMemoryRegion>, Trouble> {
+        const REGION_BYTES: usize = 32;
+        let bytes = self.0.len();
+        let (count, padding) = (self.u32() as usize, self.u32());
+        if count == 0 || count > MAX_ATTACHED_FD_ENTRIES || padding != 0 {
+            return Err(parted(format!(
+                "{count} regions of memory; 1 to {MAX_ATTACHED_FD_ENTRIES} there can be"
+            )));
+        }
+        if bytes != 8 + count * REGION_BYTES {
+            return Err(parted(format!(
+                "{bytes} bytes for {count} regions of memory"
+            )));
+        }
+        let regions = (0..count).map(|_| {
+            let (guest, bytes) = (self.u64(), self.u64());
+            let (front, offset) = (self.u64(), self.u64());
+            let ends = [guest, front, offset].map(|start| start.checked_add(bytes));
+            if bytes == 0 || ends.contains(&None) {
+                return Err(parted(format!("a region of {bytes} bytes at {guest:#x}")));
+            }
+            Ok(VhostUserMemoryRegion::new(guest, bytes, front, offset))
+        });
+        regions.collect()
+    }
+
+    /// A ring, and the descriptor that it is to have.
+    fn ring(&mut self, files: Vec<File>) -> Result<(u8, Option<File>), Trouble> {
+        self.are(8)?;
+        let value = self.u64();
+        let file = match value & NO_FILE {
+            0 => Some(single(files)?),
+            _ if files.is_empty() => None,
+            _ => return Err(parted(format!("{value:#x} says that no descriptor comes"))),
+        };
+        Ok((value.to_le_bytes()[0], file))
+    }
+
+    /// Where in the configuration space, how many bytes, and flags.
+    fn config(&mut self) -> Result<(u32, u32, u32), Trouble> {
+        let (offset, size, flags) = (self.u32(), self.u32(), self.u32());
+        let end = offset.checked_add(size);
+        let inside = size > 0 && end.is_some_and(|end| end <= VHOST_USER_CONFIG_SIZE);
+        if !inside || flags & !CONFIG_FLAGS != 0 {
+            return Err(parted(format!(
+                "{size} bytes from {offset} on with flags {flags:#x}"
+            )));
+        }
+        self.are(size as usize)?;
+        Ok((offset, size, flags))
+    }
+
+    fn inflight(&mut self) -> Result<VhostUserInflight, Trouble> {
+        self.are(size_of::<VhostUserInflight>())?;
+        let (bytes, offset) = (self.u64(), self.u64());
+        let (queues, size) = (self.u16(), self.u16());
+        if queues == 0 || size == 0 {
+            return Err(parted(format!("{queues} queues of {size}")));
+        }
+        Ok(VhostUserInflight::new(bytes, offset, queues, size))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "session_tests.rs"]
+mod tests;

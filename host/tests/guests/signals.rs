@@ -1,0 +1,110 @@
+//! Signals are the program's; one that is deaf to `SIGTERM`, and a guest that hangs, end all the same.
+
+use crate::guest::{ebb, run};
+use crate::running::{eventually, is_alive, qemu_of, signal};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// A shell script in a guest, once it has said that it is ready.
+struct Running {
+    child: Child,
+    stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    fn start(options: &[&str], script: &str) -> Self {
+        let script = format!("{script}; echo ready; while :; do sleep 0.2; done");
+        let mut child = ebb(&[options, &["--", "sh", "-c", &script]].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("ebb starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        Self { child, stdout }
+    }
+
+    fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Its status and what ebb said.
+    fn end(mut self) -> (Option<i32>, String) {
+        let status = self.child.wait().expect("it ends");
+        let mut said = String::new();
+        let mut stderr = self.child.stderr.take().expect("it is piped");
+        stderr.read_to_string(&mut said).expect("text");
+        (status.code(), said)
+    }
+}
+
+#[test]
+fn a_program_that_is_deaf_to_the_request_to_end_is_ended() {
+    let guest = Running::start(&["--grace", "1", "--quiet"], "trap '' TERM");
+    guest.signal("TERM");
+    let (status, said) = guest.end();
+    assert_eq!(status, Some(143), "{said}");
+    assert!(said.contains("ended the VM"), "{said}");
+    assert!(said.contains("1 s after SIGTERM"), "{said}");
+}
+
+#[test]
+fn a_guest_that_hangs_ends_too() {
+    let guest = Running::start(&["--grace", "1"], ":");
+    let qemu = qemu_of(&guest.child).expect("ebb has a child");
+    // None of its CPUs does anything any more.
+    signal(qemu, "STOP");
+    guest.signal("TERM");
+    let (status, said) = guest.end();
+    assert_eq!(status, Some(143), "{said}");
+    assert!(said.contains("after SIGTERM"), "{said}");
+    eventually("the end of QEMU", || (!is_alive(qemu)).then_some(()));
+}
+
+#[test]
+fn a_program_that_takes_its_time_to_end_has_it() {
+    let guest = Running::start(&["--grace", "200"], "trap 'sleep 2; exit 7' TERM");
+    // As timeout(1) does: to its child, and to its group.
+    guest.signal("TERM");
+    guest.signal("TERM");
+    let (status, said) = guest.end();
+    assert_eq!(status, Some(7), "{said}");
+    assert!(!said.contains("ended the VM"), "{said}");
+}
+
+#[test]
+fn a_second_request_to_end_is_the_last_one() {
+    let guest = Running::start(&["--grace", "10000"], "trap '' TERM");
+    guest.signal("TERM");
+    thread::sleep(Duration::from_millis(1500));
+    guest.signal("TERM");
+    let (status, said) = guest.end();
+    assert_eq!(status, Some(143), "{said}");
+    assert!(said.contains("SIGTERM came again"), "{said}");
+}
+
+#[test]
+fn an_interrupt_that_a_program_takes_ends_nothing() {
+    let mut guest = Running::start(&["--grace", "1"], "trap 'echo taken' INT");
+    for _ in 0..3 {
+        guest.signal("INT");
+        let mut line = String::new();
+        guest.stdout.read_line(&mut line).expect("a line");
+        assert_eq!(line, "taken\n");
+        thread::sleep(Duration::from_millis(1800));
+    }
+    guest.signal("TERM");
+    assert_eq!(guest.end().0, Some(143));
+}
+
+#[test]
+fn quiet_is_about_progress_and_summary_about_the_result() {
+    let output = run(&["--quiet", "--summary", "--", "true"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("ebb: guest with 256M"), "{said}");
+}

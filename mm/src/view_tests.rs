@@ -1,0 +1,97 @@
+//! How much a reader looks at, whatever it is told.
+
+use core::cell::Cell;
+use std::{vec, vec::Vec};
+
+use super::*;
+
+/// Words, and how many were read.
+struct Counted {
+    words: Vec<u64>,
+    read: Cell<u64>,
+}
+
+impl Memory for Counted {
+    fn word(&self, offset: u64) -> Option<u64> {
+        self.read.set(self.read.get() + 1);
+        let at = usize::try_from(offset / 8).ok()?;
+        self.words.get(at).copied()
+    }
+}
+
+/// What the header's and zones' own words are, of all zones.
+const RECORDS: u64 = (size_of::<Header>() / 8) as u64 * 2;
+
+/// As many zones as there can be, each of which claims `trees` trees in one extent, with words that
+/// say `giant` of all giants and are there for as long as `words` last.
+fn hostile(words: usize, trees: u64, giant: u64) -> Counted {
+    let mut all = vec![giant; words];
+    let mut put = |offset: usize, value: u64| all[offset / 8] = value;
+    put(offset_of!(Header, magic), MAGIC);
+    put(
+        offset_of!(Header, version),
+        u64::from(VERSION) | (MAX_ZONES as u64) << 32,
+    );
+    for zone in 0..MAX_ZONES {
+        let record = offset_of!(Header, zone) + zone * size_of::<ZoneRecord>();
+        put(record + offset_of!(ZoneRecord, trees), trees);
+        put(record + offset_of!(ZoneRecord, managed), u64::MAX);
+        put(record + offset_of!(ZoneRecord, summaries), 4096);
+        put(record + offset_of!(ZoneRecord, giants), 4096);
+        for extent in 0..MAX_EXTENTS {
+            let at = record + offset_of!(ZoneRecord, extent) + extent * size_of::<ExtentRecord>();
+            put(at + offset_of!(ExtentRecord, first), 0);
+            put(at + offset_of!(ExtentRecord, base), 0);
+            put(at + offset_of!(ExtentRecord, trees), u64::MAX);
+        }
+    }
+    Counted {
+        words: all,
+        read: Cell::new(0),
+    }
+}
+
+#[test]
+fn a_lie_about_trees_costs_no_more_than_the_memory_that_there_is() {
+    let huge = (0..32).map(|bit| 1u32 << bit);
+    let huge = huge
+        .chain([0, u32::MAX])
+        .map(|bits| u64::from(bits) << 32 | u64::from(bits));
+    for giant in huge {
+        for gibibytes in [1, 512] {
+            let frames = gibibytes << 18;
+            let most = frames / TREE_FRAMES + EDGES;
+            for trees in [
+                1,
+                most / MAX_ZONES as u64,
+                most,
+                most + 1,
+                1 << 24,
+                u64::MAX,
+            ] {
+                let memory = hostile(1 << 16, trees, giant);
+                let view = View::new(&memory).expect("a header").within(frames);
+                let managed: u64 = view.zones().flatten().map(|zone| zone.managed_frames).sum();
+                let read = memory.read.get();
+                // A word of a giant and a summary for each tree.
+                assert!(
+                    read <= 2 * most + RECORDS,
+                    "{giant:#x} {trees}: {read} words"
+                );
+                assert!(
+                    managed <= most * TREE_FRAMES,
+                    "{giant:#x} {trees}: {managed}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_map_of_lies_ends_where_its_reader_does() {
+    let memory = hostile(1 << 16, u64::MAX, 0);
+    let view = View::new(&memory).expect("a header");
+    assert_eq!(view.blocks().take(1000).filter(Result::is_ok).count(), 1000);
+    // A state for each, and a giant for each tree.
+    assert!(memory.read.get() <= 1000 + 1000 / TREE_BLOCKS as u64 + 1 + RECORDS);
+}
