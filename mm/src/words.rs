@@ -13,7 +13,7 @@ use crate::{Frame, Mobility, bitmap::WORD_FRAMES};
 
 /// Words of which a front holds frames at a time. Frames are handed out from three of them at most,
 /// one for each mobility. A word's home is its number modulo this, so that looking costs one
-/// comparison; it is elsewhere if that was taken.
+/// comparison; it is elsewhere if another with the same home was freed later.
 pub(crate) const PLACES: usize = 8;
 /// The place of no word: it is always empty.
 const NOWHERE: usize = PLACES;
@@ -241,20 +241,44 @@ impl Words {
         self.places.contains(&Piece { word, mask: !0 })
     }
 
-    /// The place of a word, which it has from here on if it had none: what was there before is the
-    /// caller's to give back.
+    /// The place of a word, its home, which it has from here on if it had none: what was displaced
+    /// then is the caller's to give back.
     pub(crate) fn place(&mut self, word: u64) -> (usize, Piece) {
-        if let Some(place) = self.find(word) {
-            return (place, Piece::NONE);
+        let mut displaced = Piece::NONE;
+        let place = self.find(word).unwrap_or_else(|| {
+            let place = self.vacant(word);
+            self.forget(place);
+            let new = Piece { word, mask: 0 };
+            displaced = core::mem::replace(&mut self.places[place], new);
+            place
+        });
+        let home = Self::home(word);
+        if place != home {
+            self.exchange(place, home);
         }
-        let place = self.vacant(word);
-        self.forget(place);
-        if place != Self::home(word) {
-            self.away |= 1 << place;
+        (home, displaced)
+    }
+
+    /// Lets the words in two places change them: who comes next to the word that comes home finds it
+    /// at once.
+    fn exchange(&mut self, place: usize, home: usize) {
+        self.places.swap(place, home);
+        for own in &mut self.own {
+            let differ = (*own >> place ^ *own >> home) & 1;
+            *own ^= differ << place | differ << home;
         }
-        let new = Piece { word, mask: 0 };
-        let displaced = core::mem::replace(&mut self.places[place], new);
-        (place, displaced)
+        for slot in &mut self.slots {
+            if slot.place == home {
+                slot.place = place;
+            } else if slot.place == place {
+                slot.place = home;
+            }
+        }
+        for at in [place, home] {
+            let word = self.places[at].word;
+            let is_away = word != Piece::NONE.word && Self::home(word) != at;
+            self.away = self.away & !(1 << at) | u16::from(is_away) << at;
+        }
     }
 
     fn find(&self, word: u64) -> Option<usize> {
@@ -272,8 +296,8 @@ impl Words {
         None
     }
 
-    /// Where a word without a place goes: home, or if something is there to an empty place, or if
-    /// there is none home after all; never to one that frames are handed out from.
+    /// Which place a word without one gets: its home, or if something is there an empty one, or if
+    /// there is none its home after all; never one that frames are handed out from.
     fn vacant(&self, word: u64) -> usize {
         let home = Self::home(word);
         let may = |&place: &usize| self.slots.iter().all(|slot| slot.place != place);
