@@ -338,7 +338,7 @@ impl<'m> Allocator<'m> {
     /// word goes back to the bitmap.
     #[inline]
     pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
-        if order == Order::BASE && front.note_freed(frame) {
+        if order == Order::BASE && front.words.note_freed(frame) {
             return;
         }
         if order != Order::BASE && self.keep(front, frame, order) {

@@ -5,7 +5,7 @@ use core::{error, fmt};
 use crate::{
     AllocError, Allocator, Frame, Front, Order, Request,
     bitmap::WORD_FRAMES,
-    front::{Freed, freed_twice},
+    words::{Piece, freed_twice},
 };
 
 /// Why not all blocks of a bulk could be had.
@@ -38,13 +38,14 @@ impl Allocator<'_> {
         request: Request,
         blocks: &mut [Frame],
     ) -> Result<(), BulkError> {
-        let from_slot = request.order == Order::BASE && request.takes_any();
+        let from_word = request.order == Order::BASE && request.takes_any();
         let mut taken = 0;
         while taken < blocks.len() {
-            if from_slot {
-                let slot = &mut front.slots[request.mobility.index()];
+            if from_word {
                 for block in &mut blocks[taken..] {
-                    let Some(frame) = slot.pop() else { break };
+                    let Some(frame) = front.words.pop(request.mobility) else {
+                        break;
+                    };
                     *block = frame;
                     taken += 1;
                 }
@@ -52,7 +53,7 @@ impl Allocator<'_> {
                     break;
                 }
             }
-            // Refills the slot as well.
+            // Takes another word as well.
             match self.allocate(front, request) {
                 Ok(frame) => blocks[taken] = frame,
                 Err(error) => return Err(BulkError { taken, error }),
@@ -89,16 +90,15 @@ impl Allocator<'_> {
             let Some(&first) = frames.first() else {
                 continue;
             };
-            let freed = Freed {
+            let freed = Piece {
                 word: word_of(first),
                 mask,
             };
-            let displaced = if mask == !0 {
-                freed
+            if mask == !0 {
+                self.give_word(front, freed);
             } else {
-                front.note_freed_word(freed)
-            };
-            self.give_word(front, displaced);
+                self.free_piece(front, freed);
+            }
         }
     }
 }

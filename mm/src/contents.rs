@@ -8,7 +8,6 @@ use crate::{
     AllocError, Allocator, Frame, Front, Order, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::{PAGEBLOCK_FRAMES, index},
-    front::Freed,
     sync::{AtomicU8, Ordering},
     zone::Zone,
 };
@@ -112,11 +111,8 @@ impl Allocator<'_> {
             return Ok((frame, Contents::Unknown));
         }
         if request.order == Order::BASE && request.takes_any() {
-            let slot = &mut front.slots[request.mobility.index()];
-            front.fresh_words[request.mobility.index()] = Freed {
-                word: slot.base / u64::from(WORD_FRAMES),
-                mask: core::mem::take(&mut slot.mask),
-            };
+            let rest = front.words.empty_slot(request.mobility);
+            front.fresh_words[request.mobility.index()] = rest;
         }
         Ok((frame, Contents::Fresh))
     }

@@ -5,31 +5,49 @@ use crate::{
     Allocator, Frame, Front, Mobility,
     bitmap::{Taken, WORD_FRAMES},
     frame::{PAGEBLOCK_FRAMES, index},
-    front::Freed,
+    front::HeldBlock,
+    words::{PLACES, Piece},
 };
 
 impl Allocator<'_> {
-    /// Notes a freed frame that does not just join others: it starts a word, or ends one.
+    /// Notes a freed frame that does not just join others: its word is not at home, or complete.
     pub(crate) fn free_word(&self, front: &mut Front, frame: Frame) {
-        let word = frame.number() / u64::from(WORD_FRAMES);
-        if front.freed_at(word).word == word {
-            // Unless somebody waits for a block, the word is as well kept to be handed out again.
-            if self.hub.listens() {
-                let (zone, block) = self.locate_managed(frame);
-                let state = self.zone(zone).zone.arrays.states[block].load();
-                self.complete(front, frame, state.count());
-            }
+        let freed = Piece::of(frame);
+        if front.words.is_home(freed.word) {
+            self.completed(front, freed);
         } else {
-            let freed = front.start_word(frame);
-            self.give_word(front, freed);
+            self.free_piece(front, freed);
         }
+    }
+
+    /// Notes freed frames of one word.
+    pub(crate) fn free_piece(&self, front: &mut Front, freed: Piece) {
+        let displaced = front.note_piece(freed);
+        self.give_word(front, displaced);
+        self.completed(front, freed);
+    }
+
+    /// Unless somebody waits for a block, a word of which all is here is as well kept to be handed
+    /// out again.
+    fn completed(&self, front: &mut Front, freed: Piece) {
+        if self.hub.listens() && front.words.is_whole(freed.word) {
+            self.complete_block(front, Frame::new(freed.base()));
+        }
+    }
+
+    /// Gives all back that the front holds of this frame's pageblock, if that is all that is in use
+    /// of it.
+    pub(crate) fn complete_block(&self, front: &mut Front, frame: Frame) {
+        let (zone, block) = self.locate_managed(frame);
+        let state = self.zone(zone).zone.arrays.states[block].load();
+        self.complete(front, frame, state.count());
     }
 
     /// Gives freed frames of one word back, and what else the front holds of their pageblock if it
     /// is free then.
-    pub(crate) fn give_word(&self, front: &mut Front, freed: Freed) {
+    pub(crate) fn give_word(&self, front: &mut Front, freed: Piece) {
         if freed.mask != 0 {
-            let left = self.give_freed(front, freed);
+            let left = self.give_piece(front, freed);
             if left != 0 {
                 self.complete(front, Frame::new(freed.base()), left);
             }
@@ -39,7 +57,7 @@ impl Allocator<'_> {
     /// Gives all back that the front holds of this frame's pageblock, if that is all that is in use
     /// of it: so many frames.
     #[inline]
-    fn complete(&self, front: &mut Front, frame: Frame, left: u32) {
+    pub(crate) fn complete(&self, front: &mut Front, frame: Frame, left: u32) {
         let first = frame.number() / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES;
         if front.holds_all(first, left) {
             self.give_all_of(front, first);
@@ -48,33 +66,31 @@ impl Allocator<'_> {
 
     #[cold]
     fn give_all_of(&self, front: &mut Front, first: u64) {
-        let inside = |word: u64| {
-            word * u64::from(WORD_FRAMES) / PAGEBLOCK_FRAMES == first / PAGEBLOCK_FRAMES
-        };
+        let inside = |base: u64| base / PAGEBLOCK_FRAMES == first / PAGEBLOCK_FRAMES;
+        let (zone, block) = self.locate_managed(Frame::new(first));
         for mobility in Mobility::ALL {
-            let slot = &front.slots[mobility.index()];
-            if slot.mask != 0 && inside(slot.base / u64::from(WORD_FRAMES)) {
-                self.give_slot(front, mobility);
-            }
-            if inside(front.fresh_words[mobility.index()].word) {
+            // It goes elsewhere for the next.
+            let held = &mut front.held[mobility.index()];
+            self.let_go(held.take_if(|held| *held == HeldBlock { zone, block }));
+            let fresh = front.fresh_words[mobility.index()];
+            if fresh.mask != 0 && inside(fresh.base()) {
                 self.give_fresh(front, mobility);
             }
         }
-        for place in 0..front.freed.len() {
-            if inside(front.freed[place].word) {
+        for place in 0..PLACES {
+            if front.words.has(place, inside) {
                 self.give_place(front, place);
             }
         }
-        for place in 0..front.kept.len() {
-            let kept = front.kept[place];
-            if kept.here && kept.base / PAGEBLOCK_FRAMES == first / PAGEBLOCK_FRAMES {
+        for kept in front.kept {
+            if kept.here && inside(kept.base) {
                 self.give_kept(front, kept.order);
             }
         }
     }
 
     /// Gives frames of one word back; how many are left in use in their pageblock.
-    fn give_freed(&self, front: &mut Front, freed: Freed) -> u32 {
+    fn give_piece(&self, front: &mut Front, freed: Piece) -> u32 {
         let (zone, block) = self.locate_managed(Frame::new(freed.base()));
         let word = index(freed.word % (PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES)));
         let left = self.zone(zone).block(block).give_word(Taken {
@@ -86,33 +102,18 @@ impl Allocator<'_> {
         left.frames
     }
 
-    /// Gives back what is left of a word that was taken, and goes elsewhere for the next.
-    fn give_slot(&self, front: &mut Front, mobility: Mobility) {
-        let slot = &mut front.slots[mobility.index()];
-        let freed = Freed {
-            word: slot.base / u64::from(WORD_FRAMES),
-            mask: slot.mask,
-        };
-        slot.mask = 0;
-        self.let_go(slot.held.take());
-        if freed.mask != 0 {
-            self.give_freed(front, freed);
-        }
-    }
-
     /// Gives back what is left of a fresh word.
     fn give_fresh(&self, front: &mut Front, mobility: Mobility) {
-        let fresh = core::mem::replace(&mut front.fresh_words[mobility.index()], Freed::NONE);
+        let fresh = core::mem::replace(&mut front.fresh_words[mobility.index()], Piece::NONE);
         if fresh.mask != 0 {
-            self.give_freed(front, fresh);
+            self.give_piece(front, fresh);
         }
     }
 
     fn give_place(&self, front: &mut Front, place: usize) {
-        let freed = front.freed[place];
-        front.freed[place].mask = 0;
+        let freed = front.words.empty(place);
         if freed.mask != 0 {
-            self.give_freed(front, freed);
+            self.give_piece(front, freed);
         }
     }
 
@@ -121,11 +122,11 @@ impl Allocator<'_> {
     pub fn drain(&self, front: &mut Front) {
         front.drains = self.hub.drains();
         for mobility in Mobility::ALL {
-            self.give_slot(front, mobility);
-            self.give_fresh(front, mobility);
+            self.let_go(front.held[mobility.index()].take());
             self.let_go(front.opened[mobility.index()].take());
+            self.give_fresh(front, mobility);
         }
-        for place in 0..front.freed.len() {
+        for place in 0..PLACES {
             self.give_place(front, place);
         }
         for kept in front.kept {

@@ -1,21 +1,19 @@
 //! The frames that a CPU holds: plain memory, so that the common allocation and the common free
 //! touch nothing shared.
 //!
-//! A front holds, for each mobility, what is left of one word of the bitmap (up to 64 frames,
-//! taken with one exchange), and up to four words of freed frames that are being assembled. The
-//! frames of a word come back with one exchange when another word needs its place, when they are
-//! allocated again, or when the front is drained.
+//! A front holds frames of up to eight words of the bitmap ([`Words`]): for each mobility what is
+//! left of the one that it takes frames from (up to 64, taken with one exchange), and words of freed
+//! frames that are being assembled. The frames of a word come back with one exchange when another
+//! word needs its place, or when the front is drained.
 
 use crate::{
     Frame, Mobility, Order, Request,
     frame::PAGEBLOCK_FRAMES,
     kept::{KEPT, Kept},
     search::Near,
+    words::{Piece, Words},
 };
 
-/// Words of freed frames that are assembled at a time. A word's place is its number modulo this,
-/// so that looking costs one comparison.
-pub(crate) const FREED_WORDS: usize = 4;
 /// The shared count of free frames is told when the front's own is off by so many,
 const TELL_LEAST: i64 = 256;
 /// or more where more are free: a part of 2 to this power of them,
@@ -25,7 +23,6 @@ const TELL_MOST: i64 = 4096;
 /// While so many times that are above the floor of a request, what a front last saw of a zone's
 /// count will do.
 const PLENTY: u64 = 16;
-const WORD_SHIFT: u32 = u64::BITS.trailing_zeros();
 
 /// A block that a front holds: it takes frames from there, and others look elsewhere first.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -41,73 +38,21 @@ impl HeldBlock {
     }
 }
 
-/// What is left of a word that was taken.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    /// Frames that can be handed out.
-    pub(crate) mask: u64,
-    /// Number of the frame of bit 0.
-    pub(crate) base: u64,
-    /// The block that frames were last taken from; the next are sought there.
-    pub(crate) held: Option<HeldBlock>,
-}
-
-/// Takes the lowest frame of those in a mask, bit 0 of which is this frame.
-#[inline]
-fn take_lowest(mask: &mut u64, base: u64) -> Option<Frame> {
-    if *mask == 0 {
-        return None;
-    }
-    let bit = mask.trailing_zeros();
-    *mask &= *mask - 1;
-    Some(Frame::new(base + u64::from(bit)))
-}
-
-impl Slot {
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Frame> {
-        take_lowest(&mut self.mask, self.base)
-    }
-}
-
-/// Frames of one word: freed ones, or fresh ones.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Freed {
-    /// The word: the frames' numbers divided by 64.
-    pub(crate) word: u64,
-    /// Which of its frames.
-    pub(crate) mask: u64,
-}
-
-impl Freed {
-    /// Of no word.
-    pub(crate) const NONE: Self = Self { word: 0, mask: 0 };
-
-    /// Takes the lowest of them out.
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Frame> {
-        let base = self.base();
-        take_lowest(&mut self.mask, base)
-    }
-
-    pub(crate) const fn base(self) -> u64 {
-        self.word << WORD_SHIFT
-    }
-}
-
 /// The frames that one CPU (or thread) holds. Hand it to every call by `&mut`; it needs no lock
-/// as long as only one CPU uses it at a time. At most 448 single frames are in it, 64 for each
-/// mobility and 256 freed ones, one freed block of an order from 1 to 8, and one pageblock.
+/// as long as only one CPU uses it at a time. At most 704 single frames are in it, of
+/// eight words of 64 and of one more for each mobility that is known to be fresh, and one freed block
+/// of each order from 1 to 9.
 ///
 /// Give everything back by `Allocator::drain` before dropping it: the frames in it are lost
 /// otherwise.
 #[derive(Debug)]
 pub struct Front {
-    pub(crate) slots: [Slot; Mobility::COUNT],
-    /// What is left of words that nobody was handed a frame of before. Apart from the slots, so that
-    /// what comes out of those need not be asked for what it holds.
-    pub(crate) fresh_words: [Freed; Mobility::COUNT],
-    pub(crate) freed: [Freed; FREED_WORDS],
+    pub(crate) words: Words,
+    /// For each mobility the block that frames were last taken from; the next are sought there.
+    pub(crate) held: [Option<HeldBlock>; Mobility::COUNT],
+    /// What is left of words that nobody was handed a frame of before. Apart from the others, so
+    /// that what comes out of those need not be asked for what it holds.
+    pub(crate) fresh_words: [Piece; Mobility::COUNT],
     pub(crate) kept: [Kept; KEPT],
     /// For each mobility the block that it last broke up for a run.
     pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
@@ -135,15 +80,10 @@ impl Front {
     /// A front of this NUMA node that holds nothing. What it takes without being told from where
     /// comes from this node while there is enough there.
     pub const fn on_node(node: u16) -> Self {
-        const SLOT: Slot = Slot {
-            mask: 0,
-            base: 0,
-            held: None,
-        };
         Self {
-            slots: [SLOT; Mobility::COUNT],
-            fresh_words: [Freed::NONE; Mobility::COUNT],
-            freed: [Freed::NONE; FREED_WORDS],
+            words: Words::new(),
+            held: [None; Mobility::COUNT],
+            fresh_words: [Piece::NONE; Mobility::COUNT],
             kept: [Kept::NONE; KEPT],
             opened: [None; Mobility::COUNT],
             home: None,
@@ -163,17 +103,19 @@ impl Front {
 
     /// How many frames it holds.
     pub fn held(&self) -> u64 {
-        let slots = self.slots.iter().map(|slot| slot.mask.count_ones());
-        let words = self.freed.iter().chain(&self.fresh_words);
-        let freed = words.map(|word| word.mask.count_ones());
-        let kept = self.kept.iter().map(Kept::frames).sum::<u64>();
-        slots.chain(freed).map(u64::from).sum::<u64>() + kept
+        let singles = self
+            .pieces()
+            .map(|piece| u64::from(piece.mask.count_ones()));
+        singles.sum::<u64>() + self.kept.iter().map(Kept::frames).sum::<u64>()
+    }
+
+    /// The single frames that it holds.
+    fn pieces(&self) -> impl Iterator<Item = Piece> {
+        self.words.pieces().chain(self.fresh_words)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.iter().all(|slot| slot.mask == 0)
-            && self.freed.iter().all(|freed| freed.mask == 0)
-            && self.fresh_words.iter().all(|fresh| fresh.mask == 0)
+        self.pieces().all(|piece| piece.mask == 0)
             && self.kept.iter().all(|kept| !kept.here)
             && self.untold == 0
     }
@@ -216,7 +158,7 @@ impl Front {
         if !request.takes_any() {
             None
         } else if request.order == Order::BASE {
-            self.slots[request.mobility.index()].pop()
+            self.words.pop(request.mobility)
         } else {
             self.pop_kept(request.order, request.mobility)
         }
@@ -226,14 +168,15 @@ impl Front {
     #[inline]
     pub(crate) fn holds_all(&self, first: u64, frames: u32) -> bool {
         let inside = |base: u64| base.wrapping_sub(first) < PAGEBLOCK_FRAMES;
-        let slots = self.slots.iter().map(|slot| (slot.base, slot.mask));
-        let words = self.freed.iter().chain(&self.fresh_words);
-        let freed = words.map(|word| (word.base(), word.mask));
         let mut held = 0;
-        for (base, mask) in slots.chain(freed) {
+        for piece in self.pieces() {
             // Most are full, empty or of other blocks: what is not costs a dozen steps to count.
-            if mask != 0 && inside(base) {
-                held += if mask == !0 { 64 } else { mask.count_ones() };
+            if piece.mask != 0 && inside(piece.base()) {
+                held += if piece.mask == !0 {
+                    64
+                } else {
+                    piece.mask.count_ones()
+                };
             }
         }
         let kept = self.kept.iter().filter(|kept| inside(kept.base));
@@ -250,90 +193,33 @@ impl Front {
         }
     }
 
-    /// Hands a frame out of what is left of a fresh word, the rest of which need not be known to be
-    /// fresh any longer: for a request that does not ask.
-    pub(crate) fn use_fresh_word(&mut self, mobility: Mobility) -> Option<Frame> {
-        let fresh = core::mem::replace(&mut self.fresh_words[mobility.index()], Freed::NONE);
-        if fresh.mask == 0 {
-            return None;
-        }
-        let slot = &mut self.slots[mobility.index()];
-        debug_assert!(slot.mask == 0, "refilled while it holds frames");
-        slot.mask = fresh.mask;
-        slot.base = fresh.base();
-        slot.pop()
+    /// Puts frames that were just taken from the bitmap, or out of a fresh word, where frames are
+    /// handed out from. What had their place is the caller's to give back, once he has taken a frame:
+    /// the front would else be found to hold all of their pageblock.
+    pub(crate) fn begin(&mut self, piece: Piece, mobility: Mobility) -> Piece {
+        let (place, displaced) = self.words.place(piece.word);
+        self.words.hand_out_from(place, piece.mask, mobility);
+        displaced
     }
 
-    /// The place for freed frames of this word.
-    #[inline]
-    pub(crate) fn freed_at(&mut self, word: u64) -> &mut Freed {
-        &mut self.freed[crate::frame::index(word) % FREED_WORDS]
-    }
-
-    /// Notes a freed frame whose word is being assembled; false if another has its place, or if
-    /// the word is complete with it.
-    #[inline]
-    pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
-        let word = frame.number() >> WORD_SHIFT;
-        let bit = 1 << (frame.number() % u64::from(u64::BITS));
-        let freed = self.freed_at(word);
-        if freed.word != word {
-            return false;
-        }
-        if freed.mask & bit != 0 {
-            freed_twice(frame);
-        }
-        freed.mask |= bit;
-        // With a full word it may be that the front has all of the pageblock that is in use.
-        freed.mask != !0
-    }
-
-    /// Notes freed frames of one word; what had its place is the caller's to give back.
-    pub(crate) fn note_freed_word(&mut self, freed: Freed) -> Freed {
-        let at = self.freed_at(freed.word);
-        if at.word == freed.word {
-            let twice = at.mask & freed.mask;
-            if twice != 0 {
-                freed_twice(Frame::new(freed.base() + u64::from(twice.trailing_zeros())));
-            }
-            at.mask |= freed.mask;
-            return Freed::NONE;
-        }
-        self.check_not_held(freed);
-        core::mem::replace(self.freed_at(freed.word), freed)
-    }
-
-    /// Starts a word with a freed frame; what had its place is the caller's to give back.
-    pub(crate) fn start_word(&mut self, frame: Frame) -> Freed {
-        let word = frame.number() >> WORD_SHIFT;
-        let mask = 1 << (frame.number() % u64::from(u64::BITS));
-        let freed = Freed { word, mask };
-        self.check_not_held(freed);
-        core::mem::replace(self.freed_at(word), freed)
-    }
-
-    /// Frames that are about to be handed out have not been handed out, so nobody can free them.
-    fn check_not_held(&self, freed: Freed) {
-        let slots = self.slots.iter();
-        let slots = slots.map(|slot| (slot.base >> WORD_SHIFT, slot.mask));
-        let fresh = self
-            .fresh_words
-            .iter()
-            .map(|fresh| (fresh.word, fresh.mask));
-        for (word, mask) in slots.chain(fresh) {
-            let twice = mask & freed.mask;
-            if word == freed.word && twice != 0 {
-                freed_twice(Frame::new(freed.base() + u64::from(twice.trailing_zeros())));
+    /// Notes freed frames of one word, which is not at home. What had their place is the caller's to
+    /// give back.
+    pub(crate) fn note_piece(&mut self, freed: Piece) -> Piece {
+        let (place, displaced) = self.words.place(freed.word);
+        for mobility in Mobility::ALL {
+            let fresh = self.fresh_words[mobility.index()];
+            if fresh.word == freed.word {
+                // Frames that are about to be handed out have not been, so nobody can free them.
+                fresh.check_without(freed.mask);
+                self.words.note_own(place, mobility);
+                if self.words.is_used_up(mobility) {
+                    self.words.hand_out_from(place, 0, mobility);
+                }
             }
         }
+        self.words.note_freed_at(place, freed.mask);
+        displaced
     }
-}
-
-/// Out of line, so that the common free has nothing to prepare for it.
-#[cold]
-#[inline(never)]
-pub(crate) fn freed_twice(frame: Frame) -> ! {
-    panic!("{frame:?} was freed twice")
 }
 
 impl Default for Front {

@@ -84,10 +84,16 @@ impl<'m> Hub<'m> {
         self.header.reporting_order.load(Ordering::Relaxed) < u32::from(Order::PAGEBLOCK.get())
     }
 
-    /// Whether the next block that becomes free is to be told of, so that no front may keep it.
+    /// Whether the next block that becomes free is to be told of.
     #[inline]
     pub(crate) fn listens(&self) -> bool {
         self.trigger.load(Ordering::Relaxed) != SILENT
+    }
+
+    /// Whether a free block of this order is to be told of, so that no front may keep it.
+    #[inline]
+    pub(crate) fn awaits(&self, order: Order) -> bool {
+        self.listens() && self.reporting_order().is_some_and(|least| least <= order)
     }
 
     /// A whole block became free.
@@ -113,7 +119,7 @@ impl<'m> Hub<'m> {
 
     /// A run of this order became free in a block.
     pub(crate) fn freed_run(&self, freed: Order) {
-        if self.listens() && self.reporting_order().is_some_and(|order| order <= freed) {
+        if self.awaits(freed) {
             self.freed();
         }
     }

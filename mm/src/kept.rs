@@ -1,8 +1,8 @@
-//! The block that a front took last, which it keeps when it is freed: to take a block and give it
-//! back again and again touches nothing shared.
+//! The block that a front took last, of each order from 1 to 9, which it keeps when it is freed: to
+//! take a block and give it back again and again touches nothing shared.
 
 use crate::frame::{PAGEBLOCK_FRAMES, index};
-use crate::{Allocator, Frame, Front, Mobility, Order, Request, front::freed_twice};
+use crate::{Allocator, Frame, Front, Mobility, Order, Request, words::freed_twice};
 
 /// A block that a front remembers. While it is `here` the front holds it: to all others it is
 /// allocated.
@@ -37,15 +37,14 @@ impl Kept {
     }
 }
 
-/// How many a front keeps: a run of orders 1 to 8, and a pageblock.
-pub(crate) const KEPT: usize = 2;
+/// How many a front keeps: a run of each order from 1 to 8, and a pageblock.
+pub(crate) const KEPT: usize = Order::PAGEBLOCK.get() as usize;
 
 /// Which of them a block of this order is; none above the order of a pageblock.
 #[inline]
 pub(crate) const fn place(order: Order) -> Option<usize> {
     match order.get() {
-        1..=8 => Some(0),
-        9 => Some(1),
+        order @ 1..=9 => Some(order as usize - 1),
         _ => None,
     }
 }
@@ -83,14 +82,15 @@ impl Allocator<'_> {
     }
 
     /// Keeps a block that is freed, if it is the one that the front remembers and nobody waits to
-    /// hear of it.
+    /// hear of it. Should somebody wait for its pageblock and that be free but for what the front
+    /// holds, all of it is given back.
     #[inline]
     pub(crate) fn keep(&self, front: &mut Front, frame: Frame, order: Order) -> bool {
         let Some(place) = place(order) else {
             return false;
         };
         let kept = &mut front.kept[place];
-        if kept.base != frame.number() || kept.order != order || self.hub.listens() {
+        if kept.base != frame.number() || kept.order != order || self.hub.awaits(order) {
             return false;
         }
         if kept.here {
@@ -106,6 +106,9 @@ impl Allocator<'_> {
         if in_use {
             kept.mobility = state.mobility();
             kept.here = true;
+            if self.hub.listens() {
+                self.complete(front, frame, state.count());
+            }
         }
         in_use
     }

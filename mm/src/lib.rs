@@ -59,6 +59,7 @@ mod validate;
 pub mod view;
 mod watermark;
 mod whole;
+mod words;
 mod zone;
 
 pub use allocator::{Allocator, Events};

@@ -73,7 +73,7 @@ impl Allocator<'_> {
             let first = at.zone.first_frame(block).number() / u64::from(WORD_FRAMES);
             self.give_word(
                 front,
-                crate::front::Freed {
+                crate::words::Piece {
                     word: first + word.word as u64,
                     mask: word.mask,
                 },

@@ -1,12 +1,15 @@
-//! What a front takes from a zone: words for its slots, and runs.
+//! What a front takes from a zone: words that it hands single frames out from, and runs.
 
 use crate::{
-    Allocator, Frame, Front, Order, Request, bitmap::WORD_FRAMES, frame::PAGEBLOCK_FRAMES,
+    Allocator, Frame, Front, Mobility, Order, Request,
+    bitmap::WORD_FRAMES,
+    frame::PAGEBLOCK_FRAMES,
     front::HeldBlock,
+    words::{PLACES, Piece},
 };
 
-/// Freed frames of a word are handed out again by their front if there are so many. Fewer are better
-/// given back, and the next taken from the fullest block: or random churn would keep every block in
+/// Freed frames of a word that the front did not take them from lately are handed out again if there
+/// are so many. Fewer are better given back, and the next taken from the fullest block: or random churn would keep every block in
 /// use for ever.
 const REUSE_AT_LEAST: u32 = 8;
 
@@ -21,23 +24,23 @@ impl Allocator<'_> {
     ) -> Option<Frame> {
         let at = self.zone(zone);
         let mut near = front.near(zone);
+        let mobility = request.mobility;
         if !request.takes_any() {
-            // The slots are for requests that take frames of any zone.
-            let frame = at.take_frame(&mut near, request.mobility)?;
+            // What frames are handed out from is for requests that take any of any zone.
+            let frame = at.take_frame(&mut near, mobility)?;
             self.count(zone, front, -1);
             front.fresh = at.zone.hand_out(frame, Order::BASE);
+            // But what comes back is for the next such request.
+            let (place, displaced) = front.words.place(Piece::of(frame).word);
+            front.words.note_own(place, mobility);
+            self.give_word(front, displaced);
             return Some(frame);
         }
-        let slot = &front.slots[request.mobility.index()];
-        debug_assert!(slot.mask == 0, "refilled while it holds frames");
-        let last = HeldBlock::in_zone(slot.held, zone);
+        let last = HeldBlock::in_zone(front.held[mobility.index()], zone);
         let most = u32::try_from(spare).unwrap_or(WORD_FRAMES).min(WORD_FRAMES);
-        let word = at.take_word(last, &mut near, request.mobility, most)?;
+        let word = at.take_word(last, &mut near, mobility, most)?;
         self.count(zone, front, -i64::from(word.mask.count_ones()));
         front.settle_near(zone, near);
-        let slot = &mut front.slots[request.mobility.index()];
-        slot.mask = word.mask;
-        slot.base = word.base;
         let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
         front.fresh = at.zone.hand_out_words(word.block, 1 << inside);
         if last != Some(word.block) {
@@ -45,9 +48,21 @@ impl Allocator<'_> {
                 zone,
                 block: word.block,
             };
-            self.let_go(slot.held.replace(held));
+            self.let_go(front.held[mobility.index()].replace(held));
         }
-        slot.pop()
+        let piece = Piece {
+            word: word.base / u64::from(WORD_FRAMES),
+            mask: word.mask,
+        };
+        self.begin(front, piece, mobility)
+    }
+
+    /// Takes frames from these from here on, and the first.
+    fn begin(&self, front: &mut Front, piece: Piece, mobility: Mobility) -> Option<Frame> {
+        let displaced = front.begin(piece, mobility);
+        let frame = front.words.pop(mobility);
+        self.give_word(front, displaced);
+        frame
     }
 
     /// A front takes its frames elsewhere from here on.
@@ -65,10 +80,7 @@ impl Allocator<'_> {
         request: Request,
     ) -> Option<Frame> {
         let mobility = request.mobility;
-        let held = [
-            front.slots[mobility.index()].held,
-            front.opened[mobility.index()],
-        ];
+        let held = [front.held[mobility.index()], front.opened[mobility.index()]];
         let blocks = held.map(|held| HeldBlock::in_zone(held, zone));
         let mut near = front.near(zone);
         let frame = self
@@ -83,40 +95,40 @@ impl Allocator<'_> {
         Some(frame)
     }
 
-    /// Hands out what this front holds besides its slots: what is left of a fresh word, or freed
-    /// frames.
+    /// Hands out what this front holds besides the word that frames are handed out from: frames that
+    /// came back to a word before it, freed ones if there are many of a word, or what is left of a
+    /// fresh word.
     pub(crate) fn reuse(&self, front: &mut Front, request: Request) -> Option<Frame> {
-        if request.takes_any()
-            && let Some(frame) = front.use_fresh_word(request.mobility)
-        {
-            return Some(frame);
-        }
-        for place in 0..front.freed.len() {
-            let freed = front.freed[place];
+        let mobility = request.mobility;
+        for place in 0..PLACES {
+            let piece = front.words.freed(place);
+            let own = front.words.is_own(place, mobility);
             // Mostly none, and counting costs a dozen steps.
-            if freed.mask == 0 || freed.mask.count_ones() < REUSE_AT_LEAST {
+            if piece.mask == 0 || !own && piece.mask.count_ones() < REUSE_AT_LEAST {
                 continue;
             }
-            let (zone, block) = self.locate_managed(Frame::new(freed.base()));
+            let (zone, block) = self.locate_managed(Frame::new(piece.base()));
             let at = self.zone(zone);
             if !self.suits(zone, front, request)
-                || at.zone.arrays.states[block].load().mobility() != request.mobility
+                || !own && at.zone.arrays.states[block].load().mobility() != mobility
             {
                 continue;
             }
             if !request.takes_any() {
-                let freed = &mut front.freed[place];
-                let bit = freed.mask.trailing_zeros();
-                freed.mask &= freed.mask - 1;
-                return Some(Frame::new(freed.base() + u64::from(bit)));
+                return front.words.pop_at(place);
             }
-            front.freed[place].mask = 0;
-            let slot = &mut front.slots[request.mobility.index()];
-            debug_assert!(slot.mask == 0, "refilled while it holds frames");
-            slot.mask = freed.mask;
-            slot.base = freed.base();
-            return slot.pop();
+            front.words.hand_out_from(place, 0, mobility);
+            return front.words.pop(mobility);
         }
-        None
+        if !request.takes_any() {
+            return None;
+        }
+        // Need not be known to be fresh any longer: this is for a request that does not ask.
+        let fresh = &mut front.fresh_words[mobility.index()];
+        let fresh = core::mem::replace(fresh, Piece::NONE);
+        if fresh.mask == 0 {
+            return None;
+        }
+        self.begin(front, fresh, mobility)
     }
 }

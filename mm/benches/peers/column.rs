@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     clock::{pin, time},
     contest::{Frames, GIB},
+    levels::{self, State},
     rows::{self, Measure, Stage},
 };
 
@@ -144,6 +145,11 @@ impl<F: Frames> Column for Contestant<F> {
             let mut made = None;
             let ns = time(|| made = Some(F::new(large)));
             Some(vec![ns / 1e6])
+        } else if let Measure::Levels(state) = measure {
+            if state == State::Holed && F::MOST_FRAGMENTED == 0 {
+                return None;
+            }
+            Some(levels::pairs::<F>(state).to_vec())
         } else {
             let frames = self.frames.as_ref()?;
             match measure {
@@ -161,7 +167,7 @@ impl<F: Frames> Column for Contestant<F> {
                 Measure::OneBlock9 => rows::finds::<F, 9>(frames).map(|ns| vec![ns]),
                 Measure::EverySecond3 => Some(vec![rows::fails::<F, 3>(frames, count)]),
                 Measure::Metadata => Some(vec![self.metadata_kib]),
-                Measure::Initialise => None,
+                Measure::Levels(_) | Measure::Initialise => None,
             }
         };
         if start.elapsed() > SLOW {

@@ -14,6 +14,7 @@
 mod clock;
 mod column;
 mod contest;
+mod levels;
 mod rows;
 mod table;
 

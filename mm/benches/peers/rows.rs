@@ -14,6 +14,7 @@ use std::{
 use crate::{
     clock::{pin, thread_ns, time},
     contest::Frames,
+    levels::State,
 };
 
 /// Frames of a bulk: 256 MiB.
@@ -21,7 +22,7 @@ const BULK: usize = 1 << 16;
 /// Bulks before the one that counts.
 const WARM: usize = 1;
 /// CPUs that take and give at once.
-const CPUS: usize = 2;
+pub(crate) const CPUS: usize = 2;
 /// Frames handed from one CPU to the other at a time, and how often.
 const BATCH: usize = 1024;
 const BATCHES: usize = 32;
@@ -63,6 +64,7 @@ pub(crate) struct Row {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Measure {
     Pair0,
+    Levels(State),
     Bulk,
     Shuffled,
     Pair9,
@@ -76,15 +78,51 @@ pub(crate) enum Measure {
 }
 
 /// All of it, in the order in which it is measured and printed.
-pub(crate) const TABLE: [(Measure, Stage, &[Row]); 11] = {
+pub(crate) const TABLE: [(Measure, Stage, &[Row]); 14] = {
     const fn row(name: &'static str, unit: &'static str, bar: Option<f64>) -> Row {
         Row { name, unit, bar }
     }
+    const MEAN: Option<f64> = Some(4.0);
+    const WORST: Option<f64> = Some(10.0);
     [
         (
             Measure::Pair0,
             Stage::Small,
             &[row("order 0, pair", "ns", Some(8.0))],
+        ),
+        (
+            Measure::Levels(State::Fresh),
+            Stage::Small,
+            &[
+                row("pair at 0 to 2000 held, fresh memory", "ns", MEAN),
+                row("the worst of these", "ns", WORST),
+                row("pair at 0 to 2000 held, fresh, two threads", "ns", MEAN),
+                row("the worst of these, two threads", "ns", WORST),
+            ],
+        ),
+        (
+            Measure::Levels(State::Holed),
+            Stage::Small,
+            &[
+                row("pair at 0 to 2000 held, 1 frame in 16 free", "ns", MEAN),
+                row("the worst of these", "ns", WORST),
+                row(
+                    "pair at 0 to 2000 held, 1 in 16 free, two threads",
+                    "ns",
+                    MEAN,
+                ),
+                row("the worst of these, two threads", "ns", WORST),
+            ],
+        ),
+        (
+            Measure::Levels(State::Drained),
+            Stage::Small,
+            &[
+                row("pair at 0 to 2000 held, drained before each", "ns", MEAN),
+                row("the worst of these", "ns", WORST),
+                row("pair at 0 to 2000 held, drained, two threads", "ns", MEAN),
+                row("the worst of these, two threads", "ns", WORST),
+            ],
         ),
         (
             Measure::Bulk,
@@ -215,7 +253,7 @@ pub(crate) fn bulks<F: Frames>(frames: &F) -> [f64; 6] {
         let threads = [0, 1].map(|number| {
             scope.spawn(move || {
                 pin(number);
-                by_turns_and_together(frames, number, &mut Meeting { arrived, nth: 0 })
+                by_turns_and_together(frames, number, &mut Meeting::new(arrived, CPUS))
             })
         });
         threads.map(|thread| thread.join().expect("no panic"))
@@ -261,19 +299,28 @@ fn by_turns_and_together<F: Frames>(
 }
 
 /// Where the threads wait for each other.
-struct Meeting<'a> {
+pub(crate) struct Meeting<'a> {
     arrived: &'a AtomicU32,
+    threads: usize,
     /// How often this thread was there.
     nth: usize,
 }
 
-impl Meeting<'_> {
+impl<'a> Meeting<'a> {
+    pub(crate) fn new(arrived: &'a AtomicU32, threads: usize) -> Self {
+        Self {
+            arrived,
+            threads,
+            nth: 0,
+        }
+    }
+
     /// Waits without sleeping: one who is woken late has the memory for himself at the end.
-    fn meet(&mut self) {
+    pub(crate) fn meet(&mut self) {
         self.nth += 1;
         // `Relaxed`: says when to begin, and nothing else.
         self.arrived.fetch_add(1, Ordering::Relaxed);
-        while (self.arrived.load(Ordering::Relaxed) as usize) < self.nth * CPUS {
+        while (self.arrived.load(Ordering::Relaxed) as usize) < self.nth * self.threads {
             spin_loop();
         }
     }

@@ -39,6 +39,14 @@ pub fn with<R>(
 
 /// The metadata that an allocator leaves behind, as words.
 pub fn words(config: &Config<'_>, run: impl FnOnce(&Allocator<'_>)) -> Vec<AtomicU64> {
+    watched(config, |allocator, _| run(allocator))
+}
+
+/// The same for one who looks at the metadata meanwhile.
+pub fn watched(
+    config: &Config<'_>,
+    run: impl FnOnce(&Allocator<'_>, &[AtomicU64]),
+) -> Vec<AtomicU64> {
     let layout = metadata_layout(config).expect("a valid configuration");
     let length = layout.size().div_ceil(8);
     let page = layout.align() / 8;
@@ -47,7 +55,7 @@ pub fn words(config: &Config<'_>, run: impl FnOnce(&Allocator<'_>)) -> Vec<Atomi
     let base = NonNull::from(&memory[skip..]).cast();
     // SAFETY: zero, aligned, long enough, and in atomics, so that writing through `&` is sound.
     let allocator = unsafe { Allocator::new(base, config, &()) }.expect("a valid configuration");
-    run(&allocator);
+    run(&allocator, &memory[skip..][..length]);
     memory.into_iter().skip(skip).collect()
 }
 

@@ -1,0 +1,353 @@
+//! The words of the bitmap of which a front holds frames.
+//!
+//! Frames are handed out from a word and, when they are freed, go back into it, for the word keeps
+//! its place in the front while frames are handed out from it. So whoever takes and frees again and
+//! again touches nothing shared, whatever the front held before and however few frames of a word
+//! there were: words are exchanged with the bitmap only when frames of more words go round than there
+//! are places.
+//!
+//! What else is freed is gathered in the other places, a word in each, and goes back to the bitmap
+//! word by word as places are needed.
+
+use crate::{Frame, Mobility, bitmap::WORD_FRAMES};
+
+/// Words of which a front holds frames at a time. Frames are handed out from three of them at most,
+/// one for each mobility. A word's home is its number modulo this, so that looking costs one
+/// comparison; it is elsewhere if another with the same home was freed later.
+pub(crate) const PLACES: usize = 8;
+/// The place of no word: it is always empty.
+const NOWHERE: usize = PLACES;
+
+/// Frames of one word.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    /// The word: the frames' numbers divided by 64.
+    pub(crate) word: u64,
+    /// Which of its frames.
+    pub(crate) mask: u64,
+}
+
+impl Piece {
+    /// Of no word.
+    pub(crate) const NONE: Self = Self {
+        word: u64::MAX,
+        mask: 0,
+    };
+
+    /// The piece that is this frame.
+    #[inline]
+    pub(crate) const fn of(frame: Frame) -> Self {
+        Self {
+            word: frame.number() / WORD_FRAMES as u64,
+            mask: 1 << (frame.number() % WORD_FRAMES as u64),
+        }
+    }
+
+    /// Number of the frame of bit 0, if there is any frame.
+    #[inline]
+    pub(crate) const fn base(self) -> u64 {
+        self.word.wrapping_mul(WORD_FRAMES as u64)
+    }
+
+    /// Takes the lowest frame out.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Frame> {
+        if self.mask == 0 {
+            return None;
+        }
+        let frame = self.base() + u64::from(self.mask.trailing_zeros());
+        self.mask &= self.mask - 1;
+        Some(Frame::new(frame))
+    }
+
+    /// Panics if it has one of these frames, which are freed: they were freed before.
+    #[inline]
+    pub(crate) fn check_without(self, freed: u64) {
+        let twice = self.mask & freed;
+        if twice != 0 {
+            freed_twice(Frame::new(self.base() + u64::from(twice.trailing_zeros())));
+        }
+    }
+}
+
+/// Out of line, so that the common free has nothing to prepare for it.
+#[cold]
+#[inline(never)]
+pub(crate) fn freed_twice(frame: Frame) -> ! {
+    panic!("{frame:?} was freed twice")
+}
+
+/// A word that frames are handed out from.
+#[derive(Copy, Clone, Debug)]
+struct Slot {
+    /// Frames that are handed out next. Apart from those of the word that were freed since: of both
+    /// the processor has what it stored last at hand, and neither waits for the other.
+    mask: u64,
+    /// Number of the frame of bit 0.
+    base: u64,
+    /// The word's place. It keeps it, empty or not.
+    place: usize,
+}
+
+impl Slot {
+    const NONE: Self = Self {
+        mask: 0,
+        base: 0,
+        place: NOWHERE,
+    };
+
+    fn piece(self) -> Piece {
+        Piece {
+            word: self.base / u64::from(WORD_FRAMES),
+            mask: self.mask,
+        }
+    }
+}
+
+/// The words, each in one place.
+#[derive(Debug)]
+pub(crate) struct Words {
+    /// For each mobility the word that frames are handed out from.
+    slots: [Slot; Mobility::COUNT],
+    /// In each place freed frames of a word.
+    places: [Piece; PLACES + 1],
+    /// For each mobility the places, a bit for each, of words that frames were handed out from:
+    /// those that come back are handed out again, however few.
+    own: [u16; Mobility::COUNT],
+    /// The places of words that are not at home.
+    away: u16,
+}
+
+impl Words {
+    pub(crate) const fn new() -> Self {
+        Self {
+            slots: [Slot::NONE; Mobility::COUNT],
+            places: [Piece::NONE; PLACES + 1],
+            own: [0; Mobility::COUNT],
+            away: 0,
+        }
+    }
+
+    /// Takes a frame of the word that frames are handed out from: the lowest of those that were there
+    /// before the others were freed, or of those.
+    #[inline]
+    pub(crate) fn pop(&mut self, mobility: Mobility) -> Option<Frame> {
+        let slot = &mut self.slots[mobility.index()];
+        if slot.mask == 0 {
+            return self.pop_freed(mobility);
+        }
+        let frame = slot.base + u64::from(slot.mask.trailing_zeros());
+        slot.mask &= slot.mask - 1;
+        Some(Frame::new(frame))
+    }
+
+    /// Goes on with those that were freed since. Out of line, or the common case would look at them
+    /// as well.
+    #[inline(never)]
+    fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {
+        let slot = &mut self.slots[mobility.index()];
+        let mut piece = self.places[slot.place];
+        let frame = piece.pop();
+        self.places[slot.place].mask = 0;
+        slot.mask = piece.mask;
+        frame
+    }
+
+    /// Whether no frame of the word that frames are handed out from is left.
+    pub(crate) fn is_used_up(&self, mobility: Mobility) -> bool {
+        let slot = self.slots[mobility.index()];
+        slot.mask == 0 && self.places[slot.place].mask == 0
+    }
+
+    /// What there is: each frame once, but for words in several pieces.
+    #[inline]
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let slots = self.slots.iter().map(|slot| slot.piece());
+        slots.chain(self.places[..PLACES].iter().copied())
+    }
+
+    /// The freed frames in a place. Those of a word that frames are handed out from come with it.
+    #[inline]
+    pub(crate) fn freed(&self, place: usize) -> Piece {
+        self.places[place]
+    }
+
+    /// Takes one of these.
+    pub(crate) fn pop_at(&mut self, place: usize) -> Option<Frame> {
+        self.places[place].pop()
+    }
+
+    /// Whether frames of this place were handed out for this mobility.
+    #[inline]
+    pub(crate) fn is_own(&self, place: usize, mobility: Mobility) -> bool {
+        self.own[mobility.index()] & 1 << place != 0
+    }
+
+    /// What comes back to this place is handed out again for this mobility.
+    #[inline]
+    pub(crate) fn note_own(&mut self, place: usize, mobility: Mobility) {
+        self.own[mobility.index()] |= 1 << place;
+    }
+
+    /// Frames are handed out from this place from here on: these, and what is freed there.
+    #[inline]
+    pub(crate) fn hand_out_from(&mut self, place: usize, mask: u64, mobility: Mobility) {
+        debug_assert!(self.is_used_up(mobility), "refilled while it holds frames");
+        self.slots[mobility.index()] = Slot {
+            mask,
+            base: self.places[place].base(),
+            place,
+        };
+        self.note_own(place, mobility);
+    }
+
+    #[inline]
+    fn home(word: u64) -> usize {
+        crate::frame::index(word) % PLACES
+    }
+
+    /// Notes a freed frame whose word is at home; false if it is not, or if all of the word has been
+    /// freed with this frame.
+    #[inline]
+    pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
+        let freed = Piece::of(frame);
+        let at = &mut self.places[Self::home(freed.word)];
+        if at.word != freed.word {
+            return false;
+        }
+        at.check_without(freed.mask);
+        at.mask |= freed.mask;
+        at.mask != !0
+    }
+
+    /// Notes freed frames of the word in this place.
+    pub(crate) fn note_freed_at(&mut self, place: usize, mask: u64) {
+        let at = &mut self.places[place];
+        at.check_without(mask);
+        at.mask |= mask;
+        // Frames that are about to be handed out have not been, so nobody can free them.
+        let slots = self.slots.iter().filter(|slot| slot.place == place);
+        slots.for_each(|slot| slot.piece().check_without(mask));
+    }
+
+    /// Whether the place that a word comes to first is its place.
+    #[inline]
+    pub(crate) fn is_home(&self, word: u64) -> bool {
+        self.places[Self::home(word)].word == word
+    }
+
+    /// Whether all of a word has been freed and is here.
+    pub(crate) fn is_whole(&self, word: u64) -> bool {
+        self.places.contains(&Piece { word, mask: !0 })
+    }
+
+    /// The place of a word, its home, which it has from here on if it had none: what was displaced
+    /// then is the caller's to give back.
+    pub(crate) fn place(&mut self, word: u64) -> (usize, Piece) {
+        let mut displaced = Piece::NONE;
+        let place = self.find(word).unwrap_or_else(|| {
+            let place = self.vacant(word);
+            self.forget(place);
+            let new = Piece { word, mask: 0 };
+            displaced = core::mem::replace(&mut self.places[place], new);
+            place
+        });
+        let home = Self::home(word);
+        if place != home {
+            self.exchange(place, home);
+        }
+        (home, displaced)
+    }
+
+    /// Lets the words in two places change them: who comes next to the word that comes home finds it
+    /// at once.
+    fn exchange(&mut self, place: usize, home: usize) {
+        self.places.swap(place, home);
+        for own in &mut self.own {
+            let differ = (*own >> place ^ *own >> home) & 1;
+            *own ^= differ << place | differ << home;
+        }
+        for slot in &mut self.slots {
+            if slot.place == home {
+                slot.place = place;
+            } else if slot.place == place {
+                slot.place = home;
+            }
+        }
+        for at in [place, home] {
+            let word = self.places[at].word;
+            let is_away = word != Piece::NONE.word && Self::home(word) != at;
+            self.away = self.away & !(1 << at) | u16::from(is_away) << at;
+        }
+    }
+
+    fn find(&self, word: u64) -> Option<usize> {
+        if self.is_home(word) {
+            return Some(Self::home(word));
+        }
+        let mut away = self.away;
+        while away != 0 {
+            let place = away.trailing_zeros() as usize;
+            if self.places[place].word == word {
+                return Some(place);
+            }
+            away &= away - 1;
+        }
+        None
+    }
+
+    /// Which place a word without one gets: its home, or if something is there an empty one, or if
+    /// there is none its home after all; never one that frames are handed out from.
+    fn vacant(&self, word: u64) -> usize {
+        let home = Self::home(word);
+        let may = |&place: &usize| self.slots.iter().all(|slot| slot.place != place);
+        let empty = |&place: &usize| self.places[place].mask == 0 && may(&place);
+        let mut empty = [home].into_iter().chain(0..PLACES).filter(empty);
+        let fallback = || Some(home).filter(may).or_else(|| (0..PLACES).find(may));
+        empty
+            .next()
+            .or_else(fallback)
+            .expect("there are more places than mobilities")
+    }
+
+    /// Takes all that there is of the word in a place, which is no word's from here on.
+    pub(crate) fn empty(&mut self, place: usize) -> Piece {
+        self.forget(place);
+        let mut piece = core::mem::replace(&mut self.places[place], Piece::NONE);
+        for slot in &mut self.slots {
+            if slot.place == place {
+                piece.check_without(slot.mask);
+                piece.mask |= slot.mask;
+                *slot = Slot::NONE;
+            }
+        }
+        piece
+    }
+
+    /// Forgets whose word is in a place.
+    fn forget(&mut self, place: usize) {
+        let others = !(1 << place);
+        self.away &= others;
+        for own in &mut self.own {
+            *own &= others;
+        }
+    }
+
+    /// Takes what is left of the word that frames are handed out from.
+    pub(crate) fn empty_slot(&mut self, mobility: Mobility) -> Piece {
+        match self.slots[mobility.index()].place {
+            NOWHERE => Piece::NONE,
+            place => self.empty(place),
+        }
+    }
+
+    /// Whether there is any frame of the word in a place, as far as `inside` takes it.
+    pub(crate) fn has(&self, place: usize, inside: impl Fn(u64) -> bool) -> bool {
+        let freed = self.places[place];
+        let slots = self.slots.iter().filter(|slot| slot.place == place);
+        let left = slots.fold(freed.mask, |left, slot| left | slot.mask);
+        left != 0 && inside(freed.base())
+    }
+}
+
+const _: () = assert!(Mobility::COUNT < PLACES && PLACES <= u16::BITS as usize);

@@ -1,0 +1,194 @@
+//! To take a frame and free it again and again touches nothing shared, whatever the front holds and
+//! whatever the memory went through: the metadata is not written to.
+#![cfg(not(loom))]
+
+mod arena;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arena::{MIB, order, range, validate_after, watched};
+use ebb_mm::{
+    Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
+};
+
+/// Highest level: so many frames are held.
+const LEVELS: usize = 2000;
+/// How often the frames of a level are taken and freed before all must be at rest,
+const WARM: usize = 4;
+/// and after.
+const ROUNDS: usize = 70;
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum State {
+    Fresh,
+    /// Every eighth frame is free: eight of a word.
+    Holed,
+    /// One frame of a word is free.
+    Sparse,
+    /// All was used before, and the front is drained before each level.
+    Drained,
+}
+
+struct Test<'a> {
+    a: &'a Allocator<'a>,
+    metadata: &'a [AtomicU64],
+    front: Front,
+    request: Request,
+}
+
+impl Test<'_> {
+    fn get(&mut self) -> Frame {
+        self.a
+            .allocate(&mut self.front, self.request)
+            .expect("there is memory")
+    }
+
+    fn put(&mut self, frame: Frame) {
+        self.a.free(&mut self.front, frame, self.request.order);
+    }
+
+    fn snapshot(&self) -> Vec<u64> {
+        let words = self.metadata.iter();
+        words.map(|word| word.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Takes so many and frees them, in the same order.
+    fn round(&mut self, depth: usize) {
+        let frames: Vec<_> = (0..depth).map(|_| self.get()).collect();
+        frames.into_iter().for_each(|frame| self.put(frame));
+    }
+
+    /// As long as nothing changes the metadata, in between as little as in the end, nothing was
+    /// written to it: what is taken shows there.
+    fn is_at_rest(&mut self, depth: usize) -> bool {
+        (0..WARM).for_each(|_| self.round(depth));
+        let before = self.snapshot();
+        (0..ROUNDS).all(|round| {
+            let frames: Vec<_> = (0..depth).map(|_| self.get()).collect();
+            // Looking costs more than the rest.
+            let look = round % 16 == 0 || round + 1 == ROUNDS;
+            let same = !look || self.snapshot() == before;
+            frames.into_iter().for_each(|frame| self.put(frame));
+            same
+        }) && self.snapshot() == before
+    }
+}
+
+fn at_each_level(state: State, request: Request, depth: usize, step: usize) {
+    let frames = 512 * MIB;
+    let ranges = [range(0, frames)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &ranges,
+    }];
+    let config = Config::new(&zones).with_fresh_marks();
+    watched(&config, |a, metadata| {
+        let mut test = Test {
+            a,
+            metadata,
+            front: Front::new(),
+            request: request.reserve(Reserve::Use),
+        };
+        let mut kept = Vec::new();
+        if state != State::Fresh {
+            let plain = Request {
+                order: Order::BASE,
+                ..test.request
+            };
+            while let Ok(frame) = a.allocate(&mut test.front, plain) {
+                kept.push(frame);
+            }
+            kept.retain(|&frame| {
+                let freed = match state {
+                    State::Holed => frame.number() % 8 == 3,
+                    State::Sparse => frame.number() % 64 == 3 + frame.number() / 64 % 50,
+                    _ => true,
+                };
+                if freed {
+                    a.free(&mut test.front, frame, Order::BASE);
+                }
+                !freed
+            });
+            a.drain(&mut test.front);
+        }
+        let mut held = Vec::new();
+        for level in 0..LEVELS / step {
+            if state == State::Drained {
+                a.drain(&mut test.front);
+            }
+            assert!(
+                test.is_at_rest(depth),
+                "{state:?}, {depth} at once, with {} held",
+                level * step
+            );
+            held.extend((0..step).map(|_| test.get()));
+        }
+        held.into_iter().for_each(|frame| test.put(frame));
+        for frame in kept {
+            a.free(&mut test.front, frame, Order::BASE);
+        }
+        validate_after(a, &mut test.front);
+    });
+}
+
+const STATES: [State; 4] = [State::Fresh, State::Holed, State::Sparse, State::Drained];
+
+#[test]
+fn a_frame_taken_and_freed_again_and_again_touches_nothing_shared() {
+    for state in STATES {
+        at_each_level(state, Request::new(Order::BASE, Mobility::Movable), 1, 1);
+    }
+}
+
+/// Several at once, of a word each where memory is sparse.
+#[test]
+fn nor_do_a_few() {
+    for state in STATES {
+        at_each_level(state, Request::new(Order::BASE, Mobility::Unmovable), 4, 7);
+    }
+}
+
+/// What a request for a lower zone frees, the next one takes.
+#[test]
+fn nor_do_those_of_a_lower_zone() {
+    let request = Request::new(Order::BASE, Mobility::Movable).zone(ZoneKind::Dma32);
+    for state in STATES {
+        at_each_level(state, request, 1, 7);
+    }
+}
+
+/// Runs of several orders at once: each stays in the front.
+#[test]
+fn nor_do_runs_of_all_orders() {
+    let ranges = [range(0, 64 * MIB)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    watched(&Config::new(&zones), |a, metadata| {
+        let mut front = Front::new();
+        let mut round = |look: &mut dyn FnMut()| {
+            let runs = (1..=9).map(|of| {
+                let request = Request::new(order(of), Mobility::Movable).reserve(Reserve::Use);
+                let run = a.allocate(&mut front, request).expect("there is memory");
+                (run, order(of))
+            });
+            let runs: Vec<_> = runs.collect();
+            look();
+            for (run, of) in runs {
+                a.free(&mut front, run, of);
+            }
+            look();
+        };
+        let snapshot = || -> Vec<u64> {
+            let words = metadata.iter();
+            words.map(|word| word.load(Ordering::Relaxed)).collect()
+        };
+        round(&mut || ());
+        let before = snapshot();
+        (0..4).for_each(|_| round(&mut || assert_eq!(snapshot(), before)));
+        validate_after(a, &mut front);
+    });
+}
