@@ -172,9 +172,13 @@ pub fn fail(text: &str) -> ! {
     if control.failed.swap(1, Ordering::Relaxed) == 0 {
         let actor = ACTOR.get();
         let round = control.round.load(Ordering::Relaxed);
+        let who = match actor {
+            usize::MAX => "a child".to_owned(),
+            _ => format!("actor {actor}"),
+        };
         control
             .failure
-            .set(format_args!("round {round}, actor {actor}: {text}"));
+            .set(format_args!("round {round}, {who}: {text}"));
         // Release: pairs with the Acquire in `failure`.
         control.failed.store(2, Ordering::Release);
     }
