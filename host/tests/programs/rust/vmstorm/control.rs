@@ -169,12 +169,20 @@ pub fn has_failed() -> bool {
 /// Notes the first failure and ends this process.
 pub fn fail(text: &str) -> ! {
     let control = get();
-    if control.failed.swap(1, Ordering::Relaxed) == 0 {
+    let first = control
+        .failed
+        // Relaxed (both): it only has to be one.
+        .compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed);
+    if first.is_ok() {
         let actor = ACTOR.get();
         let round = control.round.load(Ordering::Relaxed);
+        let who = match actor {
+            usize::MAX => "a child".to_owned(),
+            _ => format!("actor {actor}"),
+        };
         control
             .failure
-            .set(format_args!("round {round}, actor {actor}: {text}"));
+            .set(format_args!("round {round}, {who}: {text}"));
         // Release: pairs with the Acquire in `failure`.
         control.failed.store(2, Ordering::Release);
     }

@@ -56,11 +56,23 @@ fn kind_of(duel: u64, leaving: bool) -> Kind {
 impl Actor {
     /// A round of duels, as one of the first two threads of a process.
     pub fn duel(&mut self, times: u64, leaving: bool) {
+        self.files_do_not_grow();
         for _ in 0..times {
             if self.thread == 0 {
                 self.grow(leaving);
             } else {
                 self.map_below(leaving);
+            }
+        }
+    }
+
+    /// Nothing but private memory without a file grows.
+    fn files_do_not_grow(&self) {
+        for kind in [sys::MAP_PRIVATE, sys::MAP_SHARED] {
+            let (flags, file) = (kind | sys::MAP_GROWSDOWN, &self.files[0]);
+            match sys::map(0, PAGE, sys::PROT_BOTH, flags, file.fd, PAGE) {
+                Err(sys::EINVAL) => {}
+                other => self.fail(&format!("a growing mapping of a file: {other:x?}")),
             }
         }
     }

@@ -48,6 +48,7 @@ pub const EAGAIN: i32 = 11;
 pub const ENOMEM: i32 = 12;
 pub const EFAULT: i32 = 14;
 pub const EEXIST: i32 = 17;
+pub const EINVAL: i32 = 22;
 pub const EOPNOTSUPP: i32 = 95;
 
 const SYS_BRK: c_long = 12;
