@@ -188,8 +188,9 @@ pub fn mincore(a: &Args) -> SysResult {
 /// What a piece of advice means; `None`: nothing that Linux knows.
 fn advice(number: u32) -> Option<Advice> {
     Some(match number {
-        // Nothing is swapped, so lazily freed pages are freed at once, as Linux may do.
-        abi::MADV_DONTNEED | abi::MADV_FREE | abi::MADV_DONTNEED_LOCKED => Advice::DontNeed,
+        abi::MADV_DONTNEED => Advice::DontNeed,
+        abi::MADV_DONTNEED_LOCKED => Advice::DontNeedLocked,
+        abi::MADV_FREE => Advice::Free,
         abi::MADV_REMOVE => Advice::Remove,
         abi::MADV_POPULATE_READ => Advice::PopulateRead,
         abi::MADV_POPULATE_WRITE => Advice::PopulateWrite,

@@ -2,10 +2,13 @@
 
 use super::backing::Bytes;
 use super::fault::{Access, Fault, Want};
+use super::pagetable::{FILE, Region, SHMEM, WRITABLE, ZERO, frame_of, index};
+use super::space::State;
 use super::{AddressSpace, VmaFlags};
 use crate::errno::Errno;
 use crate::memory::{FrameRef, PAGE_SIZE};
 use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
 
 impl From<Fault> for Errno {
     fn from(fault: Fault) -> Self {
@@ -36,6 +39,30 @@ fn pieces(
         done += piece;
     }
     Ok(())
+}
+
+/// Attempts to write to a page that others share or take away again and again.
+const WRITE_TRIES: u32 = 10_000;
+
+impl State {
+    /// Whether what is written to a pinned frame is seen at an address, and by nobody who should not.
+    fn stores_reach(&self, address: u64, frame: &FrameRef) -> bool {
+        let (entry, shown) = match self.tables.region(address) {
+            Region::Table(table) => {
+                let entry = table[index(address, 0)].load(Ordering::Relaxed);
+                (entry, frame_of(entry))
+            }
+            Region::Huge(slot) => {
+                // Relaxed (both): under the lock.
+                let entry = slot.load(Ordering::Relaxed);
+                (entry, frame_of(entry).offset(index(address, 0) as u64))
+            }
+            Region::AbsentUntil(_) => return false,
+        };
+        // One reference is the entry's, one is ours.
+        let own = || entry & (FILE | SHMEM | ZERO) == 0 && frame.references() == 2;
+        entry != 0 && shown.address() == frame.address() && (entry & WRITABLE != 0 || own())
+    }
 }
 
 impl AddressSpace {
@@ -75,9 +102,17 @@ impl AddressSpace {
     pub fn write_bytes(&self, address: u64, from: &[u8], force: bool) -> Result<(), Errno> {
         let want = if force { Want::Forced } else { Want::Pinned };
         pieces(address, from.len(), |at, offset, piece| {
-            self.pin(at, Access::Write, want)?
-                .write(offset, &from[piece]);
-            Ok(())
+            for _ in 0..WRITE_TRIES {
+                let frame = self.pin(at, Access::Write, want)?;
+                // A fork makes the page its child's too, write-back takes it away: what is written
+                // after that is not what the program shows.
+                let state = self.state.lock();
+                if state.stores_reach(at, &frame) {
+                    frame.write(offset, &from[piece]);
+                    return Ok(());
+                }
+            }
+            Err(Errno::EFAULT)
         })
     }
 

@@ -434,7 +434,8 @@ impl State {
                 change.put(supply.page.clone(), kind, shared);
                 Ok(())
             }
-            _ if store && !shared => change.own(),
+            // What may be stored to is the program's own, whoever else looks at it just now.
+            _ if store && !shared && old & WRITABLE == 0 => change.own(),
             _ => {
                 change.allow(shared);
                 Ok(())

@@ -68,6 +68,8 @@ bitflags! {
         const HUGE_PAGES = 1 << 12;
         /// Huge pages are declined.
         const NO_HUGE_PAGES = 1 << 13;
+        /// Not counted as committed memory, whatever rights it gets.
+        const NO_RESERVE = 1 << 14;
     }
 }
 

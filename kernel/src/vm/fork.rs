@@ -46,19 +46,18 @@ impl AddressSpace {
     /// Gives the child its areas, limits and names; returns a copy of the areas to go by.
     fn copy_areas(&self, child: &Self) -> Result<VmaSet<VmaFlags, super::backing::Bytes>, Errno> {
         let state = self.state.lock();
-        let mut areas = state.areas.try_clone().map_err(|_| Errno::ENOMEM)?;
-        let mut sizes = state.sizes;
-        loop {
-            let unwanted = areas.iter().find(|a| a.flags.contains(VmaFlags::DONT_FORK));
-            let Some((range, flags)) = unwanted.map(|a| (a.start..a.end, a.flags)) else {
-                break;
-            };
-            sizes.subtract(Sizes::of(flags, range.end - range.start));
-            // The parent's area holds the file as well: this never drops the last reference.
-            areas.pop(range);
+        let mut areas = state
+            .areas
+            .try_clone_of(|a| !a.flags.contains(VmaFlags::DONT_FORK))
+            .map_err(|_| Errno::ENOMEM)?;
+        // What is locked is so for the parent alone.
+        areas.set_flags(0..USER_END, |flags| flags - VmaFlags::LOCKED);
+        let mut sizes = Sizes::default();
+        for area in areas.iter() {
+            sizes.add(Sizes::of(area.flags, area.bytes()));
         }
         let commitment = Commitment::new(sizes.accounted)?;
-        let own = areas.try_clone().map_err(|_| Errno::ENOMEM)?;
+        let own = areas.try_clone_of(|_| true).map_err(|_| Errno::ENOMEM)?;
         let (heap, limits) = (state.heap.clone(), state.limits);
         let (arguments, environment) = (state.arguments.clone(), state.environment.clone());
         drop(state);

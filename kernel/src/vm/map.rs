@@ -4,7 +4,7 @@ use super::backing::{Bytes, Graveyard};
 use super::pagetable::REGION;
 use super::source::Backing;
 use super::space::{Area, PAGE, Sizes, State};
-use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared};
+use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared, stack};
 use crate::arch::USER_END;
 use crate::errno::Errno;
 use crate::memory::knobs;
@@ -15,8 +15,10 @@ use core::ops::Range;
 pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
 /// `MAP_32BIT` mappings go downwards from here.
 const LOW_TOP: u64 = 0x8000_0000;
+/// Stacks that a place is not sought right below.
+const STACKS_AVOIDED: u32 = 16;
 /// Nothing is mapped below: a null pointer with an offset faults.
-const MAP_BOTTOM: u64 = 64 << 10;
+pub(super) const MAP_BOTTOM: u64 = 64 << 10;
 
 /// Rounds a length up to pages; `None` when that is beyond the user's half.
 pub(super) fn page_up(bytes: u64) -> Option<u64> {
@@ -86,11 +88,14 @@ impl AddressSpace {
         let change = self.change.lock();
         let start = self.place(hint, bytes, flags)?;
         let range = start..start + bytes;
-        if flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE) {
-            self.remove(range.clone())?;
-        }
         if let Some(file) = source.file() {
             file.source.mappings().register(self)?;
+        }
+        if flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE) {
+            self.state
+                .lock()
+                .check_replacing(&range, Sizes::of(area_flags, bytes))?;
+            self.remove(range.clone())?;
         }
         self.insert(range.clone(), area_flags, source)?;
         commitment.keep();
@@ -264,9 +269,28 @@ impl AddressSpace {
 }
 
 impl State {
-    /// The highest free place below `top`, or above it if there is none. Places of whole regions
-    /// are aligned to them, so that huge pages and page tables are used wholly.
+    /// The highest free place below `top`, or above it if there is none; not right below a stack, if
+    /// there are others.
     pub(super) fn find_gap(&self, bytes: u64, top: u64) -> Option<u64> {
+        let mut below = top;
+        for _ in 0..STACKS_AVOIDED {
+            let start = self.find_any_gap(bytes, below)?;
+            let next = self.areas.next_from(start + bytes);
+            let Some(stack) = next.filter(|area| {
+                area.flags.contains(VmaFlags::GROWS_DOWN)
+                    && area.start - (start + bytes) < stack::GUARD
+                    && area.start < below
+            }) else {
+                return Some(start);
+            };
+            below = stack.start.saturating_sub(stack::GUARD);
+        }
+        self.find_any_gap(bytes, top)
+    }
+
+    /// The same wherever stacks are. Places of whole regions are aligned to them, so that huge pages
+    /// and page tables are used wholly.
+    fn find_any_gap(&self, bytes: u64, top: u64) -> Option<u64> {
         if bytes.is_multiple_of(REGION)
             && let Some(start) = self
                 .areas
@@ -290,6 +314,11 @@ impl State {
         } else {
             Err(Errno::ENOMEM)
         }
+    }
+
+    /// Whether the limits allow `new` in the place of what `range` has now: asked before that goes.
+    pub(super) fn check_replacing(&self, range: &Range<u64>, new: Sizes) -> Result<(), Errno> {
+        self.check_limits(new.beyond(self.sizes_in(range, |flags| flags)))
     }
 
     /// Splits the areas that reach across the ends of `range`.
@@ -331,6 +360,9 @@ fn describe(
     }
     // Policy 2 counts all, whatever the program says.
     let reserve = !flags.contains(MapFlags::NORESERVE) || knobs::overcommit_memory() == 2;
+    if !reserve {
+        area |= VmaFlags::NO_RESERVE;
+    }
     let source = match backing {
         Backing::Anonymous => Bytes::Zero,
         Backing::SharedAnonymous => {

@@ -56,7 +56,7 @@ mod zap;
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use protect::Advice;
 pub use remap::Remap;
-pub use source::{Backing, MappedFile, Mappings, PageSource};
+pub use source::{Backing, MappedFile, MappedName, Mappings, PageSource};
 pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, Usage, VmaInfo};
 

@@ -4,7 +4,7 @@ use super::backing::Bytes;
 use super::fault::{entry_flags, store_flags};
 use super::map::{Commitment, page_range};
 use super::pagetable::{ADDRESS, DIRTY, FILE, HUGE, REGION, Run, SHMEM, ZERO, frame_of, pages_in};
-use super::space::{Area, Sizes, TABLES_AT_ONCE};
+use super::space::{Area, TABLES_AT_ONCE};
 use super::zap::Reach;
 use super::{AddressSpace, Prot, VmaFlags, tlb};
 use crate::errno::Errno;
@@ -17,8 +17,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// What to do with existing mappings; `madvise(2)`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Frees the pages: private memory reads as zero (or the file's bytes) again.
+    /// Frees the pages: private memory reads as zero (or the file's bytes) again. Not where they are
+    /// locked.
     DontNeed,
+    /// The same where they are locked, too.
+    DontNeedLocked,
+    /// Frees the pages of private anonymous memory, at once: nothing is swapped, so nobody could tell
+    /// from the time at which Linux does it.
+    Free,
     /// Frees the file's bytes behind a shared mapping.
     Remove,
     /// Maps the pages for reading now.
@@ -42,6 +48,10 @@ pub enum Advice {
 }
 
 const NONE: VmaFlags = VmaFlags::empty();
+
+fn same(flags: VmaFlags) -> VmaFlags {
+    flags
+}
 
 /// The part of an area in a range.
 struct Piece {
@@ -92,20 +102,20 @@ impl AddressSpace {
             }
             let with = |flags: VmaFlags| {
                 let mut new = (flags - VmaFlags::RIGHTS) | prot.flags();
-                if prot.contains(Prot::WRITE) && !flags.contains(VmaFlags::SHARED) {
+                if prot.contains(Prot::WRITE)
+                    && !flags.intersects(VmaFlags::SHARED | VmaFlags::NO_RESERVE)
+                {
                     new |= VmaFlags::ACCOUNTED;
                 }
                 new
             };
-            let (mut before, mut after) = (Sizes::default(), Sizes::default());
-            for area in state.areas.overlapping(range.clone()) {
-                if prot.contains(Prot::WRITE) && !area.flags.contains(VmaFlags::MAY_WRITE) {
-                    return Err(Errno::EACCES);
-                }
-                let bytes = area.end.min(range.end) - area.start.max(range.start);
-                before.add(Sizes::of(area.flags, bytes));
-                after.add(Sizes::of(with(area.flags), bytes));
+            let store = prot.contains(Prot::WRITE);
+            let fit = |area: &Area| !store || area.flags.contains(VmaFlags::MAY_WRITE);
+            if !state.areas.overlapping(range.clone()).all(fit) {
+                return Err(Errno::EACCES);
             }
+            let (before, after) = (state.sizes_in(&range, same), state.sizes_in(&range, with));
+            state.check_limits(after.beyond(before))?;
             let commitment = Commitment::new(after.accounted - before.accounted)?;
             state.make_boundaries(&range)?;
             state.areas.set_flags(range.clone(), with);
@@ -195,12 +205,20 @@ impl AddressSpace {
         let whole = self.state.lock().areas.covers(range.clone());
         let any = |_: &Area| true;
         match advice {
-            Advice::DontNeed => self.zap_areas(range, Reach::AllPages, |area| {
-                if area.flags.contains(VmaFlags::LOCKED) {
-                    return Err(Errno::EINVAL);
-                }
-                Ok(area.start..area.end)
-            })?,
+            Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
+                self.zap_areas(range, Reach::AllPages, |area| {
+                    let fit = match advice {
+                        Advice::DontNeedLocked => true,
+                        Advice::DontNeed => !area.flags.contains(VmaFlags::LOCKED),
+                        _ => area.backing.file().is_none(),
+                    };
+                    if fit {
+                        Ok(area.start..area.end)
+                    } else {
+                        Err(Errno::EINVAL)
+                    }
+                })?;
+            }
             Advice::Remove => self.each_piece(range, |piece| match &piece.backing {
                 Bytes::File(file, offset) => {
                     if !piece.flags.contains(VmaFlags::SHARED | VmaFlags::MAY_WRITE) {
@@ -286,11 +304,7 @@ impl AddressSpace {
         }
         state.make_boundaries(&range)?;
         let with = |flags: VmaFlags| (flags - clear) | set;
-        let (mut before, mut after) = (Sizes::default(), Sizes::default());
-        for area in state.areas.overlapping(range.clone()) {
-            before.add(Sizes::of(area.flags, area.bytes()));
-            after.add(Sizes::of(with(area.flags), area.bytes()));
-        }
+        let (before, after) = (state.sizes_in(&range, same), state.sizes_in(&range, with));
         state.sizes.subtract(before);
         state.sizes.add(after);
         state.areas.set_flags(range.clone(), with);

@@ -72,7 +72,10 @@ impl AddressSpace {
         } else if keep && area.flags.intersects(VmaFlags::SHARED) {
             return Err(Errno::EINVAL);
         } else {
+            let gone = if keep { 0 } else { old_bytes };
+            let more = Sizes::of(area.flags, bytes).beyond(Sizes::of(area.flags, gone));
             if let Some(range) = &target {
+                self.state.lock().check_replacing(range, more)?;
                 self.remove(range.clone())?;
             }
             let moved = old.start..old.start + old_bytes.min(bytes);
@@ -158,7 +161,16 @@ impl AddressSpace {
                     if slack == 0 { at } else { at + shift }
                 }
             };
-            // Tables first: nothing below fails any more.
+            // All that can fail comes first.
+            if !keep {
+                state.make_boundaries(&old)?;
+            }
+            let gone = Sizes::of(area.flags, if keep { 0 } else { old.end - old.start });
+            state.check_limits(sizes.beyond(gone))?;
+            if state.areas.len() as u64 >= knobs::max_map_count() {
+                return Err(Errno::ENOMEM);
+            }
+            state.areas.prepare_anywhere().map_err(|_| Errno::ENOMEM)?;
             if let Err(error) =
                 state
                     .tables
@@ -166,24 +178,10 @@ impl AddressSpace {
             {
                 drop(state);
                 drop(walks);
+                // Tables that were made for nothing do not stay.
+                self.zap_unmapped(start..start + bytes);
                 relief.step(error)?;
                 continue;
-            }
-            if !keep {
-                state.make_boundaries(&old)?;
-            }
-            state.check_limits(Sizes {
-                all: sizes
-                    .all
-                    .saturating_sub(if keep { 0 } else { old.end - old.start }),
-                ..Sizes::default()
-            })?;
-            state
-                .areas
-                .prepare(start, start + bytes)
-                .map_err(|_| Errno::ENOMEM)?;
-            if state.areas.len() as u64 >= knobs::max_map_count() {
-                return Err(Errno::ENOMEM);
             }
             state.tables.move_entries(moved.start, start, moved_bytes);
             // The old area goes before the new one comes: where they touch they would merge.

@@ -41,16 +41,24 @@ pub trait PageSource: Send + Sync {
     fn mappings(&self) -> &Mappings;
 }
 
-/// A file as a mapping knows it; one for each `mmap` call, shared by what it is split into.
+/// What a file is called in `/proc/PID/maps`.
+#[derive(Clone, Debug)]
+pub struct MappedName {
+    /// Its path.
+    pub path: Arc<[u8]>,
+    /// Its inode number.
+    pub inode: u64,
+    /// Its device number.
+    pub device: u64,
+}
+
+/// A file as a mapping knows it; one for each `mmap` call, shared by what it is split into. Who only
+/// looks takes `source` and `name` out of it: an extra reference would keep a file from being sealed.
 pub struct MappedFile {
     /// Where the pages come from.
     pub source: Arc<dyn PageSource>,
-    /// Its name in `/proc/PID/maps`.
-    pub path: Arc<[u8]>,
-    /// Its inode number there.
-    pub inode: u64,
-    /// Its device number there.
-    pub device: u64,
+    /// What it is called.
+    pub name: MappedName,
     /// Counted as shared memory (`RssShmem`) rather than as file pages.
     pub shmem: bool,
     /// Counted in [`Mappings`] as one that may store to the file.
@@ -58,13 +66,15 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// A file, with its name and numbers in `/proc/PID/maps`.
+    /// A file, with what it is called in `/proc/PID/maps`.
     pub fn new(source: Arc<dyn PageSource>, path: Arc<[u8]>, inode: u64, device: u64) -> Self {
         Self {
             source,
-            path,
-            inode,
-            device,
+            name: MappedName {
+                path,
+                inode,
+                device,
+            },
             shmem: false,
             stores: false,
         }
@@ -97,7 +107,7 @@ impl Drop for MappedFile {
 impl fmt::Debug for MappedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MappedFile")
-            .field("inode", &self.inode)
+            .field("inode", &self.name.inode)
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use super::gather::kind_index;
 use super::pagetable::{PageTables, REGION, Run, ZERO};
 use super::thp::wants_huge;
 use super::vma::{Vma, VmaSet};
-use super::{MappedFile, VmaFlags};
+use super::{MappedName, VmaFlags};
 use crate::arch::{CpuSet, USER_END, cpu, cpu_id};
 use crate::errno::Errno;
 use crate::memory::percpu::{self, Local};
@@ -101,6 +101,14 @@ impl Sizes {
         ]
     }
 
+    /// What this has more of than `other`.
+    pub(super) fn beyond(mut self, other: Self) -> Self {
+        self.pairs(other)
+            .into_iter()
+            .for_each(|(sum, less)| *sum = sum.saturating_sub(less));
+        self
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.pairs(other)
             .into_iter()
@@ -160,7 +168,7 @@ pub struct VmaInfo {
     /// Offset in the file, in bytes; 0 for anonymous memory.
     pub offset: u64,
     /// The file; `None` for anonymous memory.
-    pub file: Option<Arc<MappedFile>>,
+    pub file: Option<MappedName>,
 }
 
 impl VmaInfo {
@@ -352,7 +360,7 @@ impl AddressSpace {
                 };
                 let (file, offset) = match &area.backing {
                     Bytes::Zero => (None, 0),
-                    Bytes::File(file, offset) => (Some(file.clone()), *offset),
+                    Bytes::File(file, offset) => (Some(file.name.clone()), *offset),
                 };
                 VmaInfo {
                     start: area.start,
@@ -463,6 +471,20 @@ impl State {
     #[inline]
     pub(super) fn count_page(&mut self, kind: usize) {
         self.mapped[kind] += 1;
+    }
+
+    /// The sizes of what areas have in `range`, with the flags that `with` makes of theirs.
+    pub(super) fn sizes_in(
+        &self,
+        range: &Range<u64>,
+        with: impl Fn(VmaFlags) -> VmaFlags,
+    ) -> Sizes {
+        let mut sizes = Sizes::default();
+        for area in self.areas.overlapping(range.clone()) {
+            let bytes = area.end.min(range.end) - area.start.max(range.start);
+            sizes.add(Sizes::of(with(area.flags), bytes));
+        }
+        sizes
     }
 
     /// Takes out areas that start in `range`, whose ends are boundaries, until none is left (true)

@@ -1,12 +1,13 @@
 //! Areas that grow downwards when they are touched below.
 
 use super::fault::Fault;
+use super::map::MAP_BOTTOM;
 use super::space::{Area, PAGE, Sizes, State};
 use super::{AddressSpace, VmaFlags};
 use crate::memory::knobs;
 
 /// Room that stays free below a stack that can still grow.
-const GUARD: u64 = 1 << 20;
+pub(super) const GUARD: u64 = 1 << 20;
 
 impl AddressSpace {
     /// Lets the stack above `page` reach down to it, if one may. It is a change of the areas like
@@ -34,7 +35,12 @@ impl State {
         let above = self.stack_above(page)?;
         let (start, end, flags) = (above.start, above.end, above.flags);
         let below = self.areas.last_before(page);
-        let guarded = below.is_none_or(|b| b.end + GUARD <= page);
+        // What cannot be touched, or is a stack too, need not be kept away from.
+        let apart = |flags: VmaFlags| {
+            flags.contains(VmaFlags::GROWS_DOWN) || !flags.intersects(VmaFlags::RIGHTS)
+        };
+        let guarded =
+            page >= MAP_BOTTOM && below.is_none_or(|b| b.end + GUARD <= page || apart(b.flags));
         let growth = Sizes::of(flags, start - page);
         if !guarded || end - page > self.limits.stack || self.check_limits(growth).is_err() {
             return Err(Fault::NotMapped);

@@ -98,11 +98,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.count == 0
     }
 
-    /// A copy of the set.
+    /// A copy of those areas that are wanted.
     ///
     /// # Errors
     /// [`NoMemory`]; nothing is left behind.
-    pub fn try_clone(&self) -> Result<Self, NoMemory> {
+    pub fn try_clone_of(&self, wanted: impl Fn(&Vma<F, B>) -> bool) -> Result<Self, NoMemory> {
         let mut copy = Self::new();
         copy.chunks
             .try_reserve_exact(self.chunks.len())
@@ -110,10 +110,12 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         for chunk in &self.chunks {
             let mut to = Vec::new();
             to.try_reserve_exact(chunk.len()).map_err(|_| NoMemory)?;
-            to.extend(chunk.iter().cloned());
-            copy.chunks.push(to);
+            to.extend(chunk.iter().filter(|area| wanted(area)).cloned());
+            copy.count += to.len();
+            if !to.is_empty() {
+                copy.chunks.push(to);
+            }
         }
-        copy.count = self.count;
         Ok(copy)
     }
 
@@ -232,7 +234,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     /// [`NoMemory`]; the set is unchanged.
     pub fn prepare(&mut self, start: u64, end: u64) -> Result<(), NoMemory> {
         if self.chunks.is_empty() {
-            self.spare_chunks(1)?;
+            // The very first chunk of a set starts small.
+            self.spare_chunks(1, Self::GROWTH + 1)?;
         }
         // An insertion goes to the chunk of its position or to the one before.
         for address in [start, end] {
@@ -242,7 +245,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
                     continue;
                 };
                 if areas.len() + Self::GROWTH > CHUNK {
-                    self.spare_chunks(Self::GROWTH)?;
+                    self.spare_chunks(Self::GROWTH, CHUNK)?;
                 } else {
                     // Grows by doubling up to the cap, so a small space has small chunks.
                     let room = areas.len().clamp(Self::GROWTH, CHUNK - areas.len());
@@ -255,15 +258,23 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         Ok(())
     }
 
-    fn spare_chunks(&mut self, chunks: usize) -> Result<(), NoMemory> {
+    /// Gets the memory for one `insert` anywhere, whatever goes before it.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; the set is unchanged.
+    pub fn prepare_anywhere(&mut self) -> Result<(), NoMemory> {
+        self.spare_chunks(1, CHUNK)
+    }
+
+    fn spare_chunks(&mut self, chunks: usize, capacity: usize) -> Result<(), NoMemory> {
         self.chunks.try_reserve(chunks).map_err(|_| NoMemory)?;
+        // Those that are there may be small.
+        self.spare.retain(|chunk| chunk.capacity() >= capacity);
         self.spare
             .try_reserve_exact(chunks.saturating_sub(self.spare.len()))
             .map_err(|_| NoMemory)?;
         while self.spare.len() < chunks {
             let mut chunk = Vec::new();
-            // The very first chunk of a set starts small.
-            let capacity = if chunks == 1 { 4 } else { CHUNK };
             chunk.try_reserve_exact(capacity).map_err(|_| NoMemory)?;
             self.spare.push(chunk);
         }
@@ -291,9 +302,21 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
                 place: self.chunks[p.chunk - 1].len(),
             };
         }
-        if self.chunks[p.chunk].len() >= CHUNK {
+        let areas = &mut self.chunks[p.chunk];
+        if areas.len() < CHUNK && areas.try_reserve(1).is_err() {
+            // Prepared for any place: the area and those behind it get a chunk of their own.
             let mut upper = self.spare.pop().unwrap_or_default();
-            let areas = &mut self.chunks[p.chunk];
+            upper.push(area);
+            upper.extend(areas.drain(p.place..));
+            if areas.is_empty() {
+                *areas = upper;
+            } else {
+                self.chunks.insert(p.chunk + 1, upper);
+            }
+            return;
+        }
+        if areas.len() >= CHUNK {
+            let mut upper = self.spare.pop().unwrap_or_default();
             // An ascending fill leaves full chunks behind, not half-full ones.
             let keep = if p.place == areas.len() {
                 areas.len() - 1
@@ -398,8 +421,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             if sum > CHUNK / 2 {
                 continue;
             }
-            // A join is worth nothing that would have to fail: without memory it waits.
-            if left.try_reserve_exact(right.len()).is_ok() {
+            // A join is worth nothing that would have to fail: without memory it waits. What was
+            // prepared for a change stays.
+            if left.try_reserve_exact(right.len() + Self::GROWTH).is_ok() {
                 left.append(right);
                 self.chunks.remove(chunk + 1);
                 return;
