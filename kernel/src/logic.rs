@@ -41,6 +41,8 @@ mod set;
 mod slab;
 #[path = "sched/state.rs"]
 mod state;
+#[path = "task/strings.rs"]
+mod strings;
 #[path = "fs/locks/table.rs"]
 mod table;
 #[path = "vm/vma.rs"]
@@ -79,6 +81,9 @@ mod slab_tests;
 #[cfg(test)]
 #[path = "sched/state_tests.rs"]
 mod state_tests;
+#[cfg(test)]
+#[path = "task/strings_tests.rs"]
+mod strings_tests;
 #[cfg(test)]
 #[path = "vm/vma_tests.rs"]
 mod vma_tests;

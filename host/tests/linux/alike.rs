@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 24] = [
+const C: [&str; 25] = [
     "process",
     "execute",
+    "arguments",
     "pipes",
     "messages",
     "threads",
