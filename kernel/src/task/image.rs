@@ -305,7 +305,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Bytes that are written together.
-    const BUFFER: usize = 4 * PAGE as usize;
+    const BUFFER: usize = 4 * memory::PAGE_SIZE;
 
     fn new(vm: &'a AddressSpace, start: u64) -> Result<Self, Errno> {
         let mut buffer = Vec::new();
