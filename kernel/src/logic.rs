@@ -44,6 +44,8 @@ mod set;
 mod slab;
 #[path = "sched/state.rs"]
 mod state;
+#[path = "task/strings.rs"]
+mod strings;
 #[cfg(any(test, loom))]
 #[path = "sync/model.rs"]
 mod sync;
@@ -88,6 +90,9 @@ mod slab_tests;
 #[cfg(test)]
 #[path = "sched/state_tests.rs"]
 mod state_tests;
+#[cfg(test)]
+#[path = "task/strings_tests.rs"]
+mod strings_tests;
 #[cfg(test)]
 #[path = "vm/vma_tests.rs"]
 mod vma_tests;

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 28] = [
+const C: [&str; 29] = [
     "process",
     "execute",
+    "arguments",
     "pipes",
     "messages",
     "threads",

@@ -7,7 +7,8 @@ use crate::fs::{self, OpenFlags};
 use crate::sched;
 use crate::signal::{self, MAX_SIGNAL, SIGINFO_BYTES, Signal};
 use crate::task::{
-    self, CloneRequest, Process, Usage, WaitFor, WaitOptions, WaitStatus, Waited, table,
+    self, CloneRequest, Process, Usage, UserStrings, WaitFor, WaitOptions, WaitStatus, Waited,
+    table,
 };
 use crate::time::values::Timeval;
 use crate::uaccess::{self, UserPtr};
@@ -102,11 +103,9 @@ fn execute(
         }
     };
     task::check_executable(&file)?;
-    let mut room = task::strings_room();
-    let args = task::read_strings(args, &mut room)?;
-    let env = task::read_strings(env, &mut room)?;
-    let shown = if path.is_empty() { file.path() } else { path };
-    task::execve(file, &shown, args, &env, frame)
+    let path = if path.is_empty() { file.path() } else { path };
+    let strings = UserStrings { path, args, env };
+    task::execve(file, &strings, frame)
 }
 
 /// `exit(2)`: ends the thread.

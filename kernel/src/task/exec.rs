@@ -1,7 +1,8 @@
 //! Running another program.
 
-use super::image::{Loaded, Program, Strings};
+use super::image::{Loaded, Program};
 use super::process::Resources;
+use super::strings::{self, Strings};
 use super::{elf, exit, limits, table, work};
 use crate::arch::UserFrame;
 use crate::errno::{Errno, SysResult};
@@ -16,57 +17,96 @@ use core::sync::atomic::Ordering;
 
 /// Scripts that may be run by scripts.
 const MAX_SCRIPTS: usize = 4;
-/// Bytes of one argument; Linux's `MAX_ARG_STRLEN`.
-const MAX_STRING: usize = 128 << 10;
-/// Bytes of all arguments that are always allowed; Linux's `ARG_MAX`.
-const MIN_TOTAL: u64 = 128 << 10;
-/// Bytes of all arguments that are never exceeded.
-const MAX_TOTAL: u64 = 6 << 20;
 /// Strings between two looks at whether others wait.
 const BREATH: usize = 256;
 
-/// Reads a program's argument or environment vector.
-///
-/// # Errors
-/// `E2BIG`, `EFAULT`, `ENOMEM`.
-pub(crate) fn read_strings(mut vector: u64, room: &mut usize) -> Result<Strings, Errno> {
-    let mut strings = Strings::default();
-    if vector == 0 {
-        return Ok(strings);
-    }
-    // Ends: each turn uses up room.
-    loop {
-        let mut pointer = [0; 8];
-        uaccess::copy_in(&mut pointer, vector)?;
-        let pointer = u64::from_ne_bytes(pointer);
-        if pointer == 0 {
-            return Ok(strings);
-        }
-        let string = uaccess::read_cstr(pointer, MAX_STRING).map_err(|error| {
-            if error == Errno::ENAMETOOLONG {
-                Errno::E2BIG
-            } else {
-                error
-            }
-        })?;
-        let bytes = string.len() + 1 + size_of::<u64>();
-        *room = room.checked_sub(bytes).ok_or(Errno::E2BIG)?;
-        strings.push(&string)?;
-        vector = vector.wrapping_add(size_of::<u64>() as u64);
-        if strings.count.is_multiple_of(BREATH) {
-            sched::cond_resched();
-            if sched::current().killed() {
-                return Err(Errno::EINTR);
-            }
-        }
+/// A program's name, arguments and environment where the caller of exec has them.
+#[derive(Debug)]
+pub(crate) struct UserStrings {
+    pub(crate) path: Vec<u8>,
+    /// Address of the vector of arguments; 0: none.
+    pub(crate) args: u64,
+    /// Address of the vector of the environment; 0: none.
+    pub(crate) env: u64,
+}
+
+/// Arguments and environment for a new program, and what they may take with what scripts add.
+struct Gathered {
+    args: Strings,
+    env: Strings,
+    /// Bytes that the path and all strings may take.
+    room: usize,
+}
+
+impl UserStrings {
+    /// Copies them.
+    fn gather(&self) -> Result<Gathered, Errno> {
+        let (args, env) = (count_strings(self.args)?, count_strings(self.env)?);
+        let stack = sched::current().process().limit(limits::index::STACK);
+        let room = strings::room(stack, args, env).ok_or(Errno::E2BIG)?;
+        let mut left = room.checked_sub(self.path.len() + 1).ok_or(Errno::E2BIG)?;
+        // In Linux's order, for who gives several reasons to refuse.
+        let env = copy_strings(self.env, env, &mut left)?;
+        let args = copy_strings(self.args, args, &mut left)?;
+        Ok(Gathered { args, env, room })
     }
 }
 
-/// Bytes that arguments and environment of a new program may take.
-pub(crate) fn strings_room() -> usize {
-    let stack = sched::current().process().limit(limits::index::STACK);
-    let room = (stack / 4).clamp(MIN_TOTAL, MAX_TOTAL);
-    usize::try_from(room).unwrap_or(0)
+/// Lets others run now and then in long work; `EINTR` when the task is being killed.
+fn breathe(count: usize) -> Result<(), Errno> {
+    if count.is_multiple_of(BREATH) {
+        sched::cond_resched();
+        if sched::current().killed() {
+            return Err(Errno::EINTR);
+        }
+    }
+    Ok(())
+}
+
+/// How many strings there are before a vector's null pointer.
+fn count_strings(vector: u64) -> Result<usize, Errno> {
+    const WORD: usize = size_of::<u64>();
+    /// Pointers that are looked at together.
+    const BATCH: usize = 64;
+    if vector == 0 {
+        return Ok(0);
+    }
+    let mut count = 0;
+    while count < strings::MAX_COUNT {
+        let mut words = [0; BATCH * WORD];
+        let at = vector.wrapping_add((count * WORD) as u64);
+        let bytes = uaccess::copy_in_partial(&mut words, at);
+        let mut pointers = words[..bytes].chunks_exact(WORD);
+        if let Some(end) = pointers.position(|pointer| pointer == [0; WORD]) {
+            return Ok(count + end);
+        }
+        if bytes < words.len() {
+            return Err(Errno::EFAULT);
+        }
+        count += BATCH;
+        breathe(count)?;
+    }
+    Err(Errno::E2BIG)
+}
+
+/// Copies `count` strings, which use up `room`.
+fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, Errno> {
+    let mut strings = Strings::default();
+    for at in 0..count {
+        let mut pointer = [0; size_of::<u64>()];
+        let address = vector.wrapping_add((at * pointer.len()) as u64);
+        uaccess::copy_in(&mut pointer, address)?;
+        let pointer = u64::from_ne_bytes(pointer);
+        let string = uaccess::read_cstr(pointer, strings::MAX_STRING);
+        let string = string.map_err(|error| match error {
+            Errno::ENAMETOOLONG => Errno::E2BIG,
+            other => other,
+        })?;
+        *room = room.checked_sub(string.len() + 1).ok_or(Errno::E2BIG)?;
+        strings.push(&string).map_err(|_| Errno::ENOMEM)?;
+        breathe(at + 1)?;
+    }
+    Ok(strings)
 }
 
 /// Opens a file to run it.
@@ -105,17 +145,13 @@ pub(super) fn find_program(
         let (interpreter, argument) = elf::script(&start[..len]).ok_or(Errno::ENOEXEC)?;
         args.drop_first();
         let mut longer = Strings::default();
-        longer.push(interpreter)?;
-        if let Some(argument) = argument {
-            longer.push(argument)?;
-        }
-        longer.push(&path)?;
-        longer
-            .bytes
-            .try_reserve(args.bytes.len())
-            .map_err(|_| Errno::ENOMEM)?;
-        longer.bytes.extend_from_slice(&args.bytes);
-        longer.count += args.count;
+        let first = [Some(interpreter), argument, Some(&*path)];
+        let pushed = first
+            .into_iter()
+            .flatten()
+            .try_for_each(|string| longer.push(string));
+        let joined = pushed.and_then(|()| longer.append(args));
+        joined.map_err(|_| Errno::ENOMEM)?;
         *args = longer;
         path = copy(interpreter)?;
         file = open(context, &path)?;
@@ -137,33 +173,34 @@ pub(super) fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Replaces the current program by the one in `file`, known as `path`.
+/// Replaces the current program by the one in `file`.
 ///
 /// # Errors
 /// As `execve(2)`; the old program goes on then.
-pub(crate) fn execve(
-    file: Arc<OpenFile>,
-    path: &[u8],
-    mut args: Strings,
-    env: &Strings,
-    frame: &mut UserFrame,
-) -> SysResult {
+pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFrame) -> SysResult {
     let task = sched::current();
     let process = task.process();
-    if args.count == 0 {
+    let path = &user.path;
+    let Gathered {
+        mut args,
+        env,
+        room,
+    } = user.gather()?;
+    if args.count() == 0 {
         // Programs rely on a name; Linux gives an empty one too.
-        args.push(b"")?;
+        args.push(b"").map_err(|_| Errno::ENOMEM)?;
     }
     let program = find_program(task.fs(), file, path, &mut args)?;
-    if args.stack_bytes() + env.stack_bytes() > usize::try_from(MAX_TOTAL).unwrap_or(0) {
+    // Scripts have added to it.
+    if path.len() + 1 + args.bytes() + env.bytes() > room {
         return Err(Errno::E2BIG);
     }
-    let loaded = program.load(path, &args, env, &process.credentials(), &process.limits())?;
+    let loaded = program.load(path, &args, &env, &process.credentials(), &process.limits())?;
     // The table stays, and with it the locks that it owns, unless other processes share it.
     let is_shared = task.files().is_shared();
     let copy = is_shared.then(|| task.files().fork_copy()).transpose()?;
     let actions = Arc::new(process.actions().after_exec());
-    drop(args);
+    drop((args, env));
     end_other_threads(task)?;
     let files = if task.files().is_shared() {
         // None: another thread shared it meanwhile, by a clone of its own.

@@ -3,6 +3,7 @@
 use super::elf::{self, ElfError, Header, Layout, Segment};
 use super::limits;
 use super::process::Credentials;
+use super::strings::Strings;
 use crate::arch::{self, USER_END};
 use crate::console;
 use crate::errno::Errno;
@@ -42,42 +43,6 @@ fn random_pages(pages: u64) -> u64 {
     let mut bytes = [0; 8];
     crate::random::fill(&mut bytes);
     u64::from_ne_bytes(bytes) % pages * PAGE
-}
-
-/// Strings for a new program, each with its NUL.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Strings {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) count: usize,
-}
-
-impl Strings {
-    /// Adds a string.
-    ///
-    /// # Errors
-    /// `ENOMEM`.
-    pub(crate) fn push(&mut self, string: &[u8]) -> Result<(), Errno> {
-        self.bytes
-            .try_reserve(string.len() + 1)
-            .map_err(|_| Errno::ENOMEM)?;
-        self.bytes.extend_from_slice(string);
-        self.bytes.push(0);
-        self.count += 1;
-        Ok(())
-    }
-
-    /// Bytes that they take on a stack, with their pointers.
-    pub(crate) fn stack_bytes(&self) -> usize {
-        self.bytes.len() + (self.count + 1) * size_of::<u64>()
-    }
-
-    /// Drops the first string.
-    pub(crate) fn drop_first(&mut self) {
-        if let Some(end) = self.bytes.iter().position(|&byte| byte == 0) {
-            self.bytes.drain(..=end);
-            self.count -= 1;
-        }
-    }
 }
 
 /// A program file that has been looked at.
@@ -155,7 +120,7 @@ impl Program {
         }
         let end = (bias + self.layout.end).div_ceil(PAGE) * PAGE;
         vm.set_brk(end + random_pages(RANDOM_PAGES / 8));
-        let stack = self.build_stack(&vm, bias, path, args, env, credentials)?;
+        let stack = self.build_stack(&vm, bias, path, [args, env], limit, credentials)?;
         Ok(Loaded {
             vm,
             entry: bias + self.header.entry,
@@ -219,8 +184,8 @@ impl Program {
         vm: &Arc<AddressSpace>,
         bias: u64,
         path: &[u8],
-        args: &Strings,
-        env: &Strings,
+        [args, env]: [&Strings; 2],
+        limit: u64,
         credentials: &Credentials,
     ) -> Result<u64, Errno> {
         let top = STACK_TOP - random_pages(RANDOM_STACK_PAGES);
@@ -228,37 +193,41 @@ impl Program {
         crate::random::fill(&mut random);
         let strings = StringArea::below(top, path, args, env);
         let aux = self.aux_vector(bias, &strings, credentials);
-        let words = 1 + args.count + 1 + env.count + 1 + aux.len() * 2;
+        let words = 1 + args.count() + 1 + env.count() + 1 + aux.len() * 2;
         let pointers = (strings.start - (words * size_of::<u64>()) as u64) & !15;
-        let bytes = usize::try_from(top - pointers).map_err(|_| Errno::E2BIG)?;
-        let mapped = (bytes as u64 + STACK_START).next_multiple_of(PAGE);
+        let needed = (top - pointers).next_multiple_of(PAGE);
+        if needed > limit {
+            return Err(Errno::E2BIG);
+        }
+        let mapped = (needed + STACK_START).min(limit / PAGE * PAGE);
         let mut prot = Prot::READ | Prot::WRITE;
         prot.set(Prot::EXEC, self.layout.executable_stack);
         let flags = MapFlags::FIXED | MapFlags::GROWSDOWN | MapFlags::STACK;
         vm.map(Some(top - mapped), mapped, prot, flags, Backing::Anonymous)?;
 
-        let mut image = Vec::new();
-        image.try_reserve_exact(bytes).map_err(|_| Errno::ENOMEM)?;
-        let mut word = |value: u64| image.extend_from_slice(&value.to_ne_bytes());
-        word(args.count as u64);
-        string_addresses(args, strings.args).for_each(&mut word);
-        word(0);
-        string_addresses(env, strings.env).for_each(&mut word);
-        word(0);
-        for (key, value) in aux {
-            word(key);
-            word(value);
+        let mut stack = Writer::new(vm, pointers)?;
+        stack.word(args.count() as u64)?;
+        for list in [args.addresses(strings.args), env.addresses(strings.env)] {
+            for address in list {
+                stack.word(address)?;
+            }
+            stack.word(0)?;
         }
-        let gap = usize::try_from(strings.start - pointers).unwrap_or(0);
-        image.resize(gap, 0);
-        image.extend_from_slice(&random);
-        image.extend_from_slice(PLATFORM);
-        image.extend_from_slice(&args.bytes);
-        image.extend_from_slice(&env.bytes);
-        image.extend_from_slice(path);
-        image.push(0);
-        image.resize(bytes, 0);
-        vm.write_bytes(pointers, &image, true)?;
+        for (key, value) in aux {
+            stack.word(key)?;
+            stack.word(value)?;
+        }
+        // What the alignment of the pointers has left, less than 16 bytes.
+        let gap = usize::try_from(strings.start - stack.at()).unwrap_or(0);
+        stack.bytes(&[0; 16][..gap])?;
+        stack.bytes(&random)?;
+        stack.bytes(PLATFORM)?;
+        for piece in args.pieces().chain(env.pieces()) {
+            stack.bytes(piece)?;
+        }
+        stack.bytes(path)?;
+        stack.bytes(&[0])?;
+        stack.flush()?;
         vm.set_arg_range(strings.args..strings.env);
         vm.set_env_range(strings.env..strings.path);
         Ok(pointers)
@@ -314,8 +283,8 @@ impl StringArea {
     fn below(top: u64, path: &[u8], args: &Strings, env: &Strings) -> Self {
         // A null word ends the stack.
         let path = top - 8 - (path.len() as u64 + 1);
-        let env = path - env.bytes.len() as u64;
-        let args = env - args.bytes.len() as u64;
+        let env = path - env.bytes() as u64;
+        let args = env - args.bytes() as u64;
         let start = args - PLATFORM.len() as u64 - 16;
         Self {
             start,
@@ -326,13 +295,55 @@ impl StringArea {
     }
 }
 
-fn string_addresses(strings: &Strings, base: u64) -> impl Iterator<Item = u64> + '_ {
-    let starts = strings.bytes.split_inclusive(|&byte| byte == 0);
-    starts.scan(base, |at, string| {
-        let start = *at;
-        *at += string.len() as u64;
-        Some(start)
-    })
+/// Fills a new program's stack, upwards.
+struct Writer<'a> {
+    vm: &'a AddressSpace,
+    /// Where `buffer` goes.
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// Bytes that are written together.
+    const BUFFER: usize = 4 * memory::PAGE_SIZE;
+
+    fn new(vm: &'a AddressSpace, start: u64) -> Result<Self, Errno> {
+        let mut buffer = Vec::new();
+        buffer
+            .try_reserve_exact(Self::BUFFER)
+            .map_err(|_| Errno::ENOMEM)?;
+        Ok(Self { vm, start, buffer })
+    }
+
+    /// Where the next byte goes.
+    fn at(&self) -> u64 {
+        self.start + self.buffer.len() as u64
+    }
+
+    fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
+        // Each turn but the last fills the buffer.
+        while !bytes.is_empty() {
+            let room = Self::BUFFER - self.buffer.len();
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+            if self.buffer.len() == Self::BUFFER {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, value: u64) -> Result<(), Errno> {
+        self.bytes(&value.to_ne_bytes())
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        self.vm.write_bytes(self.start, &self.buffer, true)?;
+        self.start = self.at();
+        self.buffer.clear();
+        Ok(())
+    }
 }
 
 fn mapped_file(file: &OpenFile) -> Result<MappedFile, Errno> {

@@ -16,6 +16,7 @@ mod oom;
 mod process;
 mod robust;
 mod start;
+mod strings;
 pub mod table;
 #[expect(
     clippy::module_inception,
@@ -26,7 +27,7 @@ mod wait;
 mod work_loop;
 
 pub(crate) use clone::{CloneRequest, clone};
-pub(crate) use exec::{check as check_executable, execve, read_strings, strings_room};
+pub(crate) use exec::{UserStrings, check as check_executable, execve};
 pub(crate) use exit::{exit_group, exit_thread, kill_group};
 pub(crate) use kthread::spawn_kernel;
 pub use limits::Limits;

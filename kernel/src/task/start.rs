@@ -1,8 +1,9 @@
 //! The first processes: init (1), and the program that the VM runs (2).
 
-use super::image::{self, Loaded, Strings};
+use super::image::{self, Loaded};
 use super::limits::Limits;
 use super::process::Resources;
+use super::strings::Strings;
 use super::task::NewTask;
 use super::{Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, kthread, table};
 use crate::arch::context::Context;
@@ -117,12 +118,10 @@ fn start_program() -> Result<(), StartError> {
     let args = read_strings(&context, b"/.ebb/argv")
         .map_err(|_| (NOT_FOUND, "/.ebb/argv cannot be read"))?;
     let env = read_strings(&context, b"/.ebb/env").unwrap_or_default();
-    if args.count == 0 {
+    if args.count() == 0 {
         return Err((NOT_FOUND, "/.ebb/argv names no program"));
     }
-    let end = args.bytes.iter().position(|&byte| byte == 0).unwrap_or(0);
-    let mut path = Vec::new();
-    path.extend_from_slice(&args.bytes[..end]);
+    let path = args.first().to_vec();
     spawn(context, &path, args, &env).map_err(|error| {
         let shown = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
         console!("init: cannot run {shown}: {error}");
@@ -139,16 +138,15 @@ fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
     let size = file.metadata().size.min(MAX_STRINGS);
     let size = usize::try_from(size).map_err(|_| Errno::E2BIG)?;
     let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(size + 1)
-        .map_err(|_| Errno::ENOMEM)?;
+    bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
     bytes.resize(size, 0);
     fs::read_exact_at(&file, 0, &mut bytes)?;
-    if bytes.last().is_some_and(|&byte| byte != 0) {
-        bytes.push(0);
+    let mut strings = Strings::default();
+    for string in bytes.split_inclusive(|&byte| byte == 0) {
+        let string = string.strip_suffix(&[0]).unwrap_or(string);
+        strings.push(string).map_err(|_| Errno::ENOMEM)?;
     }
-    let count = bytes.iter().filter(|&&byte| byte == 0).count();
-    Ok(Strings { bytes, count })
+    Ok(strings)
 }
 
 fn standard_files() -> Result<Arc<fs::FileTable>, Errno> {

@@ -1,7 +1,7 @@
 //! The table of locks against a model that knows for every byte who has locked it how.
 
 use super::ranges::{Kind, LAST_BYTE, Label, Span, SpanError};
-use super::table::{Acquired, FileKey, Owner, Refused, Request, Subject, Table, World};
+use super::table::{Acquired, FileKey, Line, Owner, Refused, Request, Subject, Table, World};
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -194,7 +194,7 @@ fn compare(table: &Table<usize>, model: &Model) {
     let mut lines = Vec::with_capacity(table.count());
     table.list(&mut lines);
     assert_eq!(lines.len(), table.count());
-    let (waiting, held): (Vec<_>, Vec<_>) = lines.iter().partition(|line| line.waits);
+    let (waiting, held): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(|line| line.waits);
 
     let mut seen = vec![vec![[None; BYTES]; OWNERS]; SUBJECTS];
     for (place, line) in held.iter().enumerate() {
