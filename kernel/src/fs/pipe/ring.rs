@@ -109,7 +109,11 @@ impl<P> Ring<P> {
         }
         let used_up = self.head.is_multiple_of(PAGE);
         self.head %= self.slots.len() * PAGE;
-        if used_up { self.slots[slot].take() } else { None }
+        if used_up {
+            self.slots[slot].take()
+        } else {
+            None
+        }
     }
 
     /// Whether the next byte needs a page to be [supplied](Self::supply) first.
