@@ -197,7 +197,10 @@ impl<'m> Allocator<'m> {
     /// those in the fronts of others have been asked for.
     #[inline]
     pub fn allocate(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
-        if let Some(frame) = front.take_held(request) {
+        if let Some(frame) = front
+            .take_held(request)
+            .or_else(|| front.take_freed(request))
+        {
             return Ok(frame);
         }
         // A frame or none comes back in registers, an error would not.

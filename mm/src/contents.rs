@@ -88,7 +88,10 @@ impl Allocator<'_> {
         front: &mut Front,
         request: Request,
     ) -> Result<(Frame, Contents), AllocError> {
-        if let Some(frame) = front.take_held(request) {
+        if let Some(frame) = front
+            .take_held(request)
+            .or_else(|| front.take_freed(request))
+        {
             return Ok((frame, Contents::Unknown));
         }
         if let Some(frame) = front.take_fresh(request) {

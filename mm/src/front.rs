@@ -8,6 +8,7 @@
 
 use crate::{
     Frame, Mobility, Order, Request,
+    bitmap::WORD_FRAMES,
     frame::PAGEBLOCK_FRAMES,
     kept::{KEPT, Kept},
     search::Near,
@@ -158,9 +159,19 @@ impl Front {
         if !request.takes_any() {
             None
         } else if request.order == Order::BASE {
-            self.words.pop(request.mobility)
+            self.words.pop_left(request.mobility)
         } else {
             self.pop_kept(request.order, request.mobility)
+        }
+    }
+
+    /// Takes a frame that was freed to the word that frames are handed out from.
+    #[inline]
+    pub(crate) fn take_freed(&mut self, request: Request) -> Option<Frame> {
+        if request.order == Order::BASE && request.takes_any() {
+            self.words.pop_freed(request.mobility)
+        } else {
+            None
         }
     }
 
@@ -168,19 +179,18 @@ impl Front {
     #[inline]
     pub(crate) fn holds_all(&self, first: u64, frames: u32) -> bool {
         let inside = |base: u64| base.wrapping_sub(first) < PAGEBLOCK_FRAMES;
-        let mut held = 0;
-        for piece in self.pieces() {
-            // Most are full, empty or of other blocks: what is not costs a dozen steps to count.
-            if piece.mask != 0 && inside(piece.base()) {
-                held += if piece.mask == !0 {
-                    64
-                } else {
-                    piece.mask.count_ones()
-                };
-            }
-        }
         let kept = self.kept.iter().filter(|kept| inside(kept.base));
-        u64::from(held) + kept.map(Kept::frames).sum::<u64>() == u64::from(frames)
+        let kept = kept.map(Kept::frames).sum::<u64>();
+        // Mostly it cannot, and counting costs a dozen steps a word.
+        let fresh = Mobility::COUNT as u64 * u64::from(WORD_FRAMES);
+        let most = self.words.most_of_block(first / PAGEBLOCK_FRAMES) + fresh + kept;
+        if most < u64::from(frames) {
+            return false;
+        }
+        let pieces = self.pieces();
+        let pieces = pieces.filter(|piece| piece.mask != 0 && inside(piece.base()));
+        let held = pieces.map(|piece| u64::from(piece.mask.count_ones()));
+        kept + held.sum::<u64>() == u64::from(frames)
     }
 
     /// Takes a frame of a fresh word.

@@ -9,7 +9,10 @@
 //! What else is freed is gathered in the other places, a word in each, and goes back to the bitmap
 //! word by word as places are needed.
 
-use crate::{Frame, Mobility, bitmap::WORD_FRAMES};
+use crate::{
+    Frame, Mobility,
+    bitmap::{WORD_FRAMES, WORDS},
+};
 
 /// Words of which a front holds frames at a time. Frames are handed out from three of them at most,
 /// one for each mobility. A word's home is its number modulo this, so that looking costs one
@@ -132,9 +135,15 @@ impl Words {
     /// before the others were freed, or of those.
     #[inline]
     pub(crate) fn pop(&mut self, mobility: Mobility) -> Option<Frame> {
+        self.pop_left(mobility).or_else(|| self.pop_freed(mobility))
+    }
+
+    /// Takes the lowest of those that were there before the others were freed.
+    #[inline]
+    pub(crate) fn pop_left(&mut self, mobility: Mobility) -> Option<Frame> {
         let slot = &mut self.slots[mobility.index()];
         if slot.mask == 0 {
-            return self.pop_freed(mobility);
+            return None;
         }
         let frame = slot.base + u64::from(slot.mask.trailing_zeros());
         slot.mask &= slot.mask - 1;
@@ -143,13 +152,16 @@ impl Words {
 
     /// Goes on with those that were freed since. Out of line, or the common case would look at them
     /// as well.
+    #[cold]
     #[inline(never)]
-    fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {
+    pub(crate) fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {
         let slot = &mut self.slots[mobility.index()];
-        let mut piece = self.places[slot.place];
-        let frame = piece.pop();
-        self.places[slot.place].mask = 0;
-        slot.mask = piece.mask;
+        let freed = &mut self.places[slot.place];
+        if freed.mask == 0 {
+            return None;
+        }
+        let frame = freed.pop();
+        slot.mask = core::mem::take(&mut freed.mask);
         frame
     }
 
@@ -157,6 +169,17 @@ impl Words {
     pub(crate) fn is_used_up(&self, mobility: Mobility) -> bool {
         let slot = self.slots[mobility.index()];
         slot.mask == 0 && self.places[slot.place].mask == 0
+    }
+
+    /// At least as many frames as there are of the pageblock with this number: what there is in places
+    /// counts as whole words.
+    #[inline]
+    pub(crate) fn most_of_block(&self, block: u64) -> u64 {
+        let inside = |word: u64| u64::from(word / WORDS as u64 == block);
+        let places = self.places[..PLACES].iter();
+        let words = places.map(|piece| inside(piece.word)).sum::<u64>();
+        // A word that frames are handed out from is in a place, too.
+        words * u64::from(WORD_FRAMES)
     }
 
     /// What there is: each frame once, but for words in several pieces.
@@ -236,16 +259,35 @@ impl Words {
         self.places[Self::home(word)].word == word
     }
 
-    /// Whether all of a word has been freed and is here.
+    /// Whether all of a word has been freed and is here, at home.
+    #[inline]
     pub(crate) fn is_whole(&self, word: u64) -> bool {
-        self.places.contains(&Piece { word, mask: !0 })
+        self.places[Self::home(word)] == Piece { word, mask: !0 }
     }
 
     /// The place of a word, its home, which it has from here on if it had none: what was displaced
     /// then is the caller's to give back.
+    #[inline]
     pub(crate) fn place(&mut self, word: u64) -> (usize, Piece) {
+        let home = Self::home(word);
+        let at = self.places[home];
+        if at.word == word {
+            return (home, Piece::NONE);
+        }
+        let slots = self.slots.iter();
+        let is_slot = slots.fold(false, |is, slot| is | (slot.place == home));
+        if at.mask == 0 && !is_slot && self.find_away(word).is_none() {
+            // Mostly its home is nobody's.
+            self.forget(home);
+            self.places[home] = Piece { word, mask: 0 };
+            return (home, Piece::NONE);
+        }
+        self.place_anew(word)
+    }
+
+    fn place_anew(&mut self, word: u64) -> (usize, Piece) {
         let mut displaced = Piece::NONE;
-        let place = self.find(word).unwrap_or_else(|| {
+        let place = self.find_away(word).unwrap_or_else(|| {
             let place = self.vacant(word);
             self.forget(place);
             let new = Piece { word, mask: 0 };
@@ -281,10 +323,9 @@ impl Words {
         }
     }
 
-    fn find(&self, word: u64) -> Option<usize> {
-        if self.is_home(word) {
-            return Some(Self::home(word));
-        }
+    /// The place of a word that has one and is not at home.
+    #[inline]
+    fn find_away(&self, word: u64) -> Option<usize> {
         let mut away = self.away;
         while away != 0 {
             let place = away.trailing_zeros() as usize;
@@ -300,14 +341,23 @@ impl Words {
     /// there is none its home after all; never one that frames are handed out from.
     fn vacant(&self, word: u64) -> usize {
         let home = Self::home(word);
-        let may = |&place: &usize| self.slots.iter().all(|slot| slot.place != place);
-        let empty = |&place: &usize| self.places[place].mask == 0 && may(&place);
-        let mut empty = [home].into_iter().chain(0..PLACES).filter(empty);
-        let fallback = || Some(home).filter(may).or_else(|| (0..PLACES).find(may));
-        empty
-            .next()
-            .or_else(fallback)
-            .expect("there are more places than mobilities")
+        let slots = self.slots.iter();
+        let may = !slots.fold(0_u16, |slots, slot| slots | 1 << slot.place);
+        if self.places[home].mask == 0 && may & 1 << home != 0 {
+            return home;
+        }
+        let mut empty = 0;
+        for (place, piece) in self.places[..PLACES].iter().enumerate() {
+            empty |= u16::from(piece.mask == 0) << place;
+        }
+        let choice = if empty & may != 0 {
+            empty & may
+        } else if may & 1 << home != 0 {
+            1 << home
+        } else {
+            may
+        };
+        choice.trailing_zeros() as usize
     }
 
     /// Takes all that there is of the word in a place, which is no word's from here on.
@@ -325,6 +375,7 @@ impl Words {
     }
 
     /// Forgets whose word is in a place.
+    #[inline]
     fn forget(&mut self, place: usize) {
         let others = !(1 << place);
         self.away &= others;

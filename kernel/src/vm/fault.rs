@@ -188,7 +188,10 @@ impl AddressSpace {
             let Some(mut state) = self.state.lock_now() else {
                 return self.fault_contended(this, address);
             };
-            if state.put_hot(address, || new_hot_anonymous(this).ok()) {
+            if let Some((entry, rights)) = state.hot_hole(address)
+                && let Ok(frame) = new_hot_anonymous(this)
+            {
+                state.put_hot(entry, rights, frame);
                 return Ok(());
             }
         }
@@ -200,8 +203,14 @@ impl AddressSpace {
     #[cold]
     fn fault_contended(&self, this: &Local, address: u64) -> Result<(), Fault> {
         let mut frame = new_anonymous(this).ok();
-        if self.state.lock().put_hot(address, || frame.take()) {
-            return Ok(());
+        {
+            let mut state = self.state.lock();
+            if let Some((entry, rights)) = state.hot_hole(address)
+                && let Some(frame) = frame.take()
+            {
+                state.put_hot(entry, rights, frame);
+                return Ok(());
+            }
         }
         drop(frame);
         self.resolve(address, Access::Write, Want::Mapped)
@@ -288,20 +297,22 @@ impl AddressSpace {
 }
 
 impl State {
-    /// Maps a zeroed frame where this CPU stored last, if nothing is there yet and one can be had.
+    /// The entry of a page where this CPU stored last, if nothing is there yet, and the rights that
+    /// its area gives.
     #[inline(always)]
-    fn put_hot(&mut self, address: u64, frame: impl FnOnce() -> Option<FrameRef>) -> bool {
+    fn hot_hole(&mut self, address: u64) -> Option<(&'static AtomicU64, u64)> {
         let page = address & !(PAGE - 1);
-        if let Some((entry, rights)) = self.tables.hot_entry(cpu_id(), page)
-            // Relaxed (as all entry accesses): under the lock.
-            && entry.load(Ordering::Relaxed) == 0
-            && let Some(frame) = frame()
-        {
-            entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
-            self.count_page(0);
-            return true;
-        }
-        false
+        // Relaxed (as all entry accesses): under the lock.
+        self.tables
+            .hot_entry(cpu_id(), page)
+            .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Maps a zeroed frame there.
+    #[inline(always)]
+    fn put_hot(&mut self, entry: &AtomicU64, rights: u64, frame: FrameRef) {
+        entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
+        self.count_page(0);
     }
 
     /// One look at a fault, under the lock.
