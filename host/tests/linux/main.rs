@@ -6,6 +6,7 @@
 
 mod alike;
 mod balloon;
+mod bytes;
 mod difference;
 mod ebb;
 mod experiments;
