@@ -184,8 +184,12 @@ proptest! {
         }
         compare(&set, &model);
         compare_gaps(&set, &model, gap);
-        let copy = set.try_clone().unwrap();
+        let copy = set.try_clone_of(|_| true).unwrap();
         compare(&copy, &model);
+        // Areas of one kind are left out of a copy, as fork leaves those out that are not for children.
+        let part = set.try_clone_of(|area| area.flags != 1).unwrap();
+        let rest: Model = model.iter().map(|p| p.filter(|(flags, _)| *flags != 1)).collect();
+        compare(&part, &rest);
         for page in 0..PAGES - 5 {
             let covered = (page..page + 5).all(|p| model[p as usize].is_some());
             prop_assert_eq!(set.covers(page * PAGE..(page + 5) * PAGE), covered);
@@ -220,4 +224,65 @@ fn fills_chunks_and_empties_them() {
         set.validate();
     }
     assert!(set.is_empty());
+}
+
+#[test]
+#[should_panic(expected = "areas overlap")]
+fn two_areas_never_show_one_address() {
+    let mut set = VmaSet::new();
+    for start in [4, 2] {
+        set.prepare(start * PAGE, (start + 3) * PAGE).unwrap();
+        set.insert(Vma {
+            start: start * PAGE,
+            end: (start + 3) * PAGE,
+            flags: 0,
+            backing: Object::at(1, 0),
+        });
+    }
+}
+
+#[test]
+fn an_area_grows_down_to_the_one_below() {
+    let mut set = VmaSet::new();
+    for start in [2, 10] {
+        set.prepare(start * PAGE, (start + 1) * PAGE).unwrap();
+        set.insert(Vma {
+            start: start * PAGE,
+            end: (start + 1) * PAGE,
+            flags: 0,
+            backing: Object::at(0, 0),
+        });
+    }
+    set.grow_down(10 * PAGE, 3 * PAGE);
+    set.validate();
+    assert_eq!(set.find(3 * PAGE).map(|area| area.end), Some(11 * PAGE));
+}
+
+#[test]
+fn what_is_prepared_for_any_place_goes_anywhere() {
+    // As a move does it: what was prepared holds while another area goes.
+    for gone in 0..CHUNK as u64 * 4 {
+        let mut set = VmaSet::new();
+        for number in 0..CHUNK as u64 * 4 {
+            let start = (number * 2 + 1) * PAGE;
+            set.prepare(start, start + PAGE).unwrap();
+            set.insert(Vma {
+                start,
+                end: start + PAGE,
+                flags: 0,
+                backing: Object::at(0, 0),
+            });
+        }
+        set.prepare_anywhere().unwrap();
+        let start = (gone * 2 + 1) * PAGE;
+        set.pop(start..start + PAGE).unwrap();
+        set.insert(Vma {
+            start: 0,
+            end: PAGE,
+            flags: 1,
+            backing: Object::at(0, 0),
+        });
+        set.validate();
+        assert_eq!(set.len(), CHUNK * 4);
+    }
 }
