@@ -11,7 +11,9 @@ mod frontend;
 use ebb_blk::image::{Location, Spec};
 use ebb_blk::server::{Disk, Options, Server};
 use frontend::log::{LOG, Log, PAGE, pages};
-use frontend::{Client, DATA, FLUSH, GET_ID, IN, IO_ERROR, MEMORY, OK, OUT, Request, SLOTS};
+use frontend::{
+    Client, DATA, FLUSH, GET_ID, IN, IO_ERROR, MEMORY, OK, OUT, Request, SLOTS, UNANSWERED,
+};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -186,7 +188,13 @@ fn a_guests_memory_is_the_same_where_it_goes_though_its_disk_was_busy() {
             .unwrap();
         let data = (DATA, (u64::from(SLOTS) * 2 * room) as usize);
         let answers = (0..2).flat_map(|queue| client.answers(queue));
+        // A request that was not taken before the rings stopped has the status that the front-end gave
+        // it, which nobody has to mark.
+        let untaken = |at: u64, bytes: usize| bytes == 1 && whole[at as usize] == UNANSWERED;
         for (at, bytes) in answers.clone().chain([data]) {
+            if untaken(at, bytes) {
+                continue;
+            }
             let span = at as usize..at as usize + bytes;
             let differs = span.into_iter().find(|at| whole[*at] != copy[*at]);
             assert_eq!(differs, None, "the first byte that was lost");

@@ -43,6 +43,8 @@ pub const DATA: u64 = 16 << 20;
 pub const QUEUE_SIZE: u16 = 256;
 /// Requests of three descriptors that fit a queue.
 pub const SLOTS: u16 = QUEUE_SIZE / 3;
+/// The status of a request that nobody has answered.
+pub const UNANSWERED: u8 = 0xff;
 const QUEUE_SPAN: u64 = 1 << 20;
 const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 9 | 1 << 12;
 
@@ -250,7 +252,7 @@ impl Client {
         raw[8..].copy_from_slice(&request.sector.to_le_bytes());
         self.memory.write_slice(&raw, self.at(queue, header))?;
         self.memory
-            .write_obj(0xff_u8, self.at(queue, header + 16))?;
+            .write_obj(UNANSWERED, self.at(queue, header + 16))?;
         let base = self.rings[queue].base;
         let fills = matches!(request.kind, IN | GET_ID);
         if request.bytes == 0 {
