@@ -9,8 +9,8 @@ use crate::{
 };
 
 /// Freed frames of a word that the front did not take them from lately are handed out again if there
-/// are so many. Fewer are better given back, and the next taken from the fullest block: or random churn would keep every block in
-/// use for ever.
+/// are so many. Fewer are better given back, and the next taken from the fullest block: or random
+/// churn would keep every block in use for ever.
 const REUSE_AT_LEAST: u32 = 8;
 
 impl Allocator<'_> {
