@@ -203,38 +203,32 @@ impl<'m> Allocator<'m> {
         {
             return Ok(frame);
         }
-        // A frame or none comes back in registers, an error would not.
-        match self.allocate_shared(front, request) {
-            Some(frame) => Ok(frame),
-            None => self.allocate_last(front, request),
-        }
+        // A frame or none comes back in registers. An error would not, and then whoever asks would
+        // have each frame stored and loaded again.
+        self.allocate_shared(front, request)
+            .ok_or_else(|| front.failure(request))
     }
 
     #[cold]
     #[inline(never)]
     fn allocate_shared(&self, front: &mut Front, request: Request) -> Option<Frame> {
         self.search_zones(front, request)
+            .or_else(|| self.allocate_last(front, request))
     }
 
-    /// Tries again with what this front holds of other mobilities, and says why it failed.
+    /// Tries again with what this front holds of other mobilities, and notes why it failed.
     #[cold]
     #[inline(never)]
-    fn allocate_last(&self, front: &mut Front, request: Request) -> Result<Frame, AllocError> {
-        let Request { order, zone, .. } = request;
+    fn allocate_last(&self, front: &mut Front, request: Request) -> Option<Frame> {
         // Before the search: a block that was out meanwhile may be what was missing.
         let (isolations, isolated) = self.isolated(front.node, request);
         self.drain(front);
         if let Some(frame) = self.search_zones(front, request) {
-            return Ok(frame);
+            return Some(frame);
         }
         self.hub.request_drain();
-        Err(
-            if isolated != 0 || self.isolated(front.node, request).0 != isolations {
-                AllocError::Isolated { order, zone }
-            } else {
-                AllocError::Exhausted { order, zone }
-            },
-        )
+        front.isolated = isolated != 0 || self.isolated(front.node, request).0 != isolations;
+        None
     }
 
     fn search_zones(&self, front: &mut Front, request: Request) -> Option<Frame> {
@@ -339,23 +333,23 @@ impl<'m> Allocator<'m> {
     /// # Panics
     /// If the block is not in use, as far as that can be seen: a frame freed twice shows when its
     /// word goes back to the bitmap.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
-        if order == Order::BASE && front.words.note_freed(frame) {
-            return;
+        if order != Order::BASE {
+            self.free_block(front, frame, order);
+        } else if !front.words.note_freed(frame) {
+            self.free_word(front, frame);
         }
-        if order != Order::BASE && self.keep(front, frame, order) {
-            return;
+    }
+
+    fn free_block(&self, front: &mut Front, frame: Frame, order: Order) {
+        if !self.keep(front, frame, order) {
+            self.free_shared(front, frame, order);
         }
-        self.free_shared(front, frame, order);
     }
 
     #[inline(never)]
     fn free_shared(&self, front: &mut Front, frame: Frame, order: Order) {
-        if order == Order::BASE {
-            self.free_word(front, frame);
-            return;
-        }
         assert!(
             frame.is_aligned(order),
             "{frame:?} freed at order {}",

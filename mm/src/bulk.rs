@@ -2,11 +2,7 @@
 
 use core::{error, fmt};
 
-use crate::{
-    AllocError, Allocator, Frame, Front, Order, Request,
-    bitmap::WORD_FRAMES,
-    words::{Piece, freed_twice},
-};
+use crate::{AllocError, Allocator, Frame, Front, Order, Request, words::Piece};
 
 /// Why not all blocks of a bulk could be had.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -77,28 +73,63 @@ impl Allocator<'_> {
             }
             return;
         }
-        let word_of = |frame: Frame| frame.number() / u64::from(WORD_FRAMES);
-        for frames in blocks.chunk_by(|&a, &b| word_of(a) == word_of(b)) {
-            let mut mask = 0;
-            for &frame in frames {
-                let bit = 1 << (frame.number() % u64::from(WORD_FRAMES));
-                if mask & bit != 0 {
-                    freed_twice(frame);
-                }
-                mask |= bit;
-            }
-            let Some(&first) = frames.first() else {
-                continue;
-            };
-            let freed = Piece {
-                word: word_of(first),
-                mask,
-            };
-            if mask == !0 {
-                self.give_word(front, freed);
-            } else {
-                self.free_piece(front, freed);
-            }
+        let mut batch = FreeBatch::new();
+        for &frame in blocks {
+            batch.free(self, front, frame);
         }
+        batch.finish(self, front);
+    }
+
+    #[inline(never)]
+    fn free_run(&self, front: &mut Front, run: Piece) {
+        match run.mask {
+            0 => {}
+            u64::MAX => self.give_word(front, run),
+            _ => self.free_piece(front, run),
+        }
+    }
+}
+
+/// Single frames that are being freed. Those of one word of 64 that follow each other go back
+/// together; all 64 of one go by without being kept in the front.
+///
+/// For who comes upon the frames one by one: [`Allocator::free_bulk`] takes a slice.
+#[derive(Debug)]
+#[must_use = "frames are in it until it is finished"]
+pub struct FreeBatch {
+    run: Piece,
+}
+
+impl FreeBatch {
+    /// No frames.
+    pub const fn new() -> Self {
+        Self { run: Piece::NONE }
+    }
+
+    /// Frees a frame, now or when the batch is finished.
+    ///
+    /// # Panics
+    /// As [`Allocator::free`] does, for this frame or one before.
+    #[inline]
+    pub fn free(&mut self, allocator: &Allocator<'_>, front: &mut Front, frame: Frame) {
+        let freed = Piece::of(frame);
+        if freed.word != self.run.word {
+            let run = core::mem::replace(&mut self.run, freed);
+            allocator.free_run(front, run);
+        } else {
+            self.run.check_without(freed.mask);
+            self.run.mask |= freed.mask;
+        }
+    }
+
+    /// Frees what is left.
+    pub fn finish(self, allocator: &Allocator<'_>, front: &mut Front) {
+        allocator.free_run(front, self.run);
+    }
+}
+
+impl Default for FreeBatch {
+    fn default() -> Self {
+        Self::new()
     }
 }

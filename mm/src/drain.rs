@@ -11,9 +11,10 @@ use crate::{
 
 impl Allocator<'_> {
     /// Notes a freed frame that does not just join others: its word is not at home, or complete.
+    #[inline(never)]
     pub(crate) fn free_word(&self, front: &mut Front, frame: Frame) {
         let freed = Piece::of(frame);
-        if front.words.is_home(freed.word) {
+        if front.words.notes(freed.word) {
             self.completed(front, freed);
         } else {
             self.free_piece(front, freed);

@@ -7,7 +7,7 @@
 //! word needs its place, or when the front is drained.
 
 use crate::{
-    Frame, Mobility, Order, Request,
+    AllocError, Frame, Mobility, Order, Request,
     bitmap::WORD_FRAMES,
     frame::PAGEBLOCK_FRAMES,
     kept::{KEPT, Kept},
@@ -61,6 +61,8 @@ pub struct Front {
     pub(crate) home: Option<(usize, usize)>,
     /// Whether nobody was handed the block before that was last taken past the slots.
     pub(crate) fresh: bool,
+    /// Whether blocks were isolated when a request last failed.
+    pub(crate) isolated: bool,
     /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
     pub(crate) untold: i64,
     pub(crate) untold_zone: usize,
@@ -89,6 +91,7 @@ impl Front {
             opened: [None; Mobility::COUNT],
             home: None,
             fresh: false,
+            isolated: false,
             untold: 0,
             untold_zone: 0,
             seen_free: 0,
@@ -172,6 +175,17 @@ impl Front {
             self.words.pop_freed(request.mobility)
         } else {
             None
+        }
+    }
+
+    /// Why this request just failed.
+    #[cold]
+    pub(crate) fn failure(&self, request: Request) -> AllocError {
+        let Request { order, zone, .. } = request;
+        if self.isolated {
+            AllocError::Isolated { order, zone }
+        } else {
+            AllocError::Exhausted { order, zone }
         }
     }
 

@@ -63,7 +63,7 @@ mod words;
 mod zone;
 
 pub use allocator::{Allocator, Events};
-pub use bulk::BulkError;
+pub use bulk::{BulkError, FreeBatch};
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
 pub use error::{AllocError, ClaimError};

@@ -83,8 +83,10 @@ pub(crate) fn freed_twice(frame: Frame) -> ! {
 /// A word that frames are handed out from.
 #[derive(Copy, Clone, Debug)]
 struct Slot {
-    /// Frames that are handed out next. Apart from those of the word that were freed since: of both
-    /// the processor has what it stored last at hand, and neither waits for the other.
+    /// Number of a freed frame, which is handed out next. To take a frame and free it again and again
+    /// is to load and store this, with nothing to work out in between. `NO_FRAME` if there is none.
+    latest: u64,
+    /// Frames that are handed out then.
     mask: u64,
     /// Number of the frame of bit 0.
     base: u64,
@@ -92,18 +94,32 @@ struct Slot {
     place: usize,
 }
 
+/// The number of no frame, nor of the first of a word.
+const NO_FRAME: u64 = u64::MAX;
+
 impl Slot {
     const NONE: Self = Self {
+        latest: NO_FRAME,
         mask: 0,
-        base: 0,
+        base: NO_FRAME,
         place: NOWHERE,
     };
 
+    /// All that there is.
     fn piece(self) -> Piece {
+        let latest = if self.latest == NO_FRAME {
+            0
+        } else {
+            Piece::of(Frame::new(self.latest)).mask
+        };
         Piece {
             word: self.base / u64::from(WORD_FRAMES),
-            mask: self.mask,
+            mask: self.mask | latest,
         }
+    }
+
+    const fn is_empty(self) -> bool {
+        self.mask == 0 && self.latest == NO_FRAME
     }
 }
 
@@ -112,6 +128,8 @@ impl Slot {
 pub(crate) struct Words {
     /// For each mobility the word that frames are handed out from.
     slots: [Slot; Mobility::COUNT],
+    /// The mobility that a frame was last handed out for: it is likely to be the next that is freed.
+    recent: Mobility,
     /// In each place freed frames of a word.
     places: [Piece; PLACES + 1],
     /// For each mobility the places, a bit for each, of words that frames were handed out from:
@@ -125,23 +143,29 @@ impl Words {
     pub(crate) const fn new() -> Self {
         Self {
             slots: [Slot::NONE; Mobility::COUNT],
+            recent: Mobility::Movable,
             places: [Piece::NONE; PLACES + 1],
             own: [0; Mobility::COUNT],
             away: 0,
         }
     }
 
-    /// Takes a frame of the word that frames are handed out from: the lowest of those that were there
-    /// before the others were freed, or of those.
+    /// Takes a frame of the word that frames are handed out from.
     #[inline]
     pub(crate) fn pop(&mut self, mobility: Mobility) -> Option<Frame> {
         self.pop_left(mobility).or_else(|| self.pop_freed(mobility))
     }
 
-    /// Takes the lowest of those that were there before the others were freed.
+    /// Takes the latest that was freed, or the lowest.
     #[inline]
     pub(crate) fn pop_left(&mut self, mobility: Mobility) -> Option<Frame> {
+        self.recent = mobility;
         let slot = &mut self.slots[mobility.index()];
+        if slot.latest != NO_FRAME {
+            let frame = Frame::new(slot.latest);
+            slot.latest = NO_FRAME;
+            return Some(frame);
+        }
         if slot.mask == 0 {
             return None;
         }
@@ -150,7 +174,7 @@ impl Words {
         Some(Frame::new(frame))
     }
 
-    /// Goes on with those that were freed since. Out of line, or the common case would look at them
+    /// Goes on with those that were freed to its place. Out of line, or the common case would look at them
     /// as well.
     #[cold]
     #[inline(never)]
@@ -168,7 +192,7 @@ impl Words {
     /// Whether no frame of the word that frames are handed out from is left.
     pub(crate) fn is_used_up(&self, mobility: Mobility) -> bool {
         let slot = self.slots[mobility.index()];
-        slot.mask == 0 && self.places[slot.place].mask == 0
+        slot.is_empty() && self.places[slot.place].mask == 0
     }
 
     /// At least as many frames as there are of the pageblock with this number: what there is in places
@@ -217,6 +241,7 @@ impl Words {
     pub(crate) fn hand_out_from(&mut self, place: usize, mask: u64, mobility: Mobility) {
         debug_assert!(self.is_used_up(mobility), "refilled while it holds frames");
         self.slots[mobility.index()] = Slot {
+            latest: NO_FRAME,
             mask,
             base: self.places[place].base(),
             place,
@@ -229,11 +254,27 @@ impl Words {
         crate::frame::index(word) % PLACES
     }
 
-    /// Notes a freed frame whose word is at home; false if it is not, or if all of the word has been
-    /// freed with this frame.
+    /// Notes a freed frame of the word that frames were last handed out from, or whose word is at
+    /// home; false if it is neither, or if with this frame all of the word may have been freed.
     #[inline]
     pub(crate) fn note_freed(&mut self, frame: Frame) -> bool {
         let freed = Piece::of(frame);
+        // Where the frame is stored must not depend on which it is, or whoever takes it next waits for
+        // that to be worked out.
+        let slot = &mut self.slots[self.recent.index()];
+        if slot.base == freed.base() {
+            if slot.mask & freed.mask != 0 || slot.latest == frame.number() {
+                freed_twice(frame);
+            }
+            self.places[slot.place].check_without(freed.mask);
+            if slot.latest == NO_FRAME {
+                slot.latest = frame.number();
+                return true;
+            }
+            slot.mask |= freed.mask;
+            // The latest is not among them.
+            return slot.mask | slot.mask.wrapping_add(1) != !0;
+        }
         let at = &mut self.places[Self::home(freed.word)];
         if at.word != freed.word {
             return false;
@@ -253,16 +294,22 @@ impl Words {
         slots.for_each(|slot| slot.piece().check_without(mask));
     }
 
-    /// Whether the place that a word comes to first is its place.
-    #[inline]
-    pub(crate) fn is_home(&self, word: u64) -> bool {
-        self.places[Self::home(word)].word == word
+    /// Whether [`note_freed`](Self::note_freed) notes frames of this word.
+    pub(crate) fn notes(&self, word: u64) -> bool {
+        let recent = self.slots[self.recent.index()].base;
+        self.places[Self::home(word)].word == word || recent == Piece { word, mask: 0 }.base()
     }
 
-    /// Whether all of a word has been freed and is here, at home.
-    #[inline]
+    /// Whether all of a word is here.
     pub(crate) fn is_whole(&self, word: u64) -> bool {
-        self.places[Self::home(word)] == Piece { word, mask: !0 }
+        let place = self.places.iter().position(|place| place.word == word);
+        place.is_some_and(|place| self.all_at(place) == !0)
+    }
+
+    /// What there is of the word in a place: freed frames, and those that are handed out next.
+    fn all_at(&self, place: usize) -> u64 {
+        let slots = self.slots.iter().filter(|slot| slot.place == place);
+        slots.fold(self.places[place].mask, |all, slot| all | slot.piece().mask)
     }
 
     /// The place of a word, its home, which it has from here on if it had none: what was displaced
@@ -366,8 +413,9 @@ impl Words {
         let mut piece = core::mem::replace(&mut self.places[place], Piece::NONE);
         for slot in &mut self.slots {
             if slot.place == place {
-                piece.check_without(slot.mask);
-                piece.mask |= slot.mask;
+                let left = slot.piece().mask;
+                piece.check_without(left);
+                piece.mask |= left;
                 *slot = Slot::NONE;
             }
         }
@@ -394,10 +442,7 @@ impl Words {
 
     /// Whether there is any frame of the word in a place, as far as `inside` takes it.
     pub(crate) fn has(&self, place: usize, inside: impl Fn(u64) -> bool) -> bool {
-        let freed = self.places[place];
-        let slots = self.slots.iter().filter(|slot| slot.place == place);
-        let left = slots.fold(freed.mask, |left, slot| left | slot.mask);
-        left != 0 && inside(freed.base())
+        self.all_at(place) != 0 && inside(self.places[place].base())
     }
 }
 

@@ -17,6 +17,35 @@ fn a_frame_freed_twice_in_a_row_is_seen() {
 }
 
 #[test]
+#[should_panic(expected = "was freed twice")]
+fn a_frame_freed_twice_with_others_between_is_seen() {
+    in_small_memory(|a, front| {
+        let [first, second, third] = [(); 3].map(|()| one(a, front, Order::BASE));
+        for frame in [first, second, third, second] {
+            a.free(front, frame, Order::BASE);
+        }
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_frame_that_waits_to_be_handed_out_is_not_anybodys_to_free() {
+    in_small_memory(|a, front| {
+        let first = one(a, front, Order::BASE);
+        a.free(front, first.offset(5), Order::BASE);
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_frame_that_is_twice_in_a_bulk_is_seen() {
+    in_small_memory(|a, front| {
+        let [first, second] = [(); 2].map(|()| one(a, front, Order::BASE));
+        a.free_bulk(front, &[first, second, first], Order::BASE);
+    });
+}
+
+#[test]
 #[should_panic(expected = "freed frames that are free")]
 fn a_frame_freed_twice_is_seen_when_it_goes_back() {
     in_small_memory(|a, front| {

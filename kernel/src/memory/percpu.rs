@@ -7,7 +7,7 @@ use crate::vm::AddressSpace;
 use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use ebb_mm::{AllocError, Contents, Frame, Front, Order, Request};
+use ebb_mm::{AllocError, Contents, Frame, FreeBatch, Front, Order, Request};
 
 /// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -179,6 +179,21 @@ impl Local {
         // SAFETY: as in `allocate`.
         let front = unsafe { &mut *self.front.get() };
         super::allocator().free(front, frame, order);
+    }
+
+    /// Gives a frame back through this CPU's front, with others of the batch; the caller counts it.
+    #[inline]
+    pub(crate) fn free_in(&self, batch: &mut FreeBatch, frame: Frame) {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        batch.free(super::allocator(), front, frame);
+    }
+
+    /// Gives the last of a batch back.
+    pub(crate) fn finish(&self, batch: FreeBatch) {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        batch.finish(super::allocator(), front);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::memory::percpu::{self, Count};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
-use ebb_mm::{Frame, Order};
+use ebb_mm::{Frame, FreeBatch};
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;
@@ -143,17 +143,19 @@ impl Gather {
             huge::release(unsafe { block.assume_init() });
         }
         let this = percpu::this();
+        let mut batch = FreeBatch::new();
         let mut anonymous = 0;
         for frame in &self.frames[..core::mem::take(&mut self.len)] {
             // SAFETY: the first `len` are initialised.
             let frame = unsafe { frame.assume_init() };
             if Descriptor::get(frame).clear_own_anonymous() {
-                this.free_uncounted(frame, Order::BASE);
+                this.free_in(&mut batch, frame);
                 anonymous += 1;
             } else {
                 memmap::release(frame);
             }
         }
+        this.finish(batch);
         this.subtract(Count::AnonymousFrames, anonymous);
         this.add(Count::Freed, anonymous);
         let mapped = self.pages[1] + self.pages[2];
