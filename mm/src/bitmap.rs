@@ -267,19 +267,23 @@ impl Line {
 
     /// The order of the largest run of the line.
     pub(crate) fn reach(&self) -> Reach {
-        let mut reach = Reach::of(0);
-        for word in 0..WORDS {
-            let used = self.seen(word);
-            // Only what is larger than the last found is of interest.
-            let more = used == 0 || runs(!used, (reach.largest() + 1).min(WORD_ORDER)) != 0;
-            if more {
-                reach = reach.max(self.reach_of(word, used));
-                if reach == Reach::ALL {
-                    break;
-                }
-            }
+        let used: [u64; WORDS] = core::array::from_fn(|word| self.seen(word));
+        let words = used.iter().enumerate();
+        let free = words.fold(0_u64, |free, (word, &used)| free | u64::from(used == 0) << word);
+        // Runs of words are found as runs of bits are.
+        if runs(free, 2) != 0 {
+            return Reach::ALL;
         }
-        reach
+        if free != 0 {
+            return Reach::of(WORD_ORDER + u8::from(runs(free, 1) != 0));
+        }
+        used.iter().fold(Reach::of(0), |reach, &used| {
+            // Only what is larger than the last found is of interest.
+            match largest(!used) {
+                Some(order) if runs(!used, reach.largest() + 1) != 0 => Reach::of(order),
+                _ => reach,
+            }
+        })
     }
 
     /// Whether an aligned run of this order is free; false for the order of a block and above.
