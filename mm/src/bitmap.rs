@@ -269,7 +269,9 @@ impl Line {
     pub(crate) fn reach(&self) -> Reach {
         let used: [u64; WORDS] = core::array::from_fn(|word| self.seen(word));
         let words = used.iter().enumerate();
-        let free = words.fold(0_u64, |free, (word, &used)| free | u64::from(used == 0) << word);
+        let free = words.fold(0_u64, |free, (word, &used)| {
+            free | u64::from(used == 0) << word
+        });
         // Runs of words are found as runs of bits are.
         if runs(free, 2) != 0 {
             return Reach::ALL;

@@ -127,6 +127,35 @@ static void the_rest(void)
 	TRY(fcntl(plain, F_ADD_SEALS, F_SEAL_WRITE));
 }
 
+/* Who reads the list of mappings of another must not make a file look mapped. */
+static void while_mappings_are_read(void)
+{
+	char maps[64];
+	snprintf(maps, sizeof maps, "/proc/%d/maps", getpid());
+	pid_t reader = MUST(fork());
+	if (reader == 0) {
+		static char text[65536];
+		for (;;) {
+			int file = MUST(open(maps, O_RDONLY));
+			while (MUST(read(file, text, sizeof text)) > 0)
+				;
+			close(file);
+		}
+	}
+	int refused = 0;
+	for (int round = 0; round < 2000; round++) {
+		int file = make();
+		char *at = mmap(0, 2 * PAGE, BOTH, MAP_SHARED, file, 0);
+		at[0] = 1;
+		MUST(munmap(at, 2 * PAGE));
+		refused += fcntl(file, F_ADD_SEALS, F_SEAL_WRITE) != 0;
+		close(file);
+	}
+	say("%d of 2000 refused", refused);
+	MUST(kill(reader, SIGKILL));
+	MUST(waitpid(reader, 0, 0));
+}
+
 int main(void)
 {
 	against_stores();
@@ -135,5 +164,6 @@ int main(void)
 	a_mapping_that_moves();
 	read_only_descriptors();
 	the_rest();
+	while_mappings_are_read();
 	return 0;
 }
