@@ -3,7 +3,7 @@ CARGO ?= cargo
 KERNEL_RUSTFLAGS = -C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes
 KERNEL_TARGET = x86_64-unknown-linux-gnu
 KERNEL_CARGO = RUSTFLAGS="$(KERNEL_RUSTFLAGS)" $(CARGO)
-KERNEL_ARGS = -p ebb-kernel --target $(KERNEL_TARGET) --target-dir target/kernel
+KERNEL_ARGS = -p ebb-kernel --features machine --target $(KERNEL_TARGET) --target-dir target/kernel
 # A static program runs in every guest: on Ebb, on a stock kernel with nothing but an initramfs.
 WORKLOADS_CARGO = RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO)
 WORKLOADS_ARGS = -p ebb-workloads --release --target $(KERNEL_TARGET) --target-dir target/workloads
@@ -46,7 +46,7 @@ workloads: ## build the experiments as one static Linux program
 test: deps lint test-units test-models fuzz test-guests xen-lab ## all checks and tests
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
-	$(NO_KERNEL) $(CARGO) clippy --workspace --exclude ebb-kernel --all-targets -- -D warnings
+	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
 test-units: ## the libraries and the kernel's pure parts, on this machine
 	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk

@@ -14,6 +14,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 struct Part {
     package: &'static str,
     profile: &'static str,
+    features: &'static str,
     flags: &'static str,
     /// What it is called where it is embedded.
     embedded: &'static str,
@@ -24,6 +25,7 @@ struct Part {
 const KERNEL: Part = Part {
     package: "ebb-kernel",
     profile: "kernel",
+    features: "machine",
     flags: "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes",
     embedded: "kernel.elf",
     sources: &["kernel", "mm", "balloon"],
@@ -33,6 +35,7 @@ const KERNEL: Part = Part {
 const WORKLOADS: Part = Part {
     package: "ebb-workloads",
     profile: "release",
+    features: "",
     flags: "-C target-feature=+crt-static -C strip=symbols",
     embedded: "workloads.elf",
     sources: &["workloads"],
@@ -42,6 +45,7 @@ const WORKLOADS: Part = Part {
 const INIT: Part = Part {
     package: "ebb-init",
     profile: "init",
+    features: "",
     flags: "-C target-feature=+crt-static",
     embedded: "init.elf",
     sources: &["init"],
@@ -96,6 +100,8 @@ fn build(part: &Part, out: &Path) -> PathBuf {
             TARGET,
             "--profile",
             part.profile,
+            "--features",
+            part.features,
         ])
         .arg("--target-dir")
         .arg(&target_dir);

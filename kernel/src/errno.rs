@@ -12,11 +12,6 @@ pub struct Errno(u16);
 pub type SysResult = Result<usize, Errno>;
 
 impl Errno {
-    /// The number as Linux counts it.
-    pub const fn get(self) -> u16 {
-        self.0
-    }
-
     /// What the call's register holds: the number negated, in two's complement.
     pub const fn to_return(self) -> u64 {
         (self.0 as u64).wrapping_neg()

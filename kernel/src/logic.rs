@@ -6,6 +6,13 @@
     unreachable_pub,
     reason = "the kernel uses them; here only the tests do"
 )]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        reason = "the tests' numbers are small"
+    )
+)]
 
 extern crate alloc;
 #[cfg(any(test, loom))]

@@ -6,23 +6,27 @@
 //! and SSE2, is safe here.
 #![no_std]
 #![no_main]
+#![allow(
+    unreachable_pub,
+    reason = "`pub` is what a room shows to the others, whichever crate it is in"
+)]
 
 extern crate alloc;
 
-pub mod arch;
-pub mod drivers;
-pub mod errno;
-pub mod fs;
-pub mod memory;
-pub mod random;
-pub mod sched;
-pub mod signal;
-pub mod sync;
-pub mod syscall;
-pub mod task;
-pub mod time;
-pub mod uaccess;
-pub mod vm;
+mod arch;
+mod drivers;
+mod errno;
+mod fs;
+mod memory;
+mod random;
+mod sched;
+mod signal;
+mod sync;
+mod syscall;
+mod task;
+mod time;
+mod uaccess;
+mod vm;
 
 use arch::BootInfo;
 

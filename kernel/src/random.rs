@@ -138,10 +138,3 @@ pub fn mix(bytes: &[u8]) {
     }
     generator.rekey();
 }
-
-/// 64 random bits.
-pub fn word() -> u64 {
-    let mut bytes = [0; 8];
-    fill(&mut bytes);
-    u64::from_le_bytes(bytes)
-}

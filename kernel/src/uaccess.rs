@@ -111,9 +111,7 @@ unsafe extern "C" {
     fn ebb_user_copy(to: u64, from: u64, len: usize) -> usize;
     fn ebb_user_zero(to: u64, unused: u64, len: usize) -> usize;
     fn ebb_user_load(word: u64) -> u64;
-    fn ebb_user_load_nofault(word: u64) -> u64;
     fn ebb_user_exchange(word: u64, expected: u32, new: u32) -> u64;
-    fn ebb_user_exchange_nofault(word: u64, expected: u32, new: u32) -> u64;
     static ebb_user_copy_words: u8;
     static ebb_user_copy_bytes: u8;
     static ebb_user_copy_rest: u8;
@@ -320,26 +318,6 @@ fn check_word(address: u64) -> Result<(), Errno> {
     }
 }
 
-/// Loads an aligned 32-bit word without serving a fault: may be called with a spin lock held.
-///
-/// # Errors
-/// `EFAULT` when the page is not there at this moment; `EINVAL` for an unaligned address.
-pub fn read_u32_nofault(address: u64) -> Result<u32, Errno> {
-    check_word(address)?;
-    // SAFETY: an aligned word of the user's half, where the routine may fault.
-    word(unsafe { ebb_user_load_nofault(address) })
-}
-
-/// Stores `new` if the word is `expected`, without serving a fault; the word as it was.
-///
-/// # Errors
-/// As [`read_u32_nofault`].
-pub fn cmpxchg_u32_nofault(address: u64, expected: u32, new: u32) -> Result<u32, Errno> {
-    check_word(address)?;
-    // SAFETY: as in `read_u32_nofault`.
-    word(unsafe { ebb_user_exchange_nofault(address, expected, new) })
-}
-
 /// Atomic operations on the words that programs share with the kernel.
 pub mod atomic {
     use super::{check_word, ebb_user_exchange, ebb_user_load, word};
@@ -391,22 +369,6 @@ impl<T> UserPtr<T> {
             value: PhantomData,
         }
     }
-
-    /// The address.
-    pub const fn address(self) -> u64 {
-        self.address
-    }
-
-    /// Whether the address is 0.
-    pub const fn is_null(self) -> bool {
-        self.address == 0
-    }
-
-    /// The value `index` places further on.
-    pub const fn add(self, index: usize) -> Self {
-        let bytes = index.wrapping_mul(size_of::<T>()) as u64;
-        Self::new(self.address.wrapping_add(bytes))
-    }
 }
 
 impl<T: FromBytes + IntoBytes> UserPtr<T> {
@@ -429,47 +391,4 @@ impl<T: IntoBytes + Immutable> UserPtr<T> {
     pub fn write(self, value: &T) -> Result<(), Errno> {
         copy_out(self.address, value.as_bytes())
     }
-}
-
-/// A value of a plain C struct of the ABI. `linux_raw_sys`' types cannot implement `zerocopy`'s
-/// traits here, so they are marked by hand.
-///
-/// # Safety
-/// Any bytes are a valid value.
-pub unsafe trait Plain: Copy + 'static {}
-
-/// Reads a plain C struct.
-///
-/// # Errors
-/// `EFAULT`.
-pub fn read_plain<T: Plain>(from: u64) -> Result<T, Errno> {
-    let mut value = core::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: the bytes of `value` are zeroed, so they may be seen as bytes; any bytes are valid.
-    unsafe {
-        let bytes =
-            core::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), size_of::<T>());
-        copy_in(bytes, from)?;
-        Ok(value.assume_init())
-    }
-}
-
-/// Writes a plain C struct. Its padding is written too: make it from zeroed memory.
-///
-/// # Errors
-/// `EFAULT`.
-pub fn write_plain<T: Plain>(to: u64, value: &T) -> Result<(), Errno> {
-    // SAFETY: callers build such values from zeroed memory, so the padding is initialised.
-    let bytes = unsafe {
-        core::slice::from_raw_parts(core::ptr::from_ref(value).cast::<u8>(), size_of::<T>())
-    };
-    copy_out(to, bytes)
-}
-
-/// Bytes of the program's memory: an address and a length.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
-pub struct UserSlice {
-    /// First address.
-    pub address: u64,
-    /// Length in bytes.
-    pub len: usize,
 }

@@ -11,8 +11,6 @@ pub mod msr {
     pub const TSC_DEADLINE: u32 = 0x6e0;
     /// First of the APIC registers in MSR form.
     pub const X2APIC: u32 = 0x800;
-    /// Long mode, NX and `syscall` switches.
-    pub const EFER: u32 = 0xc000_0080;
     /// Selectors of `syscall` and `sysret`.
     pub const STAR: u32 = 0xc000_0081;
     /// Where `syscall` goes.
@@ -93,15 +91,6 @@ pub unsafe fn write_cr3(root: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
 }
 
-/// CR0.
-#[inline]
-pub fn read_cr0() -> u64 {
-    let value;
-    // SAFETY: reads a register.
-    unsafe { asm!("mov {}, cr0", out(reg) value, options(nomem, nostack, preserves_flags)) };
-    value
-}
-
 /// CR4.
 #[inline]
 pub fn read_cr4() -> u64 {
@@ -109,16 +98,6 @@ pub fn read_cr4() -> u64 {
     // SAFETY: reads a register.
     unsafe { asm!("mov {}, cr4", out(reg) value, options(nomem, nostack, preserves_flags)) };
     value
-}
-
-/// Writes CR0.
-///
-/// # Safety
-/// Paging, protection and write protection must stay on.
-#[inline]
-pub unsafe fn write_cr0(value: u64) {
-    // SAFETY: the caller vouches for the value.
-    unsafe { asm!("mov cr0, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
 /// Writes CR4.

@@ -242,19 +242,6 @@ impl FpuState {
         self.area = area;
         self.restore_now();
     }
-
-    /// The FXSAVE image alone, as [`Self::signal_image`] makes it.
-    pub fn to_fxsave(&mut self, frame: &UserFrame) -> [u8; FXSAVE_BYTES] {
-        let mut legacy = [0; FXSAVE_BYTES];
-        legacy.copy_from_slice(&self.signal_image(frame).0[..FXSAVE_BYTES]);
-        legacy[at::SOFTWARE..].fill(0);
-        legacy
-    }
-
-    /// Takes the state from an FXSAVE image, which may hold anything.
-    pub fn from_fxsave(&mut self, frame: &mut UserFrame, image: &[u8; FXSAVE_BYTES]) {
-        self.set_signal_image(frame, image);
-    }
 }
 
 impl Default for FpuState {

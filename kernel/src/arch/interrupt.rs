@@ -75,11 +75,6 @@ pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
     u8::try_from(FIRST_DEVICE + index as u64).ok()
 }
 
-/// Interrupts served since boot, for /proc/stat.
-pub fn count() -> u64 {
-    COUNT.load(Ordering::Relaxed)
-}
-
 /// Halts this CPU until another writes to its mailbox or answers; the one place besides the idle
 /// loop where kernel code is interrupted. What runs then, `ipi::poll_mailbox`, takes no locks.
 pub(super) fn wait_for_mailbox() {

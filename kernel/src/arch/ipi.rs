@@ -23,8 +23,6 @@ pub enum FlushRequest {
         /// Number of pages; a CPU may drop everything instead where they are many.
         pages: u64,
     },
-    /// Everything, global kernel translations too.
-    Kernel,
     /// Drop nothing: only be through the answer what a memory barrier is (membarrier).
     Barrier,
 }
@@ -101,15 +99,6 @@ pub fn flush_local(request: FlushRequest) {
             }
         }
         FlushRequest::All | FlushRequest::Range { .. } => cpu::flush_tlb_all(),
-        FlushRequest::Kernel => {
-            const PGE: u64 = 1 << 7;
-            let cr4 = cpu::read_cr4();
-            // SAFETY: the same value again in the end; switching PGE drops everything.
-            unsafe {
-                cpu::write_cr4(cr4 & !PGE);
-                cpu::write_cr4(cr4);
-            }
-        }
         // The exchanges of the answer are the barrier.
         FlushRequest::Barrier => {}
     }

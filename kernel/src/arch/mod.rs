@@ -31,16 +31,14 @@ mod smp;
 pub mod timer;
 pub mod traps;
 
-pub use boot::paging::{map_device, root as kernel_root};
+pub use boot::paging::map_device;
 pub use boot::{BootInfo, PhysRange};
 pub use cpuset::{CpuSet, MAX_CPUS};
 pub use frame::UserFrame;
-pub use layout::{
-    DEVICE_BASE, KERNEL_BASE, MEMMAP_BASE, PHYSMAP_BASE, USER_END, phys_to_virt, virt_to_phys,
-};
+pub use layout::{KERNEL_BASE, MEMMAP_BASE, USER_END, phys_to_virt, virt_to_phys};
 pub use percpu::{
-    clear_work_flags, cpu_count, cpu_id, current_task, fs_base, gs_base_user, kernel_stack,
-    online_cpus, set_current_task, set_fs_base, set_gs_base_user, set_kernel_stack, set_work_flags,
+    cpu_count, cpu_id, current_task, online_cpus, set_current_task, set_fs_base, set_gs_base_user,
+    set_kernel_stack, set_work_flags,
 };
 pub use power::{ExitRecord, power_off};
 

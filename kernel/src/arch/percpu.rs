@@ -354,25 +354,6 @@ pub unsafe fn set_work_flags(word: *const AtomicU32) {
     }
 }
 
-/// Takes the word back: returns to user mode find no work until another is named.
-#[inline]
-pub fn clear_work_flags() {
-    // SAFETY: a static lives for ever.
-    unsafe { set_work_flags(&NO_WORK) };
-}
-
-/// Where the next entry from user mode puts its frame: the top of the task's kernel stack.
-#[inline]
-pub fn kernel_stack() -> u64 {
-    let top;
-    // SAFETY: as in `cpu_id`.
-    unsafe {
-        asm!("mov {}, gs:[{}]", out(reg) top, const offset::KERNEL_STACK,
-             options(readonly, nostack, preserves_flags));
-    }
-    top
-}
-
 /// Sets where the next entry from user mode puts its frame; 16-byte aligned.
 ///
 /// # Safety
@@ -409,12 +390,6 @@ pub(super) fn set_fpu_owner(owner: usize) {
     }
 }
 
-/// The user's FS base (its thread pointer).
-#[inline]
-pub fn fs_base() -> u64 {
-    cpu::rdmsr(msr::FS_BASE)
-}
-
 /// Sets the user's FS base, which must be below [`USER_END`](super::USER_END).
 #[inline]
 pub fn set_fs_base(address: u64) {
@@ -424,12 +399,6 @@ pub fn set_fs_base(address: u64) {
     );
     // SAFETY: the kernel does not use FS.
     unsafe { cpu::wrmsr(msr::FS_BASE, address) };
-}
-
-/// The user's GS base.
-#[inline]
-pub fn gs_base_user() -> u64 {
-    cpu::rdmsr(msr::KERNEL_GS_BASE)
 }
 
 /// Sets the user's GS base, which must be below [`USER_END`](super::USER_END).

@@ -19,32 +19,18 @@ pub mod vector {
     pub const BREAKPOINT: u64 = 3;
     /// `into`, or `int 4`.
     pub const OVERFLOW: u64 = 4;
-    /// `bound`.
-    pub const BOUND: u64 = 5;
     /// Not an instruction.
     pub const INVALID_OPCODE: u64 = 6;
-    /// No FPU.
-    pub const DEVICE_NOT_AVAILABLE: u64 = 7;
     /// An exception on the way to an exception.
     pub const DOUBLE_FAULT: u64 = 8;
-    /// Broken task state segment.
-    pub const INVALID_TSS: u64 = 10;
-    /// Segment that is not present.
-    pub const SEGMENT_NOT_PRESENT: u64 = 11;
     /// Stack segment, or non-canonical stack address.
     pub const STACK: u64 = 12;
     /// Anything else that is not allowed.
     pub const GENERAL_PROTECTION: u64 = 13;
     /// Page fault.
     pub const PAGE_FAULT: u64 = 14;
-    /// x87 floating point error.
-    pub const X87: u64 = 16;
-    /// Unaligned access with AC set.
-    pub const ALIGNMENT: u64 = 17;
     /// Machine check.
     pub const MACHINE_CHECK: u64 = 18;
-    /// SSE floating point error.
-    pub const SIMD: u64 = 19;
     /// First vector of interrupts.
     pub const FIRST_INTERRUPT: u64 = 32;
 }

@@ -292,9 +292,8 @@ fn collect() -> Stats {
     Stats {
         swap_in_bytes: Some(0),
         swap_out_bytes: Some(0),
-        // Nothing is ever read back from a disk.
-        major_faults: Some(0),
-        minor_faults: Some(stats::faults()),
+        major_faults: Some(stats::major_faults()),
+        minor_faults: Some(stats::faults() - stats::major_faults()),
         free_bytes: bytes(frames.free_frames),
         total_bytes: bytes(frames.managed_frames),
         available_bytes: value("MemAvailable"),

@@ -42,7 +42,7 @@ pub mod tmpfs;
 pub use context::Context;
 pub use file::{File, OpenFile, Place};
 pub use flags::{FileKind, OpenFlags};
-pub use io::{ByteSink, ByteSource};
+pub use io::ByteSink;
 pub use lookup::open_path;
 pub use node::{Metadata, Node, NodeRef, Timestamp};
 pub use poll::PollMask;

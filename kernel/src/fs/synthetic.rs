@@ -224,11 +224,6 @@ impl Directory {
         self.entries.lock().len()
     }
 
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Enters `node` under `name`; only while the tree is built.
     pub fn insert(&self, name: &[u8], node: NodeRef) {
         self.entries.lock().push((name.into(), node));

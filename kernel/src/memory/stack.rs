@@ -22,10 +22,6 @@ impl KernelStack {
         Some(order) => order,
         None => Order::BASE,
     };
-    /// Its size in bytes.
-    #[expect(clippy::cast_possible_truncation, reason = "32 KiB")]
-    pub const BYTES: usize = Self::ORDER.bytes() as usize;
-
     /// A new stack. May wait for memory.
     ///
     /// # Errors

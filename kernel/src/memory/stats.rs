@@ -141,6 +141,11 @@ pub fn faults() -> u64 {
     sum(Count::Faults)
 }
 
+/// Those that had to read a device.
+pub fn major_faults() -> u64 {
+    sum(Count::MajorFaults)
+}
+
 /// How many zones there are.
 pub fn zones() -> usize {
     super::allocator().zones()
@@ -176,15 +181,4 @@ pub fn mobility_name(mobility: Mobility) -> &'static str {
         Mobility::Movable => "Movable",
         Mobility::Reclaimable => "Reclaimable",
     }
-}
-
-/// Total, used, free, shared, buffers/cached in bytes, for `sysinfo(2)` and `free`.
-pub fn totals() -> (u64, u64, u64) {
-    let stats = frames();
-    let bytes = FRAME_SIZE as u64;
-    (
-        stats.managed_frames * bytes,
-        stats.free_frames * bytes,
-        sum(Count::SharedFrames) * bytes,
-    )
 }

@@ -88,11 +88,6 @@ impl<T: Linked> Heap<T> {
         self.len
     }
 
-    /// Whether there is none.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// The links of an item of this heap, or of one about to enter it.
     ///
     /// # Safety
@@ -109,11 +104,6 @@ impl<T: Linked> Heap<T> {
         }
         // SAFETY: items of the heap are valid.
         Some(unsafe { Self::of(self.root) }.key)
-    }
-
-    /// The item with the least key.
-    pub fn peek(&self) -> Option<NonNull<T>> {
-        NonNull::new(self.root.cast_mut())
     }
 
     /// Adds an item.

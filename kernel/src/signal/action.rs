@@ -12,8 +12,6 @@ pub const SIG_IGN: u64 = 1;
 pub const SA_NOCLDSTOP: u64 = 1;
 /// `sa_flags`: children do not become zombies.
 pub const SA_NOCLDWAIT: u64 = 2;
-/// `sa_flags`: the handler takes three arguments.
-pub const SA_SIGINFO: u64 = 4;
 /// `sa_flags`: run on the alternate stack.
 pub const SA_ONSTACK: u64 = 0x0800_0000;
 /// `sa_flags`: calls start again.
@@ -97,11 +95,6 @@ impl Actions {
     /// The action of a signal.
     pub fn get(&self, signal: Signal) -> Action {
         self.table.lock()[signal.index()]
-    }
-
-    /// Sets the action of a signal.
-    pub fn set(&self, signal: Signal, action: Action) {
-        self.table.lock()[signal.index()] = action;
     }
 
     /// Changes the action of a signal; gives what `change` gives.

@@ -19,14 +19,14 @@ mod stop;
 
 pub use action::{
     Action, Actions, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
-    SA_SIGINFO, SIG_DFL, SIG_IGN,
+    SIG_DFL, SIG_IGN,
 };
 pub(crate) use deliver::{deliver, recalculate, take_awaited};
 pub use fault::{force, on_exception};
 pub(crate) use frame::{
     SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
 };
-pub use info::{Detail, SI_KERNEL, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
+pub use info::{Detail, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
 pub use pending::Pending;
 pub(crate) use send::{child_info, children_ignored, describe};
 pub use send::{send_to_process, send_to_task};

@@ -1,6 +1,6 @@
 //! Signals that wait to be delivered.
 
-use super::{SigInfo, SigSet, Signal, info};
+use super::{SigInfo, SigSet, info};
 use crate::errno::Errno;
 use alloc::collections::VecDeque;
 
@@ -75,10 +75,5 @@ impl Pending {
     /// Whether the signal waits with these details by `same`; for timers, which wait once.
     pub fn find(&mut self, mut same: impl FnMut(&mut SigInfo) -> bool) -> bool {
         self.queue.iter_mut().any(&mut same)
-    }
-
-    /// Whether `signal` waits.
-    pub fn contains(&self, signal: Signal) -> bool {
-        self.set.contains(signal)
     }
 }

@@ -14,6 +14,7 @@ macro_rules! signals {
         impl Signal {
             $(
                 #[doc = concat!("`", stringify!($name), "`.")]
+                #[allow(dead_code, reason = "the list is whole; not all are sent or treated apart")]
                 pub const $name: Self = Self($number);
             )*
         }

@@ -10,6 +10,6 @@ mod spin;
 mod wait_queue;
 
 pub use mutex::{Mutex, MutexGuard};
-pub use once::{Lazy, Once};
+pub use once::Once;
 pub use spin::{SpinGuard, SpinLock, assert_no_spin_lock_held, spin_locks_held};
 pub use wait_queue::{Interrupted, WaitEnd, WaitQueue, WaitSet};

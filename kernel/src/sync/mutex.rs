@@ -51,11 +51,6 @@ impl<T: ?Sized> Mutex<T> {
         }
         Ok(MutexGuard { mutex: self })
     }
-
-    /// The value, when the borrow shows that nobody else holds the lock.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
 }
 
 impl<T: ?Sized> fmt::Debug for Mutex<T> {

@@ -4,7 +4,6 @@ use super::SpinLock;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;
-use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A cell that is set at most once and read without a lock afterwards.
@@ -81,34 +80,5 @@ impl<T> fmt::Debug for Once<T> {
         f.debug_struct("Once")
             .field("ready", &self.ready)
             .finish_non_exhaustive()
-    }
-}
-
-/// A value made on first use.
-pub struct Lazy<T> {
-    cell: Once<T>,
-    init: fn() -> T,
-}
-
-impl<T> Lazy<T> {
-    /// A value that `init` will make; see [`Once::get_or_init`] for what it may do.
-    pub const fn new(init: fn() -> T) -> Self {
-        Self {
-            cell: Once::new(),
-            init,
-        }
-    }
-}
-
-impl<T> Deref for Lazy<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        self.cell.get_or_init(self.init)
-    }
-}
-
-impl<T> fmt::Debug for Lazy<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.cell.fmt(f)
     }
 }

@@ -28,11 +28,6 @@ impl<T> SpinLock<T> {
             value: UnsafeCell::new(value),
         }
     }
-
-    /// The value, when nobody else can know the lock any more.
-    pub fn into_inner(self) -> T {
-        self.value.into_inner()
-    }
 }
 
 impl<T: ?Sized> SpinLock<T> {

@@ -315,11 +315,6 @@ impl WaitQueue {
         woken
     }
 
-    /// Whether nobody waits. Only a hint unless the caller excludes new waiters.
-    pub fn is_empty(&self) -> bool {
-        self.list.lock().head.is_null()
-    }
-
     fn enqueue(&self, waiter: &Waiter) {
         let mut list = self.list.lock();
         waiter.woken.store(false, Ordering::Relaxed);

@@ -30,19 +30,12 @@ pub(crate) use clone::{CloneRequest, clone};
 pub(crate) use exec::{UserStrings, check as check_executable, execve};
 pub(crate) use exit::{exit_group, exit_thread, kill_group};
 pub(crate) use kthread::spawn_kernel;
-pub use limits::Limits;
 pub use oom::{oom_kill, oom_score};
 pub use process::{Credentials, Process, Usage, WaitStatus};
 pub(crate) use process::{Group, Stop};
 pub use start::{signal_program, start};
-pub use table::{find, find_task, for_each_process, last_number, next_process, task_count};
+pub use table::{find, find_task, last_number, next_process, task_count};
 pub(crate) use task::UserState;
 pub use task::{AltStack, Name, Restart, Task, work};
 pub(crate) use wait::{WaitFor, WaitOptions, Waited, wait_for_child};
 pub use work_loop::exit_to_user;
-
-/// Whether the current task is being killed: it should leave every wait and loop.
-#[inline]
-pub fn current_is_dying() -> bool {
-    crate::sched::started() && crate::sched::current().killed()
-}

@@ -69,11 +69,13 @@ impl Numbers {
     }
 
     /// How many are in use.
+    #[cfg(test)]
     pub fn count(&self) -> u32 {
         self.count
     }
 
     /// Whether a number is in use.
+    #[cfg(test)]
     pub fn contains(&self, number: u32) -> bool {
         number < PID_MAX && self.used[(number / 64) as usize] & (1 << (number % 64)) != 0
     }

@@ -105,8 +105,5 @@ fn kill(victim: &Process, reason: &str) {
     );
     memory::count_oom_kill();
     let mut group = victim.group.lock();
-    for task in &group.tasks {
-        task.may_use_reserve.store(true, Ordering::Relaxed);
-    }
     kill_group(&mut group, WaitStatus::signalled(Signal::SIGKILL));
 }

@@ -272,19 +272,6 @@ pub fn next_process(pid: u32) -> Option<Arc<Process>> {
     lock().processes_from(pid).next().cloned()
 }
 
-/// Calls `each` for every process, in order of their numbers, until it gives false. The table is
-/// not locked meanwhile, so processes may come and go.
-pub fn for_each_process(mut each: impl FnMut(&Arc<Process>) -> bool) {
-    let mut pid = 0;
-    // At most PID_MAX turns: the number grows with each.
-    while let Some(process) = next_process(pid) {
-        pid = process.pid() + 1;
-        if !each(&process) {
-            return;
-        }
-    }
-}
-
 /// The number of the task that was made last.
 pub fn last_number() -> u32 {
     lock().numbers.last()

@@ -198,8 +198,6 @@ pub struct Task {
     pub minor_faults: AtomicU64,
     /// See `minor_faults`.
     pub major_faults: AtomicU64,
-    /// Lets an allocation use the reserve: set on the OOM killer's victim.
-    pub(crate) may_use_reserve: AtomicBool,
     /// `PR_SET_TIMERSLACK`, kept for `PR_GET_TIMERSLACK`.
     pub(crate) timer_slack: AtomicU64,
 }
@@ -260,7 +258,6 @@ impl Task {
             body: new.body,
             minor_faults: AtomicU64::new(0),
             major_faults: AtomicU64::new(0),
-            may_use_reserve: AtomicBool::new(false),
             timer_slack: AtomicU64::new(50_000),
         };
         task.set_name(new.name);
@@ -408,12 +405,6 @@ impl Task {
     /// Signals that wait for this thread.
     pub fn pending_set(&self) -> SigSet {
         self.pending.lock().set()
-    }
-
-    /// Whether an allocation on its behalf may use the last reserve: it is being killed to free
-    /// memory.
-    pub fn may_use_reserve(&self) -> bool {
-        self.may_use_reserve.load(Ordering::Relaxed)
     }
 }
 

@@ -6,5 +6,3 @@ pub(crate) mod posix;
 pub mod process_timers;
 pub mod queue;
 pub mod values;
-
-pub use queue::{KernelTimer, TimerTarget};

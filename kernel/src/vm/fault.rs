@@ -240,7 +240,6 @@ impl AddressSpace {
                 Step::Done(frame) => return Ok(frame),
                 Step::NeedsGrowth => self.grow_stack(page)?,
                 Step::NeedsFrame(error) => {
-                    percpu::add(Count::MajorFaults, 1);
                     relief.step(error).map_err(|_| Fault::NoMemory)?;
                 }
                 Step::NeedsPage(file, index) => {

@@ -76,11 +76,6 @@ bitflags! {
 impl VmaFlags {
     /// The rights.
     pub const RIGHTS: Self = Self::READ.union(Self::WRITE).union(Self::EXEC);
-
-    /// The rights as a `Prot`.
-    pub fn prot(self) -> Prot {
-        Prot::from_bits_truncate(self.bits())
-    }
 }
 
 impl Prot {

@@ -58,7 +58,7 @@ pub use protect::Advice;
 pub use remap::Remap;
 pub use source::{Backing, MappedFile, MappedName, Mappings, PageSource};
 pub(crate) use space::spaces_going;
-pub use space::{AddressSpace, Limits, Usage, VmaInfo};
+pub use space::{AddressSpace, Limits, VmaInfo};
 
 use crate::arch::UserFrame;
 use crate::memory::percpu::{self, Count, Local};
@@ -103,6 +103,17 @@ fn count_fault(this: &Local) {
     this.add(Count::Faults, 1);
     let faults = &sched::current().minor_faults;
     faults.store(faults.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// Notes that the fault that is being served reads a device. It was counted as a minor one.
+pub(crate) fn count_major_fault() {
+    percpu::add(Count::MajorFaults, 1);
+    let task = sched::current();
+    let minor = task.minor_faults.load(Ordering::Relaxed);
+    task.minor_faults
+        .store(minor.saturating_sub(1), Ordering::Relaxed);
+    let major = task.major_faults.load(Ordering::Relaxed);
+    task.major_faults.store(major + 1, Ordering::Relaxed);
 }
 
 #[cold]

@@ -85,10 +85,6 @@ impl PageSource for SharedMemory {
         }
     }
 
-    fn size(&self) -> u64 {
-        self.bytes
-    }
-
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         let pages = range.start.div_ceil(PAGE)..range.end / PAGE;
         self.drop_pages(pages.clone());

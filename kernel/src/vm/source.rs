@@ -24,9 +24,6 @@ pub trait PageSource: Send + Sync {
         let _ = (first, pages);
     }
 
-    /// The length in bytes.
-    fn size(&self) -> u64;
-
     /// Frees the bytes (`MADV_REMOVE`).
     ///
     /// # Errors

@@ -273,11 +273,6 @@ impl AddressSpace {
         }))
     }
 
-    /// A number that no other space has had.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Makes it the space of this CPU: called on a switch to a task of it. Cheap when it is already.
     ///
     /// The caller keeps a reference to the space until this CPU has activated another one or

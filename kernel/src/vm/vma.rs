@@ -93,11 +93,6 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.count
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// A copy of those areas that are wanted.
     ///
     /// # Errors
@@ -498,6 +493,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     ///
     /// # Panics
     /// When one does not hold.
+    #[cfg(any(test, loom))]
     pub fn validate(&self) {
         let mut end = 0;
         let mut count = 0;

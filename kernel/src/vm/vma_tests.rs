@@ -223,7 +223,7 @@ fn fills_chunks_and_empties_them() {
         assert!(set.find(area.start).is_none());
         set.validate();
     }
-    assert!(set.is_empty());
+    assert_eq!(set.len(), 0);
 }
 
 #[test]

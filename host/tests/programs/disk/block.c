@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -179,6 +180,34 @@ static void mapped(int fd, const char *path) {
     munmap(shared, DISK);
 }
 
+/* Touches a page of each MiB from the fourth on; how many major and minor faults that took. */
+static void touch(const volatile char *map, long *major, long *minor) {
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    for (unsigned long at = 4 * MIB; at < 20 * MIB; at += MIB)
+        (void)map[at];
+    getrusage(RUSAGE_SELF, &after);
+    *major = after.ru_majflt - before.ru_majflt;
+    *minor = after.ru_minflt - before.ru_minflt;
+}
+
+/* A fault that reads the disk is a major one, and only such. */
+static void faults(int fd) {
+    long major, minor;
+    EXPECT(fsync(fd) == 0);
+    EXPECT(ioctl(fd, BLKFLSBUF) == 0);
+    void *map = mmap(0, DISK, PROT_READ, MAP_PRIVATE, fd, 0);
+    EXPECT(map != MAP_FAILED);
+    touch(map, &major, &minor);
+    EXPECT(major == 16);
+    EXPECT(munmap(map, DISK) == 0);
+    map = mmap(0, DISK, PROT_READ, MAP_PRIVATE, fd, 0);
+    touch(map, &major, &minor);
+    EXPECT(major == 0);
+    EXPECT(minor >= 16);
+    EXPECT(munmap(map, DISK) == 0);
+}
+
 int main(int count, char **words) {
     int fd = count == 2 ? open(words[1], O_RDWR) : -1;
     if (fd < 0) {
@@ -189,6 +218,7 @@ int main(int count, char **words) {
     direct(words[1]);
     ranges(fd);
     mapped(fd, words[1]);
+    faults(fd);
     close(fd);
     puts(wrong ? "wrong" : "fine");
     return wrong;

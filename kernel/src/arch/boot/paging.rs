@@ -17,8 +17,6 @@ pub mod bits {
     pub const PRESENT: u64 = 1;
     /// May be written.
     pub const WRITABLE: u64 = 1 << 1;
-    /// For user mode, too.
-    pub const USER: u64 = 1 << 2;
     /// Not cached: device registers.
     pub const UNCACHED: u64 = 1 << 3 | 1 << 4;
     /// Maps a large page itself.

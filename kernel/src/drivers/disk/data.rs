@@ -64,11 +64,6 @@ impl Data {
         self.bytes
     }
 
-    /// Whether another frame fits.
-    pub fn is_full(&self) -> bool {
-        self.pages == MAX_PAGES
-    }
-
     /// The frames.
     pub fn frames(&self) -> impl Iterator<Item = &FrameRef> {
         self.frames[..self.pages].iter().flatten()

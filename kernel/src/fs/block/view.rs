@@ -8,7 +8,7 @@ use super::cache::Cache;
 use super::writeback;
 use crate::errno::Errno;
 use crate::memory::FrameRef;
-use crate::vm::{Mappings, PageSource};
+use crate::vm::{self, Mappings, PageSource};
 use alloc::sync::Arc;
 
 /// Attempts to mark a page that others drop or replace again and again.
@@ -43,7 +43,11 @@ impl PageSource for View {
             if self.changes {
                 writeback::throttle(self.cache);
             }
+            let is_read = self.cache.ready(index, true).is_none();
             let frame = self.cache.page(index, AROUND)?;
+            if is_read {
+                vm::count_major_fault();
+            }
             if !self.changes {
                 return Ok(Some(frame));
             }
@@ -63,10 +67,6 @@ impl PageSource for View {
             return;
         }
         self.cache.ready_row(first, pages);
-    }
-
-    fn size(&self) -> u64 {
-        self.cache.bytes()
     }
 
     fn mappings(&self) -> &Mappings {

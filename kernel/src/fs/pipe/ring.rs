@@ -65,11 +65,6 @@ impl<P> Ring<P> {
         self.len == 0
     }
 
-    /// Bytes that fit in it.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// Bytes that still fit.
     pub fn room(&self) -> usize {
         self.capacity - self.len

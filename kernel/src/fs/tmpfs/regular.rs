@@ -387,10 +387,6 @@ impl PageSource for TmpNode {
         }
     }
 
-    fn size(&self) -> u64 {
-        self.regular().map_or(0, |regular| regular.extent().0)
-    }
-
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         let regular = self.regular().ok_or(Errno::EOPNOTSUPP)?;
         let _writing = regular.writing.lock();
