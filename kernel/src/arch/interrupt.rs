@@ -1,7 +1,7 @@
 //! Vectors of interrupts, and who serves them.
 
 use super::{apic, ipi, timer};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// First vector of devices.
 const FIRST_DEVICE: u64 = 32;
@@ -52,8 +52,6 @@ static SLOTS: [Slot; DEVICE_VECTORS] = [const {
 }; DEVICE_VECTORS];
 /// Slots in use.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-/// Interrupts served since boot.
-static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Has a device's function called when its line has an interrupt, with those of the devices that
 /// share it; gives the line's vector. `None` when there is no room for one more.
@@ -85,8 +83,6 @@ pub(super) fn wait_for_mailbox() {
 
 /// Serves an interrupt of user mode or of the idle loop.
 pub(super) fn dispatch(vector: u64) {
-    // Relaxed: a counter.
-    COUNT.fetch_add(1, Ordering::Relaxed);
     match vector {
         TIMER => {
             apic::end_of_interrupt();
