@@ -281,19 +281,21 @@ impl Words {
         if at.word != freed.word {
             return false;
         }
-        // Another slot may have some of the word: what was freed before the last was handed out.
-        let left = |slot: &Slot| {
-            if slot.base == freed.base() {
-                slot.piece().mask
-            } else {
-                0
-            }
-        };
-        let mut here = *at;
-        here.mask |= self.slots.iter().map(left).fold(0, |all, left| all | left);
-        here.check_without(freed.mask);
+        if self.slots.iter().any(|slot| slot.base == freed.base()) {
+            return self.note_freed_beside(freed);
+        }
+        at.check_without(freed.mask);
         at.mask |= freed.mask;
-        here.mask | freed.mask != !0
+        at.mask != !0
+    }
+
+    /// The same for a word at home of which a slot may have some: what was freed to it before frames
+    /// were handed out for another mobility.
+    #[inline(never)]
+    fn note_freed_beside(&mut self, freed: Piece) -> bool {
+        let home = Self::home(freed.word);
+        self.note_freed_at(home, freed.mask);
+        self.all_at(home) != !0
     }
 
     /// Notes freed frames of the word in this place.
