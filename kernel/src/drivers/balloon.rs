@@ -292,7 +292,7 @@ fn collect() -> Stats {
     Stats {
         swap_in_bytes: Some(0),
         swap_out_bytes: Some(0),
-        // Nothing is ever read back from a disk.
+        // There is no swap. A fault that reads a page of a mapped disk counts as a minor one.
         major_faults: Some(0),
         minor_faults: Some(stats::faults()),
         free_bytes: bytes(frames.free_frames),
