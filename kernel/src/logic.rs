@@ -62,6 +62,9 @@ mod table;
 mod vma;
 
 #[cfg(test)]
+#[path = "syscall/abi_doc_tests.rs"]
+mod abi_doc_tests;
+#[cfg(test)]
 #[path = "drivers/disk/tests.rs"]
 mod disk_tests;
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The caller's memory as the allocator's arrays. The one module with unsafe code.
+//! The caller's memory as the allocator's arrays. Besides this module, only the constructors in
+//! `allocator` and `attach`, which hand the memory on, have unsafe code.
 #![allow(
     unsafe_code,
     reason = "the named module in which metadata memory becomes references"
