@@ -293,7 +293,7 @@ fn collect() -> Stats {
         swap_in_bytes: Some(0),
         swap_out_bytes: Some(0),
         major_faults: Some(stats::major_faults()),
-        minor_faults: Some(stats::faults() - stats::major_faults()),
+        minor_faults: Some(stats::faults().saturating_sub(stats::major_faults())),
         free_bytes: bytes(frames.free_frames),
         total_bytes: bytes(frames.managed_frames),
         available_bytes: value("MemAvailable"),
