@@ -266,22 +266,34 @@ impl Words {
             if slot.mask & freed.mask != 0 || slot.latest == frame.number() {
                 freed_twice(frame);
             }
-            self.places[slot.place].check_without(freed.mask);
+            let at = self.places[slot.place];
+            at.check_without(freed.mask);
             if slot.latest == NO_FRAME {
                 slot.latest = frame.number();
                 return true;
             }
             slot.mask |= freed.mask;
+            let here = slot.mask | at.mask;
             // The latest is not among them.
-            return slot.mask | slot.mask.wrapping_add(1) != !0;
+            return here | here.wrapping_add(1) != !0;
         }
         let at = &mut self.places[Self::home(freed.word)];
         if at.word != freed.word {
             return false;
         }
-        at.check_without(freed.mask);
+        // Another slot may have some of the word: what was freed before the last was handed out.
+        let left = |slot: &Slot| {
+            if slot.base == freed.base() {
+                slot.piece().mask
+            } else {
+                0
+            }
+        };
+        let mut here = *at;
+        here.mask |= self.slots.iter().map(left).fold(0, |all, left| all | left);
+        here.check_without(freed.mask);
         at.mask |= freed.mask;
-        at.mask != !0
+        here.mask | freed.mask != !0
     }
 
     /// Notes freed frames of the word in this place.

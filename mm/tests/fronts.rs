@@ -228,6 +228,50 @@ fn the_reporter_need_not_wait_for_a_front_to_be_drained() {
     });
 }
 
+/// The frames of one word, freed before and after one of another mobility was taken: what is freed
+/// before goes to the slot, what is freed after to the word's place.
+#[test]
+fn a_word_is_whole_wherever_in_the_front_its_frames_are() {
+    // How many of the word's frames are taken, freed before, freed after, and taken again then.
+    let cases = [
+        (64, 1, 63, 0),
+        (64, 40, 24, 0),
+        (64, 0, 64, 0),
+        (60, 0, 30, 1),
+        (60, 20, 30, 1),
+        (2, 1, 1, 0),
+    ];
+    for (taken, before, after, again) in cases {
+        let calls = Calls::default();
+        in_memory(4 * TREE, &calls, |a| {
+            let mut front = Front::new();
+            let mut reporter = Reporter::new();
+            a.set_reporting_order(Some(Order::PAGEBLOCK));
+            let mut now = Duration::ZERO;
+            while let Some(next) = reporter.poll(now, a, &mut Host).next {
+                now = next;
+            }
+            let told = calls.count();
+            let request = Request::new(Order::BASE, Mobility::Unmovable);
+            let first = a.allocate(&mut front, request).expect("there is memory");
+            let mut frames = many(a, &mut front, taken);
+            let rest = frames.split_off(before);
+            free(a, &mut front, &frames);
+            let second = a.allocate(&mut front, request).expect("there is memory");
+            let last = rest.len().min(after) - usize::from(again == 0);
+            free(a, &mut front, &rest[..last]);
+            let more = many(a, &mut front, again);
+            free(a, &mut front, &rest[last + 1..]);
+            free(a, &mut front, &more);
+            assert_eq!(calls.count(), told, "a frame is in use");
+            free(a, &mut front, &rest[last..=last]);
+            assert_eq!(calls.count(), told + 1, "{taken} {before} {after} {again}");
+            free(a, &mut front, &[first, second]);
+            a.drain(&mut front);
+        });
+    }
+}
+
 #[test]
 fn a_run_taken_again_and_again_stays_in_the_front() {
     in_memory(TREE, &(), |a| {

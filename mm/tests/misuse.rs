@@ -4,7 +4,7 @@
 mod arena;
 
 use arena::{in_small_memory, one, order, with_giants};
-use ebb_mm::{Frame, Order};
+use ebb_mm::{Frame, Mobility, Order, Request};
 
 #[test]
 #[should_panic(expected = "was freed twice")]
@@ -24,6 +24,19 @@ fn a_frame_freed_twice_with_others_between_is_seen() {
         for frame in [first, second, third, second] {
             a.free(front, frame, Order::BASE);
         }
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
+fn a_frame_freed_twice_with_one_of_another_mobility_taken_between_is_seen() {
+    in_small_memory(|a, front| {
+        let other = Request::new(Order::BASE, Mobility::Unmovable);
+        a.allocate(front, other).expect("memory");
+        let frame = one(a, front, Order::BASE);
+        a.free(front, frame, Order::BASE);
+        a.allocate(front, other).expect("memory");
+        a.free(front, frame, Order::BASE);
     });
 }
 
