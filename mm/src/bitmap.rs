@@ -436,3 +436,7 @@ impl Line {
         self.words[word].fetch_and(!mask, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "bitmap_tests.rs"]
+mod tests;

@@ -128,6 +128,8 @@ impl Slot {
 pub(crate) struct Words {
     /// For each mobility the word that frames are handed out from.
     slots: [Slot; Mobility::COUNT],
+    /// The places of these words, a bit for each.
+    slot_places: u16,
     /// The mobility that a frame was last handed out for: it is likely to be the next that is freed.
     recent: Mobility,
     /// In each place freed frames of a word.
@@ -143,6 +145,7 @@ impl Words {
     pub(crate) const fn new() -> Self {
         Self {
             slots: [Slot::NONE; Mobility::COUNT],
+            slot_places: 1 << NOWHERE,
             recent: Mobility::Movable,
             places: [Piece::NONE; PLACES + 1],
             own: [0; Mobility::COUNT],
@@ -246,7 +249,15 @@ impl Words {
             base: self.places[place].base(),
             place,
         };
+        self.note_slots();
         self.note_own(place, mobility);
+    }
+
+    /// Notes which places the slots' words are in.
+    #[inline]
+    fn note_slots(&mut self) {
+        let slots = self.slots.iter();
+        self.slot_places = slots.fold(0, |places, slot| places | 1 << slot.place);
     }
 
     #[inline]
@@ -277,11 +288,12 @@ impl Words {
             // The latest is not among them.
             return here | here.wrapping_add(1) != !0;
         }
-        let at = &mut self.places[Self::home(freed.word)];
+        let home = Self::home(freed.word);
+        let at = &mut self.places[home];
         if at.word != freed.word {
             return false;
         }
-        if self.slots.iter().any(|slot| slot.base == freed.base()) {
+        if self.slot_places & 1 << home != 0 {
             return self.note_freed_beside(freed);
         }
         at.check_without(freed.mask);
@@ -335,8 +347,7 @@ impl Words {
         if at.word == word {
             return (home, Piece::NONE);
         }
-        let slots = self.slots.iter();
-        let is_slot = slots.fold(false, |is, slot| is | (slot.place == home));
+        let is_slot = self.slot_places & 1 << home != 0;
         if at.mask == 0 && !is_slot && self.find_away(word).is_none() {
             // Mostly its home is nobody's.
             self.forget(home);
@@ -377,6 +388,7 @@ impl Words {
                 slot.place = home;
             }
         }
+        self.note_slots();
         for at in [place, home] {
             let word = self.places[at].word;
             let is_away = word != Piece::NONE.word && Self::home(word) != at;
@@ -402,8 +414,7 @@ impl Words {
     /// there is none its home after all; never one that frames are handed out from.
     fn vacant(&self, word: u64) -> usize {
         let home = Self::home(word);
-        let slots = self.slots.iter();
-        let may = !slots.fold(0_u16, |slots, slot| slots | 1 << slot.place);
+        let may = !self.slot_places;
         if self.places[home].mask == 0 && may & 1 << home != 0 {
             return home;
         }
@@ -433,6 +444,7 @@ impl Words {
                 *slot = Slot::NONE;
             }
         }
+        self.note_slots();
         piece
     }
 

@@ -42,6 +42,20 @@ fn a_frame_freed_twice_with_one_of_another_mobility_taken_between_is_seen() {
 
 #[test]
 #[should_panic(expected = "was freed twice")]
+fn a_frame_freed_twice_with_both_mobilities_taken_between_is_seen() {
+    in_small_memory(|a, front| {
+        let other = Request::new(Order::BASE, Mobility::Unmovable);
+        a.allocate(front, other).expect("memory");
+        let frame = one(a, front, Order::BASE);
+        a.allocate(front, other).expect("memory");
+        a.free(front, frame, Order::BASE);
+        assert_ne!(one(a, front, Order::BASE), frame);
+        a.free(front, frame, Order::BASE);
+    });
+}
+
+#[test]
+#[should_panic(expected = "was freed twice")]
 fn a_frame_that_waits_to_be_handed_out_is_not_anybodys_to_free() {
     in_small_memory(|a, front| {
         let first = one(a, front, Order::BASE);

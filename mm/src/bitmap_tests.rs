@@ -1,0 +1,61 @@
+//! The orders of runs in a line, found bit by bit.
+
+use super::*;
+
+fn next(random: &mut u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    *random >> 32
+}
+
+/// A word: full, or with a run free of an order up to this; above that of a word also any other.
+fn word(random: &mut u64, most: u64) -> u64 {
+    let order = next(random) % (most.min(6) + 1);
+    let first = (next(random) % (64 >> order)) << order;
+    let one = !(run(u8::try_from(order).unwrap_or(0)) << first);
+    let any = next(random) | next(random) << 32;
+    match next(random) % 8 {
+        0 | 1 => !0,
+        2 | 3 if most > 6 => 0,
+        4 if most > 6 => any,
+        5 if most > 6 => any & (next(random) | next(random) << 32),
+        6 => one | any,
+        _ => one,
+    }
+}
+
+/// The largest order of which an aligned run is free, below that of a block; 0 if none is.
+fn naive(words: &[u64; WORDS]) -> u8 {
+    let frames = WORDS * WORD_FRAMES as usize;
+    let is_free = |frame: usize| words[frame / 64] >> (frame % 64) & 1 == 0;
+    let has = |order: &u8| {
+        let size = 1_usize << *order;
+        let mut starts = (0..frames).step_by(size);
+        starts.any(|first| (first..first + size).all(is_free))
+    };
+    (0..Order::PAGEBLOCK.get()).rev().find(has).unwrap_or(0)
+}
+
+#[test]
+fn the_reach_of_a_line_is_that_of_its_largest_run() {
+    let mut random = 0x2545_f491_4f6c_dd1d;
+    let mut seen = [0; Order::PAGEBLOCK.get() as usize];
+    for round in 0..20_000 {
+        let words = core::array::from_fn(|_| word(&mut random, round % 9));
+        let line = Line {
+            words: words.map(AtomicU64::new),
+        };
+        let order = naive(&words);
+        seen[usize::from(order)] += 1;
+        assert_eq!(line.reach(), Reach::of(order), "{words:#x?}");
+        let parts = (0..WORDS).map(|word| line.reach_of(word, words[word]));
+        assert_eq!(parts.max(), Some(Reach::of(order)), "{words:#x?}");
+        for order in (0..Order::PAGEBLOCK.get()).filter_map(Order::new) {
+            let has = line.has_run(order);
+            let full = words.iter().all(|&word| word == !0);
+            assert_eq!(has, !full && order.get() <= naive(&words));
+        }
+    }
+    assert!(seen.iter().all(|&lines| lines > 10), "{seen:?}");
+}
