@@ -6,8 +6,8 @@
 use super::hal::Machine;
 use super::pci::{self, ConfigPorts};
 use super::{balloon, disk, port};
-use crate::arch::{interrupt, io_apic, map_device};
 use core::ptr::NonNull;
+use machine::arch::{interrupt, io_apic, map_device};
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::pci::bus::{Command, PciRoot};
@@ -54,7 +54,7 @@ fn hand_over(found: Found) {
         DeviceType::Console => port::add(found),
         DeviceType::Block => disk::add(found),
         DeviceType::MemoryBalloon => balloon::add(found),
-        other => crate::console!("virtio device {other:?} has no driver here"),
+        other => machine::console!("virtio device {other:?} has no driver here"),
     }
 }
 
@@ -94,7 +94,7 @@ fn on_pci() {
                     gsi,
                 });
             }
-            Err(error) => crate::console!("virtio device at PCI {function}: {error}"),
+            Err(error) => machine::console!("virtio device at PCI {function}: {error}"),
         }
     }
 }

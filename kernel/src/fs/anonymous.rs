@@ -3,10 +3,10 @@
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
-use crate::errno::Errno;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::Errno;
 
 /// Linux's magic number of the file system of anonymous inodes.
 const ANON_INODE_MAGIC: u64 = 0x0904_1934;

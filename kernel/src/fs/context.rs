@@ -1,9 +1,9 @@
 //! Where a process stands in the tree.
 
 use super::node::NodeRef;
-use crate::sync::SpinLock;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
+use machine::sync::SpinLock;
 
 #[derive(Clone, Debug)]
 struct Places {

@@ -7,14 +7,14 @@
 use super::file::{File, OpenFile};
 use super::poll::{Notifier, PollMask, Watcher};
 use super::timerfd::Due;
-use crate::arch::clock::Nanos;
-use crate::errno::Errno;
-use crate::sync::{SpinLock, WaitEnd};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::general::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP};
+use logic::errno::Errno;
+use machine::arch::clock::Nanos;
+use machine::sync::{SpinLock, WaitEnd};
 
 /// Bits of an interest that are no readiness.
 const CONTROL: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
@@ -394,7 +394,7 @@ impl Epoll {
         loop {
             let timer = self.next_timer();
             self.collect(most, &mut events);
-            let over = deadline.is_some_and(|deadline| deadline <= crate::arch::clock::now());
+            let over = deadline.is_some_and(|deadline| deadline <= machine::arch::clock::now());
             if !events.is_empty() || over {
                 return Ok(events);
             }

@@ -5,13 +5,13 @@ use super::io::{ByteSink, ByteSource};
 use super::node::{DirEntry, Metadata, NodeRef};
 use super::poll::{Notifier, PollMask};
 use super::{epoll::Epoll, locks, pipe::PipeEnd, socket::SocketFile, timerfd::TimerFile};
-use crate::errno::{Errno, SysResult};
-use crate::sync::Mutex;
 use crate::vm::PageSource;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use logic::errno::{Errno, SysResult};
+use machine::sync::Mutex;
 
 /// What reads and writes. One may serve many open files; the offset is theirs.
 ///

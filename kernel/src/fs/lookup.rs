@@ -4,11 +4,11 @@ use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{LinkTarget, NewNode, NodeRef};
-use super::path::{self, Component, NAME_MAX, PATH_MAX};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::Errno;
+use logic::path::{self, Component, NAME_MAX, PATH_MAX};
 
 /// The most symbolic links that one lookup follows.
 const MAX_LINKS: usize = 40;

@@ -12,7 +12,6 @@
 pub mod anonymous;
 pub mod block;
 pub mod context;
-pub mod current;
 pub mod dev;
 pub mod epoll;
 pub mod eventfd;
@@ -24,16 +23,12 @@ pub mod locks;
 pub mod lookup;
 pub mod message;
 pub mod node;
-pub mod path;
 pub mod pipe;
 pub mod poll;
-pub mod proc;
-pub mod radix;
 pub mod select;
 pub mod socket;
 pub mod stdio;
 pub mod synthetic;
-pub mod sys;
 pub mod table;
 pub mod text;
 pub mod timerfd;
@@ -48,24 +43,31 @@ pub use node::{Metadata, Node, NodeRef, Timestamp};
 pub use poll::PollMask;
 pub use table::FileTable;
 
-use crate::arch::{BootInfo, clock};
-use crate::errno::Errno;
-use crate::memory::{self, PAGE_SIZE};
-use crate::sync::Once;
 use core::sync::atomic::{AtomicU64, Ordering};
 use io::SliceSink;
+use logic::errno::Errno;
+use machine::arch::{BootInfo, clock};
+use machine::memory::{self, PAGE_SIZE};
+use machine::sync::Once;
 use node::DirEntry;
 use tmpfs::Tmpfs;
 
 /// Device numbers of the file systems: minors of major 0, as Linux gives to those without a device.
-mod devices {
-    pub(super) const ROOT: u64 = 1;
-    pub(super) const TMP: u64 = 2;
-    pub(super) const DEV: u64 = 3;
-    pub(super) const PROC: u64 = 4;
-    pub(super) const SYS: u64 = 5;
-    pub(super) const ANONYMOUS: u64 = 6;
-    pub(super) const MEMFD: u64 = 7;
+pub mod devices {
+    /// `/`.
+    pub const ROOT: u64 = 1;
+    /// `/tmp`.
+    pub const TMP: u64 = 2;
+    /// `/dev`.
+    pub const DEV: u64 = 3;
+    /// `/proc`.
+    pub const PROC: u64 = 4;
+    /// `/sys`.
+    pub const SYS: u64 = 5;
+    /// Files that are in no directory: pipes, events, timers.
+    pub const ANONYMOUS: u64 = 6;
+    /// Memory files.
+    pub const MEMFD: u64 = 7;
 }
 use devices::ANONYMOUS as ANONYMOUS_DEVICE;
 
@@ -73,7 +75,7 @@ static ROOT: Once<NodeRef> = Once::new();
 static MEMFD: Once<alloc::sync::Arc<Tmpfs>> = Once::new();
 static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
 
-/// Builds the tree and unpacks the initramfs into it. Memory and the clock must work already.
+/// Builds the tree. Memory and the clock must work already.
 pub fn init(boot: &'static BootInfo) {
     stdio::init(boot);
     // As Linux's tmpfs: up to half of RAM each.
@@ -86,25 +88,24 @@ pub fn init(boot: &'static BootInfo) {
     let dev: NodeRef = Tmpfs::new(devices::DEV, half_of_ram).make_root(Some(&root), b"dev", 0o755);
     let built = dev::populate(&dev)
         .and_then(|()| mount(&root, b"tmp", tmp))
-        .and_then(|()| mount(&root, b"dev", dev))
-        .and_then(|()| mount(&root, b"proc", proc::build(&root, boot)))
-        .and_then(|()| mount(&root, b"sys", sys::build(&root)));
+        .and_then(|()| mount(&root, b"dev", dev));
     if let Err(error) = built {
         panic!("the tree of files cannot be built: {error}");
     }
+}
+
+/// Unpacks the initramfs into the tree; the directories that others mount there exist by then.
+pub fn unpack(boot: &'static BootInfo) {
     if let Some(initrd) = boot.initrd {
-        initramfs::unpack(initrd, &root);
+        initramfs::unpack(initrd, &root());
     }
 }
 
-/// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
-pub fn finish_init() {
-    sys::add_cpus();
-    proc::apply_boot_line();
-}
-
 /// Mounts the file system with root `top` at `name` in the tree's root.
-fn mount(root: &NodeRef, name: &[u8], top: NodeRef) -> Result<(), Errno> {
+///
+/// # Errors
+/// `EEXIST`, `ENOMEM`.
+pub fn mount(root: &NodeRef, name: &[u8], top: NodeRef) -> Result<(), Errno> {
     let point = root.create(name, node::NewNode::Directory, 0o755)?;
     point.as_tmpfs().ok_or(Errno::EINVAL)?.cover(top)
 }
@@ -142,8 +143,8 @@ pub fn now() -> Timestamp {
 /// No lock may be held.
 fn breathe(done: usize) {
     const EVERY: usize = 1 << 20;
-    if done % EVERY < PAGE_SIZE && done >= EVERY && crate::sched::started() {
-        crate::sched::cond_resched();
+    if done % EVERY < PAGE_SIZE && done >= EVERY && machine::sched::started() {
+        machine::sched::cond_resched();
     }
 }
 
@@ -165,7 +166,7 @@ pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Resul
 }
 
 /// Lists `.` and `..` of `node`, if `offset` has not passed them; false when `emit` had enough.
-fn list_dots(
+pub fn list_dots(
     node: &dyn Node,
     offset: &mut u64,
     emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,

@@ -2,10 +2,10 @@
 
 use super::file::{File, Place};
 use super::flags::{FileKind, OpenFlags};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::Errno;
 
 /// A counted reference to a node.
 pub type NodeRef = Arc<dyn Node>;

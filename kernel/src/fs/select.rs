@@ -3,11 +3,11 @@
 use super::file::OpenFile;
 use super::poll::{Notifier, PollMask};
 use super::timerfd::Due;
-use crate::arch::clock::{self, Nanos};
-use crate::errno::Errno;
-use crate::sync::WaitSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::Errno;
+use machine::arch::clock::{self, Nanos};
+use machine::sync::WaitSet;
 
 /// A file, what is asked of it, and what was found.
 #[derive(Debug)]

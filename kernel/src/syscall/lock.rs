@@ -2,15 +2,17 @@
 
 use super::Args;
 use super::record::Record;
-use crate::errno::{Errno, SysResult};
-use crate::fs::locks::ranges::{Kind, LAST_BYTE, Span, SpanError};
 use crate::fs::locks::{self, Holder};
-use crate::fs::{FileTable, OpenFile, OpenFlags, current};
+use crate::fs::{FileTable, OpenFile, OpenFlags};
+use crate::process;
+use crate::process::caller;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX,
     LOCK_MAND, LOCK_NB, LOCK_SH, LOCK_UN, SEEK_CUR, SEEK_END, SEEK_SET,
 };
+use logic::errno::{Errno, SysResult};
+use logic::locks::ranges::{Kind, LAST_BYTE, Span, SpanError};
 
 /// `struct flock`.
 struct Flock(Record<32>);
@@ -65,17 +67,18 @@ impl Flock {
 
     /// A lock of an open file has no process: programs must say so.
     fn check_pid(&self, holder: Holder<'_>) -> Result<(), Errno> {
-        match holder {
-            Holder::Description if self.0.u32(Self::PID) != 0 => Err(Errno::EINVAL),
-            _ => Ok(()),
+        if holder.files.is_none() && self.0.u32(Self::PID) != 0 {
+            return Err(Errno::EINVAL);
         }
+        Ok(())
     }
 }
 
 fn holder(files: &FileTable, command: u32) -> Holder<'_> {
-    match command {
-        F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW => Holder::Description,
-        _ => Holder::Files(files),
+    let of_file = matches!(command, F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW);
+    Holder {
+        pid: process::current().process().pid(),
+        files: (!of_file).then_some(files),
     }
 }
 
@@ -122,7 +125,7 @@ pub(super) fn set(
     lock.check_pid(holder)?;
     let wait = matches!(command, F_SETLKW | F_OFD_SETLKW);
     locks::lock_span(file, holder, span, kind, wait)?;
-    if kind.is_some() && matches!(holder, Holder::Files(_)) {
+    if kind.is_some() && holder.files.is_some() {
         // Another thread may have closed the file meanwhile, too early to find the lock.
         let still_open = files.get(fd).is_ok_and(|now| Arc::ptr_eq(&now, file));
         if !still_open {
@@ -146,12 +149,13 @@ pub fn flock(a: &Args) -> SysResult {
         LOCK_UN => None,
         _ => return Err(Errno::EINVAL),
     };
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     let flags = file.flags();
     let opened = flags.readable() || flags.writable();
     if flags.contains(OpenFlags::PATH) || kind.is_some() && !opened {
         return Err(Errno::EBADF);
     }
-    locks::lock_whole(&file, kind, operation & LOCK_NB == 0)?;
+    let pid = process::current().process().pid();
+    locks::lock_whole(&file, pid, kind, operation & LOCK_NB == 0)?;
     Ok(0)
 }

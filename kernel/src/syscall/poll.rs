@@ -2,14 +2,14 @@
 
 use super::Args;
 use super::record::Record;
-use crate::arch::clock::{self, Nanos};
-use crate::errno::{Errno, SysResult};
 use crate::fs::epoll::{Epoll, EpollFile, Event};
 use crate::fs::eventfd::EventFile;
 use crate::fs::select::{Interest, wait};
 use crate::fs::timerfd::{Setting, TimerFile};
-use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous, current};
-use crate::uaccess;
+use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous};
+use crate::process::caller;
+use crate::process::signal;
+use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{
@@ -17,6 +17,8 @@ use linux_raw_sys::general::{
     EFD_SEMAPHORE, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, TFD_TIMER_ABSTIME,
     TFD_TIMER_CANCEL_ON_SET,
 };
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -69,7 +71,7 @@ const POLLFD: usize = 8;
 
 fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let (address, count) = (a.addr(0), a.uint(1) as usize);
-    if count > current::descriptor_limit() {
+    if count > caller::descriptor_limit() {
         return Err(Errno::EINVAL);
     }
     let mut raw = Vec::new();
@@ -81,7 +83,7 @@ fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     interests
         .try_reserve_exact(count)
         .map_err(|_| Errno::ENOMEM)?;
-    let files = current::files();
+    let files = caller::files();
     for entry in raw.chunks_exact(POLLFD) {
         let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
         let wanted = u16::from_le_bytes([entry[4], entry[5]]);
@@ -111,7 +113,7 @@ pub fn poll(a: &Args) -> SysResult {
 pub fn ppoll(a: &Args) -> SysResult {
     let until = read_timespec(a.addr(2))?.map(deadline);
     if a.addr(3) != 0 {
-        current::block_signals_for_call(a.addr(3), a.size(4))?;
+        signal::block_for_call(a.addr(3), a.size(4))?;
     }
     let result = poll_until(a, until);
     write_left(a.addr(2), until, 1);
@@ -127,7 +129,7 @@ const SETS: [PollMask; 3] = [
 
 fn select_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let count = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
-    let files = current::files();
+    let files = caller::files();
     // As Linux: descriptors beyond the table are not looked at.
     let count = count.min(files.size().max(1024));
     let bytes = count.div_ceil(64) * 8;
@@ -207,7 +209,7 @@ pub fn pselect6(a: &Args) -> SysResult {
         let raw = Record::<16>::read(a.addr(5))?;
         if raw.u64(0) != 0 {
             let size = usize::try_from(raw.u64(8)).map_err(|_| Errno::EINVAL)?;
-            current::block_signals_for_call(raw.u64(0), size)?;
+            signal::block_for_call(raw.u64(0), size)?;
         }
     }
     let result = select_until(a, until);
@@ -218,7 +220,7 @@ pub fn pselect6(a: &Args) -> SysResult {
 fn install(file: Arc<dyn File>, label: &'static str, flags: OpenFlags) -> SysResult {
     let open = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
     let file = anonymous::open(file, FileKind::Anonymous, label, open);
-    current::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
+    caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
 /// Flags that may only be close-on-exec and non-blocking.
@@ -265,8 +267,8 @@ pub fn epoll_ctl(a: &Args) -> SysResult {
             data: raw.u64(4),
         }
     };
-    let set = current::file(a.int(0))?;
-    let file = current::file(fd)?;
+    let set = caller::file(a.int(0))?;
+    let file = caller::file(fd)?;
     let epoll = set.file().as_epoll().ok_or(Errno::EINVAL)?;
     if Arc::ptr_eq(&set, &file) {
         return Err(Errno::EINVAL);
@@ -285,7 +287,7 @@ fn epoll_wait_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     if most == 0 || most > i32::MAX as usize / EPOLL_EVENT {
         return Err(Errno::EINVAL);
     }
-    let set: Arc<OpenFile> = current::file(a.int(0))?;
+    let set: Arc<OpenFile> = caller::file(a.int(0))?;
     let epoll = set.file().as_epoll().ok_or(Errno::EINVAL)?;
     let events = epoll.wait(most, deadline)?;
     for (n, event) in events.iter().enumerate() {
@@ -305,7 +307,7 @@ pub fn epoll_wait(a: &Args) -> SysResult {
 /// `epoll_pwait(2)`.
 pub fn epoll_pwait(a: &Args) -> SysResult {
     if a.addr(4) != 0 {
-        current::block_signals_for_call(a.addr(4), a.size(5))?;
+        signal::block_for_call(a.addr(4), a.size(5))?;
     }
     epoll_wait(a)
 }
@@ -314,7 +316,7 @@ pub fn epoll_pwait(a: &Args) -> SysResult {
 pub fn epoll_pwait2(a: &Args) -> SysResult {
     let until = read_timespec(a.addr(3))?.map(deadline);
     if a.addr(4) != 0 {
-        current::block_signals_for_call(a.addr(4), a.size(5))?;
+        signal::block_for_call(a.addr(4), a.size(5))?;
     }
     epoll_wait_until(a, until)
 }
@@ -348,7 +350,7 @@ pub fn timerfd_create(a: &Args) -> SysResult {
 }
 
 fn with_timer<R>(a: &Args, call: impl FnOnce(&TimerFile) -> R) -> Result<R, Errno> {
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     Ok(call(file.file().as_timer().ok_or(Errno::EINVAL)?))
 }
 

@@ -1,7 +1,7 @@
 //! Structures of the ABI as bytes: every byte written, padding zero.
 
-use crate::errno::Errno;
-use crate::uaccess;
+use crate::vm::uaccess;
+use logic::errno::Errno;
 
 /// A structure of `N` bytes that is being put together.
 #[derive(Debug)]

@@ -3,14 +3,15 @@
 use super::Args;
 use super::at::{self, Target};
 use super::record::Record;
-use crate::errno::{Errno, SysResult};
 use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, FsStats};
-use crate::fs::{self, FileKind, Metadata, NodeRef, OpenFlags, Timestamp, current};
+use crate::fs::{self, FileKind, Metadata, NodeRef, OpenFlags, Timestamp};
+use crate::process::caller;
 use linux_raw_sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
     STATX__RESERVED, STATX_BASIC_STATS, STATX_MNT_ID, UTIME_NOW, UTIME_OMIT,
 };
+use logic::errno::{Errno, SysResult};
 
 /// What programs should read and write at a time.
 const BLOCK_SIZE: u32 = 4096;
@@ -61,7 +62,7 @@ pub fn lstat(a: &Args) -> SysResult {
 
 /// `fstat(2)`.
 pub fn fstat(a: &Args) -> SysResult {
-    write_stat(a.addr(1), &current::file(a.int(0))?.metadata())
+    write_stat(a.addr(1), &caller::file(a.int(0))?.metadata())
 }
 
 /// `newfstatat(2)`.
@@ -154,7 +155,7 @@ pub fn faccessat2(a: &Args) -> SysResult {
 
 /// The node behind the descriptor in argument 0, which must be open for more than its place.
 fn descriptor_node(a: &Args) -> Result<NodeRef, Errno> {
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     if file.flags().contains(OpenFlags::PATH) {
         return Err(Errno::EBADF);
     }
@@ -334,7 +335,7 @@ pub fn utimes(a: &Args) -> SysResult {
 pub fn futimesat(a: &Args) -> SysResult {
     let times = read_timevals(a.addr(2))?;
     if a.addr(1) == 0 {
-        return set_times(&Target::File(current::file(a.int(0))?), times);
+        return set_times(&Target::File(caller::file(a.int(0))?), times);
     }
     set_times(
         &at::target(a.int(0), a.addr(1), 0, LastLink::Follow)?,
@@ -350,7 +351,7 @@ pub fn utimensat(a: &Args) -> SysResult {
     }
     let times = read_timespecs(a.addr(2))?;
     if a.addr(1) == 0 && a.int(0) != AT_FDCWD {
-        return set_times(&Target::File(current::file(a.int(0))?), times);
+        return set_times(&Target::File(caller::file(a.int(0))?), times);
     }
     set_times(
         &at::target(a.int(0), a.addr(1), flags, last_link(flags))?,
@@ -385,7 +386,7 @@ pub fn statfs(a: &Args) -> SysResult {
 
 /// `fstatfs(2)`.
 pub fn fstatfs(a: &Args) -> SysResult {
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     let node = file.node();
     write_statfs(a.addr(1), &node.fs_stats(), node.id().device)
 }

@@ -5,10 +5,10 @@ use super::fault::{Access, Fault, Want};
 use super::pagetable::{FILE, Region, SHMEM, WRITABLE, ZERO, frame_of, index};
 use super::space::State;
 use super::{AddressSpace, VmaFlags};
-use crate::errno::Errno;
-use crate::memory::{FrameRef, PAGE_SIZE};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use machine::memory::{FrameRef, PAGE_SIZE};
 
 impl From<Fault> for Errno {
     fn from(fault: Fault) -> Self {

@@ -13,17 +13,17 @@ use super::source::MappedFile;
 use super::space::{PAGE, State};
 use super::thp::{HugeTry, allow_huge, pin_huge, wants_huge};
 use super::{AddressSpace, VmaFlags, tlb};
-use crate::arch::{USER_END, cpu_id};
-use crate::errno::Errno;
-use crate::memory::frame::FrameRef;
-use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
-use crate::memory::percpu::{self, Count, Local};
-use crate::memory::{copy_page, pressure, zero_frame};
-use crate::sched;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Mobility, Order, Reserve};
+use logic::errno::Errno;
+use machine::arch::{USER_END, cpu_id};
+use machine::memory::frame::FrameRef;
+use machine::memory::memmap::{Descriptor, Kind, frame_ptr};
+use machine::memory::percpu::{self, Count, Local};
+use machine::memory::{copy_page, pressure, zero_frame};
+use machine::sched;
 
 /// The most times that a fault begins again because the file changed under it.
 const FILE_RETRIES: u32 = 10_000;
@@ -520,7 +520,7 @@ impl Change<'_> {
         self.entry
             .store(kept | entry_flags(self.flags) | store, Ordering::Relaxed);
         // Another CPU may have served the same fault; ours may still hold the refused entry.
-        crate::arch::cpu::invlpg(self.page);
+        machine::arch::cpu::invlpg(self.page);
     }
 
     /// Makes the private page the program's own, copying it if others have it too.
@@ -530,7 +530,7 @@ impl Change<'_> {
         if !borrowed && Descriptor::get(frame).references() == 1 {
             let value = self.old & ADDRESS | entry_flags(self.flags) | store_flags(self.flags);
             self.entry.store(value, Ordering::Relaxed);
-            crate::arch::cpu::invlpg(self.page);
+            machine::arch::cpu::invlpg(self.page);
             return Ok(());
         }
         if self.space.has_flushes() {
@@ -546,7 +546,7 @@ impl Change<'_> {
         tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
         if self.old & ZERO == 0 {
             self.count(self.old, -1);
-            crate::memory::memmap::release(frame);
+            machine::memory::memmap::release(frame);
         }
         Ok(())
     }

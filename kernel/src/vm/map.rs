@@ -5,11 +5,11 @@ use super::pagetable::REGION;
 use super::source::Backing;
 use super::space::{Area, PAGE, Sizes, State};
 use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared, stack};
-use crate::arch::USER_END;
-use crate::errno::Errno;
-use crate::memory::knobs;
 use alloc::sync::Arc;
 use core::ops::Range;
+use logic::errno::Errno;
+use machine::arch::USER_END;
+use machine::memory::knobs;
 
 /// Below the stack's room, mappings go downwards from here.
 pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;

@@ -2,29 +2,28 @@
 //! a file that is sealed against stores has nobody who could store.
 
 use super::backing::Bytes;
-use super::members::{Member, Members, NoMemory};
 use super::space::{Area, PAGE};
 use super::zap::Reach;
 use super::{AddressSpace, PageSource};
-use crate::errno::Errno;
-use crate::sync::MutexGuard;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
+use logic::errno::Errno;
+use logic::members::{Member, Members};
+use machine::sync::{Mutex, MutexGuard, SpinLock};
 
-impl Member for Weak<AddressSpace> {
+/// A space that maps the file.
+#[derive(Clone, Debug)]
+struct Space(Weak<AddressSpace>);
+
+impl Member for Space {
     fn is_gone(&self) -> bool {
-        self.strong_count() == 0
+        self.0.strong_count() == 0
     }
 
     fn is(&self, other: &Self) -> bool {
-        self.ptr_eq(other)
-    }
-}
-
-impl From<NoMemory> for Errno {
-    fn from(_: NoMemory) -> Self {
-        Self::ENOMEM
+        self.0.ptr_eq(&other.0)
     }
 }
 
@@ -33,9 +32,9 @@ impl From<NoMemory> for Errno {
 const DENIED: u32 = 1 << 31;
 
 /// The address spaces that map (or have mapped) a file, and how many of its mappings may store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mappings {
-    members: Members<Weak<AddressSpace>>,
+    members: Members<SpinLock<Vec<Space>>, Mutex<()>>,
     stores: AtomicU32,
 }
 
@@ -43,19 +42,19 @@ impl Mappings {
     /// Nobody maps it.
     pub const fn new() -> Self {
         Self {
-            members: Members::new(),
+            members: Members::new(SpinLock::new(Vec::new()), Mutex::new(())),
             stores: AtomicU32::new(0),
         }
     }
 
     /// Notes that a space is about to map the file.
     pub(super) fn register(&self, space: &Arc<AddressSpace>) -> Result<(), Errno> {
-        Ok(self.members.join(Arc::downgrade(space))?)
+        Ok(self.members.join(Space(Arc::downgrade(space)))?)
     }
 
     /// Notes that a child is about to copy its parent's mappings of the file.
     pub(super) fn register_child(&self, child: &Arc<AddressSpace>) -> Result<(), Errno> {
-        Ok(self.members.follow(Arc::downgrade(child))?)
+        Ok(self.members.follow(Space(Arc::downgrade(child)))?)
     }
 
     /// Keeps [`Self::invalidate`] and [`Self::truncate`] from going on while entries move. The
@@ -90,7 +89,7 @@ impl Mappings {
         let source: *const () = core::ptr::from_ref(source).cast();
         // The last reference to a space may go here: what that drops never walks.
         self.members.walk(|space| {
-            if let Some(space) = space.upgrade() {
+            if let Some(space) = space.0.upgrade() {
                 space.zap_source(source, pages, reach);
             }
         });
@@ -153,7 +152,7 @@ impl AddressSpace {
     /// Takes out the pages that come from these pages of a file.
     fn zap_source(&self, source: *const (), pages: &Range<u64>, reach: Reach) {
         // Areas never fail this, so nothing is left out.
-        let _ = self.zap_areas(0..crate::arch::USER_END, reach, |area| {
+        let _ = self.zap_areas(0..machine::arch::USER_END, reach, |area| {
             Ok(shown(area, source, pages))
         });
         self.zap_leaving();

@@ -7,12 +7,12 @@
 use super::gather::Gather;
 use super::hot::HotPlaces;
 use super::leaf::{Deposits, TableFrame};
-use crate::arch::CpuSet;
-use crate::memory::memmap::frame_ptr;
-use crate::memory::{clear_page, kernel_root};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame};
+use machine::arch::CpuSet;
+use machine::memory::memmap::frame_ptr;
+use machine::memory::{clear_page, kernel_root};
 
 /// The CPU uses the entry.
 pub(super) const PRESENT: u64 = 1;
@@ -504,7 +504,7 @@ impl PageTables {
             "a space goes with page tables left in it"
         );
         assert_eq!(self.deposits.len(), 0, "page tables in reserve for nothing");
-        crate::memory::memmap::release(self.root);
+        machine::memory::memmap::release(self.root);
         self.count = 0;
     }
 }

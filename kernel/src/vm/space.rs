@@ -4,20 +4,20 @@ use super::backing::{Bytes, Graveyard};
 use super::gather::kind_index;
 use super::pagetable::{PageTables, REGION, Run, ZERO};
 use super::thp::wants_huge;
-use super::vma::{Vma, VmaSet};
 use super::{MappedName, VmaFlags};
-use crate::arch::{CpuSet, USER_END, cpu, cpu_id};
-use crate::errno::Errno;
-use crate::memory::percpu::{self, Local};
-use crate::memory::{kernel_root, knobs, pressure};
-use crate::sched;
-use crate::sync::{Mutex, SpinLock};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ebb_mm::Order;
+use logic::errno::Errno;
+use logic::vma::{Vma, VmaSet};
+use machine::arch::{CpuSet, USER_END, cpu, cpu_id};
+use machine::memory::percpu::{self, Local};
+use machine::memory::{kernel_root, knobs, pressure};
+use machine::sched;
+use machine::sync::{Mutex, SpinLock};
 
 pub(super) const PAGE: u64 = 4096;
 /// Page tables that are looked through under one lock.
@@ -228,9 +228,9 @@ pub(crate) fn spaces_going() -> u32 {
 pub(super) fn active(this: &Local) -> Option<&'static AddressSpace> {
     // Relaxed: only this CPU writes its own.
     let space = this.space.load(Ordering::Relaxed);
-    // SAFETY: a space is deactivated before its last reference goes (`activate`), and callers use
-    // the reference while their task runs, which holds one.
-    unsafe { space.as_ref() }
+    // SAFETY: `activate` alone stores there. A space is deactivated before its last reference goes,
+    // and callers use the reference while their task runs, which holds one.
+    unsafe { space.cast::<AddressSpace>().as_ref() }
 }
 
 impl AddressSpace {
@@ -279,7 +279,7 @@ impl AddressSpace {
     /// [`Self::deactivate`] was called here.
     #[inline]
     pub fn activate(&self) {
-        let (space, own) = (ptr::from_ref(self).cast_mut(), percpu::this());
+        let (space, own) = (ptr::from_ref(self).cast_mut().cast(), percpu::this());
         let before = own.space.load(Ordering::Relaxed);
         if before == space {
             return;
@@ -291,7 +291,7 @@ impl AddressSpace {
         unsafe { cpu::write_cr3(self.root) };
         own.space.store(space, Ordering::Relaxed);
         // SAFETY: see the contract above.
-        if let Some(before) = unsafe { before.as_ref() } {
+        if let Some(before) = unsafe { before.cast::<Self>().as_ref() } {
             before.cpus.remove(cpu);
         }
     }
@@ -300,7 +300,7 @@ impl AddressSpace {
     /// may go, and when a CPU turns to the idle loop or a kernel thread.
     pub fn deactivate(&self) {
         let own = percpu::this();
-        if !ptr::eq(own.space.load(Ordering::Relaxed), self) {
+        if !ptr::eq(own.space.load(Ordering::Relaxed).cast::<Self>(), self) {
             return;
         }
         // SAFETY: the kernel's own tables, which stay.

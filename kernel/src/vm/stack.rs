@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::map::MAP_BOTTOM;
 use super::space::{Area, PAGE, Sizes, State};
 use super::{AddressSpace, VmaFlags};
-use crate::memory::knobs;
+use machine::memory::knobs;
 
 /// Room that stays free below a stack that can still grow.
 pub(super) const GUARD: u64 = 1 << 20;

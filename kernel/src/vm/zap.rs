@@ -7,11 +7,11 @@
 use super::AddressSpace;
 use super::gather::Gather;
 use super::space::{Area, PAGE, State};
-use crate::arch::USER_END;
-use crate::errno::Errno;
-use crate::sched;
-use crate::sync::SpinGuard;
 use core::ops::Range;
+use logic::errno::Errno;
+use machine::arch::USER_END;
+use machine::sched;
+use machine::sync::SpinGuard;
 
 /// Areas that are looked at under one hold of the lock.
 const AREAS_AT_ONCE: u32 = 64;
@@ -102,7 +102,6 @@ impl AddressSpace {
                 low..if reached < range.end { reached } else { high }
             });
         }
-        crate::memory::report::kick();
     }
 
     /// Zaps the part of each area in `range` that `select` gives for it, upwards. Areas that change
@@ -158,7 +157,6 @@ impl AddressSpace {
                 (None, Err(error)) => break Err(error),
             }
         };
-        crate::memory::report::kick();
         result
     }
 

@@ -4,14 +4,16 @@
 //! that it had fails, and it is not used any more.
 
 use super::super::hal::Machine;
-use super::limits::{BadDisk, Limits, MAX_SEGMENTS, SECTOR_BYTES};
-use super::request::{self, Direction, HEADER_BYTES, IoError, NO_STATUS, Operation, Segments};
 use super::{DESCRIPTORS, Data, Owner};
-use crate::arch::phys_to_virt;
-use crate::errno::Errno;
-use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use logic::disk::limits::{BadDisk, Limits, MAX_SEGMENTS, SECTOR_BYTES};
+use logic::disk::request::{
+    self, Direction, HEADER_BYTES, IoError, NO_STATUS, Operation, Segments,
+};
+use logic::errno::Errno;
+use machine::arch::phys_to_virt;
+use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::{DeviceStatus, SomeTransport, Transport};
 
@@ -208,7 +210,7 @@ impl Queue {
 
     /// Stops the device: it broke the protocol.
     fn die(&mut self, why: core::fmt::Arguments<'_>) {
-        crate::console!("disk: the device {why}; it is not used any more");
+        machine::console!("disk: the device {why}; it is not used any more");
         self.dead = true;
         self.transport.set_status(DeviceStatus::empty());
         let stopped = (0..RESET_LOOKS).any(|_| {

@@ -9,11 +9,11 @@ use super::file::bytes;
 use crate::drivers::disk::{
     Batch, Data, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES, whole_blocks,
 };
-use crate::errno::{Errno, SysResult};
-use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
-use crate::sched;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
+use machine::sched;
 
 /// Requests at a time.
 const REQUESTS: usize = 4;

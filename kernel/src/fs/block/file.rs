@@ -5,15 +5,15 @@ use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::cache::{Cache, PAGE};
 use super::{direct, ioctl, writeback};
-use crate::errno::{Errno, SysResult};
-use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
-use crate::sched;
-use crate::sync::SpinLock;
 use crate::vm::PageSource;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
+use logic::errno::{Errno, SysResult};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::sched;
+use machine::sync::SpinLock;
 
 /// Pages that are read ahead of who reads on and on, as Linux's 128 KiB.
 const MOST_AHEAD: u64 = 32;

@@ -2,9 +2,8 @@
 
 use super::cache::Choice;
 use super::writeback;
-use crate::arch::clock::{self, Nanos};
-use crate::memory::{self, FrameRef};
-use core::sync::atomic::{AtomicU64, Ordering};
+use machine::arch::clock::{self, Nanos};
+use machine::memory::{self, FrameRef, stats};
 
 /// Pages that are dropped at a time.
 const BATCH: u64 = 256;
@@ -12,19 +11,6 @@ const BATCH: u64 = 256;
 const LOOKS_A_PAGE: u64 = 16;
 /// How long who needs memory waits for dirty pages to be written, before somebody is killed.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-
-static PAGES: AtomicU64 = AtomicU64::new(0);
-
-/// Counts pages of the caches.
-pub(super) fn count_pages(change: i64) {
-    // Relaxed: a number to look at.
-    PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
-}
-
-/// Pages of all caches, those that are being read too.
-pub fn pages() -> u64 {
-    PAGES.load(Ordering::Relaxed)
-}
 
 /// A frame for the cache that nobody would miss; does not wait.
 pub(super) fn spare_frame() -> Option<FrameRef> {
@@ -61,7 +47,7 @@ pub(super) fn shrink(wanted: u64) -> u64 {
 /// For an allocation that found nothing: gives up cached pages, or waits for dirty ones to be
 /// written. True when it may help to try again. No spin lock is held.
 pub fn relieve() -> bool {
-    if pages() == 0 {
+    if stats::disk_pages() == 0 {
         return false;
     }
     if shrink(BATCH) > 0 {

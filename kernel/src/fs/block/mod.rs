@@ -16,23 +16,22 @@ mod direct;
 mod file;
 mod ioctl;
 mod memory;
-pub(super) mod tables;
+pub mod tables;
 mod view;
 mod writeback;
 
-pub use memory::{drop_all, pages, relieve};
-pub use writeback::{sync_all, sync_for_the_last_time, unwritten};
+pub use memory::{drop_all, relieve};
+pub use writeback::{sync_all, sync_for_the_last_time};
 
 use super::dev;
 use super::file::File;
 use super::node::{NewNode, NodeRef};
 use crate::drivers::disk::{self, MAX_DISKS};
-use crate::errno::Errno;
-use crate::sync::Once;
 use alloc::format;
 use alloc::sync::Arc;
 use cache::Cache;
-use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use machine::sync::Once;
 use view::View;
 
 /// The major number of virtio disks: what Linux gives them as a rule.
@@ -89,17 +88,6 @@ pub(super) fn open(device_number: u64) -> Result<Arc<dyn File>, Errno> {
         dev::number(major, minor) == device_number
     });
     Ok(Arc::new(file::OpenDisk::new(cache.ok_or(Errno::ENXIO)?)))
-}
-
-/// KiB that all disks read and wrote since boot.
-pub fn kib_moved() -> (u64, u64) {
-    let mut moved = (0, 0);
-    for disk in disk::all() {
-        // Relaxed: numbers to look at.
-        moved.0 += disk.counts().sectors_read.load(Ordering::Relaxed) / 2;
-        moved.1 += disk.counts().sectors_written.load(Ordering::Relaxed) / 2;
-    }
-    moved
 }
 
 /// Makes stable what programs changed through mappings: `msync`.

@@ -3,9 +3,9 @@
 use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
-use crate::errno::{Errno, SysResult};
-use crate::memory::PAGE_SIZE;
-use crate::random;
+use logic::errno::{Errno, SysResult};
+use machine::arch::random;
+use machine::memory::PAGE_SIZE;
 
 /// Nothing to read, and everything written is gone.
 pub(super) struct Null;
@@ -46,7 +46,7 @@ fn endless(
             Err(_) => break,
         }
         super::super::breathe(done);
-        if crate::sched::current().signal_pending() {
+        if machine::sched::current().signal_pending() {
             break;
         }
     }

@@ -5,8 +5,8 @@ mod terminal;
 
 use super::file::File;
 use super::node::{NewNode, NodeRef};
-use crate::errno::Errno;
 use alloc::sync::Arc;
+use logic::errno::Errno;
 
 /// A device number of `major` and `minor`, as `st_rdev` has it for small numbers.
 pub const fn number(major: u64, minor: u64) -> u64 {

@@ -4,18 +4,16 @@
 //! nothing is copied, and nothing is freed that was not needed. All other frames of the archive go
 //! to the allocator once it is unpacked.
 
-pub mod newc;
-
 use super::flags::FileKind;
 use super::lookup::{LastLink, resolve};
 use super::node::{AttributeChange, NewNode, Node, NodeRef, Timestamp};
-use super::path::PATH_MAX;
-use crate::arch::{PhysRange, phys_to_virt};
-use crate::errno::Errno;
-use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use newc::{Member, Members};
+use logic::errno::Errno;
+use logic::newc::{Member, Members};
+use logic::path::PATH_MAX;
+use machine::arch::{PhysRange, phys_to_virt};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
 /// Frames that files took over, as ranges of physical addresses in rising order.
 struct Unpacking<'a> {
@@ -47,14 +45,14 @@ pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
             Ok(member) => {
                 if let Err(error) = unpacking.enter(&member) {
                     let name = alloc::string::String::from_utf8_lossy(member.name);
-                    crate::console!("initramfs: {name}: {error}");
+                    machine::console!("initramfs: {name}: {error}");
                     if error == Errno::ENOMEM || error == Errno::ENOSPC {
                         break;
                     }
                 }
             }
             Err(error) => {
-                crate::console!("initramfs: {error:?}, the rest is left out");
+                machine::console!("initramfs: {error:?}, the rest is left out");
                 break;
             }
         }

@@ -7,12 +7,12 @@
 use super::super::file::File;
 use super::super::node::{DirEntry, Node, NodeRef, RenameMode};
 use super::TmpNode;
-use crate::errno::Errno;
-use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use core::ops::Bound;
+use logic::errno::Errno;
+use machine::sync::SpinLock;
 
 /// Held by whoever takes more than one directory's lock.
 static SEVERAL: SpinLock<()> = SpinLock::new(());
@@ -325,7 +325,7 @@ impl File for OpenDirectory {
         _: &mut dyn super::super::io::ByteSink,
         _: &mut u64,
         _: super::super::flags::OpenFlags,
-    ) -> crate::errno::SysResult {
+    ) -> logic::errno::SysResult {
         Err(Errno::EISDIR)
     }
 

@@ -18,13 +18,13 @@ use super::node::{
     Timestamp,
 };
 use super::pipe::{self, Pipe};
-use crate::errno::Errno;
-use crate::memory::{self, PAGE_SIZE};
-use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 use directory::Directory;
+use logic::errno::Errno;
+use machine::memory::{self, PAGE_SIZE};
+use machine::sync::SpinLock;
 
 /// Linux's magic number of tmpfs.
 pub const MAGIC: u64 = 0x0102_1994;

@@ -17,18 +17,19 @@ mod write;
 pub(super) use drop::Choice;
 pub(super) use write::Run;
 
-use super::super::radix::RadixTree;
-use super::{memory, writeback};
+use super::memory;
 use crate::drivers::disk::{
     Data, Disk, Finish, IoError, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES,
 };
-use crate::errno::Errno;
-use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
-use crate::sync::{Once, SpinLock, WaitQueue};
 use crate::vm::PageSource;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::radix::RadixTree;
+use machine::memory::stats;
+use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
+use machine::sync::{Once, SpinLock, WaitQueue};
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Sectors of a page, and the bytes of one.
@@ -278,7 +279,7 @@ impl Cache {
             }
             entered
         };
-        memory::count_pages(entered as i64);
+        stats::count_disk_pages(entered as i64);
         data.truncate(entered);
         if entered > 0 {
             data.cut(self.bytes_in(index, entered));
@@ -364,10 +365,10 @@ impl Cache {
         }
         drop(guard);
         if entered {
-            memory::count_pages(1);
+            stats::count_disk_pages(1);
         }
         if newly {
-            writeback::count_dirty(1);
+            stats::count_dirty_pages(1);
         }
         Ok(other)
     }
@@ -431,9 +432,9 @@ impl Finish for Cache {
         }
         let errors = state.read_errors + state.write_errors;
         drop(guard);
-        memory::count_pages(-gone);
+        stats::count_disk_pages(-gone);
         if !reading {
-            writeback::count_writing(-(data.pages() as i64));
+            stats::count_writing_pages(-(data.pages() as i64));
             // Relaxed: a hint of progress.
             self.written
                 .fetch_add(data.pages() as u64, Ordering::Relaxed);
@@ -443,7 +444,7 @@ impl Finish for Cache {
         {
             let what = if reading { "read" } else { "write" };
             let name = self.disk.name();
-            crate::console!(
+            machine::console!(
                 "{name}: cannot {what} {} bytes at {}: {error:?}",
                 data.bytes(),
                 first * PAGE
