@@ -22,7 +22,7 @@ mod procfs;
 mod syscall;
 mod vm;
 
-use machine::arch::{self, BootInfo, Entries};
+use machine::arch::{self, BootInfo, Entries, ExitToUser, Syscall, UserFault};
 use machine::memory::{self, Helpers};
 use machine::{console, sched};
 
@@ -56,13 +56,15 @@ static ENTRIES: Entries = Entries {
     memory_own: memory::percpu::own_of,
     timer: sched::on_timer,
     resched: sched::on_resched,
-    syscall: syscall::entry,
-    user_fault: process::signal::on_user_fault,
     kernel_fault: vm::on_kernel_fault,
     exception: process::signal::on_exception,
-    exit_to_user: process::task::exit_to_user,
     flush: drivers::port::flush_all,
 };
+
+// The assembly of the machine's entries calls these by their names.
+const _: Syscall = syscall::entry;
+const _: UserFault = process::signal::on_user_fault;
+const _: ExitToUser = process::task::exit_to_user;
 
 #[expect(unsafe_code, reason = "the linker binds the contract by this name")]
 #[unsafe(export_name = "ebb_memory_helpers")]

@@ -32,7 +32,8 @@ use machine::sched::work;
 
 /// What the entry code calls for a `syscall` instruction. The number is in `orig_rax`; the result
 /// goes to `rax`.
-pub fn entry(frame: &mut UserFrame) {
+#[unsafe(export_name = "ebb_syscall")]
+pub extern "C" fn entry(frame: &mut UserFrame) {
     let args = Args::of(frame);
     #[expect(
         clippy::cast_possible_truncation,

@@ -38,7 +38,7 @@ pub mod traps;
 pub use boot::paging::map_device;
 pub use boot::{BootInfo, PhysRange};
 pub use cpuset::{CpuSet, MAX_CPUS};
-pub use entries::Entries;
+pub use entries::{Entries, ExitToUser, Syscall, UserFault};
 pub use frame::UserFrame;
 pub use layout::{KERNEL_BASE, MEMMAP_BASE, USER_END, phys_to_virt, virt_to_phys};
 pub use percpu::{

@@ -1,7 +1,7 @@
 //! Entries from user mode and exceptions: the interrupt table, `syscall`, and the ways back.
 
 use super::cpu::{self, msr};
-use super::entries::ENTRIES;
+use super::entries::{ENTRIES, ebb_exit_to_user, ebb_syscall, ebb_user_fault};
 use super::frame::{KERNEL_CS, RFLAGS_RF, RFLAGS_TF, UserFrame};
 use super::layout::USER_END;
 use super::percpu::{IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI, TablePointer, offset};
@@ -292,9 +292,9 @@ trap_stubs:
     user_end = const USER_END,
     no_sysret = const RFLAGS_RF | RFLAGS_TF,
     vectors = const VECTORS,
-    user_page_fault = sym user_page_fault,
-    exit_to_user = sym exit_to_user,
-    syscall = sym syscall,
+    user_page_fault = sym ebb_user_fault,
+    exit_to_user = sym ebb_exit_to_user,
+    syscall = sym ebb_syscall,
     user_trap = sym user_trap,
     kernel_trap = sym kernel_trap,
     fatal_trap = sym fatal_trap,
@@ -306,18 +306,6 @@ unsafe extern "C" {
     static trap_stubs: [[u8; 16]; VECTORS];
     fn arch_syscall_entry();
     pub(super) fn arch_enter_user(frame: *const UserFrame) -> !;
-}
-
-extern "C" fn user_page_fault(frame: &mut UserFrame, address: u64, error: u64) {
-    (ENTRIES.user_fault)(frame, address, error);
-}
-
-extern "C" fn exit_to_user(frame: &mut UserFrame) {
-    (ENTRIES.exit_to_user)(frame);
-}
-
-extern "C" fn syscall(frame: &mut UserFrame) {
-    (ENTRIES.syscall)(frame);
 }
 
 /// An exception or interrupt of user mode.

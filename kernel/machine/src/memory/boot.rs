@@ -50,7 +50,7 @@ static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
 ///
 /// # Panics
 /// Before [`build`] has run.
-#[inline]
+#[inline(always)]
 pub(super) fn allocator() -> &'static Allocator<'static> {
     match ALLOCATOR.get() {
         Some(allocator) => allocator,

@@ -63,8 +63,8 @@ const TRAP_TRACE: i32 = 2;
 const TRAP_FLAG: u64 = 1 << 8;
 
 /// A page fault in user mode: has it served, or raises its signal.
-#[inline]
-pub fn on_user_fault(_: &mut UserFrame, address: u64, error: u64) {
+#[unsafe(export_name = "ebb_user_fault")]
+pub extern "C" fn on_user_fault(_: &mut UserFrame, address: u64, error: u64) {
     if let Err(fault) = vm::on_user_fault(address, error) {
         force(fault.signal, fault.code, address);
     }

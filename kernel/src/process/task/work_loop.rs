@@ -14,7 +14,8 @@ use machine::sched::work;
 /// Each turn of the loop clears the bit that it serves; bits set meanwhile by others are served in
 /// further turns, so nothing is left when user mode is entered.
 #[cold]
-pub fn exit_to_user(frame: &mut UserFrame) {
+#[unsafe(export_name = "ebb_exit_to_user")]
+pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
     let task = process::current();
     loop {
         // Acquire: what was written before a bit was set is seen by those who serve it.
