@@ -58,6 +58,11 @@ impl Mappings {
         Ok(self.members.follow(Arc::downgrade(child))?)
     }
 
+    /// Forgets a space that goes, so that its memory can.
+    pub(super) fn forget(&self, space: *const AddressSpace) {
+        self.members.leave(|member| member.as_ptr() == space);
+    }
+
     /// Keeps [`Self::invalidate`] and [`Self::truncate`] from going on while entries move. The
     /// holder does not wait for memory.
     pub(super) fn keep_out(&self) -> MutexGuard<'_, ()> {
