@@ -173,14 +173,6 @@ impl Local {
         self.add(zone, order.frames());
     }
 
-    /// Gives a block back through this CPU's front; the caller counts it.
-    #[inline]
-    pub(crate) fn free_uncounted(&self, frame: Frame, order: Order) {
-        // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        super::allocator().free(front, frame, order);
-    }
-
     /// Gives a frame back through this CPU's front, with others of the batch; the caller counts it.
     #[inline]
     pub(crate) fn free_in(&self, batch: &mut FreeBatch, frame: Frame) {
@@ -252,7 +244,9 @@ pub(crate) fn allocate(request: Request) -> Result<Frame, AllocError> {
 pub(crate) fn free(frame: Frame, order: Order) {
     let this = this();
     this.add(Count::Freed, order.frames());
-    this.free_uncounted(frame, order);
+    // SAFETY: as in `Local::allocate`.
+    let front = unsafe { &mut *this.front.get() };
+    super::allocator().free(front, frame, order);
 }
 
 /// Empties this CPU's front.

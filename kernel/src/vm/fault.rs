@@ -239,9 +239,7 @@ impl AddressSpace {
             match step {
                 Step::Done(frame) => return Ok(frame),
                 Step::NeedsGrowth => self.grow_stack(page)?,
-                Step::NeedsFrame(error) => {
-                    relief.step(error).map_err(|_| Fault::NoMemory)?;
-                }
+                Step::NeedsFrame(error) => relief.step(error).map_err(|_| Fault::NoMemory)?,
                 Step::NeedsPage(file, index) => {
                     let sequence = file.source.mappings().sequence();
                     let page = match file.source.page(index) {
