@@ -20,7 +20,9 @@
 //! 6. An **unmap** takes the area away before its entries, and says under the space's lock which range
 //!    is leaving until they are gone. The walk, having been at the areas, takes its pages out of that
 //!    range too: when it is over, nobody shows them.
-//! 7. A member never leaves before its space is gone. Places move only while no walk is under way.
+//! 7. A member never leaves before its space goes: a space that its file has forgotten, or that
+//!    nobody refers to, is met no more. Places move only while no walk is under way; those at the
+//!    end of the list that are vacant may go at any time.
 //!
 //! Locks, from the outside in: a space's `change`, `walking`, a space's `state`; `list` is taken
 //! last and for moments. Nobody waits for memory with `walking` held: what frees memory walks.
@@ -84,7 +86,7 @@ impl<L, W> Members<L, W> {
     }
 }
 
-impl<M: Member, L: Lock<Value = Vec<M>>, W: Lock<Value = ()>> Members<L, W> {
+impl<M: Member, L: Lock<Value = Vec<Option<M>>>, W: Lock<Value = ()>> Members<L, W> {
     /// A space that shows nothing of the file yet becomes a member, wherever there is room: whatever
     /// it will show comes by faults.
     ///
@@ -95,15 +97,15 @@ impl<M: Member, L: Lock<Value = Vec<M>>, W: Lock<Value = ()>> Members<L, W> {
         let mut vacant = None;
         // Backwards: who joins again joined last, as a rule.
         for (place, known) in list.iter().enumerate().rev() {
-            if known.is(&member) {
+            if is(known, &member) {
                 return Ok(());
             }
-            if known.is_gone() {
+            if is_vacant(known) {
                 vacant = Some(place);
             }
         }
         match vacant {
-            Some(place) => list[place] = member,
+            Some(place) => list[place] = Some(member),
             None => push(&mut list, member)?,
         }
         Ok(())
@@ -118,17 +120,34 @@ impl<M: Member, L: Lock<Value = Vec<M>>, W: Lock<Value = ()>> Members<L, W> {
         let _walking = self.walking.lock();
         let mut list = self.list.lock();
         // A child follows once for each area, and nobody comes after it but by chance.
-        if list.iter().rev().any(|known| known.is(&child)) {
+        if list.iter().rev().any(|known| is(known, &child)) {
             return Ok(());
         }
         // The order stays, and no walk is under way to miss a member that moves up.
-        list.retain(|known| !known.is_gone());
+        list.retain(|known| !is_vacant(known));
         push(&mut list, child)
+    }
+
+    /// The member that `is_it` picks has its space gone: the list keeps nothing of it, and nothing at
+    /// all of the last one. `is_it` is asked of each member until it says yes.
+    pub fn leave(&self, is_it: impl Fn(&M) -> bool) {
+        let mut list = self.list.lock();
+        // Backwards: who joined last leaves first, as a rule.
+        let place = list
+            .iter()
+            .rposition(|known| known.as_ref().is_some_and(&is_it));
+        let Some(place) = place else { return };
+        let member = list[place].take();
+        let used = list.iter().rposition(|known| !is_vacant(known));
+        list.truncate(used.map_or(0, |last| last + 1));
+        let emptied = list.is_empty().then(|| core::mem::take(&mut *list));
+        drop(list);
+        drop((member, emptied));
     }
 
     /// Whether there is any member.
     pub fn any(&self) -> bool {
-        self.list.lock().iter().any(|known| !known.is_gone())
+        self.list.lock().iter().any(|known| !is_vacant(known))
     }
 
     /// The number of walks so far, by which faults know that they must look again.
@@ -151,14 +170,24 @@ impl<M: Member, L: Lock<Value = Vec<M>>, W: Lock<Value = ()>> Members<L, W> {
         // Who joins from here on has only what faults bring it.
         let members = self.list.lock().len();
         for place in 0..members {
-            let member = self.list.lock()[place].clone();
-            visit(member);
+            let member = self.list.lock().get(place).cloned().flatten();
+            if let Some(member) = member {
+                visit(member);
+            }
         }
     }
 }
 
-fn push<M>(list: &mut Vec<M>, member: M) -> Result<(), NoMemory> {
+fn is<M: Member>(place: &Option<M>, member: &M) -> bool {
+    place.as_ref().is_some_and(|known| known.is(member))
+}
+
+fn is_vacant<M: Member>(place: &Option<M>) -> bool {
+    place.as_ref().is_none_or(M::is_gone)
+}
+
+fn push<M>(list: &mut Vec<Option<M>>, member: M) -> Result<(), NoMemory> {
     list.try_reserve(1).map_err(|_| NoMemory)?;
-    list.push(member);
+    list.push(Some(member));
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::members::Member;
 use super::model_locks::Mutex;
 use std::vec::Vec;
 
-type Members<M> = super::members::Members<Mutex<Vec<M>>, Mutex<()>>;
+type Members<M> = super::members::Members<Mutex<Vec<Option<M>>>, Mutex<()>>;
 
 fn nobody<M: Member>() -> Members<M> {
     Members::new(Mutex::new(Vec::new()), Mutex::new(()))
@@ -71,6 +71,51 @@ mod order {
             space.1.set(true);
         }
         assert!(!members.any());
+    }
+
+    #[test]
+    fn who_leaves_is_not_kept_by_the_list() {
+        let members = nobody();
+        let spaces: Vec<_> = (0..4).map(Numbered::new).collect();
+        for space in &spaces {
+            members.follow(space.clone()).unwrap();
+        }
+        // From the end, from the middle, somebody unknown, and from the end with what is vacant
+        // before it; the places of the others stay.
+        for (leaves, left) in [
+            (3, &[0, 1, 2][..]),
+            (1, &[0, 2]),
+            (9, &[0, 2]),
+            (2, &[0]),
+            (0, &[]),
+        ] {
+            members.leave(|member| member.0 == leaves);
+            assert_eq!(walked(&members), left);
+        }
+        for space in &spaces {
+            assert_eq!(Rc::strong_count(&space.1), 1, "space {}", space.0);
+        }
+        assert!(!members.any());
+    }
+
+    #[test]
+    fn who_leaves_during_a_walk_is_not_met_and_the_others_are() {
+        let members = nobody();
+        let spaces: Vec<_> = (0..5).map(Numbered::new).collect();
+        for space in &spaces {
+            members.follow(space.clone()).unwrap();
+        }
+        let mut met = Vec::new();
+        members.walk(|member| {
+            if member.0 == 1 {
+                members.leave(|member| member.0 == 4);
+                members.leave(|member| member.0 == 2);
+                members.leave(|member| member.0 == 0);
+            }
+            met.push(member.0);
+        });
+        assert_eq!(met, [0, 1, 3]);
+        assert_eq!(walked(&members), [1, 3]);
     }
 }
 

@@ -42,6 +42,7 @@ pub struct Objects {
 
 impl Objects {
     #[expect(clippy::cast_possible_truncation, reason = "three fields of 16 bits")]
+    /// What a word keeps.
     pub const fn from_word(word: u64) -> Self {
         Self {
             free: word as u16,
@@ -50,6 +51,7 @@ impl Objects {
         }
     }
 
+    /// The word that keeps it.
     pub const fn to_word(self) -> u64 {
         self.free as u64 | (self.fresh as u64) << 16 | (self.used as u64) << 32
     }

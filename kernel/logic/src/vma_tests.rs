@@ -1,6 +1,7 @@
 //! The set of areas against an array that says for each page what it is.
 
 use crate::vma::{Backing, CHUNK, Vma, VmaSet};
+use core::ops::Range;
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -73,6 +74,17 @@ fn clear(set: &mut VmaSet<u8, Object>, start: u64, end: u64) {
     while set.pop(start..end).is_some() {}
 }
 
+/// Inserts an area where there is none.
+fn add(set: &mut VmaSet<u8, Object>, range: Range<u64>, flags: u8, backing: Object) {
+    set.prepare(range.start, range.end).unwrap();
+    set.insert(Vma {
+        start: range.start,
+        end: range.end,
+        flags,
+        backing,
+    });
+}
+
 fn apply(set: &mut VmaSet<u8, Object>, model: &mut Model, change: &Change) {
     let (first, pages) = match *change {
         Change::Map { start, pages, .. }
@@ -84,14 +96,8 @@ fn apply(set: &mut VmaSet<u8, Object>, model: &mut Model, change: &Change) {
     match *change {
         Change::Map { flags, number, .. } => {
             clear(set, start, end);
-            set.prepare(start, end).unwrap();
             // The same object at the same place, so that neighbours often carry each other on.
-            set.insert(Vma {
-                start,
-                end,
-                flags,
-                backing: Object::at(number, start),
-            });
+            add(set, start..end, flags, Object::at(number, start));
             for page in of_model {
                 model[page] = Some((flags, Object::at(number, page as u64 * PAGE)));
             }
@@ -209,13 +215,7 @@ fn fills_chunks_and_empties_them() {
             areas * 2 - number
         };
         let start = place * 2 * PAGE;
-        set.prepare(start, start + PAGE).unwrap();
-        set.insert(Vma {
-            start,
-            end: start + PAGE,
-            flags: 0,
-            backing: Object::at(0, 0),
-        });
+        add(&mut set, start..start + PAGE, 0, Object::at(0, 0));
         set.validate();
     }
     assert_eq!(set.len() as u64, areas);
@@ -231,13 +231,12 @@ fn fills_chunks_and_empties_them() {
 fn two_areas_never_show_one_address() {
     let mut set = VmaSet::new();
     for start in [4, 2] {
-        set.prepare(start * PAGE, (start + 3) * PAGE).unwrap();
-        set.insert(Vma {
-            start: start * PAGE,
-            end: (start + 3) * PAGE,
-            flags: 0,
-            backing: Object::at(1, 0),
-        });
+        add(
+            &mut set,
+            start * PAGE..(start + 3) * PAGE,
+            0,
+            Object::at(1, 0),
+        );
     }
 }
 
@@ -245,13 +244,12 @@ fn two_areas_never_show_one_address() {
 fn an_area_grows_down_to_the_one_below() {
     let mut set = VmaSet::new();
     for start in [2, 10] {
-        set.prepare(start * PAGE, (start + 1) * PAGE).unwrap();
-        set.insert(Vma {
-            start: start * PAGE,
-            end: (start + 1) * PAGE,
-            flags: 0,
-            backing: Object::at(0, 0),
-        });
+        add(
+            &mut set,
+            start * PAGE..(start + 1) * PAGE,
+            0,
+            Object::at(0, 0),
+        );
     }
     set.grow_down(10 * PAGE, 3 * PAGE);
     set.validate();
@@ -265,13 +263,7 @@ fn what_is_prepared_for_any_place_goes_anywhere() {
         let mut set = VmaSet::new();
         for number in 0..CHUNK as u64 * 4 {
             let start = (number * 2 + 1) * PAGE;
-            set.prepare(start, start + PAGE).unwrap();
-            set.insert(Vma {
-                start,
-                end: start + PAGE,
-                flags: 0,
-                backing: Object::at(0, 0),
-            });
+            add(&mut set, start..start + PAGE, 0, Object::at(0, 0));
         }
         set.prepare_anywhere().unwrap();
         let start = (gone * 2 + 1) * PAGE;

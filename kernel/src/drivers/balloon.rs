@@ -4,7 +4,7 @@
 //! that the host wants and answers its questions for statistics. The driver stands behind one lock,
 //! which is never held while a thread sleeps.
 
-use super::discovery::Found;
+use super::found::Found;
 use super::hal::Machine;
 use core::fmt;
 use core::ops::ControlFlow;

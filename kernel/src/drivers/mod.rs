@@ -6,6 +6,7 @@ pub mod balloon;
 pub mod control;
 mod discovery;
 pub mod disk;
+mod found;
 mod hal;
 mod input;
 mod output;

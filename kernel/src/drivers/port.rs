@@ -1,6 +1,6 @@
 //! Byte streams to and from the host: one virtio console a port.
 
-use super::discovery::Found;
+use super::found::Found;
 use super::input::Input;
 use super::output::Output;
 use alloc::boxed::Box;

@@ -22,7 +22,7 @@ struct AnonymousNode {
 impl Node for AnonymousNode {
     fn id(&self) -> NodeId {
         NodeId {
-            device: super::ANONYMOUS_DEVICE,
+            device: super::devices::ANONYMOUS,
             inode: self.inode,
         }
     }
@@ -76,12 +76,12 @@ pub fn open(
     label: &'static str,
     flags: OpenFlags,
 ) -> Arc<OpenFile> {
-    let inode = super::next_anonymous_inode();
+    let inode = super::node::next_anonymous_inode();
     let node: NodeRef = Arc::new(AnonymousNode {
         inode,
         kind,
         label,
-        made: super::now(),
+        made: Timestamp::now(),
     });
     OpenFile::new(node, file, None, flags)
 }

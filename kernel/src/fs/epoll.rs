@@ -7,6 +7,7 @@
 use super::file::{File, OpenFile};
 use super::poll::{Notifier, PollMask, Watcher};
 use super::timerfd::Due;
+use super::timerfd::TimerFile;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -73,7 +74,7 @@ impl Drop for Item {
     fn drop(&mut self) {
         if self.is_epoll
             && let Some(file) = self.file.upgrade()
-            && let Some(inner) = file.file().as_epoll()
+            && let Some(inner) = file.file().downcast::<EpollFile>().map(|file| &*file.0)
         {
             inner.watched.fetch_sub(1, Ordering::Relaxed);
         }
@@ -147,7 +148,7 @@ impl Epoll {
             // Regular files and directories are always ready; Linux refuses them.
             return Err(Errno::EPERM);
         };
-        let inner = file.file().as_epoll();
+        let inner = file.file().downcast::<EpollFile>().map(|file| &*file.0);
         if let Some(inner) = inner {
             if core::ptr::eq(inner, self) {
                 return Err(Errno::EINVAL);
@@ -170,7 +171,7 @@ impl Epoll {
             interest: SpinLock::new(interest),
             queued: AtomicBool::new(false),
             is_epoll: inner.is_some(),
-            is_timer: file.file().as_timer().is_some(),
+            is_timer: file.file().downcast::<TimerFile>().is_some(),
             seen_expiry: AtomicU64::new(0),
         });
         if item.is_timer {
@@ -282,7 +283,7 @@ impl Epoll {
             let Some(file) = item.file.upgrade() else {
                 continue;
             };
-            if let Some(timer) = file.file().as_timer() {
+            if let Some(timer) = file.file().downcast::<TimerFile>() {
                 match timer.due_at() {
                     Due::Now(expiry) => {
                         // An edge is one expiry.
@@ -428,9 +429,6 @@ impl File for EpollFile {
     }
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.0.notifier.clone())
-    }
-    fn as_epoll(&self) -> Option<&Epoll> {
-        Some(&self.0)
     }
 }
 

@@ -423,3 +423,12 @@ pub(super) fn copy_within_frames(from: &FrameRef, to: &FrameRef, at: usize, coun
     // Frames never fault.
     let _ = source.take_frame(to, at, count);
 }
+
+/// Lets others run between two pieces of long work, once every megabyte of it; `done` counts bytes.
+/// No lock may be held.
+pub(super) fn breathe(done: usize) {
+    const EVERY: usize = 1 << 20;
+    if done % EVERY < PAGE_SIZE && done >= EVERY && machine::sched::started() {
+        machine::sched::cond_resched();
+    }
+}

@@ -466,3 +466,10 @@ fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Option<(Vec<u8>, bool)
     }
     Some((path, directory.is_removed()))
 }
+
+impl OpenFile {
+    /// Its path as `/proc/PID/fd` shows it.
+    pub fn path(&self) -> Vec<u8> {
+        describe(self.node(), self.place())
+    }
+}

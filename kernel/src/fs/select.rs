@@ -3,6 +3,7 @@
 use super::file::OpenFile;
 use super::poll::{Notifier, PollMask};
 use super::timerfd::Due;
+use super::timerfd::TimerFile;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::errno::Errno;
@@ -63,7 +64,7 @@ impl Interest {
     }
 
     fn timer(&self) -> Option<Nanos> {
-        match self.file.as_ref()?.file().as_timer()?.due_at() {
+        match self.file.as_ref()?.file().downcast::<TimerFile>()?.due_at() {
             Due::At(at) => Some(at),
             Due::Now(_) | Due::Never => None,
         }

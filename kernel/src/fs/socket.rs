@@ -192,8 +192,4 @@ impl File for SocketFile {
             _ => Err(Errno::ENOTTY),
         }
     }
-
-    fn as_socket(&self) -> Option<&SocketFile> {
-        Some(self)
-    }
 }

@@ -160,7 +160,7 @@ struct StreamNode {
 impl Node for StreamNode {
     fn id(&self) -> NodeId {
         NodeId {
-            device: super::ANONYMOUS_DEVICE,
+            device: super::devices::ANONYMOUS,
             inode: self.inode,
         }
     }
@@ -210,9 +210,9 @@ fn node(which: Stream) -> NodeRef {
         return node.clone();
     }
     let node: NodeRef = Arc::new(StreamNode {
-        inode: super::next_anonymous_inode(),
+        inode: super::node::next_anonymous_inode(),
         stream: which,
-        made: super::now(),
+        made: Timestamp::now(),
     });
     let _ = slot.set(node.clone());
     slot.get().cloned().unwrap_or(node)

@@ -9,7 +9,7 @@ use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{
     AttributeChange, DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef,
-    Timestamp,
+    Timestamp, downcast,
 };
 use super::text::Text;
 use alloc::boxed::Box;
@@ -127,7 +127,7 @@ impl Synthetic {
             device,
             magic,
             refusal,
-            made: super::now(),
+            made: Timestamp::now(),
             next_inode: AtomicU64::new(1),
         })
     }
@@ -250,7 +250,7 @@ impl Directory {
     }
 
     fn subdirectories_get(&self, name: &[u8]) -> Option<Arc<Self>> {
-        self.get(name)?.as_synthetic()
+        downcast(self.get(name)?)
     }
 
     /// Enters a file at `path` below this directory.
@@ -309,9 +309,6 @@ impl Node for Directory {
     fn name(&self) -> Box<[u8]> {
         self.name.clone()
     }
-    fn as_synthetic(self: Arc<Self>) -> Option<Arc<Directory>> {
-        Some(self)
-    }
 }
 
 /// Offsets 0 and 1 of a listing are `.` and `..`.
@@ -354,7 +351,7 @@ impl File for OpenDirectory {
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        if super::list_dots(&*self.0, offset, emit) {
+        if super::node::list_dots(&*self.0, offset, emit) {
             list_entries(&self.0, offset, emit);
         }
         Ok(())

@@ -135,8 +135,4 @@ impl File for TimerFile {
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.notifier.clone())
     }
-
-    fn as_timer(&self) -> Option<&TimerFile> {
-        Some(self)
-    }
 }

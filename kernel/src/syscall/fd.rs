@@ -2,7 +2,10 @@
 
 use super::Args;
 use super::lock;
+use crate::fs::node::downcast;
+use crate::fs::pipe::PipeEnd;
 use crate::fs::table::MAX_DESCRIPTORS;
+use crate::fs::tmpfs::TmpNode;
 use crate::fs::{FileKind, OpenFile, OpenFlags};
 use crate::process::caller;
 use crate::vm::uaccess;
@@ -84,8 +87,8 @@ pub fn close_range(a: &Args) -> SysResult {
     Ok(0)
 }
 
-fn seals(file: &OpenFile) -> Result<Arc<crate::fs::tmpfs::TmpNode>, Errno> {
-    let node = file.node().clone().as_tmpfs().ok_or(Errno::EINVAL)?;
+fn seals(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
+    let node = downcast::<TmpNode>(file.node().clone()).ok_or(Errno::EINVAL)?;
     if node.regular().is_none() {
         return Err(Errno::EINVAL);
     }
@@ -128,9 +131,13 @@ pub fn fcntl(a: &Args) -> SysResult {
             lock::set(&files, fd, &file, command, a.addr(2))
         }
         F_GETOWN | F_GETSIG | F_SETOWN | F_SETSIG => Ok(0),
-        F_GETPIPE_SZ => Ok(file.file().as_pipe().ok_or(Errno::EBADF)?.capacity()),
+        F_GETPIPE_SZ => Ok(file
+            .file()
+            .downcast::<PipeEnd>()
+            .ok_or(Errno::EBADF)?
+            .capacity()),
         F_SETPIPE_SZ => {
-            let pipe = file.file().as_pipe().ok_or(Errno::EBADF)?;
+            let pipe = file.file().downcast::<PipeEnd>().ok_or(Errno::EBADF)?;
             pipe.pipe()
                 .set_capacity(usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?)
         }

@@ -1,13 +1,13 @@
 //! Calls on open files and their data.
 
 use super::at;
-use super::record::Record;
+use super::record::OpenHow;
 use super::{Args, transfer};
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place};
 use crate::process::caller;
-use crate::vm::uaccess;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     AT_FDCWD, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA,
@@ -152,21 +152,20 @@ pub fn openat(a: &Args) -> SysResult {
 
 /// `openat2(2)`, without restrictions on the walk.
 pub fn openat2(a: &Args) -> SysResult {
-    const HOW: usize = 24;
+    const HOW: usize = size_of::<OpenHow>();
     if a.size(3) < HOW {
         return Err(Errno::EINVAL);
     }
     if a.size(3) > HOW {
         return Err(Errno::E2BIG);
     }
-    let how = Record::<HOW>::read(a.addr(2))?;
-    let (flags, mode, resolve) = (how.u64(0), how.u64(8), how.u64(16));
-    let mode = u32::try_from(mode).map_err(|_| Errno::EINVAL)?;
-    let bits = u32::try_from(flags).map_err(|_| Errno::EINVAL)?;
-    if resolve != 0 || OpenFlags::from_bits(bits).is_none() || mode & !0o7777 != 0 {
+    let how = UserPtr::<OpenHow>::new(a.addr(2)).read()?;
+    let mode = u32::try_from(how.mode).map_err(|_| Errno::EINVAL)?;
+    let bits = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
+    if how.resolve != 0 || OpenFlags::from_bits(bits).is_none() || mode & !0o7777 != 0 {
         return Err(Errno::EINVAL);
     }
-    open_common(a.int(0), a.addr(1), flags, mode)
+    open_common(a.int(0), a.addr(1), how.flags, mode)
 }
 
 /// `creat(2)`.
@@ -232,14 +231,13 @@ pub fn sendfile(a: &Args) -> SysResult {
         from.with_offset(|shared| *shared = offset);
         return Ok(moved);
     }
-    let mut record = Record::<8>::read(a.addr(2))?;
-    let mut offset = record.u64(0);
+    let place = UserPtr::<u64>::new(a.addr(2));
+    let mut offset = place.read()?;
     if offset > i64::MAX as u64 {
         return Err(Errno::EINVAL);
     }
     let moved = transfer::to_shared_offset(&from, &mut offset, &to, count)?;
-    record.set_u64(0, offset);
-    record.write(a.addr(2))?;
+    place.write(&offset)?;
     Ok(moved)
 }
 
@@ -263,7 +261,7 @@ pub fn copy_file_range(a: &Args) -> SysResult {
     let read_offset = |address: u64, file: &OpenFile| -> Result<u64, Errno> {
         match address {
             0 => Ok(file.offset()),
-            address => Record::<8>::read(address).map(|record| record.u64(0)),
+            address => UserPtr::new(address).read(),
         }
     };
     let (mut read_at, mut write_at) =
@@ -284,7 +282,7 @@ pub fn copy_file_range(a: &Args) -> SysResult {
         if address == 0 {
             file.with_offset(|shared| *shared = offset);
         } else {
-            uaccess::copy_out(address, &offset.to_le_bytes())?;
+            UserPtr::new(address).write(&offset)?;
         }
     }
     Ok(moved)

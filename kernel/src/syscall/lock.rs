@@ -1,11 +1,12 @@
 //! Locks of files: the lock commands of `fcntl(2)`, and `flock(2)`.
 
 use super::Args;
-use super::record::Record;
+use super::record::Flock;
 use crate::fs::locks::{self, Holder};
 use crate::fs::{FileTable, OpenFile, OpenFlags};
 use crate::process;
 use crate::process::caller;
+use crate::vm::uaccess::UserPtr;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX,
@@ -14,23 +15,10 @@ use linux_raw_sys::general::{
 use logic::errno::{Errno, SysResult};
 use logic::locks::ranges::{Kind, LAST_BYTE, Span, SpanError};
 
-/// `struct flock`.
-struct Flock(Record<32>);
-
 impl Flock {
-    const TYPE: usize = 0;
-    const WHENCE: usize = 2;
-    const START: usize = 8;
-    const LENGTH: usize = 16;
-    const PID: usize = 24;
-
-    fn read(address: u64) -> Result<Self, Errno> {
-        Record::read(address).map(Self)
-    }
-
     /// The lock; `None`: none.
     fn kind(&self) -> Result<Option<Kind>, Errno> {
-        match u32::from(self.0.u16(Self::TYPE)) {
+        match u32::from(self.kind) {
             F_RDLCK => Ok(Some(Kind::Shared)),
             F_WRLCK => Ok(Some(Kind::Exclusive)),
             F_UNLCK => Ok(None),
@@ -45,21 +33,18 @@ impl Flock {
             None => F_UNLCK,
         };
         // The constants are below 3.
-        self.0
-            .set_u16(Self::TYPE, u16::try_from(number).unwrap_or_default());
+        self.kind = u16::try_from(number).unwrap_or_default();
     }
 
     /// The bytes of `file` that it means.
     fn span(&self, file: &OpenFile) -> Result<Span, Errno> {
-        let base = match u32::from(self.0.u16(Self::WHENCE)) {
+        let base = match u32::from(self.whence) {
             SEEK_SET => 0,
             SEEK_CUR => file.offset(),
             SEEK_END => file.metadata().size,
             _ => return Err(Errno::EINVAL),
         };
-        let start = self.0.u64(Self::START).cast_signed();
-        let length = self.0.u64(Self::LENGTH).cast_signed();
-        Span::relative(base.min(LAST_BYTE), start, length).map_err(|error| match error {
+        Span::relative(base.min(LAST_BYTE), self.start, self.length).map_err(|error| match error {
             SpanError::BeforeStart => Errno::EINVAL,
             SpanError::BeyondEnd => Errno::EOVERFLOW,
         })
@@ -67,7 +52,7 @@ impl Flock {
 
     /// A lock of an open file has no process: programs must say so.
     fn check_pid(&self, holder: Holder<'_>) -> Result<(), Errno> {
-        if holder.files.is_none() && self.0.u32(Self::PID) != 0 {
+        if holder.files.is_none() && self.pid != 0 {
             return Err(Errno::EINVAL);
         }
         Ok(())
@@ -84,7 +69,7 @@ fn holder(files: &FileTable, command: u32) -> Holder<'_> {
 
 /// `F_GETLK` and `F_OFD_GETLK`: who keeps the caller from a lock.
 pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64) -> SysResult {
-    let mut lock = Flock::read(address)?;
+    let mut lock = UserPtr::<Flock>::new(address).read()?;
     let holder = holder(files, command);
     let kind = lock.kind()?.ok_or(Errno::EINVAL)?;
     let span = lock.span(file)?;
@@ -92,13 +77,13 @@ pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64
     let blocker = locks::blocker(file, holder, span, kind);
     lock.set_kind(blocker.map(|(_, held)| held.kind));
     if let Some((pid, held)) = blocker {
-        lock.0.set_u16(Flock::WHENCE, 0);
-        lock.0.set_u64(Flock::START, held.span.first);
-        lock.0.set_u64(Flock::LENGTH, held.span.length());
+        lock.whence = 0;
+        lock.start = held.span.first.cast_signed();
+        lock.length = held.span.length().cast_signed();
         // -1: an open file's.
-        lock.0.set_u32(Flock::PID, pid.unwrap_or(u32::MAX));
+        lock.pid = pid.map_or(-1, u32::cast_signed);
     }
-    lock.0.write(address)?;
+    UserPtr::new(address).write(&lock)?;
     Ok(0)
 }
 
@@ -110,7 +95,7 @@ pub(super) fn set(
     command: u32,
     address: u64,
 ) -> SysResult {
-    let lock = Flock::read(address)?;
+    let lock = UserPtr::<Flock>::new(address).read()?;
     let holder = holder(files, command);
     let span = lock.span(file)?;
     let kind = lock.kind()?;

@@ -1,12 +1,13 @@
 //! Pipes and sockets.
 
 use super::Args;
+use super::record::MessageHeader;
 use crate::fs::io::{MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource};
 use crate::fs::message::Received;
 use crate::fs::socket::{self, SocketFile, SocketKind};
 use crate::fs::{OpenFile, OpenFlags, pipe as pipes};
 use crate::process::caller;
-use crate::vm::uaccess;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use logic::errno::{Errno, SysResult};
 
@@ -102,7 +103,10 @@ fn with_socket<R>(
     call: impl FnOnce(&SocketFile, &OpenFile) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
     let file = caller::file(a.int(0))?;
-    let socket = file.file().as_socket().ok_or(Errno::ENOTSOCK)?;
+    let socket = file
+        .file()
+        .downcast::<SocketFile>()
+        .ok_or(Errno::ENOTSOCK)?;
     call(socket, &file)
 }
 
@@ -207,11 +211,11 @@ pub fn recvfrom(a: &Args) -> SysResult {
 
 /// The parts of a `struct msghdr` that pairs use: the data's pieces. Control data is not carried.
 fn message(address: u64) -> Result<alloc::vec::Vec<Segment>, Errno> {
-    let header = super::record::Record::<56>::read(address)?;
-    if header.u64(40) != 0 {
+    let header = UserPtr::<MessageHeader>::new(address).read()?;
+    if header.control_length != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    crate::fs::io::read_segments(header.u64(16), header.u64(24))
+    crate::fs::io::read_segments(header.segments, header.segment_count)
 }
 
 /// `sendmsg(2)`, without control data.
@@ -227,15 +231,16 @@ pub fn sendmsg(a: &Args) -> SysResult {
 pub fn recvmsg(a: &Args) -> SysResult {
     with_socket(a, |socket, file| {
         let flags = message_flags(a.uint(2) & !MSG_TRUNC, file)?;
-        let mut header = super::record::Record::<56>::read(a.addr(1))?;
-        let segments = crate::fs::io::read_segments(header.u64(16), header.u64(24))?;
+        let place = UserPtr::<MessageHeader>::new(a.addr(1));
+        let mut header = place.read()?;
+        let segments = crate::fs::io::read_segments(header.segments, header.segment_count)?;
         let got = socket.receive(&mut UserSink::new(&segments), flags)?;
         let lost = got.count < got.length;
         // No name and no control data.
-        header.set_u32(8, 0);
-        header.set_u64(40, 0);
-        header.set_u32(48, if lost { MSG_TRUNC } else { 0 });
-        header.write(a.addr(1))?;
+        header.name_length = 0;
+        header.control_length = 0;
+        header.flags = if lost { MSG_TRUNC } else { 0 };
+        place.write(&header)?;
         Ok(received(got, a.uint(2)))
     })
 }

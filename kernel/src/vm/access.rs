@@ -1,9 +1,11 @@
 //! The kernel's access to the memory of any space, by its frames.
 
 use super::backing::Bytes;
-use super::fault::{Access, Fault, Want};
-use super::pagetable::{FILE, Region, SHMEM, WRITABLE, ZERO, frame_of, index};
+use super::entry::{FILE, SHMEM, WRITABLE, ZERO, frame_of, index};
+use super::fault::{Access, Fault};
+use super::pagetable::Region;
 use super::space::State;
+use super::want::Want;
 use super::{AddressSpace, VmaFlags};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;

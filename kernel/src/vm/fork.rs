@@ -1,8 +1,9 @@
 //! Copying an address space for a child process.
 
+use super::entry::{FILE, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
 use super::leaf::TableFrame;
 use super::map::Commitment;
-use super::pagetable::{FILE, REGION, Region, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
+use super::pagetable::Region;
 use super::space::{Area, Sizes, State};
 use super::{AddressSpace, VmaFlags, tlb};
 use alloc::sync::Arc;

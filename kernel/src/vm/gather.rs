@@ -4,7 +4,7 @@
 //! [`Gather::flush`] has every CPU that may know the old entries drop them; only then
 //! [`Gather::free`] lets the frames go. One flush serves a whole batch.
 
-use super::pagetable::{FILE, SHMEM, ZERO, frame_of};
+use super::entry::{FILE, SHMEM, ZERO, frame_of};
 use super::tlb;
 use core::mem::MaybeUninit;
 use core::ops::Range;

@@ -4,10 +4,9 @@
 //! way to say so. Each such entry has a table in reserve, got when the entry was made and not
 //! touched before it is needed.
 
+use super::entry::{ACCESSED, HUGE, PRESENT, REGION, USER, WRITABLE, frame_of, table_at};
 use super::gather::Gather;
-use super::pagetable::{
-    ACCESSED, HUGE, PRESENT, PageTables, REGION, USER, WRITABLE, frame_of, table_at,
-};
+use super::pagetable::PageTables;
 use super::tlb;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};

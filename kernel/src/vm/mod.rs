@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `vma` | the set of areas, without hardware, tested on the host |
-//! | `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
+//! | `entry`, `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
@@ -32,6 +32,7 @@
 
 mod access;
 mod backing;
+mod entry;
 mod fault;
 mod flags;
 mod fork;
@@ -50,6 +51,7 @@ mod stack;
 mod thp;
 mod tlb;
 pub mod uaccess;
+mod want;
 mod zap;
 
 pub use flags::{MapFlags, Prot, VmaFlags};

@@ -1,11 +1,12 @@
 //! Changing rights and advice.
 
 use super::backing::Bytes;
-use super::fault::{entry_flags, store_flags};
+use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, ZERO, frame_of, pages_in};
 use super::map::{Commitment, page_range};
-use super::pagetable::{ADDRESS, DIRTY, FILE, HUGE, REGION, Run, SHMEM, ZERO, frame_of, pages_in};
+use super::mappings::Reach;
+use super::pagetable::Run;
 use super::space::{Area, TABLES_AT_ONCE};
-use super::zap::Reach;
+use super::want::{entry_flags, store_flags};
 use super::{AddressSpace, Prot, VmaFlags, tlb};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};

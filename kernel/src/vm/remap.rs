@@ -1,8 +1,8 @@
 //! `mremap`: growing, shrinking and moving a mapping.
 
 use super::backing::{Bytes, Graveyard};
+use super::entry::REGION;
 use super::map::{Commitment, MAP_TOP, page_range, page_up};
-use super::pagetable::REGION;
 use super::space::{Area, PAGE, Sizes};
 use super::{AddressSpace, VmaFlags, tlb};
 use alloc::sync::Arc;

@@ -1,8 +1,9 @@
 //! Address spaces: what they consist of, and which one each CPU uses.
 
 use super::backing::{Bytes, Graveyard};
+use super::entry::{REGION, ZERO};
 use super::gather::kind_index;
-use super::pagetable::{PageTables, REGION, Run, ZERO};
+use super::pagetable::{PageTables, Run};
 use super::thp::wants_huge;
 use super::{MappedName, VmaFlags};
 use alloc::sync::Arc;
@@ -500,6 +501,24 @@ impl State {
     }
 }
 
+impl AddressSpace {
+    /// Has the files that it maps forget it. One that it has unmapped remembers it, and so keeps the
+    /// memory of this structure, until the next space maps that file.
+    fn leave_files(&mut self) {
+        let this = ptr::from_ref(self);
+        let mut left = None;
+        let areas = &self.state.get_mut().areas;
+        for file in areas.iter().filter_map(|area| area.backing.file()) {
+            // One file's areas mostly lie beside each other.
+            if left.is_some_and(|source| file.same_source(source)) {
+                continue;
+            }
+            file.source.mappings().forget(this);
+            left = Some(Arc::as_ptr(&file.source).cast());
+        }
+    }
+}
+
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         self.deactivate();
@@ -509,6 +528,7 @@ impl Drop for AddressSpace {
             self.cpus
         );
         GOING.fetch_add(1, Ordering::Relaxed);
+        self.leave_files();
         loop {
             let mut graveyard = Graveyard::default();
             if self.state.lock().take_areas(0..USER_END, &mut graveyard) {

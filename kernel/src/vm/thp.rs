@@ -1,10 +1,10 @@
 //! Faults that huge pages serve: who gets them, and what a fault in one does.
 
 use super::VmaFlags;
-use super::fault::{Want, entry_flags, store_flags};
+use super::entry::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
 use super::leaf::{HugeSupply, TableFrame};
-use super::pagetable::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
 use super::space::State;
+use super::want::{Want, entry_flags, store_flags};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::frame::FrameRef;
 use machine::memory::huge::{self, HugeFrame, Policy};

@@ -1,8 +1,8 @@
 //! ACPI's interrupt tables: which CPUs and I/O APICs there are. No AML.
 
-use super::boot::paging;
 use super::cpuset::MAX_CPUS;
 use super::layout::phys_to_virt;
+use super::paging;
 
 /// I/O APICs that are used.
 const MAX_IO_APICS: usize = 4;

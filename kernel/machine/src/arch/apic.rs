@@ -1,10 +1,11 @@
 //! The local APIC: timer, interrupts between CPUs, end of interrupt.
 
-use super::boot::paging::map_device;
-use super::clock::{self, Nanos};
+use super::clock;
 use super::cpu::{self, msr};
 use super::features::{self, Feature};
 use super::interrupt;
+use super::nanos::Nanos;
+use super::paging::map_device;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Register offsets of the memory-mapped form; the MSR is `0x800 + offset / 16`.

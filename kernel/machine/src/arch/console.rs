@@ -1,6 +1,7 @@
 //! The kernel log on the serial console.
 
-use super::{clock, panic, percpu, serial};
+use super::stopping::STOPPING;
+use super::{clock, percpu, serial};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -53,7 +54,7 @@ pub fn line(args: fmt::Arguments<'_>) {
     let me = percpu::cpu_id() as u32 + 1;
     let mut spins = 0;
     // Relaxed: a CPU that does not know yet waits for longer.
-    let panicked = panic::STOPPING.load(Ordering::Relaxed);
+    let panicked = STOPPING.load(Ordering::Relaxed);
     let most = if panicked {
         MAX_SPINS_PANICKED
     } else {

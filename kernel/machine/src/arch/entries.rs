@@ -1,6 +1,7 @@
 //! Where the machine hands over to the rest of the kernel.
 
-use super::{BootInfo, UserFrame};
+use super::boot_info::BootInfo;
+use super::frame::UserFrame;
 
 /// What the machine calls besides [`Syscall`], [`UserFault`] and [`ExitToUser`]. The kernel defines one, bound by the linker as [`ENTRIES`]: a call costs no
 /// more than any other. All run with interrupts off.

@@ -78,7 +78,7 @@ pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
 /// loop where kernel code is interrupted. What runs then, `ipi::poll_mailbox`, takes no locks.
 pub(super) fn wait_for_mailbox() {
     super::cpu::write_cr8(ONLY_MAILBOX);
-    super::idle();
+    super::context::idle();
     super::cpu::write_cr8(0);
 }
 

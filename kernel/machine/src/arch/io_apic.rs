@@ -1,7 +1,7 @@
 //! The I/O APIC: which vector and CPU a device's interrupt pin reaches.
 
 use super::acpi::Machine;
-use super::boot::paging::map_device;
+use super::paging::map_device;
 use super::spin::SpinLock;
 use super::{apic, percpu};
 

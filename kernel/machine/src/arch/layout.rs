@@ -40,3 +40,27 @@ pub fn virt_to_phys(ptr: *const u8) -> u64 {
         address - PHYSMAP_BASE
     }
 }
+
+/// A range of physical addresses, `end` exclusive.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhysRange {
+    /// First byte.
+    pub start: u64,
+    /// First byte behind.
+    pub end: u64,
+}
+
+impl PhysRange {
+    /// Length in bytes.
+    pub const fn bytes(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether an address lies in it.
+    pub const fn contains(&self, address: u64) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+/// Bytes in a frame and a page.
+pub const PAGE_SIZE: usize = 4096;

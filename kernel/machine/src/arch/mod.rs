@@ -7,7 +7,8 @@
 
 mod acpi;
 mod apic;
-pub mod boot;
+mod boot;
+mod boot_info;
 pub mod clock;
 pub mod console;
 pub mod context;
@@ -23,24 +24,28 @@ pub mod io_apic;
 pub mod ipi;
 pub mod layout;
 mod memory_routines;
+mod nanos;
 pub mod once;
+mod paging;
 mod panic;
 pub mod percpu;
 pub mod power;
+pub mod pte;
 pub mod random;
 mod rtc;
 pub mod serial;
 mod smp;
 pub mod spin;
+mod stopping;
 pub mod timer;
 pub mod traps;
 
-pub use boot::paging::map_device;
-pub use boot::{BootInfo, PhysRange};
+pub use boot_info::BootInfo;
 pub use cpuset::{CpuSet, MAX_CPUS};
 pub use entries::{Entries, ExitToUser, Syscall, UserFault};
 pub use frame::UserFrame;
-pub use layout::{KERNEL_BASE, MEMMAP_BASE, USER_END, phys_to_virt, virt_to_phys};
+pub use layout::{KERNEL_BASE, MEMMAP_BASE, PhysRange, USER_END, phys_to_virt, virt_to_phys};
+pub use paging::map_device;
 pub use percpu::{
     cpu_count, cpu_id, current_thread, online_cpus, set_current_thread, set_fs_base,
     set_gs_base_user, set_kernel_stack, set_work_flags,

@@ -2,8 +2,8 @@
 
 use super::layout::{KERNEL_BASE, PHYSMAP_BASE};
 use super::percpu::Regained;
-use super::{UserFrame, apic, boot, console, cpu, header, percpu, phys_to_virt, power};
-use boot::paging::{self, bits};
+use super::stopping::STOPPING;
+use super::{UserFrame, apic, console, cpu, header, paging, percpu, phys_to_virt, power, pte};
 use core::arch::asm;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,8 +14,6 @@ const MAX_FRAMES: usize = 24;
 /// Words of the stack looked at for callers.
 const STACK_WORDS: u64 = 128;
 
-/// The others are to stop: the NMI's handler halts.
-pub(super) static STOPPING: AtomicBool = AtomicBool::new(false);
 /// The CPU that reports, plus one, or [`UNKNOWN`].
 static REPORTER: AtomicU32 = AtomicU32::new(0);
 /// Panics and traps of that CPU, the first one too.
@@ -192,13 +190,13 @@ fn readable(address: u64) -> bool {
                 .add(index as usize)
                 .read_volatile()
         };
-        if entry & bits::PRESENT == 0 {
+        if entry & pte::PRESENT == 0 {
             return false;
         }
-        if entry & bits::LARGE != 0 && level > 0 {
+        if entry & pte::LARGE != 0 && level > 0 {
             return true;
         }
-        table = entry & bits::ADDRESS;
+        table = entry & pte::ADDRESS;
     }
     true
 }

@@ -298,7 +298,7 @@ trap_stubs:
     user_trap = sym user_trap,
     kernel_trap = sym kernel_trap,
     fatal_trap = sym fatal_trap,
-    stopping = sym super::panic::STOPPING,
+    stopping = sym super::stopping::STOPPING,
     options(att_syntax)
 );
 

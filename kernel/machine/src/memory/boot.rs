@@ -5,18 +5,18 @@
 //! avoided. So nothing here is proportional to the size of RAM: a guest of 64 GiB
 //! starts in the resident memory of one of 1 GiB.
 
-use crate::arch::cpu::read_cr3;
 use crate::arch::header::HEADER;
-use crate::arch::once::Once;
+use crate::arch::pte::{ACCESSED, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
 use crate::arch::{BootInfo, MEMMAP_BASE, PhysRange, phys_to_virt};
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use ebb_mm::{
     Allocator, Config, Events, FRAME_SIZE, Frame, FrameRange, ZoneConfig, ZoneKind, metadata_layout,
 };
 
 use super::memmap::DESCRIPTOR_BYTES;
+use super::tables;
 
 /// 2 MiB, a page of the memmap's mapping.
 const LARGE_PAGE: u64 = 2 << 20;
@@ -35,34 +35,7 @@ const FIRMWARE_SCRATCH: u64 = 4 << 20;
 /// Below this is what firmware, boot loader and the start of other CPUs use.
 const LOW_END: u64 = 1 << 20;
 
-const PRESENT: u64 = 1;
-const WRITABLE: u64 = 1 << 1;
-const ACCESSED_DIRTY: u64 = 1 << 5 | 1 << 6;
-const LARGE: u64 = 1 << 7;
-const GLOBAL: u64 = 1 << 8;
-const NO_EXECUTE: u64 = 1 << 63;
-
-static ALLOCATOR: Once<Allocator<'static>> = Once::new();
-/// Physical address of the page directories that map the memmap: one for 64 GiB of RAM each.
-static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
-
-/// The kernel's frame allocator.
-///
-/// # Panics
-/// Before [`build`] has run.
-#[inline(always)]
-pub(super) fn allocator() -> &'static Allocator<'static> {
-    match ALLOCATOR.get() {
-        Some(allocator) => allocator,
-        None => panic!("memory is used before it is set up"),
-    }
-}
-
-/// Physical address of the page-table root that all kernel mappings hang on.
-pub fn kernel_root() -> u64 {
-    // Relaxed: written once, before other CPUs start.
-    KERNEL_ROOT.load(Ordering::Relaxed)
-}
+const ACCESSED_DIRTY: u64 = ACCESSED | DIRTY;
 
 /// A short list of ranges of bytes.
 #[derive(Copy, Clone)]
@@ -279,13 +252,12 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     HEADER
         .managed_frames
         .store(allocator.stats().managed_frames, Ordering::Release);
-    assert!(ALLOCATOR.set(allocator).is_ok(), "memory is set up twice");
+    super::allocator::set(allocator);
 }
 
 /// Maps the memmap of all RAM to the carved-out memory, with large pages.
 fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
-    let root = read_cr3() & !0xfff;
-    KERNEL_ROOT.store(root, Ordering::Relaxed);
+    let root = tables::find_root();
     let tables = place.start + carving.memmap;
     let upper = tables;
     let top_index = (MEMMAP_BASE >> 39) % 512;
@@ -316,24 +288,4 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
         set(directory, number % 512, page | flags);
         page += LARGE_PAGE;
     });
-}
-
-/// The physical address behind byte `offset` of the memmap.
-pub(super) fn memmap_physical(offset: u64) -> Option<u64> {
-    let entry = |table: u64, index: u64| {
-        let slot = phys_to_virt(table + index % 512 * size_of::<u64>() as u64).cast::<u64>();
-        // SAFETY: the kernel's root and what hangs on it are tables in the physmap, which stay.
-        unsafe { slot.read_volatile() }
-    };
-    let address = MEMMAP_BASE + offset;
-    let mut table = kernel_root();
-    for shift in [39, 30] {
-        let value = entry(table, address >> shift);
-        if value & PRESENT == 0 {
-            return None;
-        }
-        table = value & 0x000f_ffff_ffff_f000;
-    }
-    let value = entry(table, address >> 21);
-    (value & PRESENT != 0).then_some((value & 0x000f_ffff_ffe0_0000) + (address & (LARGE_PAGE - 1)))
 }

@@ -77,16 +77,14 @@ global_asm!(
     ".global ebb_copy_page_sse",
     "ebb_copy_page_sse:",
     ".set at_byte, 0",
-    ".rept 64",
-    "movaps xmm0, [rsi + at_byte]",
-    "movaps xmm1, [rsi + at_byte + 16]",
-    "movaps xmm2, [rsi + at_byte + 32]",
-    "movaps xmm3, [rsi + at_byte + 48]",
-    "movaps [rdi + at_byte], xmm0",
-    "movaps [rdi + at_byte + 16], xmm1",
-    "movaps [rdi + at_byte + 32], xmm2",
-    "movaps [rdi + at_byte + 48], xmm3",
-    ".set at_byte, at_byte + 64",
+    ".rept 32",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "movaps xmm\\register, [rsi + at_byte + 16 * \\register]",
+    ".endr",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "movaps [rdi + at_byte + 16 * \\register], xmm\\register",
+    ".endr",
+    ".set at_byte, at_byte + 128",
     ".endr",
     "ret",
     ".balign 64",
@@ -201,7 +199,7 @@ pub unsafe fn clear_pages(first: *mut u8, pages: u64) {
         let mut page = first;
         for _ in 0..pages {
             clear_page(page);
-            page = page.add(super::PAGE_SIZE);
+            page = page.add(crate::arch::layout::PAGE_SIZE);
         }
     }
 }

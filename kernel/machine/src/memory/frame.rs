@@ -1,9 +1,9 @@
 //! Counted references to frames.
 
-use super::PAGE_SIZE;
 use super::clear::clear_page;
 use super::memmap::{self, Descriptor, Kind};
 use super::percpu::{self, Local};
+use crate::arch::layout::PAGE_SIZE;
 use core::fmt;
 use core::ptr::NonNull;
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};

@@ -4,7 +4,8 @@
 //! could not have.
 
 use super::memmap::{Descriptor, Kind, free_block};
-use super::{PAGE_SIZE, percpu, pressure};
+use super::{percpu, pressure};
+use crate::arch::layout::PAGE_SIZE;
 use crate::arch::spin::SpinLock;
 use crate::arch::{phys_to_virt, virt_to_phys};
 use core::alloc::{GlobalAlloc, Layout};

@@ -1,6 +1,5 @@
 //! The knobs of `/proc/sys/vm` that this part obeys, and what is committed.
 
-use super::stats;
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use ebb_mm::FRAME_SIZE;
 use logic::errno::Errno;
@@ -84,7 +83,7 @@ pub fn set_max_map_count(value: u64) -> Result<(), Errno> {
 
 /// `vm.min_free_kbytes`: the reserve that the watermarks are made of, in KiB.
 pub fn min_free_kbytes() -> u64 {
-    stats::frames().watermarks.min * (FRAME_SIZE as u64 >> 10)
+    super::allocator().stats().watermarks.min * (FRAME_SIZE as u64 >> 10)
 }
 
 /// Sets `vm.min_free_kbytes`.
@@ -93,7 +92,7 @@ pub fn min_free_kbytes() -> u64 {
 /// `EINVAL` for more than half of RAM.
 pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
     let frames = value / (FRAME_SIZE as u64 >> 10);
-    if frames > stats::frames().managed_frames / 2 {
+    if frames > super::allocator().stats().managed_frames / 2 {
         return Err(Errno::EINVAL);
     }
     super::allocator().set_min_free_frames(frames);
@@ -102,7 +101,8 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
 
 /// `CommitLimit` of `/proc/meminfo`, in pages.
 pub fn commit_limit() -> u64 {
-    stats::frames()
+    super::allocator()
+        .stats()
         .managed_frames
         .saturating_mul(overcommit_ratio())
         / 100
@@ -119,7 +119,7 @@ pub fn committed() -> u64 {
 /// `ENOMEM` when the overcommit policy forbids it; nothing is committed then.
 pub fn commit(pages: u64) -> Result<(), Errno> {
     let allowed = match overcommit_memory() {
-        0 => pages <= stats::frames().managed_frames,
+        0 => pages <= super::allocator().stats().managed_frames,
         1 => true,
         _ => committed().saturating_add(pages) <= commit_limit(),
     };

@@ -5,6 +5,7 @@
 //! host nothing, and whole pages of them go back to the host together with the frames.
 
 use super::percpu::{self, Count};
+use super::tables;
 use crate::arch::{MEMMAP_BASE, phys_to_virt};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -269,8 +270,8 @@ pub fn descriptor_pages(block: FrameRange) -> Option<FrameRange> {
         return None;
     }
     // The memmap's 2 MiB pages are contiguous in physical memory for 2 MiB of descriptors only.
-    let address = super::boot::memmap_physical(first * 4096)?;
-    let last = super::boot::memmap_physical((end - 1) * 4096)?;
+    let address = tables::memmap_physical(first * 4096)?;
+    let last = tables::memmap_physical((end - 1) * 4096)?;
     (last - address == (end - 1 - first) * 4096)
         .then(|| FrameRange::new(Frame::containing(address), end - first))
 }

@@ -1,5 +1,6 @@
 //! The kernel's memory: frames, their descriptors, the heap, low memory, reporting.
 
+mod allocator;
 mod boot;
 mod clear;
 pub mod frame;
@@ -12,23 +13,23 @@ pub mod percpu;
 pub mod pressure;
 mod stack;
 pub mod stats;
+mod tables;
 
-pub use boot::kernel_root;
+pub use crate::arch::layout::PAGE_SIZE;
+pub use allocator::allocator;
 pub use clear::{clear_page, clear_pages, copy_page};
 pub use ebb_mm::Mobility;
 pub use frame::FrameRef;
 pub use helpers::Helpers;
 pub use percpu::own_of;
 pub use stack::{KernelStack, stack_for_cpu};
+pub use tables::kernel_root;
 
 use crate::arch::{BootInfo, PhysRange};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Allocator, Events, Frame, FrameRange, Order, Reserve};
 use logic::errno::Errno;
 use memmap::{Descriptor, Kind};
-
-/// Bytes in a frame and a page.
-pub const PAGE_SIZE: usize = 4096;
 
 /// The frame of zeros that all untouched anonymous memory shows when it is read.
 static ZERO_FRAME: AtomicU64 = AtomicU64::new(0);
@@ -59,12 +60,6 @@ pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
 pub fn zero_frame() -> Frame {
     // Relaxed: set once before anything is mapped.
     Frame::new(ZERO_FRAME.load(Ordering::Relaxed))
-}
-
-/// The frame allocator.
-#[inline]
-pub fn allocator() -> &'static Allocator<'static> {
-    boot::allocator()
 }
 
 /// A frame with any contents. May wait for memory (balloon, OOM killer): not under a spin lock.

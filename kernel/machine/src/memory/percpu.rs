@@ -4,6 +4,7 @@ use crate::arch::header::HEADER;
 use crate::arch::percpu::memory_own;
 use crate::arch::{MAX_CPUS, cpu_count, online_cpus, virt_to_phys};
 use core::cell::UnsafeCell;
+use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use ebb_mm::{AllocError, Contents, Frame, FreeBatch, Front, Order, Request};
@@ -76,6 +77,12 @@ pub struct Local {
     /// own.
     pub space: AtomicPtr<()>,
     counts: [AtomicU64; COUNTS],
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
 }
 
 // SAFETY: `front` is used by its own CPU alone, where kernel code is never preempted and nothing
@@ -179,14 +186,6 @@ impl Local {
         self.add(zone, order.frames());
     }
 
-    /// Gives a block back through this CPU's front; the caller counts it.
-    #[inline]
-    pub fn free_uncounted(&self, frame: Frame, order: Order) {
-        // SAFETY: as in `allocate`.
-        let front = unsafe { &mut *self.front.get() };
-        super::allocator().free(front, frame, order);
-    }
-
     /// Gives a frame back through this CPU's front, with others of the batch; the caller counts it.
     #[inline]
     pub fn free_in(&self, batch: &mut FreeBatch, frame: Frame) {
@@ -258,7 +257,9 @@ pub fn allocate(request: Request) -> Result<Frame, AllocError> {
 pub fn free(frame: Frame, order: Order) {
     let this = this();
     this.add(Count::Freed, order.frames());
-    this.free_uncounted(frame, order);
+    // SAFETY: as in `Local::allocate`.
+    let front = unsafe { &mut *this.front.get() };
+    super::allocator().free(front, frame, order);
 }
 
 /// Empties this CPU's front.

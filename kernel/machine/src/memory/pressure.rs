@@ -37,6 +37,7 @@ pub struct Relief {
 }
 
 impl Relief {
+    /// Nothing was tried yet for a block of this order.
     pub const fn new(order: Order) -> Self {
         Self {
             order,
@@ -115,6 +116,12 @@ impl Relief {
         wait(WAIT);
         Ok(())
     }
+}
+
+/// Gives up cached pages for who cannot wait where it finds that it needs memory; true when it may
+/// help to try again.
+pub fn shrink_caches() -> bool {
+    (HELPERS.shrink_caches)()
 }
 
 fn wait(nanos: u64) {

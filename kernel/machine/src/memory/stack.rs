@@ -22,6 +22,7 @@ impl KernelStack {
         Some(order) => order,
         None => Order::BASE,
     };
+
     /// A new stack. May wait for memory.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Which CPU a runnable thread goes to, and how idle CPUs find work.
 
-use super::queue::RunQueue;
+use super::queue::{QUEUES, RunQueue};
 use super::switch::is_idle_thread;
 use super::thread::{Owned, Thread, current, work};
-use super::{QUEUES, tick};
+use super::tick;
 use crate::arch::{self, cpu_id};
 use core::sync::atomic::Ordering;
 use logic::sched::policy;

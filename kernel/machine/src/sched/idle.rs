@@ -1,7 +1,8 @@
 //! What a CPU does without work.
 
+use super::queue::QUEUES;
+use super::switch;
 use super::thread::OWNER;
-use super::{QUEUES, switch};
 use crate::arch::clock;
 use crate::arch::{self, cpu_id};
 use core::sync::atomic::Ordering;

@@ -31,15 +31,13 @@ pub use thread::{Current, Owned, Owner, Thread, current, started, work};
 pub use tick::{on_resched, on_timer};
 
 use crate::arch;
-use crate::arch::MAX_CPUS;
+
 use crate::arch::clock::Nanos;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use logic::sched::state::State;
-use queue::RunQueue;
+use queue::{QUEUES, RunQueue};
 use wait_queue::WaitQueue;
-
-static QUEUES: [RunQueue; MAX_CPUS] = [const { RunQueue::new() }; MAX_CPUS];
 
 /// Announces that the current thread is about to block; from here on no wake-up is lost.
 #[inline]

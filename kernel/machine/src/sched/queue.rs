@@ -5,6 +5,7 @@
 //! further ahead than that, so that it cannot save up.
 
 use super::thread::{Owned, Thread};
+use crate::arch::MAX_CPUS;
 use crate::arch::clock::Nanos;
 use crate::arch::spin::SpinLock;
 use core::fmt;
@@ -161,6 +162,9 @@ impl RunQueue {
         Nanos(self.slice_end_ns.load(Ordering::Relaxed))
     }
 }
+
+/// Every CPU's.
+pub(super) static QUEUES: [RunQueue; MAX_CPUS] = [const { RunQueue::new() }; MAX_CPUS];
 
 /// Threads that a thief looks at: pinned ones are rare.
 const STEAL_TRIES: usize = 4;

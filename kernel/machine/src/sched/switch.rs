@@ -1,8 +1,8 @@
 //! Leaving one thread for another.
 
-use super::queue::RunQueue;
+use super::queue::{QUEUES, RunQueue};
 use super::thread::{Current, OWNER, Owned, Thread, current, work};
-use super::{QUEUES, balance, tick};
+use super::{balance, tick};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::spin::assert_no_spin_lock_held;
 use crate::arch::{self, MAX_CPUS, cpu_id};

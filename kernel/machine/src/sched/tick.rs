@@ -3,10 +3,10 @@
 //! The timer is set for the end of a slice only while somebody waits; a thread alone on its CPU, and
 //! an idle CPU, get no ticks.
 
-use super::queue::RunQueue;
+use super::queue::{QUEUES, RunQueue};
 use super::switch::is_idle_thread;
 use super::thread::{OWNER, Thread, current, work};
-use super::{QUEUES, balance, load, timer};
+use super::{balance, load, timer};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::cpu_id;
 use core::sync::atomic::Ordering;

@@ -14,7 +14,7 @@ pub use logic::disk::limits::{Limits, SECTOR_BYTES};
 pub use logic::disk::request::{IoError, Operation, chunks, whole_blocks};
 pub use queue::Request;
 
-use super::discovery::Found;
+use super::found::Found;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -28,8 +28,6 @@ use virtio_drivers::transport::{SomeTransport, Transport};
 
 /// Disks at most; a microvm has eight windows in all.
 pub const MAX_DISKS: usize = 8;
-/// Descriptors of a queue: what QEMU's own default has.
-const DESCRIPTORS: usize = 128;
 /// Reads of the capacity, until two agree.
 const CAPACITY_LOOKS: u32 = 16;
 

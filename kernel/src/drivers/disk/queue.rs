@@ -4,7 +4,7 @@
 //! that it had fails, and it is not used any more.
 
 use super::super::hal::Machine;
-use super::{DESCRIPTORS, Data, Owner};
+use super::{Data, Owner};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use logic::disk::limits::{BadDisk, Limits, MAX_SEGMENTS, SECTOR_BYTES};
@@ -30,6 +30,8 @@ const RESET_LOOKS: u32 = 100_000;
 /// Descriptors of the largest request: header, data, status.
 const MOST_NEEDED: usize = MAX_SEGMENTS + 2;
 
+/// Descriptors of a queue: what QEMU's own default has.
+pub(super) const DESCRIPTORS: usize = 128;
 const _: () = assert!(SLOTS * SLOT_BYTES <= PAGE_SIZE && MOST_NEEDED <= DESCRIPTORS);
 const _: () = assert!(RANGE_AT + HEADER_BYTES <= STATUS_AT);
 

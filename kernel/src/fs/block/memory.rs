@@ -3,7 +3,7 @@
 use super::cache::Choice;
 use super::writeback;
 use machine::arch::clock::{self, Nanos};
-use machine::memory::{self, FrameRef, stats};
+use machine::memory::{self, stats};
 
 /// Pages that are dropped at a time.
 const BATCH: u64 = 256;
@@ -11,11 +11,6 @@ const BATCH: u64 = 256;
 const LOOKS_A_PAGE: u64 = 16;
 /// How long who needs memory waits for dirty pages to be written, before somebody is killed.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-
-/// A frame for the cache that nobody would miss; does not wait.
-pub(super) fn spare_frame() -> Option<FrameRef> {
-    memory::spare_file_frame()
-}
 
 /// Before the caches take so many pages: has them give up as many old ones where memory is short.
 /// The caches live of what is left, and others never wait for them.
@@ -34,7 +29,7 @@ pub(super) fn shrink(wanted: u64) -> u64 {
         (Choice::Unused, some),
         (Choice::Unheld, u64::MAX),
     ] {
-        for cache in super::caches() {
+        for cache in super::caches::caches() {
             if dropped >= wanted {
                 return dropped;
             }
@@ -54,7 +49,7 @@ pub fn relieve() -> bool {
         return true;
     }
     // Pages that programs only look at can be taken from them, and read again.
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         if let Some(view) = cache.readers.get()
             && view.mappings().is_used()
         {
@@ -69,7 +64,7 @@ pub fn relieve() -> bool {
 
 /// Drops every clean page that nobody uses (`vm.drop_caches`).
 pub fn drop_all() {
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         cache.drop_clean(super::cache::ALL, Choice::Unheld, u64::MAX, u64::MAX);
     }
 }

@@ -23,7 +23,7 @@ static WORKER: WaitQueue = WaitQueue::new();
 
 /// Starts the thread, if there is a disk.
 pub(super) fn start() {
-    if super::caches().next().is_some() {
+    if super::caches::caches().next().is_some() {
         sched::spawn_kernel("kflushd", run);
     }
 }
@@ -41,7 +41,7 @@ fn run() {
         // Acquire: pairs with the Release in `wake`; who asked has marked its pages.
         let wanted = || WANTED.swap(false, Ordering::Acquire);
         let end = WORKER.wait_uninterruptible_deadline(wanted, deadline);
-        for cache in super::caches() {
+        for cache in super::caches::caches() {
             flush_once(cache);
             if end == WaitEnd::Ready && cache.opens.load(Ordering::Acquire) == 0 {
                 close(cache);
@@ -105,7 +105,7 @@ pub(super) fn throttle(cache: &Cache) {
 /// Waits until some dirty page was written. False: there is none, or no disk takes any.
 pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
     let unwritten = |cache: &Cache| cache.unwritten() != (0, 0);
-    let Some(cache) = super::caches().find(|cache| unwritten(cache)) else {
+    let Some(cache) = super::caches::caches().find(|cache| unwritten(cache)) else {
         return false;
     };
     wake();
@@ -118,7 +118,7 @@ pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
 
 /// Writes everything that is dirty to the disks and makes it stable: `sync(2)`.
 pub fn sync_all() {
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         cache.write_back(ALL);
         // Whoever wrote it learns of errors by `fsync`.
         let _ = cache.disk.flush();
@@ -128,7 +128,7 @@ pub fn sync_all() {
 /// As [`sync_all`] before the VM ends, as long as the disks take something. What other tasks change
 /// meanwhile is not waited for.
 pub fn sync_for_the_last_time() {
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         // The second time for pages that changed while the disk took them.
         for _ in 0..2 {
             flush_once(cache);

@@ -45,7 +45,7 @@ fn endless(
             Err(error) if done == 0 => return Err(error),
             Err(_) => break,
         }
-        super::super::breathe(done);
+        super::super::io::breathe(done);
         if machine::sched::current().signal_pending() {
             break;
         }

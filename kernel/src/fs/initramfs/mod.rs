@@ -6,7 +6,9 @@
 
 use super::flags::FileKind;
 use super::lookup::{LastLink, resolve};
+use super::node::downcast;
 use super::node::{AttributeChange, NewNode, Node, NodeRef, Timestamp};
+use super::tmpfs::TmpNode;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use logic::errno::Errno;
@@ -93,7 +95,7 @@ impl Unpacking<'_> {
         if let Some(there) = &found.node {
             if kind == FileKind::Directory && there.kind() == FileKind::Directory {
                 // The roots of `/proc` and `/sys` are as they are.
-                return if there.clone().as_tmpfs().is_some() {
+                return if downcast::<TmpNode>(there.clone()).is_some() {
                     there.change(&change)
                 } else {
                     Ok(())
@@ -131,7 +133,7 @@ impl Unpacking<'_> {
                 self.linked.insert(member.inode, node.clone());
             }
         }
-        if let Some(node) = node.as_tmpfs() {
+        if let Some(node) = downcast::<TmpNode>(node) {
             node.set_times(Timestamp {
                 seconds: member.modified.into(),
                 nanos: 0,
@@ -161,7 +163,7 @@ impl Unpacking<'_> {
         if data.is_empty() {
             return Ok(());
         }
-        let node = node.clone().as_tmpfs().ok_or(Errno::EXDEV)?;
+        let node = downcast::<TmpNode>(node.clone()).ok_or(Errno::EXDEV)?;
         if Node::metadata(&*node).size > 0 {
             return Err(Errno::EEXIST);
         }

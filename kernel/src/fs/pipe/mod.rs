@@ -360,10 +360,6 @@ impl File for PipeEnd {
         uaccess::copy_out(argument, &count.to_le_bytes())?;
         Ok(0)
     }
-
-    fn as_pipe(&self) -> Option<&PipeEnd> {
-        Some(self)
-    }
 }
 
 /// The node of a pipe without a name; opening it through `/proc/PID/fd` makes a further end.
@@ -378,7 +374,7 @@ struct PipeNode {
 impl Node for PipeNode {
     fn id(&self) -> NodeId {
         NodeId {
-            device: super::ANONYMOUS_DEVICE,
+            device: super::devices::ANONYMOUS,
             inode: self.inode,
         }
     }
@@ -432,8 +428,8 @@ pub fn pair(flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
     let pipe = Pipe::new()?;
     let node: NodeRef = Arc::new(PipeNode {
         pipe: Arc::downgrade(&pipe),
-        inode: super::next_anonymous_inode(),
-        made: super::now(),
+        inode: super::node::next_anonymous_inode(),
+        made: Timestamp::now(),
         attributes: SpinLock::new((0o600, 0, 0)),
     });
     let flags = flags & (OpenFlags::NONBLOCK | OpenFlags::DIRECT);

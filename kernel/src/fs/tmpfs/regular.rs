@@ -261,7 +261,7 @@ impl Regular {
                 return;
             }
             if pace == Pace::Breathing {
-                super::super::breathe(FREE_BATCH * PAGE_SIZE);
+                super::super::io::breathe(FREE_BATCH * PAGE_SIZE);
             }
         }
     }
@@ -503,7 +503,7 @@ impl File for OpenRegular {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            super::super::breathe(done);
+            super::super::io::breathe(done);
         }
         if done > 0 {
             self.node.touch_accessed();
@@ -563,7 +563,7 @@ impl File for OpenRegular {
                 }
                 Err(_) => break,
             }
-            super::super::breathe(done);
+            super::super::io::breathe(done);
         }
         self.node.touch_modified();
         Ok(done)
@@ -639,7 +639,7 @@ impl File for OpenRegular {
                 regular.free_pages(&self.node.fs, beyond, Pace::Breathing);
                 return Err(error);
             }
-            super::super::breathe(bytes(index % 4096 * PAGE));
+            super::super::io::breathe(bytes(index % 4096 * PAGE));
         }
         if !keep_size {
             let mut content = regular.content.lock();

@@ -98,8 +98,8 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
     // Each turn takes one signal; more can only come from others, and the queue is bounded.
     while let Some(info) = take(task, task.blocked().complement()) {
         let signal = info.signal;
-        let actions = task.process().actions();
-        let action = actions.change(signal, |action| {
+        // Nothing here may own anything further on: `exit_group` does not come back to drop it.
+        let action = task.process().actions().change(signal, |action| {
             let now = *action;
             if now.is_handler() && now.flags & SA_RESETHAND != 0 {
                 action.handler = SIG_DFL;

@@ -112,7 +112,7 @@ fn end(status: WaitStatus) -> ! {
 type StartError = (i32, &'static str);
 
 fn start_program() -> Result<(), StartError> {
-    let context = fs::Context::new();
+    let context = fs::Context::new(fs::root());
     let args = read_strings(&context, b"/.ebb/argv")
         .map_err(|_| (NOT_FOUND, "/.ebb/argv cannot be read"))?;
     let env = read_strings(&context, b"/.ebb/env").unwrap_or_default();

@@ -3,6 +3,7 @@
 mod locks;
 mod memory;
 mod pid;
+mod subject;
 mod sysctl;
 mod system;
 
@@ -23,8 +24,6 @@ pub use sysctl::apply_boot_line;
 /// Linux's magic number of procfs. A name there is looked up before it is created, and there can be
 /// none.
 const MAGIC: u64 = 0x9fa0;
-/// Inode numbers of processes' files start here: `PID << PID_SHIFT | file`.
-const PID_SHIFT: u32 = 32;
 /// Processes are listed behind the fixed entries: at `PID_OFFSET + PID`.
 const PID_OFFSET: u64 = 1 << 16;
 
@@ -60,14 +59,6 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     })
 }
 
-/// A process or thread number as the name of a directory: no sign, no leading zero.
-fn parse_number(name: &[u8]) -> Option<u32> {
-    if name.first() == Some(&b'0') || !name.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    core::str::from_utf8(name).ok()?.parse().ok()
-}
-
 impl Node for Root {
     fn id(&self) -> NodeId {
         self.fixed.id()
@@ -88,7 +79,7 @@ impl Node for Root {
         if let Some(node) = self.fixed.get(name) {
             return Ok(node);
         }
-        let pid = parse_number(name).ok_or(Errno::ENOENT)?;
+        let pid = subject::parse_number(name).ok_or(Errno::ENOENT)?;
         let root: Arc<dyn Node> = self.this.upgrade().ok_or(Errno::ENOENT)?;
         pid::directory(&self.fs, root, pid).ok_or(Errno::ENOENT)
     }
@@ -137,7 +128,7 @@ impl File for OpenRoot {
             let name: Vec<u8> = format!("{pid}").into_bytes();
             let entry = DirEntry {
                 name: &name,
-                inode: u64::from(pid) << PID_SHIFT,
+                inode: u64::from(pid) << subject::PID_SHIFT,
                 kind: FileKind::Directory,
                 next: PID_OFFSET + u64::from(pid) + 1,
             };

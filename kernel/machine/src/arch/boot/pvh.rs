@@ -2,7 +2,7 @@
 //!
 //! All of it lies in memory that the kernel will soon use otherwise, so it is copied out first.
 
-use super::PhysRange;
+use crate::arch::layout::PhysRange;
 
 /// `hvm_start_info.magic`.
 const MAGIC: u32 = 0x336e_c578;

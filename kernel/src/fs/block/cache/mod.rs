@@ -17,7 +17,6 @@ mod write;
 pub(super) use drop::Choice;
 pub(super) use write::Run;
 
-use super::memory;
 use crate::drivers::disk::{
     Data, Disk, Finish, IoError, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES,
 };
@@ -28,7 +27,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::memory::stats;
-use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
+use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame, pressure, spare_file_frame};
 use machine::sync::{Once, SpinLock, WaitQueue};
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
@@ -95,6 +94,8 @@ struct State {
 /// The pages of one disk.
 pub(super) struct Cache {
     pub(super) disk: &'static Disk,
+    /// Has all caches give up as many old pages, before this one takes new ones where memory is short.
+    pub(super) make_room: fn(u64),
     state: SpinLock<State>,
     /// Pages have become ready, or were written.
     changed: WaitQueue,
@@ -114,9 +115,10 @@ fn run(first: u64, count: usize) -> Range<u64> {
 }
 
 impl Cache {
-    pub(super) fn new(disk: &'static Disk) -> Self {
+    pub(super) fn new(disk: &'static Disk, make_room: fn(u64)) -> Self {
         Self {
             disk,
+            make_room,
             state: SpinLock::new(State {
                 pages: RadixTree::new(),
                 dirty: 0,
@@ -222,7 +224,7 @@ impl Cache {
             if !known {
                 match self.read_in(index, ahead) {
                     // The tree itself may have lacked memory, where it must not wait for it.
-                    Err(Errno::ENOMEM) if memory::relieve() => continue,
+                    Err(Errno::ENOMEM) if pressure::shrink_caches() => continue,
                     other => other?,
                 }
             }
@@ -251,12 +253,12 @@ impl Cache {
         let left = self.pages().checked_sub(index).filter(|&left| left > 0);
         let most = left.ok_or(Errno::ENXIO)?.min(self.request_pages() as u64);
         let wanted = usize::try_from(ahead.clamp(1, most)).unwrap_or(1);
-        memory::make_room(wanted as u64);
+        (self.make_room)(wanted as u64);
         let mut data = Data::new();
         data.push(alloc_frame(Mobility::Movable)?);
         // More than the one that is needed only as far as nobody has to wait for it.
         while data.pages() < wanted
-            && let Some(frame) = memory::spare_frame()
+            && let Some(frame) = spare_file_frame()
         {
             data.push(frame);
         }

@@ -1,7 +1,7 @@
 //! `/proc/PID/fd` and `/proc/PID/fdinfo`.
 
 use super::super::locks;
-use super::{Kind, Subject};
+use super::super::subject::{Kind, Subject};
 use crate::fs::file::{File, OpenFile};
 use crate::fs::flags::{FileKind, OpenFlags};
 use crate::fs::node::{FsStats, LinkTarget, Metadata, Node, NodeId, NodeRef};

@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`, `smaps` and `smaps_rollup`.
 
-use super::Subject;
+use super::super::subject::Subject;
 use crate::fs::text::Text;
 use crate::process::task::Process;
 use crate::vm::{AddressSpace, VmaFlags, VmaInfo};

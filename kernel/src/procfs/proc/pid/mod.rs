@@ -5,7 +5,7 @@ mod mappings;
 mod mounts;
 mod status;
 
-use super::PID_SHIFT;
+use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
 use crate::fs::file::{File, Place};
 use crate::fs::flags::{FileKind, OpenFlags};
 use crate::fs::io::ByteSink;
@@ -13,47 +13,13 @@ use crate::fs::lookup;
 use crate::fs::node::{DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef};
 use crate::fs::synthetic::{Content, FIRST, Synthetic, TextNode};
 use crate::fs::text::Text;
-use crate::process::task::{self, Process, Task};
+use crate::process::task::{self, Process};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
 use logic::errno::{Errno, SysResult};
-
-/// Whom a directory is about: a process, or one of its threads.
-#[derive(Copy, Clone, Debug)]
-struct Subject {
-    pid: u32,
-    tid: Option<u32>,
-}
-
-impl Subject {
-    fn process(self) -> Result<Arc<Process>, Errno> {
-        task::find(self.pid).ok_or(Errno::ESRCH)
-    }
-
-    /// The thread, or the process's main one; `None` for a zombie.
-    fn task(self, process: &Process) -> Option<Arc<Task>> {
-        match self.tid {
-            Some(tid) => process.thread(tid),
-            None => process.main_thread(),
-        }
-    }
-
-    /// The thread's number, or the process's.
-    fn number(self) -> u32 {
-        self.tid.unwrap_or(self.pid)
-    }
-
-    /// The inode number of file `file` of this subject: 0 is the directory itself.
-    fn inode(self, file: u64) -> u64 {
-        /// Threads' files are told from the process's by this bit.
-        const THREAD: u64 = 1 << 24;
-        let base = u64::from(self.number()) << PID_SHIFT;
-        base | file | if self.tid.is_some() { THREAD } else { 0 }
-    }
-}
 
 type Show = fn(&mut Text, Subject, &Arc<Process>) -> fmt::Result;
 type Store = fn(Subject, &Arc<Process>, &str) -> Result<(), Errno>;
@@ -183,40 +149,6 @@ impl Node for LinkNode {
     fn link_text(&self) -> Result<Vec<u8>, Errno> {
         let (node, place) = self.target()?;
         Ok(lookup::describe(&node, place.as_ref()))
-    }
-}
-
-/// What a directory about a process lists.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Everything about it.
-    Top,
-    /// Its descriptors, as links.
-    Descriptors,
-    /// Its descriptors, as texts.
-    DescriptorInfos,
-    /// Its threads.
-    Threads,
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Top => "",
-            Self::Descriptors => "fd",
-            Self::DescriptorInfos => "fdinfo",
-            Self::Threads => "task",
-        }
-    }
-
-    /// File numbers of the directories: behind all of `ENTRIES` and `LINKS`.
-    const fn file(self) -> u64 {
-        match self {
-            Self::Top => 0,
-            Self::Descriptors => 0x81,
-            Self::DescriptorInfos => 0x82,
-            Self::Threads => 0x83,
-        }
     }
 }
 
@@ -380,7 +312,7 @@ impl Node for Directory {
         let number = if name == b"0" {
             Some(0)
         } else {
-            super::parse_number(name)
+            parse_number(name)
         };
         let number = number.ok_or(Errno::ENOENT)?;
         if self.kind == Kind::Threads {

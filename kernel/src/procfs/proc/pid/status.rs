@@ -1,7 +1,7 @@
 //! `/proc/PID/stat`, `status` and the other small files about a process.
 
+use super::super::subject::Subject;
 use super::super::system::ticks;
-use super::Subject;
 use crate::fs::text::Text;
 use crate::process::task::{self, Process, limits};
 use alloc::sync::Arc;

@@ -1,6 +1,7 @@
 //! The kernel's own page tables, built once.
 
-use super::PhysRange;
+use super::layout::PhysRange;
+use super::pte;
 use crate::arch::cpu;
 use crate::arch::features::{self, Feature};
 use crate::arch::layout::{DEVICE_BASE, DEVICE_SIZE, KERNEL_BASE, PHYSMAP_BASE, PHYSMAP_SIZE};
@@ -10,24 +11,6 @@ const PAGE: u64 = 4096;
 const LARGE: u64 = 1 << 21;
 const HUGE: u64 = 1 << 30;
 const ENTRIES: usize = 512;
-
-/// Bits of page table entries.
-pub mod bits {
-    /// The entry is valid.
-    pub const PRESENT: u64 = 1;
-    /// May be written.
-    pub const WRITABLE: u64 = 1 << 1;
-    /// Not cached: device registers.
-    pub const UNCACHED: u64 = 1 << 3 | 1 << 4;
-    /// Maps a large page itself.
-    pub const LARGE: u64 = 1 << 7;
-    /// Survives a change of tables.
-    pub const GLOBAL: u64 = 1 << 8;
-    /// No instructions from there.
-    pub const NO_EXECUTE: u64 = 1 << 63;
-    /// The address part of an entry.
-    pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-}
 
 unsafe extern "C" {
     static kernel_start: u8;
@@ -47,7 +30,7 @@ macro_rules! address {
 }
 
 /// The image's physical range.
-pub fn image() -> PhysRange {
+pub(super) fn image() -> PhysRange {
     PhysRange {
         start: address!(kernel_start) - KERNEL_BASE,
         end: address!(kernel_end) - KERNEL_BASE,
@@ -55,7 +38,7 @@ pub fn image() -> PhysRange {
 }
 
 /// The physical range of the image's code.
-pub fn code() -> PhysRange {
+pub(super) fn code() -> PhysRange {
     PhysRange {
         start: address!(kernel_start) - KERNEL_BASE,
         end: address!(kernel_rodata_start) - KERNEL_BASE,
@@ -121,10 +104,10 @@ impl Carver {
         let slot = (table as *mut u64).wrapping_add(index);
         // SAFETY: `table` came from `self.table()` and index is below 512.
         unsafe {
-            if *slot & bits::PRESENT == 0 {
-                *slot = self.table() | bits::PRESENT | bits::WRITABLE;
+            if *slot & pte::PRESENT == 0 {
+                *slot = self.table() | pte::PRESENT | pte::WRITABLE;
             }
-            *slot & bits::ADDRESS
+            *slot & pte::ADDRESS
         }
     }
 
@@ -176,16 +159,16 @@ fn map_image(carver: &mut Carver, top: u64) {
         let protection = if page < address!(kernel_rodata_start) {
             0
         } else if page < address!(kernel_data_start) {
-            bits::NO_EXECUTE
+            pte::NO_EXECUTE
         } else {
-            bits::NO_EXECUTE | bits::WRITABLE
+            pte::NO_EXECUTE | pte::WRITABLE
         };
         let mut table = top;
         for level in (1..=3).rev() {
             table = carver.below(table, index(page, level));
         }
         if page != guard {
-            let entry = (page - KERNEL_BASE) | bits::PRESENT | bits::GLOBAL | protection;
+            let entry = (page - KERNEL_BASE) | pte::PRESENT | pte::GLOBAL | protection;
             carver.set(table, index(page, 0), entry);
         }
         page += PAGE;
@@ -194,7 +177,7 @@ fn map_image(carver: &mut Carver, top: u64) {
 
 /// Maps a range outwards to 2 MiB, with 1 GiB pages where they fit.
 fn map_physmap(carver: &mut Carver, top: u64, start: u64, end: u64) {
-    let flags = bits::PRESENT | bits::WRITABLE | bits::LARGE | bits::GLOBAL | bits::NO_EXECUTE;
+    let flags = pte::PRESENT | pte::WRITABLE | pte::LARGE | pte::GLOBAL | pte::NO_EXECUTE;
     let huge = features::has(Feature::GibPages);
     let mut at = start / LARGE * LARGE;
     while at < end {
@@ -224,11 +207,11 @@ pub fn map_device(phys: u64, bytes: usize) -> *mut u8 {
     let table = crate::arch::phys_to_virt(DEVICE_TABLE.load(Ordering::Relaxed)).cast::<u64>();
     for i in 0..pages {
         let entry = (first + i * PAGE)
-            | bits::PRESENT
-            | bits::WRITABLE
-            | bits::UNCACHED
-            | bits::GLOBAL
-            | bits::NO_EXECUTE;
+            | pte::PRESENT
+            | pte::WRITABLE
+            | pte::UNCACHED
+            | pte::GLOBAL
+            | pte::NO_EXECUTE;
         // SAFETY: the table belongs to the window, the index is below 512 and was free.
         unsafe { table.add((at + i) as usize).write_volatile(entry) };
     }
