@@ -7,7 +7,7 @@
 //! upper one, it declares a contract, which is met here and in `process`.
 #![no_std]
 #![no_main]
-//UNSAFE
+#![deny(unsafe_code)]
 #![allow(
     unreachable_pub,
     reason = "`pub` is what a room shows to the others, whichever crate it is in"

@@ -88,6 +88,11 @@ impl<T: Linked> Heap<T> {
         self.len
     }
 
+    /// Whether it has none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The links of an item of this heap, or of one about to enter it.
     ///
     /// # Safety

@@ -93,6 +93,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.count
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// A copy of those areas that are wanted.
     ///
     /// # Errors

@@ -4,6 +4,8 @@
 //! that the host wants and answers its questions for statistics. The driver stands behind one lock,
 //! which is never held while a thread sleeps.
 
+#![expect(unsafe_code, reason = "the device reads and writes memory")]
+
 use super::found::Found;
 use super::hal::Machine;
 use core::fmt;

@@ -3,6 +3,8 @@
 //! The order of the devices is the order of their places on the bus, which the host fixes: consoles
 //! for stdio, stderr and control; the disks.
 
+#![expect(unsafe_code, reason = "registers are mapped")]
+
 use super::found::Found;
 use super::hal::Machine;
 use super::pci::{self, ConfigPorts};

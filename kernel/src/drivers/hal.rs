@@ -1,5 +1,7 @@
 //! What the virtio drivers need of the machine.
 
+#![expect(unsafe_code, reason = "the device reads and writes memory")]
+
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::ptr::NonNull;
 use machine::arch::{map_device, phys_to_virt, virt_to_phys};

@@ -3,6 +3,8 @@
 //! The device only takes bytes from the host while it has a page, so the host waits when the
 //! program does not read.
 
+#![expect(unsafe_code, reason = "the device writes memory")]
+
 use super::hal::Machine;
 use alloc::alloc::{Layout, alloc};
 use core::ptr::NonNull;

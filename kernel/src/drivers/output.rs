@@ -1,5 +1,7 @@
 //! The sending half of a port: a ring of bytes whose unsent part goes out in few large buffers.
 
+#![expect(unsafe_code, reason = "the device reads memory")]
+
 use super::hal::Machine;
 use alloc::alloc::{Layout, alloc};
 use core::ptr::NonNull;

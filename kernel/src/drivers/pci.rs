@@ -1,5 +1,7 @@
 //! PCI configuration by the ports 0xcf8 and 0xcfc, and the interrupt pins of a q35.
 
+#![expect(unsafe_code, reason = "registers are read and written")]
+
 use machine::arch::cpu::{inl, outl};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 

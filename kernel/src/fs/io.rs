@@ -3,6 +3,8 @@
 //! A file never sees a user address. It puts into a [`ByteSink`] or takes from a [`ByteSource`],
 //! and must hold no spin lock then: user memory may fault, and the fault may need the file.
 
+#![expect(unsafe_code, reason = "bytes move between frames")]
+
 use crate::vm::{self, uaccess};
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};

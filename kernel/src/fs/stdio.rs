@@ -1,5 +1,7 @@
 //! The program's standard streams: byte streams to and from the host, which look like pipes.
 
+#![expect(unsafe_code, reason = "a frame is read as bytes")]
+
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};

@@ -5,6 +5,8 @@
 //! the word afterwards: whoever changes the word and then wakes will find it there. Reading may
 //! fault and block, which no lock forbids; a wake-up that comes meanwhile counts.
 
+#![expect(unsafe_code, reason = "a list goes through waiters on their stacks")]
+
 use crate::process;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::Nanos;

@@ -1,5 +1,7 @@
 //! Entries of page tables: what their bits mean to address spaces, and where they stand.
 
+#![expect(unsafe_code, reason = "page tables are reached by their frames")]
+
 use core::sync::atomic::AtomicU64;
 use ebb_mm::Frame;
 /// Kept where the entry is not present, too.

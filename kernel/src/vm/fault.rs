@@ -4,6 +4,8 @@
 //! in one go under the space's lock. All others go through [`AddressSpace::resolve`], which lets
 //! the lock go while it waits for memory or a file's page and then looks at everything again.
 
+#![expect(unsafe_code, reason = "a new frame is filled")]
+
 use super::backing::Bytes;
 use super::entry::{ADDRESS, DIRTY, FILE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
 use super::pagetable::Leaf;

@@ -4,6 +4,8 @@
 //! [`Gather::flush`] has every CPU that may know the old entries drop them; only then
 //! [`Gather::free`] lets the frames go. One flush serves a whole batch.
 
+#![expect(unsafe_code, reason = "counted references are handed over")]
+
 use super::entry::{FILE, SHMEM, ZERO, frame_of};
 use super::tlb;
 use core::mem::MaybeUninit;

@@ -1,5 +1,7 @@
 //! Where each CPU stored last: what the next fault of the same kind needs.
 
+#![expect(unsafe_code, reason = "page tables are reached by address")]
+
 use super::entry::{NO_REGION, REGION, Table, index};
 use super::pagetable::{Leaf, PageTables};
 use core::ops::Range;

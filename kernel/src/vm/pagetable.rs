@@ -4,6 +4,8 @@
 //! is present: pages without any rights (`PROT_NONE`) keep their frames in entries that are not
 //! present. Only entries of the shared frame of zeros (`ZERO`) hold none.
 
+#![expect(unsafe_code, reason = "page tables are made, walked and freed")]
+
 use super::entry::{
     ACCESSED, HUGE, NO_REGION, PAGE, PRESENT, REGION, SPANS, Table, USER, WRITABLE, frame_of,
     index, pages_in, table_at,

@@ -1,5 +1,7 @@
 //! Address spaces: what they consist of, and which one each CPU uses.
 
+#![expect(unsafe_code, reason = "a CPU's tables are changed")]
+
 use super::backing::{Bytes, Graveyard};
 use super::entry::{REGION, ZERO};
 use super::gather::kind_index;

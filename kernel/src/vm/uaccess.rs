@@ -4,6 +4,8 @@
 //! user's half, and a page that cannot be had is `EFAULT`. They may serve page faults and so may
 //! block: never call them with a spin lock held (but the `nofault` ones).
 
+#![expect(unsafe_code, reason = "programs' memory is touched")]
+
 use alloc::vec::Vec;
 use core::arch::global_asm;
 use core::marker::PhantomData;

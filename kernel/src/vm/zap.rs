@@ -109,7 +109,7 @@ impl AddressSpace {
         mut select: impl FnMut(&Area) -> Result<Range<u64>, Errno>,
     ) -> Result<(), Errno> {
         let mut zapping = Zapping::new(self, range.start);
-        let result = loop {
+        loop {
             let state = self.state.lock();
             let mut part = None;
             let mut over = Ok(false);
@@ -149,8 +149,7 @@ impl AddressSpace {
                 (None, Ok(true)) => break Ok(()),
                 (None, Err(error)) => break Err(error),
             }
-        };
-        result
+        }
     }
 
     /// Takes a file's pages out of a range whose areas are gone already and whose pages are on

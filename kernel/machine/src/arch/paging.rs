@@ -46,7 +46,7 @@ pub(super) fn code() -> PhysRange {
 }
 
 /// Physical address of the top-level table, whose upper half every address space shares.
-pub fn root() -> u64 {
+pub(super) fn root() -> u64 {
     // SAFETY: defined by the entry code. Relaxed: written once before other CPUs start.
     unsafe { kernel_root.load(Ordering::Relaxed) }
 }
@@ -57,7 +57,7 @@ static DEVICE_TABLE: AtomicU64 = AtomicU64::new(0);
 static LOW_MAPPED_END: AtomicU64 = AtomicU64::new(0);
 
 /// First address behind what the physmap covers below 4 GiB, from 0 on without holes.
-pub fn low_mapped_end() -> u64 {
+pub(super) fn low_mapped_end() -> u64 {
     // Relaxed: written once, before other CPUs start.
     LOW_MAPPED_END.load(Ordering::Relaxed)
 }
@@ -67,14 +67,14 @@ static DEVICE_PAGES: AtomicU64 = AtomicU64::new(0);
 
 /// Takes pages from behind the kernel image, for tables only.
 #[derive(Debug)]
-pub struct Carver {
+pub(super) struct Carver {
     next: u64,
     end: u64,
 }
 
 impl Carver {
     /// From the end of the image to `end`.
-    pub fn new(end: u64) -> Self {
+    pub(super) fn new(end: u64) -> Self {
         Self {
             next: image().end,
             end,
@@ -82,7 +82,7 @@ impl Carver {
     }
 
     /// First address not taken.
-    pub fn taken_end(&self) -> u64 {
+    pub(super) fn taken_end(&self) -> u64 {
         self.next
     }
 
@@ -126,7 +126,7 @@ const fn index(address: u64, level: u32) -> usize {
 ///
 /// # Safety
 /// Once, on the early tables, with the stack in the image.
-pub unsafe fn build(carver: &mut Carver, ram: &[PhysRange], low_end: u64) {
+pub(super) unsafe fn build(carver: &mut Carver, ram: &[PhysRange], low_end: u64) {
     let top = carver.table();
     map_image(carver, top);
     map_physmap(carver, top, 0, low_end);

@@ -6,7 +6,7 @@ use super::stopping::STOPPING;
 use super::{UserFrame, apic, console, cpu, header, paging, percpu, phys_to_virt, power, pte};
 use core::arch::asm;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use ebb_mm::shared::stage;
 
 /// Frames of the backtrace.

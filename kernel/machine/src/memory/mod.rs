@@ -27,7 +27,7 @@ pub use tables::kernel_root;
 
 use crate::arch::{BootInfo, PhysRange};
 use core::sync::atomic::{AtomicU64, Ordering};
-use ebb_mm::{Allocator, Events, Frame, FrameRange, Order, Reserve};
+use ebb_mm::{Events, Frame, FrameRange, Order, Reserve};
 use logic::errno::Errno;
 use memmap::{Descriptor, Kind};
 

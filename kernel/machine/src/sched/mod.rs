@@ -75,7 +75,7 @@ pub fn block_until(deadline: Option<Nanos>) -> bool {
 pub fn wake(thread: &Thread) {
     if thread.state.wake() {
         // SAFETY: the thread was Blocked, and whoever moves it on owns the scheduler's reference.
-        let thread = unsafe { Owned::from_raw(NonNull::from_ref(thread)) };
+        let thread = unsafe { Owned::from_raw(NonNull::from(thread)) };
         balance::enqueue_woken(thread);
     }
 }

@@ -3,6 +3,8 @@
 //! What the device says is an allegation. One that gives back what it does not have is reset, all
 //! that it had fails, and it is not used any more.
 
+#![expect(unsafe_code, reason = "the device reads and writes memory")]
+
 use super::super::hal::Machine;
 use super::{Data, Owner};
 use alloc::boxed::Box;

@@ -4,6 +4,11 @@
 //! nothing is copied, and nothing is freed that was not needed. All other frames of the archive go
 //! to the allocator once it is unpacked.
 
+#![expect(
+    unsafe_code,
+    reason = "the initramfs lies in memory that the boot loader left"
+)]
+
 use super::flags::FileKind;
 use super::lookup::{LastLink, resolve};
 use super::node::downcast;

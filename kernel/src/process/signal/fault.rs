@@ -1,5 +1,7 @@
 //! Exceptions of user mode become signals.
 
+#![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
+
 use super::{Detail, SIG_DFL, SigInfo, Signal};
 use crate::process;
 use crate::vm;

@@ -4,6 +4,8 @@
 //! FPU image, 64-byte aligned. The program may change all of it, and `rt_sigreturn` takes what it
 //! finds: every value is checked there or made harmless.
 
+#![expect(unsafe_code, reason = "a task looks at its own FPU state")]
+
 use super::{Action, SA_ONSTACK, SIGINFO_BYTES, SigInfo, SigSet, Signal, fault};
 use crate::process::signal::AltStack;
 use crate::process::{self, TaskRef};

@@ -1,5 +1,7 @@
 //! New threads and processes: fork, vfork, clone.
 
+#![expect(unsafe_code, reason = "a task looks at its own FPU state")]
+
 use super::process::Resources;
 use super::task::{NewTask, UserState};
 use super::{Process, Task, limits, owner, table};

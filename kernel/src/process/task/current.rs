@@ -1,5 +1,7 @@
 //! The task that runs, and what only it may look at.
 
+#![expect(unsafe_code, reason = "the current task is found by its thread")]
+
 use super::Task;
 use crate::fs;
 use crate::vm::AddressSpace;

@@ -1,5 +1,7 @@
 //! Running another program.
 
+#![expect(unsafe_code, reason = "a task changes its own memory and FPU state")]
+
 use super::image::{Loaded, Program};
 use super::process::Resources;
 use super::{exit, limits, table};

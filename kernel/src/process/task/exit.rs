@@ -1,5 +1,7 @@
 //! The end of threads and processes.
 
+#![expect(unsafe_code, reason = "a task gives up its own state")]
+
 use super::table::{self, Table};
 use super::{Group, Process, Stop, Task, Usage, WaitStatus, robust, start};
 use crate::process::signal::{self, SigInfo, Signal};

@@ -1,5 +1,7 @@
 //! What the scheduler asks of tasks, whose first part its threads are.
 
+#![expect(unsafe_code, reason = "a thread is the first part of a task")]
+
 use super::{Task, current, kthread};
 use crate::drivers::report;
 use crate::process::time::cpu_timers;
@@ -34,7 +36,7 @@ pub(super) fn to_thread(task: Arc<Task>) -> Owned {
 #[inline]
 fn task_of(thread: &Thread) -> &Task {
     // SAFETY: `to_thread` alone hands threads to the scheduler.
-    unsafe { NonNull::from_ref(thread).cast::<Task>().as_ref() }
+    unsafe { NonNull::from(thread).cast::<Task>().as_ref() }
 }
 
 /// # Safety

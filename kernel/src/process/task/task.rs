@@ -1,5 +1,10 @@
 //! One thread of a process, or of the kernel.
 
+#![expect(
+    unsafe_code,
+    reason = "a task's own cells, and the frame on its new stack"
+)]
+
 use super::process::Process;
 use crate::fs;
 use crate::process::signal::{SigSet, ThreadSignals};

@@ -1,5 +1,7 @@
 //! What a task does on its way back to user mode when its work word is not zero.
 
+#![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
+
 use super::{WaitStatus, exit_thread};
 use crate::process;
 use crate::process::signal;

@@ -1,7 +1,7 @@
-//! From PVH entry to `kernel_main`.
+//! From PVH entry to the kernel.
 
 mod entry;
-pub mod pvh;
+mod pvh;
 
 use super::boot_info::BootInfo;
 use super::layout::PhysRange;

@@ -11,6 +11,8 @@
 //! The lock is a spin lock, taken from interrupts' ends of requests as well; no other lock is
 //! taken under it. Nothing that writes pages allocates.
 
+#![expect(unsafe_code, reason = "a cache is there for good")]
+
 mod drop;
 mod write;
 
