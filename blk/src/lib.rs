@@ -12,6 +12,7 @@
 pub mod arena;
 pub mod control;
 pub mod engine;
+pub mod failure;
 pub mod image;
 pub mod instance;
 pub mod io;
