@@ -10,6 +10,7 @@
 //! * [`pressure`]: who notices that memory is tight, and how each instance is asked.
 
 pub mod arena;
+pub mod capabilities;
 pub mod control;
 pub mod engine;
 pub mod failure;
@@ -24,6 +25,6 @@ pub mod sandbox;
 pub mod server;
 pub mod time;
 pub mod vhost_user;
-mod waiting;
+pub mod watcher;
 pub mod words;
 pub mod xen;

@@ -1,18 +1,18 @@
 //! The thread of one disk for Xen: its device in xenstore, its rings, its image and its pool.
 
-use super::device::{Address, Device, Life};
-use super::evtchn::{Events, Evtchn};
-use super::gntdev::Gntdev;
-use super::grants::Grants;
-use super::rings::{Geometry, Rings};
-use super::store::{Store, StoreError};
-use super::xenbus::Xenbus;
+use super::shared::{Figures, Shared};
 use crate::engine::{Engine, MAX_ACTIVE};
-use crate::instance::{Figures, Shared};
 use crate::pressure::ReclaimMemory;
 use crate::pressure::registry::Registration;
 use crate::time::{Clock, Micros};
 use crate::words::{Complaints, say};
+use crate::xen::device::{Device, Front, Life};
+use crate::xen::evtchn::{Events, Evtchn};
+use crate::xen::gntdev::Gntdev;
+use crate::xen::grants::Grants;
+use crate::xen::rings::{Geometry, Rings};
+use crate::xen::store::{Store, StoreError};
+use crate::xen::xenbus::Xenbus;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -23,17 +23,8 @@ use std::time::Duration;
 /// Rounds of requests before xenstore is looked at again.
 const ROUNDS: usize = 16;
 
-/// Where a disk's front-end is.
-#[derive(Clone, Debug)]
-pub struct Front {
-    /// Our end of the device.
-    pub address: Address,
-    /// The front-end's end in xenstore.
-    pub path: String,
-}
-
 /// The rings of a disk and what serves them.
-pub(crate) struct Worker {
+pub(super) struct Worker {
     name: String,
     complaints: Complaints,
     device: Device<Xenbus>,
@@ -69,7 +60,7 @@ fn store_failed(error: StoreError) -> io::Error {
 impl Worker {
     /// Opens all that the disk needs of Xen. To be called on the thread that will serve it, before
     /// that is confined.
-    pub(crate) fn new(
+    pub(super) fn new(
         name: &str,
         front: Front,
         engine: Engine<Rings>,
@@ -110,13 +101,13 @@ impl Worker {
     }
 
     /// By what it does I/O.
-    pub(crate) fn io_kind(&self) -> &'static str {
+    pub(super) fn io_kind(&self) -> &'static str {
         self.engine.queue().kind()
     }
 
     /// Serves the disk until its device is gone or it is asked to stop. If it is asked to stop, the
     /// device stays connected: requests wait in the rings for a successor.
-    pub(crate) fn run(mut self, mut registration: Registration) {
+    pub(super) fn run(mut self, mut registration: Registration) {
         while !self.shared.stopping() && !self.ended {
             if let Err(error) = self.turn(&mut registration) {
                 say(format_args!("disk {} is lost: {error}", self.name));

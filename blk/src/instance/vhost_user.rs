@@ -1,33 +1,22 @@
-//! One disk: a thread that serves its socket, its virtqueues, its image and its pool.
-//!
-//! Everything of an instance happens on this thread, so nothing in it needs a lock: messages of
-//! the front-end, kicks, completions, pressure events. Other threads reach it by its [`Handle`]:
-//! they set knobs, ask it to stop, and read the figures that it publishes.
+//! The thread of one disk for vhost-user: its socket, its virtqueues, its image and its pool.
 
-use crate::engine::{Counters, Engine};
-use crate::image::Image;
-use crate::io::Queue;
-use crate::knobs::Knobs;
-use crate::pool::Counts;
-use crate::pressure::Registry;
-use crate::pressure::registry::{Registration, Waker};
+use super::shared::{Figures, Shared};
+use super::waiting::{Patience, Ready, Source, Waiter};
+use crate::engine::Engine;
+use crate::pressure::registry::Registration;
 use crate::time::{Clock, Micros};
 use crate::vhost_user::device::Device;
 use crate::vhost_user::queues::Queues;
 use crate::vhost_user::session::{Event, Session};
 use crate::vhost_user::truncated;
-use crate::waiting::{Patience, Ready, Source, Waiter};
 use crate::words::{Complaints, say};
-use crate::xen::worker::{Front, Worker as XenWorker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 /// How often everything is looked at where no descriptor is left to wait with.
@@ -37,293 +26,49 @@ const ROUNDS: usize = 16;
 /// A disk that is never out of work looks at everything else after this.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Where the front-end comes from.
-#[derive(Debug)]
-pub enum Socket {
-    /// It connects, goes, and may come again.
-    Listener(UnixListener),
-    /// It is connected; the instance ends when it goes.
-    Connected(UnixStream),
-    /// It is in another Xen domain; the instance ends when its device goes.
-    Xen(Front),
-}
-
-/// The figures of an instance.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct Figures {
-    /// Requests and bytes.
-    pub counters: Counters,
-    /// Its pool.
-    pub pool: Counts,
-    /// Whether a front-end is connected.
-    pub connected: bool,
-    /// Grants of a Xen front-end that stay mapped.
-    pub persistent_grants: u32,
-}
-
-/// What an instance's thread and its [`Handle`] share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    knobs: Arc<Knobs>,
-    stop: AtomicBool,
-    figures: Mutex<Figures>,
-}
-
-/// An instance, as other threads see it. Dropping it stops the instance.
-#[derive(Debug)]
-pub struct Handle {
-    name: String,
-    waker: Waker,
-    shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    socket_path: Option<PathBuf>,
-    io_kind: &'static str,
-}
-
-/// What an instance is made of.
-#[derive(Debug)]
-pub struct Config {
-    /// Its name, also the disk's serial number.
-    pub name: String,
-    /// Its image.
-    pub image: Image,
-    /// Where its front-end comes from.
-    pub socket: Socket,
-    /// A path to remove at the end.
-    pub socket_path: Option<PathBuf>,
-    /// Whether io_uring is to be tried.
-    pub uring: bool,
-    /// Its knobs to begin with.
-    pub knobs: Knobs,
-    /// Run on the instance's thread once it is set up, to confine it.
-    pub confine: Option<fn() -> io::Result<()>>,
-}
-
-impl Handle {
-    /// Starts an instance.
-    ///
-    /// # Errors
-    /// If the system has no thread, descriptor or address space left, or the thread could not be
-    /// confined.
-    pub fn start(config: Config, registry: &Registry, clock: Clock) -> io::Result<Self> {
-        let Config {
-            name,
-            image,
-            socket,
-            socket_path,
-            uring,
-            knobs,
-            confine,
-        } = config;
-        truncated::install()?;
-        let registration = registry.register(&name)?;
-        let waker = registration.waker();
-        let knobs = Arc::new(knobs);
-        let shared = Arc::new(Shared {
-            knobs: knobs.clone(),
-            stop: AtomicBool::new(false),
-            figures: Mutex::default(),
-        });
-        let patience = Patience::new(thread::available_parallelism().map_or(1, usize::from));
-        let (ready, started) = mpsc::channel();
-        let (inside, disk) = (shared.clone(), name.clone());
-        let thread = thread::Builder::new()
-            .name(format!("blk {name}"))
-            .spawn(move || {
-                let set_up = || -> io::Result<Served> {
-                    let queue = if uring {
-                        Queue::new(&image)
-                    } else {
-                        Queue::calls()
-                    };
-                    if let Socket::Listener(listener) = &socket {
-                        listener.set_nonblocking(true)?;
-                    }
-                    let served = if let Socket::Xen(front) = socket {
-                        let engine = Engine::new(image, &disk, knobs, queue)?;
-                        let worker = XenWorker::new(&disk, front, engine, inside, clock)?;
-                        Served::Xen(Box::new(worker))
-                    } else {
-                        Served::VhostUser(Box::new(Worker {
-                            engine: Engine::new(image, &disk, knobs, queue)?,
-                            name: disk,
-                            socket,
-                            shared: inside,
-                            clock,
-                            patience,
-                        }))
-                    };
-                    if let Some(confine) = confine {
-                        confine()?;
-                    }
-                    Ok(served)
-                };
-                match set_up() {
-                    Ok(served) => {
-                        let _ = ready.send(Ok(served.io_kind()));
-                        match served {
-                            Served::VhostUser(worker) => worker.run(registration),
-                            Served::Xen(worker) => worker.run(registration),
-                        }
-                    }
-                    Err(error) => {
-                        let _ = ready.send(Err(error));
-                    }
-                }
-            })?;
-        let io_kind = started.recv().map_err(io::Error::other)??;
-        Ok(Self {
-            name,
-            waker,
-            shared,
-            thread: Mutex::new(Some(thread)),
-            socket_path,
-            io_kind,
-        })
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its knobs. After setting one, [`Self::wake`].
-    pub fn knobs(&self) -> &Knobs {
-        &self.shared.knobs
-    }
-
-    /// By what it does I/O.
-    pub fn io_kind(&self) -> &'static str {
-        self.io_kind
-    }
-
-    /// Has it look at its knobs now rather than after the next batch.
-    pub fn wake(&self) {
-        self.waker.wake();
-    }
-
-    /// Its figures as of its last batch.
-    pub fn figures(&self) -> Figures {
-        *self.shared.figures()
-    }
-
-    /// Whether it still runs.
-    pub fn is_running(&self) -> bool {
-        self.thread()
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-    }
-
-    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until it has stopped, and removes its socket.
-    pub fn stopped(&self) {
-        let Some(thread) = self.thread().take() else {
-            return;
-        };
-        let _ = thread.join();
-        if let Some(path) = &self.socket_path {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-
-    /// Asks it to stop, without waiting.
-    pub fn request_stop(&self) {
-        // Release: pairs with the Acquire in the worker's loop.
-        self.shared.stop.store(true, Ordering::Release);
-        self.wake();
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.request_stop();
-        self.stopped();
-    }
-}
-
-impl Shared {
-    /// The knobs.
-    pub(crate) fn knobs(&self) -> &Arc<Knobs> {
-        &self.knobs
-    }
-
-    /// Whether the instance is to end.
-    pub(crate) fn stopping(&self) -> bool {
-        // Acquire: pairs with the Release in `request_stop`.
-        self.stop.load(Ordering::Acquire)
-    }
-
-    /// Tells others how the instance stands.
-    pub(crate) fn publish(&self, figures: Figures) {
-        *self.figures() = figures;
-    }
-
-    fn figures(&self) -> MutexGuard<'_, Figures> {
-        // A copy of numbers is never half done.
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What an instance's thread runs, by its door.
-enum Served {
-    VhostUser(Box<Worker>),
-    Xen(Box<XenWorker>),
-}
-
-impl Served {
-    fn io_kind(&self) -> &'static str {
-        match self {
-            Self::VhostUser(worker) => worker.engine.queue().kind(),
-            Self::Xen(worker) => worker.io_kind(),
-        }
-    }
-}
-
-struct Worker {
-    name: String,
-    socket: Socket,
-    shared: Arc<Shared>,
-    clock: Clock,
-    engine: Engine<Queues>,
-    patience: Patience,
+pub(super) struct Worker {
+    pub(super) name: String,
+    /// A front-end that is connected.
+    pub(super) connection: Option<UnixStream>,
+    /// Where front-ends connect; without it, the instance ends with its front-end.
+    pub(super) listener: Option<UnixListener>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) clock: Clock,
+    pub(super) engine: Engine<Queues>,
+    pub(super) patience: Patience,
 }
 
 impl Worker {
-    fn run(self, registration: Registration) {
+    /// By what it does I/O.
+    pub(super) fn io_kind(&self) -> &'static str {
+        self.engine.queue().kind()
+    }
+
+    /// Serves the disk until it is asked to stop, or its one front-end is gone.
+    pub(super) fn run(self, registration: Registration) {
         let Self {
             name,
-            socket,
+            connection,
+            listener,
             shared,
             clock,
             engine,
             patience,
         } = self;
         let mut device = Device::new(engine);
-        let mut connection = None;
-        let mut listener = None;
-        match socket {
-            Socket::Listener(socket) => listener = Some(socket),
-            Socket::Connected(stream) => connection = Some(Session::new(stream)),
-            // Has a worker of its own.
-            Socket::Xen(_) => {}
-        }
         let mut turns = Turns {
             complaints: Complaints::new(&name, clock),
             device: &mut device,
             shared: &shared,
             clock,
             registration,
-            connection,
+            connection: connection.map(Session::new),
             listener,
             waiter: None,
             patience,
             next_look: Micros(0),
         };
-        // Acquire: pairs with the Release in `request_stop`.
-        while !shared.stop.load(Ordering::Acquire) {
+        while !shared.stopping() {
             if turns.connection.is_none() && turns.listener.is_none() {
                 break;
             }
@@ -431,14 +176,11 @@ impl Turns<'_> {
         device.engine.shrink(now);
         self.registration.fetched(device.engine.pool().fetched());
         publish(self.shared, device, self.connection.is_some());
-        let (registration, stop) = (&self.registration, &self.shared.stop);
+        let (registration, shared) = (&self.registration, self.shared);
         // Only for a driver: what is under way ends by interrupts and kernel threads, and whoever
         // looks around meanwhile is on the processor that they need.
         let patient = device.engine.under_way() == 0;
-        let mut news = || {
-            // Acquire: pairs with the Release in `request_stop`.
-            has_news(device) || registration.is_asked() || stop.load(Ordering::Acquire)
-        };
+        let mut news = || has_news(device) || registration.is_asked() || shared.stopping();
         let found = busy
             || if patient {
                 self.patience.look(self.clock, news)

@@ -1,18 +1,17 @@
-//! Finds the devices that are ours in xenstore and serves each.
+//! Finds the Xen devices that are ours in xenstore and serves each.
 //!
 //! The toolstack makes a folder for each: `backend/qdisk/<domain>/<device>` below this domain's own
 //! path. Linux's `xen-blkback` takes `backend/vbd` alone, so the two do not meet.
 
-use super::device::{Address, situation};
-use super::grants::DomainId;
-use super::state::{Action, next};
-use super::store::{Store, StoreError, Transaction, write_all};
-use super::worker::Front;
-use super::xenbus::Xenbus;
+use crate::capabilities::keep_capabilities;
 use crate::image::{Location, Spec};
-use crate::sandbox::keep_capabilities;
 use crate::server::{Disk, Server};
 use crate::words::say;
+use crate::xen::device::{Address, Front, situation};
+use crate::xen::grants::DomainId;
+use crate::xen::state::{Action, next};
+use crate::xen::store::{Store, StoreError, Transaction, write_all};
+use crate::xen::xenbus::Xenbus;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::thread::CapabilitySet;
@@ -254,9 +253,9 @@ fn spec(domain: DomainId, front: &str, params: &str, mode: Option<&str>) -> Resu
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
-    use super::super::fake::FakeStore;
     use super::*;
     use crate::server::Options;
+    use crate::xen::fake::FakeStore;
 
     #[test]
     fn a_device_that_cannot_be_served_is_tried_again_and_told_of_once() {
