@@ -11,6 +11,7 @@ use crate::kernel::Kernel;
 use crate::qemu::Accel;
 use crate::stage::Stage;
 use crate::vm::{self, Spec, Vm};
+use ebb_wire::boot;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::DefaultHasher;
@@ -236,10 +237,10 @@ fn archive(kernel: &Kernel) -> Result<fs::File, Failure> {
     };
     tree.add(path(PROGRAM)?, file(0o755, returning_program(ANSWER)))?;
     tree.add(
-        path("/.ebb/argv")?,
+        path(boot::ARGUMENTS)?,
         file(0o400, nul_terminated([OsStr::new(PROGRAM)])),
     )?;
-    tree.add(path("/.ebb/env")?, file(0o400, Vec::new()))?;
+    tree.add(path(boot::ENVIRONMENT)?, file(0o400, Vec::new()))?;
     kernel.furnish(&mut tree)?;
     let archive =
         vm::memory_file("ebb-probe").map_err(|errno| vm::setup("the probe's initramfs", errno))?;

@@ -1,29 +1,16 @@
-//! The control port: short lines from the host to the guest kernel.
-//!
-//! | line                    | meaning                                                          |
-//! |-------------------------|------------------------------------------------------------------|
-//! | `signal <n>`            | send signal n to the program's process group                     |
-//! | `eof <total>`           | stdin ends after exactly that many bytes                         |
-//! | `window <port> <total>` | so many bytes may have been sent on an output port since boot    |
-//! | `closed <port>`         | nobody reads an output port any more: writes to it get SIGPIPE   |
-//! | `end`                   | all output has arrived (to guests that ask for it)               |
+//! The control port: requests on their way to the guest ([`ebb_wire::request`]).
 
+use ebb_wire::port::OutputPort;
+use ebb_wire::request::Request;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// More lines than this wait only in a guest that does not read; the oldest is then dropped.
+/// More requests than this wait only in a guest that does not read; the oldest is then dropped.
 const WAITING_MAX: usize = 64;
 
-/// An output port of the guest.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum OutputPort {
-    Stdout = 0,
-    Stderr = 1,
-}
-
-/// Lines on their way to the guest. Callers never wait for it: a guest that does not read its
+/// Requests on their way to the guest. Callers never wait for it: a guest that does not read its
 /// control port must not stop ebb's own threads.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
@@ -33,7 +20,7 @@ pub(crate) struct Control {
 
 #[derive(Debug, Default)]
 struct State {
-    lines: VecDeque<String>,
+    requests: VecDeque<Request>,
     // The newest window replaces an unsent one, since totals only grow.
     windows: [Option<u64>; 2],
     ended: bool,
@@ -42,27 +29,27 @@ struct State {
 impl Control {
     /// Sends a signal to the program.
     pub(crate) fn signal(&self, signal: i32) {
-        self.push(format!("signal {signal}\n"));
+        self.push(Request::Signal(signal));
     }
 
     /// Says that stdin ends after `total` bytes.
     pub(crate) fn end_of_input(&self, total: u64) {
-        self.push(format!("eof {total}\n"));
+        self.push(Request::EndOfInput(total));
     }
 
     /// Says that nobody reads `port` any more.
     pub(crate) fn closed(&self, port: OutputPort) {
-        self.push(format!("closed {}\n", port as u8));
+        self.push(Request::Closed(port));
     }
 
     /// Says that the machine may end.
     pub(crate) fn end_of_machine(&self) {
-        self.push("end\n".into());
+        self.push(Request::End);
     }
 
     /// Allows the guest to have sent `total` bytes on `port`.
     pub(crate) fn window(&self, port: OutputPort, total: u64) {
-        self.lock().windows[port as usize] = Some(total);
+        self.lock().windows[port.number()] = Some(total);
         self.changed.notify_one();
     }
 
@@ -72,27 +59,27 @@ impl Control {
         self.changed.notify_one();
     }
 
-    /// Writes the lines to the port until [`Self::end`] is called or the guest is gone.
+    /// Writes them to the port, a line each, until [`Self::end`] is called or the guest is gone.
     pub(crate) fn pump(&self, mut port: UnixStream) {
-        while let Some(line) = self.next() {
-            if port.write_all(line.as_bytes()).is_err() {
+        while let Some(request) = self.next() {
+            if port.write_all(format!("{request}\n").as_bytes()).is_err() {
                 return;
             }
         }
     }
 
-    fn next(&self) -> Option<String> {
+    fn next(&self) -> Option<Request> {
         let mut state = self.lock();
         loop {
             if state.ended {
                 return None;
             }
-            if let Some(line) = state.lines.pop_front() {
-                return Some(line);
+            if let Some(request) = state.requests.pop_front() {
+                return Some(request);
             }
-            for (port, window) in state.windows.iter_mut().enumerate() {
-                if let Some(total) = window.take() {
-                    return Some(format!("window {port} {total}\n"));
+            for port in [OutputPort::Stdout, OutputPort::Stderr] {
+                if let Some(total) = state.windows[port.number()].take() {
+                    return Some(Request::Window(port, total));
                 }
             }
             state = self
@@ -102,12 +89,12 @@ impl Control {
         }
     }
 
-    fn push(&self, line: String) {
+    fn push(&self, request: Request) {
         let mut state = self.lock();
-        if state.lines.len() == WAITING_MAX {
-            state.lines.pop_front();
+        if state.requests.len() == WAITING_MAX {
+            state.requests.pop_front();
         }
-        state.lines.push_back(line);
+        state.requests.push_back(request);
         self.changed.notify_one();
     }
 
@@ -122,24 +109,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_go_first_and_windows_coalesce() {
+    fn requests_go_first_and_windows_coalesce() {
         let control = Control::default();
         control.window(OutputPort::Stderr, 10);
         control.window(OutputPort::Stdout, 20);
         control.window(OutputPort::Stdout, 30);
         control.signal(2);
         control.end_of_input(99);
-        let lines: Vec<_> = std::iter::from_fn(|| {
+        let requests: Vec<_> = std::iter::from_fn(|| {
             let waiting = {
                 let state = control.lock();
-                !state.lines.is_empty() || state.windows.iter().any(Option::is_some)
+                !state.requests.is_empty() || state.windows.iter().any(Option::is_some)
             };
             if waiting { control.next() } else { None }
         })
         .collect();
         assert_eq!(
-            lines,
-            ["signal 2\n", "eof 99\n", "window 0 30\n", "window 1 10\n"]
+            requests,
+            [
+                Request::Signal(2),
+                Request::EndOfInput(99),
+                Request::Window(OutputPort::Stdout, 30),
+                Request::Window(OutputPort::Stderr, 10)
+            ]
         );
         control.end();
         assert_eq!(control.next(), None);
@@ -151,7 +143,7 @@ mod tests {
         for signal in 0..1000 {
             control.signal(signal);
         }
-        assert_eq!(control.lock().lines.len(), WAITING_MAX);
-        assert_eq!(control.next().as_deref(), Some("signal 936\n"));
+        assert_eq!(control.lock().requests.len(), WAITING_MAX);
+        assert_eq!(control.next(), Some(Request::Signal(936)));
     }
 }

@@ -1,9 +1,10 @@
 //! The program's outputs on their way to ours, each with its threads.
 
-use crate::control::{Control, OutputPort};
+use crate::control::Control;
 use crate::failure::Failure;
 use crate::stream::Output;
 use crate::terminal::Terminal;
+use ebb_wire::port::OutputPort;
 use rustix::io::Errno;
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -2,8 +2,8 @@
 
 use crate::ram::{GuestAddress, GuestRam};
 use crate::stage::{Stage, WaitStatus};
-use ebb_mm::shared::{GuestHeader, MAGIC, VERSION, stage};
 use ebb_mm::view::{Memory, View};
+use ebb_wire::header::{GuestHeader, MAGIC, VERSION, stage};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

@@ -72,7 +72,7 @@ fn inspect(bytes: &[u8]) -> Result<(GuestAddress, u64), ImageError> {
         .iter()
         .find(|symbol| {
             usize::try_from(symbol.st_name)
-                .is_ok_and(|name| names.get(name).is_ok_and(|n| n == ebb_mm::shared::SYMBOL))
+                .is_ok_and(|name| names.get(name).is_ok_and(|n| n == ebb_wire::header::SYMBOL))
         })
         .ok_or(ImageError::Unfit("lacks the symbol `ebb_guest_header`"))?;
     let address = header

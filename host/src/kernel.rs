@@ -13,6 +13,7 @@ use crate::registry::{KernelKind, Mapper};
 use crate::size::Size;
 use crate::stream;
 use crate::symbols::Symbols;
+use ebb_wire::boot;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -148,10 +149,14 @@ impl Kernel {
                 // Nothing but the kernel, the archive and the first MiB was ever written. On a PC,
                 // firmware leaves things in memory that it says is free.
                 let ram = match options.machine {
-                    Machine::Microvm => " ebb.ram=zeroed",
-                    Machine::Q35 => "",
+                    Machine::Microvm => format!(" {}={}", boot::RAM, boot::ZEROED),
+                    Machine::Q35 => String::new(),
                 };
-                format!("ebb.epoch={epoch} ebb.give_back={give_back}{ram}")
+                format!(
+                    "{}={epoch} {}={give_back}{ram}",
+                    boot::EPOCH,
+                    boot::GIVE_BACK
+                )
             }
             Self::Linux(_) => {
                 let clock = linux::time_stamp_rate(accel, options.icount);
@@ -160,10 +165,10 @@ impl Kernel {
         };
         if stream::outputs_are_one() {
             // Two ports have no order between them.
-            text.push_str(" ebb.stderr=stdout");
+            text.push_str(&format!(" {}={}", boot::STDERR, boot::STDOUT));
         }
         if stream::input_is_empty() {
-            text.push_str(" ebb.stdin=empty");
+            text.push_str(&format!(" {}={}", boot::STDIN, boot::EMPTY));
         }
         if let Some(order) = options.reporting_order {
             text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
@@ -181,7 +186,7 @@ impl Kernel {
     /// The command line of a guest on KVM that only has to show that it boots.
     pub(crate) fn probe_arguments(&self) -> String {
         match self {
-            Self::Ebb(_) => "ebb.epoch=0".into(),
+            Self::Ebb(_) => format!("{}=0", boot::EPOCH),
             Self::Linux(_) => linux::arguments(None, false),
         }
     }

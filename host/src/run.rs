@@ -11,6 +11,7 @@ use crate::program;
 use crate::session;
 use crate::size::Size;
 use crate::vm::{self, Spec};
+use ebb_wire::boot;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -142,11 +143,11 @@ fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
     let environment = environment(&options.env)?;
     let lists = [
         (
-            "/.ebb/argv",
+            boot::ARGUMENTS,
             nul_terminated(argv.iter().map(OsString::as_os_str)),
         ),
         (
-            "/.ebb/env",
+            boot::ENVIRONMENT,
             nul_terminated(environment.iter().map(OsString::as_os_str)),
         ),
     ];

@@ -4,8 +4,9 @@
 //! takes everything off the socket at once, and the guest kernel is told how far it may write
 //! ([`Control::window`]): it then blocks the program that writes, as a full pipe would.
 
-use crate::control::{Control, OutputPort};
+use crate::control::Control;
 use crate::terminal::Terminal;
+use ebb_wire::port::{FIRST_WINDOW, OutputPort};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, major, minor};
@@ -18,8 +19,6 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Bytes that the guest may be ahead of our reader; it starts with this window.
-pub(crate) const WINDOW_BYTES: u64 = 64 << 10;
 /// The window moves in steps of this, so that a line of control serves many writes.
 const WINDOW_STEP: u64 = 16 << 10;
 /// Held here of a guest that ignores its window; then its socket fills and the VM waits.
@@ -90,7 +89,7 @@ impl Output {
         let mut chunk = Vec::with_capacity(CHUNK);
         let mut result = Ok(());
         let mut gone = false;
-        let (mut delivered, mut announced) = (0u64, WINDOW_BYTES);
+        let (mut delivered, mut announced) = (0u64, FIRST_WINDOW);
         while self.take(&mut chunk) {
             let mut rest = chunk.as_slice();
             while !rest.is_empty() && !gone {
@@ -106,8 +105,8 @@ impl Output {
                 }
             }
             delivered += u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-            if delivered + WINDOW_BYTES >= announced + WINDOW_STEP {
-                announced = delivered + WINDOW_BYTES;
+            if delivered + FIRST_WINDOW >= announced + WINDOW_STEP {
+                announced = delivered + FIRST_WINDOW;
                 control.window(self.port, announced);
             }
         }

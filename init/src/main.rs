@@ -12,6 +12,8 @@ mod program;
 mod relay;
 mod system;
 
+use ebb_wire::report::Report;
+use program::Ended;
 use std::convert::Infallible;
 use std::io;
 
@@ -67,10 +69,11 @@ fn run() -> Result<Infallible, Failure> {
     system::loopback_up()?;
     modules::load_all()?;
     let mut host = control::Host::connect()?;
-    host.say("up")?;
+    host.say(Report::Up)?;
     match program::run(&mut host) {
-        Ok(ended) => host.say(&ended.line())?,
-        Err(failure) => host.say(&format!("failed {}", failure.line()))?,
+        Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
+        Ok(Ended::Exited { status, written }) => host.say(Report::Exited { status, written })?,
+        Err(failure) => host.say(Report::Failed(&failure.line()))?,
     }
     host.wait_for_end();
     system::restart();

@@ -1,12 +1,5 @@
-//! What a stock guest tells: its first process on the control port, its balloon by QEMU.
-//!
-//! | line on the port                 | meaning                                                 |
-//! |----------------------------------|---------------------------------------------------------|
-//! | `up`                             | the drivers work                                        |
-//! | `running <ns>`                   | the program is about to start; the guest's clock        |
-//! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
-//! | `cannot-run <why>`               | it could not be started                                 |
-//! | `failed <why>`                   | the guest is at fault                                   |
+//! What a stock guest tells: its first process on the control port ([`ebb_wire::report`]), its balloon
+//! by QEMU.
 
 use crate::console::printable;
 use crate::failure::Failure;
@@ -14,6 +7,7 @@ use crate::guest::Guest;
 use crate::qmp::Inquiries;
 use crate::sample::Sample;
 use crate::stage::{Stage, WaitStatus};
+use ebb_wire::report::{BYTES_MAX, Report};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
@@ -21,8 +15,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A longer line is none of the first process's.
-const LINE_MAX: u64 = 4096;
 /// Where QEMU has the balloon.
 const BALLOON: &str = "/machine/peripheral/balloon";
 const INTERVAL: &str = "guest-stats-polling-interval";
@@ -106,7 +98,11 @@ impl LinuxGuest {
         let mut line = Vec::new();
         loop {
             line.clear();
-            match input.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+            match input
+                .by_ref()
+                .take(BYTES_MAX as u64)
+                .read_until(b'\n', &mut line)
+            {
                 Ok(0) => break,
                 Ok(_) => self.take_in(String::from_utf8_lossy(&line).trim_end()),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -118,26 +114,25 @@ impl LinuxGuest {
     }
 
     fn take_in(&self, line: &str) {
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let mut state = self.lock();
         // The first word on how it ended stands.
         let ended = matches!(state.stage, Some(Stage::Exited(_))) || state.complaint.is_some();
-        match word {
+        match Report::parse(line) {
             _ if ended => {}
-            "up" => state.stage = Some(Stage::Booting),
-            "running" => {
+            Some(Report::Up) => state.stage = Some(Stage::Booting),
+            Some(Report::Running { nanoseconds }) => {
                 state.stage = Some(Stage::Running);
-                state.first_user = rest.parse().ok().map(Duration::from_nanos);
+                state.first_user = Some(Duration::from_nanos(nanoseconds));
             }
-            "exited" => {
-                if let Some((status, written)) = parse_end(rest) {
-                    state.stage = Some(Stage::Exited(status));
-                    state.written = Some(written);
-                }
+            Some(Report::Exited { status, written }) => {
+                state.stage = Some(Stage::Exited(WaitStatus::from_raw(status)));
+                state.written = Some(written);
             }
-            "cannot-run" => state.complaint = Some(Complaint::CannotRun(printable(rest))),
-            "failed" => state.complaint = Some(Complaint::Failed(printable(rest))),
-            _ => {}
+            Some(Report::CannotRun(why)) => {
+                state.complaint = Some(Complaint::CannotRun(printable(why)));
+            }
+            Some(Report::Failed(why)) => state.complaint = Some(Complaint::Failed(printable(why))),
+            None => {}
         }
         self.changed.notify_all();
     }
@@ -180,13 +175,6 @@ impl LinuxGuest {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn parse_end(text: &str) -> Option<(WaitStatus, [u64; 2])> {
-    let mut words = text.split(' ');
-    let status = WaitStatus::from_raw(words.next()?.parse().ok()?);
-    let written = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
-    Some((status, written))
 }
 
 impl Guest for LinuxGuest {

@@ -18,6 +18,7 @@ pub(crate) use stock::{Stock, StockError};
 
 use crate::kernel::Patience;
 use crate::size::Size;
+use ebb_wire::boot::INIT;
 use std::time::Duration;
 
 /// Debian's kernel needs more than half of this to unpack itself.
@@ -44,7 +45,7 @@ pub(crate) fn patience(memory: Size, cpus: u32, icount: bool) -> Patience {
 /// known.
 pub(crate) fn arguments(clock: Option<Kilohertz>, verbose: bool) -> String {
     // A triple fault is the restart that every board of QEMU has; ebb takes it for the end.
-    let mut text = "console=ttyS0 reboot=t panic=-1 rdinit=/.ebb/init".to_owned();
+    let mut text = format!("console=ttyS0 reboot=t panic=-1 rdinit={INIT}");
     if let Some(Kilohertz(rate)) = clock {
         // Measured by the guest against an emulated PIT it comes out wrong, or not at all, when
         // the host is busy; and without it Linux hangs.

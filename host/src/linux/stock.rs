@@ -6,6 +6,7 @@ use super::init;
 use super::modules::{self, Module, ModuleError};
 use crate::failure::Failure;
 use crate::initramfs::{GuestPath, Initramfs, Node, Source};
+use ebb_wire::boot::{INIT, MODULES};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -105,10 +106,10 @@ impl Stock {
             mode,
             source: Source::Bytes(bytes),
         };
-        tree.add(GuestPath::parse(b"/.ebb/init")?, file(0o500, init))?;
+        tree.add(GuestPath::parse(INIT.as_bytes())?, file(0o500, init))?;
         for (index, module) in self.modules.iter().enumerate() {
             // Loaded in the order of their names.
-            let path = format!("/.ebb/modules/{index:02}-{}.ko", module.name);
+            let path = format!("{MODULES}/{index:02}-{}.ko", module.name);
             let path = GuestPath::parse(path.as_bytes())?;
             tree.add(path, file(0o400, module.bytes.clone()))?;
         }

@@ -2,6 +2,7 @@
 //! disk, and nobody else can connect.
 
 use crate::cli::Machine;
+use ebb_wire::port;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::RawFd;
@@ -48,7 +49,7 @@ pub(crate) struct Board {
     pub(crate) monitor: RawFd,
     pub(crate) console: RawFd,
     /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
-    pub(crate) ports: [RawFd; 3],
+    pub(crate) ports: [RawFd; port::PORTS],
     pub(crate) extra: Vec<OsString>,
     /// Sockets of the disks' back-ends, `/dev/vda` first.
     pub(crate) disks: Vec<RawFd>,
@@ -131,9 +132,6 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.0
 }
 
-/// What the ports are called on a device that has several.
-const PORT_NAMES: [&str; 3] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
-
 fn ports(line: &mut Arguments, board: &Board) {
     for (index, fd) in board.ports.iter().enumerate() {
         line.option("-chardev", socket(&format!("port{index}"), *fd));
@@ -144,7 +142,7 @@ fn ports(line: &mut Arguments, board: &Board) {
             "-device",
             virtio(board, "serial", 0, "id=serial0,max_ports=4"),
         );
-        for (index, name) in PORT_NAMES.iter().enumerate() {
+        for (index, name) in port::NAMES.iter().enumerate() {
             let number = index + 1;
             line.option(
                 "-device",

@@ -7,7 +7,7 @@ use boot::paging::{self, bits};
 use core::arch::asm;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use ebb_mm::shared::stage;
+use ebb_wire::header::stage;
 
 /// Frames of the backtrace.
 const MAX_FRAMES: usize = 24;

@@ -13,11 +13,12 @@ mod pci;
 pub mod port;
 
 use crate::arch::BootInfo;
+use ebb_wire::boot::{EMPTY, STDIN};
 
 /// Finds the devices. Their threads start with [`start_threads`].
 pub fn init(boot: &BootInfo) {
     discovery::run();
-    if boot.option("ebb.stdin") == Some("empty") {
+    if boot.option(STDIN) == Some(EMPTY) {
         port::stdio().set_end(0);
     }
 }

@@ -11,14 +11,9 @@ use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ebb_wire::port::{CONTROL, FIRST_WINDOW, PORTS};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
-/// Ports: stdio, stderr, control.
-const PORTS: usize = 3;
-/// The port of the host's control lines.
-const CONTROL: usize = 2;
-/// Output that a port may send before the host says how much more it takes.
-const FIRST_WINDOW: u64 = 65536;
 /// How long the host may take nothing before the VM ends with output unsent.
 const FLUSH_PATIENCE: Nanos = Nanos::from_secs(30);
 

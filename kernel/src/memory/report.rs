@@ -10,6 +10,7 @@ use crate::{drivers, sched};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use core::time::Duration;
 use ebb_mm::{Events, Frame, FrameRange, Order, PAGEBLOCK_ORDER, ReportSink, Reporter};
+use ebb_wire::boot::{GIVE_BACK, OFF, REPORTING};
 
 /// The most ranges that the device takes in one request.
 const DEVICE_RANGES: usize = ebb_balloon::MAX_RANGES;
@@ -51,9 +52,9 @@ pub(crate) fn kick() {
 
 /// Reads the boot line.
 pub(super) fn configure(boot: &BootInfo) {
-    match boot.option("ebb.give_back") {
-        Some("off") => ENABLED.store(false, Ordering::Relaxed),
-        None | Some("reporting") => {}
+    match boot.option(GIVE_BACK) {
+        Some(OFF) => ENABLED.store(false, Ordering::Relaxed),
+        None | Some(REPORTING) => {}
         Some(other) => crate::console!("ebb.give_back={other}: not known, reporting it is"),
     }
     if let Some(text) = boot.option("page_reporting.page_reporting_order") {

@@ -20,6 +20,7 @@ use crate::sync::Once;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT};
 
 /// Linux wait status when the program cannot be run, as shells have it: 127 when there is none,
 /// 126 when it cannot be executed.
@@ -115,9 +116,9 @@ type StartError = (i32, &'static str);
 
 fn start_program() -> Result<(), StartError> {
     let context = fs::Context::new();
-    let args = read_strings(&context, b"/.ebb/argv")
+    let args = read_strings(&context, ARGUMENTS.as_bytes())
         .map_err(|_| (NOT_FOUND, "/.ebb/argv cannot be read"))?;
-    let env = read_strings(&context, b"/.ebb/env").unwrap_or_default();
+    let env = read_strings(&context, ENVIRONMENT.as_bytes()).unwrap_or_default();
     if args.count() == 0 {
         return Err((NOT_FOUND, "/.ebb/argv names no program"));
     }

@@ -96,3 +96,20 @@ impl Default for GuestHeader {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_new_header_says_what_it_is_and_fills_a_page() {
+        assert_eq!(size_of::<GuestHeader>(), 4096);
+        assert_eq!(offset_of!(GuestHeader, magic), 0);
+        let header = GuestHeader::new();
+        assert_eq!(header.magic.load(Relaxed).to_le_bytes(), *b"EbbGuest");
+        assert_eq!(header.version.load(Relaxed), VERSION);
+        assert_eq!(header.stage.load(Relaxed), stage::BOOTING);
+    }
+}
