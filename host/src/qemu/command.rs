@@ -1,34 +1,10 @@
 //! QEMU's command line for a guest. Everything is handed over as an open file: nothing is left on
 //! disk, and nobody else can connect.
 
-use crate::cli::Machine;
+use crate::machine::{Accel, Dialect, Machine};
 use ebb_wire::port;
 use std::ffi::OsString;
-use std::fmt;
 use std::os::fd::RawFd;
-
-/// What runs the guest's instructions.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Accel {
-    Kvm,
-    Tcg,
-}
-
-impl fmt::Display for Accel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kvm => "KVM",
-            Self::Tcg => "TCG",
-        })
-    }
-}
-
-/// What a kernel must have in its own way; all else is the same for every guest.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Dialect {
-    Ebb,
-    Linux,
-}
 
 /// The hardware of a guest, and the descriptors that QEMU inherits for it.
 #[derive(Clone, Debug)]
