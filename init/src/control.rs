@@ -1,7 +1,8 @@
 //! The control port: requests from the host ([`ebb_wire::request`]), and lines to it
 //! ([`ebb_wire::report`]).
 
-use crate::{Failure, ports};
+use crate::failure::Failure;
+use crate::ports;
 use ebb_wire::port::{CONTROL, NAMES};
 use ebb_wire::report::Report;
 use ebb_wire::request::{BYTES_MAX, Request};

@@ -1,6 +1,6 @@
 //! The drivers that a stock kernel has as modules.
 
-use crate::Failure;
+use crate::failure::Failure;
 use ebb_wire::boot::MODULES;
 use rustix::io::Errno;
 use rustix::system::finit_module;

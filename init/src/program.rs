@@ -1,8 +1,9 @@
 //! The program: started, connected, waited for.
 
 use crate::control::Host;
+use crate::failure::Failure;
+use crate::ports;
 use crate::relay::{Input, Output};
-use crate::{Failure, ports};
 use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER};
 use ebb_wire::port::{NAMES, STDERR, STDIO};
 use ebb_wire::report::Report;

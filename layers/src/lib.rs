@@ -17,10 +17,12 @@ mod arrow;
 mod circle;
 mod house;
 mod module;
+mod read;
 mod resolve;
 mod scan;
 mod token;
 
 pub use arrow::Arrow;
 pub use house::{Exception, House};
-pub use module::{Tree, TreeError};
+pub use module::Tree;
+pub use read::TreeError;
