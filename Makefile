@@ -48,8 +48,8 @@ lint: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
-test-units: ## the libraries and the kernel's pure parts, on this machine
-	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk
+test-units: ## the libraries, the kernel's pure parts, the order of the rooms, on this machine
+	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers
 	$(CARGO) test --release -p ebb-kernel --lib --tests
 test-models: ## every interleaving of the lock-free parts, in small
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model

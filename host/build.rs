@@ -28,7 +28,7 @@ const KERNEL: Part = Part {
     features: "machine",
     flags: "-C relocation-model=static -C code-model=kernel -C force-frame-pointers=yes",
     embedded: "kernel.elf",
-    sources: &["kernel", "mm", "balloon"],
+    sources: &["kernel", "mm", "balloon", "wire"],
 };
 
 /// Static, so that it runs in every guest, also on a stock kernel with nothing but an initramfs.
@@ -48,7 +48,7 @@ const INIT: Part = Part {
     features: "",
     flags: "-C target-feature=+crt-static",
     embedded: "init.elf",
-    sources: &["init"],
+    sources: &["init", "wire"],
 };
 
 fn main() {

@@ -1,15 +1,17 @@
 //! The driver: start, interrupts, end.
 
+use crate::batch::MAX_RANGES;
 use crate::config::{FreePages, Options, write_actual, write_poison};
 use crate::dma::DmaPage;
 use crate::error::{BalloonError, QueueName, ResetTimeout, SetupError};
 use crate::features::Features;
-use crate::inflate::{PFN_BUFFER_BYTES, Transfer};
 use crate::negotiate::{Negotiated, negotiate, reset};
 use crate::numbering::{DEFLATE, INFLATE, STATS, reporting_queue};
 use crate::page::{PAGE_SIZE, PageSource};
-use crate::reporting::{MAX_RANGES, ReportQueue, ReportingUnavailable};
-use crate::stats::{STATS_BUFFER_BYTES, StatsQueue};
+use crate::report_queue::{ReportQueue, ReportingUnavailable};
+use crate::stats::Stats;
+use crate::stats_queue::{STATS_BUFFER_BYTES, StatsQueue};
+use crate::transfer::{PFN_BUFFER_BYTES, Transfer};
 use bitflags::bitflags;
 use core::fmt;
 use virtio_drivers::Hal;
@@ -52,7 +54,7 @@ pub struct Balloon<H: Hal, T: Transport> {
     pub(crate) transport: T,
     pub(crate) inflate: Transfer<H>,
     pub(crate) deflate: Transfer<H>,
-    pub(crate) stats: Option<StatsQueue<H>>,
+    stats: Option<StatsQueue<H>>,
     pub(crate) reporting: Result<ReportQueue<H>, ReportingUnavailable>,
     /// What `inflate`, `deflate` and `stats` point into.
     _buffers: DmaPage<H>,
@@ -216,6 +218,42 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         }
     }
 
+    /// Answers the device if it asks for statistics: whether it did. `collect` is called only then.
+    ///
+    /// The statistics sent are those that had a value in [`Options::stats`]; where `collect` leaves
+    /// one of them out, its last value is sent again.
+    ///
+    /// [`Options::stats`]: crate::Options::stats
+    ///
+    /// # Errors
+    /// The device broke the protocol, or has been reset.
+    pub fn answer_stats(&mut self, collect: impl FnOnce() -> Stats) -> Result<bool, BalloonError> {
+        self.check_alive()?;
+        match &mut self.stats {
+            Some(stats) => stats.answer(&mut self.transport, collect),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether reports can be made, or why not.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn reporting(&self) -> Result<(), ReportingUnavailable> {
+        match &self.reporting {
+            Ok(_) => Ok(()),
+            Err(reason) => Err(*reason),
+        }
+    }
+
+    /// The number of ranges that the device holds for a report.
+    #[must_use]
+    pub fn ranges_held(&self) -> usize {
+        self.reporting
+            .as_ref()
+            .map_or(0, |queue| queue.ranges_held())
+    }
+
     /// Ends all work of the device: it holds no memory of the guest any more. All pages of the
     /// balloon go back to their source, the ranges of a report under way to their owner. Everything
     /// but this answers [`BalloonError::DeviceReset`] from now on.
@@ -231,6 +269,17 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             queue.release();
         }
         Ok(())
+    }
+
+    /// After a reset: the device holds nothing, all pages are the guest's again.
+    fn release_pages(&mut self, pages: &mut impl PageSource) {
+        self.inflate.take_batch(|page| pages.give_back(page));
+        let leaving = self.deflate.take_batch(|page| pages.give_back(page));
+        for _ in leaving..self.actual {
+            let Some(page) = pages.recall() else { break };
+            pages.give_back(page);
+        }
+        self.actual = 0;
     }
 
     pub(crate) fn check_alive(&self) -> Result<(), BalloonError> {

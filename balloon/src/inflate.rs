@@ -1,29 +1,16 @@
-//! Inflating and deflating (virtio 1.2, 5.5.6).
+//! Inflating and deflating (virtio 1.2, 5.5.6): what [`Balloon::step`] and [`Balloon::deflate`] do.
 //!
-//! A page on its way is in the batch of one of the two queues and nowhere else: not with the
-//! source, not in the balloon. It leaves the batch when the device has acknowledged the request, or
-//! with a reset.
+//! Pages go through two queues ([`crate::transfer`]), one batch at a time.
 
 use crate::balloon::Balloon;
 use crate::config::{read_num_pages, write_actual};
-use crate::error::{BalloonError, DeviceFault, QueueName};
+use crate::error::{BalloonError, QueueName};
 use crate::features::Features;
-use crate::page::{PageSource, Pfn};
-use crate::queue::RequestQueue;
+use crate::page::PageSource;
 use core::cmp::{Ordering, min};
 use core::ops::ControlFlow;
-use core::ptr::NonNull;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
-
-/// The most pages in one request: 1 MiB of memory, named by 1 KiB of numbers.
-pub const PFNS_PER_REQUEST: usize = 256;
-
-/// Bytes of the shared buffer of one queue.
-pub(crate) const PFN_BUFFER_BYTES: usize = PFNS_PER_REQUEST * size_of::<u32>();
-
-/// Ring size of the inflate and deflate queues: one request of one buffer is under way at a time.
-const RING_SIZE: usize = 4;
 
 /// What a call of [`Balloon::step`] did.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,111 +43,6 @@ pub enum Stop {
         /// Pages that should be there.
         excess: u32,
     },
-}
-
-/// One of the two queues, with the pages that are on their way through it.
-pub(crate) struct Transfer<H: Hal> {
-    requests: RequestQueue<H, RING_SIZE>,
-    /// Where the device reads the page numbers.
-    shared: NonNull<[u8]>,
-    /// The same pages, where it cannot reach them. `held` of them are under way.
-    batch: [Pfn; PFNS_PER_REQUEST],
-    held: usize,
-    /// The pages under way are already with the guest again: deflation without `MUST_TELL_HOST`.
-    handed_over: bool,
-}
-
-impl<H: Hal> Transfer<H> {
-    /// `shared`: [`PFN_BUFFER_BYTES`] that live as long as the transfer and are used by it alone.
-    pub(crate) fn new(
-        transport: &mut impl Transport,
-        name: QueueName,
-        index: u16,
-        shared: NonNull<[u8]>,
-    ) -> virtio_drivers::Result<Self> {
-        assert_eq!(shared.len(), PFN_BUFFER_BYTES);
-        Ok(Self {
-            requests: RequestQueue::new(transport, name, index)?,
-            shared,
-            batch: [Pfn::default(); PFNS_PER_REQUEST],
-            held: 0,
-            handed_over: false,
-        })
-    }
-
-    pub(crate) fn requests(&self) -> &RequestQueue<H, RING_SIZE> {
-        &self.requests
-    }
-
-    pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, RING_SIZE> {
-        &mut self.requests
-    }
-
-    /// Sends up to `limit` of the pages that `next` yields: how many. On an error the pages stay in
-    /// the batch for the caller to take back with [`take_batch`](Self::take_batch).
-    fn send(
-        &mut self,
-        transport: &mut impl Transport,
-        limit: u32,
-        mut next: impl FnMut() -> Option<Pfn>,
-    ) -> Result<u32, BalloonError> {
-        // Before any page is taken: a faulted queue is not worth it.
-        self.requests.check()?;
-        assert_eq!(self.held, 0, "one batch at a time");
-        let limit = min(
-            PFNS_PER_REQUEST,
-            usize::try_from(limit).unwrap_or(usize::MAX),
-        );
-        let mut count = 0;
-        for (slot, page) in self.batch[..limit]
-            .iter_mut()
-            .zip(core::iter::from_fn(&mut next))
-        {
-            *slot = page;
-            self.held += 1;
-            count += 1;
-        }
-        if count == 0 {
-            return Ok(0);
-        }
-        // SAFETY: the buffer is valid (see `new`), and the device holds no request that uses it,
-        // since the batch was empty.
-        let shared = unsafe { self.shared.as_mut() };
-        let (entries, _) = shared.as_chunks_mut();
-        for (entry, page) in entries.iter_mut().zip(&self.batch[..self.held]) {
-            *entry = page.number().to_le_bytes();
-        }
-        let used = &shared[..self.held * size_of::<u32>()];
-        // SAFETY: the buffer outlives the queue, and it is touched again only when the batch is
-        // empty, which is when the request is back.
-        unsafe { self.requests.submit(transport, &[used], &mut []) }?;
-        Ok(count)
-    }
-
-    /// Whether the device has returned the batch; its pages are then for
-    /// [`take_batch`](Self::take_batch).
-    fn poll(&mut self) -> Result<bool, DeviceFault> {
-        // SAFETY: valid memory, that only the device may be using: nothing is read through this
-        // reference or written, it only names the buffer.
-        let shared = unsafe { self.shared.as_ref() };
-        let used = &shared[..self.held * size_of::<u32>()];
-        // SAFETY: the same part of the same buffer as in `send`, since `held` has not changed.
-        unsafe { self.requests.complete(&[used], &mut []) }
-    }
-
-    /// Empties the batch.
-    fn take_batch(&mut self, mut each: impl FnMut(Pfn)) -> u32 {
-        let mut count = 0;
-        for &page in &self.batch[..self.held] {
-            if !self.handed_over {
-                each(page);
-            }
-            count += 1;
-        }
-        self.held = 0;
-        self.handed_over = false;
-        count
-    }
 }
 
 impl<H: Hal, T: Transport> Balloon<H, T> {
@@ -201,10 +83,10 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         let mut left = budget;
         // Each round moves a page out of `left` or ends.
         let stop = loop {
-            if self.inflate.requests.is_held() {
+            if self.inflate.requests().is_held() {
                 break Stop::Waiting(QueueName::Inflate);
             }
-            if self.deflate.requests.is_held() {
+            if self.deflate.requests().is_held() {
                 break Stop::Waiting(QueueName::Deflate);
             }
             // Read once a round: the device may change it at any time.
@@ -271,7 +153,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
                 if !at_once {
                     released += finished;
                 }
-                if !self.deflate.requests.is_held() {
+                if !self.deflate.requests().is_held() {
                     break;
                 }
                 if left == 0 && at_once || wait().is_break() {
@@ -330,10 +212,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         if sent.is_err() {
             deflate.take_batch(|page| pages.remember(page));
         } else if !self.features.contains(Features::MUST_TELL_HOST) {
-            for &page in &deflate.batch[..deflate.held] {
-                pages.give_back(page);
-            }
-            deflate.handed_over = true;
+            deflate.hand_over(|page| pages.give_back(page));
         }
         sent
     }
@@ -346,16 +225,5 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
         self.actual = self.actual.saturating_sub(count);
         write_actual(&mut self.transport, self.actual)?;
         Ok(count)
-    }
-
-    /// After a reset: the device holds nothing, all pages are the guest's again.
-    pub(crate) fn release_pages(&mut self, pages: &mut impl PageSource) {
-        self.inflate.take_batch(|page| pages.give_back(page));
-        let leaving = self.deflate.take_batch(|page| pages.give_back(page));
-        for _ in leaving..self.actual {
-            let Some(page) = pages.recall() else { break };
-            pages.give_back(page);
-        }
-        self.actual = 0;
     }
 }

@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 mod balloon;
+mod batch;
 mod config;
 mod dma;
 mod error;
@@ -12,18 +13,21 @@ mod negotiate;
 mod numbering;
 mod page;
 mod queue;
+mod report_queue;
 mod reporting;
 mod stats;
+mod stats_queue;
+mod transfer;
 
 pub use balloon::{Balloon, Work};
+pub use batch::{MAX_RANGES, RangeError, ReportBatch};
 pub use config::{FreePages, Options};
 pub use error::{BalloonError, ConfigError, DeviceFault, QueueName, ResetTimeout, SetupError};
 pub use features::Features;
-pub use inflate::{PFNS_PER_REQUEST, Progress, Stop};
+pub use inflate::{Progress, Stop};
 pub use page::{PAGE_SIZE, PageSource, Pfn};
-pub use reporting::{
-    MAX_RANGES, RangeError, ReportBatch, ReportError, Reported, ReportingUnavailable,
-};
+pub use report_queue::{ReportError, Reported, ReportingUnavailable};
 pub use stats::{STAT_TAGS, Stats};
+pub use transfer::PFNS_PER_REQUEST;
 
 pub use virtio_drivers;

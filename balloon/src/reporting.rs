@@ -2,295 +2,20 @@
 //! take it back until it is touched again.
 
 use crate::balloon::Balloon;
+use crate::batch::ReportBatch;
 use crate::config::FreePages;
-use crate::error::{BalloonError, DeviceFault, QueueName};
 use crate::features::Features;
-use crate::page::PAGE_SIZE;
-use crate::queue::RequestQueue;
+use crate::report_queue::{ReportError, Reported};
 use core::ops::ControlFlow;
-use core::ptr::NonNull;
-use thiserror::Error;
 use virtio_drivers::Hal;
 use virtio_drivers::transport::Transport;
 
-/// The most ranges in one report: the size of the ring, and of the queue in QEMU.
-pub const MAX_RANGES: usize = 32;
-
-/// The longest range: a descriptor has 32 bits for its length.
-const MAX_RANGE_BYTES: usize = 0xffff_f000;
-
-/// The longest report: "The driver MUST NOT add a descriptor chain longer than 2^32 bytes in total"
-/// (virtio 1.2, 2.7.5.2).
-const MAX_REPORT_BYTES: u64 = 1 << 32;
-
-/// Ranges of free memory for one report, at most [`MAX_RANGES`].
-///
-/// The batch stands for the right to that memory. [`Balloon::submit_report`] moves the ranges into
-/// the driver and leaves the batch empty; [`Balloon::report_done`] says when the right is back with
-/// the caller.
-#[derive(Debug)]
-pub struct ReportBatch {
-    ranges: [NonNull<[u8]>; MAX_RANGES],
-    len: usize,
-    bytes: u64,
-}
-
-// SAFETY: the memory belongs to the batch alone, and is not bound to a thread.
-unsafe impl Send for ReportBatch {}
-// SAFETY: a shared reference to the batch gives no access to the memory.
-unsafe impl Sync for ReportBatch {}
-
-impl Default for ReportBatch {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl ReportBatch {
-    /// An empty batch.
-    #[must_use]
-    pub const fn new() -> Self {
-        let nothing = NonNull::slice_from_raw_parts(NonNull::<u8>::dangling(), 0);
-        Self {
-            ranges: [nothing; MAX_RANGES],
-            len: 0,
-            bytes: 0,
-        }
-    }
-
-    /// Adds `len` bytes of free memory at `start`, the address at which the `Hal` shares it. Both
-    /// are multiples of [`PAGE_SIZE`]; hosts with larger pages ignore what does not fill one.
-    ///
-    /// # Errors
-    /// [`RangeError`] for a range that cannot be reported; the batch is then unchanged.
-    ///
-    /// # Safety
-    /// `start` must point to `len` bytes of mapped memory that nobody owns but the caller, and no
-    /// byte of it is in a batch already: nothing reads or writes it, or has a reference to it, for
-    /// as long as it is in the batch, and after [`Balloon::submit_report`] took it, until
-    /// [`Balloon::report_done`] returned `Some` or the device was reset ([`Balloon::reset`] or a
-    /// drop of the driver). What was in it is lost.
-    pub unsafe fn push(&mut self, start: NonNull<u8>, len: usize) -> Result<(), RangeError> {
-        let address = start.addr().get();
-        if !address.is_multiple_of(PAGE_SIZE) {
-            return Err(RangeError::Unaligned { address });
-        }
-        if len == 0 || !len.is_multiple_of(PAGE_SIZE) || len > MAX_RANGE_BYTES {
-            return Err(RangeError::Length { address, len });
-        }
-        // Neither sum can overflow: at most 2^32 plus less than 2^32.
-        let bytes = self.bytes + len as u64;
-        if bytes > MAX_REPORT_BYTES {
-            return Err(RangeError::ReportTooLong { bytes });
-        }
-        let Some(slot) = self.ranges.get_mut(self.len) else {
-            return Err(RangeError::TooMany { address, len });
-        };
-        *slot = NonNull::slice_from_raw_parts(start, len);
-        self.len += 1;
-        self.bytes = bytes;
-        Ok(())
-    }
-
-    /// The number of ranges.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is no range in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Whether no further range fits.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.len == MAX_RANGES
-    }
-
-    /// The bytes in all its ranges.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Takes all ranges out without reporting them.
-    pub fn clear(&mut self) {
-        *self = Self::new();
-    }
-
-    /// Calls `with` with the ranges as the queue wants them.
-    ///
-    /// # Safety
-    /// The memory must be the caller's, as in [`push`](Self::push): in particular the device must
-    /// not be working on it.
-    unsafe fn with_slices<R>(
-        &mut self,
-        with: impl for<'a> FnOnce(&'a mut [&'a mut [u8]]) -> R,
-    ) -> R {
-        let mut slices: [&mut [u8]; MAX_RANGES] = core::array::from_fn(|_| &mut [][..]);
-        for (slice, range) in slices.iter_mut().zip(&mut self.ranges[..self.len]) {
-            // SAFETY: who put the range in promised that it is mapped memory that belongs to the
-            // batch alone, and the caller promises that the device is not at it. Nothing is read
-            // or written through the reference: the queue only passes the address on.
-            *slice = unsafe { range.as_mut() };
-        }
-        with(&mut slices[..self.len])
-    }
-}
-
-/// A range cannot be reported.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-pub enum RangeError {
-    /// It does not start at a multiple of 4 KiB.
-    #[error("the range at {address:#x} does not start on a page of 4096 bytes")]
-    Unaligned {
-        /// Where it starts.
-        address: usize,
-    },
-    /// Its length is zero, no multiple of 4 KiB, or 4 GiB or more.
-    #[error(
-        "the range at {address:#x} is {len:#x} bytes long: not a number of pages from 1 to 2^20 - 1"
-    )]
-    Length {
-        /// Where it starts.
-        address: usize,
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// The batch is full.
-    #[error("the range of {len:#x} bytes at {address:#x} is one too many for a report of 32")]
-    TooMany {
-        /// Where it starts.
-        address: usize,
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// The report would be longer than 4 GiB.
-    #[error("a report of {bytes:#x} bytes is longer than 2^32")]
-    ReportTooLong {
-        /// The bytes that it would have.
-        bytes: u64,
-    },
-}
-
-/// Why free page reporting cannot be used with this device.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-pub enum ReportingUnavailable {
-    /// The device does not offer it (`free-page-reporting=on` in QEMU).
-    #[error("the device does not offer free page reporting")]
-    NotOffered,
-    /// Free pages have a value, and the device cannot be told: it might change them.
-    #[error("free pages are filled with {value:#010x}, and the device does not offer PAGE_POISON")]
-    NotSafe {
-        /// What free pages are filled with.
-        value: u32,
-    },
-    /// The device offers it, but has no queue for it.
-    #[error("the device offers free page reporting, but has no queue for it")]
-    NoQueue,
-    /// The queue is too small for a report.
-    #[error("the reporting queue has room for {entries} descriptors of 32")]
-    QueueTooSmall {
-        /// Its size.
-        entries: u32,
-    },
-}
-
-/// A report was not made, or is not finished.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-pub enum ReportError {
-    /// Reporting cannot be used at all.
-    #[error(transparent)]
-    Unavailable(#[from] ReportingUnavailable),
-    /// The batch is empty.
-    #[error("the report is empty")]
-    Empty,
-    /// A report is under way; one is possible at a time.
-    #[error("a report is under way")]
-    Busy,
-    /// No report is under way.
-    #[error("no report is under way")]
-    NotSubmitted,
-    /// `wait` gave up. The device still holds the ranges: [`Balloon::report_done`] tells when it
-    /// has returned them.
-    #[error("the device has not finished the report")]
-    StillPending,
-    /// The device broke the protocol, the request could not be queued, or the device has been
-    /// reset. If a report was under way, [`Balloon::reset`] gets its ranges back.
-    #[error(transparent)]
-    Device(#[from] BalloonError),
-}
-
-impl From<DeviceFault> for ReportError {
-    fn from(fault: DeviceFault) -> Self {
-        Self::Device(fault.into())
-    }
-}
-
-/// A finished report.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Reported {
-    /// Its ranges.
-    pub ranges: usize,
-    /// The bytes in them.
-    pub bytes: u64,
-}
-
-/// The queue, with the ranges that the device holds.
-pub(crate) struct ReportQueue<H: Hal> {
-    requests: RequestQueue<H, MAX_RANGES>,
-    /// Empty unless a report is under way.
-    held: ReportBatch,
-}
-
-impl<H: Hal> ReportQueue<H> {
-    pub(crate) fn new(transport: &mut impl Transport, index: u16) -> virtio_drivers::Result<Self> {
-        Ok(Self {
-            requests: RequestQueue::new(transport, QueueName::Reporting, index)?,
-            held: ReportBatch::new(),
-        })
-    }
-
-    pub(crate) fn requests(&self) -> &RequestQueue<H, MAX_RANGES> {
-        &self.requests
-    }
-
-    pub(crate) fn requests_mut(&mut self) -> &mut RequestQueue<H, MAX_RANGES> {
-        &mut self.requests
-    }
-
-    /// After a reset: the ranges are their owner's again.
-    pub(crate) fn release(&mut self) {
-        self.held.clear();
-    }
-}
-
 impl<H: Hal, T: Transport> Balloon<H, T> {
-    /// Whether reports can be made, or why not.
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub fn reporting(&self) -> Result<(), ReportingUnavailable> {
-        match &self.reporting {
-            Ok(_) => Ok(()),
-            Err(reason) => Err(*reason),
-        }
-    }
-
     /// Whether reported pages still hold what the guest expects of a free page: it expects nothing,
     /// or the device knows what.
     #[must_use]
     pub fn reporting_is_safe(&self) -> bool {
         self.free_pages == FreePages::Arbitrary || self.features.contains(Features::PAGE_POISON)
-    }
-
-    /// The number of ranges that the device holds for a report.
-    #[must_use]
-    pub fn ranges_held(&self) -> usize {
-        self.reporting.as_ref().map_or(0, |queue| queue.held.len())
     }
 
     /// Reports the ranges of `batch` and does not wait. On success the device holds them and
@@ -306,18 +31,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
             ..
         } = self;
         let queue = reporting.as_mut().map_err(|reason| *reason)?;
-        queue.requests.check()?;
-        if !queue.held.is_empty() {
-            return Err(ReportError::Busy);
-        }
-        if batch.is_empty() {
-            return Err(ReportError::Empty);
-        }
-        // SAFETY: the batch owns its memory, the device does not hold it. The ranges move to `held`
-        // below, and are kept there until the request is back or the device has been reset.
-        unsafe { batch.with_slices(|ranges| queue.requests.submit(transport, &[], ranges)) }?;
-        core::mem::swap(&mut queue.held, batch);
-        Ok(())
+        queue.submit(transport, batch)
     }
 
     /// Whether the device has finished the report: what was in it, or `None` while it works on it.
@@ -329,27 +43,7 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
     pub fn report_done(&mut self) -> Result<Option<Reported>, ReportError> {
         self.check_alive()?;
         let queue = self.reporting.as_mut().map_err(|reason| *reason)?;
-        queue.requests.check()?;
-        if queue.held.is_empty() {
-            return Err(ReportError::NotSubmitted);
-        }
-        if !queue.requests.has_returned() {
-            return Ok(None);
-        }
-        let ReportQueue { requests, held } = queue;
-        // SAFETY: the device has returned a request. If it is not this one, `complete` only
-        // compares, and the references to memory that a device outside the protocol may still write
-        // are never used.
-        let returned = unsafe { held.with_slices(|ranges| requests.complete(&[], ranges)) }?;
-        if !returned {
-            return Ok(None);
-        }
-        let reported = Reported {
-            ranges: held.len(),
-            bytes: held.bytes(),
-        };
-        held.clear();
-        Ok(Some(reported))
+        queue.done()
     }
 
     /// Reports the ranges of `batch` and waits until the device has finished: `wait` is called as
@@ -372,74 +66,5 @@ impl<H: Hal, T: Transport> Balloon<H, T> {
                 return Err(ReportError::StillPending);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{MAX_RANGES, RangeError, ReportBatch};
-    use core::num::NonZero;
-    use core::ptr::NonNull;
-
-    /// Ranges are never looked into, so any address will do.
-    fn push(batch: &mut ReportBatch, address: usize, len: usize) -> Result<(), RangeError> {
-        let start = NonNull::without_provenance(NonZero::new(address).unwrap());
-        // SAFETY: the batch is never submitted, so nothing comes to the memory.
-        unsafe { batch.push(start, len) }
-    }
-
-    #[test]
-    fn bad_ranges_are_named() {
-        let mut batch = ReportBatch::new();
-        let unaligned = RangeError::Unaligned { address: 0x1800 };
-        assert_eq!(push(&mut batch, 0x1800, 0x1000), Err(unaligned));
-        for len in [
-            0,
-            1,
-            0xfff,
-            0x1001,
-            0x1_0000_0000,
-            usize::MAX,
-            usize::MAX & !0xfff,
-        ] {
-            let wrong = RangeError::Length {
-                address: 0x1000,
-                len,
-            };
-            assert_eq!(push(&mut batch, 0x1000, len), Err(wrong));
-        }
-        assert!(batch.is_empty());
-        assert_eq!(batch.bytes(), 0);
-    }
-
-    #[test]
-    fn a_report_ends_at_32_ranges() {
-        let mut batch = ReportBatch::new();
-        for _ in 0..MAX_RANGES {
-            assert!(!batch.is_full());
-            push(&mut batch, 0x1000, 0x1000).unwrap();
-        }
-        assert!(batch.is_full());
-        let too_many = RangeError::TooMany {
-            address: 0x1000,
-            len: 0x1000,
-        };
-        assert_eq!(push(&mut batch, 0x1000, 0x1000), Err(too_many));
-        assert_eq!((batch.len(), batch.bytes()), (32, 32 * 4096));
-        batch.clear();
-        assert!(batch.is_empty());
-    }
-
-    #[test]
-    fn a_report_ends_at_4_gib() {
-        let mut batch = ReportBatch::new();
-        for _ in 0..4 {
-            push(&mut batch, 0x4000_0000, 0x4000_0000).unwrap();
-        }
-        let too_long = RangeError::ReportTooLong {
-            bytes: (1 << 32) + 4096,
-        };
-        assert_eq!(push(&mut batch, 0x1000, 0x1000), Err(too_long));
-        assert_eq!((batch.len(), batch.bytes()), (4, 1 << 32));
     }
 }

@@ -13,11 +13,11 @@
 //! What cannot be done is answered with `{"error":"why"}`. By `join` any other program on the host
 //! becomes a member of the same registry: it is asked whenever the disks are.
 
+use crate::capabilities::keep_capabilities;
 use crate::instance::Handle;
 use crate::knobs::Knob;
 use crate::pressure::ReclaimMemory;
 use crate::pressure::registry::Questions;
-use crate::sandbox::keep_capabilities;
 use crate::server::Server;
 use crate::time::Micros;
 use crate::words::say;

@@ -8,8 +8,9 @@
 
 use super::*;
 use crate::image::{Location, Spec};
-use crate::pool::WARY;
-use crate::request::Range;
+use crate::knobs::Knob;
+use crate::pool::{MAX_POOL_PAGES, PAGE_BYTES, SHRINK_INTERVAL, WARY};
+use crate::request::{HostSlice, Range};
 use proptest::prelude::*;
 use std::cell::RefCell;
 
@@ -252,7 +253,11 @@ proptest! {
 #[test]
 fn requests_that_find_no_page_wait_for_one() {
     let mut engine = engine(&ram(), true);
-    let held = engine.pool.take(MAX_POOL_PAGES - BOUNCE_PAGES).unwrap();
+    let held = engine
+        .memory
+        .pool()
+        .take(MAX_POOL_PAGES - BOUNCE_PAGES)
+        .unwrap();
     let mut desk = Desk::default();
     for ticket in 0..100 {
         let payload = std::rc::Rc::new(Buffer::new(vec![ticket as u8; 256 << 10], false));
@@ -271,7 +276,7 @@ fn requests_that_find_no_page_wait_for_one() {
             .all(|(_, status, _)| *status == Status::Ok)
     );
     assert_eq!(engine.pool().in_use, MAX_POOL_PAGES - BOUNCE_PAGES);
-    engine.pool.put(held);
+    engine.memory.pool().put(held);
 }
 
 /// A request that gave its pages back to go on in place wakes those that wait for pages, too.
@@ -293,7 +298,7 @@ fn nobody_waits_for_pages_that_are_free() {
         println!("no direct I/O here");
         return;
     }
-    let held = engine.pool.take(MAX_POOL_PAGES - 1).unwrap();
+    let held = engine.memory.pool().take(MAX_POOL_PAGES - 1).unwrap();
     let mut bytes = vec![0; 4096];
     let base = bytes.as_mut_ptr();
     let part = |from: usize, iov_len| HostSlice {
@@ -314,7 +319,7 @@ fn nobody_waits_for_pages_that_are_free() {
     }
     engine.accept(&mut desk).unwrap();
     assert_eq!(engine.starved.len(), 1);
-    engine.pool.put(held);
+    engine.memory.pool().put(held);
     for _ in 0..10 {
         engine.reap(&mut desk).unwrap();
     }
@@ -361,17 +366,6 @@ fn a_huge_request_is_done_in_bounded_steps() {
         assert_eq!(engine.reap(&mut desk).unwrap(), batch);
     }
     assert_eq!(engine.under_way(), 0);
-    let mut rest = Vec::new();
-    let base = 4096 as *mut libc::c_void;
-    let slice = |iov_len| HostSlice {
-        iov_base: base,
-        iov_len,
-    };
-    let slices = [slice(512), slice(1 << 32), slice(512)];
-    assert_eq!(rest_of(&slices, 0, &mut rest), MAX_STEP_BYTES);
-    assert_eq!(rest.len(), 2);
-    rest.clear();
-    assert_eq!(rest_of(&slices, (1 << 32) + 512, &mut rest), 512);
 }
 
 #[test]
@@ -408,7 +402,7 @@ fn a_short_image_is_an_error_and_no_more() {
 #[test]
 fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     let mut engine = engine(&ram(), false);
-    engine.knobs.set(Knob::MaxBufferPages, 0).unwrap();
+    engine.memory.knobs().set(Knob::MaxBufferPages, 0).unwrap();
     let mut desk = Desk::default();
     let mut write = |engine: &mut Engine<Desk>, now: u64| {
         let payload = std::rc::Rc::new(Buffer::new(vec![1; 2 * PAGE_BYTES], false));
@@ -435,7 +429,7 @@ fn a_limit_of_zero_and_a_squeeze_leave_what_is_needed_again_at_once() {
     assert_eq!(looks(&mut engine), [4 * interval, 5 * interval]);
     assert_eq!(engine.pool().kept, 0);
     let event = 6 * interval;
-    engine.knobs.set(Knob::MaxBufferPages, 64).unwrap();
+    engine.memory.knobs().set(Knob::MaxBufferPages, 64).unwrap();
     assert_eq!(write(&mut engine, event), 2);
     engine.reclaim_memory(Micros(event));
     assert_eq!(write(&mut engine, event), 0);
@@ -491,7 +485,11 @@ fn after_a_squeeze_a_pool_keeps_what_it_uses_for_a_while() {
     assert_eq!(keeps(&mut engine, calm), (8, None));
     engine.reclaim_memory(Micros(calm + 10 * interval));
     assert_eq!(engine.counters().squeezes, 2);
-    engine.knobs.set(Knob::BufferSqueezeDurationMs, 0).unwrap();
+    engine
+        .memory
+        .knobs()
+        .set(Knob::BufferSqueezeDurationMs, 0)
+        .unwrap();
     assert_eq!(keeps(&mut engine, calm + 11 * interval), (8, None));
     engine.reclaim_memory(Micros(calm + 20 * interval));
     assert_eq!(keeps(&mut engine, calm + 20 * interval), (8, None));

@@ -4,14 +4,20 @@ use crate::pool::{
     DEFAULT_BUFFER_SQUEEZE_DURATION_MS, DEFAULT_MAX_BUFFER_PAGES, MAX_BUFFER_SQUEEZE_DURATION_MS,
     MAX_POOL_PAGES,
 };
-use crate::xen::persistent::{
-    DEFAULT_MAX_PERSISTENT_GRANTS, DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS,
-    MAX_PERSISTENT_GRANT_UNUSED_SECONDS, MAX_PERSISTENT_GRANTS,
-};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+/// Grants of a disk that stay mapped unless told otherwise (`xen-blkback`'s default).
+pub const DEFAULT_MAX_PERSISTENT_GRANTS: u32 = 1056;
+/// The most that can be set.
+pub const MAX_PERSISTENT_GRANTS: u32 = 65_536;
+/// Seconds after which a grant that nobody used goes unless told otherwise (`xen-blkback`'s
+/// default); 0 is never.
+pub const DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 60;
+/// The most that can be set: a day.
+pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 
 /// A knob by its name.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -10,8 +10,10 @@
 //! * [`pressure`]: who notices that memory is tight, and how each instance is asked.
 
 pub mod arena;
+pub mod capabilities;
 pub mod control;
 pub mod engine;
+pub mod failure;
 pub mod image;
 pub mod instance;
 pub mod io;
@@ -23,6 +25,6 @@ pub mod sandbox;
 pub mod server;
 pub mod time;
 pub mod vhost_user;
-mod waiting;
+pub mod watcher;
 pub mod words;
 pub mod xen;

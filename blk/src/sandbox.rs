@@ -1,9 +1,9 @@
-//! What a back-end's threads may still do. A disk's, once its image is open: a list of system calls,
-//! by seccomp; any other fails with `EPERM`, so that a surprise is an error of one disk and no crash
-//! of all. And no thread keeps a capability of root's that it has no use for.
+//! What a disk's thread may still do once its image is open: a list of system calls, by seccomp. Any
+//! other fails with `EPERM`, so that a surprise is an error of one disk and no crash of all.
 
+use crate::capabilities::keep_capabilities;
 use crate::xen::{evtchn, gntdev};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::thread::CapabilitySet;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -93,26 +93,6 @@ const XEN_COMMANDS: &[libc::c_ulong] = &[
     evtchn::UNBIND,
     evtchn::NOTIFY,
 ];
-
-/// Gives up, for ever, the capabilities of the calling thread, and of those that it starts, that are
-/// not among `wanted`, and any way to get them by a program that is set-user-ID. Of a process that is
-/// not root's there are none to begin with.
-///
-/// # Errors
-/// If the kernel refuses.
-pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
-    let kept = rustix::thread::capabilities(None)?.permitted & wanted;
-    rustix::thread::set_no_new_privs(true)?;
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: kept,
-            permitted: kept,
-            inheritable: CapabilitySet::empty(),
-        },
-    )?;
-    Ok(())
-}
 
 /// Confines the calling thread, for ever, to what a disk with a socket needs.
 ///
@@ -216,24 +196,5 @@ mod tests {
             let refused = Err(rustix::io::Errno::PERM);
             assert_eq!(confined.join().unwrap(), [Ok(()), refused]);
         }
-    }
-
-    /// As root there is something to lose; as anybody else the sets are empty before and after.
-    #[test]
-    fn capabilities_go_for_the_thread_and_those_it_starts() {
-        let sets = || rustix::thread::capabilities(None).unwrap();
-        let before = sets();
-        let wanted = CapabilitySet::SYS_RESOURCE;
-        let (own, started) = std::thread::spawn(move || {
-            keep_capabilities(wanted).unwrap();
-            (sets(), std::thread::spawn(sets).join().unwrap())
-        })
-        .join()
-        .unwrap();
-        let kept = before.permitted & wanted;
-        assert_eq!((own.permitted, own.effective), (kept, kept));
-        assert_eq!(own.inheritable, CapabilitySet::empty());
-        assert_eq!(started, own);
-        assert_eq!(sets(), before, "other threads are as they were");
     }
 }

@@ -6,7 +6,7 @@ use crate::knobs::Knobs;
 use crate::pressure::{Registry, Source, source::Watch, watch};
 use crate::sandbox;
 use crate::time::Clock;
-use crate::xen::worker::Front;
+use crate::xen::device::Front;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::collections::BTreeMap;
 use std::io;

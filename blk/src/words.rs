@@ -1,7 +1,7 @@
 //! What is said to people, on stderr. It may be closed, and a front-end that misbehaves may do so as
 //! often as it likes: neither must cost a disk its thread, or the host its journal.
 
-use crate::engine::Failure;
+use crate::failure::Failure;
 use crate::time::{Clock, Micros};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,13 +1,12 @@
 //! What ebb says and returns when it is ebb that failed, not the program.
 
-use crate::busybox::BusyboxError;
-use crate::files::FileError;
-use crate::image::ImageError;
-use crate::initramfs::PackError;
-use crate::linux::{CacheError, FormatError as LinuxFormatError, InitError, StockError};
-use crate::program::{FormatError, ProgramError};
-use crate::qemu::{Accel, Ended, SpawnError};
-use crate::qmp::MonitorError;
+use crate::archive::{BusyboxError, FileError, FormatError, PackError, ProgramError};
+use crate::guest::{
+    CacheError, Complaint, ImageError, InitError, KernelError, LinuxFormatError, LinuxKernelError,
+    StockError,
+};
+use crate::machine::Accel;
+use crate::qemu::{Ended, MonitorError, SpawnError, VmError};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
@@ -105,7 +104,44 @@ pub(crate) enum Failure {
     },
 }
 
+impl From<KernelError> for Failure {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::Ebb(error) => Self::Image(error),
+            KernelError::Linux(LinuxKernelError::Stock(error)) => Self::Stock(error),
+            KernelError::Linux(LinuxKernelError::Init(error)) => Self::Init(error),
+        }
+    }
+}
+
+impl From<VmError> for Failure {
+    fn from(error: VmError) -> Self {
+        match error {
+            VmError::Setup { what, source } => Self::Setup { what, source },
+            VmError::Spawn(error) => Self::Spawn(error),
+            VmError::Monitor { source, qemu } => Self::Monitor { source, qemu },
+        }
+    }
+}
+
+impl From<Complaint> for Failure {
+    fn from(complaint: Complaint) -> Self {
+        match complaint {
+            Complaint::CannotRun(why) => Self::CannotRun { why },
+            Complaint::Failed(why) => Self::Guest { why },
+        }
+    }
+}
+
 impl Failure {
+    /// The system does not give what the guest needs: `what`, for people.
+    pub(crate) fn setup<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self::Setup {
+            what,
+            source: source.into(),
+        }
+    }
+
     /// The exit status for it.
     pub(crate) fn status(&self) -> u8 {
         match self {

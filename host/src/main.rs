@@ -4,46 +4,28 @@
 //! holds in QEMU, streams the program's standard streams, and reports how much memory the guest
 //! used beside how much of the host's it held.
 
-mod accel;
-mod blk;
-mod busybox;
-mod chart;
-mod cli;
-mod compare;
-mod console;
-mod control;
-mod delivery;
-mod failure;
-mod files;
-mod guest;
-mod header;
-mod image;
-mod initramfs;
-mod kernel;
-mod linux;
-mod metrics;
-mod orphan;
-mod program;
+// From the bottom up.
+mod machine;
+mod system;
+mod text;
+
+mod archive;
 mod qemu;
-mod qmp;
-mod ram;
-mod record;
+mod streams;
+
+mod guest;
+
+mod failure;
 mod registry;
+mod stdout;
+
+mod blk;
+mod compare;
+mod metrics;
 mod run;
-mod sample;
-mod session;
-mod signals;
-mod size;
-mod stage;
-mod status_line;
-mod stream;
-mod summary;
-mod symbols;
-mod terminal;
-mod timeline;
 mod top;
-mod vm;
-mod watch;
+
+mod cli;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,49 +1,15 @@
-//! The control port: lines from the host, and lines to it.
-//!
-//! | from the host           | meaning                                                          |
-//! |-------------------------|------------------------------------------------------------------|
-//! | `signal <n>`            | send signal n to the program's process group                     |
-//! | `eof <total>`           | stdin ends after exactly that many bytes                         |
-//! | `window <port> <total>` | passed over: these ports wait for their reader by themselves     |
-//! | `closed <port>`         | nobody reads an output any more: writes to it get SIGPIPE        |
-//! | `end`                   | all output has arrived: end the machine                          |
-//!
-//! | to the host                      | meaning                                                 |
-//! |----------------------------------|---------------------------------------------------------|
-//! | `up`                             | the drivers work                                        |
-//! | `running <ns>`                   | the program is about to start; the guest's clock        |
-//! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
-//! | `cannot-run <why>`               | it could not be started                                 |
-//! | `failed <why>`                   | the guest is at fault                                   |
+//! The control port: requests from the host ([`ebb_wire::request`]), and lines to it
+//! ([`ebb_wire::report`]).
 
-use crate::{Failure, ports};
+use crate::failure::Failure;
+use crate::ports;
+use ebb_wire::port::{CONTROL, NAMES};
+use ebb_wire::report::Report;
+use ebb_wire::request::{BYTES_MAX, Request};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-
-/// A longer line is none of ebb's.
-const LINE_MAX: u64 = 4096;
-
-/// What the host asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Request {
-    Signal(i32),
-    EndOfInput(u64),
-    Closed(usize),
-}
-
-impl Request {
-    fn parse(line: &str) -> Option<Self> {
-        let (word, rest) = line.split_once(' ')?;
-        match word {
-            "signal" => Some(Self::Signal(rest.parse().ok()?)),
-            "eof" => Some(Self::EndOfInput(rest.parse().ok()?)),
-            "closed" => Some(Self::Closed(rest.parse().ok()?)),
-            _ => None,
-        }
-    }
-}
 
 /// The host, at the other end of the control port.
 #[derive(Debug)]
@@ -56,7 +22,7 @@ pub(crate) struct Host {
 impl Host {
     /// Opens the port and begins to read it.
     pub(crate) fn connect() -> Result<Self, Failure> {
-        let port = ports::open("ebb.control")?;
+        let port = ports::open(NAMES[CONTROL])?;
         let input = port
             .try_clone()
             .map_err(|error| Failure::new("share the control port", error))?;
@@ -71,9 +37,9 @@ impl Host {
     }
 
     /// Writes a line.
-    pub(crate) fn say(&mut self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn say(&mut self, report: Report<'_>) -> Result<(), Failure> {
         self.port
-            .write_all(format!("{line}\n").as_bytes())
+            .write_all(format!("{report}\n").as_bytes())
             .map_err(|error| Failure::new("write to the control port", error))
     }
 
@@ -90,20 +56,25 @@ impl Host {
 }
 
 fn read(mut input: impl BufRead, request: &Sender<Request>, ended: &Sender<()>) {
+    let most = BYTES_MAX as u64;
     let mut line = Vec::new();
     loop {
         line.clear();
-        match input.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+        match input.by_ref().take(most).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
         let text = String::from_utf8_lossy(&line);
-        let text = text.trim_end();
-        if text == "end" {
-            let _ = ended.send(());
-        } else if let Some(parsed) = Request::parse(text) {
-            // Without a program there is nobody to tell.
-            let _ = request.send(parsed);
+        match Request::parse(&text) {
+            Some(Request::End) => {
+                let _ = ended.send(());
+            }
+            // These ports wait for their reader by themselves.
+            Some(Request::Window(..)) | None => {}
+            Some(asked) => {
+                // Without a program there is nobody to tell.
+                let _ = request.send(asked);
+            }
         }
     }
 }
@@ -111,6 +82,7 @@ fn read(mut input: impl BufRead, request: &Sender<Request>, ended: &Sender<()>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebb_wire::port::OutputPort;
 
     #[test]
     fn lines_become_requests() {
@@ -124,7 +96,7 @@ mod tests {
             [
                 Request::Signal(2),
                 Request::EndOfInput(99),
-                Request::Closed(1)
+                Request::Closed(OutputPort::Stderr)
             ]
         );
         assert_eq!(end.recv(), Ok(()));

@@ -6,49 +6,17 @@
 //! it says so: on the control port if there is one yet, on the console if not.
 
 mod control;
+mod failure;
 mod modules;
 mod ports;
 mod program;
 mod relay;
 mod system;
 
+use ebb_wire::report::Report;
+use failure::Failure;
+use program::Ended;
 use std::convert::Infallible;
-use std::io;
-
-/// Why the guest cannot run its program.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("cannot {what}")]
-    System {
-        what: String,
-        #[source]
-        source: io::Error,
-    },
-    #[error("no port called {0} appeared")]
-    NoPort(&'static str),
-    #[error("{0} is not a list of words ended by NULs")]
-    List(&'static str),
-}
-
-impl Failure {
-    fn new(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::System {
-            what: what.into(),
-            source: source.into(),
-        }
-    }
-
-    /// The whole story in one line.
-    fn line(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            text.push_str(&format!(": {error}"));
-            source = error.source();
-        }
-        text.replace('\n', " ")
-    }
-}
 
 fn main() {
     if std::process::id() != 1 {
@@ -67,10 +35,11 @@ fn run() -> Result<Infallible, Failure> {
     system::loopback_up()?;
     modules::load_all()?;
     let mut host = control::Host::connect()?;
-    host.say("up")?;
+    host.say(Report::Up)?;
     match program::run(&mut host) {
-        Ok(ended) => host.say(&ended.line())?,
-        Err(failure) => host.say(&format!("failed {}", failure.line()))?,
+        Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
+        Ok(Ended::Exited { status, written }) => host.say(Report::Exited { status, written })?,
+        Err(failure) => host.say(Report::Failed(&failure.line()))?,
     }
     host.wait_for_end();
     system::restart();

@@ -1,19 +1,17 @@
 //! The drivers that a stock kernel has as modules.
 
-use crate::Failure;
+use crate::failure::Failure;
+use ebb_wire::boot::MODULES;
 use rustix::io::Errno;
 use rustix::system::finit_module;
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-/// Packed by ebb under names whose order is that of the dependencies.
-const FOLDER: &str = "/.ebb/modules";
-
-/// Loads each module and removes its file, which would only take memory from here on.
+/// Loads each module, in the order of their names, and removes its file, which would only take memory from here on.
 pub(crate) fn load_all() -> Result<(), Failure> {
-    let failed = |source| Failure::new(format!("list {FOLDER}"), source);
+    let failed = |source| Failure::new(format!("list {MODULES}"), source);
     let mut paths = Vec::new();
-    match fs::read_dir(FOLDER) {
+    match fs::read_dir(MODULES) {
         Ok(entries) => {
             for entry in entries {
                 paths.push(entry.map_err(failed)?.path());

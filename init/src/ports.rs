@@ -1,6 +1,6 @@
 //! Finds ebb's ports: virtio-serial ports, known by the names that the host gave them.
 
-use crate::Failure;
+use crate::failure::Failure;
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
 use std::thread;

@@ -1,8 +1,13 @@
 //! The program: started, connected, waited for.
 
-use crate::control::{Host, Request};
+use crate::control::Host;
+use crate::failure::Failure;
+use crate::ports;
 use crate::relay::{Input, Output};
-use crate::{Failure, ports};
+use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER};
+use ebb_wire::port::{NAMES, STDERR, STDIO};
+use ebb_wire::report::Report;
+use ebb_wire::request::Request;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,14 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::{self, JoinHandle};
 
-const ARGUMENTS: &str = "/.ebb/argv";
-const ENVIRONMENT: &str = "/.ebb/env";
-const FOLDER: &str = "/.ebb";
 const COMMAND_LINE: &str = "/proc/cmdline";
-/// Set by ebb where its own stdout and stderr are one file: then the order of writes matters.
-const ONE_OUTPUT: &str = "ebb.stderr=stdout";
-/// Set by ebb where its own stdin has nothing to give.
-const NO_INPUT: &str = "ebb.stdin=empty";
 
 /// What became of the program.
 #[derive(Debug)]
@@ -32,31 +30,18 @@ pub(crate) enum Ended {
     Exited { status: u32, written: [u64; 2] },
 }
 
-impl Ended {
-    /// As the host is told.
-    pub(crate) fn line(&self) -> String {
-        match self {
-            Self::CannotRun(error) => format!("cannot-run {error}"),
-            Self::Exited {
-                status,
-                written: [stdout, stderr],
-            } => format!("exited {status} {stdout} {stderr}"),
-        }
-    }
-}
-
 /// Runs it to its end.
 pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let arguments = words(ARGUMENTS)?;
     let environment = words(ENVIRONMENT)?;
     let command_line = fs::read_to_string(COMMAND_LINE)
         .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))?;
-    let is_set = |option| command_line.split_ascii_whitespace().any(|w| w == option);
-    let (one_output, no_input) = (is_set(ONE_OUTPUT), is_set(NO_INPUT));
+    let one_output = boot::is_set(&command_line, boot::STDERR, boot::STDOUT);
+    let no_input = boot::is_set(&command_line, boot::STDIN, boot::EMPTY);
     // Only memory, from here on.
     fs::remove_dir_all(FOLDER).map_err(|error| Failure::new(format!("remove {FOLDER}"), error))?;
-    let stdio = ports::open("ebb.stdio")?;
-    let stderr = ports::open("ebb.stderr")?;
+    let stdio = ports::open(NAMES[STDIO])?;
+    let stderr = ports::open(NAMES[STDERR])?;
 
     let (program, arguments) = arguments.split_first().ok_or(Failure::List(ARGUMENTS))?;
     let setup = |error| Failure::new("set up the program's streams", error);
@@ -86,7 +71,8 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     });
     command.stdout(stdout_writer);
     let clock = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    host.say(&format!("running {}", nanoseconds(clock)))?;
+    let nanoseconds = nanoseconds(clock);
+    host.say(Report::Running { nanoseconds })?;
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(Ended::CannotRun(error)),
@@ -129,10 +115,10 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     Ok(Ended::Exited { status, written })
 }
 
-fn nanoseconds(time: rustix::time::Timespec) -> i64 {
-    time.tv_sec
-        .saturating_mul(1_000_000_000)
-        .saturating_add(time.tv_nsec)
+fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+    let nanoseconds = time.tv_sec.saturating_mul(1_000_000_000);
+    // A clock that begins with the kernel is never below zero.
+    u64::try_from(nanoseconds.saturating_add(time.tv_nsec)).unwrap_or(0)
 }
 
 /// The words of a list that ebb packed.
@@ -165,10 +151,12 @@ fn serve(requests: &Receiver<Request>, group: Pid, input: &Input, outputs: &[Arc
             }
             Request::EndOfInput(total) => input.ends_after(total),
             Request::Closed(port) => {
-                if let Some(output) = outputs.get(port) {
+                if let Some(output) = outputs.get(port.number()) {
                     output.close();
                 }
             }
+            // These are not about the program.
+            Request::Window(..) | Request::End => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What every Linux program finds: `/proc`, `/sys`, `/dev`; and the end of the machine.
 
-use crate::Failure;
+use crate::failure::Failure;
 use rustix::fs::{Mode, symlink};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};

@@ -2,7 +2,8 @@
 
 use crate::arrow::Arrow;
 use crate::circle::{Graph, circles};
-use crate::module::{Tree, TreeError};
+use crate::module::Tree;
+use crate::read::TreeError;
 use std::path::Path;
 
 /// The order that a crate's files have to keep.

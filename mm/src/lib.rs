@@ -47,7 +47,6 @@ mod report;
 mod reporting;
 mod request;
 mod search;
-pub mod shared;
 mod state;
 mod stats;
 mod summary;

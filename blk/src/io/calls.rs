@@ -1,6 +1,6 @@
 //! Plain system calls, where io_uring is not permitted.
 
-use super::{Completion, Operation, Route};
+use super::operation::{Completion, Operation, Route};
 use crate::image::Image;
 use rustix::fd::AsRawFd;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! io_uring.
 
-use super::{Completion, Operation, Route};
+use super::operation::{Completion, Operation, Route};
 use crate::image::Image;
 use io_uring::register::Restriction;
 use io_uring::{Builder, IoUring, Submitter, cqueue, opcode, squeue, types};

@@ -11,7 +11,7 @@ use super::available::{Available, read_again};
 use super::gate::Gate;
 use super::growth::Growth;
 use super::registry::Registry;
-use crate::sandbox::keep_capabilities;
+use crate::capabilities::keep_capabilities;
 use crate::time::{Clock, Micros};
 use crate::words::say;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};

@@ -50,6 +50,15 @@ impl Address {
     }
 }
 
+/// Where a disk's front-end is.
+#[derive(Clone, Debug)]
+pub struct Front {
+    /// Our end of the device.
+    pub address: Address,
+    /// The front-end's end in xenstore.
+    pub path: String,
+}
+
 /// Why a front-end was not connected: what it told makes no sense, or names what is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {

@@ -276,22 +276,22 @@ impl FrontRing {
 
 /// xenstore without watches: tests look whenever they changed something.
 #[derive(Clone, Debug, Default)]
-pub(super) struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>);
+pub(crate) struct FakeStore(Rc<RefCell<BTreeMap<String, String>>>);
 
 impl FakeStore {
-    pub(super) fn set(&self, path: &str, value: &str) {
+    pub(crate) fn set(&self, path: &str, value: &str) {
         self.0.borrow_mut().insert(path.into(), value.into());
     }
 
-    pub(super) fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         self.0.borrow().get(path).cloned().unwrap_or_default()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    pub(super) fn remove(&self, folder: &str) {
+    pub(crate) fn remove(&self, folder: &str) {
         self.0
             .borrow_mut()
             .retain(|path, _| !path.starts_with(folder));

@@ -1,7 +1,6 @@
 //! The Xen blkif door: front-ends in other domains, by `/dev/xen/xenbus`, `/dev/xen/gntdev` and
 //! `/dev/xen/evtchn`, without Xen's libraries.
 //!
-//! * [`watcher`]: devices in xenstore that are ours; `worker`: the thread of each.
 //! * [`device`], [`state`]: what both ends tell each other in xenstore, and what follows from it.
 //! * [`ring`], [`rings`]: shared rings, and all of a disk's as a [`crate::request::Door`].
 //! * [`protocol`]: requests as bytes, in the layouts of 64-bit and 32-bit front-ends.
@@ -14,7 +13,7 @@ pub mod device;
 pub mod evtchn;
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
-mod fake;
+pub(crate) mod fake;
 pub mod front;
 pub mod gntdev;
 pub mod grants;
@@ -25,8 +24,6 @@ pub mod ring;
 pub mod rings;
 pub mod state;
 pub mod store;
-pub mod watcher;
-pub mod worker;
 pub mod xenbus;
 
 use rustix::fs::{Mode, OFlags, open};

@@ -12,15 +12,6 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Grants of a disk that stay mapped unless told otherwise (`xen-blkback`'s default).
-pub const DEFAULT_MAX_PERSISTENT_GRANTS: u32 = 1056;
-/// The most that can be set.
-pub const MAX_PERSISTENT_GRANTS: u32 = 65_536;
-/// Seconds after which a grant that nobody used goes unless told otherwise (`xen-blkback`'s
-/// default); 0 is never.
-pub const DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 60;
-/// The most that can be set: a day.
-pub const MAX_PERSISTENT_GRANT_UNUSED_SECONDS: u32 = 86_400;
 /// How often it is looked whether some have to go.
 pub const PURGE_INTERVAL: Duration = Duration::from_millis(100);
 /// Of the limit, how much goes at once when there is no room.

@@ -1,11 +1,11 @@
 use super::super::fake::{DOMAIN, FakeEvents, FakeGrants, FrontRing};
 use super::super::front::{data, indirect, table_entry};
-use super::super::persistent::DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS;
 use super::super::protocol::Abi;
 use super::*;
 use crate::engine::Engine;
 use crate::image::{Image, Location, Spec};
 use crate::io::Queue as IoQueue;
+use crate::knobs::DEFAULT_PERSISTENT_GRANT_UNUSED_SECONDS;
 use std::sync::atomic::Ordering;
 
 const SECTORS: u64 = 4096;

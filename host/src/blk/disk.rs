@@ -1,6 +1,6 @@
 //! Disks as users write them: `data=disk.img,ro`, `scratch=ram:64M`.
 
-use crate::size::Size;
+use crate::text::Size;
 use ebb_blk::image::{Location, Spec};
 use ebb_blk::server::Disk;
 use std::str::FromStr;

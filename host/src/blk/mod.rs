@@ -11,20 +11,21 @@ pub(crate) use options::BlkOptions;
 
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
-use crate::size::Rounded;
+use crate::stdout;
+use crate::text::Rounded;
+use ebb_blk::capabilities::keep_capabilities;
 use ebb_blk::control::{self, Answer, Report, Request};
 use ebb_blk::pool::PAGE_BYTES;
-use ebb_blk::sandbox::keep_capabilities;
 use ebb_blk::server::{self, Options, Server};
+use ebb_blk::watcher;
 use ebb_blk::words::say;
-use ebb_blk::xen::watcher;
 use options::{Action, ServeOptions, Whom};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::thread::CapabilitySet;
 use signal_hook::consts::TERM_SIGNALS;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -47,11 +48,12 @@ pub(crate) fn run(options: &BlkOptions) -> Result<u8, Failure> {
             else {
                 return Err(strange());
             };
-            print(&if *json {
+            stdout::print(&if *json {
                 as_json(&reports)?
             } else {
                 table(&reports)
             })
+            .map(|()| 0)
         }
         Action::Set {
             setting,
@@ -109,7 +111,7 @@ fn serve(options: &ServeOptions) -> Result<u8, Failure> {
     // All that root alone may do is done, but for removing sockets from somebody's folder.
     keep_capabilities(CapabilitySet::DAC_OVERRIDE).map_err(cannot("fewer privileges"))?;
     control::serve(server.clone(), listener).map_err(cannot("the control socket"))?;
-    print(&text)?;
+    stdout::print(&text)?;
     let _ = signals.forever().next();
     end_at_the_next(signals, control_path.clone());
     // The control thread holds the server too, and clients may: ask the disks to end here.
@@ -247,15 +249,4 @@ fn table(reports: &[Report]) -> String {
         ));
     }
     text
-}
-
-fn print(text: &str) -> Result<u8, Failure> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
-    written.map(|()| 0).map_err(|source| Failure::Output {
-        stream: "stdout",
-        source,
-    })
 }

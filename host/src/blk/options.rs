@@ -4,7 +4,7 @@ use super::disk::DiskArgument;
 use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use ebb_blk::knobs::{Knob, Knobs};
-use ebb_blk::xen::watcher::DEFAULT_BACKEND;
+use ebb_blk::watcher::DEFAULT_BACKEND;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,7 +1,7 @@
 //! The experiments, and what each is called with.
 
 use super::options::CompareOptions;
-use crate::size::Size;
+use crate::text::Size;
 use std::time::Duration;
 
 /// What is compared under one name.

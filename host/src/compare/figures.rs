@@ -2,7 +2,7 @@
 
 use super::experiments::{self, Pace};
 use super::schema::{Better, Point, Run, What};
-use crate::size::Size;
+use crate::text::Size;
 use std::collections::BTreeMap;
 
 /// One figure.

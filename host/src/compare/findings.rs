@@ -4,6 +4,7 @@
 use super::schema::{Cell, Guest, Outcome, Report, Row};
 use super::statistics::{cost, spread};
 use super::wording::{number, range, row_name, scale_of, speaks_alone, times};
+use ebb_wire::boot::EPOCH;
 use std::collections::BTreeSet;
 
 /// A list under a title.
@@ -227,7 +228,7 @@ pub(crate) fn without_measured(text: &str) -> String {
     const RATE: &str = "tsc_early_khz=";
     let words = text
         .split(' ')
-        .filter(|word| !word.starts_with("ebb.epoch="))
+        .filter(|word| word.split_once('=').is_none_or(|(name, _)| name != EPOCH))
         .map(|word| {
             if word.starts_with(RATE) {
                 "tsc_early_khz=RATE"

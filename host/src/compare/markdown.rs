@@ -59,7 +59,7 @@ fn text(report: &Report, plots: &[(&str, &str)]) -> String {
         "- Host: {}, {} CPUs, {}, {}",
         escaped(&host.cpu),
         host.cpus,
-        crate::size::Rounded(host.memory_bytes),
+        crate::text::Rounded(host.memory_bytes),
         escaped(&host.kernel)
     ));
     line(&format!(

@@ -25,10 +25,11 @@ mod wording;
 
 pub(crate) use options::CompareOptions;
 
-use crate::cli::AccelChoice;
 use crate::failure::Failure;
-use crate::linux::Stock;
-use crate::terminal::Terminal;
+use crate::guest::Stock;
+use crate::machine::AccelChoice;
+use crate::stdout;
+use crate::text::Terminal;
 use agreement::Agreement;
 use experiments::EXPERIMENTS;
 use interrupt::Interrupt;
@@ -42,7 +43,6 @@ use rustix::termios;
 use schema::{Guest, Outcome, Report, Run};
 use scratch::{Scratch, Turn};
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::time::Instant;
 
 /// A run failed, or ratios do not agree with those of another comparison.
@@ -62,7 +62,7 @@ const COLUMNS_DEFAULT: usize = 80;
 /// Compares, and returns the status of ebb.
 pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if options.list {
-        return print(&listing()).map(|()| 0);
+        return stdout::print(&listing()).map(|()| 0);
     }
     // Read before minutes are spent.
     let other = match options.against.as_slice() {
@@ -314,7 +314,7 @@ fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Fa
         }
         text.push_str(&agreement.text());
     }
-    let printed = print(&text);
+    let printed = stdout::print(&text);
     if let Some(output) = files.json {
         let bytes = report.to_json().map_err(|source| Failure::Setup {
             what: "the JSON report",
@@ -352,15 +352,4 @@ fn listing() -> String {
     }
     text.push_str("\n* runs where no experiment is named; `page-fault` means all its variants\n");
     text
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|source| Failure::Output {
-            stream: "stdout",
-            source,
-        })
 }

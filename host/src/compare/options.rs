@@ -1,7 +1,7 @@
 //! What `ebb compare` is told.
 
-use crate::cli::AccelChoice;
-use crate::size::Size;
+use crate::machine::AccelChoice;
+use crate::text::Size;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;

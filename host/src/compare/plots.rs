@@ -127,7 +127,7 @@ fn panel<'a>(runs: &[&'a Run], reporting: bool, many: bool) -> Option<Panel<'a>>
         "Nothing is reported"
     };
     let heading = if many {
-        let memory = crate::size::Size(run.memory_bytes);
+        let memory = crate::text::Size(run.memory_bytes);
         format!("{way}, {} CPUs, {memory}", run.cpus)
     } else {
         way.to_owned()

@@ -1,8 +1,8 @@
 //! How far a comparison is: a bar on a terminal, a line for each run elsewhere.
 
 use super::plan::{Clock, Plan, Step};
-use crate::status_line::Style;
-use crate::terminal::Terminal;
+use crate::text::Style;
+use crate::text::Terminal;
 use std::time::{Duration, Instant};
 
 /// Cells of the bar.

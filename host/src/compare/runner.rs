@@ -458,7 +458,7 @@ fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::Result<Child
         // It is passed on to the program, and no run shall depend on where its user sits.
         .env("TERM", "dumb")
         .process_group(0);
-    crate::orphan::forbid(&mut command);
+    crate::system::orphan::forbid(&mut command);
     command.spawn()
 }
 

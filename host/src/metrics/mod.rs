@@ -8,13 +8,14 @@ pub(crate) use options::MetricsOptions;
 
 use crate::failure::Failure;
 use crate::registry::{Fleet, Presence};
+use crate::stdout;
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
 /// Prints or serves the metrics and returns the status.
 pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     if options.once {
-        crate::top::write(&render(&mut Fleet::new()))?;
+        stdout::offer(&render(&mut Fleet::new()))?;
         return Ok(0);
     }
     let address = options.listen;
@@ -28,7 +29,7 @@ pub(crate) fn run(options: &MetricsOptions) -> Result<u8, Failure> {
     let listener = TcpListener::bind(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     // On stdout, so that a script that asked for port 0 can read it.
-    crate::top::write(&format!("serving http://{address}/metrics\n"))?;
+    stdout::offer(&format!("serving http://{address}/metrics\n"))?;
     // One scrape at a time asks the guests; connections to them are kept.
     let fleet = Mutex::new(Fleet::new());
     http::serve(&listener, move || {

@@ -1,33 +1,10 @@
 //! QEMU's command line for a guest. Everything is handed over as an open file: nothing is left on
 //! disk, and nobody else can connect.
 
-use crate::cli::Machine;
+use crate::machine::{Accel, Dialect, Machine};
+use ebb_wire::port;
 use std::ffi::OsString;
-use std::fmt;
 use std::os::fd::RawFd;
-
-/// What runs the guest's instructions.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Accel {
-    Kvm,
-    Tcg,
-}
-
-impl fmt::Display for Accel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Kvm => "KVM",
-            Self::Tcg => "TCG",
-        })
-    }
-}
-
-/// What a kernel must have in its own way; all else is the same for every guest.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Dialect {
-    Ebb,
-    Linux,
-}
 
 /// The hardware of a guest, and the descriptors that QEMU inherits for it.
 #[derive(Clone, Debug)]
@@ -48,7 +25,7 @@ pub(crate) struct Board {
     pub(crate) monitor: RawFd,
     pub(crate) console: RawFd,
     /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
-    pub(crate) ports: [RawFd; 3],
+    pub(crate) ports: [RawFd; port::PORTS],
     pub(crate) extra: Vec<OsString>,
     /// Sockets of the disks' back-ends, `/dev/vda` first.
     pub(crate) disks: Vec<RawFd>,
@@ -131,9 +108,6 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.0
 }
 
-/// What the ports are called on a device that has several.
-const PORT_NAMES: [&str; 3] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
-
 fn ports(line: &mut Arguments, board: &Board) {
     for (index, fd) in board.ports.iter().enumerate() {
         line.option("-chardev", socket(&format!("port{index}"), *fd));
@@ -144,7 +118,7 @@ fn ports(line: &mut Arguments, board: &Board) {
             "-device",
             virtio(board, "serial", 0, "id=serial0,max_ports=4"),
         );
-        for (index, name) in PORT_NAMES.iter().enumerate() {
+        for (index, name) in port::NAMES.iter().enumerate() {
             let number = index + 1;
             line.option(
                 "-device",

@@ -1,7 +1,12 @@
-//! QEMU: what it is told, and the process that it is.
+//! QEMU: what it is told, the process that it is, its monitor, the RAM that it shares with us.
 
 mod command;
+mod monitor;
 mod process;
+mod ram;
+mod vm;
 
-pub(crate) use command::{Accel, Board, Dialect, command_line};
+pub(crate) use monitor::{End, Inquiries, Monitor, MonitorError};
 pub(crate) use process::{CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes};
+pub(crate) use ram::{GuestAddress, GuestRam};
+pub(crate) use vm::{Spec, Vm, VmError};

@@ -1,7 +1,7 @@
 //! QEMU as a child process that never outlives ebb.
 
-use crate::console::Log;
-use crate::terminal::Terminal;
+use crate::text::Log;
+use crate::text::Terminal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::{Errno, FdFlags};
@@ -86,7 +86,7 @@ impl Qemu {
             .stderr(Stdio::piped())
             // The terminal's Ctrl-C and Ctrl-Z are for the program, not for QEMU.
             .process_group(0);
-        crate::orphan::forbid(&mut command);
+        crate::system::orphan::forbid(&mut command);
         let mut child = command.spawn().map_err(failed)?;
         // A child that has been started can only be missing from the process table if the kernel
         // is out of something; then it must not be left behind either.

@@ -6,8 +6,8 @@
 
 use super::protocol::{BlockMap, Cell, Counts, Region};
 use super::snapshot::Snapshot;
-use crate::header::Header;
-use crate::ram::GuestRam;
+use crate::guest::Guest;
+use crate::qemu::GuestRam;
 use ebb_mm::attach::Usage;
 use ebb_mm::view::View;
 use ebb_mm::{FRAME_SIZE, PAGEBLOCK_FRAMES};
@@ -24,20 +24,20 @@ const BEYOND_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Mapper {
     ram: Arc<GuestRam>,
-    header: Header,
+    guest: Arc<dyn Guest>,
 }
 
 impl Mapper {
     /// For the guest in `ram`.
-    pub(crate) fn new(ram: Arc<GuestRam>, header: Header) -> Self {
-        Self { ram, header }
+    pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>) -> Self {
+        Self { ram, guest }
     }
 
     /// The map of now, or why there is none.
     pub(super) fn map(&self) -> Result<BlockMap, String> {
         let not_yet = || "the guest's allocator does not work yet".to_owned();
-        let reading = self.header.read().ok_or_else(not_yet)?;
-        let snapshot = Snapshot::new(&self.ram, reading.metadata, reading.metadata_bytes);
+        let metadata = self.guest.metadata().ok_or_else(not_yet)?;
+        let snapshot = Snapshot::new(&self.ram, metadata.address, metadata.bytes);
         let view = View::new(snapshot).map_err(|_| not_yet())?;
         let view = view.within(self.ram.frames());
         let mut regions: Vec<(u64, Vec<Cell>)> = self
@@ -132,8 +132,9 @@ fn resident_blocks(ram: &GuestRam, blocks: usize) -> Result<Vec<bool>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Machine;
-    use crate::ram::GuestAddress;
+    use crate::guest::{EbbGuest, Header};
+    use crate::machine::Machine;
+    use crate::qemu::GuestAddress;
 
     #[test]
     fn residency_is_by_block() {
@@ -162,7 +163,8 @@ mod tests {
     fn a_guest_without_an_allocator_has_no_map() {
         let ram = Arc::new(GuestRam::new(Machine::Microvm, 4 << 20).unwrap());
         let header = Header::new(Arc::clone(&ram), GuestAddress(0x3000));
-        let error = Mapper::new(ram, header).map().unwrap_err();
+        let guest = Arc::new(EbbGuest::new(header, 0));
+        let error = Mapper::new(ram, guest).map().unwrap_err();
         assert!(error.contains("does not work yet"), "{error}");
     }
 }

@@ -18,7 +18,7 @@ mod socket;
 pub(crate) use block_map::Mapper;
 pub(crate) use client::{Fleet, GuestId, Presence};
 pub(crate) use folder::Folder;
-pub(crate) use protocol::{BlockMap, Body, Cell, Figures, KernelKind, Life, Moment, Request};
+pub(crate) use protocol::{BlockMap, Body, Cell, Figures, Life, Moment, Request};
 #[cfg(test)]
 pub(crate) use protocol::{Counts, Region};
 pub(crate) use published::harmless;

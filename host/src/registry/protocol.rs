@@ -2,6 +2,7 @@
 //!
 //! One JSON object a line, in both directions. A client asks, the run answers in order.
 
+use crate::machine::KernelKind;
 use ebb_blk::control;
 use serde::{Deserialize, Serialize};
 
@@ -51,24 +52,6 @@ pub(crate) enum Body {
     Map(BlockMap),
     Disks(control::Answer),
     Error(String),
-}
-
-/// Which kernel a guest runs.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum KernelKind {
-    Ebb,
-    Linux,
-}
-
-impl KernelKind {
-    /// As people write it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Ebb => "Ebb",
-            Self::Linux => "Linux",
-        }
-    }
 }
 
 /// Where a guest is in its life.

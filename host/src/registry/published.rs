@@ -1,9 +1,9 @@
 //! What a run tells of its guest, put down by the thread that watches it and read by the one that
 //! answers.
 
-use super::protocol::{Figures, History, KernelKind, Life, Moment};
-use crate::sample::Sample;
-use crate::stage::Stage;
+use super::protocol::{Figures, History, Life, Moment};
+use crate::guest::{Sample, Stage};
+use crate::machine::KernelKind;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};

@@ -8,7 +8,7 @@ use super::folder::Folder;
 use super::protocol::{self, Body, DisksRequest, REQUEST_MAX, Request};
 use super::published::Published;
 use super::socket::Listening;
-use crate::terminal::Terminal;
+use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -409,7 +409,8 @@ fn is_passing(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::protocol::{History, KernelKind, Reply};
+    use crate::machine::KernelKind;
+    use crate::registry::protocol::{History, Reply};
     use crate::registry::published::Facts;
     use crate::registry::scratch::Scratch;
     use crate::registry::socket;

@@ -3,7 +3,7 @@
 //! A load through a mapping would make a page of the file resident that never was. Reading the file
 //! does not: where the guest has never written there is a hole, and holes read as zero.
 
-use crate::ram::{GuestAddress, GuestRam};
+use crate::qemu::{GuestAddress, GuestRam};
 use ebb_mm::view::Memory;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -87,7 +87,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Machine;
+    use crate::machine::Machine;
 
     #[test]
     fn looking_makes_nothing_resident() {

@@ -6,7 +6,7 @@ use super::palette::{Palette, Role};
 use super::{detail, help, list};
 use crate::registry::Figures;
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout};
 use ratatui::text::{Line, Span};
 
 const KEYS_LIST: [(&str, &str); 6] = [
@@ -102,9 +102,4 @@ fn keys(app: &App, palette: Palette) -> Line<'static> {
         spans.push(Span::raw(format!(" {what}   ")));
     }
     Line::from(spans)
-}
-
-/// The part of `area` that a margin leaves.
-pub(super) fn inside(area: Rect, columns: u16, rows: u16) -> Rect {
-    area.inner(ratatui::layout::Margin::new(columns, rows))
 }

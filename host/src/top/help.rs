@@ -1,7 +1,7 @@
 //! What the columns, the signs and the keys mean.
 
 use super::columns::Column;
-use super::draw::inside;
+use super::margin::inside;
 use super::palette::{Palette, Role};
 use crate::registry::Cell;
 use ratatui::Frame;

@@ -2,7 +2,7 @@
 
 use super::app::{App, Guest, State};
 use super::columns::{Column, GAP, padded};
-use super::draw::inside;
+use super::margin::inside;
 use super::palette::{Palette, Role};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;

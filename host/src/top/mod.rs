@@ -10,6 +10,7 @@ mod draw;
 mod feed;
 mod help;
 mod list;
+mod margin;
 mod once;
 mod options;
 mod palette;
@@ -17,7 +18,6 @@ mod screen;
 #[cfg(test)]
 mod screen_tests;
 
-pub(crate) use once::write;
 pub(crate) use options::TopOptions;
 
 use crate::failure::Failure;
@@ -34,7 +34,8 @@ pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::registry::{Figures, KernelKind, Life};
+    use crate::machine::KernelKind;
+    use crate::registry::{Figures, Life};
 
     /// A guest of 4 GiB that uses two thirds of what it holds.
     pub(crate) fn figures(name: &str, resident: u64) -> Figures {

@@ -3,9 +3,9 @@
 use super::columns::{Column, GAP, padded};
 use crate::failure::Failure;
 use crate::registry::{Figures, Fleet, GuestId, Presence};
+use crate::stdout;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
 /// Raised when a field changes its meaning or goes.
 const VERSION: u32 = 1;
@@ -33,18 +33,7 @@ pub(super) fn print(sort: Column, json: bool) -> Result<(), Failure> {
             .map_or(WIDTH_ENDLESS, |size| usize::from(size.ws_col));
         as_table(&found, sort, width)
     };
-    write(&text)
-}
-
-/// Writes to stdout; a reader who has had enough is no failure.
-pub(crate) fn write(text: &str) -> Result<(), Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output {
-            stream: "stdout",
-            source,
-        }),
-        _ => Ok(()),
-    }
+    stdout::offer(&text)
 }
 
 fn sorted(found: &BTreeMap<GuestId, Presence>, sort: Column) -> (Vec<&Figures>, Vec<String>) {

@@ -36,7 +36,7 @@ impl Palette {
     pub(super) fn from_environment() -> Self {
         Self {
             colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-            unicode: crate::status_line::Style::from_environment().unicode,
+            unicode: crate::text::Style::from_environment().unicode,
         }
     }
 

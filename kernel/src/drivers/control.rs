@@ -1,41 +1,21 @@
 //! Control lines from the host: signals, end of input, output windows.
 //!
-//! | line | meaning |
-//! |---|---|
-//! | `signal N` | send signal N to the program's process group |
-//! | `eof TOTAL` | standard input ends after TOTAL bytes since boot |
-//! | `window PORT TOTAL` | the host takes up to TOTAL bytes since boot from an output port |
-//! | `closed PORT` | nobody reads an output port any more: writing to it is an error |
-//!
-//! Lines that are not known are for later kernels, and ignored.
+//! [`ebb_wire::request`] has them.
 
 use super::port;
+use ebb_wire::request::{BYTES_MAX, Request};
 use machine::sync::{Once, SpinLock};
-
-/// The longest line; a longer one is ignored.
-const LINE_BYTES: usize = 80;
-/// Linux's highest signal number.
-const MAX_SIGNAL: u32 = 64;
 
 /// A line that is not complete yet.
 struct Line {
-    bytes: [u8; LINE_BYTES],
+    bytes: [u8; BYTES_MAX],
     len: usize,
 }
 
 static LINE: SpinLock<Line> = SpinLock::new(Line {
-    bytes: [0; LINE_BYTES],
+    bytes: [0; BYTES_MAX],
     len: 0,
 });
-
-/// What a line asks for.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Request {
-    Signal(u32),
-    End(u64),
-    Window(usize, u64),
-    Closed(usize),
-}
 
 /// What is called for a signal.
 static SIGNAL: Once<fn(u32)> = Once::new();
@@ -84,7 +64,7 @@ fn take(bytes: &[u8]) {
                     *slot = byte;
                 }
                 // One more than fits marks a line that is too long.
-                line.len = (at + 1).min(LINE_BYTES + 1);
+                line.len = (at + 1).min(BYTES_MAX + 1);
                 None
             }
         };
@@ -95,22 +75,7 @@ fn take(bytes: &[u8]) {
 }
 
 fn parse(line: &[u8]) -> Option<Request> {
-    let mut words = core::str::from_utf8(line).ok()?.split_ascii_whitespace();
-    match words.next()? {
-        "signal" => {
-            let number = words.next()?.parse().ok()?;
-            (1..=MAX_SIGNAL)
-                .contains(&number)
-                .then_some(Request::Signal(number))
-        }
-        "eof" => Some(Request::End(words.next()?.parse().ok()?)),
-        "window" => {
-            let port = words.next()?.parse().ok()?;
-            Some(Request::Window(port, words.next()?.parse().ok()?))
-        }
-        "closed" => Some(Request::Closed(words.next()?.parse().ok()?)),
-        _ => None,
-    }
+    Request::parse(core::str::from_utf8(line).ok()?)
 }
 
 fn serve(request: Request) {
@@ -118,19 +83,21 @@ fn serve(request: Request) {
         Request::Signal(number) => {
             // Before the program starts there is nobody to get it.
             if let Some(signal) = SIGNAL.get() {
-                signal(number);
+                signal(number.cast_unsigned());
             }
         }
-        Request::End(total) => port::stdio().set_end(total),
-        Request::Window(number, total) => {
-            if let Some(port) = port::output(number) {
+        Request::EndOfInput(total) => port::stdio().set_end(total),
+        Request::Window(output, total) => {
+            if let Some(port) = port::output(output.number()) {
                 port.raise_window(total);
             }
         }
-        Request::Closed(number) => {
-            if let Some(port) = port::output(number) {
+        Request::Closed(output) => {
+            if let Some(port) = port::output(output.number()) {
                 port.close();
             }
         }
+        // Of guests that ask for it.
+        Request::End => {}
     }
 }

@@ -14,12 +14,13 @@ mod pci;
 pub mod port;
 pub mod report;
 
+use ebb_wire::boot::{EMPTY, STDIN};
 use machine::arch::BootInfo;
 
 /// Finds the devices. Their threads start with [`start_threads`].
 pub fn init(boot: &BootInfo) {
     discovery::run();
-    if boot.option("ebb.stdin") == Some("empty") {
+    if boot.option(STDIN) == Some(EMPTY) {
         port::stdio().set_end(0);
     }
 }

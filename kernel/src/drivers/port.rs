@@ -7,18 +7,13 @@ use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ebb_wire::port::{CONTROL, FIRST_WINDOW, PORTS};
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::serial;
 use machine::sync::{Once, SpinLock, WaitQueue};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
-/// Ports: stdio, stderr, control.
-const PORTS: usize = 3;
-/// The port of the host's control lines.
-const CONTROL: usize = 2;
-/// Output that a port may send before the host says how much more it takes.
-const FIRST_WINDOW: u64 = 65536;
 /// How long the host may take nothing before the VM ends with output unsent.
 const FLUSH_PATIENCE: Nanos = Nanos::from_secs(30);
 

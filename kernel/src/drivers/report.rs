@@ -4,6 +4,7 @@ use super::balloon;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use core::time::Duration;
 use ebb_mm::{Events, Frame, FrameRange, Order, PAGEBLOCK_ORDER, ReportSink, Reporter};
+use ebb_wire::boot::{GIVE_BACK, OFF, REPORTING};
 use logic::errno::Errno;
 use machine::arch::BootInfo;
 use machine::arch::clock::{self, Nanos};
@@ -52,9 +53,9 @@ pub(crate) fn kick() {
 
 /// Reads the boot line; once there is memory.
 pub fn configure(boot: &BootInfo) {
-    match boot.option("ebb.give_back") {
-        Some("off") => ENABLED.store(false, Ordering::Relaxed),
-        None | Some("reporting") => {}
+    match boot.option(GIVE_BACK) {
+        Some(OFF) => ENABLED.store(false, Ordering::Relaxed),
+        None | Some(REPORTING) => {}
         Some(other) => machine::console!("ebb.give_back={other}: not known, reporting it is"),
     }
     if let Some(text) = boot.option("page_reporting.page_reporting_order") {

@@ -14,6 +14,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
+use ebb_wire::boot::{STDERR, STDOUT};
 use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
 use machine::arch::BootInfo;
@@ -226,7 +227,7 @@ static ONE_OUTPUT: AtomicBool = AtomicBool::new(false);
 /// Reads from the command line whether what is written to descriptors 1 and 2 has an order, which
 /// two ports have not.
 pub(super) fn init(boot: &BootInfo) {
-    let one = boot.option("ebb.stderr") == Some("stdout");
+    let one = boot.option(STDERR) == Some(STDOUT);
     // Relaxed: tasks start later.
     ONE_OUTPUT.store(one, Ordering::Relaxed);
 }

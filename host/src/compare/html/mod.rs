@@ -7,7 +7,7 @@ use super::plots::{self, Picture};
 use super::schema::{Cell, Guest, Report, Row, Run};
 use super::svg::{self, NARROW, WIDE};
 use super::wording::{number, range, row_name, scale_of, sentence, times};
-use crate::size::Rounded;
+use crate::text::Rounded;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,7 +177,7 @@ fn circumstances(runs: &[&Run]) -> String {
     let memories: BTreeSet<u64> = runs.iter().map(|run| run.memory_bytes).collect();
     let memories: Vec<String> = memories
         .into_iter()
-        .map(|bytes| crate::size::Size(bytes).to_string())
+        .map(|bytes| crate::text::Size(bytes).to_string())
         .collect();
     let cpus: BTreeSet<u32> = runs.iter().map(|run| run.cpus).collect();
     let plural = if cpus.iter().all(|cpus| *cpus == 1) {

@@ -154,7 +154,7 @@ pub(super) fn init(boot: &BootInfo) {
         measure(GUESS_NS);
     }
     let epoch = boot
-        .option("ebb.epoch")
+        .option(ebb_wire::boot::EPOCH)
         .and_then(|value| value.parse().ok());
     let offset = match epoch {
         Some(ns) => ns,

@@ -2,7 +2,7 @@
 
 use super::clock;
 use core::sync::atomic::Ordering;
-use ebb_mm::shared::{GuestHeader, stage};
+use ebb_wire::header::{GuestHeader, stage};
 
 /// Found by the host through its symbol.
 #[used]

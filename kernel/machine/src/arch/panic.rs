@@ -7,7 +7,7 @@ use super::{UserFrame, apic, console, cpu, header, paging, percpu, phys_to_virt,
 use core::arch::asm;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU32, Ordering};
-use ebb_mm::shared::stage;
+use ebb_wire::header::stage;
 
 /// Frames of the backtrace.
 const MAX_FRAMES: usize = 24;

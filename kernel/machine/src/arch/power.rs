@@ -5,7 +5,7 @@ use super::entries::ENTRIES;
 use super::header::HEADER;
 use core::arch::asm;
 use core::sync::atomic::Ordering;
-use ebb_mm::shared::stage;
+use ebb_wire::header::stage;
 
 /// QEMU's isa-debug-exit.
 const DEBUG_EXIT_PORT: u16 = 0xf4;

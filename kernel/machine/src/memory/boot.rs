@@ -198,7 +198,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     }
     let nothing = PhysRange::default();
     // Only who made the machine knows: firmware leaves its scratch behind, a reboot everything.
-    let zeroed = boot.option("ebb.ram") == Some("zeroed");
+    let zeroed = boot.option(ebb_wire::boot::RAM) == Some(ebb_wire::boot::ZEROED);
     let layout = with_config(
         &ram.part(0, DMA32_END, nothing),
         &ram.part(DMA32_END, RAM_LIMIT, nothing),

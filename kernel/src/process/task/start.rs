@@ -15,6 +15,7 @@ use crate::process::signal::{Actions, SigInfo, Signal, send_to_process};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT};
 use logic::errno::Errno;
 use logic::strings::Strings;
 use machine::arch::{self, BootInfo, ExitRecord, UserFrame};
@@ -113,9 +114,9 @@ type StartError = (i32, &'static str);
 
 fn start_program() -> Result<(), StartError> {
     let context = fs::Context::new(fs::root());
-    let args = read_strings(&context, b"/.ebb/argv")
+    let args = read_strings(&context, ARGUMENTS.as_bytes())
         .map_err(|_| (NOT_FOUND, "/.ebb/argv cannot be read"))?;
-    let env = read_strings(&context, b"/.ebb/env").unwrap_or_default();
+    let env = read_strings(&context, ENVIRONMENT.as_bytes()).unwrap_or_default();
     if args.count() == 0 {
         return Err((NOT_FOUND, "/.ebb/argv names no program"));
     }

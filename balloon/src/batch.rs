@@ -1,0 +1,244 @@
+//! Ranges of free memory that are reported together.
+
+use crate::page::PAGE_SIZE;
+use core::ptr::NonNull;
+use thiserror::Error;
+
+/// The most ranges in one report: the size of the ring, and of the queue in QEMU.
+pub const MAX_RANGES: usize = 32;
+
+/// The longest range: a descriptor has 32 bits for its length.
+const MAX_RANGE_BYTES: usize = 0xffff_f000;
+
+/// The longest report: "The driver MUST NOT add a descriptor chain longer than 2^32 bytes in total"
+/// (virtio 1.2, 2.7.5.2).
+const MAX_REPORT_BYTES: u64 = 1 << 32;
+
+/// Ranges of free memory for one report, at most [`MAX_RANGES`].
+///
+/// The batch stands for the right to that memory. [`Balloon::submit_report`] moves the ranges into
+/// the driver and leaves the batch empty; [`Balloon::report_done`] says when the right is back with
+/// the caller.
+///
+/// [`Balloon::submit_report`]: crate::Balloon::submit_report
+/// [`Balloon::report_done`]: crate::Balloon::report_done
+#[derive(Debug)]
+pub struct ReportBatch {
+    ranges: [NonNull<[u8]>; MAX_RANGES],
+    len: usize,
+    bytes: u64,
+}
+
+// SAFETY: the memory belongs to the batch alone, and is not bound to a thread.
+unsafe impl Send for ReportBatch {}
+// SAFETY: a shared reference to the batch gives no access to the memory.
+unsafe impl Sync for ReportBatch {}
+
+impl Default for ReportBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReportBatch {
+    /// An empty batch.
+    #[must_use]
+    pub const fn new() -> Self {
+        let nothing = NonNull::slice_from_raw_parts(NonNull::<u8>::dangling(), 0);
+        Self {
+            ranges: [nothing; MAX_RANGES],
+            len: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Adds `len` bytes of free memory at `start`, the address at which the `Hal` shares it. Both
+    /// are multiples of [`PAGE_SIZE`]; hosts with larger pages ignore what does not fill one.
+    ///
+    /// # Errors
+    /// [`RangeError`] for a range that cannot be reported; the batch is then unchanged.
+    ///
+    /// # Safety
+    /// `start` must point to `len` bytes of mapped memory that nobody owns but the caller, and no
+    /// byte of it is in a batch already: nothing reads or writes it, or has a reference to it, for
+    /// as long as it is in the batch, and after [`Balloon::submit_report`] took it, until
+    /// [`Balloon::report_done`] returned `Some` or the device was reset ([`Balloon::reset`] or a
+    /// drop of the driver). What was in it is lost.
+    ///
+    /// [`Balloon::submit_report`]: crate::Balloon::submit_report
+    /// [`Balloon::report_done`]: crate::Balloon::report_done
+    /// [`Balloon::reset`]: crate::Balloon::reset
+    pub unsafe fn push(&mut self, start: NonNull<u8>, len: usize) -> Result<(), RangeError> {
+        let address = start.addr().get();
+        if !address.is_multiple_of(PAGE_SIZE) {
+            return Err(RangeError::Unaligned { address });
+        }
+        if len == 0 || !len.is_multiple_of(PAGE_SIZE) || len > MAX_RANGE_BYTES {
+            return Err(RangeError::Length { address, len });
+        }
+        // Neither sum can overflow: at most 2^32 plus less than 2^32.
+        let bytes = self.bytes + len as u64;
+        if bytes > MAX_REPORT_BYTES {
+            return Err(RangeError::ReportTooLong { bytes });
+        }
+        let Some(slot) = self.ranges.get_mut(self.len) else {
+            return Err(RangeError::TooMany { address, len });
+        };
+        *slot = NonNull::slice_from_raw_parts(start, len);
+        self.len += 1;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// The number of ranges.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no range in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether no further range fits.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len == MAX_RANGES
+    }
+
+    /// The bytes in all its ranges.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes all ranges out without reporting them.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Calls `with` with the ranges as the queue wants them.
+    ///
+    /// # Safety
+    /// The memory must be the caller's, as in [`push`](Self::push): in particular the device must
+    /// not be working on it.
+    pub(crate) unsafe fn with_slices<R>(
+        &mut self,
+        with: impl for<'a> FnOnce(&'a mut [&'a mut [u8]]) -> R,
+    ) -> R {
+        let mut slices: [&mut [u8]; MAX_RANGES] = core::array::from_fn(|_| &mut [][..]);
+        for (slice, range) in slices.iter_mut().zip(&mut self.ranges[..self.len]) {
+            // SAFETY: who put the range in promised that it is mapped memory that belongs to the
+            // batch alone, and the caller promises that the device is not at it. Nothing is read
+            // or written through the reference: the queue only passes the address on.
+            *slice = unsafe { range.as_mut() };
+        }
+        with(&mut slices[..self.len])
+    }
+}
+
+/// A range cannot be reported.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum RangeError {
+    /// It does not start at a multiple of 4 KiB.
+    #[error("the range at {address:#x} does not start on a page of 4096 bytes")]
+    Unaligned {
+        /// Where it starts.
+        address: usize,
+    },
+    /// Its length is zero, no multiple of 4 KiB, or 4 GiB or more.
+    #[error(
+        "the range at {address:#x} is {len:#x} bytes long: not a number of pages from 1 to 2^20 - 1"
+    )]
+    Length {
+        /// Where it starts.
+        address: usize,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The batch is full.
+    #[error("the range of {len:#x} bytes at {address:#x} is one too many for a report of 32")]
+    TooMany {
+        /// Where it starts.
+        address: usize,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The report would be longer than 4 GiB.
+    #[error("a report of {bytes:#x} bytes is longer than 2^32")]
+    ReportTooLong {
+        /// The bytes that it would have.
+        bytes: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_RANGES, RangeError, ReportBatch};
+    use core::num::NonZero;
+    use core::ptr::NonNull;
+
+    /// Ranges are never looked into, so any address will do.
+    fn push(batch: &mut ReportBatch, address: usize, len: usize) -> Result<(), RangeError> {
+        let start = NonNull::without_provenance(NonZero::new(address).unwrap());
+        // SAFETY: the batch is never submitted, so nothing comes to the memory.
+        unsafe { batch.push(start, len) }
+    }
+
+    #[test]
+    fn bad_ranges_are_named() {
+        let mut batch = ReportBatch::new();
+        let unaligned = RangeError::Unaligned { address: 0x1800 };
+        assert_eq!(push(&mut batch, 0x1800, 0x1000), Err(unaligned));
+        for len in [
+            0,
+            1,
+            0xfff,
+            0x1001,
+            0x1_0000_0000,
+            usize::MAX,
+            usize::MAX & !0xfff,
+        ] {
+            let wrong = RangeError::Length {
+                address: 0x1000,
+                len,
+            };
+            assert_eq!(push(&mut batch, 0x1000, len), Err(wrong));
+        }
+        assert!(batch.is_empty());
+        assert_eq!(batch.bytes(), 0);
+    }
+
+    #[test]
+    fn a_report_ends_at_32_ranges() {
+        let mut batch = ReportBatch::new();
+        for _ in 0..MAX_RANGES {
+            assert!(!batch.is_full());
+            push(&mut batch, 0x1000, 0x1000).unwrap();
+        }
+        assert!(batch.is_full());
+        let too_many = RangeError::TooMany {
+            address: 0x1000,
+            len: 0x1000,
+        };
+        assert_eq!(push(&mut batch, 0x1000, 0x1000), Err(too_many));
+        assert_eq!((batch.len(), batch.bytes()), (32, 32 * 4096));
+        batch.clear();
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn a_report_ends_at_4_gib() {
+        let mut batch = ReportBatch::new();
+        for _ in 0..4 {
+            push(&mut batch, 0x4000_0000, 0x4000_0000).unwrap();
+        }
+        let too_long = RangeError::ReportTooLong {
+            bytes: (1 << 32) + 4096,
+        };
+        assert_eq!(push(&mut batch, 0x1000, 0x1000), Err(too_long));
+        assert_eq!((batch.len(), batch.bytes()), (4, 1 << 32));
+    }
+}

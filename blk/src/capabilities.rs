@@ -1,0 +1,48 @@
+//! No thread of a back-end keeps a capability of root's that it has no use for.
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::io;
+
+/// Gives up, for ever, the capabilities of the calling thread, and of those that it starts, that are
+/// not among `wanted`, and any way to get them by a program that is set-user-ID. Of a process that is
+/// not root's there are none to begin with.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn keep_capabilities(wanted: CapabilitySet) -> io::Result<()> {
+    let kept = rustix::thread::capabilities(None)?.permitted & wanted;
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: kept,
+            permitted: kept,
+            inheritable: CapabilitySet::empty(),
+        },
+    )?;
+    Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// As root there is something to lose; as anybody else the sets are empty before and after.
+    #[test]
+    fn capabilities_go_for_the_thread_and_those_it_starts() {
+        let sets = || rustix::thread::capabilities(None).unwrap();
+        let before = sets();
+        let wanted = CapabilitySet::SYS_RESOURCE;
+        let (own, started) = std::thread::spawn(move || {
+            keep_capabilities(wanted).unwrap();
+            (sets(), std::thread::spawn(sets).join().unwrap())
+        })
+        .join()
+        .unwrap();
+        let kept = before.permitted & wanted;
+        assert_eq!((own.permitted, own.effective), (kept, kept));
+        assert_eq!(own.inheritable, CapabilitySet::empty());
+        assert_eq!(started, own);
+        assert_eq!(sets(), before, "other threads are as they were");
+    }
+}

@@ -1,0 +1,225 @@
+//! Starting an instance, and what other threads can ask of it.
+
+use super::shared::{Figures, Shared};
+use super::vhost_user::Worker;
+use super::waiting::Patience;
+use super::xen::Worker as XenWorker;
+use crate::engine::Engine;
+use crate::image::Image;
+use crate::io::Queue;
+use crate::knobs::Knobs;
+use crate::pressure::Registry;
+use crate::pressure::registry::Waker;
+use crate::time::Clock;
+use crate::vhost_user::truncated;
+use crate::xen::device::Front;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+
+/// Where the front-end comes from.
+#[derive(Debug)]
+pub enum Socket {
+    /// It connects, goes, and may come again.
+    Listener(UnixListener),
+    /// It is connected; the instance ends when it goes.
+    Connected(UnixStream),
+    /// It is in another Xen domain; the instance ends when its device goes.
+    Xen(Front),
+}
+
+/// An instance, as other threads see it. Dropping it stops the instance.
+#[derive(Debug)]
+pub struct Handle {
+    name: String,
+    waker: Waker,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    socket_path: Option<PathBuf>,
+    io_kind: &'static str,
+}
+
+/// What an instance is made of.
+#[derive(Debug)]
+pub struct Config {
+    /// Its name, also the disk's serial number.
+    pub name: String,
+    /// Its image.
+    pub image: Image,
+    /// Where its front-end comes from.
+    pub socket: Socket,
+    /// A path to remove at the end.
+    pub socket_path: Option<PathBuf>,
+    /// Whether io_uring is to be tried.
+    pub uring: bool,
+    /// Its knobs to begin with.
+    pub knobs: Knobs,
+    /// Run on the instance's thread once it is set up, to confine it.
+    pub confine: Option<fn() -> io::Result<()>>,
+}
+
+impl Handle {
+    /// Starts an instance.
+    ///
+    /// # Errors
+    /// If the system has no thread, descriptor or address space left, or the thread could not be
+    /// confined.
+    pub fn start(config: Config, registry: &Registry, clock: Clock) -> io::Result<Self> {
+        let Config {
+            name,
+            image,
+            socket,
+            socket_path,
+            uring,
+            knobs,
+            confine,
+        } = config;
+        truncated::install()?;
+        let registration = registry.register(&name)?;
+        let waker = registration.waker();
+        let knobs = Arc::new(knobs);
+        let shared = Arc::new(Shared::new(knobs.clone()));
+        let patience = Patience::new(thread::available_parallelism().map_or(1, usize::from));
+        let (ready, started) = mpsc::channel();
+        let (inside, disk) = (shared.clone(), name.clone());
+        let thread = thread::Builder::new()
+            .name(format!("blk {name}"))
+            .spawn(move || {
+                let set_up = || -> io::Result<Served> {
+                    let queue = if uring {
+                        Queue::new(&image)
+                    } else {
+                        Queue::calls()
+                    };
+                    let (connection, listener) = match socket {
+                        Socket::Xen(front) => {
+                            let engine = Engine::new(image, &disk, knobs, queue)?;
+                            let worker = XenWorker::new(&disk, front, engine, inside, clock)?;
+                            return confined(Served::Xen(Box::new(worker)), confine);
+                        }
+                        Socket::Listener(listener) => {
+                            listener.set_nonblocking(true)?;
+                            (None, Some(listener))
+                        }
+                        Socket::Connected(stream) => (Some(stream), None),
+                    };
+                    let worker = Worker {
+                        engine: Engine::new(image, &disk, knobs, queue)?,
+                        name: disk,
+                        connection,
+                        listener,
+                        shared: inside,
+                        clock,
+                        patience,
+                    };
+                    confined(Served::VhostUser(Box::new(worker)), confine)
+                };
+                match set_up() {
+                    Ok(served) => {
+                        let _ = ready.send(Ok(served.io_kind()));
+                        match served {
+                            Served::VhostUser(worker) => worker.run(registration),
+                            Served::Xen(worker) => worker.run(registration),
+                        }
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                    }
+                }
+            })?;
+        let io_kind = started.recv().map_err(io::Error::other)??;
+        Ok(Self {
+            name,
+            waker,
+            shared,
+            thread: Mutex::new(Some(thread)),
+            socket_path,
+            io_kind,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its knobs. After setting one, [`Self::wake`].
+    pub fn knobs(&self) -> &Knobs {
+        self.shared.knobs()
+    }
+
+    /// By what it does I/O.
+    pub fn io_kind(&self) -> &'static str {
+        self.io_kind
+    }
+
+    /// Has it look at its knobs now rather than after the next batch.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Its figures as of its last batch.
+    pub fn figures(&self) -> Figures {
+        self.shared.read()
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&self) -> bool {
+        self.thread()
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it has stopped, and removes its socket.
+    pub fn stopped(&self) {
+        let Some(thread) = self.thread().take() else {
+            return;
+        };
+        let _ = thread.join();
+        if let Some(path) = &self.socket_path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Asks it to stop, without waiting.
+    pub fn request_stop(&self) {
+        self.shared.stop();
+        self.wake();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.request_stop();
+        self.stopped();
+    }
+}
+
+/// What an instance's thread runs, by its door.
+enum Served {
+    VhostUser(Box<Worker>),
+    Xen(Box<XenWorker>),
+}
+
+impl Served {
+    fn io_kind(&self) -> &'static str {
+        match self {
+            Self::VhostUser(worker) => worker.io_kind(),
+            Self::Xen(worker) => worker.io_kind(),
+        }
+    }
+}
+
+/// Confines the thread that has set this up.
+fn confined(served: Served, confine: Option<fn() -> io::Result<()>>) -> io::Result<Served> {
+    if let Some(confine) = confine {
+        confine()?;
+    }
+    Ok(served)
+}

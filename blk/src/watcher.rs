@@ -1,0 +1,314 @@
+//! Finds the Xen devices that are ours in xenstore and serves each.
+//!
+//! The toolstack makes a folder for each: `backend/qdisk/<domain>/<device>` below this domain's own
+//! path. Linux's `xen-blkback` takes `backend/vbd` alone, so the two do not meet.
+
+use crate::capabilities::keep_capabilities;
+use crate::image::{Location, Spec};
+use crate::server::{Disk, Server};
+use crate::words::say;
+use crate::xen::device::{Address, Front, situation};
+use crate::xen::grants::DomainId;
+use crate::xen::state::{Action, next};
+use crate::xen::store::{Store, StoreError, Transaction, write_all};
+use crate::xen::xenbus::Xenbus;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use rustix::thread::CapabilitySet;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The name of back-ends in user space that toolstacks know.
+pub const DEFAULT_BACKEND: &str = "qdisk";
+/// A device that could not be served, or whose thread was lost, is tried again after this.
+const RETRY: Duration = Duration::from_secs(2);
+/// Instances that ended are noticed no later than this.
+const ROUND: Duration = Duration::from_secs(1);
+/// Characters of a back-end's name.
+const MAX_NAME: usize = 32;
+
+const NONE: Transaction = Transaction(0);
+
+/// Who serves back-ends of one name. There is one at a time: a second one would take rings for
+/// lost that are the first one's. Goes with the process, also if that is killed.
+#[derive(Debug)]
+struct Claim(#[allow(dead_code, reason = "held, not used")] OwnedFd);
+
+impl Claim {
+    fn new(name: &str) -> io::Result<Self> {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        let address = SocketAddrUnix::new_abstract_name(format!("ebb-blk-xen-{name}").as_bytes())?;
+        rustix::net::bind(&socket, &address).map_err(|errno| match errno {
+            rustix::io::Errno::ADDRINUSE => io::Error::new(
+                io::ErrorKind::AddrInUse,
+                format!("another process serves the back-ends of backend/{name}"),
+            ),
+            errno => errno.into(),
+        })?;
+        Ok(Self(socket))
+    }
+}
+
+/// Serves, by `server`, every device of back-end type `name`, those that are there and those that
+/// come, from a thread of its own for the rest of the process.
+///
+/// # Errors
+/// If this is no Xen domain, or another process serves them.
+pub fn watch(server: Arc<Server>, name: &str) -> io::Result<()> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(letter) || name == "vbd" {
+        let why = format!("`{name}` is no name for back-ends: letters, digits, `-`, `_`; not vbd");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let claim = Claim::new(name)?;
+    let mut store = Xenbus::open()?;
+    let folder = format!("backend/{name}");
+    let told = store.watch(&folder, "devices");
+    told.map_err(io::Error::other)?;
+    let mut watcher = Watcher {
+        server,
+        store,
+        folder,
+        tried: BTreeMap::new(),
+    };
+    thread::Builder::new().name("xen".into()).spawn(move || {
+        let _claim = claim;
+        // It opens images, whosever they are.
+        let images = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        let run = keep_capabilities(images).map_err(StoreError::from);
+        if let Err(error) = run.and_then(|()| watcher.run()) {
+            say(format_args!("no more devices are looked for: {error}"));
+        }
+    })?;
+    Ok(())
+}
+
+struct Watcher<S> {
+    server: Arc<Server>,
+    store: S,
+    folder: String,
+    tried: BTreeMap<Address, Try>,
+}
+
+/// A device was tried to be served.
+struct Try {
+    when: Instant,
+    /// Why it was not.
+    refused: Option<String>,
+}
+
+impl Watcher<Xenbus> {
+    fn run(&mut self) -> Result<(), StoreError> {
+        let mut deferred = false;
+        loop {
+            let mut changed = self.server.forget_ended() > 0 || deferred;
+            while let Some(event) = self.store.event()? {
+                changed |= self.matters(&event.path);
+            }
+            if changed {
+                deferred = self.look()?;
+                if !deferred {
+                    // More may have come in while it was asked, which is not seen by waiting.
+                    continue;
+                }
+            }
+            let wait = Timespec::try_from(ROUND).ok();
+            let mut fds = [PollFd::new(&self.store, PollFlags::IN)];
+            match poll(&mut fds, wait.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(io::Error::from(errno).into()),
+            }
+        }
+    }
+}
+
+impl<S: Store> Watcher<S> {
+    /// Whether what happened at `path` can bring a device that is to be served. What the threads of
+    /// devices write themselves does not.
+    fn matters(&self, path: &str) -> bool {
+        let rest = path.strip_prefix(&self.folder).unwrap_or(path);
+        match rest.split('/').filter(|part| !part.is_empty()).nth(2) {
+            None => true,
+            Some(part) => matches!(
+                part,
+                "params" | "frontend" | "mode" | "online" | "hotplug-status"
+            ),
+        }
+    }
+
+    /// Serves what is there and not served yet. Says whether some of it has to wait.
+    fn look(&mut self) -> Result<bool, StoreError> {
+        let folder = self.folder.clone();
+        let mut seen = Vec::new();
+        for domain in self.store.list(&folder)? {
+            let Ok(number) = domain.parse() else { continue };
+            for device in self.store.list(&format!("{folder}/{domain}"))? {
+                if let Ok(device) = device.parse() {
+                    seen.push(Address {
+                        folder: folder.clone(),
+                        domain: DomainId(number),
+                        device,
+                    });
+                }
+            }
+        }
+        self.tried.retain(|address, _| seen.contains(address));
+        let served = self.server.instances();
+        seen.retain(|address| !served.contains_key(&address.name()));
+        let recently = |tried: &Try| tried.when.elapsed() < RETRY;
+        let (waiting, ready): (Vec<_>, Vec<_>) = seen
+            .into_iter()
+            .partition(|address| self.tried.get(address).is_some_and(recently));
+        let mut again = !waiting.is_empty();
+        for address in ready {
+            again |= self.serve(address)?;
+        }
+        Ok(again)
+    }
+
+    /// Serves a device, or leaves word why not. Says whether it may be otherwise in a while, though
+    /// nothing changes in xenstore: an image may be made, or a predecessor may let go of it.
+    fn serve(&mut self, address: Address) -> Result<bool, StoreError> {
+        let back = address.path();
+        let mut value = |name: &str| self.store.read(NONE, &format!("{back}/{name}"));
+        // The toolstack writes these together, but for hand-made devices.
+        let (Some(front), Some(params)) = (value("frontend")?, value("params")?) else {
+            return Ok(false);
+        };
+        let mode = value("mode")?;
+        if next(situation(&mut self.store, &back, &front)?) == Action::End {
+            return Ok(false);
+        }
+        let spec = match spec(address.domain, &front, &params, mode.as_deref()) {
+            Ok(spec) => spec,
+            Err(why) => return self.refuse(address, why).map(|()| false),
+        };
+        let disk = Disk {
+            name: address.name(),
+            spec,
+        };
+        let place = Front {
+            address: address.clone(),
+            path: front,
+        };
+        match self.server.serve_xen(&disk, place) {
+            Ok(handle) => {
+                say(format_args!(
+                    "{} {params} by {}",
+                    disk.name,
+                    handle.io_kind()
+                ));
+                self.note(address, None);
+                Ok(false)
+            }
+            Err(error) => self.refuse(address, error.to_string()).map(|()| true),
+        }
+    }
+
+    fn note(&mut self, address: Address, refused: Option<String>) -> Option<Try> {
+        let when = Instant::now();
+        self.tried.insert(address, Try { when, refused })
+    }
+
+    /// Leaves word for the toolstack, which looks for it there. Once, if it is the same as before.
+    fn refuse(&mut self, address: Address, why: String) -> Result<(), StoreError> {
+        let path = address.path();
+        let before = self.note(address, Some(why.clone()));
+        if before.and_then(|tried| tried.refused).as_ref() == Some(&why) {
+            return Ok(());
+        }
+        say(format_args!("{path}: {why}"));
+        write_all(&mut self.store, &path, &[("hotplug-error", why)]).map(|_| ())
+    }
+}
+
+/// The image that a device's folder names.
+fn spec(domain: DomainId, front: &str, params: &str, mode: Option<&str>) -> Result<Spec, String> {
+    let own = format!("/local/domain/{}/", domain.0);
+    if !front.starts_with(&own) {
+        return Err(format!("frontend is {front}, which is not below {own}"));
+    }
+    // Toolstacks write the format in front of the path.
+    let path = ["aio:", "raw:", "file:", "phy:"]
+        .iter()
+        .find_map(|format| params.strip_prefix(format))
+        .unwrap_or(params);
+    if !path.starts_with('/') {
+        return Err(format!(
+            "params is {params}; it has to be the path of a raw image or a block device"
+        ));
+    }
+    Ok(Spec {
+        location: Location::Path(path.into()),
+        read_only: !mode.is_some_and(|mode| mode.starts_with('w')),
+        cached: false,
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use crate::server::Options;
+    use crate::xen::fake::FakeStore;
+
+    #[test]
+    fn a_device_that_cannot_be_served_is_tried_again_and_told_of_once() {
+        let store = FakeStore::default();
+        let back = "backend/qdisk/7/51712";
+        let device = |values: &[(&str, &str)]| {
+            for (name, value) in values {
+                store.set(&format!("{back}/{name}"), value);
+            }
+        };
+        let front = ("frontend", "/local/domain/7/device/vbd/51712");
+        device(&[front, ("params", "/nowhere/disk.img"), ("online", "1")]);
+        store.set("/local/domain/7/device/vbd/51712/state", "1");
+        let mut watcher = Watcher {
+            server: Arc::new(Server::new(Options::default())),
+            store: store.clone(),
+            folder: "backend/qdisk".into(),
+            tried: BTreeMap::new(),
+        };
+        let error = format!("{back}/hotplug-error");
+        assert!(watcher.look().unwrap(), "it is to be tried again");
+        assert!(store.get(&error).contains("/nowhere/disk.img"));
+        store.set(&error, "");
+        for tried in watcher.tried.values_mut() {
+            tried.when -= RETRY;
+        }
+        assert!(watcher.look().unwrap());
+        assert_eq!(store.get(&error), "", "the same is not told again");
+        // What only the toolstack can put right waits for it, and is told of.
+        device(&[("params", "qcow2:/a")]);
+        for tried in watcher.tried.values_mut() {
+            tried.when -= RETRY;
+        }
+        assert!(!watcher.look().unwrap());
+        assert!(store.get(&error).contains("qcow2:/a"));
+        // Taken away meanwhile, it does not come back as an empty shell.
+        store.remove(back);
+        let address = watcher.tried.keys().next().cloned().unwrap();
+        watcher.refuse(address, "too late".into()).unwrap();
+        assert_eq!(store.get(&error), "");
+    }
+
+    #[test]
+    fn images_are_paths_with_or_without_their_format() {
+        let image = |params: &str, mode| {
+            let spec = spec(DomainId(7), "/local/domain/7/device/vbd/1", params, mode);
+            spec.map(|spec| (spec.location, spec.read_only))
+        };
+        let path = |path: &str| Location::Path(path.into());
+        assert_eq!(image("aio:/a:b", Some("w")), Ok((path("/a:b"), false)));
+        assert_eq!(image("/dev/ram0", Some("r")), Ok((path("/dev/ram0"), true)));
+        assert_eq!(image("/dev/ram0", None), Ok((path("/dev/ram0"), true)));
+        assert!(image("qcow2:/a", Some("w")).is_err());
+        assert!(spec(DomainId(7), "/local/domain/8/device/vbd/1", "/a", None).is_err());
+    }
+}

@@ -1,0 +1,110 @@
+//! Debian's static busybox, packed for scripts and for the commands that a guest has not.
+
+use super::format::{Format, inspect};
+use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use crate::system::search_path;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where the guest has it.
+pub(crate) const GUEST_PATH: &str = "/bin/busybox";
+/// An applet list longer than this is no busybox's.
+const APPLETS_MAX: usize = 2000;
+
+/// A busybox that guests can run.
+#[derive(Debug)]
+pub(crate) struct Busybox {
+    path: PathBuf,
+    applets: BTreeSet<String>,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BusyboxError {
+    #[error("there is no busybox in PATH")]
+    Missing,
+    #[error("{} is not a static x86-64 program", .0.display())]
+    NotStatic(PathBuf),
+    #[error("cannot run {} --list", path.display())]
+    List { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Pack(#[from] PackError),
+}
+
+impl Busybox {
+    /// Looks along PATH and asks it for its applets.
+    pub(crate) fn find() -> Result<Self, BusyboxError> {
+        let path = search_path(OsStr::new("busybox")).ok_or(BusyboxError::Missing)?;
+        if !matches!(inspect(&path), Ok(Format::Static)) {
+            return Err(BusyboxError::NotStatic(path));
+        }
+        let failed = |source| BusyboxError::List {
+            path: path.clone(),
+            source,
+        };
+        let output = Command::new(&path)
+            .arg("--list")
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output()
+            .map_err(failed)?;
+        let list = String::from_utf8_lossy(&output.stdout);
+        let name = |line: &&str| !line.is_empty() && !line.contains(['/', '\0']) && *line != "..";
+        let applets = list
+            .lines()
+            .filter(name)
+            .take(APPLETS_MAX)
+            .map(str::to_owned)
+            .collect();
+        Ok(Self { path, applets })
+    }
+
+    /// Whether `name` is one of its commands.
+    pub(crate) fn has(&self, name: &OsStr) -> bool {
+        name == "busybox"
+            || name
+                .to_str()
+                .is_some_and(|name| self.applets.contains(name))
+    }
+
+    /// Adds it and a link for each applet, but where the user packed something else.
+    pub(crate) fn pack(&self, tree: &mut Initramfs) -> Result<(), PackError> {
+        let source = Source::Host(self.path.clone());
+        tree.add_missing(
+            GuestPath::parse(GUEST_PATH.as_bytes())?,
+            Node::File {
+                mode: 0o755,
+                source,
+            },
+        )?;
+        let link = |target: &str| Node::Symlink {
+            target: target.as_bytes().to_vec(),
+        };
+        for applet in &self.applets {
+            let path = Path::new("/bin").join(applet);
+            let path = GuestPath::parse(path.as_os_str().as_encoded_bytes())?;
+            tree.add_missing(path, link("busybox"))?;
+        }
+        // So that `ls -l`, `id` and `tar` name the one user that there is.
+        for (path, text) in [
+            ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+            ("/etc/group", "root:x:0:\n"),
+        ] {
+            tree.add_missing(
+                GuestPath::parse(path.as_bytes())?,
+                Node::File {
+                    mode: 0o644,
+                    source: Source::Bytes(text.as_bytes().to_vec()),
+                },
+            )?;
+        }
+        // `#!/usr/bin/env sh` is how portable scripts begin.
+        if self.applets.contains("env") {
+            tree.add_missing(GuestPath::parse(b"/usr/bin/env")?, link(GUEST_PATH))?;
+        }
+        Ok(())
+    }
+}

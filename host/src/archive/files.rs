@@ -1,0 +1,193 @@
+//! `--file SRC[:DEST]`: files and directories of the host for the guest's file system.
+
+use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Directories nest no deeper than this (a bind mount onto its own parent would never end).
+const DEPTH_MAX: usize = 64;
+/// Entries that one `--file` may bring in; beyond, `/` was probably not meant.
+const ENTRIES_MAX: usize = 100_000;
+
+/// Why a `--file` could not be packed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    #[error("--file {0}: nothing before the `:`")]
+    NoSource(String),
+    #[error("--file {}: no such file or directory", .0.display())]
+    Missing(PathBuf),
+    #[error("--file {}: say where it goes, as in --file {}:/data", .0.display(), .0.display())]
+    NoDestination(PathBuf),
+    #[error("cannot read {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is neither file, directory nor symbolic link", .0.display())]
+    Kind(PathBuf),
+    #[error("{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)", .0.display())]
+    TooMuch(PathBuf),
+    #[error(transparent)]
+    Pack(#[from] PackError),
+}
+
+/// Adds what `argument` (`SRC` or `SRC:DEST`) names.
+pub(crate) fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(), FileError> {
+    let bytes = argument.as_bytes();
+    // The last colon, since host paths with colons exist and guest paths are of the user's choice;
+    // a DEST starts with a slash, so `a:b` is a file of that name.
+    let colon = bytes.windows(2).rposition(|pair| pair == b":/");
+    let (source, destination) = match colon {
+        Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+        None => (bytes, None),
+    };
+    if source.is_empty() {
+        return Err(FileError::NoSource(argument.to_string_lossy().into_owned()));
+    }
+    let source = Path::new(OsStr::from_bytes(source));
+    // The named file itself may be a link: what it leads to is meant. Links below stay links.
+    let metadata = match fs::metadata(source) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(FileError::Missing(source.to_owned()));
+        }
+        Err(error) => {
+            return Err(FileError::Read {
+                path: source.to_owned(),
+                source: error,
+            });
+        }
+    };
+    let mut left = ENTRIES_MAX;
+    let destination = match destination {
+        Some(b"/") if metadata.is_dir() => {
+            return add_entries(tree, source, None, DEPTH_MAX, &mut left);
+        }
+        Some(path) if path.ends_with(b"/") => {
+            let name = source
+                .file_name()
+                .ok_or(FileError::NoDestination(source.to_owned()))?;
+            GuestPath::parse(&[path, name.as_bytes()].concat())?
+        }
+        Some(path) => GuestPath::parse(path)?,
+        None => default_destination(source)?,
+    };
+    add_node(tree, source, &destination, &metadata, DEPTH_MAX, &mut left)
+}
+
+/// A source keeps its path; a relative one is taken from `/`, where the program starts.
+fn default_destination(source: &Path) -> Result<GuestPath, FileError> {
+    if source.components().any(|part| part == Component::ParentDir) {
+        return Err(FileError::NoDestination(source.to_owned()));
+    }
+    let absolute = Path::new("/").join(source);
+    GuestPath::parse(absolute.as_os_str().as_bytes())
+        .map_err(|_| FileError::NoDestination(source.to_owned()))
+}
+
+fn add_node(
+    tree: &mut Initramfs,
+    source: &Path,
+    destination: &GuestPath,
+    metadata: &Metadata,
+    depth: usize,
+    left: &mut usize,
+) -> Result<(), FileError> {
+    let too_much = || FileError::TooMuch(source.to_owned());
+    *left = left.checked_sub(1).ok_or_else(too_much)?;
+    let failed = |error| FileError::Read {
+        path: source.to_owned(),
+        source: error,
+    };
+    let mode = metadata.permissions().mode();
+    let kind = metadata.file_type();
+    if kind.is_dir() {
+        let depth = depth.checked_sub(1).ok_or_else(too_much)?;
+        tree.add(destination.clone(), Node::Directory { mode })?;
+        add_entries(tree, source, Some(destination), depth, left)
+    } else if kind.is_symlink() {
+        let target = fs::read_link(source).map_err(failed)?;
+        let target = target.as_os_str().as_bytes().to_vec();
+        Ok(tree.add(destination.clone(), Node::Symlink { target })?)
+    } else if kind.is_file() {
+        let source = Source::Host(source.to_owned());
+        Ok(tree.add(destination.clone(), Node::File { mode, source })?)
+    } else {
+        Err(FileError::Kind(source.to_owned()))
+    }
+}
+
+fn add_entries(
+    tree: &mut Initramfs,
+    source: &Path,
+    destination: Option<&GuestPath>,
+    depth: usize,
+    left: &mut usize,
+) -> Result<(), FileError> {
+    let failed = |error| FileError::Read {
+        path: source.to_owned(),
+        source: error,
+    };
+    for entry in fs::read_dir(source).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let path = match destination {
+            Some(directory) => directory.join(name.as_bytes())?,
+            None => GuestPath::parse(&[b"/", name.as_bytes()].concat())?,
+        };
+        let metadata = entry.metadata().map_err(failed)?;
+        add_node(tree, &entry.path(), &path, &metadata, depth, left)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packed(tree: &Initramfs, path: &str) -> bool {
+        tree.get(&GuestPath::parse(path.as_bytes()).unwrap())
+            .is_some()
+    }
+
+    #[test]
+    fn destinations() {
+        let mut tree = Initramfs::default();
+        add(&mut tree, OsStr::new("src/main.rs")).unwrap();
+        add(&mut tree, OsStr::new("Cargo.toml:/etc/conf")).unwrap();
+        add(&mut tree, OsStr::new("Cargo.toml:/etc/")).unwrap();
+        add(&mut tree, OsStr::new("src:/all")).unwrap();
+        for path in [
+            "/src/main.rs",
+            "/etc/conf",
+            "/etc/Cargo.toml",
+            "/all/qemu",
+            "/all/main.rs",
+        ] {
+            assert!(packed(&tree, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let mut tree = Initramfs::default();
+        let missing = add(&mut tree, OsStr::new("no/such:/x")).unwrap_err();
+        assert_eq!(
+            missing.to_string(),
+            "--file no/such: no such file or directory"
+        );
+        assert!(matches!(
+            add(&mut tree, OsStr::new(":/x")),
+            Err(FileError::NoSource(_))
+        ));
+        assert!(matches!(
+            add(&mut tree, OsStr::new("../host")),
+            Err(FileError::NoDestination(_))
+        ));
+        assert!(matches!(
+            add(&mut tree, OsStr::new("/dev/null")),
+            Err(FileError::Kind(_))
+        ));
+    }
+}

@@ -1,0 +1,15 @@
+//! The guest's first file system: what goes into it, and the archive that it is.
+
+mod busybox;
+mod files;
+mod format;
+mod initramfs;
+mod program;
+
+pub(crate) use busybox::BusyboxError;
+pub(crate) use files::{FileError, add as add_files};
+pub(crate) use format::FormatError;
+pub(crate) use initramfs::{
+    Alignment, GuestPath, Initramfs, Node, PackError, Source, nul_terminated,
+};
+pub(crate) use program::{ProgramError, pack as pack_program, pack_busybox};

@@ -1,0 +1,310 @@
+//! Reads the page that the guest kernel shows its host.
+
+use crate::guest::{Stage, WaitStatus};
+use crate::qemu::{GuestAddress, GuestRam};
+use ebb_mm::view::{Memory, View};
+use ebb_wire::header::{GuestHeader, MAGIC, VERSION, stage};
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// How much of the allocator's metadata is looked at: its header and 8 bytes for each 64 MiB of
+/// the largest guest, with room for their alignment. What lies beyond is never read, so a header
+/// that lies about it costs a bounded time, and no pages that were not there.
+const METADATA_MAX: u64 = 132 << 10;
+
+/// Counts of more CPUs than a guest can have are not looked at.
+const CPUS_MAX: u32 = 64;
+
+/// What the guest told at one moment. Counts are allegations; nothing here indexes anything.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) stage: Stage,
+    pub(crate) cpus: u32,
+    /// Guest time at which the first user instruction ran; `None` before.
+    pub(crate) first_user_ns: Option<u64>,
+    pub(crate) metadata: GuestAddress,
+    pub(crate) metadata_bytes: u64,
+    pub(crate) reports: u64,
+    pub(crate) reported_ranges: u64,
+    pub(crate) reported_frames: u64,
+    pub(crate) file_frames: u64,
+    pub(crate) faults: u64,
+}
+
+/// What the guest's allocator tells, in frames.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Counts {
+    /// Frames handed out.
+    pub(crate) used: u64,
+    /// Frames that are free.
+    pub(crate) free: u64,
+    /// Free frames that the host may still hold memory for.
+    pub(crate) unreported: u64,
+}
+
+/// The header of one guest.
+#[derive(Clone, Debug)]
+pub(crate) struct Header {
+    ram: Arc<GuestRam>,
+    address: GuestAddress,
+}
+
+impl Header {
+    /// The header at `address` of `ram`.
+    pub(crate) fn new(ram: Arc<GuestRam>, address: GuestAddress) -> Self {
+        Self { ram, address }
+    }
+
+    /// Memory that the guest was given.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.ram.bytes()
+    }
+
+    /// What the allocator says now; `None` until it works.
+    pub(crate) fn counts(&self, reading: &Reading) -> Option<Counts> {
+        let metadata = Metadata {
+            ram: &self.ram,
+            reading,
+        };
+        tally(metadata, self.ram.frames())
+    }
+
+    /// What it says now; `None` while the kernel is not loaded, or if it is none that we know.
+    pub(crate) fn read(&self) -> Option<Reading> {
+        let known = self.u64(offset_of!(GuestHeader, magic))? == MAGIC
+            && self.u32(offset_of!(GuestHeader, version))? == VERSION;
+        if !known {
+            return None;
+        }
+        let address = self.field(offset_of!(GuestHeader, stage))?;
+        // Pairs with the kernel's Release store of the stage: what it wrote before is seen below.
+        let stage = match self.ram.atomic_u32(address)?.load(Acquire) {
+            stage::BOOTING => Stage::Booting,
+            stage::RUNNING => Stage::Running,
+            stage::EXITED => Stage::Exited(WaitStatus::from_raw(
+                self.u32(offset_of!(GuestHeader, exit_status))?,
+            )),
+            stage::PANICKED => Stage::Panicked,
+            _ => return None,
+        };
+        let first_user_ns = self.u64(offset_of!(GuestHeader, first_user_ns))?;
+        Some(Reading {
+            stage,
+            cpus: self.u32(offset_of!(GuestHeader, cpus))?.min(CPUS_MAX),
+            first_user_ns: (first_user_ns != 0).then_some(first_user_ns),
+            metadata: GuestAddress(self.u64(offset_of!(GuestHeader, metadata_address))?),
+            metadata_bytes: self.u64(offset_of!(GuestHeader, metadata_bytes))?,
+            reports: self.u64(offset_of!(GuestHeader, reports))?,
+            reported_ranges: self.u64(offset_of!(GuestHeader, reported_ranges))?,
+            reported_frames: self.u64(offset_of!(GuestHeader, reported_frames))?,
+            // Frames may have been counted by one CPU and given back by another, so for a moment the
+            // sum can be less than nothing.
+            file_frames: self
+                .counted(offset_of!(GuestHeader, file_counts))?
+                .cast_signed()
+                .max(0)
+                .cast_unsigned()
+                .min(self.ram.frames()),
+            faults: self.counted(offset_of!(GuestHeader, fault_counts))?,
+        })
+    }
+
+    /// The sum of what the guest's CPUs count, each in its own word; 0 if it does not say where, or
+    /// says nonsense.
+    fn counted(&self, field: usize) -> Option<u64> {
+        // Acquire pairs with the kernel's Release: the two numbers were stored before the address.
+        let first = self.ram.atomic_u64(self.field(field)?)?.load(Acquire);
+        let stride = u64::from(self.u32(offset_of!(GuestHeader, count_stride))?);
+        let cpus = self.u32(offset_of!(GuestHeader, count_cpus))?;
+        if first == 0 {
+            return Some(0);
+        }
+        let word = |cpu: u32| {
+            let address = GuestAddress(first).checked_add(u64::from(cpu) * stride)?;
+            Some(self.ram.atomic_u64(address)?.load(Relaxed))
+        };
+        let words = (0..cpus.min(CPUS_MAX)).map_while(word);
+        Some(words.fold(0, u64::wrapping_add))
+    }
+
+    fn field(&self, offset: usize) -> Option<GuestAddress> {
+        self.address.checked_add(u64::try_from(offset).ok()?)
+    }
+
+    // Relaxed: a statistic of its own; the one order that matters is the stage's.
+    fn u32(&self, offset: usize) -> Option<u32> {
+        Some(self.ram.atomic_u32(self.field(offset)?)?.load(Relaxed))
+    }
+
+    fn u64(&self, offset: usize) -> Option<u64> {
+        Some(self.ram.atomic_u64(self.field(offset)?)?.load(Relaxed))
+    }
+}
+
+/// Sums what the zones say, for a guest that was given so many frames. It looks at no more than what
+/// such a guest can have, and says no more either.
+fn tally(metadata: impl Memory, frames: u64) -> Option<Counts> {
+    let view = View::new(metadata).ok()?.within(frames);
+    let (mut used, mut free, mut unreported) = (0u64, 0u64, 0u64);
+    for zone in view.zones() {
+        let zone = zone.ok()?;
+        // The view caps free by managed.
+        used = used.saturating_add(zone.managed_frames - zone.free_frames);
+        free = free.saturating_add(zone.free_frames);
+        unreported = unreported.saturating_add(zone.unreported_free_frames);
+    }
+    Some(Counts {
+        used: used.min(frames),
+        free: free.min(frames),
+        unreported: unreported.min(frames),
+    })
+}
+
+/// The allocator's metadata in the guest's RAM.
+struct Metadata<'a> {
+    ram: &'a GuestRam,
+    reading: &'a Reading,
+}
+
+impl Memory for Metadata<'_> {
+    fn word(&self, offset: u64) -> Option<u64> {
+        if offset >= self.reading.metadata_bytes.min(METADATA_MAX) {
+            return None;
+        }
+        let address = self.reading.metadata.checked_add(offset)?;
+        // Acquire pairs with the allocator's Release of its magic; the rest is out of date at once.
+        Some(self.ram.atomic_u64(address)?.load(Acquire))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+
+    const AT: u64 = 0x3000;
+
+    fn put32(ram: &GuestRam, offset: usize, value: u32) {
+        rustix::io::pwrite(ram.fd(), &value.to_le_bytes(), AT + offset as u64).unwrap();
+    }
+
+    fn put64(ram: &GuestRam, offset: usize, value: u64) {
+        rustix::io::pwrite(ram.fd(), &value.to_le_bytes(), AT + offset as u64).unwrap();
+    }
+
+    #[test]
+    fn reads_a_valid_header_and_no_other() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        assert!(header.read().is_none());
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        assert!(header.read().is_none());
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        assert_eq!(header.read().unwrap().stage, Stage::Booting);
+        put32(&ram, offset_of!(GuestHeader, exit_status), 7 << 8);
+        put32(&ram, offset_of!(GuestHeader, stage), stage::EXITED);
+        let Stage::Exited(status) = header.read().unwrap().stage else {
+            panic!("not exited")
+        };
+        assert_eq!((status.code(), status.signal()), (7, None));
+        put32(&ram, offset_of!(GuestHeader, stage), 99);
+        assert!(header.read().is_none());
+    }
+
+    #[test]
+    fn metadata_that_lies_is_nothing() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        for (address, bytes) in [
+            (0, u64::MAX),
+            (u64::MAX - 7, 64),
+            (0x8000, 0),
+            (0x8001, 4096),
+        ] {
+            put64(&ram, offset_of!(GuestHeader, metadata_address), address);
+            put64(&ram, offset_of!(GuestHeader, metadata_bytes), bytes);
+            assert_eq!(header.counts(&header.read().unwrap()), None);
+        }
+    }
+
+    /// Words that are all alike but for the first ones, and how many of them were read.
+    struct Alike<'a>(u64, &'a std::cell::Cell<u64>);
+
+    impl Memory for Alike<'_> {
+        fn word(&self, offset: u64) -> Option<u64> {
+            self.1.set(self.1.get() + 1);
+            match offset {
+                0 => Some(ebb_mm::view::MAGIC),
+                8 => Some(u64::from(ebb_mm::view::VERSION) | 8 << 32),
+                _ => (offset < METADATA_MAX).then_some(self.0),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reading_costs_what_the_guests_memory_is_worth() {
+        let (megabytes_64, edges) = (16, 128);
+        let mut valid = 0;
+        for value in (0..64).flat_map(|bit| [1 << bit, (1u64 << bit).wrapping_sub(8)]) {
+            let read = std::cell::Cell::new(0);
+            let counts = tally(Alike(value, &read), 1 << 18);
+            // Two words for each 64 MiB, and the records of eight zones.
+            let most = 2 * (megabytes_64 + edges) + 8 * 64;
+            assert!(read.get() <= most, "{value:#x}: {} words", read.get());
+            if let Some(counts) = counts {
+                valid += 1;
+                assert!(
+                    counts.used <= 1 << 18 && counts.free <= 1 << 18,
+                    "{value:#x}"
+                );
+            }
+        }
+        assert!(valid > 0, "some of it can be read");
+    }
+
+    #[test]
+    fn counts_are_summed_over_cpus_and_lies_are_nothing() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        put32(&ram, offset_of!(GuestHeader, count_stride), 128);
+        put32(&ram, offset_of!(GuestHeader, count_cpus), 2);
+        assert_eq!(header.read().unwrap().faults, 0);
+        for (cpu, faults, files) in [(0, 30, u64::MAX), (1, 12, 5), (2, 1000, 1000)] {
+            let at = 0x8000 - usize::try_from(AT).unwrap() + cpu * 128;
+            put64(&ram, at, faults);
+            put64(&ram, at + 8, files);
+        }
+        put64(&ram, offset_of!(GuestHeader, fault_counts), 0x8000);
+        put64(&ram, offset_of!(GuestHeader, file_counts), 0x8008);
+        let reading = header.read().unwrap();
+        assert_eq!((reading.faults, reading.file_frames), (42, 4));
+        put64(&ram, 0x8008 - usize::try_from(AT).unwrap() + 128, 0);
+        assert_eq!(header.read().unwrap().file_frames, 0);
+        put32(&ram, offset_of!(GuestHeader, count_cpus), u32::MAX);
+        put32(&ram, offset_of!(GuestHeader, count_stride), u32::MAX);
+        for first in [1, 0x8004, u64::MAX - 7, (1 << 20) - 4, 1 << 20] {
+            put64(&ram, offset_of!(GuestHeader, fault_counts), first);
+            assert_eq!(header.read().unwrap().faults, 0, "{first:#x}");
+        }
+    }
+
+    #[test]
+    fn header_outside_ram_is_nothing() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        assert!(
+            Header::new(Arc::clone(&ram), GuestAddress((1 << 20) - 8))
+                .read()
+                .is_none()
+        );
+        assert!(
+            Header::new(Arc::clone(&ram), GuestAddress(u64::MAX - 7))
+                .read()
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,12 @@
+//! The kernel of this repository: its image, and what it shows its host.
+
+mod header;
+mod image;
+mod kernel;
+mod running;
+mod symbols;
+
+pub(crate) use image::ImageError;
+pub(crate) use kernel::EbbKernel;
+#[cfg(test)]
+pub(crate) use {header::Header, running::EbbGuest};

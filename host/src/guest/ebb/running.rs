@@ -1,0 +1,65 @@
+//! A guest with the kernel of this repository, as its page of counters shows it.
+
+use super::header::Header;
+use crate::guest::running::{Guest, Metadata};
+use crate::guest::sample::Sample;
+use crate::guest::stage::Stage;
+use ebb_mm::FRAME_SIZE;
+use std::time::Duration;
+
+/// A guest with the kernel of this repository, which shows its host a page of counters.
+#[derive(Debug)]
+pub(crate) struct EbbGuest {
+    header: Header,
+    image_bytes: u64,
+}
+
+impl EbbGuest {
+    /// The guest whose kernel has its page at `header` and covers `image_bytes` of memory.
+    pub(crate) fn new(header: Header, image_bytes: u64) -> Self {
+        Self {
+            header,
+            image_bytes,
+        }
+    }
+}
+
+impl Guest for EbbGuest {
+    fn stage(&self) -> Option<Stage> {
+        self.header.read().map(|reading| reading.stage)
+    }
+
+    fn look(&self) -> Sample {
+        let frame = u64::try_from(FRAME_SIZE).unwrap_or(u64::MAX);
+        let Some(reading) = self.header.read() else {
+            return Sample::default();
+        };
+        let bytes = |frames: u64| frames.saturating_mul(frame);
+        let counts = self.header.counts(&reading);
+        Sample {
+            used: counts.map(|counts| {
+                let used = bytes(counts.used).saturating_add(self.image_bytes);
+                used.min(self.header.memory_bytes())
+            }),
+            free: counts.map(|counts| bytes(counts.free)),
+            unreported: counts.map(|counts| bytes(counts.unreported)),
+            reported: Some(bytes(reading.reported_frames)),
+            reports: Some(reading.reports),
+            reported_ranges: Some(reading.reported_ranges),
+            file: Some(bytes(reading.file_frames)),
+            faults: Some(reading.faults),
+            cpus: reading.cpus,
+            first_user: reading.first_user_ns.map(Duration::from_nanos),
+            stage: Some(reading.stage),
+            ..Sample::default()
+        }
+    }
+
+    fn metadata(&self) -> Option<Metadata> {
+        let reading = self.header.read()?;
+        Some(Metadata {
+            address: reading.metadata,
+            bytes: reading.metadata_bytes,
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! Debian's kernel package, unpacked into a folder of the user's and never installed.
+
+use crate::system::cache_folder;
+use rustix::fs::{FlockOperation, flock};
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The series of Debian 12, with which figures are compared.
+const SERIES: &str = "6.1";
+/// What of the package a guest can need; the rest is four hundred megabytes.
+const WANTED: [&str; 5] = [
+    "*/vmlinuz-*",
+    "*/kernel/drivers/virtio/*",
+    "*/kernel/drivers/char/virtio_console.ko*",
+    "*/kernel/drivers/block/virtio_blk.ko*",
+    "*/modules.builtin",
+];
+
+/// The file of an unpacked package that says what was wanted of it, so that one of an ebb that
+/// wanted less is fetched again.
+const PARTS: &str = "parts";
+
+/// Why Debian's kernel cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CacheError {
+    #[error("there is no folder for Debian's kernel: neither XDG_CACHE_HOME nor HOME is set")]
+    NoFolder,
+    #[error("cannot {what} {}", path.display())]
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("cannot fetch Debian's kernel: cannot run {command}")]
+    Run { command: String, source: io::Error },
+    #[error("cannot fetch Debian's kernel: {command} failed: {said}")]
+    Failed { command: String, said: String },
+    #[error("cannot fetch Debian's kernel: apt knows no package linux-image-{SERIES}.N-M-amd64")]
+    Unknown,
+    #[error("{} holds no kernel image; remove it, so that it is fetched again", .0.display())]
+    Damaged(PathBuf),
+}
+
+impl CacheError {
+    fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { what, path, source }
+    }
+}
+
+/// The image of Debian's kernel: the newest in the cache, else the newest that apt knows.
+pub(crate) fn debian_kernel() -> Result<PathBuf, CacheError> {
+    let folder = cache_folder().ok_or(CacheError::NoFolder)?;
+    if let Some(package) = newest(names(&folder)) {
+        return image(&folder.join(package));
+    }
+    fs::create_dir_all(&folder).map_err(CacheError::file("make", &folder))?;
+    let lock = folder.join("linux.lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock)
+        .map_err(CacheError::file("open", &lock))?;
+    // Held until it is closed: another ebb waits, and then finds what this one has fetched.
+    flock(&file, FlockOperation::LockExclusive)
+        .map_err(|errno| CacheError::file("lock", &lock)(errno.into()))?;
+    if let Some(package) = newest(names(&folder)) {
+        return image(&folder.join(package));
+    }
+    let fetched = fetch(&folder)?;
+    drop(file);
+    image(&fetched)
+}
+
+/// Downloads and unpacks the package; returns its folder, which appears when it is complete.
+fn fetch(folder: &Path) -> Result<PathBuf, CacheError> {
+    let package = newest_package()?;
+    let message = format!("ebb: fetching {package} into {}\n", folder.display());
+    // Whoever closed stderr does not want to know.
+    let _ = io::Write::write_all(&mut io::stderr(), message.as_bytes());
+    let work = Work::new(folder.join(format!(".{package}.new")))?;
+    let mut apt = Command::new("apt-get");
+    // As root, apt would complain that its own user may not write here.
+    apt.args(["-qq", "-o", "APT::Sandbox::User=root", "download", &package])
+        .current_dir(&work.0);
+    output_of(apt)?;
+    let archive = first_entry(&work.0, |name| name.ends_with(".deb"))
+        .ok_or_else(|| CacheError::Damaged(work.0.clone()))?;
+    let root = work.0.join("root");
+    fs::create_dir(&root).map_err(CacheError::file("make", &root))?;
+    unpack(&archive, &root)?;
+    image(&root)?;
+    let parts = root.join(PARTS);
+    fs::write(&parts, WANTED.join("\n")).map_err(CacheError::file("write", &parts))?;
+    let target = folder.join(&package);
+    remove_folder(&target)?;
+    fs::rename(&root, &target).map_err(CacheError::file("make", &target))?;
+    Ok(target)
+}
+
+/// A folder that is gone when it is dropped.
+struct Work(PathBuf);
+
+impl Work {
+    fn new(path: PathBuf) -> Result<Self, CacheError> {
+        // Left there only by an ebb that was killed.
+        remove_folder(&path)?;
+        fs::create_dir(&path).map_err(CacheError::file("make", &path))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // What stays takes room and does no harm; the next fetch removes it.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn remove_folder(path: &Path) -> Result<(), CacheError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(CacheError::file("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unpack(archive: &Path, root: &Path) -> Result<(), CacheError> {
+    let mut list = Command::new("dpkg-deb");
+    list.arg("--fsys-tarfile")
+        .arg(archive)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let command = format!("{list:?}");
+    let failed = |source| CacheError::Run {
+        command: command.clone(),
+        source,
+    };
+    let mut lister = list.spawn().map_err(failed)?;
+    let mut tar = Command::new("tar");
+    tar.arg("-x").arg("-C").arg(root);
+    tar.args(["--no-same-owner", "--wildcards"]).args(WANTED);
+    if let Some(stream) = lister.stdout.take() {
+        tar.stdin(stream);
+    }
+    let unpacked = output_of(tar);
+    let listed = lister.wait().map_err(failed)?;
+    unpacked?;
+    if listed.success() {
+        Ok(())
+    } else {
+        Err(CacheError::Failed {
+            command,
+            said: listed.to_string(),
+        })
+    }
+}
+
+/// The packages in the cache that have all that is wanted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let whole = |path: PathBuf| {
+        fs::read_to_string(path.join(PARTS)).is_ok_and(|parts| parts == WANTED.join("\n"))
+    };
+    entries
+        .filter(|entry| whole(entry.path()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
+/// The newest package that apt knows.
+fn newest_package() -> Result<String, CacheError> {
+    let mut search = Command::new("apt-cache");
+    let pattern = format!(
+        r"^linux-image-{}\.[0-9]+-[0-9]+-amd64$",
+        SERIES.replace('.', r"\.")
+    );
+    search
+        .args(["search", "--names-only", &pattern])
+        .stdin(Stdio::null());
+    let listing = output_of(search)?;
+    let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
+    newest(listing.lines().filter_map(first)).ok_or(CacheError::Unknown)
+}
+
+/// The newest of the names that are stock kernel packages.
+fn newest(names: impl IntoIterator<Item = String>) -> Option<String> {
+    names
+        .into_iter()
+        .filter_map(|name| Some((version(&name)?, name)))
+        .max()
+        .map(|(_, name)| name)
+}
+
+/// `linux-image-6.1.N-M-amd64` as (N, M).
+fn version(name: &str) -> Option<(u32, u32)> {
+    let rest = name
+        .strip_prefix("linux-image-")?
+        .strip_prefix(SERIES)?
+        .strip_prefix('.')?
+        .strip_suffix("-amd64")?;
+    let (patch, abi) = rest.split_once('-')?;
+    Some((patch.parse().ok()?, abi.parse().ok()?))
+}
+
+/// The kernel image in an unpacked package.
+fn image(root: &Path) -> Result<PathBuf, CacheError> {
+    first_entry(&root.join("boot"), |name| name.starts_with("vmlinuz-"))
+        .ok_or_else(|| CacheError::Damaged(root.to_owned()))
+}
+
+fn first_entry(folder: &Path, fits: impl Fn(&str) -> bool) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    entries
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(&fits))
+        .min()
+}
+
+/// Runs `command` and returns what it printed.
+fn output_of(mut command: Command) -> Result<String, CacheError> {
+    let name = format!("{command:?}");
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(source) => {
+            return Err(CacheError::Run {
+                command: name,
+                source,
+            });
+        }
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().next_back().unwrap_or_default().trim();
+    Err(CacheError::Failed {
+        command: name,
+        said: if said.is_empty() {
+            output.status.to_string()
+        } else {
+            said.to_owned()
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_is_by_number() {
+        let names = [
+            "kvm.json",
+            "linux-image-6.1.0-9-amd64",
+            "linux-image-6.1.0-56-amd64",
+            "linux-image-6.1.0-57-cloud-amd64",
+            "linux-image-6.10.0-1-amd64",
+            ".linux-image-6.1.0-99-amd64.new",
+        ];
+        assert_eq!(
+            newest(names.map(str::to_owned)).as_deref(),
+            Some("linux-image-6.1.0-56-amd64")
+        );
+        assert_eq!(newest(Vec::new()), None);
+    }
+}

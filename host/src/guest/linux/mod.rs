@@ -1,0 +1,17 @@
+//! Stock Linux as a guest's kernel: where it comes from, what its guest is packed with, and how
+//! its guest tells what becomes of the program.
+
+mod bzimage;
+mod cache;
+mod clock;
+mod init;
+mod kernel;
+mod modules;
+mod running;
+mod stock;
+
+pub(crate) use bzimage::FormatError;
+pub(crate) use cache::CacheError;
+pub(crate) use init::InitError;
+pub(crate) use kernel::{LinuxKernel, LinuxKernelError};
+pub(crate) use stock::{Stock, StockError};

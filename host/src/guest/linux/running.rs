@@ -1,0 +1,309 @@
+//! What a stock guest tells: its first process on the control port ([`ebb_wire::report`]), its balloon
+//! by QEMU.
+
+use crate::guest::running::{Complaint, Guest};
+use crate::guest::sample::Sample;
+use crate::guest::stage::{Stage, WaitStatus};
+use crate::qemu::Inquiries;
+use crate::text::printable;
+use ebb_wire::report::{BYTES_MAX, Report};
+use serde_json::{Value, json};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Where QEMU has the balloon.
+const BALLOON: &str = "/machine/peripheral/balloon";
+const INTERVAL: &str = "guest-stats-polling-interval";
+const STATISTICS: &str = "guest-stats";
+/// How often the guest is asked for its figures: seldom enough to take nothing from it.
+const POLL: Duration = Duration::from_millis(250);
+/// A guest that is not busy has answered by then.
+const ANSWER: Duration = Duration::from_millis(25);
+
+/// A guest with a stock kernel.
+#[derive(Debug)]
+pub(crate) struct LinuxGuest {
+    cpus: u32,
+    /// Bytes of memory that it was given.
+    memory: u64,
+    /// Guest time is not host time: then QEMU asks for figures by the guest's clock, from the start.
+    icount: bool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stage: Option<Stage>,
+    first_user: Option<Duration>,
+    written: Option<[u64; 2]>,
+    complaint: Option<Complaint>,
+    statistics: Option<Statistics>,
+    /// Nobody speaks on the control port any more.
+    gone: bool,
+}
+
+/// The balloon's statistics, in bytes but for the faults.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Statistics {
+    used: u64,
+    free: u64,
+    file: Option<u64>,
+    faults: Option<u64>,
+}
+
+impl Statistics {
+    /// Reads what QEMU answers of a guest with so much `memory`, which cannot have more; `None` while
+    /// the guest has told nothing.
+    fn parse(answer: &Value, memory: u64) -> Option<Self> {
+        let stats = answer.get("stats")?;
+        // What the guest does not tell is all ones.
+        let tag = |name: &str| stats.get(name)?.as_u64().filter(|value| *value != u64::MAX);
+        let faults = tag("stat-minor-faults").zip(tag("stat-major-faults"));
+        let free = tag("stat-free-memory")?;
+        Some(Self {
+            used: tag("stat-total-memory")?.checked_sub(free)?.min(memory),
+            free: free.min(memory),
+            file: tag("stat-disk-caches").map(|file| file.min(memory)),
+            // Linux counts a major fault among all of them, which it calls minor here.
+            faults: faults.map(|(minor, _)| minor),
+        })
+    }
+}
+
+impl LinuxGuest {
+    pub(crate) fn new(cpus: u32, memory: u64, icount: bool) -> Self {
+        Self {
+            cpus,
+            memory,
+            icount,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Reads the control port to its end.
+    fn listen(&self, port: impl Read) {
+        let mut input = BufReader::new(port);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            match input
+                .by_ref()
+                .take(BYTES_MAX as u64)
+                .read_until(b'\n', &mut line)
+            {
+                Ok(0) => break,
+                Ok(_) => self.take_in(String::from_utf8_lossy(&line).trim_end()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.lock().gone = true;
+        self.changed.notify_all();
+    }
+
+    fn take_in(&self, line: &str) {
+        let mut state = self.lock();
+        // The first word on how it ended stands.
+        let ended = matches!(state.stage, Some(Stage::Exited(_))) || state.complaint.is_some();
+        match Report::parse(line) {
+            _ if ended => {}
+            Some(Report::Up) => state.stage = Some(Stage::Booting),
+            Some(Report::Running { nanoseconds }) => {
+                state.stage = Some(Stage::Running);
+                state.first_user = Some(Duration::from_nanos(nanoseconds));
+            }
+            Some(Report::Exited { status, written }) => {
+                state.stage = Some(Stage::Exited(WaitStatus::from_raw(status)));
+                state.written = Some(written);
+            }
+            Some(Report::CannotRun(why)) => {
+                state.complaint = Some(Complaint::CannotRun(printable(why)));
+            }
+            Some(Report::Failed(why)) => state.complaint = Some(Complaint::Failed(printable(why))),
+            None => {}
+        }
+        self.changed.notify_all();
+    }
+
+    /// Asks for figures until the guest is gone.
+    fn inquire(&self, mut inquiries: Inquiries) {
+        let set = |seconds: u32| {
+            json!({"execute": "qom-set", "arguments":
+                {"path": BALLOON, "property": INTERVAL, "value": seconds}})
+        };
+        let get = json!({"execute": "qom-get", "arguments":
+            {"path": BALLOON, "property": STATISTICS}});
+        if !self.wait_until_up() {
+            return;
+        }
+        loop {
+            // QEMU asks the guest when the interval is set, and once a second at most by itself.
+            let asked = if self.icount {
+                Ok(())
+            } else {
+                let again = inquiries.ask(&set(0)).and_then(|()| inquiries.ask(&set(1)));
+                thread::sleep(ANSWER);
+                again
+            };
+            if asked.and_then(|()| inquiries.ask(&get)).is_err() {
+                return;
+            }
+            let state = self.lock();
+            let (state, _) = self
+                .changed
+                .wait_timeout_while(state, POLL - ANSWER, |state| !state.gone)
+                .unwrap_or_else(PoisonError::into_inner);
+            if state.gone {
+                return;
+            }
+        }
+    }
+
+    // A panic elsewhere cannot leave the state half-changed, so poison says nothing.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Guest for LinuxGuest {
+    fn stage(&self) -> Option<Stage> {
+        self.lock().stage
+    }
+
+    fn look(&self) -> Sample {
+        let state = self.lock();
+        Sample {
+            used: state.statistics.map(|statistics| statistics.used),
+            free: state.statistics.map(|statistics| statistics.free),
+            file: state.statistics.and_then(|statistics| statistics.file),
+            faults: state.statistics.and_then(|statistics| statistics.faults),
+            cpus: self.cpus,
+            first_user: state.first_user,
+            stage: state.stage,
+            ..Sample::default()
+        }
+    }
+
+    fn attend(self: Arc<Self>, control: &UnixStream, inquiries: Inquiries) -> io::Result<()> {
+        let control = control.try_clone()?;
+        let listener = Arc::clone(&self);
+        let name = |name: &str| thread::Builder::new().name(name.to_owned());
+        name("listen").spawn(move || listener.listen(control))?;
+        name("inquire").spawn(move || self.inquire(inquiries))?;
+        Ok(())
+    }
+
+    fn learn(&self, answer: &Value) {
+        if let Some(statistics) = Statistics::parse(answer, self.memory) {
+            self.lock().statistics = Some(statistics);
+        }
+    }
+
+    fn wait_until_up(&self) -> bool {
+        let state = self
+            .changed
+            .wait_while(self.lock(), |state| state.stage.is_none() && !state.gone)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.stage.is_some()
+    }
+
+    fn is_to_be_ended(&self, received: [u64; 2]) -> bool {
+        let state = self.lock();
+        let all_here = |written: [u64; 2]| {
+            let pairs = written.iter().zip(received);
+            pairs.into_iter().all(|(written, got)| got >= *written)
+        };
+        state.complaint.is_some() || state.written.is_some_and(all_here)
+    }
+
+    fn complaint(&self) -> Option<Complaint> {
+        self.lock().complaint.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_tell_its_life() {
+        let guest = LinuxGuest::new(2, 1 << 30, false);
+        assert_eq!(guest.stage(), None);
+        guest.take_in("nonsense");
+        assert_eq!(guest.stage(), None);
+        guest.take_in("up");
+        assert_eq!(guest.stage(), Some(Stage::Booting));
+        guest.take_in("running 1500000000");
+        assert_eq!(guest.look().first_user, Some(Duration::from_millis(1500)));
+        guest.take_in("exited 256 10");
+        assert_eq!(guest.stage(), Some(Stage::Running));
+        guest.take_in("exited 256 10 0");
+        let Some(Stage::Exited(status)) = guest.stage() else {
+            panic!("not exited")
+        };
+        assert_eq!(status.code(), 1);
+        assert!(!guest.is_to_be_ended([9, 0]));
+        assert!(guest.is_to_be_ended([10, 0]));
+        guest.take_in("failed afterwards");
+        assert!(guest.complaint().is_none());
+    }
+
+    #[test]
+    fn one_that_goes_without_a_word_is_noticed() {
+        let guest = LinuxGuest::new(1, 1 << 30, false);
+        guest.listen([b'x'; 100_000].as_slice());
+        assert!(!guest.wait_until_up());
+        let guest = LinuxGuest::new(1, 1 << 30, false);
+        guest.listen(b"up\ncannot-run no such file\n".as_slice());
+        assert!(guest.wait_until_up());
+        assert!(
+            matches!(guest.complaint(), Some(Complaint::CannotRun(why)) if why == "no such file")
+        );
+        let guest = LinuxGuest::new(1, 1 << 30, false);
+        guest.take_in("failed \x1b[2Jso");
+        assert!(matches!(guest.complaint(), Some(Complaint::Failed(why)) if why == "so"));
+        assert!(guest.is_to_be_ended([0, 0]));
+    }
+
+    #[test]
+    fn statistics_are_allegations() {
+        let answer = json!({"last-update": 1, "stats": {
+            "stat-total-memory": 1000, "stat-free-memory": 400,
+            "stat-disk-caches": u64::MAX, "stat-minor-faults": 7, "stat-major-faults": 1}});
+        assert_eq!(
+            Statistics::parse(&answer, 1 << 30),
+            Some(Statistics {
+                used: 600,
+                free: 400,
+                file: None,
+                faults: Some(7)
+            })
+        );
+        let lie = json!({"stats": {"stat-total-memory": u64::MAX - 1, "stat-free-memory": 1_u64 << 40,
+            "stat-disk-caches": 1_u64 << 60}});
+        assert_eq!(
+            Statistics::parse(&lie, 1000),
+            Some(Statistics {
+                used: 1000,
+                free: 1000,
+                file: Some(1000),
+                faults: None
+            }),
+            "it has no more than it was given"
+        );
+        for bad in [
+            json!({}),
+            json!({"stats": {"stat-total-memory": 1}}),
+            json!({"stats": {"stat-total-memory": 1, "stat-free-memory": 2}}),
+            json!({"stats": {"stat-total-memory": u64::MAX, "stat-free-memory": 2}}),
+            json!({"stats": 7}),
+        ] {
+            assert_eq!(Statistics::parse(&bad, 1 << 30), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The guests: which kernels they can have, what those want, and what a running guest tells.
+//!
+//! `kernel` and `running` say what ebb asks of any of them. `ebb` and `linux` stand side by side and
+//! answer; `choice` alone knows both.
+
+mod choice;
+mod ebb;
+mod kernel;
+mod linux;
+mod running;
+mod sample;
+mod stage;
+
+pub(crate) use choice::{KernelError, load, memory_min};
+pub(crate) use ebb::ImageError;
+#[cfg(test)]
+pub(crate) use ebb::{EbbGuest, Header};
+pub(crate) use kernel::{BootOptions, Kernel, Patience};
+pub(crate) use linux::{
+    CacheError, FormatError as LinuxFormatError, InitError, LinuxKernelError, Stock, StockError,
+};
+pub(crate) use running::{Complaint, Guest};
+pub(crate) use sample::Sample;
+pub(crate) use stage::{Stage, WaitStatus};

@@ -1,0 +1,195 @@
+//! What a machine is made of, as users and the rest of ebb name it: kernel, board, accelerator, how
+//! memory goes back.
+
+use clap::ValueEnum;
+use ebb_wire::boot::{OFF, REPORTING};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How memory that the guest frees goes back to the host.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum GiveBack {
+    /// Free page reporting by the balloon device
+    Reporting,
+    /// Not at all
+    Off,
+}
+
+impl GiveBack {
+    /// The name that users and the kernel know it by.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reporting => REPORTING,
+            Self::Off => OFF,
+        }
+    }
+}
+
+/// What the user asks to run guest instructions.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AccelChoice {
+    /// KVM if this kernel boots on it here, else TCG
+    Auto,
+    /// The CPU's own virtualisation
+    Kvm,
+    /// QEMU's translator: everywhere, slower
+    Tcg,
+}
+
+/// What runs the guest's instructions.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Accel {
+    Kvm,
+    Tcg,
+}
+
+impl fmt::Display for Accel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kvm => "KVM",
+            Self::Tcg => "TCG",
+        })
+    }
+}
+
+/// The board that QEMU emulates.
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Machine {
+    /// Minimal board with virtio-mmio; starts fastest
+    Microvm,
+    /// PC board with PCI Express
+    Q35,
+}
+
+/// The kernel that the user asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum KernelChoice {
+    /// The one in this binary, or a developer's.
+    Ebb,
+    /// The one in this file, or Debian's.
+    Linux(Option<PathBuf>),
+}
+
+impl FromStr for KernelChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "ebb" => Ok(Self::Ebb),
+            None if text == "linux" => Ok(Self::Linux(None)),
+            Some(("linux", "")) => Err("`linux:` lacks the path of a kernel".into()),
+            Some(("linux", path)) => Ok(Self::Linux(Some(path.into()))),
+            _ => Err(format!(
+                "`{text}` is neither ebb, nor linux, nor linux:/path/boot/vmlinuz-RELEASE"
+            )),
+        }
+    }
+}
+
+/// Which kernel a guest runs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum KernelKind {
+    Ebb,
+    Linux,
+}
+
+impl KernelKind {
+    /// As people write it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ebb => "Ebb",
+            Self::Linux => "Linux",
+        }
+    }
+
+    /// As records and file names have it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ebb => "ebb",
+            Self::Linux => "linux",
+        }
+    }
+}
+
+/// What a kernel must have in its own way; all else is the same for every guest.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Dialect {
+    Ebb,
+    Linux,
+}
+
+/// One `--sysctl`: a name below `vm.` and its value, fit for the kernel's command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sysctl {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+impl FromStr for Sysctl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(format!(
+                "`{text}` lacks `=`; write it like vm.min_free_kbytes=4096"
+            ));
+        };
+        let word = |text: &str| {
+            !text.is_empty()
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        };
+        let Some(knob) = name.strip_prefix("vm.") else {
+            return Err(format!("`{name}` is not below `vm.`"));
+        };
+        if !word(knob) {
+            return Err(format!("`{name}` is not the name of a knob"));
+        }
+        // The command line is split at blanks, so a value with one would be cut.
+        if !word(value) {
+            return Err(format!(
+                "`{value}` is not a value that a kernel command line can carry"
+            ));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_have_names() {
+        assert_eq!("linux".parse(), Ok(KernelChoice::Linux(None)));
+        assert_eq!(
+            "linux:/boot/vmlinuz-6.1:x".parse(),
+            Ok(KernelChoice::Linux(Some("/boot/vmlinuz-6.1:x".into())))
+        );
+        for bad in ["", "linux:", "Linux", "ebb:/x", "windows"] {
+            assert!(bad.parse::<KernelChoice>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sysctl_must_fit_the_command_line() {
+        assert!("vm.min_free_kbytes=4096".parse::<Sysctl>().is_ok());
+        for bad in [
+            "vm.x",
+            "kernel.pid_max=1",
+            "vm.=1",
+            "vm.x=",
+            "vm.x=1 init=/bin/sh",
+            "vm.a b=1",
+        ] {
+            assert!(bad.parse::<Sysctl>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! One virtual machine: its memory, its sockets, its QEMU.
+
+use super::command::{Board, command_line};
+use super::monitor::{Monitor, MonitorError};
+use super::process::{Qemu, SpawnError};
+use super::ram::GuestRam;
+use crate::machine::{Accel, Dialect, Machine};
+use crate::system::memory_file;
+use crate::text::{Size, Terminal};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a VM is made of.
+#[derive(Debug)]
+pub(crate) struct Spec<'a> {
+    pub(crate) qemu: &'a Path,
+    /// The kernel's file.
+    pub(crate) kernel: &'a [u8],
+    /// What of the board that kernel must have in its own way.
+    pub(crate) dialect: Dialect,
+    pub(crate) machine: Machine,
+    pub(crate) accel: Accel,
+    pub(crate) memory: Size,
+    pub(crate) cpus: u32,
+    pub(crate) reporting: bool,
+    pub(crate) icount: bool,
+    pub(crate) seed: u32,
+    pub(crate) kernel_arguments: String,
+    pub(crate) extra: Vec<OsString>,
+}
+
+/// A VM whose CPUs do not run yet, and our ends of its sockets.
+pub(crate) struct Vm {
+    pub(crate) qemu: Qemu,
+    pub(crate) ram: Arc<GuestRam>,
+    pub(crate) monitor: Monitor,
+    pub(crate) console: UnixStream,
+    pub(crate) stdio: UnixStream,
+    pub(crate) stderr: UnixStream,
+    pub(crate) control: UnixStream,
+    /// The arguments with which QEMU was started.
+    pub(crate) line: Vec<OsString>,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VmError {
+    #[error("cannot set up the guest: {what}")]
+    Setup {
+        what: &'static str,
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("QEMU did not start the guest")]
+    Monitor {
+        source: MonitorError,
+        qemu: Vec<String>,
+    },
+}
+
+/// What QEMU inherits, and our ends of it.
+struct Parts {
+    board: Board,
+    ram: GuestRam,
+    inherited: Vec<OwnedFd>,
+    ours: [UnixStream; 5],
+}
+
+/// Lines of QEMU's that go into an error.
+const QEMU_LINES: usize = 10;
+
+impl Vm {
+    /// Starts QEMU with its CPUs stopped. `disks` are sockets of their back-ends; `shown_on` gets
+    /// QEMU's own messages.
+    pub(crate) fn new(
+        spec: &Spec<'_>,
+        initramfs: &File,
+        disks: Vec<OwnedFd>,
+        shown_on: Option<Arc<Terminal>>,
+    ) -> Result<Self, VmError> {
+        let program = spec.qemu;
+        let parts =
+            Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
+        let arguments = command_line(&parts.board);
+        let mut qemu = Qemu::spawn(program, &arguments, &parts.inherited, shown_on)?;
+        let ports = parts.board.ports;
+        // Our copies of QEMU's ends must go, or its death would not end our reads.
+        let (blocking, rest): (Vec<_>, Vec<_>) = parts
+            .inherited
+            .into_iter()
+            .partition(|fd| ports[..2].contains(&fd.as_raw_fd()));
+        drop(rest);
+        let [monitor, console, stdio, stderr, control] = parts.ours;
+        let monitor = Monitor::connect(monitor).map_err(|source| {
+            qemu.handle().kill();
+            VmError::Monitor {
+                source,
+                qemu: qemu.last_words(QEMU_LINES),
+            }
+        })?;
+        // QEMU has set its ends to non-blocking by now, and drops the output of a console whose
+        // socket is full. The flag belongs to the open file, which we share: without it QEMU
+        // waits instead. The kernel keeps to a window, so this is for kernels that do not. Ports
+        // that are no consoles make the guest wait.
+        let consoles = parts.board.dialect == Dialect::Ebb;
+        for fd in blocking.into_iter().filter(|_| consoles) {
+            let block = || {
+                let flags = rustix::fs::fcntl_getfl(&fd)?;
+                rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK)
+            };
+            block().map_err(|errno| setup("the output sockets", errno))?;
+        }
+        let ram = Arc::new(parts.ram);
+        Ok(Self {
+            qemu,
+            ram,
+            monitor,
+            console,
+            stdio,
+            stderr,
+            control,
+            line: arguments,
+        })
+    }
+}
+
+impl Spec<'_> {
+    /// The arguments with which QEMU would be started.
+    pub(crate) fn command_line(
+        &self,
+        initramfs: &File,
+        disks: Vec<OwnedFd>,
+    ) -> Result<Vec<OsString>, VmError> {
+        let parts =
+            Parts::new(self, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
+        Ok(command_line(&parts.board))
+    }
+}
+
+impl Parts {
+    fn new(
+        spec: &Spec<'_>,
+        initramfs: &File,
+        disks: Vec<OwnedFd>,
+    ) -> Result<Self, (&'static str, Errno)> {
+        let ram = GuestRam::new(spec.machine, spec.memory.bytes())
+            .map_err(|errno| ("the guest's memory", errno))?;
+        let shared = ram.fd().try_clone_to_owned();
+        let shared = shared.map_err(|error| ("the guest's memory", errno(&error)))?;
+        let kernel = memory_file("ebb-kernel").and_then(|mut file| {
+            file.write_all(spec.kernel).map_err(|error| errno(&error))?;
+            Ok(file)
+        });
+        let kernel = OwnedFd::from(kernel.map_err(|errno| ("the kernel image", errno))?);
+        let initramfs = initramfs
+            .try_clone()
+            .map_err(|error| ("the initramfs", errno(&error)))?;
+        let initramfs = OwnedFd::from(initramfs);
+        let mut theirs = Vec::new();
+        let mut pair = || -> Result<UnixStream, (&'static str, Errno)> {
+            let sockets = UnixStream::pair().map_err(|error| ("a socket", errno(&error)))?;
+            theirs.push(OwnedFd::from(sockets.1));
+            Ok(sockets.0)
+        };
+        let ours = [pair()?, pair()?, pair()?, pair()?, pair()?];
+        let number = |index: usize| theirs.get(index).map_or(-1, AsRawFd::as_raw_fd);
+        let board = Board {
+            dialect: spec.dialect,
+            machine: spec.machine,
+            accel: spec.accel,
+            memory_bytes: spec.memory.bytes(),
+            cpus: spec.cpus,
+            reporting: spec.reporting,
+            icount: spec.icount,
+            seed: spec.seed,
+            kernel_arguments: spec.kernel_arguments.clone(),
+            ram: shared.as_raw_fd(),
+            kernel: kernel.as_raw_fd(),
+            initramfs: initramfs.as_raw_fd(),
+            monitor: number(0),
+            console: number(1),
+            ports: [number(2), number(3), number(4)],
+            extra: spec.extra.clone(),
+            disks: disks.iter().map(AsRawFd::as_raw_fd).collect(),
+        };
+        let mut inherited = vec![shared, kernel, initramfs];
+        inherited.extend(theirs);
+        inherited.extend(disks);
+        Ok(Self {
+            board,
+            ram,
+            inherited,
+            ours,
+        })
+    }
+}
+
+fn setup(what: &'static str, errno: Errno) -> VmError {
+    VmError::Setup {
+        what,
+        source: errno.into(),
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,310 @@
+//! Whether KVM can be used here: not whether it exists, but whether this kernel boots on it.
+//!
+//! A `/dev/kvm` can be there and useless (nested hosts without the extensions they announce). So
+//! `--accel auto` boots a guest of its own, whose program returns a number, and keeps the verdict
+//! for as long as host, QEMU and kernel stay the same.
+
+use crate::archive::{GuestPath, Initramfs, Node, Source, nul_terminated};
+use crate::failure::Failure;
+use crate::guest::{Kernel, Stage};
+use crate::machine::{Accel, AccelChoice, Machine};
+use crate::qemu::{Spec, Vm};
+use crate::system::{cache_folder, memory_file, search_path};
+use ebb_wire::boot;
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+const DEVICE: &str = "/dev/kvm";
+/// How often the probe looks.
+const TICK: Duration = Duration::from_millis(10);
+/// What the probe's program returns.
+const ANSWER: u8 = 42;
+const PROGRAM: &str = "/probe";
+
+/// What will run the guest, and why if there was a choice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Choice {
+    pub(crate) accel: Accel,
+    pub(crate) reason: String,
+}
+
+/// What a verdict holds for, and the verdict.
+#[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
+struct Verdict {
+    host: String,
+    works: bool,
+    reason: String,
+}
+
+/// Takes what the user asked for, or finds out what works.
+pub(crate) fn choose(
+    choice: AccelChoice,
+    icount: bool,
+    machine: Machine,
+    kernel: &dyn Kernel,
+    qemu: &Path,
+) -> Result<Choice, Failure> {
+    let tcg = |reason: &str| Choice {
+        accel: Accel::Tcg,
+        reason: reason.to_owned(),
+    };
+    match choice {
+        AccelChoice::Tcg => Ok(tcg("asked for")),
+        AccelChoice::Auto if icount => Ok(tcg("--icount needs it")),
+        AccelChoice::Kvm => match open_device() {
+            Ok(()) => Ok(Choice {
+                accel: Accel::Kvm,
+                reason: "asked for".into(),
+            }),
+            Err(error) => Err(Failure::Accel(format!("--accel kvm: {DEVICE}: {error}"))),
+        },
+        AccelChoice::Auto => match open_device() {
+            Err(error) => Ok(tcg(&format!("{DEVICE}: {error}"))),
+            Ok(()) => Ok(remembered_probe(machine, kernel, qemu)),
+        },
+    }
+}
+
+fn open_device() -> io::Result<()> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(DEVICE, flags, Mode::empty()).map(drop)?)
+}
+
+fn remembered_probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Choice {
+    let host = identity(machine, kernel, qemu);
+    let cache =
+        cache_folder().map(|folder| folder.join(format!("kvm-{}.json", kernel.kind().word())));
+    let remembered = cache
+        .as_deref()
+        .and_then(recall)
+        .filter(|verdict| verdict.host == host);
+    let verdict = remembered.unwrap_or_else(|| {
+        let result = probe(machine, kernel, qemu);
+        let works = result.is_ok();
+        let reason = result
+            .err()
+            .unwrap_or_else(|| "a probe booted on it".to_owned());
+        let verdict = Verdict {
+            host,
+            works,
+            reason,
+        };
+        if let Some(path) = &cache {
+            // Without a cache the next run probes again; nothing else depends on it.
+            let _ = remember(path, &verdict);
+        }
+        verdict
+    });
+    let accel = if verdict.works {
+        Accel::Kvm
+    } else {
+        Accel::Tcg
+    };
+    Choice {
+        accel,
+        reason: verdict.reason,
+    }
+}
+
+/// Everything on which the verdict depends.
+fn identity(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let path = if qemu.components().count() > 1 {
+        Some(qemu.to_owned())
+    } else {
+        search_path(qemu.as_os_str())
+    };
+    let stamp = path
+        .as_deref()
+        .and_then(|path| fs::metadata(path).ok())
+        .map_or_else(String::new, |file| {
+            format!("{}:{}:{}", file.ino(), file.size(), file.mtime())
+        });
+    let mut hasher = DefaultHasher::new();
+    kernel.bytes().hash(&mut hasher);
+    let (qemu, image) = (qemu.display(), hasher.finish());
+    format!(
+        "{} {release} {qemu}:{stamp} {machine:?} {image:016x}",
+        boot.trim()
+    )
+}
+
+fn recall(path: &Path) -> Option<Verdict> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn remember(path: &Path, verdict: &Verdict) -> io::Result<()> {
+    let directory = path.parent().ok_or(io::ErrorKind::NotFound)?;
+    fs::create_dir_all(directory)?;
+    // Renamed into place, so that another ebb never reads half of it.
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let result =
+        fs::write(&new, serde_json::to_vec(verdict)?).and_then(|()| fs::rename(&new, path));
+    if result.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    result
+}
+
+/// Boots a guest on KVM that has to return [`ANSWER`].
+fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), String> {
+    let text = |error: Failure| format!("the probe failed: {error}");
+    let archive = archive(kernel).map_err(text)?;
+    let wanted = kernel.probe();
+    let cpus = 2;
+    let spec = Spec {
+        qemu,
+        kernel: kernel.bytes(),
+        dialect: kernel.dialect(),
+        machine,
+        accel: Accel::Kvm,
+        memory: wanted.memory,
+        // Starting a second CPU is where half-working hosts fail.
+        cpus,
+        reporting: true,
+        icount: false,
+        seed: 0,
+        kernel_arguments: wanted.arguments,
+        extra: Vec::new(),
+    };
+    let vm = Vm::new(&spec, &archive, Vec::new(), None);
+    let mut vm = vm.map_err(|error| text(error.into()))?;
+    vm.monitor
+        .start()
+        .map_err(|error| format!("the probe failed: {error}"))?;
+    let deadline = Instant::now() + wanted.patience;
+    let guest = kernel.guest(&vm.ram, cpus, false);
+    vm.monitor
+        .inquiries()
+        .map_err(|error| format!("the probe failed: {error}"))
+        .and_then(|inquiries| {
+            Arc::clone(&guest)
+                .attend(&vm.control, inquiries)
+                .map_err(|error| text(Failure::setup("listening to the guest")(error)))
+        })?;
+    // Ends QEMU as soon as that gives up, which is how most half-working hosts show.
+    let (handle, learner) = (vm.qemu.handle(), Arc::clone(&guest));
+    thread::spawn(move || {
+        vm.monitor
+            .wait_for_end(&handle, |answer| learner.learn(answer))
+    });
+    loop {
+        let ended = vm
+            .qemu
+            .wait(TICK)
+            .map_err(|error| format!("the probe failed: {error}"))?;
+        match guest.stage() {
+            Some(Stage::Exited(status)) if status.code() == ANSWER => return Ok(()),
+            Some(Stage::Exited(_)) => return Err("the probe's program failed on KVM".into()),
+            Some(Stage::Panicked) => return Err("the kernel panicked on KVM".into()),
+            _ => {}
+        }
+        if let Some(complaint) = guest.complaint() {
+            return Err(text(complaint.into()));
+        }
+        if ended.is_some() {
+            return Err("the kernel does not run on KVM here".into());
+        }
+        if Instant::now() >= deadline {
+            return Err("the kernel does not boot on KVM here".into());
+        }
+    }
+}
+
+fn archive(kernel: &dyn Kernel) -> Result<fs::File, Failure> {
+    let mut tree = Initramfs::default();
+    let path = |text: &str| GuestPath::parse(text.as_bytes());
+    let file = |mode: u32, bytes: Vec<u8>| Node::File {
+        mode,
+        source: Source::Bytes(bytes),
+    };
+    tree.add(path(PROGRAM)?, file(0o755, returning_program(ANSWER)))?;
+    tree.add(
+        path(boot::ARGUMENTS)?,
+        file(0o400, nul_terminated([OsStr::new(PROGRAM)])),
+    )?;
+    tree.add(path(boot::ENVIRONMENT)?, file(0o400, Vec::new()))?;
+    kernel.furnish(&mut tree)?;
+    let archive = memory_file("ebb-probe").map_err(Failure::setup("the probe's initramfs"))?;
+    tree.write(&archive, kernel.alignment())?;
+    Ok(archive)
+}
+
+/// The smallest Linux program: `exit_group(status)`.
+fn returning_program(status: u8) -> Vec<u8> {
+    const BASE: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    let code: [u8; 12] = [
+        0xbf, status, 0, 0, 0, // mov edi, status
+        0xb8, 231, 0, 0, 0, // mov eax, SYS_exit_group
+        0x0f, 0x05, // syscall
+    ];
+    let size = HEADERS + 12;
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    let half = |elf: &mut Vec<u8>, value: u16| elf.extend(value.to_le_bytes());
+    let word = |elf: &mut Vec<u8>, value: u32| elf.extend(value.to_le_bytes());
+    let long = |elf: &mut Vec<u8>, value: u64| elf.extend(value.to_le_bytes());
+    half(&mut elf, elf::abi::ET_EXEC);
+    half(&mut elf, elf::abi::EM_X86_64);
+    word(&mut elf, 1);
+    long(&mut elf, BASE + HEADERS); // entry
+    long(&mut elf, 64); // program headers
+    long(&mut elf, 0); // no sections
+    word(&mut elf, 0);
+    for value in [64, 56, 1, 64, 0, 0] {
+        half(&mut elf, value);
+    }
+    word(&mut elf, elf::abi::PT_LOAD);
+    word(&mut elf, elf::abi::PF_R | elf::abi::PF_X);
+    for value in [0, BASE, BASE, size, size, 4096] {
+        long(&mut elf, value);
+    }
+    elf.extend(code);
+    elf
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::env;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    #[test]
+    fn probe_program_runs_on_linux() {
+        let path = env::temp_dir().join(format!("ebb-probe-{}", std::process::id()));
+        fs::write(&path, returning_program(ANSWER)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let status = Command::new(&path).status();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(status.unwrap().code(), Some(i32::from(ANSWER)));
+    }
+
+    #[test]
+    fn verdicts_are_kept() {
+        let directory = env::temp_dir().join(format!("ebb-cache-{}", std::process::id()));
+        let path = directory.join("ebb").join("kvm.json");
+        let verdict = Verdict {
+            host: "a b".into(),
+            works: false,
+            reason: "why".into(),
+        };
+        assert_eq!(recall(&path), None);
+        remember(&path, &verdict).unwrap();
+        assert_eq!(recall(&path), Some(verdict));
+        fs::write(&path, "{").unwrap();
+        assert_eq!(recall(&path), None);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,159 @@
+//! The picture of a run in text: what the guest used, and what it held of the host, over time.
+
+use super::trace::Point;
+use crate::text::Rounded;
+use crate::text::Style;
+use std::fmt;
+use std::time::Duration;
+
+/// Columns of the picture.
+const COLUMNS: usize = 60;
+/// Rows of the picture.
+const ROWS: u64 = 8;
+
+/// A chart of the curves through `points`.
+#[derive(Debug)]
+pub(crate) struct Chart<'a> {
+    pub(crate) points: &'a [Point],
+    pub(crate) style: Style,
+}
+
+/// The most of each figure in a column's span of time.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+struct Column {
+    used: u64,
+    resident: u64,
+}
+
+/// The columns of a chart that ends at `end`. A span in which nobody looked shows what was seen
+/// last.
+fn columns(points: &[Point], end: Duration) -> [Column; COLUMNS] {
+    let mut columns = [None::<Column>; COLUMNS];
+    let span = end.as_nanos().max(1);
+    for point in points {
+        let at = point.at.as_nanos() * COLUMNS as u128 / span;
+        let at = usize::try_from(at).unwrap_or(COLUMNS).min(COLUMNS - 1);
+        let column = columns[at].get_or_insert_default();
+        column.used = column.used.max(point.used);
+        column.resident = column.resident.max(point.resident);
+    }
+    let mut seen = Column::default();
+    columns.map(|column| {
+        seen = column.unwrap_or(seen);
+        seen
+    })
+}
+
+/// Of [`ROWS`] rows that stand for `full` bytes, how many `bytes` reach, to the nearest.
+fn rows(bytes: u64, full: u64) -> u64 {
+    let full = u128::from(full.max(1));
+    let rows = (u128::from(bytes) * u128::from(ROWS) + full / 2) / full;
+    u64::try_from(rows).unwrap_or(ROWS).min(ROWS)
+}
+
+impl fmt::Display for Chart<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = self.points.last().map_or(Duration::ZERO, |point| point.at);
+        let columns = columns(self.points, end);
+        let full = columns
+            .iter()
+            .map(|column| column.used.max(column.resident))
+            .max()
+            .unwrap_or(0);
+        let (used, resident) = if self.style.unicode {
+            ('█', '░')
+        } else {
+            ('#', '.')
+        };
+        for row in (1..=ROWS).rev() {
+            let label = if row == ROWS {
+                Rounded(full).to_string()
+            } else {
+                String::new()
+            };
+            let cells: String = columns
+                .iter()
+                .map(|column| {
+                    if rows(column.used, full) >= row {
+                        used
+                    } else if rows(column.resident, full) >= row {
+                        resident
+                    } else {
+                        ' '
+                    }
+                })
+                .collect();
+            writeln!(f, "  {label:>11} |{}", cells.trim_end())?;
+        }
+        writeln!(f, "  {:>11} +{}", "0", "-".repeat(COLUMNS))?;
+        let seconds = format!("{:.1} s", end.as_secs_f64());
+        writeln!(f, "  {:>11}  0 s{seconds:>width$}", "", width = COLUMNS - 3)?;
+        write!(
+            f,
+            "  {:>11}  {used} used by the guest   {resident} free in the guest, still held of the host",
+            ""
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Style = Style { unicode: false };
+
+    fn point(seconds: u64, used: u64, resident: u64) -> Point {
+        Point {
+            at: Duration::from_secs(seconds),
+            used,
+            resident,
+        }
+    }
+
+    #[test]
+    fn shows_what_is_used_and_what_is_only_held() {
+        // Used for the first half, held for the third quarter, then back.
+        let points: Vec<_> = (0..=60)
+            .map(|second| {
+                let used = if second < 30 { 800 } else { 0 };
+                let resident = if second < 45 { 800 } else { 100 };
+                point(second, used, resident)
+            })
+            .collect();
+        let chart = Chart {
+            points: &points,
+            style: PLAIN,
+        }
+        .to_string();
+        let lines: Vec<_> = chart.lines().collect();
+        assert_eq!(lines.len(), 11);
+        let top = lines[0].split_once('|').map(|(_, cells)| cells);
+        assert_eq!(top, Some(&*("#".repeat(30) + &".".repeat(15))));
+        let bottom = lines[7].split_once('|').map(|(_, cells)| cells);
+        assert_eq!(bottom, Some(&*("#".repeat(30) + &".".repeat(30))));
+        assert!(lines[9].ends_with("60.0 s"), "{chart}");
+    }
+
+    #[test]
+    fn draws_nothing_from_nothing_without_falling_over() {
+        for points in [vec![], vec![point(0, 0, 0)], vec![point(5, u64::MAX, 1)]] {
+            let chart = Chart {
+                points: &points,
+                style: PLAIN,
+            };
+            assert_eq!(chart.to_string().lines().count(), 11);
+        }
+    }
+
+    #[test]
+    fn gaps_keep_what_was_seen_last() {
+        let columns = columns(&[point(0, 7, 8), point(60, 1, 2)], Duration::from_secs(60));
+        let first = Column {
+            used: 7,
+            resident: 8,
+        };
+        assert_eq!(columns[0], first);
+        assert_eq!(columns[COLUMNS - 2], first);
+        assert_eq!(columns[COLUMNS - 1].used, 1);
+    }
+}

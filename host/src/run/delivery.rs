@@ -1,0 +1,91 @@
+//! The program's outputs on their way to ours, each with its threads.
+
+use crate::failure::Failure;
+use crate::streams::Control;
+use crate::streams::Output;
+use crate::text::Terminal;
+use ebb_wire::port::OutputPort;
+use rustix::io::Errno;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+/// Starts a thread with a name.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &'static str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Failure> {
+    thread::Builder::new()
+        .name(name.into())
+        .spawn(body)
+        .map_err(|source| Failure::Setup {
+            what: "a thread",
+            source,
+        })
+}
+
+/// An output of the program on its way to ours.
+struct Delivery {
+    output: Arc<Output>,
+    thread: JoinHandle<Result<(), Errno>>,
+}
+
+impl Delivery {
+    fn start(
+        port: OutputPort,
+        socket: UnixStream,
+        terminal: &Arc<Terminal>,
+        control: &Arc<Control>,
+    ) -> Result<Self, Failure> {
+        let output = Arc::new(Output::new(port, terminal));
+        let receiver = Arc::clone(&output);
+        spawn("receive", move || receiver.receive(socket))?;
+        let (sender, terminal, control) = (
+            Arc::clone(&output),
+            Arc::clone(terminal),
+            Arc::clone(control),
+        );
+        let thread = spawn("deliver", move || sender.deliver(&terminal, &control))?;
+        Ok(Self { output, thread })
+    }
+}
+
+/// Stdout and stderr.
+pub(crate) struct Outputs([Delivery; 2]);
+
+impl Outputs {
+    /// Begins to carry both.
+    pub(crate) fn start(
+        [stdout, stderr]: [(OutputPort, UnixStream); 2],
+        terminal: &Arc<Terminal>,
+        control: &Arc<Control>,
+    ) -> Result<Self, Failure> {
+        Ok(Self([
+            Delivery::start(stdout.0, stdout.1, terminal, control)?,
+            Delivery::start(stderr.0, stderr.1, terminal, control)?,
+        ]))
+    }
+
+    /// Whether all that has arrived was written.
+    pub(crate) fn idle(&self) -> bool {
+        self.0.iter().all(|delivery| delivery.output.idle())
+    }
+
+    /// How much has arrived of each.
+    pub(crate) fn received(&self) -> [u64; 2] {
+        self.0.each_ref().map(|delivery| delivery.output.received())
+    }
+
+    /// Waits until all is written; returns the first error.
+    pub(crate) fn finish(self) -> Option<Failure> {
+        let mut failure = None;
+        for (delivery, stream) in self.0.into_iter().zip(["stdout", "stderr"]) {
+            if let Ok(Err(errno)) = delivery.thread.join() {
+                let source = io::Error::from(errno);
+                failure = failure.or(Some(Failure::Output { stream, source }));
+            }
+        }
+        failure
+    }
+}

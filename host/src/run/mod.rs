@@ -1,0 +1,178 @@
+//! `ebb run`, from the command line to the exit status.
+
+mod accel;
+mod chart;
+mod delivery;
+mod options;
+mod pack;
+mod record;
+mod sampler;
+mod session;
+mod signals;
+mod status_line;
+mod summary;
+mod timeline;
+mod trace;
+mod watch;
+
+pub(crate) use options::RunOptions;
+
+use crate::blk::Disks;
+use crate::failure::Failure;
+use crate::guest::{self, BootOptions, Kernel};
+use crate::machine::{AccelChoice, GiveBack, KernelChoice};
+use crate::qemu::Spec;
+use crate::stdout;
+use crate::streams;
+use crate::system::memory_file;
+use crate::text::{Rounded, Size};
+use accel::Choice;
+use ebb_wire::boot;
+use session::Plan;
+use std::ffi::OsString;
+use std::fs::File;
+use std::thread;
+
+const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
+const CPUS_MAX: u32 = 64;
+/// Taken of the host's CPUs unless the user says otherwise.
+const CPUS_DEFAULT_MAX: u32 = 8;
+
+/// Runs the program and returns its status.
+pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
+    let (memory, cpus) = check(options)?;
+    let mut initramfs = pack::pack(options)?;
+    let image = options.kernel_image.as_deref();
+    let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
+    kernel.furnish(&mut initramfs)?;
+    if let Some(path) = &options.dump_initramfs {
+        let file = File::create(path).map_err(|source| Failure::Write {
+            path: path.clone(),
+            source,
+        })?;
+        initramfs.write(file, kernel.alignment())?;
+        return Ok(0);
+    }
+    let archive = memory_file("ebb-initramfs").map_err(Failure::setup("the initramfs"))?;
+    let archive_bytes = initramfs.write(&archive, kernel.alignment())?;
+    if archive_bytes + kernel.span_bytes() > memory.bytes() / 2 {
+        return Err(Failure::Usage(format!(
+            "the packed files take {} of a guest with {memory}; give it more with -m",
+            Rounded(archive_bytes)
+        )));
+    }
+    let choice = accel::choose(
+        options.accel,
+        options.icount,
+        options.machine,
+        &*kernel,
+        &options.qemu,
+    )?;
+    let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
+    let disks = Disks::new(&images)?;
+    let spec = Spec {
+        qemu: &options.qemu,
+        kernel: kernel.bytes(),
+        dialect: kernel.dialect(),
+        machine: options.machine,
+        accel: choice.accel,
+        memory,
+        cpus,
+        reporting: options.give_back == GiveBack::Reporting,
+        icount: options.icount,
+        seed: options.seed,
+        kernel_arguments: arguments(options, &*kernel, &choice),
+        extra: options.qemu_arg.clone(),
+    };
+    if options.print_qemu {
+        let line = spec.command_line(&archive, disks.attach()?)?;
+        let line = format!("{} {}\n", options.qemu.display(), quoted(&line));
+        stdout::print(&line)?;
+        return Ok(0);
+    }
+    let plan = Plan {
+        spec,
+        kernel: &*kernel,
+        disks: &disks,
+    };
+    session::run(options, &plan, &archive, &choice)
+}
+
+/// The kernel's command line: what it needs itself, what both kinds know, what the user adds.
+fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> String {
+    let mut text = kernel.arguments(&BootOptions {
+        accel: choice.accel,
+        machine: options.machine,
+        give_back: options.give_back,
+        icount: options.icount,
+        verbose: options.verbose,
+    });
+    if streams::outputs_are_one() {
+        // Two ports have no order between them.
+        text.push_str(&format!(" {}={}", boot::STDERR, boot::STDOUT));
+    }
+    if streams::input_is_empty() {
+        text.push_str(&format!(" {}={}", boot::STDIN, boot::EMPTY));
+    }
+    if let Some(order) = options.reporting_order {
+        text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
+    }
+    for sysctl in &options.sysctl {
+        text.push_str(&format!(" sysctl.{}={}", sysctl.name, sysctl.value));
+    }
+    for more in &options.append {
+        text.push(' ');
+        text.push_str(more);
+    }
+    text
+}
+
+fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
+    let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
+    let least = guest::memory_min(&options.kernel);
+    if !(least..=MEMORY_MAX).contains(&memory) {
+        let asked = options.memory;
+        let whose = match options.kernel {
+            KernelChoice::Ebb => "",
+            KernelChoice::Linux(_) => " with Linux",
+        };
+        return Err(Failure::Usage(format!(
+            "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
+        )));
+    }
+    let host = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+    let cpus = match options.cpus {
+        Some(cpus) if !(1..=CPUS_MAX).contains(&cpus) => {
+            return Err(Failure::Usage(format!(
+                "-c {cpus} is out of range: a guest has from 1 to {CPUS_MAX} CPUs"
+            )));
+        }
+        Some(cpus) if options.icount && cpus > 1 => {
+            return Err(Failure::Usage(format!(
+                "-c {cpus} does not go with --icount, which counts the instructions of one CPU"
+            )));
+        }
+        Some(cpus) => cpus,
+        None if options.icount => 1,
+        None => host.min(CPUS_DEFAULT_MAX),
+    };
+    if options.icount && options.accel == AccelChoice::Kvm {
+        return Err(Failure::Usage(
+            "--icount needs TCG: KVM cannot count instructions as time".into(),
+        ));
+    }
+    Ok((memory, cpus))
+}
+
+fn quoted(arguments: &[OsString]) -> String {
+    let quote = |argument: &OsString| {
+        let text = argument.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=,.:/+".contains(c);
+        if !text.is_empty() && text.chars().all(plain) {
+            text.into_owned()
+        } else {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
+    };
+    arguments.iter().map(quote).collect::<Vec<_>>().join(" ")
+}

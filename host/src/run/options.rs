@@ -1,0 +1,213 @@
+//! Options of `ebb run`.
+
+use crate::blk::ImageArgument;
+use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl};
+use crate::text::Size;
+use clap::Args;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  ebb run -- ./job --fast                   a static program of yours
+  ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
+  ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
+  ebb run --file data.csv -- ./stats data.csv
+  ebb run --timeline mem.jsonl --summary -- ./job
+
+Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
+the guest kernel failed; 126 if the program cannot run in the guest; 127 if it was not found.
+
+Signals go to the program. After SIGTERM it has --grace to end, then the VM is ended, with status
+143; so does a second SIGTERM, more than a second later. Ctrl-C, SIGHUP and SIGQUIT end nothing but
+what the program lets them end; three signals within 3 seconds end the VM.";
+
+/// Options of `ebb run`.
+#[derive(Args, Debug)]
+#[command(after_help = RUN_EXAMPLES, args_override_self = true)]
+pub(crate) struct RunOptions {
+    /// Memory of the guest, from 32M to 512G
+    #[arg(short, long, value_name = "SIZE", default_value = "1G")]
+    pub(crate) memory: Size,
+
+    /// Virtual CPUs, 1 to 64 [default: the host's, at most 8]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) cpus: Option<u32>,
+
+    /// Kernel of the guest: ebb's own, or a stock Linux [default: ebb]
+    #[arg(
+        long,
+        value_name = "ebb|linux[:VMLINUZ]",
+        default_value = "ebb",
+        hide_default_value = true
+    )]
+    pub(crate) kernel: KernelChoice,
+
+    /// How freed memory goes back to the host
+    #[arg(long, value_name = "MODE", default_value = "reporting")]
+    pub(crate) give_back: GiveBack,
+
+    /// What runs the guest's instructions; `auto` takes KVM where a probe boots on it
+    #[arg(long, default_value = "auto")]
+    pub(crate) accel: AccelChoice,
+
+    /// QEMU machine type
+    #[arg(long, default_value = "microvm")]
+    pub(crate) machine: Machine,
+
+    /// Pack a file or directory; DEST is its path in the guest [default: as given, under /]
+    #[arg(long = "file", value_name = "SRC[:DEST]")]
+    pub(crate) files: Vec<OsString>,
+
+    /// Attach a disk, /dev/vda for the first: a raw file, a block device, or memory; `ro` refuses
+    /// writes, `cached` uses the host's page cache
+    #[arg(long = "disk", value_name = "PATH|ram:SIZE[,ro][,cached]")]
+    pub(crate) disks: Vec<ImageArgument>,
+
+    /// Set a variable of the program's environment; `K` alone copies the host's value
+    #[arg(long, value_name = "K=V")]
+    pub(crate) env: Vec<OsString>,
+
+    /// What `ebb top` calls the guest [default: the program and ebb's process number]
+    #[arg(long, value_name = "NAME", value_parser = guest_name)]
+    pub(crate) name: Option<String>,
+
+    /// Write a JSON object at the end: guest, versions, command lines, times, figures, status
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Set a kernel knob before the program starts
+    #[arg(long, value_name = "vm.NAME=VALUE")]
+    pub(crate) sysctl: Vec<Sysctl>,
+
+    /// Lowest order of the free blocks that are reported, 0 to 10 [default: 9, 2 MiB]
+    #[arg(long, value_name = "ORDER", value_parser = clap::value_parser!(u8).range(0..=10))]
+    pub(crate) reporting_order: Option<u8>,
+
+    /// Pack busybox and its applets even if the program does not need it to start
+    #[arg(long)]
+    pub(crate) busybox: bool,
+
+    /// Write JSON lines of time, guest used, host resident, reported
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline: Option<PathBuf>,
+
+    /// Print the summary at the end even if stderr is not a terminal, and with --quiet
+    #[arg(long)]
+    pub(crate) summary: bool,
+
+    /// Print nothing but the program's output and errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Show the kernel's log and what ebb does on stderr
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Let guest time be guest instructions (1 ns each), on one CPU, for measuring
+    #[arg(long)]
+    pub(crate) icount: bool,
+
+    /// With --icount: another throw of what the guest takes for random
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "icount",
+        hide_short_help = true
+    )]
+    pub(crate) seed: u32,
+
+    /// End the VM after so many seconds, with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(crate) timeout: Option<u64>,
+
+    /// How long the program may go on after SIGTERM before the VM is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub(crate) grace: u64,
+
+    /// QEMU to run
+    #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]
+    pub(crate) qemu: PathBuf,
+
+    /// Boot this kernel image instead of the one in this binary (for kernel developers)
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "EBB_KERNEL_IMAGE",
+        hide_short_help = true
+    )]
+    pub(crate) kernel_image: Option<PathBuf>,
+
+    /// Add text to the kernel's command line (for kernel developers)
+    #[arg(
+        long,
+        value_name = "TEXT",
+        hide_short_help = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) append: Vec<String>,
+
+    /// Hand an argument to QEMU (for kernel developers)
+    #[arg(
+        long,
+        value_name = "ARG",
+        hide_short_help = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) qemu_arg: Vec<OsString>,
+
+    /// Print QEMU's command line and stop
+    #[arg(long, hide_short_help = true)]
+    pub(crate) print_qemu: bool,
+
+    /// Write the initramfs to a file and stop
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(crate) dump_initramfs: Option<PathBuf>,
+
+    /// Program and its arguments: a static x86-64 program, a script, or a busybox applet
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// What the guest is called among the others of this host.
+    pub(crate) fn guest_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| {
+            let program = self.program.first().map(Path::new);
+            let program = program.and_then(Path::file_name).unwrap_or_default();
+            let short: String = program
+                .to_string_lossy()
+                .chars()
+                .take(NAME_MAX - 11)
+                .collect();
+            format!("{short}-{}", std::process::id())
+        })
+    }
+
+    /// The program and its arguments, for people.
+    pub(crate) fn program_text(&self) -> String {
+        let words: Vec<_> = self
+            .program
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect();
+        words.join(" ")
+    }
+}
+
+/// Longest name of a guest, in characters.
+const NAME_MAX: usize = 64;
+
+fn guest_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err("a name has at least one character, and none that is not printable".into());
+    }
+    match text.chars().count() {
+        count if count > NAME_MAX => Err(format!(
+            "it has {count} characters; a name has at most {NAME_MAX}"
+        )),
+        _ => Ok(text.to_owned()),
+    }
+}

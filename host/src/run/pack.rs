@@ -1,0 +1,86 @@
+//! What a guest starts with: the user's files, the program, its arguments and environment.
+
+use super::options::RunOptions;
+use crate::archive::{
+    GuestPath, Initramfs, Node, Source, add_files, nul_terminated, pack_busybox, pack_program,
+};
+use crate::failure::Failure;
+use ebb_wire::boot;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// The guest's first file system.
+pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
+    let mut tree = Initramfs::default();
+    for file in &options.files {
+        add_files(&mut tree, file)?;
+    }
+    let argv = pack_program(&mut tree, &options.program)?;
+    if options.busybox {
+        pack_busybox(&mut tree, "--busybox")?;
+    }
+    for (path, mode) in [
+        ("/dev", 0o755),
+        ("/proc", 0o555),
+        ("/sys", 0o555),
+        ("/tmp", 0o1777),
+        ("/root", 0o700),
+    ] {
+        tree.add_missing(GuestPath::parse(path.as_bytes())?, Node::Directory { mode })?;
+    }
+    let environment = environment(&options.env)?;
+    let lists = [
+        (
+            boot::ARGUMENTS,
+            nul_terminated(argv.iter().map(OsString::as_os_str)),
+        ),
+        (
+            boot::ENVIRONMENT,
+            nul_terminated(environment.iter().map(OsString::as_os_str)),
+        ),
+    ];
+    for (path, bytes) in lists {
+        let node = Node::File {
+            mode: 0o400,
+            source: Source::Bytes(bytes),
+        };
+        tree.add(GuestPath::parse(path.as_bytes())?, node)?;
+    }
+    Ok(tree)
+}
+
+fn environment(settings: &[OsString]) -> Result<Vec<OsString>, Failure> {
+    let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
+    variables.insert(
+        "PATH".into(),
+        "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into(),
+    );
+    variables.insert("HOME".into(), "/root".into());
+    let terminal = std::env::var_os("TERM").unwrap_or_else(|| "dumb".into());
+    variables.insert("TERM".into(), terminal);
+    for setting in settings {
+        let refuse = |why| Failure::Env {
+            argument: setting.clone(),
+            why,
+        };
+        let bytes = setting.as_bytes();
+        let equals = bytes.iter().position(|byte| *byte == b'=');
+        let name = OsStr::from_bytes(&bytes[..equals.unwrap_or(bytes.len())]);
+        if name.is_empty() {
+            return Err(refuse("a variable needs a name"));
+        }
+        let value = match equals {
+            Some(at) => OsStr::from_bytes(&bytes[at + 1..]).to_owned(),
+            None => std::env::var_os(name).ok_or_else(|| refuse("it is not set here"))?,
+        };
+        variables.insert(name.to_owned(), value);
+    }
+    let joined = |(name, value): (&OsString, &OsString)| {
+        let mut text = name.clone();
+        text.push("=");
+        text.push(value);
+        text
+    };
+    Ok(variables.iter().map(joined).collect())
+}

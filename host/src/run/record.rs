@@ -1,0 +1,186 @@
+//! `--record FILE`: one JSON object with everything that a run was and came to.
+
+use super::options::RunOptions;
+use super::sampler::Started;
+use super::summary::Summary;
+use crate::failure::Failure;
+use crate::guest::Kernel;
+use crate::guest::WaitStatus;
+use crate::machine::Accel;
+use crate::machine::Machine;
+use crate::qemu::CpuTime;
+use serde::Serialize;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The version of this format.
+const SCHEMA: u32 = 1;
+
+/// What is known before the guest runs. Times are in seconds, amounts in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Record {
+    schema: u32,
+    kernel: KernelRecord,
+    kernel_arguments: String,
+    machine: &'static str,
+    accel: String,
+    icount: bool,
+    memory: u64,
+    cpus: u32,
+    give_back: &'static str,
+    qemu: QemuRecord,
+    /// What QEMU took of the host's CPUs.
+    qemu_cpu_seconds: Option<CpuRecord>,
+    /// How often the guest was started until it spoke.
+    pub(crate) attempts: u32,
+    /// Host time from the start of the CPUs to the start of the program.
+    started_s: Option<f64>,
+    /// The guest's clock when the program started.
+    started_guest_s: Option<f64>,
+    resident_at_start: Option<u64>,
+    /// Host time from the start of the CPUs to the end of QEMU.
+    wall_s: f64,
+    summary: Option<Summary>,
+    /// `None`: the guest ended without a word on the program.
+    status: Option<StatusRecord>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct KernelRecord {
+    name: &'static str,
+    version: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+struct QemuRecord {
+    version: String,
+    command: Vec<String>,
+}
+
+/// In seconds.
+#[derive(Copy, Clone, Debug, Serialize)]
+struct CpuRecord {
+    user: f64,
+    system: f64,
+}
+
+#[derive(Copy, Clone, Debug, Serialize)]
+struct StatusRecord {
+    /// As a shell gives it.
+    code: u8,
+    signal: Option<i32>,
+}
+
+impl Record {
+    /// What the options make of it.
+    pub(crate) fn new(options: &RunOptions, kernel: &dyn Kernel, accel: Accel, cpus: u32) -> Self {
+        Self {
+            schema: SCHEMA,
+            kernel: KernelRecord {
+                name: kernel.kind().word(),
+                version: kernel.release().to_owned(),
+            },
+            kernel_arguments: String::new(),
+            machine: match options.machine {
+                Machine::Microvm => "microvm",
+                Machine::Q35 => "q35",
+            },
+            accel: accel.to_string().to_ascii_lowercase(),
+            icount: options.icount,
+            memory: 0,
+            cpus,
+            give_back: options.give_back.name(),
+            qemu: QemuRecord::default(),
+            qemu_cpu_seconds: None,
+            attempts: 0,
+            started_s: None,
+            started_guest_s: None,
+            resident_at_start: None,
+            wall_s: 0.0,
+            summary: None,
+            status: None,
+        }
+    }
+
+    /// Adds how the VM was started.
+    pub(crate) fn started_with(
+        &mut self,
+        version: &str,
+        program: &Path,
+        line: &[OsString],
+        kernel_arguments: &str,
+    ) {
+        let program = program.as_os_str().to_owned();
+        self.qemu.version = version.to_owned();
+        self.qemu.command = std::iter::once(&program)
+            .chain(line)
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        self.kernel_arguments = kernel_arguments.to_owned();
+    }
+
+    /// Adds what the run came to.
+    pub(crate) fn ended_with(
+        &mut self,
+        summary: &Summary,
+        started: Option<Started>,
+        cpu: Option<CpuTime>,
+        status: Option<WaitStatus>,
+    ) {
+        let seconds = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e6;
+        self.memory = summary.memory;
+        self.started_s = started.map(|started| seconds(started.at));
+        self.resident_at_start = started.map(|started| started.resident);
+        self.started_guest_s = summary.start.map(seconds);
+        self.wall_s = seconds(summary.ran);
+        self.qemu_cpu_seconds = cpu.map(|cpu| CpuRecord {
+            user: seconds(cpu.user),
+            system: seconds(cpu.system),
+        });
+        self.summary = Some(summary.clone());
+        self.status = status.map(|status| StatusRecord {
+            code: status.code(),
+            signal: status.signal(),
+        });
+    }
+}
+
+/// The file of `--record`, opened before the guest runs so that a bad path costs no run.
+#[derive(Debug)]
+pub(crate) struct RecordFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl RecordFile {
+    /// Begins the file.
+    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+        match File::create(path) {
+            Ok(file) => Ok(Self {
+                path: path.to_owned(),
+                file,
+            }),
+            Err(source) => Err(Failure::Write {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Writes it.
+    pub(crate) fn finish(mut self, record: &Record) -> Result<(), Failure> {
+        let written = serde_json::to_vec(record)
+            .map_err(io::Error::from)
+            .and_then(|mut bytes| {
+                bytes.push(b'\n');
+                self.file.write_all(&bytes)
+            });
+        written.map_err(|source| Failure::Write {
+            path: self.path,
+            source,
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Looks at a running guest: what it uses, and what it holds of the host.
+
+use crate::guest::{Guest, Sample, Stage};
+use crate::qemu::GuestRam;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Looks at one guest, again and again.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    ram: Arc<GuestRam>,
+    guest: Arc<dyn Guest>,
+    started: Instant,
+}
+
+impl Sampler {
+    /// A sampler of the guest in `ram`, whose CPUs start now.
+    pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>) -> Self {
+        Self {
+            ram,
+            guest,
+            started: Instant::now(),
+        }
+    }
+
+    /// The guest that is looked at.
+    pub(crate) fn guest(&self) -> &dyn Guest {
+        &*self.guest
+    }
+
+    /// This moment, if the program has started by now.
+    pub(crate) fn started(&self) -> Option<Started> {
+        let runs = matches!(self.guest.stage(), Some(Stage::Running | Stage::Exited(_)));
+        runs.then(|| Started {
+            at: self.started.elapsed(),
+            resident: self.ram.resident_bytes().unwrap_or(0),
+        })
+    }
+
+    /// Looks now.
+    pub(crate) fn sample(&self) -> Sample {
+        let at = self.started.elapsed();
+        // A memfd of our own can be asked for its size as long as it is open.
+        let resident = self.ram.resident_bytes().unwrap_or(0);
+        Sample {
+            at,
+            resident,
+            ..self.guest.look()
+        }
+    }
+}
+
+/// The moment at which the program was first seen to run.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Started {
+    pub(crate) at: Duration,
+    pub(crate) resident: u64,
+}

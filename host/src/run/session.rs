@@ -1,0 +1,388 @@
+//! One run of a guest: starts it, carries its streams, watches it, and says how it ended.
+
+use super::accel::Choice;
+use super::delivery::{Outputs, spawn};
+use super::options::RunOptions;
+use super::record::{Record, RecordFile};
+use super::sampler::Sampler;
+use super::signals::{self, Signalled, Target};
+use super::timeline::Timeline;
+use super::watch::{Seen, Watch};
+use crate::blk::Disks;
+use crate::failure::{Failure, describe};
+use crate::guest::Kernel;
+use crate::guest::{Stage, WaitStatus};
+use crate::qemu::{End, Ended, Monitor, Qemu};
+use crate::qemu::{Spec, Vm};
+use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
+use crate::streams::{Control, feed, input_is_empty};
+use crate::text::Log;
+use crate::text::Terminal;
+use ebb_wire::port::OutputPort;
+use signal_hook::consts::SIGKILL;
+use std::fs::File;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Lines of the kernel's log and of QEMU's messages in an error.
+const CONSOLE_LINES: usize = 20;
+const QEMU_LINES: usize = 10;
+/// How the kernel's log names a victim of its out-of-memory killer.
+const OUT_OF_MEMORY: &str = "ut of memory";
+/// How Linux's log begins its last words.
+const PANIC: &str = "Kernel panic";
+
+/// The guest that is to run.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) spec: Spec<'a>,
+    pub(crate) kernel: &'a dyn Kernel,
+    pub(crate) disks: &'a Disks,
+}
+
+/// Runs the guest and returns the program's status.
+pub(crate) fn run(
+    options: &RunOptions,
+    plan: &Plan<'_>,
+    archive: &File,
+    choice: &Choice,
+) -> Result<u8, Failure> {
+    let record_file = options
+        .record
+        .as_deref()
+        .map(RecordFile::create)
+        .transpose()?;
+    let mut session = Session::new(options, plan, choice)?;
+    let spec = &plan.spec;
+    let patience = plan.kernel.patience(spec.memory, spec.cpus, spec.icount);
+    let attempts = patience.map_or(1, |patience| patience.attempts);
+    let mut result = None;
+    for attempt in 1..=attempts {
+        session.record.attempts = attempt;
+        let outcome = match (
+            session.attempt(plan, archive),
+            session.signalled.killed_by(),
+        ) {
+            // Whatever it was that a signal cut short, the user wanted the end.
+            (Err(_), Some(signal)) => Attempt::Ended(Ok(session.killed(signal))),
+            (outcome, _) => outcome?,
+        };
+        match outcome {
+            Attempt::Ended(ended) => {
+                result = Some(ended);
+                break;
+            }
+            Attempt::Hung { console } => {
+                let kernel = session.kernel_name();
+                if attempt == attempts {
+                    result = Some(Err(Failure::NoBoot {
+                        kernel,
+                        attempts,
+                        console,
+                    }));
+                } else if options.verbose {
+                    session.terminal.message(&format!(
+                        "ebb: {kernel} hangs before its first process; attempt {} of {attempts}",
+                        attempt + 1
+                    ));
+                }
+            }
+        }
+    }
+    session.signalled.vm_ended();
+    let written = record_file.map_or(Ok(()), |file| file.finish(&session.record));
+    match (result.unwrap_or(Ok(0)), written) {
+        (Ok(0), Err(failure)) => Err(failure),
+        (result, Err(failure)) => {
+            failure.print();
+            result
+        }
+        (result, Ok(())) => result,
+    }
+}
+
+/// What outlives an attempt to run the guest.
+struct Session<'a> {
+    options: &'a RunOptions,
+    kernel: &'a dyn Kernel,
+    choice: &'a Choice,
+    terminal: Arc<Terminal>,
+    timeline: Option<Timeline>,
+    signalled: Arc<Signalled>,
+    record: Record,
+    deadline: Option<Instant>,
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Ended(Result<u8, Failure>),
+    /// Its kernel did not begin; nothing of the program has happened.
+    Hung {
+        console: Vec<String>,
+    },
+}
+
+impl<'a> Session<'a> {
+    fn new(options: &'a RunOptions, plan: &Plan<'a>, choice: &'a Choice) -> Result<Self, Failure> {
+        let timeline = options
+            .timeline
+            .as_deref()
+            .map(Timeline::create)
+            .transpose()?;
+        // Caught before there is a QEMU that a signal could leave behind.
+        let mut caught = signals::catch().map_err(|source| Failure::Setup {
+            what: "signal handlers",
+            source,
+        })?;
+        let signalled = Arc::new(Signalled::default());
+        let shared = Arc::clone(&signalled);
+        let grace = Duration::from_secs(options.grace);
+        spawn("signals", move || {
+            signals::forward(&mut caught, &shared, grace);
+        })?;
+        Ok(Self {
+            options,
+            kernel: plan.kernel,
+            choice,
+            terminal: Arc::new(Terminal::new()),
+            timeline,
+            signalled,
+            record: Record::new(options, plan.kernel, choice.accel, plan.spec.cpus),
+            deadline: options
+                .timeout
+                .map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        })
+    }
+
+    fn kernel_name(&self) -> String {
+        self.kernel
+            .title()
+            .unwrap_or_else(|| "the guest kernel".into())
+    }
+
+    /// Starts the guest once and watches it to its end.
+    fn attempt(&mut self, plan: &Plan<'_>, archive: &File) -> Result<Attempt, Failure> {
+        let Plan {
+            spec,
+            kernel,
+            disks,
+        } = plan;
+        let options = self.options;
+        let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
+        let vm = Vm::new(spec, archive, disks.attach()?, verbose.clone())?;
+        if let Some(terminal) = &verbose {
+            let (version, accel, reason) =
+                (&vm.monitor.version, self.choice.accel, &self.choice.reason);
+            terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
+            if let Some(origin) = kernel.origin() {
+                let kernel = self.kernel_name();
+                terminal.message(&format!("ebb: {kernel} from {}", origin.display()));
+            }
+        }
+        self.record.started_with(
+            &vm.monitor.version,
+            &options.qemu,
+            &vm.line,
+            &spec.kernel_arguments,
+        );
+        let Vm {
+            mut qemu,
+            ram,
+            mut monitor,
+            console,
+            stdio,
+            stderr,
+            control: control_port,
+            line: _,
+        } = vm;
+        let guest = kernel.guest(&ram, spec.cpus, spec.icount);
+        let control = Arc::new(Control::default());
+        self.signalled.aim(Target {
+            control: Arc::clone(&control),
+            guest: Arc::clone(&guest),
+            qemu: qemu.handle(),
+        });
+        let inquiries = monitor.inquiries().map_err(|source| Failure::Setup {
+            what: "asking QEMU",
+            source,
+        })?;
+        let log = Arc::new(Log::with_names("kernel", kernel.symbols()));
+        let kept = Arc::clone(&log);
+        let console = spawn("console", move || kept.pump(console, verbose.as_deref()))?;
+        // The guest knows of an empty one from its command line.
+        if !input_is_empty() {
+            let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
+                what: "the stdin socket",
+                source,
+            })?;
+            let (lines, ready) = (Arc::clone(&control), Arc::clone(&guest));
+            spawn("stdin", move || {
+                // What is read is lost if the guest has to be started once more.
+                if ready.wait_until_up() {
+                    feed(stdin, &lines);
+                }
+            })?;
+        }
+        let outputs = Outputs::start(
+            [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)],
+            &self.terminal,
+            &control,
+        )?;
+        monitor.start().map_err(|source| {
+            qemu.handle().kill();
+            Failure::Monitor {
+                source,
+                qemu: qemu.last_words(QEMU_LINES),
+            }
+        })?;
+        Arc::clone(&guest)
+            .attend(&control_port, inquiries)
+            .map_err(Failure::setup("listening to the guest"))?;
+        let lines = Arc::clone(&control);
+        spawn("control", move || lines.pump(control_port))?;
+        let (handle, learner) = (qemu.handle(), Arc::clone(&guest));
+        let monitor = spawn("monitor", move || {
+            Monitor::wait_for_end(monitor, &handle, |answer| learner.learn(answer))
+        })?;
+
+        let published = Arc::new(Published::new(GuestFacts {
+            name: options.guest_name(),
+            program: options.program_text(),
+            kernel: kernel.kind(),
+            accel: self.choice.accel.to_string(),
+            give_back: options.give_back.name(),
+            memory_bytes: spec.memory.bytes(),
+            cpus: spec.cpus,
+            started: SystemTime::now(),
+        }));
+        let known = Known {
+            published: Arc::clone(&published),
+            mapper: kernel
+                .shows_metadata()
+                .then(|| Mapper::new(Arc::clone(&ram), Arc::clone(&guest))),
+            disks: disks.server(),
+        };
+        let shown = options.verbose.then(|| Arc::clone(&self.terminal));
+        let registration = Registration::start(known, shown);
+        let mut watch = Watch::new(
+            options,
+            &self.terminal,
+            Sampler::new(ram, Arc::clone(&guest)),
+            self.timeline.take(),
+            spec.memory,
+            published,
+        );
+        let patience = kernel.patience(spec.memory, spec.cpus, spec.icount);
+        let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
+        // Before a signal can end ebb on the spot.
+        drop(registration);
+        control.end();
+        if seen == Seen::Hung {
+            qemu.handle().kill();
+            // Its sockets close, and with them end the threads of this attempt.
+            drop(qemu);
+            let _ = outputs.finish();
+            let _ = console.join();
+            self.timeline = watch.give_up();
+            return Ok(Attempt::Hung {
+                console: log.last(CONSOLE_LINES),
+            });
+        }
+        self.signalled.vm_ended();
+        let lost_output = outputs.finish();
+        let _ = console.join();
+        let end = monitor.join().unwrap_or_default();
+        let timed_out = watch.timed_out;
+        let (started, cpu) = (watch.started, qemu.cpu_time());
+        let (stage, summary, lost_timeline) = watch.finish(options, self.choice, self.kernel);
+        let status = match stage {
+            Some(Stage::Exited(status)) => Some(status),
+            _ => None,
+        };
+        self.record.ended_with(&summary, started, cpu, status);
+        if let Some(status) = status {
+            self.explain(status, &log, spec);
+            return Ok(Attempt::Ended(match lost_output.or(lost_timeline) {
+                Some(failure) if status.code() == 0 => Err(failure),
+                Some(failure) => {
+                    failure.print();
+                    Ok(status.code())
+                }
+                None => Ok(status.code()),
+            }));
+        }
+        if let Some(signal) = self.signalled.killed_by() {
+            return Ok(Attempt::Ended(Ok(self.killed(signal))));
+        }
+        if let (true, Some(seconds)) = (timed_out, options.timeout) {
+            return Ok(Attempt::Ended(Err(Failure::Timeout { seconds })));
+        }
+        let how = match seen {
+            Seen::Ended(ended) => ended,
+            Seen::Hung => Ended::Exit(0),
+        };
+        let failure = guest.complaint().map_or_else(
+            || self.why(stage, how, &end, &log, &mut qemu),
+            Failure::from,
+        );
+        Ok(Attempt::Ended(Err(failure)))
+    }
+
+    /// The status of a VM that was ended for a signal; says why if its program was still running.
+    fn killed(&self, signal: i32) -> u8 {
+        if let Some(why) = self.signalled.why() {
+            self.terminal.message(&format!("ebb: ended the VM: {why}"));
+        }
+        128 + u8::try_from(signal).unwrap_or(0)
+    }
+
+    /// Says what killed a program that did not ask for it.
+    fn explain(&self, status: WaitStatus, log: &Log, spec: &Spec<'_>) {
+        if status.signal() == Some(SIGKILL)
+            && !self.options.quiet
+            && let Some(line) = log.last_with(OUT_OF_MEMORY)
+        {
+            let line = line
+                .split_once("] ")
+                .map_or(line.as_str(), |(_, text)| text);
+            let memory = spec.memory;
+            self.terminal
+                .message(&format!("ebb: the guest ran out of its {memory}: {line}"));
+        }
+    }
+
+    /// Why a guest ended that did not say how its program did.
+    fn why(
+        &self,
+        stage: Option<Stage>,
+        ended: Ended,
+        end: &End,
+        log: &Log,
+        qemu: &mut Qemu,
+    ) -> Failure {
+        let console = log.last(CONSOLE_LINES);
+        match (stage, ended) {
+            (Some(Stage::Panicked), _) => Failure::Panic { console },
+            _ if end.stopped => Failure::Stopped {
+                accel: self.choice.accel,
+                qemu: qemu.first_words(QEMU_LINES),
+            },
+            (_, Ended::Signal(signal)) => Failure::Killed { signal },
+            _ if log.last_with(PANIC).is_some() => Failure::ForeignPanic {
+                kernel: self.kernel_name(),
+                console,
+            },
+            (_, Ended::Exit(_)) => {
+                let mut how = describe(ended);
+                if let Some(cause) = &end.cause {
+                    how.push_str(&format!(", cause {cause:?}"));
+                }
+                Failure::Lost {
+                    how,
+                    console,
+                    qemu: qemu.last_words(QEMU_LINES),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What a run came to: peaks, and how fast freed memory came back to the host.
+
+use super::trace::{Point, Trace};
+use crate::text::Rounded;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// A fall of used memory below this is noise, not a program that freed memory.
+const FALL_MIN: u64 = 16 << 20;
+
+/// How freed memory came back.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Return {
+    /// By how much used memory fell from its peak to the least after it.
+    pub(crate) freed: u64,
+    /// How much of that resident memory fell while the guest ran.
+    pub(crate) returned: u64,
+    /// From the last moment at which 95 % of the fall was still ahead, to the first at which half
+    /// of it was back on the host; `None` if that never came.
+    #[serde(serialize_with = "milliseconds")]
+    pub(crate) half: Option<Duration>,
+    /// The same for 95 %.
+    #[serde(serialize_with = "milliseconds")]
+    pub(crate) most: Option<Duration>,
+}
+
+/// The figures of a run, in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) memory: u64,
+    pub(crate) accel: String,
+    pub(crate) give_back: &'static str,
+    /// The guest's kernel where it is not ebb's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel: Option<String>,
+    pub(crate) cpus: u32,
+    pub(crate) peak_used: Option<u64>,
+    pub(crate) peak_resident: u64,
+    pub(crate) used_now: Option<u64>,
+    pub(crate) resident_now: u64,
+    pub(crate) reports: Option<u64>,
+    pub(crate) reported_ranges: Option<u64>,
+    pub(crate) reported: Option<u64>,
+    /// Guest time from kernel entry to the first user instruction.
+    #[serde(serialize_with = "milliseconds")]
+    pub(crate) start: Option<Duration>,
+    #[serde(serialize_with = "plain_milliseconds")]
+    pub(crate) ran: Duration,
+    /// Memory of the QEMU process beside the guest's RAM, at its peak.
+    pub(crate) qemu: Option<u64>,
+    #[serde(rename = "return")]
+    pub(crate) returned: Option<Return>,
+}
+
+/// What the trace does not know of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) memory: u64,
+    pub(crate) accel: String,
+    pub(crate) give_back: &'static str,
+    pub(crate) kernel: Option<String>,
+    pub(crate) qemu: Option<u64>,
+    /// Host time says how long the guest took; with `--icount` sleeping takes no time.
+    pub(crate) guest_time_is_host_time: bool,
+}
+
+impl Summary {
+    pub(crate) fn new(trace: &Trace, facts: Facts) -> Self {
+        let last = &trace.last;
+        Self {
+            memory: facts.memory,
+            accel: facts.accel,
+            give_back: facts.give_back,
+            kernel: facts.kernel,
+            cpus: last.cpus,
+            peak_used: trace.peak_used,
+            peak_resident: trace.peak_resident,
+            used_now: last.used,
+            resident_now: last.resident,
+            reports: last.reports,
+            reported_ranges: last.reported_ranges,
+            reported: last.reported,
+            start: last.first_user,
+            ran: last.at,
+            qemu: facts.qemu,
+            returned: if facts.guest_time_is_host_time {
+                memory_return(trace.points())
+            } else {
+                None
+            },
+        }
+    }
+}
+
+/// Finds the greatest fall of used memory and when resident memory followed.
+pub(crate) fn memory_return(points: &[Point]) -> Option<Return> {
+    let peak = points.iter().map(|point| point.used).max()?;
+    let first_peak = points.iter().position(|point| point.used == peak)?;
+    let floor = points[first_peak..].iter().map(|point| point.used).min()?;
+    let freed = peak - floor;
+    if freed < FALL_MIN {
+        return None;
+    }
+    // Where the fall begins: the last point still within 5 % of the peak.
+    let begin = points
+        .iter()
+        .rposition(|point| point.used >= peak - freed / 20)?;
+    let fall = &points[begin..];
+    let full = fall.first()?;
+    let reached = |share: u64| {
+        let goal = full.resident.saturating_sub(share);
+        fall.iter()
+            .find(|point| point.resident <= goal)
+            .map(|point| point.at - full.at)
+    };
+    let least = fall.iter().map(|point| point.resident).min()?;
+    Some(Return {
+        freed,
+        returned: full.resident.saturating_sub(least).min(freed),
+        half: reached(freed / 2),
+        most: reached(freed - freed / 20),
+    })
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = crate::text::Size(self.memory);
+        let plural = if self.cpus == 1 { "" } else { "s" };
+        write!(
+            f,
+            "ebb: guest with {memory} and {} CPU{plural} on {}",
+            self.cpus, self.accel
+        )?;
+        if let Some(kernel) = &self.kernel {
+            write!(f, ", {kernel}")?;
+        }
+        write!(
+            f,
+            ", give-back {}, ran {}",
+            self.give_back,
+            Seconds(self.ran)
+        )?;
+        if let Some(start) = self.start {
+            write!(f, " (program began at {})", Seconds(start))?;
+        }
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, peak: Option<u64>, now: Option<u64>| {
+            let (Some(peak), Some(now)) = (peak, now) else {
+                return write!(f, "\n  {name:<9} not known");
+            };
+            let (peak, now) = (Rounded(peak).to_string(), Rounded(now).to_string());
+            write!(f, "\n  {name:<9} peak {peak:>11}   at the end {now:>11}")
+        };
+        line(f, "used", self.peak_used, self.used_now)?;
+        line(
+            f,
+            "resident",
+            Some(self.peak_resident),
+            Some(self.resident_now),
+        )?;
+        if let Some(returned) = self.returned {
+            write!(
+                f,
+                "\n  freed     {}, on the host again: ",
+                Rounded(returned.freed)
+            )?;
+            match (returned.half, returned.most) {
+                (Some(half), Some(most)) => {
+                    write!(
+                        f,
+                        "half after {}, 95 % after {}",
+                        Seconds(half),
+                        Seconds(most)
+                    )?;
+                }
+                (half, _) => {
+                    if let Some(half) = half {
+                        write!(f, "half after {}, ", Seconds(half))?;
+                    }
+                    let percent =
+                        u128::from(returned.returned) * 100 / u128::from(returned.freed).max(1);
+                    write!(f, "{percent} % when the program ended")?;
+                }
+            }
+        }
+        match (self.reported, self.reported_ranges, self.reports) {
+            (Some(bytes), Some(ranges), Some(reports)) => write!(
+                f,
+                "\n  reported  {} in {ranges} ranges, {reports} reports",
+                Rounded(bytes)
+            )?,
+            _ => write!(f, "\n  reported  not told by this kernel")?,
+        }
+        if let Some(qemu) = self.qemu {
+            write!(
+                f,
+                "\n  QEMU      {} beside the guest's memory",
+                Rounded(qemu)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A time for people: two decimals of a second below ten.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decimals = if self.0 < Duration::from_secs(10) {
+            2
+        } else {
+            1
+        };
+        write!(f, "{:.decimals$} s", self.0.as_secs_f64())
+    }
+}
+
+/// Milliseconds to the microsecond.
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[expect(clippy::ref_option, reason = "serde hands the field over so")]
+fn milliseconds<S: serde::Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(rounded).serialize(to)
+}
+
+fn plain_milliseconds<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    rounded(*time).serialize(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::Sample;
+
+    const MIB: u64 = 1 << 20;
+
+    fn points(curve: &[(u64, u64, u64)]) -> Vec<Point> {
+        let point = |&(ms, used, resident)| Point {
+            at: Duration::from_millis(ms),
+            used: used * MIB,
+            resident: resident * MIB,
+        };
+        curve.iter().map(point).collect()
+    }
+
+    #[test]
+    fn times_run_from_the_free_to_the_return() {
+        let curve = points(&[
+            (0, 10, 15),
+            (500, 500, 505),
+            (1000, 1010, 1015),
+            (1500, 1010, 1016),
+            (1600, 10, 1016),
+            (3600, 10, 800),
+            (5600, 10, 516),
+            (7600, 10, 67),
+            (9600, 10, 66),
+            (11600, 10, 16),
+        ]);
+        let back = memory_return(&curve).unwrap();
+        assert_eq!(back.freed, 1000 * MIB);
+        assert_eq!(back.half, Some(Duration::from_millis(4100)));
+        assert_eq!(back.most, Some(Duration::from_millis(8100)));
+        assert_eq!(back.returned, 1000 * MIB);
+    }
+
+    #[test]
+    fn what_never_came_back_has_no_time() {
+        let curve = points(&[(0, 100, 110), (100, 10, 110), (5000, 10, 50)]);
+        let back = memory_return(&curve).unwrap();
+        assert_eq!(
+            (back.half, back.most),
+            (Some(Duration::from_millis(5000)), None)
+        );
+        assert_eq!(back.returned, 60 * MIB);
+        let off = points(&[(0, 100, 110), (100, 10, 110), (5000, 10, 110)]);
+        let back = memory_return(&off).unwrap();
+        assert_eq!((back.half, back.most, back.returned), (None, None, 0));
+    }
+
+    #[test]
+    fn small_falls_and_empty_traces_say_nothing() {
+        assert!(memory_return(&[]).is_none());
+        assert!(memory_return(&points(&[(0, 20, 20), (1, 10, 20)])).is_none());
+        assert!(memory_return(&points(&[(0, 20, 20), (1, 900, 900)])).is_none());
+    }
+
+    #[test]
+    fn the_last_of_several_rounds_counts() {
+        let curve = points(&[
+            (0, 100, 100),
+            (1000, 10, 20),
+            (2000, 100, 100),
+            (3000, 10, 100),
+            (4000, 10, 50),
+            (4500, 10, 10),
+        ]);
+        let back = memory_return(&curve).unwrap();
+        assert_eq!(back.half, Some(Duration::from_millis(2000)));
+        assert_eq!(back.most, Some(Duration::from_millis(2500)));
+    }
+
+    #[test]
+    fn reads_well() {
+        let mut trace = Trace::new();
+        for point in points(&[
+            (0, 100, 110),
+            (100, 10, 110),
+            (2050, 10, 60),
+            (4100, 10, 15),
+        ]) {
+            trace.add(Sample {
+                at: point.at,
+                used: Some(point.used),
+                resident: point.resident,
+                reported: Some(90 * MIB),
+                reports: Some(2),
+                reported_ranges: Some(45),
+                cpus: 2,
+                first_user: Some(Duration::from_millis(123)),
+                ..Sample::default()
+            });
+        }
+        let facts = Facts {
+            memory: 1 << 30,
+            accel: "TCG".into(),
+            give_back: "reporting",
+            kernel: None,
+            qemu: Some(40 * MIB),
+            guest_time_is_host_time: true,
+        };
+        let summary = Summary::new(&trace, facts);
+        assert_eq!(
+            summary.to_string(),
+            "ebb: guest with 1G and 2 CPUs on TCG, give-back reporting, ran 4.10 s \
+             (program began at 0.12 s)\n  \
+             used      peak   100.0 MiB   at the end    10.0 MiB\n  \
+             resident  peak   110.0 MiB   at the end    15.0 MiB\n  \
+             freed     90.0 MiB, on the host again: half after 2.05 s, 95 % after 4.10 s\n  \
+             reported  90.0 MiB in 45 ranges, 2 reports\n  \
+             QEMU      40.0 MiB beside the guest's memory"
+        );
+        let json = serde_json::to_value(&summary).unwrap();
+        assert_eq!(json["return"]["half"], 2050.0);
+        assert_eq!(json["ran"], 4100.0);
+    }
+}

@@ -1,0 +1,110 @@
+//! `--timeline FILE`: the curve of a run as JSON lines.
+//!
+//! Each line is an object. `t_ms` is host time since the guest's CPUs were started; amounts are in
+//! bytes; `used` is null until the guest tells it, and what its kernel never tells stays null. The last line, written when the guest
+//! has ended, also has `summary`.
+
+use super::summary::Summary;
+use crate::failure::Failure;
+use crate::guest::Sample;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// A timeline under way.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    path: PathBuf,
+    file: File,
+    error: Option<io::Error>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    t_ms: f64,
+    used: Option<u64>,
+    resident: u64,
+    unreported: Option<u64>,
+    reported: Option<u64>,
+    reports: Option<u64>,
+    ranges: Option<u64>,
+    file: Option<u64>,
+    faults: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<&'a Summary>,
+}
+
+impl Timeline {
+    /// Begins the file, or says at once that it cannot be written.
+    pub(crate) fn create(path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path).map_err(|source| Failure::Write {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            error: None,
+        })
+    }
+
+    /// Takes back what was written: the guest is started once more.
+    pub(crate) fn restart(&mut self) {
+        let empty = self.file.set_len(0).and_then(|()| self.file.rewind());
+        // A pipe keeps what it has, and its reader sees that time begins again.
+        if self.error.is_none() && !empty.as_ref().is_err_and(is_not_a_file) {
+            self.error = empty.err();
+        }
+    }
+
+    /// Adds a line.
+    pub(crate) fn add(&mut self, sample: &Sample) {
+        self.write(sample, None);
+    }
+
+    /// Adds the last line. The first error of all writes comes out here: a program must not be
+    /// stopped for want of space for its curve.
+    pub(crate) fn finish(mut self, sample: &Sample, summary: &Summary) -> Result<(), Failure> {
+        self.write(sample, Some(summary));
+        match self.error {
+            None => Ok(()),
+            Some(source) => Err(Failure::Write {
+                path: self.path,
+                source,
+            }),
+        }
+    }
+
+    fn write(&mut self, sample: &Sample, summary: Option<&Summary>) {
+        if self.error.is_some() {
+            return;
+        }
+        let line = Line {
+            t_ms: (sample.at.as_secs_f64() * 1e6).round() / 1e3,
+            used: sample.used,
+            resident: sample.resident,
+            unreported: sample.unreported,
+            reported: sample.reported,
+            reports: sample.reports,
+            ranges: sample.reported_ranges,
+            file: sample.file,
+            faults: sample.faults,
+            summary,
+        };
+        let result = serde_json::to_vec(&line)
+            .map_err(io::Error::from)
+            .and_then(|mut bytes| {
+                bytes.push(b'\n');
+                // One write a line, so that a reader who follows the file sees whole lines.
+                self.file.write_all(&bytes)
+            });
+        self.error = result.err();
+    }
+}
+
+/// Whether the error says that this is no file that could be shortened.
+fn is_not_a_file(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, NotSeekable};
+    matches!(error.kind(), InvalidInput | NotSeekable)
+}

@@ -1,0 +1,93 @@
+//! The curve of a run.
+
+use crate::guest::Sample;
+use std::time::Duration;
+
+/// The trace is thinned out to half when it has so many points; the peaks are kept apart.
+const POINTS_MAX: usize = 1 << 14;
+
+/// A point of the curve that is kept.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Point {
+    pub(crate) at: Duration,
+    pub(crate) used: u64,
+    pub(crate) resident: u64,
+}
+
+/// The curve of a run, in bounded memory however long it takes.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    points: Vec<Point>,
+    /// One sample in so many is kept.
+    stride: u64,
+    samples: u64,
+    pub(crate) peak_used: Option<u64>,
+    pub(crate) peak_resident: u64,
+    pub(crate) last: Sample,
+}
+
+impl Trace {
+    pub(crate) fn new() -> Self {
+        Self {
+            points: Vec::new(),
+            stride: 1,
+            samples: 0,
+            peak_used: None,
+            peak_resident: 0,
+            last: Sample::default(),
+        }
+    }
+
+    /// Adds a sample.
+    pub(crate) fn add(&mut self, sample: Sample) {
+        self.peak_used = self.peak_used.max(sample.used);
+        self.peak_resident = self.peak_resident.max(sample.resident);
+        self.last = sample;
+        let Some(used) = sample.used else { return };
+        if self.samples.is_multiple_of(self.stride) {
+            if self.points.len() == POINTS_MAX {
+                let mut index = 0usize;
+                self.points.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+                self.stride *= 2;
+            }
+            self.points.push(Point {
+                at: sample.at,
+                used,
+                resident: sample.resident,
+            });
+        }
+        self.samples += 1;
+    }
+
+    /// The points that were kept, in order.
+    pub(crate) fn points(&self) -> &[Point] {
+        &self.points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_runs_cost_bounded_memory() {
+        let mut trace = Trace::new();
+        for tick in 0..100_000 {
+            let used = if tick == 777 { 5000 } else { 10 };
+            trace.add(Sample {
+                at: Duration::from_millis(tick * 50),
+                used: Some(used),
+                resident: used + 1,
+                ..Sample::default()
+            });
+        }
+        assert!(trace.points().len() <= POINTS_MAX);
+        assert!(trace.points().len() > POINTS_MAX / 4);
+        assert!(trace.points().is_sorted_by_key(|point| point.at));
+        assert_eq!((trace.peak_used, trace.peak_resident), (Some(5000), 5001));
+        assert_eq!(trace.last.at, Duration::from_millis(99_999 * 50));
+    }
+}

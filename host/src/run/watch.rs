@@ -1,0 +1,291 @@
+//! Looks at a guest until it ends, and says what it came to.
+
+use super::accel::Choice;
+use super::chart::Chart;
+use super::delivery::Outputs;
+use super::options::RunOptions;
+use super::sampler::Sampler;
+use super::sampler::Started;
+use super::status_line;
+use super::summary::{Facts, Summary};
+use super::timeline::Timeline;
+use super::trace::Trace;
+use crate::failure::Failure;
+use crate::guest::Sample;
+use crate::guest::Stage;
+use crate::guest::{Kernel, Patience};
+use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes};
+use crate::registry::Published;
+use crate::streams::Control;
+use crate::text::Size;
+use crate::text::Style;
+use crate::text::Terminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the guest is looked at.
+const TICK: Duration = Duration::from_millis(50);
+/// How often it is looked for the program's start, so that this moment is known.
+const GLANCE: Duration = Duration::from_millis(5);
+/// The status line is drawn at every so many looks, since people read no faster.
+const TICKS_A_LINE: u64 = 2;
+/// QEMU's own memory changes slowly and costs a walk of its page tables to ask for.
+const TICKS_AN_OVERHEAD: u64 = 10;
+/// A guest that is through and has nothing more to write ends within this, or is ended.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// What looks at the guest while it runs, and where that goes.
+pub(crate) struct Watch<'a> {
+    sampler: Sampler,
+    trace: Trace,
+    timeline: Option<Timeline>,
+    line: Option<Style>,
+    terminal: &'a Terminal,
+    memory: Size,
+    overhead: Option<u64>,
+    published: Arc<Published>,
+    pub(crate) timed_out: bool,
+    pub(crate) started: Option<Started>,
+}
+
+/// What was seen at last.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// QEMU ended.
+    Ended(Ended),
+    /// The kernel does not begin, within what it is given for that.
+    Hung,
+}
+
+/// Waits for a kernel to begin. Looks are counted rather than time, so that time in which ebb was
+/// stopped, or did not get to look, is not held against the guest.
+#[derive(Debug)]
+struct Vigil {
+    patience: Patience,
+    looks: u32,
+    /// The work of the host's CPUs when it was last seen to grow, and the looks since.
+    work: Duration,
+    idle: u32,
+}
+
+/// Less work than this in [`HALTED`] is that of a guest whose CPUs are halted.
+const WORK_MIN: Duration = Duration::from_millis(100);
+const HALTED: Duration = Duration::from_secs(20);
+
+impl Vigil {
+    fn new(patience: Patience) -> Self {
+        Self {
+            patience,
+            looks: 0,
+            work: Duration::ZERO,
+            idle: 0,
+        }
+    }
+
+    /// Counts a look at a guest that has not begun; whether to give it up.
+    fn is_over(&mut self, work: Duration) -> bool {
+        self.looks += 1;
+        if work >= self.work + WORK_MIN {
+            self.work = work;
+            self.idle = 0;
+        } else {
+            self.idle += 1;
+        }
+        TICK * self.looks > self.patience.wait
+            || work > self.patience.work
+            || TICK * self.idle > HALTED
+    }
+}
+
+impl<'a> Watch<'a> {
+    /// A watch that begins now.
+    pub(crate) fn new(
+        options: &RunOptions,
+        terminal: &'a Terminal,
+        sampler: Sampler,
+        timeline: Option<Timeline>,
+        memory: Size,
+        published: Arc<Published>,
+    ) -> Self {
+        Self {
+            sampler,
+            trace: Trace::new(),
+            timeline,
+            line: (terminal.interactive() && !options.quiet).then(Style::from_environment),
+            terminal,
+            memory,
+            overhead: None,
+            published,
+            timed_out: false,
+            started: None,
+        }
+    }
+
+    /// Looks every [`TICK`] until QEMU has ended.
+    pub(crate) fn until_end(
+        &mut self,
+        qemu: &mut Qemu,
+        outputs: &Outputs,
+        control: &Control,
+        deadline: Option<Instant>,
+        patience: Option<Patience>,
+    ) -> Result<Seen, Failure> {
+        let mut next = Instant::now();
+        let mut vigil = patience.map(Vigil::new);
+        let mut through: Option<Instant> = None;
+        let mut told = false;
+        for tick in 0u64.. {
+            let sample = self.look(tick);
+            if tick.is_multiple_of(TICKS_AN_OVERHEAD) {
+                self.overhead = self.overhead.max(overhead_bytes(qemu.pid()));
+            }
+            let now = Instant::now();
+            if !told && outputs.idle() && self.sampler.guest().is_to_be_ended(outputs.received()) {
+                control.end_of_machine();
+                told = true;
+            }
+            let over = matches!(sample.stage, Some(Stage::Exited(_) | Stage::Panicked));
+            if (over || told) && outputs.idle() {
+                if now.duration_since(*through.get_or_insert(now)) > LINGER {
+                    qemu.handle().kill();
+                }
+            } else {
+                through = None;
+            }
+            if !self.timed_out && deadline.is_some_and(|deadline| now >= deadline) {
+                self.timed_out = true;
+                qemu.handle().kill();
+            }
+            if sample.stage.is_none()
+                && !self.timed_out
+                && let Some(vigil) = &mut vigil
+                && vigil.is_over(cpu_time(qemu.pid()).unwrap_or_default().sum())
+            {
+                return Ok(Seen::Hung);
+            }
+            // On a grid, so that looking takes no time; a late look is not made up for.
+            next = (next + TICK).max(now);
+            if let Some(ended) = self.pause_until(next, qemu)? {
+                return Ok(Seen::Ended(ended));
+            }
+        }
+        unreachable!("2^64 ticks are 29 thousand million years")
+    }
+
+    /// Waits for the next look or for QEMU's end; glances at the guest until its program runs.
+    fn pause_until(&mut self, next: Instant, qemu: &mut Qemu) -> Result<Option<Ended>, Failure> {
+        let failed = |source| Failure::Setup {
+            what: "waiting for QEMU",
+            source,
+        };
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            let pause = if self.started.is_none() {
+                left.min(GLANCE)
+            } else {
+                left
+            };
+            if let Some(ended) = qemu.wait(pause).map_err(failed)? {
+                return Ok(Some(ended));
+            }
+            if self.started.is_none() {
+                self.started = self.sampler.started();
+            }
+            if pause == left {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn look(&mut self, tick: u64) -> Sample {
+        let sample = self.sampler.sample();
+        self.trace.add(sample);
+        self.published.publish(&sample, self.overhead);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.add(&sample);
+        }
+        if let Some(style) = self.line
+            && tick.is_multiple_of(TICKS_A_LINE)
+        {
+            let columns = self.terminal.columns();
+            self.terminal
+                .draw(&status_line::render(&sample, self.memory, columns, style));
+        }
+        sample
+    }
+
+    /// Gives the timeline back, as if nothing had been looked at.
+    pub(crate) fn give_up(self) -> Option<Timeline> {
+        self.terminal.clear();
+        let mut timeline = self.timeline;
+        if let Some(timeline) = &mut timeline {
+            timeline.restart();
+        }
+        timeline
+    }
+
+    /// The last look, and what the run came to. The guest's memory is ours, so it can be read
+    /// when QEMU is gone.
+    pub(crate) fn finish(
+        mut self,
+        options: &RunOptions,
+        choice: &Choice,
+        kernel: &dyn Kernel,
+    ) -> (Option<Stage>, Summary, Option<Failure>) {
+        self.terminal.clear();
+        let sample = self.sampler.sample();
+        self.trace.add(sample);
+        let facts = Facts {
+            memory: self.memory.bytes(),
+            accel: choice.accel.to_string(),
+            give_back: options.give_back.name(),
+            kernel: kernel.title(),
+            qemu: self.overhead,
+            guest_time_is_host_time: !options.icount,
+        };
+        let summary = Summary::new(&self.trace, facts);
+        let lost = self
+            .timeline
+            .and_then(|timeline| timeline.finish(&sample, &summary).err());
+        if options.summary || (self.terminal.interactive() && !options.quiet) {
+            let mut text = summary.to_string();
+            if summary.returned.is_some() {
+                let chart = Chart {
+                    points: self.trace.points(),
+                    style: Style::from_environment(),
+                };
+                text.push_str(&format!("\n\n{chart}\n"));
+            }
+            self.terminal.message(&text);
+        }
+        (sample.stage, summary, lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vigil() -> Vigil {
+        Vigil::new(Patience {
+            attempts: 1,
+            work: Duration::from_secs(10),
+            wait: Duration::from_secs(60),
+        })
+    }
+
+    /// Looks until it is over, at a guest that works for `share` thousandths of the time.
+    fn looks(mut vigil: Vigil, share: u32) -> u32 {
+        let looks = (1..10_000).find(|look| vigil.is_over(TICK * *look * share / 1000));
+        looks.expect("it ends")
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_begin_is_given_up() {
+        let seconds = |looks: u32| (TICK * looks).as_secs();
+        // It spins; it gets little of a busy host; it is halted.
+        assert_eq!(seconds(looks(vigil(), 1000)), 10);
+        assert_eq!(seconds(looks(vigil(), 100)), 60);
+        assert_eq!(seconds(looks(vigil(), 0)), 20);
+    }
+}

@@ -1,0 +1,9 @@
+//! What goes between ebb and a guest while it runs: the program's streams, and requests to the guest.
+
+mod control;
+mod input;
+mod output;
+
+pub(crate) use control::Control;
+pub(crate) use input::{feed, input_is_empty};
+pub(crate) use output::{Output, outputs_are_one};

@@ -1,0 +1,10 @@
+//! What ebb needs of the system that it runs on.
+
+mod cache;
+mod memory_file;
+pub(crate) mod orphan;
+mod path;
+
+pub(crate) use cache::cache_folder;
+pub(crate) use memory_file::memory_file;
+pub(crate) use path::search_path;

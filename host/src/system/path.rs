@@ -1,0 +1,18 @@
+//! Programs of the host.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// The first executable file called `name` along the host's PATH.
+pub(crate) fn search_path(name: &OsStr) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    env::split_paths(&path)
+        .filter(|entry| entry.is_absolute())
+        .map(|entry| entry.join(name))
+        .find(|file| {
+            file.metadata()
+                .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        })
+}

@@ -1,0 +1,11 @@
+//! What people read: amounts, the terminal, the last lines of logs.
+
+mod log;
+mod size;
+mod style;
+mod terminal;
+
+pub(crate) use log::{Log, Names, printable};
+pub(crate) use size::{Rounded, Size};
+pub(crate) use style::Style;
+pub(crate) use terminal::Terminal;

@@ -1,0 +1,38 @@
+//! What keeps the guest from running its program.
+
+use std::io;
+
+/// Why the guest cannot run its program.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("cannot {what}")]
+    System {
+        what: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("no port called {0} appeared")]
+    NoPort(&'static str),
+    #[error("{0} is not a list of words ended by NULs")]
+    List(&'static str),
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::System {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+
+    /// The whole story in one line.
+    pub(crate) fn line(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            text.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        text.replace('\n', " ")
+    }
+}

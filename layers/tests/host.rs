@@ -1,0 +1,31 @@
+//! The command's files and folders, from the top down.
+
+use ebb_layers::House;
+
+#[test]
+fn order() {
+    House {
+        root: "host/src/main.rs",
+        floors: &[
+            "main.rs",
+            "cli.rs",
+            // The commands.
+            "run/ compare/ top/ metrics/",
+            "blk/",
+            // How other commands find a run and ask it.
+            "registry/",
+            // What went wrong, whoever says so.
+            "stdout.rs",
+            "failure.rs",
+            // What a guest is made of, and what it tells.
+            "guest/choice.rs",
+            "guest/ebb/ guest/linux/",
+            "guest/",
+            "qemu/ streams/ archive/",
+            // What needs nothing of ebb's.
+            "text/ system/ machine.rs",
+        ],
+        exceptions: &[],
+    }
+    .assert(env!("CARGO_MANIFEST_DIR"));
+}

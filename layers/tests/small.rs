@@ -1,0 +1,53 @@
+//! Crates of a few files, from the top down.
+
+use ebb_layers::House;
+
+fn check(root: &str, floors: &[&str]) {
+    let exceptions = &[];
+    House {
+        root,
+        floors,
+        exceptions,
+    }
+    .assert(env!("CARGO_MANIFEST_DIR"));
+}
+
+#[test]
+fn init() {
+    check(
+        "init/src/main.rs",
+        &[
+            "main.rs",
+            "program.rs",
+            "control.rs relay.rs",
+            "ports.rs modules.rs system.rs",
+            "failure.rs",
+        ],
+    );
+}
+
+#[test]
+fn wire() {
+    check(
+        "wire/src/lib.rs",
+        &[
+            "lib.rs",
+            "request.rs report.rs header.rs boot.rs",
+            "port.rs",
+        ],
+    );
+}
+
+#[test]
+fn layers() {
+    check(
+        "layers/src/lib.rs",
+        &[
+            "lib.rs",
+            "house.rs",
+            "arrow.rs circle.rs read.rs",
+            "resolve.rs scan.rs",
+            "module.rs token.rs",
+        ],
+    );
+}

@@ -1,0 +1,72 @@
+//! Words on the kernel's command line, and files in the archive that it starts with.
+
+/// Time at the start, in nanoseconds since 1970. For Ebb's kernel.
+pub const EPOCH: &str = "ebb.epoch";
+
+/// How memory goes back to the host: [`REPORTING`] or [`OFF`]. For Ebb's kernel.
+pub const GIVE_BACK: &str = "ebb.give_back";
+/// By free page reporting.
+pub const REPORTING: &str = "reporting";
+/// Not at all.
+pub const OFF: &str = "off";
+
+/// What memory holds at the start: [`ZEROED`], or anything. For Ebb's kernel.
+pub const RAM: &str = "ebb.ram";
+/// Zeroes, but for what QEMU loaded.
+pub const ZEROED: &str = "zeroed";
+
+/// Where the program's stderr leads: [`STDOUT`], or to a port of its own.
+pub const STDERR: &str = "ebb.stderr";
+/// To stdout, in the order of the writes: two ports have none between them.
+pub const STDOUT: &str = "stdout";
+
+/// What the program's stdin has to give: nothing where it is [`EMPTY`].
+pub const STDIN: &str = "ebb.stdin";
+/// Nothing, now and later.
+pub const EMPTY: &str = "empty";
+
+/// The folder of the archive that is for the guest itself, not for its program.
+pub const FOLDER: &str = "/.ebb";
+/// The program's arguments, each ended by a NUL. The first one is the path to execute.
+pub const ARGUMENTS: &str = "/.ebb/argv";
+/// The program's environment, likewise.
+pub const ENVIRONMENT: &str = "/.ebb/env";
+/// The first process of Linux guests.
+pub const INIT: &str = "/.ebb/init";
+/// Modules that it loads, in the order of their names.
+pub const MODULES: &str = "/.ebb/modules";
+
+/// Whether `word` stands on the command line `line` with this `value`.
+pub fn is_set(line: &str, word: &str, value: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    words.any(|entry| entry.split_once('=') == Some((word, value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_whole() {
+        assert!(is_set("quiet ebb.stdin=empty\n", STDIN, EMPTY));
+        for line in [
+            "",
+            "ebb.stdin",
+            "ebb.stdin=emptyish",
+            "x.ebb.stdin=empty",
+            "ebb.stdin=a=empty",
+        ] {
+            assert!(!is_set(line, STDIN, EMPTY), "{line}");
+        }
+    }
+
+    #[test]
+    fn files_lie_in_the_folder() {
+        for path in [ARGUMENTS, ENVIRONMENT, INIT, MODULES] {
+            assert!(
+                path.strip_prefix(FOLDER)
+                    .is_some_and(|rest| rest.starts_with('/'))
+            );
+        }
+    }
+}

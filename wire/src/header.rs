@@ -1,0 +1,115 @@
+//! The one page that a guest kernel shows its host.
+//!
+//! The kernel image holds a [`GuestHeader`] under the symbol `ebb_guest_header`. The host, which
+//! owns the guest's RAM, finds it at the symbol's physical address and reads it while the guest
+//! runs: no exit, no queue, no guest CPU. Everything in it is an allegation of the guest: a reader
+//! checks every value against the size of the RAM that it gave.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The first eight bytes of a valid header: `EbbGuest` in memory order.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
+/// The layout that this crate reads and writes.
+pub const VERSION: u32 = 2;
+/// The symbol of the kernel image under which the header stands.
+pub const SYMBOL: &str = "ebb_guest_header";
+
+/// Where a guest is in its life. Values of [`GuestHeader::stage`].
+pub mod stage {
+    /// The kernel has not reached its first user program yet.
+    pub const BOOTING: u32 = 0;
+    /// The program runs.
+    pub const RUNNING: u32 = 1;
+    /// The program exited; [`super::GuestHeader::exit_status`] holds its status.
+    pub const EXITED: u32 = 2;
+    /// The kernel panicked.
+    pub const PANICKED: u32 = 3;
+}
+
+/// What a guest kernel tells its host. All counts are in frames of 4 KiB, all times in
+/// nanoseconds of the guest's monotonic clock, which starts near 0 at kernel entry.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct GuestHeader {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// One of [`stage`].
+    pub stage: AtomicU32,
+    /// Linux wait status of the program (`exit code << 8 | signal`), valid once exited.
+    pub exit_status: AtomicU32,
+    /// CPUs that came up.
+    pub cpus: AtomicU32,
+    /// Monotonic time at which the first user instruction was entered; 0 before.
+    pub first_user_ns: AtomicU64,
+    /// Guest-physical address of the allocator's metadata, whose first bytes are its own header.
+    pub metadata_address: AtomicU64,
+    /// Length of that metadata in bytes.
+    pub metadata_bytes: AtomicU64,
+    /// Frames that the allocator manages.
+    pub managed_frames: AtomicU64,
+    /// Reports sent to the balloon device and acknowledged by it.
+    pub reports: AtomicU64,
+    /// Ranges in those reports.
+    pub reported_ranges: AtomicU64,
+    /// Frames in those ranges, summed over time.
+    pub reported_frames: AtomicU64,
+    /// Guest-physical address of a word in which the first CPU counts the user page faults that it
+    /// served; 0 before there is one. The other CPUs' follow [`GuestHeader::count_stride`] bytes
+    /// apart. The number of faults is their sum modulo 2^64, as fresh as the last fault.
+    pub fault_counts: AtomicU64,
+    /// The same for the frames that back the page cache and tmpfs files.
+    pub file_counts: AtomicU64,
+    /// Bytes from one CPU's counts to the next one's.
+    pub count_stride: AtomicU32,
+    /// How many CPUs' counts there are.
+    pub count_cpus: AtomicU32,
+}
+
+impl GuestHeader {
+    /// A header as a kernel image carries it.
+    pub const fn new() -> Self {
+        Self {
+            magic: AtomicU64::new(MAGIC),
+            version: AtomicU32::new(VERSION),
+            stage: AtomicU32::new(stage::BOOTING),
+            exit_status: AtomicU32::new(0),
+            cpus: AtomicU32::new(0),
+            first_user_ns: AtomicU64::new(0),
+            metadata_address: AtomicU64::new(0),
+            metadata_bytes: AtomicU64::new(0),
+            managed_frames: AtomicU64::new(0),
+            reports: AtomicU64::new(0),
+            reported_ranges: AtomicU64::new(0),
+            reported_frames: AtomicU64::new(0),
+            fault_counts: AtomicU64::new(0),
+            file_counts: AtomicU64::new(0),
+            count_stride: AtomicU32::new(0),
+            count_cpus: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Default for GuestHeader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_new_header_says_what_it_is_and_fills_a_page() {
+        assert_eq!(size_of::<GuestHeader>(), 4096);
+        assert_eq!(offset_of!(GuestHeader, magic), 0);
+        let header = GuestHeader::new();
+        assert_eq!(header.magic.load(Relaxed).to_le_bytes(), *b"EbbGuest");
+        assert_eq!(header.version.load(Relaxed), VERSION);
+        assert_eq!(header.stage.load(Relaxed), stage::BOOTING);
+    }
+}

@@ -1,0 +1,20 @@
+//! What the host, the guest kernel and the first process of Linux guests say to each other, each
+//! thing once.
+//!
+//! | module | from | to |
+//! |---|---|---|
+//! | [`boot`]: words of the kernel's command line, files of the archive | host | both kinds of guests |
+//! | [`port`]: the ports and their order | host | both kinds of guests |
+//! | [`request`]: lines on the control port | host | both kinds of guests |
+//! | [`report`]: lines on the control port | `ebb-init` | host |
+//! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
+//!
+//! Whoever reads takes it for an allegation: it comes from the other side of a machine's border.
+
+#![no_std]
+
+pub mod boot;
+pub mod header;
+pub mod port;
+pub mod report;
+pub mod request;

@@ -1,0 +1,57 @@
+//! The ports between the host and the guest, which are virtio consoles.
+
+/// The ports in their order. Ebb's kernel knows them by it.
+pub const PORTS: usize = 3;
+/// Stdin and stdout.
+pub const STDIO: usize = 0;
+/// Stderr.
+pub const STDERR: usize = 1;
+/// Lines of control.
+pub const CONTROL: usize = 2;
+
+/// What they are called. Linux's first process knows them by it.
+pub const NAMES: [&str; PORTS] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
+
+/// Bytes that may be sent on an output port before the host says how many more.
+pub const FIRST_WINDOW: u64 = 64 << 10;
+
+/// A port that carries an output of the program, by its number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum OutputPort {
+    /// The output of [`STDIO`].
+    Stdout,
+    /// [`STDERR`].
+    Stderr,
+}
+
+impl OutputPort {
+    /// The output port of this number.
+    pub fn from_number(number: usize) -> Option<Self> {
+        match number {
+            STDIO => Some(Self::Stdout),
+            STDERR => Some(Self::Stderr),
+            _ => None,
+        }
+    }
+
+    /// Its number.
+    pub fn number(self) -> usize {
+        match self {
+            Self::Stdout => STDIO,
+            Self::Stderr => STDERR,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_have_numbers() {
+        for port in [OutputPort::Stdout, OutputPort::Stderr] {
+            assert_eq!(OutputPort::from_number(port.number()), Some(port));
+        }
+        assert_eq!(OutputPort::from_number(CONTROL), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Lines from the first process of a Linux guest to the host, on the control port.
+//!
+//! | line                             | meaning                                                 |
+//! |----------------------------------|---------------------------------------------------------|
+//! | `up`                             | the drivers work                                        |
+//! | `running <ns>`                   | the program is about to start; the guest's clock        |
+//! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
+//! | `cannot-run <why>`               | it could not be started                                 |
+//! | `failed <why>`                   | the guest is at fault                                   |
+
+use core::fmt;
+
+/// The longest line, with its end. A longer one is none of the first process's.
+pub const BYTES_MAX: usize = 4096;
+
+/// What the guest says.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Report<'a> {
+    /// The drivers work.
+    Up,
+    /// The program is about to start.
+    Running {
+        /// The guest's clock, which begins with its kernel.
+        nanoseconds: u64,
+    },
+    /// The program has ended.
+    Exited {
+        /// As `wait(2)` gives it.
+        status: u32,
+        /// Bytes that it wrote to stdout and stderr.
+        written: [u64; 2],
+    },
+    /// The program could not be started.
+    CannotRun(&'a str),
+    /// The guest is at fault.
+    Failed(&'a str),
+}
+
+impl<'a> Report<'a> {
+    /// Reads a line without its end.
+    pub fn parse(line: &'a str) -> Option<Self> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "up" => Some(Self::Up),
+            "running" => Some(Self::Running {
+                nanoseconds: rest.parse().ok()?,
+            }),
+            "exited" => {
+                let mut words = rest.split(' ');
+                let status = words.next()?.parse().ok()?;
+                let written = [words.next()?.parse().ok()?, words.next()?.parse().ok()?];
+                Some(Self::Exited { status, written })
+            }
+            "cannot-run" => Some(Self::CannotRun(rest)),
+            "failed" => Some(Self::Failed(rest)),
+            _ => None,
+        }
+    }
+}
+
+/// The line, without its end.
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up => to.write_str("up"),
+            Self::Running { nanoseconds } => write!(to, "running {nanoseconds}"),
+            Self::Exited {
+                status,
+                written: [stdout, stderr],
+            } => {
+                write!(to, "exited {status} {stdout} {stderr}")
+            }
+            Self::CannotRun(why) => write!(to, "cannot-run {why}"),
+            Self::Failed(why) => write!(to, "failed {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn lines_are_what_the_host_knows() {
+        for (report, line) in [
+            (Report::Up, "up"),
+            (Report::Running { nanoseconds: 7 }, "running 7"),
+            (
+                Report::Exited {
+                    status: 256,
+                    written: [1, 2],
+                },
+                "exited 256 1 2",
+            ),
+            (Report::CannotRun("no such file"), "cannot-run no such file"),
+            (
+                Report::Failed("cannot mount /proc"),
+                "failed cannot mount /proc",
+            ),
+        ] {
+            assert_eq!(report.to_string(), line);
+            assert_eq!(Report::parse(line), Some(report));
+        }
+    }
+
+    #[test]
+    fn other_lines_say_nothing() {
+        for line in [
+            "",
+            "upp",
+            "running",
+            "running x",
+            "exited 1 2",
+            "exited 1 2 x",
+            "Up",
+        ] {
+            assert_eq!(Report::parse(line), None, "{line}");
+        }
+    }
+}
