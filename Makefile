@@ -50,10 +50,10 @@ lint: ## formatting and lints
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
 test-units: ## the libraries, the kernel's pure parts, the order of the rooms, on this machine
 	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers
-	$(CARGO) test --release -p ebb-kernel --lib --tests
+	$(CARGO) test --release -p ebb-kernel -p ebb-kernel-logic
 test-models: ## every interleaving of the lock-free parts, in small
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel --release --lib model
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel-logic --release --lib model
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-blk --release --lib model
 .PHONY: fuzz
 fuzz: ## the request parsing of both doors against input that coverage leads; SECONDS=300 each, else a fixed count

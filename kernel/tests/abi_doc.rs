@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::prelude::v1::*;
-use std::{format, fs};
+use std::fs;
 
 /// What the page says of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

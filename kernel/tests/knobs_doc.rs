@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::prelude::v1::*;
-use std::{format, fs};
+use std::fs;
 
 /// The string literal that is the first argument of a call whose inside this is.
 fn first_string(inside: &str) -> Option<&str> {
@@ -24,10 +23,10 @@ fn knobs(source: &str, mount: &str) -> BTreeSet<String> {
 fn the_page_and_the_tables_name_the_same_knobs() {
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| fs::read_to_string(kernel.join(path)).expect(path);
-    let mut known = knobs(&read("src/fs/proc/sysctl.rs"), "/proc");
-    known.extend(knobs(&read("src/fs/proc/system.rs"), "/proc"));
-    known.extend(knobs(&read("src/fs/sys/mod.rs"), "/sys"));
-    let process = read("src/fs/proc/process/mod.rs");
+    let mut known = knobs(&read("src/procfs/proc/sysctl.rs"), "/proc");
+    known.extend(knobs(&read("src/procfs/proc/system.rs"), "/proc"));
+    known.extend(knobs(&read("src/procfs/sys/mod.rs"), "/sys"));
+    let process = read("src/procfs/proc/pid/mod.rs");
     let of_process = process.split(" knob(").skip(1).filter_map(first_string);
     known.extend(of_process.map(|name| format!("/proc/PID/{name}")));
     assert!(known.len() > 5, "the tables were not found");
