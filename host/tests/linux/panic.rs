@@ -98,7 +98,7 @@ fn entry_that_loses_gs(base: u64) -> Vec<u8> {
 
 const UD2: &[u8] = &[0x0f, 0x0b];
 const ENTRY: &str = "arch_syscall_entry";
-const BACKTRACE: &str = "ebb_kernel::arch::panic::backtrace";
+const BACKTRACE: &str = "machine::arch::panic::backtrace";
 
 #[test]
 fn a_trap_is_told_once_whatever_gs_holds() {
