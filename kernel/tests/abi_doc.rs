@@ -4,8 +4,8 @@
 //! begins with one of the words that [`State`] has.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::fs;
+use std::path::Path;
 
 /// What the page says of a call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! docs/knobs.md names every knob that the tables have, and no other.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::fs;
+use std::path::Path;
 
 /// The string literal that is the first argument of a call whose inside this is.
 fn first_string(inside: &str) -> Option<&str> {

@@ -70,7 +70,11 @@ fn occasion() -> &'static str {
     }
 }
 
-#[panic_handler]
+#[cfg_attr(feature = "runtime", panic_handler)]
+#[cfg_attr(
+    not(feature = "runtime"),
+    allow(dead_code, reason = "nobody panics here")
+)]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let Report::Full(regained) = take_over() else {
         console::bare_line(format_args!("kernel panicked {}: {info}", occasion()));
@@ -237,10 +241,12 @@ fn name(vector: u64) -> &'static str {
 }
 
 /// The precompiled `alloc` names it; nothing unwinds here.
+#[cfg(feature = "runtime")]
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
 /// The precompiled `alloc` names it, too: where an unwinding would go on.
+#[cfg(feature = "runtime")]
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
     cpu::halt_forever()
