@@ -107,6 +107,7 @@ pub fn spawn_kernel(name: &'static str, body: fn()) {
 #[inline]
 pub fn cond_resched() {
     if started() {
+        (thread::OWNER.at_ease)();
         tick::poll();
     }
 }

@@ -57,6 +57,9 @@ pub struct Owner {
     pub tick: fn(&Thread, Nanos) -> Option<Nanos>,
     /// Starts a kernel thread of this name that runs the function.
     pub spawn: fn(&'static str, fn()),
+    /// The current thread holds no spin lock, in the middle of long work: what had to wait for that may
+    /// be done.
+    pub at_ease: fn(),
     /// This CPU has nothing to run and is about to halt.
     pub resting: fn(),
     /// Says which thread it is, for messages.

@@ -21,6 +21,7 @@ static OWNER: Owner = Owner {
     wants_tick: |thread, now| cpu_timers::tick_for(task_of(thread), now),
     tick: |thread, now| cpu_timers::on_tick(task_of(thread), now),
     spawn: kthread::spawn_kernel,
+    at_ease: report::kick,
     resting,
     describe: |thread, f| fmt::Debug::fmt(task_of(thread), f),
 };
