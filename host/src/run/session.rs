@@ -10,10 +10,9 @@ use super::timeline::Timeline;
 use super::watch::{Seen, Watch};
 use crate::blk::Disks;
 use crate::failure::{Failure, describe};
-use crate::guest::Kernel;
-use crate::guest::{Stage, WaitStatus};
+use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::qemu::{End, Ended, Monitor, Qemu};
-use crate::qemu::{Spec, Vm};
+use crate::qemu::{GuestRam, Spec, Vm};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::Log;
@@ -21,6 +20,7 @@ use crate::text::Terminal;
 use ebb_wire::port::OutputPort;
 use signal_hook::consts::SIGKILL;
 use std::fs::File;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -160,6 +160,54 @@ impl<'a> Session<'a> {
             .unwrap_or_else(|| "the guest kernel".into())
     }
 
+    /// Says, and puts down, what is about to run.
+    fn announce(&mut self, plan: &Plan<'_>, vm: &Vm, verbose: Option<&Terminal>) {
+        if let Some(terminal) = verbose {
+            let (version, accel, reason) =
+                (&vm.monitor.version, self.choice.accel, &self.choice.reason);
+            terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
+            if let Some(origin) = plan.kernel.origin() {
+                let kernel = self.kernel_name();
+                terminal.message(&format!("ebb: {kernel} from {}", origin.display()));
+            }
+        }
+        self.record.started_with(
+            &vm.monitor.version,
+            &self.options.qemu,
+            &vm.line,
+            &plan.spec.kernel_arguments,
+        );
+    }
+
+    /// Has others find the run, and ask about it, until the registration goes.
+    fn publish(
+        &self,
+        plan: &Plan<'_>,
+        ram: &Arc<GuestRam>,
+        guest: &Arc<dyn Guest>,
+    ) -> (Arc<Published>, Option<Registration>) {
+        let (options, spec, kernel) = (self.options, &plan.spec, plan.kernel);
+        let published = Arc::new(Published::new(GuestFacts {
+            name: options.guest_name(),
+            program: options.program_text(),
+            kernel: kernel.kind(),
+            accel: self.choice.accel.to_string(),
+            give_back: options.give_back.name(),
+            memory_bytes: spec.memory.bytes(),
+            cpus: spec.cpus,
+            started: SystemTime::now(),
+        }));
+        let known = Known {
+            published: Arc::clone(&published),
+            mapper: kernel
+                .shows_metadata()
+                .then(|| Mapper::new(Arc::clone(ram), Arc::clone(guest))),
+            disks: plan.disks.server(),
+        };
+        let shown = options.verbose.then(|| Arc::clone(&self.terminal));
+        (published, Registration::start(known, shown))
+    }
+
     /// Starts the guest once and watches it to its end.
     fn attempt(&mut self, plan: &Plan<'_>, archive: &File) -> Result<Attempt, Failure> {
         let Plan {
@@ -170,21 +218,7 @@ impl<'a> Session<'a> {
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
         let vm = Vm::new(spec, archive, disks.attach()?, verbose.clone())?;
-        if let Some(terminal) = &verbose {
-            let (version, accel, reason) =
-                (&vm.monitor.version, self.choice.accel, &self.choice.reason);
-            terminal.message(&format!("ebb: QEMU {version} on {accel} ({reason})"));
-            if let Some(origin) = kernel.origin() {
-                let kernel = self.kernel_name();
-                terminal.message(&format!("ebb: {kernel} from {}", origin.display()));
-            }
-        }
-        self.record.started_with(
-            &vm.monitor.version,
-            &options.qemu,
-            &vm.line,
-            &spec.kernel_arguments,
-        );
+        self.announce(plan, &vm, verbose.as_deref());
         let Vm {
             mut qemu,
             ram,
@@ -209,20 +243,7 @@ impl<'a> Session<'a> {
         let log = Arc::new(Log::with_names("kernel", kernel.symbols()));
         let kept = Arc::clone(&log);
         let console = spawn("console", move || kept.pump(console, verbose.as_deref()))?;
-        // The guest knows of an empty one from its command line.
-        if !input_is_empty() {
-            let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
-                what: "the stdin socket",
-                source,
-            })?;
-            let (lines, ready) = (Arc::clone(&control), Arc::clone(&guest));
-            spawn("stdin", move || {
-                // What is read is lost if the guest has to be started once more.
-                if ready.wait_until_up() {
-                    feed(stdin, &lines);
-                }
-            })?;
-        }
+        start_stdin(&stdio, &control, &guest)?;
         let outputs = Outputs::start(
             [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)],
             &self.terminal,
@@ -245,25 +266,7 @@ impl<'a> Session<'a> {
             Monitor::wait_for_end(monitor, &handle, |answer| learner.learn(answer))
         })?;
 
-        let published = Arc::new(Published::new(GuestFacts {
-            name: options.guest_name(),
-            program: options.program_text(),
-            kernel: kernel.kind(),
-            accel: self.choice.accel.to_string(),
-            give_back: options.give_back.name(),
-            memory_bytes: spec.memory.bytes(),
-            cpus: spec.cpus,
-            started: SystemTime::now(),
-        }));
-        let known = Known {
-            published: Arc::clone(&published),
-            mapper: kernel
-                .shows_metadata()
-                .then(|| Mapper::new(Arc::clone(&ram), Arc::clone(&guest))),
-            disks: disks.server(),
-        };
-        let shown = options.verbose.then(|| Arc::clone(&self.terminal));
-        let registration = Registration::start(known, shown);
+        let (published, registration) = self.publish(plan, &ram, &guest);
         let mut watch = Watch::new(
             options,
             &self.terminal,
@@ -385,4 +388,28 @@ impl<'a> Session<'a> {
             }
         }
     }
+}
+
+/// Feeds the guest with ebb's standard input, once it is up.
+fn start_stdin(
+    stdio: &UnixStream,
+    control: &Arc<Control>,
+    guest: &Arc<dyn Guest>,
+) -> Result<(), Failure> {
+    // The guest knows of an empty one from its command line.
+    if input_is_empty() {
+        return Ok(());
+    }
+    let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
+        what: "the stdin socket",
+        source,
+    })?;
+    let (lines, ready) = (Arc::clone(control), Arc::clone(guest));
+    spawn("stdin", move || {
+        // What is read is lost if the guest has to be started once more.
+        if ready.wait_until_up() {
+            feed(stdin, &lines);
+        }
+    })
+    .map(drop)
 }
