@@ -1,25 +1,47 @@
-//! The node behind files that have no place in the tree: eventfd, epoll, timerfd, sockets.
+//! Nodes that are in no directory: of pipes, sockets, eventfd, epoll, timerfd and the program's streams.
 
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
-use super::node::{FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
+use super::node::{
+    AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp, next_anonymous_inode,
+};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use logic::errno::Errno;
+use machine::sync::SpinLock;
 
 /// Linux's magic number of the file system of anonymous inodes.
 const ANON_INODE_MAGIC: u64 = 0x0904_1934;
+/// Linux's magic number of the file system of pipes.
+const PIPEFS_MAGIC: u64 = 0x5049_5045;
 
-#[derive(Debug)]
-struct AnonymousNode {
-    inode: u64,
-    kind: FileKind,
-    label: &'static str,
-    made: Timestamp,
+/// Opens the object behind a node once more, through `/proc/PID/fd`.
+type Reopen = Box<dyn Fn(OpenFlags) -> Result<Arc<dyn File>, Errno> + Send + Sync>;
+
+/// Permission bits, user and group.
+#[derive(Copy, Clone)]
+struct Access {
+    permissions: u32,
+    uid: u32,
+    gid: u32,
 }
 
-impl Node for AnonymousNode {
+struct Nameless {
+    inode: u64,
+    kind: FileKind,
+    magic: u64,
+    /// What it is called: with its number, or, as an anonymous inode, with this.
+    label: &'static str,
+    made: Timestamp,
+    access: SpinLock<Access>,
+    /// `None`: it cannot be opened again.
+    reopen: Option<Reopen>,
+}
+
+impl Node for Nameless {
     fn id(&self) -> NodeId {
         NodeId {
             device: super::devices::ANONYMOUS,
@@ -30,17 +52,14 @@ impl Node for AnonymousNode {
         self.kind
     }
     fn metadata(&self) -> Metadata {
+        let access = *self.access.lock();
         Metadata {
             id: self.id(),
             kind: self.kind,
-            permissions: if self.kind == FileKind::Socket {
-                0o777
-            } else {
-                0o600
-            },
+            permissions: access.permissions,
             links: 1,
-            uid: 0,
-            gid: 0,
+            uid: access.uid,
+            gid: access.gid,
             rdev: 0,
             size: 0,
             blocks: 0,
@@ -51,20 +70,65 @@ impl Node for AnonymousNode {
     }
     fn fs_stats(&self) -> FsStats {
         FsStats {
-            magic: ANON_INODE_MAGIC,
+            magic: self.magic,
             blocks: 0,
             free_blocks: 0,
             files: 0,
             free_files: 0,
         }
     }
-    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        Err(Errno::ENXIO)
+    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        self.reopen.as_ref().ok_or(Errno::ENXIO)?(flags)
+    }
+    fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
+        if self.magic == ANON_INODE_MAGIC {
+            return Err(Errno::EPERM);
+        }
+        let mut access = self.access.lock();
+        access.permissions = change.permissions.unwrap_or(access.permissions) & 0o7777;
+        access.uid = change.uid.unwrap_or(access.uid);
+        access.gid = change.gid.unwrap_or(access.gid);
+        Ok(())
     }
     fn label(&self) -> Option<Vec<u8>> {
         Some(match self.kind {
-            FileKind::Socket => format!("socket:[{}]", self.inode).into_bytes(),
+            FileKind::Socket | FileKind::Fifo => {
+                format!("{}:[{}]", self.label, self.inode).into_bytes()
+            }
             _ => format!("anon_inode:[{}]", self.label).into_bytes(),
+        })
+    }
+}
+
+impl fmt::Debug for Nameless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nameless")
+            .field("inode", &self.inode)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Nameless {
+    fn node(
+        kind: FileKind,
+        magic: u64,
+        label: &'static str,
+        permissions: u32,
+        reopen: Option<Reopen>,
+    ) -> NodeRef {
+        Arc::new(Self {
+            inode: next_anonymous_inode(),
+            kind,
+            magic,
+            label,
+            made: Timestamp::now(),
+            access: SpinLock::new(Access {
+                permissions,
+                uid: 0,
+                gid: 0,
+            }),
+            reopen,
         })
     }
 }
@@ -76,12 +140,24 @@ pub fn open(
     label: &'static str,
     flags: OpenFlags,
 ) -> Arc<OpenFile> {
-    let inode = super::node::next_anonymous_inode();
-    let node: NodeRef = Arc::new(AnonymousNode {
-        inode,
-        kind,
-        label,
-        made: Timestamp::now(),
-    });
+    let permissions = if kind == FileKind::Socket {
+        0o777
+    } else {
+        0o600
+    };
+    let node = Nameless::node(kind, ANON_INODE_MAGIC, label, permissions, None);
     OpenFile::new(node, file, None, flags)
+}
+
+/// The node of a pipe; `reopen` makes a further end.
+pub(super) fn pipe_node(
+    reopen: impl Fn(OpenFlags) -> Result<Arc<dyn File>, Errno> + Send + Sync + 'static,
+) -> NodeRef {
+    Nameless::node(
+        FileKind::Fifo,
+        PIPEFS_MAGIC,
+        "pipe",
+        0o600,
+        Some(Box::new(reopen)),
+    )
 }

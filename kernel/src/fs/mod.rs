@@ -14,6 +14,7 @@ pub mod block;
 pub mod context;
 pub mod dev;
 pub mod devices;
+pub mod directory;
 pub mod epoll;
 pub mod eventfd;
 pub mod file;

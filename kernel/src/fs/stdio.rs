@@ -2,15 +2,15 @@
 
 #![expect(unsafe_code, reason = "a frame is read as bytes")]
 
+use super::anonymous::pipe_node;
 use super::file::{File, OpenFile};
-use super::flags::{FileKind, OpenFlags};
+use super::flags::OpenFlags;
 use super::io::{ByteSink, ByteSource};
-use super::node::{AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
+use super::node::NodeRef;
 use super::poll::{Notifier, PollMask};
 use crate::drivers::port::{self, Port};
 use crate::vm::uaccess;
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -152,71 +152,13 @@ impl File for StreamFile {
     }
 }
 
-/// The node of a stream: a pipe without a place.
-#[derive(Debug)]
-struct StreamNode {
-    inode: u64,
-    stream: Stream,
-    made: Timestamp,
-}
-
-impl Node for StreamNode {
-    fn id(&self) -> NodeId {
-        NodeId {
-            device: super::devices::ANONYMOUS,
-            inode: self.inode,
-        }
-    }
-    fn kind(&self) -> FileKind {
-        FileKind::Fifo
-    }
-    fn metadata(&self) -> Metadata {
-        Metadata {
-            id: self.id(),
-            kind: FileKind::Fifo,
-            permissions: 0o600,
-            links: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            accessed: self.made,
-            modified: self.made,
-            changed: self.made,
-        }
-    }
-    fn fs_stats(&self) -> FsStats {
-        FsStats {
-            magic: 0x5049_5045,
-            blocks: 0,
-            free_blocks: 0,
-            files: 0,
-            free_files: 0,
-        }
-    }
-    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        Ok(stream(self.stream))
-    }
-    fn change(&self, _: &AttributeChange) -> Result<(), Errno> {
-        Ok(())
-    }
-    fn label(&self) -> Option<Vec<u8>> {
-        Some(format!("pipe:[{}]", self.inode).into_bytes())
-    }
-}
-
 fn node(which: Stream) -> NodeRef {
     static NODES: [Once<NodeRef>; 2] = [const { Once::new() }; 2];
     let slot = &NODES[usize::from(which == Stream::Error)];
     if let Some(node) = slot.get() {
         return node.clone();
     }
-    let node: NodeRef = Arc::new(StreamNode {
-        inode: super::node::next_anonymous_inode(),
-        stream: which,
-        made: Timestamp::now(),
-    });
+    let node = pipe_node(move |_| Ok(stream(which)));
     let _ = slot.set(node.clone());
     slot.get().cloned().unwrap_or(node)
 }

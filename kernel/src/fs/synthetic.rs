@@ -4,6 +4,7 @@
 //! line in a table. The text is made anew by each read at offset 0, so that a program may keep the
 //! file open and read it again; a read further on sees the rest of the same text.
 
+use super::directory::{Listing, OpenDirectory};
 use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
@@ -337,22 +338,14 @@ pub fn list_entries(
     }
 }
 
-struct OpenDirectory(Arc<Directory>);
-
-impl File for OpenDirectory {
-    fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
-        Err(Errno::EISDIR)
-    }
-    fn seekable(&self) -> bool {
-        true
-    }
+impl Listing for Directory {
     fn list(
         &self,
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        if super::node::list_dots(&*self.0, offset, emit) {
-            list_entries(&self.0, offset, emit);
+        if super::node::list_dots(self, offset, emit) {
+            list_entries(self, offset, emit);
         }
         Ok(())
     }

@@ -1,14 +1,12 @@
 //! Pipes, with a name (FIFO) and without.
 
+use super::anonymous::pipe_node;
 use super::file::{File, OpenFile};
-use super::flags::{FileKind, OpenFlags};
+use super::flags::OpenFlags;
 use super::io::{ByteSink, ByteSource};
-use super::node::{AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
 use super::poll::{Notifier, PollMask};
 use crate::vm::uaccess;
-use alloc::format;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
@@ -25,8 +23,6 @@ const DEFAULT_CAPACITY: usize = 64 << 10;
 const SOCKET_CAPACITY: usize = 208 << 10;
 /// Bytes that a pipe can be made to hold (`fs.pipe-max-size`).
 pub const MAX_CAPACITY: usize = 1 << 20;
-/// Linux's magic number of the file system that pipes live in.
-const PIPEFS_MAGIC: u64 = 0x5049_5045;
 
 /// A pipe.
 ///
@@ -362,75 +358,13 @@ impl File for PipeEnd {
     }
 }
 
-/// The node of a pipe without a name; opening it through `/proc/PID/fd` makes a further end.
-#[derive(Debug)]
-struct PipeNode {
-    pipe: Weak<Pipe>,
-    inode: u64,
-    made: Timestamp,
-    attributes: SpinLock<(u32, u32, u32)>,
-}
-
-impl Node for PipeNode {
-    fn id(&self) -> NodeId {
-        NodeId {
-            device: super::devices::ANONYMOUS,
-            inode: self.inode,
-        }
-    }
-    fn kind(&self) -> FileKind {
-        FileKind::Fifo
-    }
-    fn metadata(&self) -> Metadata {
-        let (permissions, uid, gid) = *self.attributes.lock();
-        Metadata {
-            id: self.id(),
-            kind: FileKind::Fifo,
-            permissions,
-            links: 1,
-            uid,
-            gid,
-            rdev: 0,
-            size: 0,
-            blocks: 0,
-            accessed: self.made,
-            modified: self.made,
-            changed: self.made,
-        }
-    }
-    fn fs_stats(&self) -> FsStats {
-        FsStats {
-            magic: PIPEFS_MAGIC,
-            blocks: 0,
-            free_blocks: 0,
-            files: 0,
-            free_files: 0,
-        }
-    }
-    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        let pipe = self.pipe.upgrade().ok_or(Errno::ENXIO)?;
-        Ok(Arc::new(PipeEnd::new(pipe, flags)))
-    }
-    fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
-        let mut attributes = self.attributes.lock();
-        attributes.0 = change.permissions.unwrap_or(attributes.0) & 0o7777;
-        attributes.1 = change.uid.unwrap_or(attributes.1);
-        attributes.2 = change.gid.unwrap_or(attributes.2);
-        Ok(())
-    }
-    fn label(&self) -> Option<Vec<u8>> {
-        Some(format!("pipe:[{}]", self.inode).into_bytes())
-    }
-}
-
 /// A new pipe's two ends: for reading, for writing.
 pub fn pair(flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
     let pipe = Pipe::new()?;
-    let node: NodeRef = Arc::new(PipeNode {
-        pipe: Arc::downgrade(&pipe),
-        inode: super::node::next_anonymous_inode(),
-        made: Timestamp::now(),
-        attributes: SpinLock::new((0o600, 0, 0)),
+    let weak = Arc::downgrade(&pipe);
+    let node = pipe_node(move |flags| {
+        let pipe = weak.upgrade().ok_or(Errno::ENXIO)?;
+        Ok(Arc::new(PipeEnd::new(pipe, flags)))
     });
     let flags = flags & (OpenFlags::NONBLOCK | OpenFlags::DIRECT);
     let end = |flags: OpenFlags| {

@@ -4,7 +4,7 @@
 //! (rename, rmdir) holds [`SEVERAL`] first, so two of them never wait for each other; a holder of
 //! one lock never waits for a second.
 
-use super::super::file::File;
+use super::super::directory::Listing;
 use super::super::node::{DirEntry, Node, NodeRef, RenameMode, downcast};
 use super::TmpNode;
 use alloc::boxed::Box;
@@ -299,17 +299,10 @@ fn exchange(
     Ok(())
 }
 
-/// An open directory.
-struct OpenDirectory(Arc<TmpNode>);
-
-pub(super) fn open(node: Arc<TmpNode>) -> Arc<dyn File> {
-    Arc::new(OpenDirectory(node))
-}
-
-impl OpenDirectory {
+impl TmpNode {
     /// The first entry at `cookie` or above, with what a listing shows.
-    fn entry_from(&self, cookie: u64) -> Option<(u64, Arc<[u8]>, Arc<TmpNode>)> {
-        let state = self.0.directory().ok()?.state.lock();
+    fn entry_from(&self, cookie: u64) -> Option<(u64, Arc<[u8]>, Arc<Self>)> {
+        let state = self.directory().ok()?.state.lock();
         let (&at, name) = state
             .by_cookie
             .range((Bound::Included(cookie), Bound::Unbounded))
@@ -319,26 +312,13 @@ impl OpenDirectory {
     }
 }
 
-impl File for OpenDirectory {
-    fn read(
-        &self,
-        _: &mut dyn super::super::io::ByteSink,
-        _: &mut u64,
-        _: super::super::flags::OpenFlags,
-    ) -> logic::errno::SysResult {
-        Err(Errno::EISDIR)
-    }
-
-    fn seekable(&self) -> bool {
-        true
-    }
-
+impl Listing for TmpNode {
     fn list(
         &self,
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        if !super::super::node::list_dots(&*self.0, offset, emit) {
+        if !super::super::node::list_dots(self, offset, emit) {
             return Ok(());
         }
         while let Some((cookie, name, node)) = self.entry_from(*offset) {

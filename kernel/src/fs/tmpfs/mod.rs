@@ -11,6 +11,7 @@ pub use regular::Regular;
 
 use super::block;
 use super::dev;
+use super::directory::OpenDirectory;
 use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::node::{
@@ -314,7 +315,7 @@ impl Node for TmpNode {
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
         match &self.body {
             Body::Regular(_) => regular::open(self, flags),
-            Body::Directory(_) => Ok(directory::open(self)),
+            Body::Directory(_) => Ok(Arc::new(OpenDirectory(self))),
             Body::Symlink(_) => Err(Errno::ELOOP),
             Body::Fifo(current) => pipe::open_fifo(current, flags),
             Body::Device {

@@ -7,7 +7,7 @@ mod subject;
 mod sysctl;
 mod system;
 
-use crate::fs::io::{ByteSink, ByteSource};
+use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::node::{DirEntry, FsStats, NewNode, NodeId};
 use crate::fs::synthetic::{Directory, FIRST, Synthetic, list_entries};
 use crate::fs::{self, File, FileKind, Metadata, Node, NodeRef, OpenFlags, devices};
@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use logic::errno::{Errno, SysResult};
+use logic::errno::Errno;
 use machine::arch::BootInfo;
 
 pub use sysctl::apply_boot_line;
@@ -73,7 +73,7 @@ impl Node for Root {
         self.fs.stats()
     }
     fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        Ok(Arc::new(OpenRoot(self)))
+        Ok(Arc::new(OpenDirectory(self)))
     }
     fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         if let Some(node) = self.fixed.get(name) {
@@ -95,18 +95,7 @@ impl Node for Root {
     }
 }
 
-struct OpenRoot(Arc<Root>);
-
-impl File for OpenRoot {
-    fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
-        Err(Errno::EISDIR)
-    }
-    fn write(&self, _: &mut dyn ByteSource, _: &mut u64, _: OpenFlags) -> SysResult {
-        Err(Errno::EISDIR)
-    }
-    fn seekable(&self) -> bool {
-        true
-    }
+impl Listing for Root {
     fn list(
         &self,
         offset: &mut u64,
@@ -114,11 +103,11 @@ impl File for OpenRoot {
     ) -> Result<(), Errno> {
         if *offset < PID_OFFSET {
             let whole =
-                fs::list_dots(&*self.0, offset, emit) && list_entries(&self.0.fixed, offset, emit);
+                fs::list_dots(self, offset, emit) && list_entries(&self.fixed, offset, emit);
             if !whole {
                 return Ok(());
             }
-            debug_assert!(*offset <= FIRST + self.0.fixed.len() as u64);
+            debug_assert!(*offset <= FIRST + self.fixed.len() as u64);
             *offset = PID_OFFSET;
         }
         let from = u32::try_from(*offset - PID_OFFSET).unwrap_or(u32::MAX);

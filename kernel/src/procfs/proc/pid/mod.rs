@@ -6,9 +6,9 @@ mod mounts;
 mod status;
 
 use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
+use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::file::{File, Place};
 use crate::fs::flags::{FileKind, OpenFlags};
-use crate::fs::io::ByteSink;
 use crate::fs::lookup;
 use crate::fs::node::{DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef};
 use crate::fs::synthetic::{Content, FIRST, Synthetic, TextNode};
@@ -19,7 +19,7 @@ use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
-use logic::errno::{Errno, SysResult};
+use logic::errno::Errno;
 
 type Show = fn(&mut Text, Subject, &Arc<Process>) -> fmt::Result;
 type Store = fn(Subject, &Arc<Process>, &str) -> Result<(), Errno>;
@@ -340,30 +340,21 @@ impl Node for Directory {
     }
 }
 
-struct OpenDirectory(Arc<Directory>);
-
-impl File for OpenDirectory {
-    fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
-        Err(Errno::EISDIR)
-    }
-    fn seekable(&self) -> bool {
-        true
-    }
+impl Listing for Directory {
     fn list(
         &self,
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        let directory = &self.0;
-        let process = directory.subject.process().map_err(|_| Errno::ENOENT)?;
-        if !crate::fs::list_dots(&**directory, offset, emit) {
+        let process = self.subject.process().map_err(|_| Errno::ENOENT)?;
+        if !crate::fs::list_dots(self, offset, emit) {
             return Ok(());
         }
-        match directory.kind {
-            Kind::Top => directory.list_top(offset, emit),
+        match self.kind {
+            Kind::Top => self.list_top(offset, emit),
             Kind::Threads => {
                 let threads = process.thread_ids();
-                directory.list_numbers(offset, emit, FileKind::Directory, |from| {
+                self.list_numbers(offset, emit, FileKind::Directory, |from| {
                     threads
                         .iter()
                         .map(|&tid| u64::from(tid))
@@ -374,12 +365,12 @@ impl File for OpenDirectory {
                 let Some(files) = process.files() else {
                     return Ok(());
                 };
-                let kind = if directory.kind == Kind::Descriptors {
+                let kind = if self.kind == Kind::Descriptors {
                     FileKind::Symlink
                 } else {
                     FileKind::Regular
                 };
-                directory.list_numbers(offset, emit, kind, |from| {
+                self.list_numbers(offset, emit, kind, |from| {
                     let from = usize::try_from(from).ok()?;
                     files.next_from(from).map(|(fd, _)| fd as u64)
                 });
