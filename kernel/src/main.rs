@@ -1,11 +1,13 @@
 //! The guest kernel of Ebb: boots by PVH, runs Linux x86-64 programs, gives back the memory that
 //! they do not use.
 //!
-//! Kernel mode runs with interrupts off, but for the idle loop: the kernel is never preempted and
-//! no interrupt lands on kernel code. That is why the precompiled `core`, which uses the red zone
-//! and SSE2, is safe here.
+//! From the top: this file, [`syscall`], [`procfs`], [`process`], [`fs`], [`drivers`], [`vm`]; then,
+//! in crates of their own, `machine` (threads, memory, CPUs) and `logic` (what needs no machine).
+//! Each knows only what is below it; `tests/layers.rs` sees to that. Where the lower half needs the
+//! upper one, it declares a contract, which is met here and in `process`.
 #![no_std]
 #![no_main]
+//UNSAFE
 #![allow(
     unreachable_pub,
     reason = "`pub` is what a room shows to the others, whichever crate it is in"
@@ -13,31 +15,29 @@
 
 extern crate alloc;
 
-mod arch;
 mod drivers;
-mod errno;
 mod fs;
-mod memory;
-mod random;
-mod sched;
-mod signal;
-mod sync;
+mod process;
+mod procfs;
 mod syscall;
-mod task;
-mod time;
-mod uaccess;
 mod vm;
 
-use arch::BootInfo;
+use machine::arch::{self, BootInfo, Entries, ExitToUser, Syscall, UserFault};
+use machine::memory::{self, Helpers};
+use machine::{console, sched};
 
 /// Runs on the first CPU, on its boot stack, with final page tables and the console ready.
-pub fn kernel_main(boot: &'static BootInfo) -> ! {
-    memory::init(boot);
+fn main(boot: &'static BootInfo) -> ! {
+    memory::init(boot, &drivers::report::EVENTS);
+    drivers::report::configure(boot);
     arch::init(boot);
     drivers::init(boot);
     fs::init(boot);
-    arch::start_other_cpus();
-    fs::finish_init();
+    procfs::mount(boot);
+    fs::unpack(boot);
+    arch::start_other_cpus(memory::stack_for_cpu);
+    procfs::finish();
+    syscall::init(boot);
     console!(
         "ebb {}: {} MiB, {} CPUs, {} kHz",
         env!("CARGO_PKG_VERSION"),
@@ -45,5 +45,36 @@ pub fn kernel_main(boot: &'static BootInfo) -> ! {
         arch::cpu_count(),
         arch::clock::tsc_khz()
     );
-    task::start(boot)
+    process::task::start(boot)
 }
+
+#[expect(unsafe_code, reason = "the linker binds the contract by this name")]
+#[unsafe(export_name = "ebb_entries")]
+static ENTRIES: Entries = Entries {
+    main,
+    start_cpu: sched::start_cpu,
+    memory_own: memory::percpu::own_of,
+    timer: sched::on_timer,
+    resched: sched::on_resched,
+    kernel_fault: vm::on_kernel_fault,
+    exception: process::signal::on_exception,
+    flush: drivers::port::flush_all,
+};
+
+// The assembly of the machine's entries calls these by their names.
+const _: Syscall = syscall::entry;
+const _: UserFault = process::signal::on_user_fault;
+const _: ExitToUser = process::task::exit_to_user;
+
+#[expect(unsafe_code, reason = "the linker binds the contract by this name")]
+#[unsafe(export_name = "ebb_memory_helpers")]
+static HELPERS: Helpers = Helpers {
+    has_thread: sched::started,
+    killed: || sched::current().killed(),
+    yield_now: sched::yield_now,
+    sleep_until: sched::sleep_until,
+    shrink_caches: fs::block::relieve,
+    deflate: drivers::balloon::deflate_on_oom,
+    is_coming: || vm::spaces_going() > 0,
+    kill: process::task::oom_kill,
+};

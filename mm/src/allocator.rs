@@ -331,8 +331,8 @@ impl<'m> Allocator<'m> {
     /// else one exchange on the bits and one on the state of a block.
     ///
     /// # Panics
-    /// If the block is not in use, as far as that can be seen: a frame freed twice shows when its
-    /// word goes back to the bitmap.
+    /// If the block is not in use, as far as that can be seen: a frame freed twice shows at
+    /// once in the word that frames are handed out from, else when its word goes back to the bitmap.
     #[inline(always)]
     pub fn free(&self, front: &mut Front, frame: Frame, order: Order) {
         if order != Order::BASE {

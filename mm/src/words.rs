@@ -177,8 +177,8 @@ impl Words {
         Some(Frame::new(frame))
     }
 
-    /// Goes on with those that were freed to its place. Out of line, or the common case would look at them
-    /// as well.
+    /// Goes on with those that were freed to its place. Out of line, or the common case would look
+    /// at them as well.
     #[cold]
     #[inline(never)]
     pub(crate) fn pop_freed(&mut self, mobility: Mobility) -> Option<Frame> {

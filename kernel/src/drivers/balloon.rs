@@ -4,13 +4,8 @@
 //! that the host wants and answers its questions for statistics. The driver stands behind one lock,
 //! which is never held while a thread sleeps.
 
-use super::discovery::Found;
+use super::found::Found;
 use super::hal::Machine;
-use crate::arch::clock::{self, Nanos};
-use crate::arch::{ipi, phys_to_virt};
-use crate::memory::{self, FrameRef, stats};
-use crate::sync::{Once, SpinLock, WaitQueue};
-use crate::{console, sched};
 use core::fmt;
 use core::ops::ControlFlow;
 use core::ptr::NonNull;
@@ -20,6 +15,11 @@ use ebb_balloon::{
     ReportingUnavailable, Stats, Stop, Work,
 };
 use ebb_mm::{FRAME_SIZE, Frame, FrameRange};
+use machine::arch::clock::{self, Nanos};
+use machine::arch::{ipi, phys_to_virt};
+use machine::memory::{self, FrameRef, stats};
+use machine::sync::{Once, SpinLock, WaitQueue};
+use machine::{console, sched};
 use virtio_drivers::transport::SomeTransport;
 
 /// Pages moved between two looks at the rest of the world.

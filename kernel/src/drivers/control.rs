@@ -10,7 +10,7 @@
 //! Lines that are not known are for later kernels, and ignored.
 
 use super::port;
-use crate::sync::SpinLock;
+use machine::sync::{Once, SpinLock};
 
 /// The longest line; a longer one is ignored.
 const LINE_BYTES: usize = 80;
@@ -37,10 +37,14 @@ enum Request {
     Closed(usize),
 }
 
-/// Starts the thread that waits for lines.
-pub(super) fn start() {
+/// What is called for a signal.
+static SIGNAL: Once<fn(u32)> = Once::new();
+
+/// Starts the thread that waits for lines; `signal` is called for signals to the program.
+pub(super) fn start(signal: fn(u32)) {
     if port::control().is_some() {
-        crate::sched::spawn_kernel("kcontrold", run);
+        let _ = SIGNAL.set(signal);
+        machine::sched::spawn_kernel("kcontrold", run);
     }
 }
 
@@ -52,7 +56,7 @@ fn run() {
             Ok(0) => return,
             Ok(len) => take(&buffer[..len]),
             // Kernel threads have no signals; whatever it was, ask again.
-            Err(_) => crate::sched::yield_now(),
+            Err(_) => machine::sched::yield_now(),
         }
     }
 }
@@ -111,7 +115,12 @@ fn parse(line: &[u8]) -> Option<Request> {
 
 fn serve(request: Request) {
     match request {
-        Request::Signal(number) => crate::task::signal_program(number),
+        Request::Signal(number) => {
+            // Before the program starts there is nobody to get it.
+            if let Some(signal) = SIGNAL.get() {
+                signal(number);
+            }
+        }
         Request::End(total) => port::stdio().set_end(total),
         Request::Window(number, total) => {
             if let Some(port) = port::output(number) {

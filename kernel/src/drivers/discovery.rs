@@ -3,16 +3,17 @@
 //! The order of the devices is the order of their places on the bus, which the host fixes: consoles
 //! for stdio, stderr and control; the disks.
 
+use super::found::Found;
 use super::hal::Machine;
 use super::pci::{self, ConfigPorts};
 use super::{balloon, disk, port};
-use crate::arch::{interrupt, io_apic, map_device};
 use core::ptr::NonNull;
+use machine::arch::map_device;
 use virtio_drivers::transport::mmio::MmioTransport;
 use virtio_drivers::transport::pci::PciTransport;
 use virtio_drivers::transport::pci::bus::{Command, PciRoot};
 use virtio_drivers::transport::pci::virtio_device_type;
-use virtio_drivers::transport::{DeviceType, SomeTransport, Transport};
+use virtio_drivers::transport::{DeviceType, Transport};
 
 /// Where QEMU's microvm has its virtio windows.
 const WINDOWS: u64 = 0xfeb0_0000;
@@ -22,23 +23,6 @@ const WINDOW_COUNT: u32 = 8;
 const WINDOW_BYTES: usize = 0x200;
 /// Interrupt pin of the first window, with ACPI on.
 const FIRST_GSI: u32 = 16;
-
-/// A device on its bus.
-#[derive(Debug)]
-pub(super) struct Found {
-    /// Its registers.
-    pub(super) transport: SomeTransport<'static>,
-    /// Its interrupt pin.
-    pub(super) gsi: u32,
-}
-
-impl Found {
-    /// Has the device's interrupts call a function. False when there is no way for them.
-    pub(super) fn connect(&self, function: fn(usize), argument: usize) -> bool {
-        interrupt::register(self.gsi, function, argument)
-            .is_some_and(|vector| io_apic::route(self.gsi, vector))
-    }
-}
 
 /// Finds all devices and hands each to its driver.
 pub(super) fn run() {
@@ -54,7 +38,7 @@ fn hand_over(found: Found) {
         DeviceType::Console => port::add(found),
         DeviceType::Block => disk::add(found),
         DeviceType::MemoryBalloon => balloon::add(found),
-        other => crate::console!("virtio device {other:?} has no driver here"),
+        other => machine::console!("virtio device {other:?} has no driver here"),
     }
 }
 
@@ -94,7 +78,7 @@ fn on_pci() {
                     gsi,
                 });
             }
-            Err(error) => crate::console!("virtio device at PCI {function}: {error}"),
+            Err(error) => machine::console!("virtio device at PCI {function}: {error}"),
         }
     }
 }

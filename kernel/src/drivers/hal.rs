@@ -1,8 +1,8 @@
 //! What the virtio drivers need of the machine.
 
-use crate::arch::{map_device, phys_to_virt, virt_to_phys};
 use alloc::alloc::{Layout, alloc_zeroed, dealloc};
 use core::ptr::NonNull;
+use machine::arch::{map_device, phys_to_virt, virt_to_phys};
 use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
 
 /// This machine: physical memory is where the physmap says, and devices see all of it.

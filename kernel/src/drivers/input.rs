@@ -117,7 +117,7 @@ impl Input {
                 .flatten()
                 .find(|p| p.state == State::Posted(token));
             let Some(page) = filled else {
-                crate::console!("port: the device filled a buffer that it does not have");
+                machine::console!("port: the device filled a buffer that it does not have");
                 return came;
             };
             // SAFETY: the page is nobody else's, and as it was added under this token.
@@ -191,7 +191,7 @@ impl Input {
             match added {
                 Ok(token) => page.state = State::Posted(token),
                 Err(error) => {
-                    crate::console!("port: {error}");
+                    machine::console!("port: {error}");
                     return;
                 }
             }

@@ -6,13 +6,15 @@ pub mod balloon;
 pub mod control;
 mod discovery;
 pub mod disk;
+mod found;
 mod hal;
 mod input;
 mod output;
 mod pci;
 pub mod port;
+pub mod report;
 
-use crate::arch::BootInfo;
+use machine::arch::BootInfo;
 
 /// Finds the devices. Their threads start with [`start_threads`].
 pub fn init(boot: &BootInfo) {
@@ -22,8 +24,10 @@ pub fn init(boot: &BootInfo) {
     }
 }
 
-/// Starts the kernel threads that serve devices; when tasks can be made.
-pub fn start_threads() {
-    control::start();
+/// Starts the kernel threads that serve devices; when tasks can be made. `signal` is called with the
+/// signals that the host sends to the program.
+pub fn start_threads(signal: fn(u32)) {
+    control::start(signal);
     balloon::start();
+    report::start();
 }

@@ -147,7 +147,7 @@ impl Output {
             let bytes = self.bytes(self.segments[index]);
             // SAFETY: the buffer that was added under this token.
             if let Err(error) = unsafe { self.queue.pop_used(token, &[bytes], &mut []) } {
-                crate::console!("port: {error}");
+                machine::console!("port: {error}");
                 self.fail("broke its queue");
                 return true;
             }
@@ -162,7 +162,7 @@ impl Output {
     }
 
     fn fail(&mut self, what: &str) {
-        crate::console!("port: the device {what}; output is lost from here on");
+        machine::console!("port: the device {what}; output is lost from here on");
         self.broken = true;
         self.done = self.accepted;
     }
@@ -204,7 +204,7 @@ impl Output {
             match unsafe { self.queue.add(&[self.bytes(segment)], &mut []) } {
                 Ok(token) => segment.token = token,
                 Err(error) => {
-                    crate::console!("port: {error}");
+                    machine::console!("port: {error}");
                     break;
                 }
             }

@@ -1,6 +1,6 @@
 //! PCI configuration by the ports 0xcf8 and 0xcfc, and the interrupt pins of a q35.
 
-use crate::arch::cpu::{inl, outl};
+use machine::arch::cpu::{inl, outl};
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
 const ADDRESS: u16 = 0xcf8;

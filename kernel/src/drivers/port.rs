@@ -1,16 +1,16 @@
 //! Byte streams to and from the host: one virtio console a port.
 
-use super::discovery::Found;
+use super::found::Found;
 use super::input::Input;
 use super::output::Output;
-use crate::arch::clock::{self, Nanos};
-use crate::arch::serial;
-use crate::errno::{Errno, SysResult};
-use crate::sync::{Once, SpinLock, WaitQueue};
 use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
+use machine::arch::serial;
+use machine::sync::{Once, SpinLock, WaitQueue};
 use virtio_drivers::transport::{SomeTransport, Transport};
 
 /// Ports: stdio, stderr, control.
@@ -86,11 +86,11 @@ pub(super) fn add(found: Found) {
     // Relaxed: devices are found by one CPU.
     let number = FOUND.fetch_add(1, Ordering::Relaxed);
     let Some(slot) = PORT.get(number) else {
-        crate::console!("console device {number} is one too many");
+        machine::console!("console device {number} is one too many");
         return;
     };
     if !found.connect(interrupt, number) {
-        crate::console!("port {number}: no interrupt");
+        machine::console!("port {number}: no interrupt");
         return;
     }
     match Device::new(found.transport) {
@@ -103,10 +103,10 @@ pub(super) fn add(found: Found) {
                 observer: Once::new(),
             };
             if slot.set(port).is_err() {
-                crate::console!("port {number} is there already");
+                machine::console!("port {number} is there already");
             }
         }
-        Err(error) => crate::console!("port {number}: {error}"),
+        Err(error) => machine::console!("port {number}: {error}"),
     }
     if number == CONTROL {
         // Only a host with control lines says how much it takes.
@@ -336,14 +336,14 @@ impl Port {
                 if device.output.done() != last.0 || device.output.is_held_back() {
                     last = (device.output.done(), now);
                 } else if now.saturating_sub(last.1) > FLUSH_PATIENCE {
-                    crate::console!(
+                    machine::console!(
                         "the host does not take the program's output; the rest is lost"
                     );
                     return;
                 }
             }
             super::control::poll();
-            crate::arch::ipi::poll_mailbox();
+            machine::arch::ipi::poll_mailbox();
             core::hint::spin_loop();
         }
     }

@@ -3,10 +3,10 @@
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
-use crate::errno::Errno;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::Errno;
 
 /// Linux's magic number of the file system of anonymous inodes.
 const ANON_INODE_MAGIC: u64 = 0x0904_1934;
@@ -22,7 +22,7 @@ struct AnonymousNode {
 impl Node for AnonymousNode {
     fn id(&self) -> NodeId {
         NodeId {
-            device: super::ANONYMOUS_DEVICE,
+            device: super::devices::ANONYMOUS,
             inode: self.inode,
         }
     }
@@ -76,12 +76,12 @@ pub fn open(
     label: &'static str,
     flags: OpenFlags,
 ) -> Arc<OpenFile> {
-    let inode = super::next_anonymous_inode();
+    let inode = super::node::next_anonymous_inode();
     let node: NodeRef = Arc::new(AnonymousNode {
         inode,
         kind,
         label,
-        made: super::now(),
+        made: Timestamp::now(),
     });
     OpenFile::new(node, file, None, flags)
 }

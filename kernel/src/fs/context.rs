@@ -1,9 +1,9 @@
 //! Where a process stands in the tree.
 
 use super::node::NodeRef;
-use crate::sync::SpinLock;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
+use machine::sync::SpinLock;
 
 #[derive(Clone, Debug)]
 struct Places {
@@ -19,9 +19,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// At the root of the tree, with Linux's umask of 022.
-    pub fn new() -> Arc<Self> {
-        let root = super::root();
+    /// At `root`, the root of the tree, with Linux's umask of 022.
+    pub fn new(root: NodeRef) -> Arc<Self> {
         Arc::new(Self {
             places: SpinLock::new(Places {
                 root: root.clone(),

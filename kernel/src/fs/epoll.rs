@@ -7,14 +7,15 @@
 use super::file::{File, OpenFile};
 use super::poll::{Notifier, PollMask, Watcher};
 use super::timerfd::Due;
-use crate::arch::clock::Nanos;
-use crate::errno::Errno;
-use crate::sync::{SpinLock, WaitEnd};
+use super::timerfd::TimerFile;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::general::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP};
+use logic::errno::Errno;
+use machine::arch::clock::Nanos;
+use machine::sync::{SpinLock, WaitEnd};
 
 /// Bits of an interest that are no readiness.
 const CONTROL: u32 = EPOLLET | EPOLLONESHOT | EPOLLEXCLUSIVE | EPOLLWAKEUP;
@@ -73,7 +74,7 @@ impl Drop for Item {
     fn drop(&mut self) {
         if self.is_epoll
             && let Some(file) = self.file.upgrade()
-            && let Some(inner) = file.file().as_epoll()
+            && let Some(inner) = file.file().downcast::<EpollFile>().map(|file| &*file.0)
         {
             inner.watched.fetch_sub(1, Ordering::Relaxed);
         }
@@ -147,7 +148,7 @@ impl Epoll {
             // Regular files and directories are always ready; Linux refuses them.
             return Err(Errno::EPERM);
         };
-        let inner = file.file().as_epoll();
+        let inner = file.file().downcast::<EpollFile>().map(|file| &*file.0);
         if let Some(inner) = inner {
             if core::ptr::eq(inner, self) {
                 return Err(Errno::EINVAL);
@@ -170,7 +171,7 @@ impl Epoll {
             interest: SpinLock::new(interest),
             queued: AtomicBool::new(false),
             is_epoll: inner.is_some(),
-            is_timer: file.file().as_timer().is_some(),
+            is_timer: file.file().downcast::<TimerFile>().is_some(),
             seen_expiry: AtomicU64::new(0),
         });
         if item.is_timer {
@@ -282,7 +283,7 @@ impl Epoll {
             let Some(file) = item.file.upgrade() else {
                 continue;
             };
-            if let Some(timer) = file.file().as_timer() {
+            if let Some(timer) = file.file().downcast::<TimerFile>() {
                 match timer.due_at() {
                     Due::Now(expiry) => {
                         // An edge is one expiry.
@@ -394,7 +395,7 @@ impl Epoll {
         loop {
             let timer = self.next_timer();
             self.collect(most, &mut events);
-            let over = deadline.is_some_and(|deadline| deadline <= crate::arch::clock::now());
+            let over = deadline.is_some_and(|deadline| deadline <= machine::arch::clock::now());
             if !events.is_empty() || over {
                 return Ok(events);
             }
@@ -428,9 +429,6 @@ impl File for EpollFile {
     }
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.0.notifier.clone())
-    }
-    fn as_epoll(&self) -> Option<&Epoll> {
-        Some(&self.0)
     }
 }
 

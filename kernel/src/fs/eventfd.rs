@@ -4,9 +4,9 @@ use super::file::File;
 use super::flags::OpenFlags;
 use super::io::{ByteSink, ByteSource};
 use super::poll::{Notifier, PollMask};
-use crate::errno::{Errno, SysResult};
-use crate::sync::SpinLock;
 use alloc::sync::Arc;
+use logic::errno::{Errno, SysResult};
+use machine::sync::SpinLock;
 
 /// The counter's highest value.
 const MAX: u64 = u64::MAX - 1;

@@ -1,23 +1,23 @@
 //! Open files: what a descriptor leads to.
 
 use super::flags::{FileKind, OpenFlags};
-use super::io::{ByteSink, ByteSource};
+use super::io::{ByteSink, ByteSource, SliceSink};
+use super::locks;
 use super::node::{DirEntry, Metadata, NodeRef};
 use super::poll::{Notifier, PollMask};
-use super::{epoll::Epoll, locks, pipe::PipeEnd, socket::SocketFile, timerfd::TimerFile};
-use crate::errno::{Errno, SysResult};
-use crate::sync::Mutex;
 use crate::vm::PageSource;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use logic::errno::{Errno, SysResult};
+use machine::sync::Mutex;
 
 /// What reads and writes. One may serve many open files; the offset is theirs.
 ///
 /// No method is called with a spin lock held, and `read`/`write` must hold none while they move
 /// bytes, as user memory may fault.
-pub trait File: Send + Sync {
+pub trait File: Any + Send + Sync {
     /// Reads at `offset`, moves it on, and gives the count; 0 is the end.
     fn read(&self, _to: &mut dyn ByteSink, _offset: &mut u64, _flags: OpenFlags) -> SysResult {
         Err(Errno::EINVAL)
@@ -84,21 +84,13 @@ pub trait File: Send + Sync {
     fn allocate(&self, _mode: u32, _offset: u64, _length: u64) -> Result<(), Errno> {
         Err(Errno::ENODEV)
     }
-    /// The epoll instance that it is.
-    fn as_epoll(&self) -> Option<&Epoll> {
-        None
-    }
-    /// The pipe end that it is.
-    fn as_pipe(&self) -> Option<&PipeEnd> {
-        None
-    }
-    /// The socket that it is.
-    fn as_socket(&self) -> Option<&SocketFile> {
-        None
-    }
-    /// The timer that it is.
-    fn as_timer(&self) -> Option<&TimerFile> {
-        None
+}
+
+impl dyn File {
+    /// The file as the kind that it is, for calls on that kind alone.
+    pub fn downcast<T: File>(&self) -> Option<&T> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
     }
 }
 
@@ -325,13 +317,23 @@ impl OpenFile {
             return;
         }
         self.file.last_close();
-        if let Some(node) = self.node.clone().as_tmpfs() {
-            node.release_if_last(HOLDERS);
+        self.node.clone().release_if_last(HOLDERS);
+    }
+}
+
+/// Fills `buffer` from `position` of a regular file; for exec.
+///
+/// # Errors
+/// `ENOEXEC` when the file ends before.
+pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    let wanted = buffer.len();
+    let mut sink = SliceSink::new(buffer);
+    let mut offset = position;
+    while sink.room() > 0 {
+        if file.file().read(&mut sink, &mut offset, file.flags())? == 0 {
+            return Err(Errno::ENOEXEC);
         }
     }
-
-    /// Its path as `/proc/PID/fd` shows it.
-    pub fn path(&self) -> Vec<u8> {
-        super::lookup::describe(&self.node, self.place.as_ref())
-    }
+    debug_assert!(offset == position + wanted as u64);
+    Ok(())
 }

@@ -3,10 +3,10 @@
 //! A file never sees a user address. It puts into a [`ByteSink`] or takes from a [`ByteSource`],
 //! and must hold no spin lock then: user memory may fault, and the fault may need the file.
 
-use crate::errno::{Errno, SysResult};
-use crate::memory::{FrameRef, PAGE_SIZE};
-use crate::{sched, uaccess};
+use crate::vm::{self, uaccess};
 use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use machine::memory::{FrameRef, PAGE_SIZE};
 
 /// The most bytes that one call moves (Linux's `MAX_RW_COUNT`).
 pub const MAX_RW_COUNT: usize = 0x7fff_f000;
@@ -34,6 +34,12 @@ pub trait ByteSink {
     }
 }
 
+/// How large files may become, asked when it matters.
+pub type SizeLimit = fn() -> Option<u64>;
+
+/// Files may become as large as they can.
+pub const NO_LIMIT: SizeLimit = || None;
+
 /// Gives what a file takes.
 pub trait ByteSource {
     /// How many bytes are left.
@@ -44,6 +50,10 @@ pub trait ByteSource {
     fn take_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult;
     /// Passes over up to `count` bytes without looking at them.
     fn skip(&mut self, count: usize) -> usize;
+    /// How large a file may become by them: whose bytes they are has a limit.
+    fn size_limit(&self) -> Option<u64> {
+        None
+    }
     /// The frame that the next bytes stand in, if they fill a page of a program's memory; they
     /// count as given then.
     fn pin_page(&mut self) -> Option<FrameRef> {
@@ -91,6 +101,7 @@ pub struct UserSink<'a> {
 pub struct UserSource<'a> {
     cursor: Cursor<'a>,
     done: usize,
+    limit: SizeLimit,
 }
 
 impl<'a> UserSink<'a> {
@@ -105,10 +116,11 @@ impl<'a> UserSink<'a> {
 
 impl<'a> UserSource<'a> {
     /// Reads from `segments`, one after the other.
-    pub fn new(segments: &'a [Segment]) -> Self {
+    pub fn new(segments: &'a [Segment], limit: SizeLimit) -> Self {
         Self {
             cursor: Cursor::new(segments),
             done: 0,
+            limit,
         }
     }
 }
@@ -158,9 +170,8 @@ fn pin_page(cursor: &mut Cursor<'_>, done: &mut usize, write: bool) -> Option<Fr
     if !fits || !address.is_multiple_of(PAGE_SIZE as u64) {
         return None;
     }
-    let task = sched::current();
     // What is wrong with the address shows when bytes are moved.
-    let frame = task.vm()?.pin_page(address, write).ok()?;
+    let frame = vm::current_space()?.pin_page(address, write).ok()?;
     if write && !frame.is_private() {
         // A file's page has to know that it changes: the program stores to it.
         return None;
@@ -213,6 +224,9 @@ impl ByteSink for UserSink<'_> {
 }
 
 impl ByteSource for UserSource<'_> {
+    fn size_limit(&self) -> Option<u64> {
+        (self.limit)()
+    }
     fn pin_page(&mut self) -> Option<FrameRef> {
         pin_page(&mut self.cursor, &mut self.done, false)
     }
@@ -313,16 +327,20 @@ impl ByteSink for SliceSink<'_> {
 #[derive(Debug)]
 pub struct SliceSource<'a> {
     bytes: &'a [u8],
+    limit: SizeLimit,
 }
 
 impl<'a> SliceSource<'a> {
     /// Gives `bytes` from their front.
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
+    pub fn new(bytes: &'a [u8], limit: SizeLimit) -> Self {
+        Self { bytes, limit }
     }
 }
 
 impl ByteSource for SliceSource<'_> {
+    fn size_limit(&self) -> Option<u64> {
+        (self.limit)()
+    }
     fn left(&self) -> usize {
         self.bytes.len()
     }
@@ -352,21 +370,26 @@ pub struct FrameSource<'a> {
     frame: &'a FrameRef,
     offset: usize,
     left: usize,
+    limit: SizeLimit,
 }
 
 impl<'a> FrameSource<'a> {
     /// Gives `count` bytes of `frame` from `offset` on; both must lie within it.
-    pub fn new(frame: &'a FrameRef, offset: usize, count: usize) -> Self {
+    pub fn new(frame: &'a FrameRef, offset: usize, count: usize, limit: SizeLimit) -> Self {
         assert!(offset <= PAGE_SIZE && count <= PAGE_SIZE - offset);
         Self {
             frame,
             offset,
             left: count,
+            limit,
         }
     }
 }
 
 impl ByteSource for FrameSource<'_> {
+    fn size_limit(&self) -> Option<u64> {
+        (self.limit)()
+    }
     fn left(&self) -> usize {
         self.left
     }
@@ -396,7 +419,16 @@ impl ByteSource for FrameSource<'_> {
 
 /// Copies `count` bytes from `at` on to the same place of another frame.
 pub(super) fn copy_within_frames(from: &FrameRef, to: &FrameRef, at: usize, count: usize) {
-    let mut source = FrameSource::new(from, at, count);
+    let mut source = FrameSource::new(from, at, count, NO_LIMIT);
     // Frames never fault.
     let _ = source.take_frame(to, at, count);
+}
+
+/// Lets others run between two pieces of long work, once every megabyte of it; `done` counts bytes.
+/// No lock may be held.
+pub(super) fn breathe(done: usize) {
+    const EVERY: usize = 1 << 20;
+    if done % EVERY < PAGE_SIZE && done >= EVERY && machine::sched::started() {
+        machine::sched::cond_resched();
+    }
 }

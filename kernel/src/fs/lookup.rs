@@ -4,11 +4,11 @@ use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{LinkTarget, NewNode, NodeRef};
-use super::path::{self, Component, NAME_MAX, PATH_MAX};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::Errno;
+use logic::path::{self, Component, NAME_MAX, PATH_MAX};
 
 /// The most symbolic links that one lookup follows.
 const MAX_LINKS: usize = 40;
@@ -465,4 +465,11 @@ fn way_up(directory: &NodeRef, root: Option<&NodeRef>) -> Option<(Vec<u8>, bool)
         path.push(b'/');
     }
     Some((path, directory.is_removed()))
+}
+
+impl OpenFile {
+    /// Its path as `/proc/PID/fd` shows it.
+    pub fn path(&self) -> Vec<u8> {
+        describe(self.node(), self.place())
+    }
 }

@@ -2,12 +2,12 @@
 
 use super::io::{ByteSink, ByteSource};
 use super::poll::{Notifier, PollMask};
-use crate::errno::{Errno, SysResult};
-use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use machine::sync::SpinLock;
 
 /// What a queue may hold before a sender waits (Linux's `net.core.wmem_default`).
 const CAPACITY: usize = 212_992;

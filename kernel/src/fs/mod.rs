@@ -12,8 +12,8 @@
 pub mod anonymous;
 pub mod block;
 pub mod context;
-pub mod current;
 pub mod dev;
+pub mod devices;
 pub mod epoll;
 pub mod eventfd;
 pub mod file;
@@ -24,168 +24,52 @@ pub mod locks;
 pub mod lookup;
 pub mod message;
 pub mod node;
-pub mod path;
 pub mod pipe;
 pub mod poll;
-pub mod proc;
-pub mod radix;
 pub mod select;
 pub mod socket;
 pub mod stdio;
 pub mod synthetic;
-pub mod sys;
 pub mod table;
 pub mod text;
 pub mod timerfd;
 pub mod tmpfs;
+mod tree;
 
 pub use context::Context;
-pub use file::{File, OpenFile, Place};
+pub use file::{File, OpenFile, Place, read_exact_at};
 pub use flags::{FileKind, OpenFlags};
-pub use io::ByteSink;
 pub use lookup::open_path;
-pub use node::{Metadata, Node, NodeRef, Timestamp};
+pub use node::{Metadata, Node, NodeRef, Timestamp, list_dots};
 pub use poll::PollMask;
 pub use table::FileTable;
+pub use tree::{memfd, mount, root};
 
-use crate::arch::{BootInfo, clock};
-use crate::errno::Errno;
-use crate::memory::{self, PAGE_SIZE};
-use crate::sync::Once;
-use core::sync::atomic::{AtomicU64, Ordering};
-use io::SliceSink;
-use node::DirEntry;
+use machine::arch::BootInfo;
+use machine::memory::{self};
 use tmpfs::Tmpfs;
 
-/// Device numbers of the file systems: minors of major 0, as Linux gives to those without a device.
-mod devices {
-    pub(super) const ROOT: u64 = 1;
-    pub(super) const TMP: u64 = 2;
-    pub(super) const DEV: u64 = 3;
-    pub(super) const PROC: u64 = 4;
-    pub(super) const SYS: u64 = 5;
-    pub(super) const ANONYMOUS: u64 = 6;
-    pub(super) const MEMFD: u64 = 7;
-}
-use devices::ANONYMOUS as ANONYMOUS_DEVICE;
-
-static ROOT: Once<NodeRef> = Once::new();
-static MEMFD: Once<alloc::sync::Arc<Tmpfs>> = Once::new();
-static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
-
-/// Builds the tree and unpacks the initramfs into it. Memory and the clock must work already.
+/// Builds the tree. Memory and the clock must work already.
 pub fn init(boot: &'static BootInfo) {
     stdio::init(boot);
     // As Linux's tmpfs: up to half of RAM each.
     let half_of_ram = memory::allocator().stats().managed_frames / 2;
     let root: NodeRef = Tmpfs::new(devices::ROOT, half_of_ram).make_root(None, b"", 0o755);
-    assert!(ROOT.set(root.clone()).is_ok(), "files are set up twice");
-    let _ = MEMFD.set(Tmpfs::new(devices::MEMFD, half_of_ram));
+    tree::set(root.clone(), Tmpfs::new(devices::MEMFD, half_of_ram));
     let tmp: NodeRef = Tmpfs::new(devices::TMP, half_of_ram).make_root(Some(&root), b"tmp", 0o1777);
     block::init();
     let dev: NodeRef = Tmpfs::new(devices::DEV, half_of_ram).make_root(Some(&root), b"dev", 0o755);
     let built = dev::populate(&dev)
         .and_then(|()| mount(&root, b"tmp", tmp))
-        .and_then(|()| mount(&root, b"dev", dev))
-        .and_then(|()| mount(&root, b"proc", proc::build(&root, boot)))
-        .and_then(|()| mount(&root, b"sys", sys::build(&root)));
+        .and_then(|()| mount(&root, b"dev", dev));
     if let Err(error) = built {
         panic!("the tree of files cannot be built: {error}");
     }
+}
+
+/// Unpacks the initramfs into the tree; the directories that others mount there exist by then.
+pub fn unpack(boot: &'static BootInfo) {
     if let Some(initrd) = boot.initrd {
-        initramfs::unpack(initrd, &root);
+        initramfs::unpack(initrd, &root());
     }
-}
-
-/// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
-pub fn finish_init() {
-    sys::add_cpus();
-    proc::apply_boot_line();
-}
-
-/// Mounts the file system with root `top` at `name` in the tree's root.
-fn mount(root: &NodeRef, name: &[u8], top: NodeRef) -> Result<(), Errno> {
-    let point = root.create(name, node::NewNode::Directory, 0o755)?;
-    point.as_tmpfs().ok_or(Errno::EINVAL)?.cover(top)
-}
-
-/// The root of the tree.
-pub fn root() -> NodeRef {
-    match ROOT.get() {
-        Some(root) => root.clone(),
-        None => panic!("files are used before they are set up"),
-    }
-}
-
-/// The file system of files without a name.
-pub fn memfd() -> Result<&'static alloc::sync::Arc<Tmpfs>, Errno> {
-    MEMFD.get().ok_or(Errno::ENOSYS)
-}
-
-fn next_anonymous_inode() -> u64 {
-    // Relaxed: only the number itself matters.
-    NEXT_ANONYMOUS.fetch_add(1, Ordering::Relaxed)
-}
-
-/// The wall clock's time.
-pub fn now() -> Timestamp {
-    const SECOND: u64 = 1_000_000_000;
-    let nanos = clock::now().saturating_add(clock::realtime_offset()).0;
-    Timestamp {
-        seconds: (nanos / SECOND).cast_signed(),
-        // A remainder below a billion fits.
-        nanos: u32::try_from(nanos % SECOND).unwrap_or(0),
-    }
-}
-
-/// Lets others run between two pieces of long work, once every megabyte of it; `done` counts bytes.
-/// No lock may be held.
-fn breathe(done: usize) {
-    const EVERY: usize = 1 << 20;
-    if done % EVERY < PAGE_SIZE && done >= EVERY && crate::sched::started() {
-        crate::sched::cond_resched();
-    }
-}
-
-/// Fills `buffer` from `position` of a regular file; for exec.
-///
-/// # Errors
-/// `ENOEXEC` when the file ends before.
-pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-    let wanted = buffer.len();
-    let mut sink = SliceSink::new(buffer);
-    let mut offset = position;
-    while sink.room() > 0 {
-        if file.file().read(&mut sink, &mut offset, file.flags())? == 0 {
-            return Err(Errno::ENOEXEC);
-        }
-    }
-    debug_assert!(offset == position + wanted as u64);
-    Ok(())
-}
-
-/// Lists `.` and `..` of `node`, if `offset` has not passed them; false when `emit` had enough.
-fn list_dots(
-    node: &dyn Node,
-    offset: &mut u64,
-    emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
-) -> bool {
-    let own = node.id().inode;
-    let above = node.parent().map_or(own, |parent| parent.id().inode);
-    for (at, name, inode) in [(0, &b"."[..], own), (1, b"..", above)] {
-        if *offset > at {
-            continue;
-        }
-        let entry = DirEntry {
-            name,
-            inode,
-            kind: FileKind::Directory,
-            next: at + 1,
-        };
-        if !emit(&entry) {
-            return false;
-        }
-        *offset = at + 1;
-    }
-    true
 }

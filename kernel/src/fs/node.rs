@@ -2,10 +2,13 @@
 
 use super::file::{File, Place};
 use super::flags::{FileKind, OpenFlags};
-use crate::errno::Errno;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use machine::arch::clock;
 
 /// A counted reference to a node.
 pub type NodeRef = Arc<dyn Node>;
@@ -136,7 +139,7 @@ pub struct FsStats {
 }
 
 /// A node of the tree.
-pub trait Node: Send + Sync {
+pub trait Node: Any + Send + Sync {
     /// Identity.
     fn id(&self) -> NodeId;
     /// Kind; never changes.
@@ -226,16 +229,11 @@ pub trait Node: Send + Sync {
     }
     /// Takes one [`Self::forbid_writing`] back.
     fn permit_writing(&self) {}
+    /// An open file of the node is closed for the last time; so many references are those of who calls
+    /// and of who knows it anyway.
+    fn release_if_last(self: Arc<Self>, _holders: usize) {}
     /// How the node is called where it has no path, as `pipe:[7]`.
     fn label(&self) -> Option<Vec<u8>> {
-        None
-    }
-    /// The tmpfs node behind this, for operations within one file system.
-    fn as_tmpfs(self: Arc<Self>) -> Option<Arc<super::tmpfs::TmpNode>> {
-        None
-    }
-    /// The directory of a made tree behind this, while such a tree is built.
-    fn as_synthetic(self: Arc<Self>) -> Option<Arc<super::synthetic::Directory>> {
         None
     }
     /// The error for a change to a directory that cannot change, or to what is none.
@@ -267,4 +265,56 @@ pub enum RenameMode {
     KeepExisting,
     /// The two change places.
     Exchange,
+}
+
+/// The node as the kind that it is, for what only nodes of that kind can do with each other.
+pub fn downcast<T: Node>(node: NodeRef) -> Option<Arc<T>> {
+    let any: Arc<dyn Any + Send + Sync> = node;
+    any.downcast().ok()
+}
+
+/// Lists `.` and `..` of `node`, if `offset` has not passed them; false when `emit` had enough.
+pub fn list_dots(
+    node: &dyn Node,
+    offset: &mut u64,
+    emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+) -> bool {
+    let own = node.id().inode;
+    let above = node.parent().map_or(own, |parent| parent.id().inode);
+    for (at, name, inode) in [(0, &b"."[..], own), (1, b"..", above)] {
+        if *offset > at {
+            continue;
+        }
+        let entry = DirEntry {
+            name,
+            inode,
+            kind: FileKind::Directory,
+            next: at + 1,
+        };
+        if !emit(&entry) {
+            return false;
+        }
+        *offset = at + 1;
+    }
+    true
+}
+
+/// A number for a node that is in no directory.
+pub(super) fn next_anonymous_inode() -> u64 {
+    static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: only the number itself matters.
+    NEXT_ANONYMOUS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Timestamp {
+    /// The wall clock's time.
+    pub fn now() -> Self {
+        const SECOND: u64 = 1_000_000_000;
+        let nanos = clock::now().saturating_add(clock::realtime_offset()).0;
+        Self {
+            seconds: (nanos / SECOND).cast_signed(),
+            // A remainder below a billion fits.
+            nanos: u32::try_from(nanos % SECOND).unwrap_or(0),
+        }
+    }
 }

@@ -4,12 +4,12 @@
 //! [`Notifier::notify`] then; a waiter registers first and looks at the state then. So one of the
 //! two always sees the other, and no event is lost.
 
-use crate::errno::Errno;
-use crate::sync::{SpinLock, WaitQueue};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bitflags::bitflags;
 use linux_raw_sys::general as raw;
+use logic::errno::Errno;
+use machine::sync::{SpinLock, WaitQueue};
 
 bitflags! {
     /// What a file is ready for, with Linux's numbers (`POLL*`).

@@ -3,11 +3,12 @@
 use super::file::OpenFile;
 use super::poll::{Notifier, PollMask};
 use super::timerfd::Due;
-use crate::arch::clock::{self, Nanos};
-use crate::errno::Errno;
-use crate::sync::WaitSet;
+use super::timerfd::TimerFile;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::Errno;
+use machine::arch::clock::{self, Nanos};
+use machine::sync::WaitSet;
 
 /// A file, what is asked of it, and what was found.
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl Interest {
     }
 
     fn timer(&self) -> Option<Nanos> {
-        match self.file.as_ref()?.file().as_timer()?.due_at() {
+        match self.file.as_ref()?.file().downcast::<TimerFile>()?.due_at() {
             Due::At(at) => Some(at),
             Due::Now(_) | Due::Never => None,
         }

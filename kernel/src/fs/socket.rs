@@ -7,11 +7,11 @@ use super::io::{ByteSink, ByteSource};
 use super::message::{self, MessageEnd, Received};
 use super::pipe::{Pipe, PipeEnd};
 use super::poll::{Notifier, PollMask};
-use crate::errno::{Errno, SysResult};
-use crate::sync::SpinLock;
-use crate::uaccess;
+use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::ioctl::FIONREAD;
+use logic::errno::{Errno, SysResult};
+use machine::sync::SpinLock;
 
 /// What a socket carries, with Linux's numbers (`SOCK_*`).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -109,17 +109,13 @@ impl SocketFile {
         })
     }
 
-    /// Writes bytes or one message; `quiet` spares the caller `SIGPIPE`, which streams alone give.
-    pub fn send(&self, from: &mut dyn ByteSource, flags: OpenFlags, quiet: bool) -> SysResult {
+    /// Writes bytes or one message. Streams alone give `SIGPIPE`.
+    pub fn send(&self, from: &mut dyn ByteSource, flags: OpenFlags) -> SysResult {
         match self.outgoing().as_deref() {
-            Some(End::Bytes(end)) => end.pipe().write(from, flags.nonblocking(), quiet),
+            Some(End::Bytes(end)) => end.pipe().write(from, flags.nonblocking()),
             Some(End::Messages(end)) => end.send(from, flags.nonblocking()),
-            None => {
-                if !quiet && self.kind == SocketKind::Stream {
-                    super::current::broken_pipe();
-                }
-                Err(Errno::EPIPE)
-            }
+            None if self.kind == SocketKind::Stream => Err(Errno::BROKEN_PIPE),
+            None => Err(Errno::EPIPE),
         }
     }
 
@@ -146,7 +142,7 @@ impl File for SocketFile {
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
-        self.send(from, flags, false)
+        self.send(from, flags)
     }
 
     fn poll(&self) -> PollMask {
@@ -195,9 +191,5 @@ impl File for SocketFile {
             }
             _ => Err(Errno::ENOTTY),
         }
-    }
-
-    fn as_socket(&self) -> Option<&SocketFile> {
-        Some(self)
     }
 }

@@ -1,23 +1,22 @@
 //! The program's standard streams: byte streams to and from the host, which look like pipes.
 
-use super::current;
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
 use super::poll::{Notifier, PollMask};
-use crate::arch::BootInfo;
 use crate::drivers::port::{self, Port};
-use crate::errno::{Errno, SysResult};
-use crate::memory::{self, Mobility, PAGE_SIZE};
-use crate::sync::Once;
-use crate::uaccess;
+use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
+use logic::errno::{Errno, SysResult};
+use machine::arch::BootInfo;
+use machine::memory::{self, Mobility, PAGE_SIZE};
+use machine::sync::Once;
 
 /// Which stream.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -108,10 +107,11 @@ impl File for StreamFile {
                 }
                 Err(_) if done > 0 => return Ok(done),
                 Err(error) => {
-                    if error == Errno::EPIPE {
-                        current::broken_pipe();
-                    }
-                    return Err(error);
+                    return Err(if error == Errno::EPIPE {
+                        Errno::BROKEN_PIPE
+                    } else {
+                        error
+                    });
                 }
             }
         }
@@ -160,7 +160,7 @@ struct StreamNode {
 impl Node for StreamNode {
     fn id(&self) -> NodeId {
         NodeId {
-            device: super::ANONYMOUS_DEVICE,
+            device: super::devices::ANONYMOUS,
             inode: self.inode,
         }
     }
@@ -210,9 +210,9 @@ fn node(which: Stream) -> NodeRef {
         return node.clone();
     }
     let node: NodeRef = Arc::new(StreamNode {
-        inode: super::next_anonymous_inode(),
+        inode: super::node::next_anonymous_inode(),
         stream: which,
-        made: super::now(),
+        made: Timestamp::now(),
     });
     let _ = slot.set(node.clone());
     slot.get().cloned().unwrap_or(node)

@@ -9,16 +9,16 @@ use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{
     AttributeChange, DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef,
-    Timestamp,
+    Timestamp, downcast,
 };
 use super::text::Text;
-use crate::errno::{Errno, SysResult};
-use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::{Errno, SysResult};
+use machine::sync::SpinLock;
 
 /// The longest text that a program may write to a knob.
 const MAX_STORE: usize = 4096;
@@ -113,17 +113,21 @@ impl Content for Entry {
 pub struct Synthetic {
     device: u64,
     magic: u64,
+    /// What who creates a file gets.
+    refusal: Errno,
     made: Timestamp,
     next_inode: AtomicU64,
 }
 
 impl Synthetic {
-    /// A file system with this device number and Linux's magic number of its type.
-    pub fn new(device: u64, magic: u64) -> Arc<Self> {
+    /// A file system with this device number and Linux's magic number of its type, in which nobody can
+    /// create files: they get `refusal`.
+    pub fn new(device: u64, magic: u64, refusal: Errno) -> Arc<Self> {
         Arc::new(Self {
             device,
             magic,
-            made: super::now(),
+            refusal,
+            made: Timestamp::now(),
             next_inode: AtomicU64::new(1),
         })
     }
@@ -246,7 +250,7 @@ impl Directory {
     }
 
     fn subdirectories_get(&self, name: &[u8]) -> Option<Arc<Self>> {
-        self.get(name)?.as_synthetic()
+        downcast(self.get(name)?)
     }
 
     /// Enters a file at `path` below this directory.
@@ -297,21 +301,13 @@ impl Node for Directory {
         self.get(name).ok_or(Errno::ENOENT)
     }
     fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
-        // As on Linux, where a name in `/proc` is looked up first and there can be none.
-        Err(if self.fs.magic == super::proc::MAGIC {
-            Errno::ENOENT
-        } else {
-            Errno::EPERM
-        })
+        Err(self.fs.refusal)
     }
     fn parent(&self) -> Option<NodeRef> {
         self.parent.as_ref()?.upgrade()
     }
     fn name(&self) -> Box<[u8]> {
         self.name.clone()
-    }
-    fn as_synthetic(self: Arc<Self>) -> Option<Arc<Directory>> {
-        Some(self)
     }
 }
 
@@ -355,7 +351,7 @@ impl File for OpenDirectory {
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        if super::list_dots(&*self.0, offset, emit) {
+        if super::node::list_dots(&*self.0, offset, emit) {
             list_entries(&self.0, offset, emit);
         }
         Ok(())

@@ -2,12 +2,12 @@
 
 use super::file::OpenFile;
 use super::locks;
-use crate::errno::Errno;
-use crate::sync::SpinLock;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::{ControlFlow, Deref};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use logic::errno::Errno;
+use machine::sync::SpinLock;
 
 /// The number of descriptors that nobody may exceed (`fs.nr_open`).
 pub const MAX_DESCRIPTORS: usize = 1 << 20;

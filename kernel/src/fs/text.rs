@@ -1,8 +1,8 @@
 //! Text that the kernel makes for a program to read: it grows, and runs out of memory politely.
 
-use crate::errno::Errno;
 use alloc::vec::Vec;
 use core::fmt;
+use logic::errno::Errno;
 
 /// The longest text that one file shows.
 const MAX_BYTES: usize = 16 << 20;

@@ -7,10 +7,10 @@ use super::file::File;
 use super::flags::OpenFlags;
 use super::io::ByteSink;
 use super::poll::{Notifier, PollMask};
-use crate::arch::clock::{self, Nanos};
-use crate::errno::{Errno, SysResult};
-use crate::sync::SpinLock;
 use alloc::sync::Arc;
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
+use machine::sync::SpinLock;
 
 /// When a timer goes off.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -134,9 +134,5 @@ impl File for TimerFile {
 
     fn notifier(&self) -> Option<Arc<Notifier>> {
         Some(self.notifier.clone())
-    }
-
-    fn as_timer(&self) -> Option<&TimerFile> {
-        Some(self)
     }
 }

@@ -1,13 +1,14 @@
 //! Paths as calls name them: a directory's descriptor, a path, and flags.
 
-use crate::errno::Errno;
 use crate::fs::lookup::{self, Found, LastLink};
-use crate::fs::path::{self, PATH_MAX};
-use crate::fs::{FileKind, NodeRef, OpenFile, current};
-use crate::uaccess;
+use crate::fs::{FileKind, NodeRef, OpenFile};
+use crate::process::caller;
+use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{AT_EMPTY_PATH, AT_FDCWD};
+use logic::errno::Errno;
+use logic::path::{self, PATH_MAX};
 
 /// Reads a path from the program's memory.
 pub(super) fn read_path(address: u64) -> Result<Vec<u8>, Errno> {
@@ -17,12 +18,12 @@ pub(super) fn read_path(address: u64) -> Result<Vec<u8>, Errno> {
 /// Where the walk of `path` starts: the directory behind `fd`, unless the path is absolute.
 pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     if path::is_absolute(path) {
-        return Ok(current::context().root());
+        return Ok(caller::context().root());
     }
     if fd == AT_FDCWD {
-        return Ok(current::context().cwd());
+        return Ok(caller::context().cwd());
     }
-    let file = current::file(fd)?;
+    let file = caller::file(fd)?;
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
@@ -33,7 +34,7 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
 pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
     let path = read_path(address)?;
     let start = start(fd, &path)?;
-    lookup::resolve(&current::context().root(), start, &path, last_link)
+    lookup::resolve(&caller::context().root(), start, &path, last_link)
 }
 
 /// What a call with `AT_EMPTY_PATH` means.
@@ -68,11 +69,11 @@ pub(super) fn target(
     };
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
         if fd == AT_FDCWD {
-            return Ok(Target::Node(current::context().cwd()));
+            return Ok(Target::Node(caller::context().cwd()));
         }
-        return Ok(Target::File(current::file(fd)?));
+        return Ok(Target::File(caller::file(fd)?));
     }
     let start = start(fd, &path)?;
-    let found = lookup::resolve(&current::context().root(), start, &path, last_link)?;
+    let found = lookup::resolve(&caller::context().root(), start, &path, last_link)?;
     Ok(Target::Node(found.existing()?))
 }

@@ -2,16 +2,17 @@
 
 use super::Args;
 use super::at;
-use crate::errno::{Errno, SysResult};
 use crate::fs::lookup::{self, Found, LastLink, LastName};
 use crate::fs::node::{DirEntry, NewNode, RenameMode};
-use crate::fs::path::PATH_MAX;
-use crate::fs::{FileKind, NodeRef, current};
-use crate::uaccess;
+use crate::fs::{FileKind, NodeRef};
+use crate::process::caller;
+use crate::vm::uaccess;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{
     AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, RENAME_EXCHANGE, RENAME_NOREPLACE,
 };
+use logic::errno::{Errno, SysResult};
+use logic::path::PATH_MAX;
 
 /// The most bytes of entries that one call collects.
 const LISTING_BYTES: usize = 32 << 10;
@@ -19,7 +20,7 @@ const LISTING_BYTES: usize = 32 << 10;
 /// Lists the directory behind argument 0 into the buffer in arguments 1 and 2; `encode` appends one
 /// entry, or says that it does not fit.
 fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> bool) -> SysResult {
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
@@ -101,7 +102,7 @@ fn check_free(found: &Found, directory: bool) -> Result<(), Errno> {
 fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, matches!(new, NewNode::Directory))?;
-    let masked = permissions & !current::context().umask();
+    let masked = permissions & !caller::context().umask();
     found
         .parent
         .create(found.new_name(Errno::EEXIST)?, new, masked)?;
@@ -327,7 +328,7 @@ pub fn readlinkat(a: &Args) -> SysResult {
 
 /// `getcwd(2)`.
 pub fn getcwd(a: &Args) -> SysResult {
-    let context = current::context();
+    let context = caller::context();
     let mut path = lookup::directory_path(&context.cwd(), &context.root()).ok_or(Errno::ENOENT)?;
     path.push(0);
     if path.len() > PATH_MAX {
@@ -350,29 +351,29 @@ fn directory(path: u64) -> Result<NodeRef, Errno> {
 
 /// `chdir(2)`.
 pub fn chdir(a: &Args) -> SysResult {
-    current::context().set_cwd(directory(a.addr(0))?);
+    caller::context().set_cwd(directory(a.addr(0))?);
     Ok(0)
 }
 
 /// `fchdir(2)`.
 pub fn fchdir(a: &Args) -> SysResult {
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
-    current::context().set_cwd(file.node().clone());
+    caller::context().set_cwd(file.node().clone());
     Ok(0)
 }
 
 /// `chroot(2)`.
 pub fn chroot(a: &Args) -> SysResult {
-    current::context().set_root(directory(a.addr(0))?);
+    caller::context().set_root(directory(a.addr(0))?);
     Ok(0)
 }
 
 /// `umask(2)`.
 pub fn umask(a: &Args) -> SysResult {
-    Ok(current::context().set_umask(a.uint(0)) as usize)
+    Ok(caller::context().set_umask(a.uint(0)) as usize)
 }
 
 /// `mount(2)`: what is mounted is mounted for good.

@@ -2,10 +2,13 @@
 
 use super::Args;
 use super::lock;
-use crate::errno::{Errno, SysResult};
+use crate::fs::node::downcast;
+use crate::fs::pipe::PipeEnd;
 use crate::fs::table::MAX_DESCRIPTORS;
-use crate::fs::{FileKind, OpenFile, OpenFlags, current};
-use crate::uaccess;
+use crate::fs::tmpfs::TmpNode;
+use crate::fs::{FileKind, OpenFile, OpenFlags};
+use crate::process::caller;
+use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
@@ -14,6 +17,7 @@ use linux_raw_sys::general::{
     F_SETOWN, F_SETPIPE_SZ, F_SETSIG, FD_CLOEXEC,
 };
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
+use logic::errno::{Errno, SysResult};
 
 /// `CLOSE_RANGE_UNSHARE`: give the task a table of its own first.
 const CLOSE_RANGE_UNSHARE: u32 = 2;
@@ -22,9 +26,9 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
 /// Adds a descriptor for the file behind `fd`.
 fn duplicate(fd: i32, minimum: usize, close_on_exec: bool) -> SysResult {
-    let files = current::files();
+    let files = caller::files();
     let file = files.get(fd)?;
-    files.insert(file, close_on_exec, minimum, current::descriptor_limit())
+    files.insert(file, close_on_exec, minimum, caller::descriptor_limit())
 }
 
 /// `dup(2)`.
@@ -33,9 +37,9 @@ pub fn dup(a: &Args) -> SysResult {
 }
 
 fn duplicate_to(from: i32, to: i32, close_on_exec: bool) -> SysResult {
-    let files = current::files();
+    let files = caller::files();
     let file = files.get(from)?;
-    files.replace(to, file, close_on_exec, current::descriptor_limit())?;
+    files.replace(to, file, close_on_exec, caller::descriptor_limit())?;
     usize::try_from(to).map_err(|_| Errno::EBADF)
 }
 
@@ -43,7 +47,7 @@ fn duplicate_to(from: i32, to: i32, close_on_exec: bool) -> SysResult {
 pub fn dup2(a: &Args) -> SysResult {
     let (from, to) = (a.int(0), a.int(1));
     if from == to {
-        current::file(from)?;
+        caller::file(from)?;
         return usize::try_from(to).map_err(|_| Errno::EBADF);
     }
     duplicate_to(from, to, false)
@@ -60,7 +64,7 @@ pub fn dup3(a: &Args) -> SysResult {
 
 /// `close(2)`.
 pub fn close(a: &Args) -> SysResult {
-    current::files().close(a.int(0))?;
+    caller::files().close(a.int(0))?;
     Ok(0)
 }
 
@@ -74,7 +78,7 @@ pub fn close_range(a: &Args) -> SysResult {
     if flags & CLOSE_RANGE_UNSHARE != 0 {
         super::process::unshare_files()?;
     }
-    let files = current::files();
+    let files = caller::files();
     if flags & CLOSE_RANGE_CLOEXEC != 0 {
         files.mark_range(highest(first), highest(last));
     } else {
@@ -83,8 +87,8 @@ pub fn close_range(a: &Args) -> SysResult {
     Ok(0)
 }
 
-fn seals(file: &OpenFile) -> Result<Arc<crate::fs::tmpfs::TmpNode>, Errno> {
-    let node = file.node().clone().as_tmpfs().ok_or(Errno::EINVAL)?;
+fn seals(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
+    let node = downcast::<TmpNode>(file.node().clone()).ok_or(Errno::EINVAL)?;
     if node.regular().is_none() {
         return Err(Errno::EINVAL);
     }
@@ -94,7 +98,7 @@ fn seals(file: &OpenFile) -> Result<Arc<crate::fs::tmpfs::TmpNode>, Errno> {
 /// `fcntl(2)`.
 pub fn fcntl(a: &Args) -> SysResult {
     let (fd, command) = (a.int(0), a.uint(1));
-    let files = current::files();
+    let files = caller::files();
     let file = files.get(fd)?;
     if file.flags().contains(OpenFlags::PATH)
         && !matches!(
@@ -107,7 +111,7 @@ pub fn fcntl(a: &Args) -> SysResult {
     match command {
         F_DUPFD | F_DUPFD_CLOEXEC => {
             let minimum = usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?;
-            if minimum >= current::descriptor_limit().min(MAX_DESCRIPTORS) {
+            if minimum >= caller::descriptor_limit().min(MAX_DESCRIPTORS) {
                 return Err(Errno::EINVAL);
             }
             duplicate(fd, minimum, command == F_DUPFD_CLOEXEC)
@@ -127,9 +131,13 @@ pub fn fcntl(a: &Args) -> SysResult {
             lock::set(&files, fd, &file, command, a.addr(2))
         }
         F_GETOWN | F_GETSIG | F_SETOWN | F_SETSIG => Ok(0),
-        F_GETPIPE_SZ => Ok(file.file().as_pipe().ok_or(Errno::EBADF)?.capacity()),
+        F_GETPIPE_SZ => Ok(file
+            .file()
+            .downcast::<PipeEnd>()
+            .ok_or(Errno::EBADF)?
+            .capacity()),
         F_SETPIPE_SZ => {
-            let pipe = file.file().as_pipe().ok_or(Errno::EBADF)?;
+            let pipe = file.file().downcast::<PipeEnd>().ok_or(Errno::EBADF)?;
             pipe.pipe()
                 .set_capacity(usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?)
         }
@@ -157,7 +165,7 @@ pub fn fcntl(a: &Args) -> SysResult {
 /// `ioctl(2)`.
 pub fn ioctl(a: &Args) -> SysResult {
     let (fd, command, argument) = (a.int(0), a.uint(1), a.addr(2));
-    let files = current::files();
+    let files = caller::files();
     let file = files.get(fd)?;
     if file.flags().contains(OpenFlags::PATH) {
         return Err(Errno::EBADF);

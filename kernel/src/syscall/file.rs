@@ -1,22 +1,23 @@
 //! Calls on open files and their data.
 
 use super::at;
-use super::record::Record;
+use super::record::OpenHow;
 use super::{Args, transfer};
-use crate::errno::{Errno, SysResult};
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
 use crate::fs::lookup::{self, LastLink};
-use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place, current};
-use crate::uaccess;
+use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place};
+use crate::process::caller;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     AT_FDCWD, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA,
     SEEK_END, SEEK_HOLE, SEEK_SET,
 };
+use logic::errno::{Errno, SysResult};
 
 /// The file behind the descriptor in argument 0.
 fn file(a: &Args) -> Result<Arc<OpenFile>, Errno> {
-    current::file(a.int(0))
+    caller::file(a.int(0))
 }
 
 /// The buffer in arguments 1 and 2.
@@ -44,7 +45,7 @@ pub fn read(a: &Args) -> SysResult {
 /// `write(2)`.
 pub fn write(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.write(&mut UserSource::new(&buffer(a)?))
+    file.write(&mut UserSource::new(&buffer(a)?, caller::file_size_limit))
 }
 
 /// `pread64(2)`.
@@ -56,7 +57,10 @@ pub fn pread64(a: &Args) -> SysResult {
 /// `pwrite64(2)`.
 pub fn pwrite64(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.write_at(offset(a, 3)?, &mut UserSource::new(&buffer(a)?))
+    file.write_at(
+        offset(a, 3)?,
+        &mut UserSource::new(&buffer(a)?, caller::file_size_limit),
+    )
 }
 
 /// `readv(2)`.
@@ -68,7 +72,10 @@ pub fn readv(a: &Args) -> SysResult {
 /// `writev(2)`.
 pub fn writev(a: &Args) -> SysResult {
     let file = file(a)?;
-    file.write(&mut UserSource::new(&read_segments(a.addr(1), a.0[2])?))
+    file.write(&mut UserSource::new(
+        &read_segments(a.addr(1), a.0[2])?,
+        caller::file_size_limit,
+    ))
 }
 
 /// `preadv(2)`.
@@ -82,7 +89,10 @@ pub fn preadv(a: &Args) -> SysResult {
 pub fn pwritev(a: &Args) -> SysResult {
     let file = file(a)?;
     let segments = read_segments(a.addr(1), a.0[2])?;
-    file.write_at(offset(a, 3)?, &mut UserSource::new(&segments))
+    file.write_at(
+        offset(a, 3)?,
+        &mut UserSource::new(&segments, caller::file_size_limit),
+    )
 }
 
 /// The flags of `preadv2` and `pwritev2` that are known: all I/O is as quick as it gets, and files
@@ -122,12 +132,12 @@ pub fn pwritev2(a: &Args) -> SysResult {
 fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
     let flags = OpenFlags::from_user(flags);
     let path = at::read_path(path)?;
-    let files = current::files();
+    let files = caller::files();
     // Before the file is made: a call that fails must leave nothing behind.
-    files.check_room(current::descriptor_limit())?;
+    files.check_room(caller::descriptor_limit())?;
     let start = at::start(fd, &path)?;
-    let file = lookup::open_at(&current::context(), start, &path, flags, mode)?;
-    current::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
+    let file = lookup::open_at(&caller::context(), start, &path, flags, mode)?;
+    caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
 /// `open(2)`.
@@ -142,21 +152,20 @@ pub fn openat(a: &Args) -> SysResult {
 
 /// `openat2(2)`, without restrictions on the walk.
 pub fn openat2(a: &Args) -> SysResult {
-    const HOW: usize = 24;
+    const HOW: usize = size_of::<OpenHow>();
     if a.size(3) < HOW {
         return Err(Errno::EINVAL);
     }
     if a.size(3) > HOW {
         return Err(Errno::E2BIG);
     }
-    let how = Record::<HOW>::read(a.addr(2))?;
-    let (flags, mode, resolve) = (how.u64(0), how.u64(8), how.u64(16));
-    let mode = u32::try_from(mode).map_err(|_| Errno::EINVAL)?;
-    let bits = u32::try_from(flags).map_err(|_| Errno::EINVAL)?;
-    if resolve != 0 || OpenFlags::from_bits(bits).is_none() || mode & !0o7777 != 0 {
+    let how = UserPtr::<OpenHow>::new(a.addr(2)).read()?;
+    let mode = u32::try_from(how.mode).map_err(|_| Errno::EINVAL)?;
+    let bits = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
+    if how.resolve != 0 || OpenFlags::from_bits(bits).is_none() || mode & !0o7777 != 0 {
         return Err(Errno::EINVAL);
     }
-    open_common(a.int(0), a.addr(1), flags, mode)
+    open_common(a.int(0), a.addr(1), how.flags, mode)
 }
 
 /// `creat(2)`.
@@ -200,7 +209,7 @@ pub fn lseek(a: &Args) -> SysResult {
 
 /// `sendfile(2)`.
 pub fn sendfile(a: &Args) -> SysResult {
-    let (to, from) = (current::file(a.int(0))?, current::file(a.int(1))?);
+    let (to, from) = (caller::file(a.int(0))?, caller::file(a.int(1))?);
     if !to.flags().writable() || !from.flags().readable() {
         return Err(Errno::EBADF);
     }
@@ -222,20 +231,19 @@ pub fn sendfile(a: &Args) -> SysResult {
         from.with_offset(|shared| *shared = offset);
         return Ok(moved);
     }
-    let mut record = Record::<8>::read(a.addr(2))?;
-    let mut offset = record.u64(0);
+    let place = UserPtr::<u64>::new(a.addr(2));
+    let mut offset = place.read()?;
     if offset > i64::MAX as u64 {
         return Err(Errno::EINVAL);
     }
     let moved = transfer::to_shared_offset(&from, &mut offset, &to, count)?;
-    record.set_u64(0, offset);
-    record.write(a.addr(2))?;
+    place.write(&offset)?;
     Ok(moved)
 }
 
 /// `copy_file_range(2)`.
 pub fn copy_file_range(a: &Args) -> SysResult {
-    let (from, to) = (current::file(a.int(0))?, current::file(a.int(2))?);
+    let (from, to) = (caller::file(a.int(0))?, caller::file(a.int(2))?);
     if !to.flags().writable() || !from.flags().readable() || to.flags().contains(OpenFlags::APPEND)
     {
         return Err(Errno::EBADF);
@@ -253,7 +261,7 @@ pub fn copy_file_range(a: &Args) -> SysResult {
     let read_offset = |address: u64, file: &OpenFile| -> Result<u64, Errno> {
         match address {
             0 => Ok(file.offset()),
-            address => Record::<8>::read(address).map(|record| record.u64(0)),
+            address => UserPtr::new(address).read(),
         }
     };
     let (mut read_at, mut write_at) =
@@ -274,7 +282,7 @@ pub fn copy_file_range(a: &Args) -> SysResult {
         if address == 0 {
             file.with_offset(|shared| *shared = offset);
         } else {
-            uaccess::copy_out(address, &offset.to_le_bytes())?;
+            UserPtr::new(address).write(&offset)?;
         }
     }
     Ok(moved)
@@ -416,7 +424,7 @@ pub fn memfd_create(a: &Args) -> SysResult {
     };
     let file = node.open_memfd();
     let file = OpenFile::new(node, file, Some(place), OpenFlags::READ_WRITE);
-    current::install(file, flags & MFD_CLOEXEC != 0)
+    caller::install(file, flags & MFD_CLOEXEC != 0)
 }
 
 /// `splice(2)`: `EINVAL`, on which programs read and write instead.

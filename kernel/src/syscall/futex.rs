@@ -1,15 +1,16 @@
 //! Futexes.
 
 use super::Args;
-use crate::arch::clock::{self, Nanos};
-use crate::errno::{Errno, SysResult};
-use crate::sched;
-use crate::sync::futex;
-use crate::task::{self, Restart};
-use crate::time::clocks::Clock;
-use crate::time::values::Timespec;
-use crate::uaccess::UserPtr;
+use crate::process;
+use crate::process::futex;
+use crate::process::signal::Restart;
+use crate::process::task::{self};
+use crate::process::time::clocks::Clock;
+use crate::process::time::values::Timespec;
+use crate::vm::uaccess::UserPtr;
 use core::sync::atomic::Ordering;
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
 
 const WAIT: u32 = 0;
 const WAKE: u32 = 1;
@@ -107,7 +108,7 @@ fn wait(
                 call: wait_again,
                 args: Args(args),
             };
-            *sched::current().restart.lock() = Some(restart);
+            process::current().signals().set_restart(restart);
             Err(Errno::ERESTART_RESTARTBLOCK)
         }
         _ => result,
@@ -130,7 +131,8 @@ pub fn set_robust_list(a: &Args) -> SysResult {
     if a.size(1) != ROBUST_HEAD_BYTES {
         return Err(Errno::EINVAL);
     }
-    sched::current()
+    process::current()
+        .marks()
         .robust_list
         .store(a.addr(0), Ordering::Relaxed);
     Ok(0)
@@ -139,11 +141,14 @@ pub fn set_robust_list(a: &Args) -> SysResult {
 /// `get_robust_list(2)`.
 pub fn get_robust_list(a: &Args) -> SysResult {
     let head = match a.int(0) {
-        0 => sched::current().robust_list.load(Ordering::Relaxed),
+        0 => process::current()
+            .marks()
+            .robust_list
+            .load(Ordering::Relaxed),
         tid => {
             let tid = u32::try_from(tid).map_err(|_| Errno::ESRCH)?;
             let task = task::find_task(tid).ok_or(Errno::ESRCH)?;
-            task.robust_list.load(Ordering::Relaxed)
+            task.marks().robust_list.load(Ordering::Relaxed)
         }
     };
     UserPtr::<u64>::new(a.addr(2)).write(&(ROBUST_HEAD_BYTES as u64))?;

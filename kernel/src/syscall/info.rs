@@ -2,77 +2,18 @@
 
 use super::Args;
 use super::process::{process_or_current, rusage_words};
-use crate::arch::clock;
-use crate::errno::{Errno, SysResult};
-use crate::memory;
-use crate::random;
-use crate::sched;
-use crate::sync::SpinLock;
-use crate::task::limits::{self, INFINITY, Limit};
-use crate::task::{self, Credentials, Usage};
-use crate::time::cpu_timers;
-use crate::uaccess::{self, UserPtr};
+use crate::process;
+use crate::process::task::limits::{self, INFINITY, Limit};
+use crate::process::task::{self, Credentials, Usage};
+use crate::process::time::cpu_timers;
+use crate::process::uts::{DOMAIN_NAME, FIELD, Field, HOST_NAME, RELEASE, VERSION};
+use crate::vm::uaccess::{self, UserPtr};
 use linux_raw_sys::general as raw;
-
-/// Bytes of one field of `struct utsname`.
-const FIELD: usize = 65;
-
-/// The version of Linux whose interface this kernel offers.
-pub const RELEASE: &str = "6.1.0-ebb";
-/// `uname -v`.
-pub const VERSION: &str = "#1 SMP Ebb";
-
-/// A name of the machine, NULs behind it.
-#[derive(Copy, Clone)]
-struct Field([u8; FIELD]);
-
-impl Field {
-    const fn new(text: &str) -> Self {
-        let mut bytes = [0; FIELD];
-        let mut i = 0;
-        while i < text.len() && i < FIELD - 1 {
-            bytes[i] = text.as_bytes()[i];
-            i += 1;
-        }
-        Self(bytes)
-    }
-}
-
-static HOST_NAME: SpinLock<Field> = SpinLock::new(Field::new("ebb"));
-static DOMAIN_NAME: SpinLock<Field> = SpinLock::new(Field::new("(none)"));
-
-fn with_name<R>(slot: &SpinLock<Field>, read: impl FnOnce(&[u8]) -> R) -> R {
-    let name = slot.lock().0;
-    let len = name.iter().position(|&byte| byte == 0).unwrap_or(FIELD);
-    read(&name[..len])
-}
-
-fn set_name(slot: &SpinLock<Field>, name: &[u8]) {
-    let mut field = Field([0; FIELD]);
-    let len = name.len().min(FIELD - 1);
-    field.0[..len].copy_from_slice(&name[..len]);
-    *slot.lock() = field;
-}
-
-/// The host's name.
-pub fn with_host_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
-    with_name(&HOST_NAME, read)
-}
-
-/// Sets the host's name, cut to 64 bytes.
-pub fn set_host_name(name: &[u8]) {
-    set_name(&HOST_NAME, name);
-}
-
-/// The domain's name.
-pub fn with_domain_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
-    with_name(&DOMAIN_NAME, read)
-}
-
-/// Sets the domain's name, cut to 64 bytes.
-pub fn set_domain_name(name: &[u8]) {
-    set_name(&DOMAIN_NAME, name);
-}
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock;
+use machine::arch::random;
+use machine::memory;
+use machine::sched;
 
 /// `uname(2)`.
 pub fn uname(a: &Args) -> SysResult {
@@ -174,7 +115,7 @@ pub fn getrandom(a: &Args) -> SysResult {
             };
         }
         sched::cond_resched();
-        if sched::current().signal_pending() && done < wanted {
+        if process::current().signal_pending() && done < wanted {
             return Ok(done);
         }
     }
@@ -225,7 +166,7 @@ fn set_limit(process: &task::Process, index: usize, [current, maximum]: [u64; 2]
 /// `getrlimit(2)`.
 pub fn getrlimit(a: &Args) -> SysResult {
     let index = resource(a, 0)?;
-    let limit = get_limit(sched::current().process(), index);
+    let limit = get_limit(process::current().process(), index);
     UserPtr::new(a.addr(1)).write(&limit)?;
     Ok(0)
 }
@@ -234,7 +175,7 @@ pub fn getrlimit(a: &Args) -> SysResult {
 pub fn setrlimit(a: &Args) -> SysResult {
     let index = resource(a, 0)?;
     let limit = UserPtr::<[u64; 2]>::new(a.addr(1)).read()?;
-    set_limit(sched::current().process(), index, limit)
+    set_limit(process::current().process(), index, limit)
 }
 
 /// `prlimit64(2)`.
@@ -259,7 +200,7 @@ pub fn prlimit64(a: &Args) -> SysResult {
 pub fn getrusage(a: &Args) -> SysResult {
     const CHILDREN: i32 = -1;
     const THREAD: i32 = 1;
-    let current = sched::current();
+    let current = process::current();
     let usage = match a.int(0) {
         0 => current.process().usage(),
         CHILDREN => current.process().children_usage(),
@@ -277,7 +218,7 @@ pub fn getrusage(a: &Args) -> SysResult {
 }
 
 fn credentials() -> Credentials {
-    sched::current().process().credentials()
+    process::current().process().credentials()
 }
 
 /// `getuid(2)`.
@@ -304,7 +245,7 @@ pub fn getegid(_a: &Args) -> SysResult {
 const KEEP: u32 = u32::MAX;
 
 fn change(set: impl FnOnce(&mut Credentials)) -> SysResult {
-    set(&mut sched::current().process().credentials.lock());
+    set(&mut process::current().process().credentials.lock());
     Ok(0)
 }
 

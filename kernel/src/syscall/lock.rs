@@ -1,34 +1,24 @@
 //! Locks of files: the lock commands of `fcntl(2)`, and `flock(2)`.
 
 use super::Args;
-use super::record::Record;
-use crate::errno::{Errno, SysResult};
-use crate::fs::locks::ranges::{Kind, LAST_BYTE, Span, SpanError};
+use super::record::Flock;
 use crate::fs::locks::{self, Holder};
-use crate::fs::{FileTable, OpenFile, OpenFlags, current};
+use crate::fs::{FileTable, OpenFile, OpenFlags};
+use crate::process;
+use crate::process::caller;
+use crate::vm::uaccess::UserPtr;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SETLKW, F_UNLCK, F_WRLCK, LOCK_EX,
     LOCK_MAND, LOCK_NB, LOCK_SH, LOCK_UN, SEEK_CUR, SEEK_END, SEEK_SET,
 };
-
-/// `struct flock`.
-struct Flock(Record<32>);
+use logic::errno::{Errno, SysResult};
+use logic::locks::ranges::{Kind, LAST_BYTE, Span, SpanError};
 
 impl Flock {
-    const TYPE: usize = 0;
-    const WHENCE: usize = 2;
-    const START: usize = 8;
-    const LENGTH: usize = 16;
-    const PID: usize = 24;
-
-    fn read(address: u64) -> Result<Self, Errno> {
-        Record::read(address).map(Self)
-    }
-
     /// The lock; `None`: none.
     fn kind(&self) -> Result<Option<Kind>, Errno> {
-        match u32::from(self.0.u16(Self::TYPE)) {
+        match u32::from(self.kind) {
             F_RDLCK => Ok(Some(Kind::Shared)),
             F_WRLCK => Ok(Some(Kind::Exclusive)),
             F_UNLCK => Ok(None),
@@ -43,21 +33,18 @@ impl Flock {
             None => F_UNLCK,
         };
         // The constants are below 3.
-        self.0
-            .set_u16(Self::TYPE, u16::try_from(number).unwrap_or_default());
+        self.kind = u16::try_from(number).unwrap_or_default();
     }
 
     /// The bytes of `file` that it means.
     fn span(&self, file: &OpenFile) -> Result<Span, Errno> {
-        let base = match u32::from(self.0.u16(Self::WHENCE)) {
+        let base = match u32::from(self.whence) {
             SEEK_SET => 0,
             SEEK_CUR => file.offset(),
             SEEK_END => file.metadata().size,
             _ => return Err(Errno::EINVAL),
         };
-        let start = self.0.u64(Self::START).cast_signed();
-        let length = self.0.u64(Self::LENGTH).cast_signed();
-        Span::relative(base.min(LAST_BYTE), start, length).map_err(|error| match error {
+        Span::relative(base.min(LAST_BYTE), self.start, self.length).map_err(|error| match error {
             SpanError::BeforeStart => Errno::EINVAL,
             SpanError::BeyondEnd => Errno::EOVERFLOW,
         })
@@ -65,23 +52,24 @@ impl Flock {
 
     /// A lock of an open file has no process: programs must say so.
     fn check_pid(&self, holder: Holder<'_>) -> Result<(), Errno> {
-        match holder {
-            Holder::Description if self.0.u32(Self::PID) != 0 => Err(Errno::EINVAL),
-            _ => Ok(()),
+        if holder.files.is_none() && self.pid != 0 {
+            return Err(Errno::EINVAL);
         }
+        Ok(())
     }
 }
 
 fn holder(files: &FileTable, command: u32) -> Holder<'_> {
-    match command {
-        F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW => Holder::Description,
-        _ => Holder::Files(files),
+    let of_file = matches!(command, F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW);
+    Holder {
+        pid: process::current().process().pid(),
+        files: (!of_file).then_some(files),
     }
 }
 
 /// `F_GETLK` and `F_OFD_GETLK`: who keeps the caller from a lock.
 pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64) -> SysResult {
-    let mut lock = Flock::read(address)?;
+    let mut lock = UserPtr::<Flock>::new(address).read()?;
     let holder = holder(files, command);
     let kind = lock.kind()?.ok_or(Errno::EINVAL)?;
     let span = lock.span(file)?;
@@ -89,13 +77,13 @@ pub(super) fn get(files: &FileTable, file: &OpenFile, command: u32, address: u64
     let blocker = locks::blocker(file, holder, span, kind);
     lock.set_kind(blocker.map(|(_, held)| held.kind));
     if let Some((pid, held)) = blocker {
-        lock.0.set_u16(Flock::WHENCE, 0);
-        lock.0.set_u64(Flock::START, held.span.first);
-        lock.0.set_u64(Flock::LENGTH, held.span.length());
+        lock.whence = 0;
+        lock.start = held.span.first.cast_signed();
+        lock.length = held.span.length().cast_signed();
         // -1: an open file's.
-        lock.0.set_u32(Flock::PID, pid.unwrap_or(u32::MAX));
+        lock.pid = pid.map_or(-1, u32::cast_signed);
     }
-    lock.0.write(address)?;
+    UserPtr::new(address).write(&lock)?;
     Ok(0)
 }
 
@@ -107,7 +95,7 @@ pub(super) fn set(
     command: u32,
     address: u64,
 ) -> SysResult {
-    let lock = Flock::read(address)?;
+    let lock = UserPtr::<Flock>::new(address).read()?;
     let holder = holder(files, command);
     let span = lock.span(file)?;
     let kind = lock.kind()?;
@@ -122,7 +110,7 @@ pub(super) fn set(
     lock.check_pid(holder)?;
     let wait = matches!(command, F_SETLKW | F_OFD_SETLKW);
     locks::lock_span(file, holder, span, kind, wait)?;
-    if kind.is_some() && matches!(holder, Holder::Files(_)) {
+    if kind.is_some() && holder.files.is_some() {
         // Another thread may have closed the file meanwhile, too early to find the lock.
         let still_open = files.get(fd).is_ok_and(|now| Arc::ptr_eq(&now, file));
         if !still_open {
@@ -146,12 +134,13 @@ pub fn flock(a: &Args) -> SysResult {
         LOCK_UN => None,
         _ => return Err(Errno::EINVAL),
     };
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     let flags = file.flags();
     let opened = flags.readable() || flags.writable();
     if flags.contains(OpenFlags::PATH) || kind.is_some() && !opened {
         return Err(Errno::EBADF);
     }
-    locks::lock_whole(&file, kind, operation & LOCK_NB == 0)?;
+    let pid = process::current().process().pid();
+    locks::lock_whole(&file, pid, kind, operation & LOCK_NB == 0)?;
     Ok(0)
 }

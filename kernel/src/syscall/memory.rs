@@ -5,13 +5,16 @@
 )]
 
 use super::Args;
-use crate::errno::{Errno, SysResult};
-use crate::memory::PAGE_SIZE;
+use crate::process;
+use crate::process::task;
+use crate::vm::uaccess;
 use crate::vm::{AddressSpace, Advice, Backing, MapFlags, MappedFile, Prot, Remap};
-use crate::{sched, task, uaccess};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as abi;
+use logic::errno::{Errno, SysResult};
+use machine::memory::PAGE_SIZE;
+use machine::sched;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 /// The most segments of a vectored call, Linux's `UIO_MAXIOV`.
@@ -23,7 +26,7 @@ const CARRY_BYTES: usize = 1024;
 
 /// The space of the calling process.
 fn space() -> Result<Arc<AddressSpace>, Errno> {
-    sched::current().vm().cloned().ok_or(Errno::EFAULT)
+    process::current().vm().cloned().ok_or(Errno::EFAULT)
 }
 
 /// Rights from `PROT_*`; bits that mean nothing here are let pass, as Linux does on x86.
@@ -80,7 +83,7 @@ fn anonymous(shared: bool) -> Backing {
 }
 
 fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
-    let open = sched::current().files().get(fd)?;
+    let open = process::current().files().get(fd)?;
     let flags = open.flags();
     if !flags.readable() {
         return Err(Errno::EACCES);

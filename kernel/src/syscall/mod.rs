@@ -24,97 +24,62 @@ pub(crate) mod trace;
 mod transfer;
 mod unknown;
 
-use crate::arch::{UserFrame, clock};
-use crate::errno::{Errno, SysResult, to_register};
-use crate::sched as scheduler;
-use crate::task::work;
-use core::sync::atomic::Ordering;
-
-/// The six arguments as the registers hold them.
-#[derive(Copy, Clone, Debug)]
-pub struct Args(pub [u64; 6]);
-
-impl Args {
-    fn of(frame: &UserFrame) -> Self {
-        Self([
-            frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
-        ])
-    }
-
-    /// Argument `i` as a C `int`: Linux looks at the low 32 bits alone.
-    #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the upper half is not part of an int"
-    )]
-    pub fn int(&self, i: usize) -> i32 {
-        self.0[i] as i32
-    }
-
-    /// Argument `i` as a C `unsigned int`.
-    #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the upper half is not part of an int"
-    )]
-    pub fn uint(&self, i: usize) -> u32 {
-        self.0[i] as u32
-    }
-
-    /// Argument `i` as a C `long`.
-    #[inline]
-    pub fn long(&self, i: usize) -> i64 {
-        self.0[i].cast_signed()
-    }
-
-    /// Argument `i` as a `size_t`.
-    #[inline]
-    pub fn size(&self, i: usize) -> usize {
-        value(self.0[i])
-    }
-
-    /// Argument `i` as a user address.
-    #[inline]
-    pub fn addr(&self, i: usize) -> u64 {
-        self.0[i]
-    }
-}
-
-/// A 64-bit word as the result of a call, or as a size.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "both have 64 bits here")]
-pub(crate) fn value(word: u64) -> usize {
-    const { assert!(usize::BITS == u64::BITS) };
-    word as usize
-}
+pub(crate) use crate::process::args::{Args, value};
+use crate::process::signal::{Signal, raise};
+use logic::errno::{Errno, to_register};
+use machine::arch::{BootInfo, UserFrame, clock};
+use machine::sched::work;
 
 /// What the entry code calls for a `syscall` instruction. The number is in `orig_rax`; the result
 /// goes to `rax`.
-pub fn entry(frame: &mut UserFrame) {
+#[unsafe(export_name = "ebb_syscall")]
+pub extern "C" fn entry(frame: &mut UserFrame) {
     let args = Args::of(frame);
     #[expect(
         clippy::cast_possible_truncation,
         reason = "Linux looks at the low 32 bits alone"
     )]
     let number = frame.orig_rax as u32;
-    let task = scheduler::current();
-    task.account.enter_call(clock::now());
+    let task = crate::process::current();
+    task.account().enter_call(clock::now());
     trace::call(number, &args);
     let result = table::dispatch(number, &args, frame);
     trace::result(number, result);
+    let result = match result {
+        Err(error) => Err(failed(number, error)),
+        Ok(_) => result,
+    };
     frame.rax = to_register(result);
-    if result.is_err() {
-        failed(number, result);
-    } else if task.work.load(Ordering::Relaxed) & work::RESTORE_MASK != 0 {
+    if result.is_ok() && task.work() & work::RESTORE_MASK != 0 {
         signal::finish(result);
     }
-    task.account.leave_call(clock::now());
+    task.account().leave_call(clock::now());
 }
 
+/// What is due for a call that fails; gives the error that the program gets.
 #[cold]
-fn failed(number: u32, result: SysResult) {
-    if result == Err(Errno::ENOSYS) {
+fn failed(number: u32, error: Errno) -> Errno {
+    let error = match error {
+        Errno::BROKEN_PIPE => {
+            raise(Signal::SIGPIPE);
+            Errno::EPIPE
+        }
+        Errno::FILE_SIZE_LIMIT => {
+            raise(Signal::SIGXFSZ);
+            Errno::EFBIG
+        }
+        other => other,
+    };
+    if error == Errno::ENOSYS {
         unknown::name_once(number);
     }
-    signal::finish(result);
+    signal::finish(Err(error));
+    error
+}
+
+/// Prepares for the first call: the boot line may ask for a trace.
+pub fn init(boot: &BootInfo) {
+    if boot.option("ebb.trace") == Some("calls") {
+        trace::enable();
+    }
 }

@@ -1,20 +1,22 @@
 //! Pipes and sockets.
 
 use super::Args;
-use crate::errno::{Errno, SysResult};
-use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource};
+use super::record::MessageHeader;
+use crate::fs::io::{MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource};
 use crate::fs::message::Received;
 use crate::fs::socket::{self, SocketFile, SocketKind};
-use crate::fs::{OpenFile, OpenFlags, current, pipe as pipes};
-use crate::uaccess;
+use crate::fs::{OpenFile, OpenFlags, pipe as pipes};
+use crate::process::caller;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
+use logic::errno::{Errno, SysResult};
 
 /// Installs two files and writes their descriptors to the program's memory; all or nothing.
 fn install_pair(files: [Arc<OpenFile>; 2], close_on_exec: bool, address: u64) -> SysResult {
-    let table = current::files();
+    let table = caller::files();
     let [first, second] = files;
-    let first = current::install(first, close_on_exec)?;
-    let numbers = current::install(second, close_on_exec).and_then(|second| {
+    let first = caller::install(first, close_on_exec)?;
+    let numbers = caller::install(second, close_on_exec).and_then(|second| {
         let numbers = [first, second].map(|fd| i32::try_from(fd).unwrap_or(-1));
         let [a, b] = numbers.map(i32::to_le_bytes);
         let written = uaccess::copy_out(address, &[a, b].concat());
@@ -100,8 +102,11 @@ fn with_socket<R>(
     a: &Args,
     call: impl FnOnce(&SocketFile, &OpenFile) -> Result<R, Errno>,
 ) -> Result<R, Errno> {
-    let file = current::file(a.int(0))?;
-    let socket = file.file().as_socket().ok_or(Errno::ENOTSOCK)?;
+    let file = caller::file(a.int(0))?;
+    let socket = file
+        .file()
+        .downcast::<SocketFile>()
+        .ok_or(Errno::ENOTSOCK)?;
     call(socket, &file)
 }
 
@@ -150,6 +155,20 @@ fn message_flags(flags: u32, file: &OpenFile) -> Result<OpenFlags, Errno> {
     Ok(open)
 }
 
+/// Sends these pieces; with `MSG_NOSIGNAL` without a signal if nobody reads.
+fn send(
+    socket: &SocketFile,
+    segments: &[Segment],
+    flags: OpenFlags,
+    message_flags: u32,
+) -> SysResult {
+    let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), flags);
+    if message_flags & MSG_NOSIGNAL != 0 && result == Err(Errno::BROKEN_PIPE) {
+        return Err(Errno::EPIPE);
+    }
+    result
+}
+
 /// `sendto(2)`.
 pub fn sendto(a: &Args) -> SysResult {
     with_socket(a, |socket, file| {
@@ -157,12 +176,11 @@ pub fn sendto(a: &Args) -> SysResult {
             return Err(Errno::EISCONN);
         }
         let flags = message_flags(a.uint(3), file)?;
-        let quiet = a.uint(3) & MSG_NOSIGNAL != 0;
         let segments = [Segment {
             address: a.addr(1),
             length: a.size(2).min(MAX_RW_COUNT),
         }];
-        socket.send(&mut UserSource::new(&segments), flags, quiet)
+        send(socket, &segments, flags, a.uint(3))
     })
 }
 
@@ -193,20 +211,19 @@ pub fn recvfrom(a: &Args) -> SysResult {
 
 /// The parts of a `struct msghdr` that pairs use: the data's pieces. Control data is not carried.
 fn message(address: u64) -> Result<alloc::vec::Vec<Segment>, Errno> {
-    let header = super::record::Record::<56>::read(address)?;
-    if header.u64(40) != 0 {
+    let header = UserPtr::<MessageHeader>::new(address).read()?;
+    if header.control_length != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    crate::fs::io::read_segments(header.u64(16), header.u64(24))
+    crate::fs::io::read_segments(header.segments, header.segment_count)
 }
 
 /// `sendmsg(2)`, without control data.
 pub fn sendmsg(a: &Args) -> SysResult {
     with_socket(a, |socket, file| {
         let flags = message_flags(a.uint(2), file)?;
-        let quiet = a.uint(2) & MSG_NOSIGNAL != 0;
         let segments = message(a.addr(1))?;
-        socket.send(&mut UserSource::new(&segments), flags, quiet)
+        send(socket, &segments, flags, a.uint(2))
     })
 }
 
@@ -214,15 +231,16 @@ pub fn sendmsg(a: &Args) -> SysResult {
 pub fn recvmsg(a: &Args) -> SysResult {
     with_socket(a, |socket, file| {
         let flags = message_flags(a.uint(2) & !MSG_TRUNC, file)?;
-        let mut header = super::record::Record::<56>::read(a.addr(1))?;
-        let segments = crate::fs::io::read_segments(header.u64(16), header.u64(24))?;
+        let place = UserPtr::<MessageHeader>::new(a.addr(1));
+        let mut header = place.read()?;
+        let segments = crate::fs::io::read_segments(header.segments, header.segment_count)?;
         let got = socket.receive(&mut UserSink::new(&segments), flags)?;
         let lost = got.count < got.length;
         // No name and no control data.
-        header.set_u32(8, 0);
-        header.set_u64(40, 0);
-        header.set_u32(48, if lost { MSG_TRUNC } else { 0 });
-        header.write(a.addr(1))?;
+        header.name_length = 0;
+        header.control_length = 0;
+        header.flags = if lost { MSG_TRUNC } else { 0 };
+        place.write(&header)?;
         Ok(received(got, a.uint(2)))
     })
 }

@@ -1,15 +1,15 @@
 //! Calls that wait for several files.
 
 use super::Args;
-use super::record::Record;
-use crate::arch::clock::{self, Nanos};
-use crate::errno::{Errno, SysResult};
+use super::record::{EpollEvent, PollFd, Time};
 use crate::fs::epoll::{Epoll, EpollFile, Event};
 use crate::fs::eventfd::EventFile;
 use crate::fs::select::{Interest, wait};
 use crate::fs::timerfd::{Setting, TimerFile};
-use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous, current};
-use crate::uaccess;
+use crate::fs::{File, FileKind, OpenFile, OpenFlags, PollMask, anonymous};
+use crate::process::caller;
+use crate::process::signal;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{
@@ -17,6 +17,9 @@ use linux_raw_sys::general::{
     EFD_SEMAPHORE, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, TFD_TIMER_ABSTIME,
     TFD_TIMER_CANCEL_ON_SET,
 };
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
+use zerocopy::{FromZeros, IntoBytes};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -42,8 +45,8 @@ fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
     if address == 0 {
         return Ok(None);
     }
-    let raw = Record::<16>::read(address)?;
-    span(raw.u64(0), raw.u64(8), 1).map(Some)
+    let [seconds, nanos] = UserPtr::<Time>::new(address).read()?;
+    span(seconds, nanos, 1).map(Some)
 }
 
 /// Writes what is left until `deadline` as seconds and a fraction in `unit_nanos`. Linux does not
@@ -51,10 +54,8 @@ fn read_timespec(address: u64) -> Result<Option<Nanos>, Errno> {
 fn write_left(address: u64, deadline: Option<Nanos>, unit_nanos: u64) {
     if let (Some(deadline), true) = (deadline, address != 0) {
         let left = deadline.saturating_sub(clock::now()).0;
-        let mut raw = Record::<16>::new();
-        raw.set_u64(0, left / SECOND);
-        raw.set_u64(8, left % SECOND / unit_nanos);
-        let _ = raw.write(address);
+        let raw: Time = [left / SECOND, left % SECOND / unit_nanos];
+        let _ = UserPtr::new(address).write(&raw);
     }
 }
 
@@ -65,40 +66,34 @@ fn milliseconds(value: i32) -> Option<Nanos> {
         .map(|millis| deadline(Nanos::from_millis(millis)))
 }
 
-const POLLFD: usize = 8;
-
 fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let (address, count) = (a.addr(0), a.uint(1) as usize);
-    if count > current::descriptor_limit() {
+    if count > caller::descriptor_limit() {
         return Err(Errno::EINVAL);
     }
     let mut raw = Vec::new();
-    raw.try_reserve_exact(count * POLLFD)
-        .map_err(|_| Errno::ENOMEM)?;
-    raw.resize(count * POLLFD, 0);
-    uaccess::copy_in(&mut raw, address)?;
+    raw.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    raw.resize(count, PollFd::new_zeroed());
+    uaccess::copy_in(raw.as_mut_bytes(), address)?;
     let mut interests = Vec::new();
     interests
         .try_reserve_exact(count)
         .map_err(|_| Errno::ENOMEM)?;
-    let files = current::files();
-    for entry in raw.chunks_exact(POLLFD) {
-        let fd = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-        let wanted = u16::from_le_bytes([entry[4], entry[5]]);
-        let wanted = PollMask::from_bits_truncate(wanted.into());
-        interests.push(match files.get(fd) {
-            _ if fd < 0 => Interest::nothing(),
+    let files = caller::files();
+    for entry in &raw {
+        let wanted = PollMask::from_bits_truncate(entry.events.into());
+        interests.push(match files.get(entry.fd) {
+            _ if entry.fd < 0 => Interest::nothing(),
             Ok(file) => Interest::new(file, wanted),
             Err(_) => Interest::settled(PollMask::NVAL),
         });
     }
     let ready = wait(&mut interests, deadline)?;
-    for (entry, interest) in raw.chunks_exact_mut(POLLFD).zip(&interests) {
+    for (entry, interest) in raw.iter_mut().zip(&interests) {
         // All readiness bits lie in the low 16.
-        let found = u16::try_from(interest.found().bits()).unwrap_or(0);
-        entry[6..8].copy_from_slice(&found.to_le_bytes());
+        entry.found = u16::try_from(interest.found().bits()).unwrap_or(0);
     }
-    uaccess::copy_out(address, &raw)?;
+    uaccess::copy_out(address, raw.as_bytes())?;
     Ok(ready)
 }
 
@@ -111,7 +106,7 @@ pub fn poll(a: &Args) -> SysResult {
 pub fn ppoll(a: &Args) -> SysResult {
     let until = read_timespec(a.addr(2))?.map(deadline);
     if a.addr(3) != 0 {
-        current::block_signals_for_call(a.addr(3), a.size(4))?;
+        signal::block_for_call(a.addr(3), a.size(4))?;
     }
     let result = poll_until(a, until);
     write_left(a.addr(2), until, 1);
@@ -127,7 +122,7 @@ const SETS: [PollMask; 3] = [
 
 fn select_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let count = usize::try_from(a.int(0)).map_err(|_| Errno::EINVAL)?;
-    let files = current::files();
+    let files = caller::files();
     // As Linux: descriptors beyond the table are not looked at.
     let count = count.min(files.size().max(1024));
     let bytes = count.div_ceil(64) * 8;
@@ -185,9 +180,8 @@ pub fn select(a: &Args) -> SysResult {
     let until = match a.addr(4) {
         0 => None,
         address => {
-            let raw = Record::<16>::read(address)?;
             // A program may pass a million microseconds and more.
-            let (seconds, micros) = (raw.u64(0), raw.u64(8));
+            let [seconds, micros] = UserPtr::<Time>::new(address).read()?;
             if seconds > i64::MAX as u64 || micros > i64::MAX as u64 {
                 return Err(Errno::EINVAL);
             }
@@ -204,10 +198,10 @@ pub fn select(a: &Args) -> SysResult {
 pub fn pselect6(a: &Args) -> SysResult {
     let until = read_timespec(a.addr(4))?.map(deadline);
     if a.addr(5) != 0 {
-        let raw = Record::<16>::read(a.addr(5))?;
-        if raw.u64(0) != 0 {
-            let size = usize::try_from(raw.u64(8)).map_err(|_| Errno::EINVAL)?;
-            current::block_signals_for_call(raw.u64(0), size)?;
+        let [mask, size] = UserPtr::<[u64; 2]>::new(a.addr(5)).read()?;
+        if mask != 0 {
+            let size = usize::try_from(size).map_err(|_| Errno::EINVAL)?;
+            signal::block_for_call(mask, size)?;
         }
     }
     let result = select_until(a, until);
@@ -218,7 +212,7 @@ pub fn pselect6(a: &Args) -> SysResult {
 fn install(file: Arc<dyn File>, label: &'static str, flags: OpenFlags) -> SysResult {
     let open = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
     let file = anonymous::open(file, FileKind::Anonymous, label, open);
-    current::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
+    caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
 /// Flags that may only be close-on-exec and non-blocking.
@@ -250,24 +244,25 @@ pub fn epoll_create1(a: &Args) -> SysResult {
     install(Arc::new(EpollFile(Epoll::new())), "eventpoll", flags)
 }
 
-/// Bytes of a `struct epoll_event`, which is packed on x86-64.
-const EPOLL_EVENT: usize = 12;
-
 /// `epoll_ctl(2)`.
 pub fn epoll_ctl(a: &Args) -> SysResult {
     let (operation, fd) = (a.uint(1), a.int(2));
     let event = if operation == EPOLL_CTL_DEL {
         Event { events: 0, data: 0 }
     } else {
-        let raw = Record::<EPOLL_EVENT>::read(a.addr(3))?;
+        let raw = UserPtr::<EpollEvent>::new(a.addr(3)).read()?;
         Event {
-            events: raw.u32(0),
-            data: raw.u64(4),
+            events: raw.events,
+            data: raw.data,
         }
     };
-    let set = current::file(a.int(0))?;
-    let file = current::file(fd)?;
-    let epoll = set.file().as_epoll().ok_or(Errno::EINVAL)?;
+    let set = caller::file(a.int(0))?;
+    let file = caller::file(fd)?;
+    let epoll = set
+        .file()
+        .downcast::<EpollFile>()
+        .map(|file| &*file.0)
+        .ok_or(Errno::EINVAL)?;
     if Arc::ptr_eq(&set, &file) {
         return Err(Errno::EINVAL);
     }
@@ -282,17 +277,22 @@ pub fn epoll_ctl(a: &Args) -> SysResult {
 
 fn epoll_wait_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let most = usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?;
-    if most == 0 || most > i32::MAX as usize / EPOLL_EVENT {
+    if most == 0 || most > i32::MAX as usize / size_of::<EpollEvent>() {
         return Err(Errno::EINVAL);
     }
-    let set: Arc<OpenFile> = current::file(a.int(0))?;
-    let epoll = set.file().as_epoll().ok_or(Errno::EINVAL)?;
+    let set: Arc<OpenFile> = caller::file(a.int(0))?;
+    let epoll = set
+        .file()
+        .downcast::<EpollFile>()
+        .map(|file| &*file.0)
+        .ok_or(Errno::EINVAL)?;
     let events = epoll.wait(most, deadline)?;
     for (n, event) in events.iter().enumerate() {
-        let mut raw = Record::<EPOLL_EVENT>::new();
-        raw.set_u32(0, event.events);
-        raw.set_u64(4, event.data);
-        raw.write(a.addr(1).wrapping_add((n * EPOLL_EVENT) as u64))?;
+        let before = (n * size_of::<EpollEvent>()) as u64;
+        UserPtr::new(a.addr(1).wrapping_add(before)).write(&EpollEvent {
+            events: event.events,
+            data: event.data,
+        })?;
     }
     Ok(events.len())
 }
@@ -305,7 +305,7 @@ pub fn epoll_wait(a: &Args) -> SysResult {
 /// `epoll_pwait(2)`.
 pub fn epoll_pwait(a: &Args) -> SysResult {
     if a.addr(4) != 0 {
-        current::block_signals_for_call(a.addr(4), a.size(5))?;
+        signal::block_for_call(a.addr(4), a.size(5))?;
     }
     epoll_wait(a)
 }
@@ -314,7 +314,7 @@ pub fn epoll_pwait(a: &Args) -> SysResult {
 pub fn epoll_pwait2(a: &Args) -> SysResult {
     let until = read_timespec(a.addr(3))?.map(deadline);
     if a.addr(4) != 0 {
-        current::block_signals_for_call(a.addr(4), a.size(5))?;
+        signal::block_for_call(a.addr(4), a.size(5))?;
     }
     epoll_wait_until(a, until)
 }
@@ -348,8 +348,10 @@ pub fn timerfd_create(a: &Args) -> SysResult {
 }
 
 fn with_timer<R>(a: &Args, call: impl FnOnce(&TimerFile) -> R) -> Result<R, Errno> {
-    let file = current::file(a.int(0))?;
-    Ok(call(file.file().as_timer().ok_or(Errno::EINVAL)?))
+    let file = caller::file(a.int(0))?;
+    Ok(call(
+        file.file().downcast::<TimerFile>().ok_or(Errno::EINVAL)?,
+    ))
 }
 
 /// Writes a `struct itimerspec`: the interval and what is left.
@@ -357,12 +359,8 @@ fn write_setting(address: u64, setting: Setting) -> Result<(), Errno> {
     let left = setting
         .next
         .map_or(0, |next| next.saturating_sub(clock::now()).0.max(1));
-    let mut raw = Record::<32>::new();
-    for (at, nanos) in [(0, setting.interval.0), (16, left)] {
-        raw.set_u64(at, nanos / SECOND);
-        raw.set_u64(at + 8, nanos % SECOND);
-    }
-    raw.write(address)
+    let raw: [Time; 2] = [setting.interval.0, left].map(|nanos| [nanos / SECOND, nanos % SECOND]);
+    UserPtr::new(address).write(&raw)
 }
 
 /// `timerfd_settime(2)`.
@@ -371,9 +369,9 @@ pub fn timerfd_settime(a: &Args) -> SysResult {
     if flags & !(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET) != 0 {
         return Err(Errno::EINVAL);
     }
-    let raw = Record::<32>::read(a.addr(2))?;
-    let interval = span(raw.u64(0), raw.u64(8), 1)?;
-    let value = span(raw.u64(16), raw.u64(24), 1)?;
+    let raw = UserPtr::<[Time; 2]>::new(a.addr(2)).read()?;
+    let [interval, value] = raw.map(|[seconds, nanos]| span(seconds, nanos, 1));
+    let (interval, value) = (interval?, value?);
     let old = with_timer(a, |timer| {
         let next = if value.0 == 0 {
             None

@@ -1,20 +1,20 @@
 //! Processes, their relations and their end.
 
 use super::Args;
-use crate::arch::{USER_END, UserFrame};
-use crate::errno::{Errno, SysResult};
 use crate::fs::{self, OpenFlags};
-use crate::sched;
-use crate::signal::{self, MAX_SIGNAL, SIGINFO_BYTES, Signal};
-use crate::task::{
+use crate::process;
+use crate::process::signal::{self, MAX_SIGNAL, SIGINFO_BYTES, Signal};
+use crate::process::task::{
     self, CloneRequest, Process, Usage, UserStrings, WaitFor, WaitOptions, WaitStatus, Waited,
     table,
 };
-use crate::time::values::Timeval;
-use crate::uaccess::{self, UserPtr};
+use crate::process::time::values::Timeval;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::{general as raw, prctl as raw_prctl};
+use logic::errno::{Errno, SysResult};
+use machine::arch::{USER_END, UserFrame};
 
 /// Longest path that a program may pass.
 const MAX_PATH: usize = 4096;
@@ -85,7 +85,7 @@ fn execute(
         return Err(Errno::EINVAL);
     }
     let path = uaccess::read_cstr(path, MAX_PATH)?;
-    let current = sched::current();
+    let current = process::current();
     let directory = directory.filter(|&fd| fd != raw::AT_FDCWD && !path.starts_with(b"/"));
     let file = match directory {
         Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
@@ -152,7 +152,7 @@ pub fn wait4(a: &Args) -> SysResult {
     if a.uint(2) & !ALLOWED != 0 {
         return Err(Errno::EINVAL);
     }
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let which = match a.int(0) {
         i32::MIN => return Err(Errno::ESRCH),
         -1 => WaitFor::Any,
@@ -185,7 +185,7 @@ pub fn waitid(a: &Args) -> SysResult {
     if bits & !ALLOWED != 0 || bits & (raw::WSTOPPED | raw::WEXITED | raw::WCONTINUED) == 0 {
         return Err(Errno::EINVAL);
     }
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let which = match (a.uint(0), a.int(1)) {
         (raw::P_ALL, _) => WaitFor::Any,
         (raw::P_PID, pid) if pid > 0 => WaitFor::Pid(pid.unsigned_abs()),
@@ -224,28 +224,28 @@ fn child_bytes(waited: &Waited) -> [u8; SIGINFO_BYTES] {
 
 /// `getpid(2)`.
 pub fn getpid(_a: &Args) -> SysResult {
-    Ok(sched::current().process().pid() as usize)
+    Ok(process::current().process().pid() as usize)
 }
 
 /// `getppid(2)`.
 pub fn getppid(_a: &Args) -> SysResult {
-    Ok(sched::current().process().ppid() as usize)
+    Ok(process::current().process().ppid() as usize)
 }
 
 /// `gettid(2)`.
 pub fn gettid(_a: &Args) -> SysResult {
-    Ok(sched::current().tid() as usize)
+    Ok(process::current().tid() as usize)
 }
 
 /// `getpgrp(2)`.
 pub fn getpgrp(_a: &Args) -> SysResult {
-    Ok(sched::current().process().pgid() as usize)
+    Ok(process::current().process().pgid() as usize)
 }
 
 /// The process with this number; 0 is the current one.
 pub(super) fn process_or_current(pid: i32) -> Result<Arc<Process>, Errno> {
     if pid == 0 {
-        return Ok(sched::current().process().clone());
+        return Ok(process::current().process().clone());
     }
     let pid = u32::try_from(pid).map_err(|_| Errno::ESRCH)?;
     task::find(pid).ok_or(Errno::ESRCH)
@@ -263,7 +263,7 @@ pub fn getsid(a: &Args) -> SysResult {
 
 /// `setpgid(2)`.
 pub fn setpgid(a: &Args) -> SysResult {
-    let current = sched::current().process().clone();
+    let current = process::current().process().clone();
     let pid = a.int(0);
     // As under Linux the group is judged first, and it is the process's number if none is given:
     // a negative number of a process is EINVAL then, and ESRCH beside a group.
@@ -313,7 +313,7 @@ pub fn setpgid(a: &Args) -> SysResult {
 
 /// `setsid(2)`.
 pub fn setsid(_a: &Args) -> SysResult {
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let pid = process.pid();
     let mut table = table::lock();
     if table.group_exists(pid) {
@@ -335,14 +335,17 @@ pub fn setsid(_a: &Args) -> SysResult {
 
 /// `set_tid_address(2)`.
 pub fn set_tid_address(a: &Args) -> SysResult {
-    let current = sched::current();
-    current.clear_child_tid.store(a.addr(0), Ordering::Relaxed);
+    let current = process::current();
+    current
+        .marks()
+        .clear_child_tid
+        .store(a.addr(0), Ordering::Relaxed);
     Ok(current.tid() as usize)
 }
 
 /// `prctl(2)`: what programs use of it.
 pub fn prctl(a: &Args) -> SysResult {
-    let current = sched::current();
+    let current = process::current();
     let process = current.process();
     let write_int = |value: u32| UserPtr::<u32>::new(a.addr(1)).write(&value).map(|()| 0);
     match a.uint(0) {
@@ -395,12 +398,10 @@ pub fn prctl(a: &Args) -> SysResult {
         }
         raw_prctl::PR_SET_TIMERSLACK => {
             let slack = if a.addr(1) == 0 { 50_000 } else { a.addr(1) };
-            current.timer_slack.store(slack, Ordering::Relaxed);
+            current.set_timer_slack(slack);
             Ok(0)
         }
-        raw_prctl::PR_GET_TIMERSLACK => {
-            Ok(super::value(current.timer_slack.load(Ordering::Relaxed)))
-        }
+        raw_prctl::PR_GET_TIMERSLACK => Ok(super::value(current.timer_slack())),
         raw_prctl::PR_SET_THP_DISABLE => {
             if a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
                 return Err(Errno::EINVAL);
@@ -438,24 +439,25 @@ pub fn arch_prctl(a: &Args) -> SysResult {
     const SET_FS: u32 = 0x1002;
     const GET_FS: u32 = 0x1003;
     const GET_GS: u32 = 0x1004;
-    let current = sched::current();
+    let current = process::current();
+    let user = current.user_state().ok_or(Errno::EPERM)?;
     let address = a.addr(1);
     match a.uint(0) {
         SET_FS | SET_GS if address >= USER_END => Err(Errno::EPERM),
         SET_FS => {
-            current.set_fs_base(address);
+            user.set_fs_base(address);
             Ok(0)
         }
         SET_GS => {
-            current.set_gs_base(address);
+            user.set_gs_base(address);
             Ok(0)
         }
         GET_FS => {
-            let base = current.fs_base.load(Ordering::Relaxed);
+            let base = user.fs_base();
             UserPtr::<u64>::new(address).write(&base).map(|()| 0)
         }
         GET_GS => {
-            let base = current.gs_base.load(Ordering::Relaxed);
+            let base = user.gs_base();
             UserPtr::<u64>::new(address).write(&base).map(|()| 0)
         }
         _ => Err(Errno::EINVAL),
@@ -478,7 +480,7 @@ pub fn unshare(a: &Args) -> SysResult {
     if a.uint(0) & NAMESPACES != 0 {
         return Err(Errno::EPERM);
     }
-    let current = sched::current();
+    let current = process::current();
     if current.process().thread_count() > 1 && a.addr(0) != 0 {
         return Err(Errno::EINVAL);
     }
@@ -497,7 +499,7 @@ pub fn unshare(a: &Args) -> SysResult {
 /// # Errors
 /// `EINVAL`: it has several threads, and these share theirs for good. `ENOMEM`.
 pub(super) fn unshare_files() -> Result<(), Errno> {
-    let current = sched::current();
+    let current = process::current();
     if current.process().thread_count() > 1 {
         return Err(Errno::EINVAL);
     }
@@ -521,7 +523,7 @@ pub fn kcmp(_a: &Args) -> SysResult {
 /// `personality(2)`: kept and reported; Linux's own is the only one.
 pub fn personality(a: &Args) -> SysResult {
     const QUERY: u32 = 0xffff_ffff;
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let old = process.personality.load(Ordering::Relaxed);
     if a.uint(0) != QUERY {
         if a.uint(0) & 0xff != 0 {

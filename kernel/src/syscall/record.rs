@@ -1,57 +1,181 @@
-//! Structures of the ABI as bytes: every byte written, padding zero.
+//! Structures of the ABI that calls read and write, laid out as Linux's headers have them. None has
+//! bytes that are not part of a field: what is written is all ours.
 
-use crate::errno::Errno;
-use crate::uaccess;
+use core::mem::offset_of;
+use linux_raw_sys::{general as raw, net};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A structure of `N` bytes that is being put together.
-#[derive(Debug)]
-pub(super) struct Record<const N: usize>([u8; N]);
-
-impl<const N: usize> Record<N> {
-    /// All zero.
-    pub(super) const fn new() -> Self {
-        Self([0; N])
-    }
-
-    /// Reads one from the program's memory.
-    pub(super) fn read(address: u64) -> Result<Self, Errno> {
-        let mut record = Self::new();
-        uaccess::copy_in(&mut record.0, address)?;
-        Ok(record)
-    }
-
-    /// Writes it to the program's memory.
-    pub(super) fn write(&self, address: u64) -> Result<(), Errno> {
-        uaccess::copy_out(address, &self.0)
-    }
-
-    pub(super) fn set_u16(&mut self, at: usize, value: u16) {
-        self.0[at..at + 2].copy_from_slice(&value.to_le_bytes());
-    }
-
-    pub(super) fn set_u32(&mut self, at: usize, value: u32) {
-        self.0[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    }
-
-    pub(super) fn set_u64(&mut self, at: usize, value: u64) {
-        self.0[at..at + 8].copy_from_slice(&value.to_le_bytes());
-    }
-
-    fn bytes<const M: usize>(&self, at: usize) -> [u8; M] {
-        let mut bytes = [0; M];
-        bytes.copy_from_slice(&self.0[at..at + M]);
-        bytes
-    }
-
-    pub(super) fn u16(&self, at: usize) -> u16 {
-        u16::from_le_bytes(self.bytes(at))
-    }
-
-    pub(super) fn u32(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.bytes(at))
-    }
-
-    pub(super) fn u64(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.bytes(at))
-    }
+/// Refuses to build where a structure is not what Linux's is.
+macro_rules! as_in_linux {
+    ($ours:ident is $linux:ty: $($field:ident $its:ident),*) => {
+        const _: () = {
+            assert!(size_of::<$ours>() == size_of::<$linux>());
+            $(assert!(offset_of!($ours, $field) == offset_of!($linux, $its));)*
+        };
+    };
 }
+
+/// `struct timespec` and `struct timeval`: seconds, and nano- or microseconds.
+pub(super) type Time = [u64; 2];
+
+const _: () = assert!(size_of::<Time>() == size_of::<raw::timespec>());
+const _: () = assert!(size_of::<Time>() == size_of::<raw::timeval>());
+const _: () = assert!(size_of::<[Time; 2]>() == size_of::<raw::itimerspec>());
+
+/// `struct stat`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Stat {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    pub(super) links: u64,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) padding: u32,
+    pub(super) rdev: u64,
+    pub(super) size: u64,
+    pub(super) block_size: u64,
+    pub(super) blocks: u64,
+    pub(super) accessed: Time,
+    pub(super) modified: Time,
+    pub(super) changed: Time,
+    pub(super) unused: [u64; 3],
+}
+
+as_in_linux!(Stat is raw::stat: device st_dev, inode st_ino, links st_nlink, mode st_mode,
+    uid st_uid, gid st_gid, rdev st_rdev, size st_size, block_size st_blksize, blocks st_blocks,
+    accessed st_atime, modified st_mtime, changed st_ctime);
+
+/// `struct statx_timestamp`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct StatxTime {
+    pub(super) seconds: i64,
+    pub(super) nanos: u32,
+    pub(super) reserved: u32,
+}
+
+as_in_linux!(StatxTime is raw::statx_timestamp: seconds tv_sec, nanos tv_nsec);
+
+/// `struct statx`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Statx {
+    pub(super) mask: u32,
+    pub(super) block_size: u32,
+    pub(super) attributes: u64,
+    pub(super) links: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) mode: u16,
+    pub(super) padding: u16,
+    pub(super) inode: u64,
+    pub(super) size: u64,
+    pub(super) blocks: u64,
+    pub(super) attributes_mask: u64,
+    pub(super) accessed: StatxTime,
+    pub(super) born: StatxTime,
+    pub(super) changed: StatxTime,
+    pub(super) modified: StatxTime,
+    /// Major and minor.
+    pub(super) rdev: [u32; 2],
+    /// Major and minor.
+    pub(super) device: [u32; 2],
+    pub(super) mount: u64,
+    pub(super) unused: [u64; 13],
+}
+
+as_in_linux!(Statx is raw::statx: mask stx_mask, block_size stx_blksize, links stx_nlink,
+    uid stx_uid, gid stx_gid, mode stx_mode, inode stx_ino, size stx_size, blocks stx_blocks,
+    accessed stx_atime, changed stx_ctime, modified stx_mtime, rdev stx_rdev_major,
+    device stx_dev_major, mount stx_mnt_id);
+
+/// `struct statfs`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct StatFs {
+    pub(super) magic: u64,
+    pub(super) block_size: u64,
+    pub(super) blocks: u64,
+    pub(super) free_blocks: u64,
+    pub(super) available_blocks: u64,
+    pub(super) files: u64,
+    pub(super) free_files: u64,
+    pub(super) id: u64,
+    pub(super) name_length: u64,
+    pub(super) fragment_size: u64,
+    pub(super) flags: u64,
+    pub(super) unused: [u64; 4],
+}
+
+as_in_linux!(StatFs is raw::statfs: magic f_type, block_size f_bsize, blocks f_blocks,
+    free_blocks f_bfree, available_blocks f_bavail, files f_files, free_files f_ffree, id f_fsid,
+    name_length f_namelen, fragment_size f_frsize, flags f_flags);
+
+/// `struct flock`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Flock {
+    pub(super) kind: u16,
+    pub(super) whence: u16,
+    pub(super) padding: u32,
+    pub(super) start: i64,
+    pub(super) length: i64,
+    pub(super) pid: i32,
+    pub(super) more_padding: u32,
+}
+
+as_in_linux!(Flock is raw::flock: kind l_type, whence l_whence, start l_start, length l_len,
+    pid l_pid);
+
+/// `struct open_how`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct OpenHow {
+    pub(super) flags: u64,
+    pub(super) mode: u64,
+    pub(super) resolve: u64,
+}
+
+as_in_linux!(OpenHow is raw::open_how: flags flags, mode mode, resolve resolve);
+
+/// `struct pollfd`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct PollFd {
+    pub(super) fd: i32,
+    pub(super) events: u16,
+    pub(super) found: u16,
+}
+
+as_in_linux!(PollFd is raw::pollfd: fd fd, events events, found revents);
+
+/// `struct epoll_event`, which is packed on x86-64.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, packed)]
+pub(super) struct EpollEvent {
+    pub(super) events: u32,
+    pub(super) data: u64,
+}
+
+as_in_linux!(EpollEvent is raw::epoll_event: events events, data data);
+
+/// `struct msghdr`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct MessageHeader {
+    pub(super) name: u64,
+    pub(super) name_length: u32,
+    pub(super) padding: u32,
+    pub(super) segments: u64,
+    pub(super) segment_count: u64,
+    pub(super) control: u64,
+    pub(super) control_length: u64,
+    pub(super) flags: u32,
+    pub(super) more_padding: u32,
+}
+
+as_in_linux!(MessageHeader is net::msghdr: name msg_name, name_length msg_namelen,
+    segments msg_iov, segment_count msg_iovlen, control msg_control,
+    control_length msg_controllen, flags msg_flags);

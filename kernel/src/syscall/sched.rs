@@ -2,16 +2,17 @@
 
 use super::Args;
 use super::process::process_or_current;
-use crate::arch::ipi::{self, FlushRequest};
-use crate::arch::{self, CpuSet, cpu_id};
-use crate::errno::{Errno, SysResult};
-use crate::sched;
-use crate::task::{self, Task, table};
-use crate::time::values::Timespec;
-use crate::uaccess::{self, UserPtr};
+use crate::process;
+use crate::process::task::{self, Task, table};
+use crate::process::time::values::Timespec;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 use linux_raw_sys::general as raw;
+use logic::errno::{Errno, SysResult};
+use logic::sched::policy;
+use machine::arch::ipi::{self, FlushRequest};
+use machine::arch::{self, CpuSet, cpu_id};
+use machine::sched::{self, work};
 
 /// `sched_yield(2)`.
 pub fn sched_yield(_a: &Args) -> SysResult {
@@ -22,7 +23,7 @@ pub fn sched_yield(_a: &Args) -> SysResult {
 /// The thread with this number; 0 is the current one.
 fn task_or_current(tid: i32) -> Result<Arc<Task>, Errno> {
     match tid {
-        0 => Ok(sched::current().to_arc()),
+        0 => Ok(process::current().to_arc()),
         tid => {
             let tid = u32::try_from(tid).map_err(|_| Errno::EINVAL)?;
             task::find_task(tid).ok_or(Errno::ESRCH)
@@ -43,12 +44,12 @@ pub fn sched_setaffinity(a: &Args) -> SysResult {
     if task.is_kernel() {
         return Err(Errno::EPERM);
     }
-    task.affinity.set_mask(mask);
-    if Arc::as_ptr(&task) == sched::current().as_non_null().as_ptr().cast_const() {
+    task.affinity().set_mask(mask);
+    if process::current().is(&task) {
         sched::migrate_current();
     } else {
         // It moves when it is next picked; one that runs elsewhere now is made to give way.
-        sched::notify(&task, task::work::RESCHED);
+        sched::notify(&task, work::RESCHED);
     }
     Ok(0)
 }
@@ -59,7 +60,7 @@ pub fn sched_getaffinity(a: &Args) -> SysResult {
     if size < size_of::<u64>() || !size.is_multiple_of(size_of::<u64>()) {
         return Err(Errno::EINVAL);
     }
-    let mask = task_or_current(a.int(0))?.affinity_mask() & arch::online_cpus().mask();
+    let mask = task_or_current(a.int(0))?.affinity().mask() & arch::online_cpus().mask();
     uaccess::copy_out(a.addr(2), &mask.to_ne_bytes())?;
     Ok(size_of::<u64>())
 }
@@ -75,7 +76,7 @@ fn is_realtime(policy: u32) -> bool {
 
 /// `sched_getscheduler(2)`.
 pub fn sched_getscheduler(a: &Args) -> SysResult {
-    Ok(task_or_current(a.int(0))?.policy.load(Ordering::Relaxed) as usize)
+    Ok(task_or_current(a.int(0))?.policy() as usize)
 }
 
 /// `sched_setscheduler(2)`: the policy is kept and reported, and makes no difference.
@@ -88,14 +89,14 @@ pub fn sched_setscheduler(a: &Args) -> SysResult {
     if !is_policy(policy) || !highest.contains(&priority) {
         return Err(Errno::EINVAL);
     }
-    task.policy.store(policy, Ordering::Relaxed);
+    task.set_policy(policy);
     Ok(0)
 }
 
 /// `sched_getparam(2)`.
 pub fn sched_getparam(a: &Args) -> SysResult {
     let task = task_or_current(a.int(0))?;
-    let realtime = is_realtime(task.policy.load(Ordering::Relaxed));
+    let realtime = is_realtime(task.policy());
     UserPtr::<i32>::new(a.addr(1)).write(&i32::from(realtime))?;
     Ok(0)
 }
@@ -104,7 +105,7 @@ pub fn sched_getparam(a: &Args) -> SysResult {
 pub fn sched_setparam(a: &Args) -> SysResult {
     let priority = UserPtr::<i32>::new(a.addr(1)).read()?;
     let task = task_or_current(a.int(0))?;
-    let realtime = is_realtime(task.policy.load(Ordering::Relaxed));
+    let realtime = is_realtime(task.policy());
     let allowed = if realtime { 1..=99 } else { 0..=0 };
     if !allowed.contains(&priority) {
         return Err(Errno::EINVAL);
@@ -133,7 +134,7 @@ pub fn sched_get_priority_min(a: &Args) -> SysResult {
 /// `sched_rr_get_interval(2)`.
 pub fn sched_rr_get_interval(a: &Args) -> SysResult {
     task_or_current(a.int(0))?;
-    let slice = i64::try_from(sched::policy::SLICE_NS).unwrap_or(0);
+    let slice = i64::try_from(policy::SLICE_NS).unwrap_or(0);
     Timespec {
         sec: 0,
         nsec: slice,
@@ -154,7 +155,7 @@ pub fn sched_getattr(_a: &Args) -> SysResult {
 
 /// Calls `each` for the threads that `which` and `who` mean; says whether there was any.
 fn for_each_meant(which: i32, who: i32, mut each: impl FnMut(&Task)) -> Result<(), Errno> {
-    let own = sched::current().process().clone();
+    let own = process::current().process().clone();
     let who_or = |own: u32| match who {
         0 => Ok(own),
         who => u32::try_from(who).map_err(|_| Errno::ESRCH),
@@ -198,7 +199,7 @@ pub fn getpriority(a: &Args) -> SysResult {
 
 /// `setpriority(2)`.
 pub fn setpriority(a: &Args) -> SysResult {
-    for_each_meant(a.int(0), a.int(1), |task| sched::set_nice(task, a.int(2)))?;
+    for_each_meant(a.int(0), a.int(1), |task| task.set_nice(a.int(2)))?;
     Ok(0)
 }
 

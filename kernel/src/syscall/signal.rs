@@ -2,21 +2,22 @@
 
 use super::Args;
 use super::process::process_or_current;
-use crate::arch::clock;
-use crate::arch::{USER_END, UserFrame};
-use crate::errno::{Errno, SysResult};
-use crate::sched;
-use crate::signal::{
+use crate::process;
+use crate::process::signal::AltStack;
+use crate::process::signal::{
     self, Action, SI_TKILL, SI_USER, SIGINFO_BYTES, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, SigInfo,
     SigSet, Signal, StackT,
 };
-use crate::sync::{WaitEnd, WaitQueue};
-use crate::task::{self, AltStack, Process, table, work};
-use crate::time::values::Timespec;
-use crate::uaccess::{self, UserPtr};
+use crate::process::task::{self, Process, table};
+use crate::process::time::values::Timespec;
+use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock;
+use machine::arch::{USER_END, UserFrame};
+use machine::sched::work;
+use machine::sync::{WaitEnd, WaitQueue};
 
 /// `rt_sigaction(2)`.
 pub fn rt_sigaction(a: &Args) -> SysResult {
@@ -39,7 +40,7 @@ pub fn rt_sigaction(a: &Args) -> SysResult {
             })
         }
     };
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let actions = process.actions();
     let old = match new {
         None => actions.get(signal),
@@ -63,7 +64,7 @@ fn discard(process: &Process, signal: Signal) {
     let mut group = process.group.lock();
     group.pending.discard(unwanted);
     for task in &group.tasks {
-        task.pending.lock().discard(unwanted);
+        task.signals().pending().discard(unwanted);
     }
 }
 
@@ -75,9 +76,9 @@ pub fn rt_sigprocmask(a: &Args) -> SysResult {
     if a.size(3) != size_of::<u64>() {
         return Err(Errno::EINVAL);
     }
-    let old = sched::current().blocked();
+    let old = process::current().blocked();
     if a.addr(1) != 0 {
-        let set = SigSet::from_user(a.addr(1), a.size(3))?;
+        let set = signal::read_set(a.addr(1), a.size(3))?;
         let new = match a.int(0) {
             BLOCK => old.union(set),
             UNBLOCK => old.without(set),
@@ -101,8 +102,8 @@ pub fn rt_sigreturn(_a: &Args, frame: &mut UserFrame) -> SysResult {
 pub fn sigaltstack(a: &Args, frame: &mut UserFrame) -> SysResult {
     /// Linux's `MINSIGSTKSZ`.
     const MIN_BYTES: u64 = 2048;
-    let task = sched::current();
-    let old = *task.alt_stack.lock();
+    let task = process::current();
+    let old = task.signals().alt_stack();
     if a.addr(0) != 0 {
         let new = UserPtr::<StackT>::new(a.addr(0)).read()?;
         if old.contains(frame.rsp) && !old.autodisarm {
@@ -131,7 +132,7 @@ pub fn sigaltstack(a: &Args, frame: &mut UserFrame) -> SysResult {
             }
             _ => return Err(Errno::EINVAL),
         };
-        *task.alt_stack.lock() = stack;
+        task.signals().set_alt_stack(stack);
     }
     if a.addr(1) != 0 {
         UserPtr::<StackT>::new(a.addr(1)).write(&signal::stack_t(old, frame.rsp))?;
@@ -144,8 +145,11 @@ pub fn rt_sigpending(a: &Args) -> SysResult {
     if a.size(1) > size_of::<u64>() {
         return Err(Errno::EINVAL);
     }
-    let task = sched::current();
-    let waiting = task.process().pending_set().union(task.pending_set());
+    let task = process::current();
+    let waiting = task
+        .process()
+        .pending_set()
+        .union(task.signals().pending().set());
     let blocked = waiting.intersection(task.blocked());
     uaccess::copy_out(a.addr(0), &blocked.0.to_ne_bytes()[..a.size(1)])?;
     Ok(0)
@@ -153,16 +157,16 @@ pub fn rt_sigpending(a: &Args) -> SysResult {
 
 /// `rt_sigtimedwait(2)`.
 pub fn rt_sigtimedwait(a: &Args) -> SysResult {
-    let wanted = SigSet::from_user(a.addr(0), a.size(3))?.blockable();
+    let wanted = signal::read_set(a.addr(0), a.size(3))?.blockable();
     let deadline = match a.addr(2) {
         0 => None,
         address => Some(clock::now().saturating_add(Timespec::read(address)?)),
     };
-    let task = sched::current();
+    let task = process::current();
     let mut info = signal::take_awaited(task, wanted);
     if info.is_none() {
         // Senders wake us for these although we block them.
-        task.awaited.store(wanted.0, Ordering::SeqCst);
+        task.signals().set_awaited(wanted);
         let nobody = WaitQueue::new();
         let ready = || {
             info = signal::take_awaited(task, wanted);
@@ -172,7 +176,7 @@ pub fn rt_sigtimedwait(a: &Args) -> SysResult {
             Some(deadline) => nobody.wait_deadline(ready, deadline),
             None => nobody.wait(ready).map(|()| WaitEnd::Ready),
         };
-        task.awaited.store(0, Ordering::SeqCst);
+        task.signals().set_awaited(SigSet::EMPTY);
         signal::recalculate(&task);
         match end {
             Err(_) if info.is_none() => return Err(Errno::EINTR),
@@ -189,7 +193,7 @@ pub fn rt_sigtimedwait(a: &Args) -> SysResult {
 
 /// `rt_sigsuspend(2)`.
 pub fn rt_sigsuspend(a: &Args) -> SysResult {
-    let mask = SigSet::from_user(a.addr(0), a.size(1))?;
+    let mask = signal::read_set(a.addr(0), a.size(1))?;
     signal::set_temporary_mask(mask);
     wait_for_signal()
 }
@@ -208,7 +212,7 @@ fn wait_for_signal() -> SysResult {
 /// `kill(2)`.
 pub fn kill(a: &Args) -> SysResult {
     let signal = optional_signal(a.uint(1))?;
-    let own = sched::current().process().clone();
+    let own = process::current().process().clone();
     let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().uid[0]);
     let targets: Vec<Arc<Process>> = match a.int(0) {
         i32::MIN => return Err(Errno::ESRCH),
@@ -268,7 +272,7 @@ fn send_to_thread(group: Option<i32>, tid: i32, number: u32) -> SysResult {
     let signal = optional_signal(number)?;
     let task = thread(group, tid)?;
     if let Some(signal) = signal {
-        let own = sched::current().process().clone();
+        let own = process::current().process().clone();
         let uid = own.credentials().uid[0];
         signal::send_to_task(&task, SigInfo::user(signal, SI_TKILL, own.pid(), uid))?;
     }
@@ -304,7 +308,7 @@ pub fn rt_sigqueueinfo(a: &Args) -> SysResult {
     }
     let process = process_or_current(pid)?;
     if let Some(signal) = optional_signal(a.uint(1))? {
-        let to_self = Arc::ptr_eq(&process, sched::current().process());
+        let to_self = Arc::ptr_eq(&process, process::current().process());
         signal::send_to_process(&process, read_info(signal, a.addr(2), to_self)?)?;
     }
     Ok(0)
@@ -314,7 +318,7 @@ pub fn rt_sigqueueinfo(a: &Args) -> SysResult {
 pub fn rt_tgsigqueueinfo(a: &Args) -> SysResult {
     let task = thread(Some(a.int(0)), a.int(1))?;
     if let Some(signal) = optional_signal(a.uint(2))? {
-        let to_self = Arc::ptr_eq(task.process(), sched::current().process());
+        let to_self = Arc::ptr_eq(task.process(), process::current().process());
         signal::send_to_task(&task, read_info(signal, a.addr(3), to_self)?)?;
     }
     Ok(0)
@@ -327,7 +331,7 @@ pub fn pidfd_send_signal(_a: &Args) -> SysResult {
 
 /// `restart_syscall(2)`: goes on with a sleep that a signal without a handler broke off.
 pub fn restart_syscall(_a: &Args) -> SysResult {
-    let restart = sched::current().restart.lock().take();
+    let restart = process::current().signals().take_restart();
     match restart {
         Some(restart) => (restart.call)(&restart.args),
         None => Err(Errno::EINTR),
@@ -345,10 +349,10 @@ pub(super) fn finish(result: SysResult) {
             | Errno::ERESTART_RESTARTBLOCK
             | Errno::EINTR)
     );
-    let task = sched::current();
+    let task = process::current();
     if interrupted {
         task.add_work(work::RESTART);
-    } else if task.work.load(Ordering::Relaxed) & work::RESTORE_MASK != 0 {
+    } else if task.work() & work::RESTORE_MASK != 0 {
         signal::restore_mask();
     }
 }

@@ -2,15 +2,18 @@
 
 use super::Args;
 use super::at::{self, Target};
-use super::record::Record;
-use crate::errno::{Errno, SysResult};
+use super::record::{Stat, StatFs, Statx, StatxTime, Time};
 use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, FsStats};
-use crate::fs::{self, FileKind, Metadata, NodeRef, OpenFlags, Timestamp, current};
+use crate::fs::{FileKind, Metadata, NodeRef, OpenFlags, Timestamp};
+use crate::process::caller;
+use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general::{
     AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_NO_AUTOMOUNT, AT_STATX_SYNC_TYPE, AT_SYMLINK_NOFOLLOW,
     STATX__RESERVED, STATX_BASIC_STATS, STATX_MNT_ID, UTIME_NOW, UTIME_OMIT,
 };
+use logic::errno::{Errno, SysResult};
+use zerocopy::FromZeros;
 
 /// What programs should read and write at a time.
 const BLOCK_SIZE: u32 = 4096;
@@ -24,23 +27,23 @@ fn last_link(flags: u32) -> LastLink {
 }
 
 fn write_stat(address: u64, metadata: &Metadata) -> SysResult {
-    let mut stat = Record::<144>::new();
-    stat.set_u64(0, metadata.id.device);
-    stat.set_u64(8, metadata.id.inode);
-    stat.set_u64(16, metadata.links.into());
-    stat.set_u32(24, metadata.mode());
-    stat.set_u32(28, metadata.uid);
-    stat.set_u32(32, metadata.gid);
-    stat.set_u64(40, metadata.rdev);
-    stat.set_u64(48, metadata.size);
-    stat.set_u64(56, BLOCK_SIZE.into());
-    stat.set_u64(64, metadata.blocks);
-    let times = [metadata.accessed, metadata.modified, metadata.changed];
-    for (time, at) in times.into_iter().zip([72, 88, 104]) {
-        stat.set_u64(at, time.seconds.cast_unsigned());
-        stat.set_u64(at + 8, time.nanos.into());
-    }
-    stat.write(address)?;
+    let time = |time: Timestamp| [time.seconds.cast_unsigned(), time.nanos.into()];
+    UserPtr::new(address).write(&Stat {
+        device: metadata.id.device,
+        inode: metadata.id.inode,
+        links: metadata.links.into(),
+        mode: metadata.mode(),
+        uid: metadata.uid,
+        gid: metadata.gid,
+        rdev: metadata.rdev,
+        size: metadata.size,
+        block_size: BLOCK_SIZE.into(),
+        blocks: metadata.blocks,
+        accessed: time(metadata.accessed),
+        modified: time(metadata.modified),
+        changed: time(metadata.changed),
+        ..Stat::new_zeroed()
+    })?;
     Ok(0)
 }
 
@@ -61,7 +64,7 @@ pub fn lstat(a: &Args) -> SysResult {
 
 /// `fstat(2)`.
 pub fn fstat(a: &Args) -> SysResult {
-    write_stat(a.addr(1), &current::file(a.int(0))?.metadata())
+    write_stat(a.addr(1), &caller::file(a.int(0))?.metadata())
 }
 
 /// `newfstatat(2)`.
@@ -85,29 +88,32 @@ pub fn statx(a: &Args) -> SysResult {
     }
     let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
     let metadata = target.node().metadata();
-    let mut statx = Record::<256>::new();
-    statx.set_u32(0, STATX_BASIC_STATS | STATX_MNT_ID);
-    statx.set_u32(4, BLOCK_SIZE);
-    statx.set_u32(16, metadata.links);
-    statx.set_u32(20, metadata.uid);
-    statx.set_u32(24, metadata.gid);
-    // Kind and permissions are the low 16 bits.
-    statx.set_u16(28, u16::try_from(metadata.mode()).unwrap_or(u16::MAX));
-    statx.set_u64(32, metadata.id.inode);
-    statx.set_u64(40, metadata.size);
-    statx.set_u64(48, metadata.blocks);
-    let times = [metadata.accessed, metadata.changed, metadata.modified];
-    for (time, at) in times.into_iter().zip([64, 96, 112]) {
-        statx.set_u64(at, time.seconds.cast_unsigned());
-        statx.set_u32(at + 8, time.nanos);
-    }
-    let halves = [(128, metadata.rdev), (136, metadata.id.device)];
-    for (at, number) in halves {
-        statx.set_u32(at, u32::try_from(number >> 8 & 0xfff).unwrap_or(0));
-        statx.set_u32(at + 4, u32::try_from(number & 0xff).unwrap_or(0));
-    }
-    statx.set_u64(144, metadata.id.device);
-    statx.write(a.addr(4))?;
+    let time = |time: Timestamp| StatxTime {
+        seconds: time.seconds,
+        nanos: time.nanos,
+        reserved: 0,
+    };
+    let halves =
+        |number: u64| [number >> 8 & 0xfff, number & 0xff].map(|n| u32::try_from(n).unwrap_or(0));
+    UserPtr::new(a.addr(4)).write(&Statx {
+        mask: STATX_BASIC_STATS | STATX_MNT_ID,
+        block_size: BLOCK_SIZE,
+        links: metadata.links,
+        uid: metadata.uid,
+        gid: metadata.gid,
+        // Kind and permissions are the low 16 bits.
+        mode: u16::try_from(metadata.mode()).unwrap_or(u16::MAX),
+        inode: metadata.id.inode,
+        size: metadata.size,
+        blocks: metadata.blocks,
+        accessed: time(metadata.accessed),
+        changed: time(metadata.changed),
+        modified: time(metadata.modified),
+        rdev: halves(metadata.rdev),
+        device: halves(metadata.id.device),
+        mount: metadata.id.device,
+        ..Statx::new_zeroed()
+    })?;
     Ok(0)
 }
 
@@ -154,7 +160,7 @@ pub fn faccessat2(a: &Args) -> SysResult {
 
 /// The node behind the descriptor in argument 0, which must be open for more than its place.
 fn descriptor_node(a: &Args) -> Result<NodeRef, Errno> {
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     if file.flags().contains(OpenFlags::PATH) {
         return Err(Errno::EBADF);
     }
@@ -257,7 +263,7 @@ fn set_times(target: &Target, [accessed, modified]: Times) -> SysResult {
 }
 
 fn both_now() -> Times {
-    [Some(fs::now()); 2]
+    [Some(Timestamp::now()); 2]
 }
 
 /// Reads two `struct timeval`, or takes the present for a null pointer.
@@ -265,15 +271,15 @@ fn read_timevals(address: u64) -> Result<Times, Errno> {
     if address == 0 {
         return Ok(both_now());
     }
-    let raw = Record::<32>::read(address)?;
+    let raw = UserPtr::<[Time; 2]>::new(address).read()?;
     let mut times = [None; 2];
-    for (time, at) in times.iter_mut().zip([0, 16]) {
-        let micros = u32::try_from(raw.u64(at + 8)).ok();
+    for (time, [seconds, micros]) in times.iter_mut().zip(raw) {
+        let micros = u32::try_from(micros).ok();
         let micros = micros
             .filter(|&micros| micros < 1_000_000)
             .ok_or(Errno::EINVAL)?;
         *time = Some(Timestamp {
-            seconds: raw.u64(at).cast_signed(),
+            seconds: seconds.cast_signed(),
             nanos: micros * 1000,
         });
     }
@@ -285,15 +291,15 @@ fn read_timespecs(address: u64) -> Result<Times, Errno> {
     if address == 0 {
         return Ok(both_now());
     }
-    let raw = Record::<32>::read(address)?;
+    let raw = UserPtr::<[Time; 2]>::new(address).read()?;
     let mut times = [None; 2];
-    for (time, at) in times.iter_mut().zip([0, 16]) {
-        let nanos = u32::try_from(raw.u64(at + 8)).map_err(|_| Errno::EINVAL)?;
+    for (time, [seconds, nanos]) in times.iter_mut().zip(raw) {
+        let nanos = u32::try_from(nanos).map_err(|_| Errno::EINVAL)?;
         *time = match nanos {
-            UTIME_NOW => Some(fs::now()),
+            UTIME_NOW => Some(Timestamp::now()),
             UTIME_OMIT => None,
             0..1_000_000_000 => Some(Timestamp {
-                seconds: raw.u64(at).cast_signed(),
+                seconds: seconds.cast_signed(),
                 nanos,
             }),
             _ => return Err(Errno::EINVAL),
@@ -307,10 +313,10 @@ pub fn utime(a: &Args) -> SysResult {
     let times = if a.addr(1) == 0 {
         both_now()
     } else {
-        let raw = Record::<16>::read(a.addr(1))?;
-        [0, 8].map(|at| {
+        let times = UserPtr::<[u64; 2]>::new(a.addr(1)).read()?;
+        times.map(|seconds| {
             Some(Timestamp {
-                seconds: raw.u64(at).cast_signed(),
+                seconds: seconds.cast_signed(),
                 nanos: 0,
             })
         })
@@ -334,7 +340,7 @@ pub fn utimes(a: &Args) -> SysResult {
 pub fn futimesat(a: &Args) -> SysResult {
     let times = read_timevals(a.addr(2))?;
     if a.addr(1) == 0 {
-        return set_times(&Target::File(current::file(a.int(0))?), times);
+        return set_times(&Target::File(caller::file(a.int(0))?), times);
     }
     set_times(
         &at::target(a.int(0), a.addr(1), 0, LastLink::Follow)?,
@@ -350,7 +356,7 @@ pub fn utimensat(a: &Args) -> SysResult {
     }
     let times = read_timespecs(a.addr(2))?;
     if a.addr(1) == 0 && a.int(0) != AT_FDCWD {
-        return set_times(&Target::File(current::file(a.int(0))?), times);
+        return set_times(&Target::File(caller::file(a.int(0))?), times);
     }
     set_times(
         &at::target(a.int(0), a.addr(1), flags, last_link(flags))?,
@@ -361,19 +367,20 @@ pub fn utimensat(a: &Args) -> SysResult {
 fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
     /// `ST_VALID | ST_NOSUID` would be a lie; Linux sets `ST_VALID` alone for a plain mount.
     const VALID: u64 = 0x20;
-    let mut statfs = Record::<120>::new();
-    statfs.set_u64(0, stats.magic);
-    statfs.set_u64(8, BLOCK_SIZE.into());
-    statfs.set_u64(16, stats.blocks);
-    statfs.set_u64(24, stats.free_blocks);
-    statfs.set_u64(32, stats.free_blocks);
-    statfs.set_u64(40, stats.files);
-    statfs.set_u64(48, stats.free_files);
-    statfs.set_u64(56, device);
-    statfs.set_u64(64, 255);
-    statfs.set_u64(72, BLOCK_SIZE.into());
-    statfs.set_u64(80, VALID);
-    statfs.write(address)?;
+    UserPtr::new(address).write(&StatFs {
+        magic: stats.magic,
+        block_size: BLOCK_SIZE.into(),
+        blocks: stats.blocks,
+        free_blocks: stats.free_blocks,
+        available_blocks: stats.free_blocks,
+        files: stats.files,
+        free_files: stats.free_files,
+        id: device,
+        name_length: 255,
+        fragment_size: BLOCK_SIZE.into(),
+        flags: VALID,
+        ..StatFs::new_zeroed()
+    })?;
     Ok(0)
 }
 
@@ -385,7 +392,7 @@ pub fn statfs(a: &Args) -> SysResult {
 
 /// `fstatfs(2)`.
 pub fn fstatfs(a: &Args) -> SysResult {
-    let file = current::file(a.int(0))?;
+    let file = caller::file(a.int(0))?;
     let node = file.node();
     write_statfs(a.addr(1), &node.fs_stats(), node.id().device)
 }

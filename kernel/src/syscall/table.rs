@@ -3,9 +3,9 @@
 use super::{
     Args, dir, fd, file, futex, info, lock, memory, pipe, poll, process, sched, signal, stat, time,
 };
-use crate::arch::UserFrame;
-use crate::errno::{Errno, SysResult};
 use linux_raw_sys::general as nr;
+use logic::errno::{Errno, SysResult};
+use machine::arch::UserFrame;
 
 /// Runs the handler of call `number`.
 pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResult {

@@ -1,19 +1,19 @@
 //! Clocks, sleeps and timers.
 
 use super::Args;
-use crate::arch::clock::{self, Nanos};
-use crate::errno::{Errno, SysResult};
-use crate::sched;
-use crate::signal::Signal;
-use crate::sync::{WaitEnd, WaitQueue};
-use crate::task::Restart;
-use crate::time::clocks::Clock;
-use crate::time::cpu_timers::Which;
-use crate::time::posix::{Notify, Reading};
-use crate::time::process_timers::Setting;
-use crate::time::values::{Itimerspec, Itimerval, Timespec, Timeval};
-use crate::uaccess::UserPtr;
+use crate::process;
+use crate::process::signal::Restart;
+use crate::process::signal::Signal;
+use crate::process::time::clocks::Clock;
+use crate::process::time::cpu_timers::Which;
+use crate::process::time::posix::{Notify, Reading};
+use crate::process::time::process_timers::Setting;
+use crate::process::time::values::{Itimerspec, Itimerval, Timespec, Timeval};
+use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general as raw;
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
+use machine::sync::{WaitEnd, WaitQueue};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Clock ticks a second, as user programs count them.
@@ -35,7 +35,7 @@ fn sleep_span(deadline: Nanos, rest: u64) -> SysResult {
             Timespec::from(deadline.saturating_sub(clock::now())).write(rest)?;
         }
         let args = Args([deadline.0, rest, 0, 0, 0, 0]);
-        *sched::current().restart.lock() = Some(Restart {
+        process::current().signals().set_restart(Restart {
             call: sleep_again,
             args,
         });
@@ -134,7 +134,7 @@ fn ticks(time: Nanos) -> u64 {
 /// `times(2)`.
 pub fn times(a: &Args) -> SysResult {
     if a.addr(0) != 0 {
-        let process = sched::current().process().clone();
+        let process = process::current().process().clone();
         let (own, children) = (process.usage_of_tasks(), process.children_usage());
         let words = [
             ticks(own.user),
@@ -151,7 +151,7 @@ pub fn times(a: &Args) -> SysResult {
 pub fn alarm(a: &Args) -> SysResult {
     let span = Nanos::from_secs(u64::from(a.uint(0)));
     let deadline = (span.0 != 0).then(|| clock::now().saturating_add(span));
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let setting = Setting {
         deadline,
         interval: Nanos::ZERO,
@@ -182,7 +182,7 @@ fn timer(number: i32) -> Result<Timer, Errno> {
 }
 
 fn read_timer(which: &Timer) -> Itimerval {
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let (left, interval) = match which {
         Timer::Real => process.timers.real(),
         Timer::Cpu(which) => process.timers.cpu.get(&process, *which),
@@ -215,7 +215,7 @@ pub fn setitimer(a: &Args) -> SysResult {
     };
     let (value, interval) = (new.value.to_nanos()?, new.interval.to_nanos()?);
     let old = read_timer(&which);
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     match which {
         Timer::Real => {
             let deadline = (value.0 != 0).then(|| clock::now().saturating_add(value));
@@ -251,7 +251,7 @@ pub fn timer_create(a: &Args) -> SysResult {
     if matches!(clock, Clock::Process(_) | Clock::Thread(_)) {
         return Err(Errno::EOPNOTSUPP);
     }
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let event = match a.addr(1) {
         0 => None,
         address => Some(UserPtr::<SigEvent>::new(address).read()?),
@@ -310,7 +310,7 @@ pub fn timer_settime(a: &Args) -> SysResult {
     }
     let new = UserPtr::<Itimerspec>::new(a.addr(2)).read()?;
     let (value, interval) = (new.value.to_nanos()?, new.interval.to_nanos()?);
-    let process = sched::current().process().clone();
+    let process = process::current().process().clone();
     let timers = &process.timers.posix;
     let clock = timers.clock(a.uint(0))?;
     let deadline = if value.0 == 0 {
@@ -329,20 +329,28 @@ pub fn timer_settime(a: &Args) -> SysResult {
 
 /// `timer_gettime(2)`.
 pub fn timer_gettime(a: &Args) -> SysResult {
-    let reading = sched::current().process().timers.posix.get(a.uint(0))?;
+    let reading = process::current().process().timers.posix.get(a.uint(0))?;
     UserPtr::new(a.addr(1)).write(&show(reading))?;
     Ok(0)
 }
 
 /// `timer_getoverrun(2)`.
 pub fn timer_getoverrun(a: &Args) -> SysResult {
-    let overrun = sched::current().process().timers.posix.overrun(a.uint(0))?;
+    let overrun = process::current()
+        .process()
+        .timers
+        .posix
+        .overrun(a.uint(0))?;
     Ok(super::value(overrun))
 }
 
 /// `timer_delete(2)`.
 pub fn timer_delete(a: &Args) -> SysResult {
-    sched::current().process().timers.posix.delete(a.uint(0))?;
+    process::current()
+        .process()
+        .timers
+        .posix
+        .delete(a.uint(0))?;
     Ok(0)
 }
 

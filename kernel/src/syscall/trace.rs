@@ -1,7 +1,7 @@
 //! Calls and their results on the console: `ebb.trace=calls`, in builds with assertions alone.
 
 use super::Args;
-use crate::errno::SysResult;
+use logic::errno::SysResult;
 
 #[cfg(debug_assertions)]
 static ON: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
@@ -22,8 +22,8 @@ fn on() -> bool {
 pub(super) fn call(number: u32, args: &Args) {
     #[cfg(debug_assertions)]
     if on() {
-        let tid = crate::sched::current().tid();
-        crate::console!("{tid}: call {number} {:x?}", args.0);
+        let tid = crate::process::current().tid();
+        machine::console!("{tid}: call {number} {:x?}", args.0);
     }
     #[cfg(not(debug_assertions))]
     let _ = (number, args);
@@ -33,8 +33,8 @@ pub(super) fn call(number: u32, args: &Args) {
 pub(super) fn result(number: u32, result: SysResult) {
     #[cfg(debug_assertions)]
     if on() {
-        let tid = crate::sched::current().tid();
-        crate::console!("{tid}: call {number} gives {result:x?}");
+        let tid = crate::process::current().tid();
+        machine::console!("{tid}: call {number} gives {result:x?}");
     }
     #[cfg(not(debug_assertions))]
     let _ = (number, result);

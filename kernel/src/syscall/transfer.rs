@@ -1,9 +1,10 @@
 //! From one file to another without a way through the program: whole frames at a time.
 
-use crate::errno::SysResult;
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, SliceSource};
 use crate::fs::{OpenFile, OpenFlags};
-use crate::memory::FrameRef;
+use crate::process::caller;
+use logic::errno::SysResult;
+use machine::memory::FrameRef;
 
 /// Writes what it takes to a file.
 struct FileSink<'a> {
@@ -28,11 +29,19 @@ impl ByteSink for FileSink<'_> {
     }
     fn put(&mut self, bytes: &[u8]) -> SysResult {
         let count = bytes.len().min(self.room);
-        self.write(&mut SliceSource::new(&bytes[..count]))
+        self.write(&mut SliceSource::new(
+            &bytes[..count],
+            caller::file_size_limit,
+        ))
     }
     fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult {
         let count = count.min(self.room);
-        self.write(&mut FrameSource::new(frame, offset, count))
+        self.write(&mut FrameSource::new(
+            frame,
+            offset,
+            count,
+            caller::file_size_limit,
+        ))
     }
 }
 

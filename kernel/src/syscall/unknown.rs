@@ -23,6 +23,6 @@ pub(super) fn name_once(number: u32) {
     // Relaxed: only this bit matters, and it guards no other data.
     let before = NAMED[(slot / 64) as usize].fetch_or(bit, Ordering::Relaxed);
     if before & bit == 0 {
-        crate::console!("system call {number} is not supported (answered ENOSYS)");
+        machine::console!("system call {number} is not supported (answered ENOSYS)");
     }
 }

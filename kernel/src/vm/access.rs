@@ -1,14 +1,16 @@
 //! The kernel's access to the memory of any space, by its frames.
 
 use super::backing::Bytes;
-use super::fault::{Access, Fault, Want};
-use super::pagetable::{FILE, Region, SHMEM, WRITABLE, ZERO, frame_of, index};
+use super::entry::{FILE, SHMEM, WRITABLE, ZERO, frame_of, index};
+use super::fault::{Access, Fault};
+use super::pagetable::Region;
 use super::space::State;
+use super::want::Want;
 use super::{AddressSpace, VmaFlags};
-use crate::errno::Errno;
-use crate::memory::{FrameRef, PAGE_SIZE};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use machine::memory::{FrameRef, PAGE_SIZE};
 
 impl From<Fault> for Errno {
     fn from(fault: Fault) -> Self {

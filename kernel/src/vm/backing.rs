@@ -1,8 +1,8 @@
 //! The bytes behind an area, as the area knows them.
 
 use super::source::MappedFile;
-use super::vma;
 use alloc::sync::Arc;
+use logic::vma;
 
 /// Where an area's bytes come from.
 #[derive(Clone, Debug)]

@@ -5,25 +5,24 @@
 //! the lock go while it waits for memory or a file's page and then looks at everything again.
 
 use super::backing::Bytes;
-use super::pagetable::{
-    ACCESSED, ADDRESS, DIRTY, FILE, Leaf, NO_EXECUTE, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO,
-    frame_of, pages_in,
-};
+use super::entry::{ADDRESS, DIRTY, FILE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
+use super::pagetable::Leaf;
 use super::source::MappedFile;
 use super::space::{PAGE, State};
 use super::thp::{HugeTry, allow_huge, pin_huge, wants_huge};
+use super::want::{Want, entry_flags, store_flags};
 use super::{AddressSpace, VmaFlags, tlb};
-use crate::arch::{USER_END, cpu_id};
-use crate::errno::Errno;
-use crate::memory::frame::FrameRef;
-use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
-use crate::memory::percpu::{self, Count, Local};
-use crate::memory::{copy_page, pressure, zero_frame};
-use crate::sched;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Mobility, Order, Reserve};
+use logic::errno::Errno;
+use machine::arch::{USER_END, cpu_id};
+use machine::memory::frame::FrameRef;
+use machine::memory::memmap::{Descriptor, Kind, frame_ptr};
+use machine::memory::percpu::{self, Count, Local};
+use machine::memory::{copy_page, pressure, zero_frame};
+use machine::sched;
 
 /// The most times that a fault begins again because the file changed under it.
 const FILE_RETRIES: u32 = 10_000;
@@ -79,17 +78,6 @@ pub(super) enum Fault {
     NoMemory,
 }
 
-/// What the caller of [`AddressSpace::resolve`] wants.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Want {
-    /// The page mapped.
-    Mapped,
-    /// A reference to the frame.
-    Pinned,
-    /// A reference to the frame, writable even where the program may not write.
-    Forced,
-}
-
 /// A file's page, got without the lock.
 struct Supply {
     file: Arc<MappedFile>,
@@ -143,30 +131,6 @@ fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
     unsafe { copy_page(frame.as_ptr(), source) };
     percpu::add(Count::CopiedPages, 1);
     Ok(frame)
-}
-
-/// The flags of entries of an area, without the right to store.
-pub(super) fn entry_flags(flags: VmaFlags) -> u64 {
-    let present = if flags.intersects(VmaFlags::RIGHTS) {
-        PRESENT
-    } else {
-        0
-    };
-    let execute = if flags.contains(VmaFlags::EXEC) {
-        0
-    } else {
-        NO_EXECUTE
-    };
-    USER | ACCESSED | present | execute
-}
-
-/// The right to store, where an area gives it.
-pub(super) fn store_flags(flags: VmaFlags) -> u64 {
-    if flags.contains(VmaFlags::WRITE) {
-        WRITABLE | DIRTY
-    } else {
-        0
-    }
 }
 
 impl AddressSpace {
@@ -239,9 +203,7 @@ impl AddressSpace {
             match step {
                 Step::Done(frame) => return Ok(frame),
                 Step::NeedsGrowth => self.grow_stack(page)?,
-                Step::NeedsFrame(error) => {
-                    relief.step(error).map_err(|_| Fault::NoMemory)?;
-                }
+                Step::NeedsFrame(error) => relief.step(error).map_err(|_| Fault::NoMemory)?,
                 Step::NeedsPage(file, index) => {
                     let sequence = file.source.mappings().sequence();
                     let page = match file.source.page(index) {
@@ -520,7 +482,7 @@ impl Change<'_> {
         self.entry
             .store(kept | entry_flags(self.flags) | store, Ordering::Relaxed);
         // Another CPU may have served the same fault; ours may still hold the refused entry.
-        crate::arch::cpu::invlpg(self.page);
+        machine::arch::cpu::invlpg(self.page);
     }
 
     /// Makes the private page the program's own, copying it if others have it too.
@@ -530,7 +492,7 @@ impl Change<'_> {
         if !borrowed && Descriptor::get(frame).references() == 1 {
             let value = self.old & ADDRESS | entry_flags(self.flags) | store_flags(self.flags);
             self.entry.store(value, Ordering::Relaxed);
-            crate::arch::cpu::invlpg(self.page);
+            machine::arch::cpu::invlpg(self.page);
             return Ok(());
         }
         if self.space.has_flushes() {
@@ -546,7 +508,7 @@ impl Change<'_> {
         tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
         if self.old & ZERO == 0 {
             self.count(self.old, -1);
-            crate::memory::memmap::release(frame);
+            machine::memory::memmap::release(frame);
         }
         Ok(())
     }

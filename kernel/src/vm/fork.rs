@@ -1,21 +1,22 @@
 //! Copying an address space for a child process.
 
+use super::entry::{FILE, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
 use super::leaf::TableFrame;
 use super::map::Commitment;
-use super::pagetable::{FILE, REGION, Region, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
+use super::pagetable::Region;
 use super::space::{Area, Sizes, State};
-use super::vma::VmaSet;
 use super::{AddressSpace, VmaFlags, tlb};
-use crate::arch::USER_END;
-use crate::errno::Errno;
-use crate::memory::huge;
-use crate::memory::memmap::Descriptor;
-use crate::memory::percpu::{self, Count};
-use crate::memory::pressure;
-use crate::sched;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Order};
+use logic::errno::Errno;
+use logic::vma::VmaSet;
+use machine::arch::USER_END;
+use machine::memory::huge;
+use machine::memory::memmap::Descriptor;
+use machine::memory::percpu::{self, Count};
+use machine::memory::pressure;
+use machine::sched;
 
 impl AddressSpace {
     /// A copy for a child process: private pages are shared until one of the two writes.

@@ -4,16 +4,16 @@
 //! [`Gather::flush`] has every CPU that may know the old entries drop them; only then
 //! [`Gather::free`] lets the frames go. One flush serves a whole batch.
 
-use super::pagetable::{FILE, SHMEM, ZERO, frame_of};
+use super::entry::{FILE, SHMEM, ZERO, frame_of};
 use super::tlb;
-use crate::arch::CpuSet;
-use crate::memory::huge;
-use crate::memory::memmap::{self, Descriptor};
-use crate::memory::percpu::{self, Count};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Frame, FreeBatch};
+use machine::arch::CpuSet;
+use machine::memory::huge;
+use machine::memory::memmap::{self, Descriptor};
+use machine::memory::percpu::{self, Count};
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;

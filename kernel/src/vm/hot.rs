@@ -1,6 +1,7 @@
 //! Where each CPU stored last: what the next fault of the same kind needs.
 
-use super::pagetable::{Leaf, NO_REGION, PageTables, REGION, Table, index};
+use super::entry::{NO_REGION, REGION, Table, index};
+use super::pagetable::{Leaf, PageTables};
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::AtomicU64;

@@ -4,18 +4,17 @@
 //! way to say so. Each such entry has a table in reserve, got when the entry was made and not
 //! touched before it is needed.
 
+use super::entry::{ACCESSED, HUGE, PRESENT, REGION, USER, WRITABLE, frame_of, table_at};
 use super::gather::Gather;
-use super::pagetable::{
-    ACCESSED, HUGE, PRESENT, PageTables, REGION, USER, WRITABLE, frame_of, table_at,
-};
+use super::pagetable::PageTables;
 use super::tlb;
-use crate::arch::CpuSet;
-use crate::memory::huge::{self, HugeFrame};
-use crate::memory::memmap::{self, Descriptor, Kind};
-use crate::memory::percpu::{self, Count};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+use machine::arch::CpuSet;
+use machine::memory::huge::{self, HugeFrame};
+use machine::memory::memmap::{self, Descriptor, Kind};
+use machine::memory::percpu::{self, Count};
 
 /// A frame for a page table, with any contents.
 #[derive(Debug)]

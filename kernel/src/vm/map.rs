@@ -1,15 +1,16 @@
 //! Making and removing mappings.
 
 use super::backing::{Bytes, Graveyard};
-use super::pagetable::REGION;
+use super::entry::REGION;
 use super::source::Backing;
 use super::space::{Area, PAGE, Sizes, State};
+use super::stack::MAP_BOTTOM;
 use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared, stack};
-use crate::arch::USER_END;
-use crate::errno::Errno;
-use crate::memory::knobs;
 use alloc::sync::Arc;
 use core::ops::Range;
+use logic::errno::Errno;
+use machine::arch::USER_END;
+use machine::memory::knobs;
 
 /// Below the stack's room, mappings go downwards from here.
 pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
@@ -17,8 +18,6 @@ pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
 const LOW_TOP: u64 = 0x8000_0000;
 /// Stacks that a place is not sought right below.
 const STACKS_AVOIDED: u32 = 16;
-/// Nothing is mapped below: a null pointer with an offset faults.
-pub(super) const MAP_BOTTOM: u64 = 64 << 10;
 
 /// Rounds a length up to pages; `None` when that is beyond the user's half.
 pub(super) fn page_up(bytes: u64) -> Option<u64> {

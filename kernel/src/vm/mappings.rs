@@ -1,30 +1,48 @@
 //! Files and the page tables that show them: pages that a file drops leave the page tables too, and
 //! a file that is sealed against stores has nobody who could store.
 
-use super::backing::Bytes;
-use super::members::{Member, Members, NoMemory};
-use super::space::{Area, PAGE};
-use super::zap::Reach;
-use super::{AddressSpace, PageSource};
-use crate::errno::Errno;
-use crate::sync::MutexGuard;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
+use logic::errno::Errno;
+use logic::members::{Member, Members};
+use machine::sync::{Mutex, MutexGuard, SpinLock};
 
-impl Member for Weak<AddressSpace> {
-    fn is_gone(&self) -> bool {
-        self.strong_count() == 0
-    }
+/// Which pages go.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Reach {
+    /// All.
+    AllPages,
+    /// A file's; private copies of them stay.
+    FilePages,
+}
 
-    fn is(&self, other: &Self) -> bool {
-        self.ptr_eq(other)
+/// What may show a file's pages: an address space, as its files know it.
+pub(super) trait Shows: Send + Sync {
+    /// Takes out what comes from these pages of the file that `source` is the address of.
+    fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach);
+}
+
+/// A space that maps the file.
+#[derive(Clone)]
+struct Space(Weak<dyn Shows>);
+
+impl Space {
+    fn of<S: Shows + 'static>(space: &Arc<S>) -> Self {
+        // Typed: a weak reference to the space becomes one to what it can do.
+        let space: Weak<S> = Arc::downgrade(space);
+        Self(space)
     }
 }
 
-impl From<NoMemory> for Errno {
-    fn from(_: NoMemory) -> Self {
-        Self::ENOMEM
+impl Member for Space {
+    fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 
@@ -33,9 +51,9 @@ impl From<NoMemory> for Errno {
 const DENIED: u32 = 1 << 31;
 
 /// The address spaces that map (or have mapped) a file, and how many of its mappings may store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mappings {
-    members: Members<Weak<AddressSpace>>,
+    members: Members<SpinLock<Vec<Option<Space>>>, Mutex<()>>,
     stores: AtomicU32,
 }
 
@@ -43,19 +61,25 @@ impl Mappings {
     /// Nobody maps it.
     pub const fn new() -> Self {
         Self {
-            members: Members::new(),
+            members: Members::new(SpinLock::new(Vec::new()), Mutex::new(())),
             stores: AtomicU32::new(0),
         }
     }
 
     /// Notes that a space is about to map the file.
-    pub(super) fn register(&self, space: &Arc<AddressSpace>) -> Result<(), Errno> {
-        Ok(self.members.join(Arc::downgrade(space))?)
+    pub(super) fn register<S: Shows + 'static>(&self, space: &Arc<S>) -> Result<(), Errno> {
+        Ok(self.members.join(Space::of(space))?)
     }
 
     /// Notes that a child is about to copy its parent's mappings of the file.
-    pub(super) fn register_child(&self, child: &Arc<AddressSpace>) -> Result<(), Errno> {
-        Ok(self.members.follow(Arc::downgrade(child))?)
+    pub(super) fn register_child<S: Shows + 'static>(&self, child: &Arc<S>) -> Result<(), Errno> {
+        Ok(self.members.follow(Space::of(child))?)
+    }
+
+    /// Forgets a space that goes, so that its memory can.
+    pub(super) fn forget<S: Shows>(&self, space: *const S) {
+        self.members
+            .leave(|member| core::ptr::addr_eq(member.0.as_ptr(), space));
     }
 
     /// Keeps [`Self::invalidate`] and [`Self::truncate`] from going on while entries move. The
@@ -77,21 +101,21 @@ impl Mappings {
     /// Takes the pages with these numbers out of every page table that maps them from `source`,
     /// the file that this belongs to. Call it after the file has dropped them, without a spin lock
     /// held. Private copies that programs made stay, as for a hole that was punched.
-    pub fn invalidate(&self, source: &dyn PageSource, pages: Range<u64>) {
+    pub fn invalidate<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         self.take_out(source, &pages, Reach::FilePages);
     }
 
     /// As [`Self::invalidate`], for a file that was cut: private copies go too.
-    pub fn truncate(&self, source: &dyn PageSource, pages: Range<u64>) {
+    pub fn truncate<S: ?Sized>(&self, source: &S, pages: Range<u64>) {
         self.take_out(source, &pages, Reach::AllPages);
     }
 
-    fn take_out(&self, source: &dyn PageSource, pages: &Range<u64>, reach: Reach) {
+    fn take_out<S: ?Sized>(&self, source: &S, pages: &Range<u64>, reach: Reach) {
         let source: *const () = core::ptr::from_ref(source).cast();
         // The last reference to a space may go here: what that drops never walks.
         self.members.walk(|space| {
-            if let Some(space) = space.upgrade() {
-                space.zap_source(source, pages, reach);
+            if let Some(space) = space.0.upgrade() {
+                space.take_out(source, pages, reach);
             }
         });
     }
@@ -131,31 +155,5 @@ impl Mappings {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, deny)
             .map(|_| ())
             .map_err(|_| Errno::EBUSY)
-    }
-}
-
-/// The part of an area that shows these pages of a file; empty where it shows none.
-fn shown(area: &Area, source: *const (), pages: &Range<u64>) -> Range<u64> {
-    let Bytes::File(file, offset) = &area.backing else {
-        return 0..0;
-    };
-    if !file.same_source(source) {
-        return 0..0;
-    }
-    // In pages from the start of the area.
-    let before = offset / PAGE;
-    let end = pages.end.saturating_sub(before).min(area.bytes() / PAGE);
-    let first = pages.start.saturating_sub(before).min(end);
-    area.start + first * PAGE..area.start + end * PAGE
-}
-
-impl AddressSpace {
-    /// Takes out the pages that come from these pages of a file.
-    fn zap_source(&self, source: *const (), pages: &Range<u64>, reach: Reach) {
-        // Areas never fail this, so nothing is left out.
-        let _ = self.zap_areas(0..crate::arch::USER_END, reach, |area| {
-            Ok(shown(area, source, pages))
-        });
-        self.zap_leaving();
     }
 }

@@ -3,7 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `vma` | the set of areas, without hardware, tested on the host |
-//! | `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
+//! | `entry`, `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
@@ -32,6 +32,7 @@
 
 mod access;
 mod backing;
+mod entry;
 mod fault;
 mod flags;
 mod fork;
@@ -40,7 +41,6 @@ mod hot;
 mod leaf;
 mod map;
 mod mappings;
-pub mod members;
 mod pagetable;
 mod protect;
 mod remap;
@@ -50,7 +50,8 @@ mod space;
 mod stack;
 mod thp;
 mod tlb;
-pub mod vma;
+pub mod uaccess;
+mod want;
 mod zap;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
@@ -60,17 +61,17 @@ pub use source::{Backing, MappedFile, MappedName, Mappings, PageSource};
 pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, VmaInfo};
 
-use crate::arch::UserFrame;
-use crate::memory::percpu::{self, Count, Local};
-use crate::{sched, signal, uaccess};
-use core::sync::atomic::Ordering;
 use fault::{Access, Fault};
 use linux_raw_sys::general::{BUS_ADRERR, SEGV_ACCERR, SEGV_MAPERR, SIGBUS, SIGKILL, SIGSEGV};
+use machine::memory::percpu::{self, Count, Local};
+use machine::sched;
 
-/// A page fault in user mode: serves it, or raises `SIGSEGV` or `SIGBUS`. `error` is the CPU's
-/// error code.
+/// A page fault in user mode: serves it. `error` is the CPU's error code.
+///
+/// # Errors
+/// The signal that the program is to get.
 #[inline]
-pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
+pub fn on_user_fault(address: u64, error: u64) -> Result<(), FaultSignal> {
     let this = percpu::this();
     count_fault(this);
     let access = Access::from_error(error);
@@ -78,11 +79,16 @@ pub fn on_user_fault(frame: &mut UserFrame, address: u64, error: u64) {
         Some(space) => space.fault_hot(this, address, access),
         None => Err(Fault::NotMapped),
     };
-    if served.is_err()
-        && let Err(fault) = retry(address, access)
-    {
-        raise(frame, address, fault);
+    if served.is_err() {
+        return retry(address, access).map_err(FaultSignal::of);
     }
+    Ok(())
+}
+
+/// The space of the task that runs; `None` for a kernel thread and at a task's end. Good while the
+/// task runs and keeps its space.
+pub fn current_space() -> Option<&'static AddressSpace> {
+    space::active(percpu::this())
 }
 
 /// Looks once more at a fault that could not be served, when no change of the areas is under way:
@@ -97,36 +103,43 @@ fn retry(address: u64, access: Access) -> Result<(), Fault> {
     space.fault(percpu::this(), address, access)
 }
 
-/// Counts a fault for the CPU and for the task, whose own CPU alone changes its count.
+/// Counts a fault for the CPU and for the thread.
 #[inline]
 fn count_fault(this: &Local) {
     this.add(Count::Faults, 1);
-    let faults = &sched::current().minor_faults;
-    faults.store(faults.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    sched::current().account().count_fault();
 }
 
 /// Notes that the fault that is being served reads a device. It was counted as a minor one.
 pub(crate) fn count_major_fault() {
     percpu::add(Count::MajorFaults, 1);
-    let task = sched::current();
-    let minor = task.minor_faults.load(Ordering::Relaxed);
-    task.minor_faults
-        .store(minor.saturating_sub(1), Ordering::Relaxed);
-    let major = task.major_faults.load(Ordering::Relaxed);
-    task.major_faults.store(major + 1, Ordering::Relaxed);
+    sched::current().account().fault_is_major();
 }
 
-#[cold]
-fn raise(frame: &UserFrame, address: u64, fault: Fault) {
-    let (signal, code) = match fault {
-        Fault::NotMapped => (SIGSEGV, SEGV_MAPERR),
-        Fault::NotAllowed => (SIGSEGV, SEGV_ACCERR),
-        Fault::BeyondFile => (SIGBUS, BUS_ADRERR),
-        // The task is being killed already, or nothing is left to kill but itself.
-        Fault::NoMemory => (SIGKILL, 0),
-    };
-    let _ = frame;
-    signal::force(signal, code.cast_signed(), address);
+/// A signal for a fault that cannot be served, as Linux numbers it, and its `si_code`.
+#[derive(Copy, Clone, Debug)]
+pub struct FaultSignal {
+    /// `SIGSEGV`, `SIGBUS`, or `SIGKILL` where memory is out.
+    pub signal: u32,
+    /// Why.
+    pub code: i32,
+}
+
+impl FaultSignal {
+    #[cold]
+    fn of(fault: Fault) -> Self {
+        let (signal, code) = match fault {
+            Fault::NotMapped => (SIGSEGV, SEGV_MAPERR),
+            Fault::NotAllowed => (SIGSEGV, SEGV_ACCERR),
+            Fault::BeyondFile => (SIGBUS, BUS_ADRERR),
+            // The task is being killed already, or nothing is left to kill but itself.
+            Fault::NoMemory => (SIGKILL, 0),
+        };
+        Self {
+            signal,
+            code: code.cast_signed(),
+        }
+    }
 }
 
 /// A page fault in kernel mode at `rip`, while it touched `address`. In a `uaccess` routine: the

@@ -4,75 +4,19 @@
 //! is present: pages without any rights (`PROT_NONE`) keep their frames in entries that are not
 //! present. Only entries of the shared frame of zeros (`ZERO`) hold none.
 
+use super::entry::{
+    ACCESSED, HUGE, NO_REGION, PAGE, PRESENT, REGION, SPANS, Table, USER, WRITABLE, frame_of,
+    index, pages_in, table_at,
+};
 use super::gather::Gather;
 use super::hot::HotPlaces;
 use super::leaf::{Deposits, TableFrame};
-use crate::arch::CpuSet;
-use crate::memory::memmap::frame_ptr;
-use crate::memory::{clear_page, kernel_root};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame};
-
-/// The CPU uses the entry.
-pub(super) const PRESENT: u64 = 1;
-/// Stores are allowed.
-pub(super) const WRITABLE: u64 = 1 << 1;
-/// User mode may use it.
-pub(super) const USER: u64 = 1 << 2;
-/// Set beforehand, so that the CPU need not write the entry.
-pub(super) const ACCESSED: u64 = 1 << 5;
-/// As `ACCESSED`, in entries that allow stores.
-pub(super) const DIRTY: u64 = 1 << 6;
-/// In an entry above the last level: a huge page. Kept where the entry is not present, too.
-pub(super) const HUGE: u64 = 1 << 7;
-/// Ours: the frame is a page of a file.
-pub(super) const FILE: u64 = 1 << 9;
-/// Ours: the frame is a page of shared memory.
-pub(super) const SHMEM: u64 = 1 << 10;
-/// Ours: the frame is the shared frame of zeros.
-pub(super) const ZERO: u64 = 1 << 11;
-/// Instructions cannot be fetched.
-pub(super) const NO_EXECUTE: u64 = 1 << 63;
-/// The frame's address.
-pub(super) const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-
-const PAGE: u64 = 4096;
-/// What an entry of each level covers, from the last level up.
-const SPANS: [u64; 4] = [PAGE, PAGE << 9, PAGE << 18, PAGE << 27];
-/// Bytes under one table of the last level.
-pub(super) const REGION: u64 = SPANS[1];
-/// No region has this number.
-pub(super) const NO_REGION: u64 = u64::MAX;
-
-pub(super) type Table = [AtomicU64; 512];
-
-/// The frame of an entry.
-#[inline]
-pub(super) fn frame_of(entry: u64) -> Frame {
-    Frame::containing(entry & ADDRESS)
-}
-
-#[inline]
-pub(super) fn table_at(entry: u64) -> &'static Table {
-    // SAFETY: present entries of upper levels lead to table frames in the physmap. They are only
-    // freed by the holder of the space's lock, who then uses no reference made before, so the
-    // 'static here means "while the lock is held". All access is atomic.
-    unsafe { &*frame_ptr(frame_of(entry)).cast::<Table>() }
-}
-
-/// The place of an address in its table of a level.
-#[inline]
-pub(super) const fn index(address: u64, level: usize) -> usize {
-    (address / SPANS[level] % 512) as usize
-}
-
-/// Pages in so many bytes of one region.
-#[inline]
-pub(super) const fn pages_in(bytes: u64) -> usize {
-    debug_assert!(bytes <= REGION);
-    (bytes / PAGE) as usize
-}
+use machine::arch::CpuSet;
+use machine::memory::memmap::frame_ptr;
+use machine::memory::{clear_page, kernel_root};
 
 /// The address after `address`, whose entry is unused, that the next used entry of the table stands
 /// for, or the end of what the table does.
@@ -504,7 +448,7 @@ impl PageTables {
             "a space goes with page tables left in it"
         );
         assert_eq!(self.deposits.len(), 0, "page tables in reserve for nothing");
-        crate::memory::memmap::release(self.root);
+        machine::memory::memmap::release(self.root);
         self.count = 0;
     }
 }

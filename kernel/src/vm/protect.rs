@@ -1,18 +1,19 @@
 //! Changing rights and advice.
 
 use super::backing::Bytes;
-use super::fault::{entry_flags, store_flags};
+use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, ZERO, frame_of, pages_in};
 use super::map::{Commitment, page_range};
-use super::pagetable::{ADDRESS, DIRTY, FILE, HUGE, REGION, Run, SHMEM, ZERO, frame_of, pages_in};
+use super::mappings::Reach;
+use super::pagetable::Run;
 use super::space::{Area, TABLES_AT_ONCE};
-use super::zap::Reach;
+use super::want::{entry_flags, store_flags};
 use super::{AddressSpace, Prot, VmaFlags, tlb};
-use crate::errno::Errno;
-use crate::memory::huge;
-use crate::memory::memmap::Descriptor;
-use crate::sched;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use machine::memory::huge;
+use machine::memory::memmap::Descriptor;
+use machine::sched;
 
 /// What to do with existing mappings; `madvise(2)`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -286,7 +287,7 @@ impl AddressSpace {
     /// # Errors
     /// None in practice: no area is split.
     pub fn unlock_all(&self) -> Result<(), Errno> {
-        self.set_flags(0..crate::arch::USER_END, VmaFlags::LOCKED, NONE, |_| true)
+        self.set_flags(0..machine::arch::USER_END, VmaFlags::LOCKED, NONE, |_| true)
     }
 
     /// Clears and sets flags of all areas in a range, if all are `fit` for it.
@@ -327,7 +328,7 @@ impl AddressSpace {
                     return Ok(());
                 };
                 let part = area.start.max(at)..area.end.min(range.end);
-                let backing = super::vma::Backing::advanced(&area.backing, part.start - area.start);
+                let backing = logic::vma::Backing::advanced(&area.backing, part.start - area.start);
                 Piece {
                     range: part,
                     flags: area.flags,

@@ -1,17 +1,17 @@
 //! `mremap`: growing, shrinking and moving a mapping.
 
 use super::backing::{Bytes, Graveyard};
+use super::entry::REGION;
 use super::map::{Commitment, MAP_TOP, page_range, page_up};
-use super::pagetable::REGION;
 use super::space::{Area, PAGE, Sizes};
-use super::vma::Backing as _;
 use super::{AddressSpace, VmaFlags, tlb};
-use crate::arch::USER_END;
-use crate::errno::Errno;
-use crate::memory::{knobs, pressure};
 use alloc::sync::Arc;
 use core::ops::Range;
 use ebb_mm::Order;
+use logic::errno::Errno;
+use logic::vma::Backing as _;
+use machine::arch::USER_END;
+use machine::memory::{knobs, pressure};
 
 /// Where a remapped area may go.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

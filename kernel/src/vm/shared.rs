@@ -1,13 +1,13 @@
 //! Shared anonymous memory: a file without a name.
 
 use super::source::{MappedFile, Mappings, PageSource};
-use crate::errno::Errno;
-use crate::fs::radix::RadixTree;
-use crate::memory::{FrameRef, Mobility, alloc_zeroed, count_file_frames};
-use crate::sync::SpinLock;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::radix::RadixTree;
+use machine::memory::{FrameRef, Mobility, alloc_zeroed, count_file_frames};
+use machine::sync::SpinLock;
 
 const PAGE: u64 = 4096;
 /// Device number of the kernel's own memory files, as on Linux.

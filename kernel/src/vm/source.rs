@@ -1,10 +1,10 @@
 //! What can be mapped besides private anonymous memory.
 
-use crate::errno::Errno;
-use crate::memory::FrameRef;
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
+use logic::errno::Errno;
+use machine::memory::FrameRef;
 
 pub use super::mappings::Mappings;
 

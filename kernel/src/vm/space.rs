@@ -1,23 +1,24 @@
 //! Address spaces: what they consist of, and which one each CPU uses.
 
 use super::backing::{Bytes, Graveyard};
+use super::entry::{REGION, ZERO};
 use super::gather::kind_index;
-use super::pagetable::{PageTables, REGION, Run, ZERO};
+use super::pagetable::{PageTables, Run};
 use super::thp::wants_huge;
-use super::vma::{Vma, VmaSet};
 use super::{MappedName, VmaFlags};
-use crate::arch::{CpuSet, USER_END, cpu, cpu_id};
-use crate::errno::Errno;
-use crate::memory::percpu::{self, Local};
-use crate::memory::{kernel_root, knobs, pressure};
-use crate::sched;
-use crate::sync::{Mutex, SpinLock};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ebb_mm::Order;
+use logic::errno::Errno;
+use logic::vma::{Vma, VmaSet};
+use machine::arch::{CpuSet, USER_END, cpu, cpu_id};
+use machine::memory::percpu::{self, Local};
+use machine::memory::{kernel_root, knobs, pressure};
+use machine::sched;
+use machine::sync::{Mutex, SpinLock};
 
 pub(super) const PAGE: u64 = 4096;
 /// Page tables that are looked through under one lock.
@@ -228,9 +229,9 @@ pub(crate) fn spaces_going() -> u32 {
 pub(super) fn active(this: &Local) -> Option<&'static AddressSpace> {
     // Relaxed: only this CPU writes its own.
     let space = this.space.load(Ordering::Relaxed);
-    // SAFETY: a space is deactivated before its last reference goes (`activate`), and callers use
-    // the reference while their task runs, which holds one.
-    unsafe { space.as_ref() }
+    // SAFETY: `activate` alone stores there. A space is deactivated before its last reference goes,
+    // and callers use the reference while their task runs, which holds one.
+    unsafe { space.cast::<AddressSpace>().as_ref() }
 }
 
 impl AddressSpace {
@@ -279,7 +280,7 @@ impl AddressSpace {
     /// [`Self::deactivate`] was called here.
     #[inline]
     pub fn activate(&self) {
-        let (space, own) = (ptr::from_ref(self).cast_mut(), percpu::this());
+        let (space, own) = (ptr::from_ref(self).cast_mut().cast(), percpu::this());
         let before = own.space.load(Ordering::Relaxed);
         if before == space {
             return;
@@ -291,7 +292,7 @@ impl AddressSpace {
         unsafe { cpu::write_cr3(self.root) };
         own.space.store(space, Ordering::Relaxed);
         // SAFETY: see the contract above.
-        if let Some(before) = unsafe { before.as_ref() } {
+        if let Some(before) = unsafe { before.cast::<Self>().as_ref() } {
             before.cpus.remove(cpu);
         }
     }
@@ -300,7 +301,7 @@ impl AddressSpace {
     /// may go, and when a CPU turns to the idle loop or a kernel thread.
     pub fn deactivate(&self) {
         let own = percpu::this();
-        if !ptr::eq(own.space.load(Ordering::Relaxed), self) {
+        if !ptr::eq(own.space.load(Ordering::Relaxed).cast::<Self>(), self) {
             return;
         }
         // SAFETY: the kernel's own tables, which stay.
@@ -500,6 +501,24 @@ impl State {
     }
 }
 
+impl AddressSpace {
+    /// Has the files that it maps forget it. One that it has unmapped remembers it, and so keeps the
+    /// memory of this structure, until the next space maps that file.
+    fn leave_files(&mut self) {
+        let this = ptr::from_ref(self);
+        let mut left = None;
+        let areas = &self.state.get_mut().areas;
+        for file in areas.iter().filter_map(|area| area.backing.file()) {
+            // One file's areas mostly lie beside each other.
+            if left.is_some_and(|source| file.same_source(source)) {
+                continue;
+            }
+            file.source.mappings().forget(this);
+            left = Some(Arc::as_ptr(&file.source).cast());
+        }
+    }
+}
+
 impl Drop for AddressSpace {
     fn drop(&mut self) {
         self.deactivate();
@@ -509,6 +528,7 @@ impl Drop for AddressSpace {
             self.cpus
         );
         GOING.fetch_add(1, Ordering::Relaxed);
+        self.leave_files();
         loop {
             let mut graveyard = Graveyard::default();
             if self.state.lock().take_areas(0..USER_END, &mut graveyard) {

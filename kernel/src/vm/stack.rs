@@ -1,11 +1,12 @@
 //! Areas that grow downwards when they are touched below.
 
 use super::fault::Fault;
-use super::map::MAP_BOTTOM;
 use super::space::{Area, PAGE, Sizes, State};
 use super::{AddressSpace, VmaFlags};
-use crate::memory::knobs;
+use machine::memory::knobs;
 
+/// Nothing is mapped below: a null pointer with an offset faults.
+pub(super) const MAP_BOTTOM: u64 = 64 << 10;
 /// Room that stays free below a stack that can still grow.
 pub(super) const GUARD: u64 = 1 << 20;
 

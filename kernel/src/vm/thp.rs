@@ -1,14 +1,14 @@
 //! Faults that huge pages serve: who gets them, and what a fault in one does.
 
 use super::VmaFlags;
-use super::fault::{Want, entry_flags, store_flags};
+use super::entry::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
 use super::leaf::{HugeSupply, TableFrame};
-use super::pagetable::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
 use super::space::State;
-use crate::memory::frame::FrameRef;
-use crate::memory::huge::{self, HugeFrame, Policy};
-use crate::memory::percpu::{self, Count};
+use super::want::{Want, entry_flags, store_flags};
 use core::sync::atomic::{AtomicU64, Ordering};
+use machine::memory::frame::FrameRef;
+use machine::memory::huge::{self, HugeFrame, Policy};
+use machine::memory::percpu::{self, Count};
 
 /// How far a fault came with a huge page.
 #[derive(Default)]
@@ -75,7 +75,7 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
     let kept = old & (ADDRESS | HUGE);
     slot.store(kept | entry_flags(flags) | rights, Ordering::Relaxed);
     // As for `Change::allow`.
-    crate::arch::cpu::invlpg(page);
+    machine::arch::cpu::invlpg(page);
     true
 }
 

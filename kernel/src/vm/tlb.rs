@@ -1,9 +1,9 @@
 //! Dropping stale translations.
 
-use crate::arch::ipi::{self, FlushRequest};
-use crate::arch::{CpuSet, cpu, cpu_id};
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
+use machine::arch::ipi::{self, FlushRequest};
+use machine::arch::{CpuSet, cpu, cpu_id};
 
 /// Above this many pages, dropping everything is cheaper.
 const SINGLE_PAGES: u64 = 32;

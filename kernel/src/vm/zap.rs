@@ -5,25 +5,18 @@
 //! areas out may go by a range alone.
 
 use super::AddressSpace;
+use super::backing::Bytes;
 use super::gather::Gather;
+use super::mappings::{Reach, Shows};
 use super::space::{Area, PAGE, State};
-use crate::arch::USER_END;
-use crate::errno::Errno;
-use crate::sched;
-use crate::sync::SpinGuard;
 use core::ops::Range;
+use logic::errno::Errno;
+use machine::arch::USER_END;
+use machine::sched;
+use machine::sync::SpinGuard;
 
 /// Areas that are looked at under one hold of the lock.
 const AREAS_AT_ONCE: u32 = 64;
-
-/// Which pages go.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Reach {
-    /// All.
-    AllPages,
-    /// A file's; private copies of them stay.
-    FilePages,
-}
 
 /// How far a zap came.
 struct Zapping<'a> {
@@ -102,7 +95,6 @@ impl AddressSpace {
                 low..if reached < range.end { reached } else { high }
             });
         }
-        crate::memory::report::kick();
     }
 
     /// Zaps the part of each area in `range` that `select` gives for it, upwards. Areas that change
@@ -158,7 +150,6 @@ impl AddressSpace {
                 (None, Err(error)) => break Err(error),
             }
         };
-        crate::memory::report::kick();
         result
     }
 
@@ -175,5 +166,28 @@ impl AddressSpace {
             }
             zapping.batch(state, leaving.end, Reach::FilePages, |_, _| 0..0);
         }
+    }
+}
+
+/// The part of an area that shows these pages of a file; empty where it shows none.
+fn shown(area: &Area, source: *const (), pages: &Range<u64>) -> Range<u64> {
+    let Bytes::File(file, offset) = &area.backing else {
+        return 0..0;
+    };
+    if !file.same_source(source) {
+        return 0..0;
+    }
+    // In pages from the start of the area.
+    let before = offset / PAGE;
+    let end = pages.end.saturating_sub(before).min(area.bytes() / PAGE);
+    let first = pages.start.saturating_sub(before).min(end);
+    area.start + first * PAGE..area.start + end * PAGE
+}
+
+impl Shows for AddressSpace {
+    fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach) {
+        // Areas never fail this, so nothing is left out.
+        let _ = self.zap_areas(0..USER_END, reach, |area| Ok(shown(area, source, pages)));
+        self.zap_leaving();
     }
 }

@@ -1,8 +1,8 @@
 //! Requests that somebody waits for.
 
-use super::request::IoError;
-use crate::sync::{Interrupted, WaitQueue};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use logic::disk::request::IoError;
+use machine::sync::{Interrupted, WaitQueue};
 
 const FINE: u8 = 0;
 const FAILED: u8 = 1;

@@ -1,8 +1,8 @@
 //! The memory that a request reads or fills.
 
-use super::limits::MAX_SEGMENTS;
-use super::request::Segment;
-use crate::memory::{FrameRef, PAGE_SIZE};
+use logic::disk::limits::MAX_SEGMENTS;
+use logic::disk::request::Segment;
+use machine::memory::{FrameRef, PAGE_SIZE};
 
 /// Pages of a request at most.
 pub const MAX_PAGES: usize = MAX_SEGMENTS;

@@ -6,31 +6,28 @@
 
 mod batch;
 mod data;
-mod limits;
 mod queue;
-mod request;
 
 pub use batch::Batch;
 pub use data::{Data, MAX_PAGES};
-pub use limits::{Limits, SECTOR_BYTES};
+pub use logic::disk::limits::{Limits, SECTOR_BYTES};
+pub use logic::disk::request::{IoError, Operation, chunks, whole_blocks};
 pub use queue::Request;
-pub use request::{IoError, Operation, chunks, whole_blocks};
 
-use super::discovery::Found;
-use crate::errno::Errno;
-use crate::sync::{Once, SpinLock, WaitQueue};
+use super::found::Found;
 use alloc::sync::Arc;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use limits::{BadDisk, Features};
+use logic::disk::limits::{BadDisk, Features};
+use logic::disk::request::ID_BYTES;
+use logic::errno::Errno;
+use machine::memory::stats;
+use machine::sync::{Once, SpinLock, WaitQueue};
 use queue::{Queue, QueueError, Start};
-use request::ID_BYTES;
 use virtio_drivers::transport::{SomeTransport, Transport};
 
 /// Disks at most; a microvm has eight windows in all.
 pub const MAX_DISKS: usize = 8;
-/// Descriptors of a queue: what QEMU's own default has.
-const DESCRIPTORS: usize = 128;
 /// Reads of the capacity, until two agree.
 const CAPACITY_LOOKS: u32 = 16;
 
@@ -101,16 +98,6 @@ impl fmt::Debug for Owner {
     }
 }
 
-impl From<IoError> for Errno {
-    fn from(error: IoError) -> Self {
-        match error {
-            IoError::Failed => Self::EIO,
-            IoError::Unsupported => Self::EOPNOTSUPP,
-            IoError::Gone => Self::ENODEV,
-        }
-    }
-}
-
 static DISKS: [Once<Disk>; MAX_DISKS] = [const { Once::new() }; MAX_DISKS];
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
@@ -125,20 +112,20 @@ pub(super) fn add(found: Found) {
     let number = FOUND.fetch_add(1, Ordering::Relaxed);
     let name = Name(number);
     let Some(slot) = DISKS.get(number) else {
-        crate::console!("{name}: one disk too many; {MAX_DISKS} are used");
+        machine::console!("{name}: one disk too many; {MAX_DISKS} are used");
         return;
     };
     if !found.connect(interrupt, number) {
-        crate::console!("{name}: no interrupt");
+        machine::console!("{name}: no interrupt");
         return;
     }
     match Disk::new(number, found.transport) {
         Ok(disk) => {
             if slot.set(disk).is_err() {
-                crate::console!("{name} is there already");
+                machine::console!("{name} is there already");
             }
         }
-        Err(error) => crate::console!("{name} cannot be used: {error}"),
+        Err(error) => machine::console!("{name} cannot be used: {error}"),
     }
 }
 
@@ -290,7 +277,7 @@ impl Disk {
     /// # Errors
     /// As [`Self::perform`].
     pub fn id(&self) -> Result<([u8; ID_BYTES], usize), Errno> {
-        let frame = crate::memory::alloc_zeroed(crate::memory::Mobility::Unmovable)?;
+        let frame = machine::memory::alloc_zeroed(machine::memory::Mobility::Unmovable)?;
         let mut data = Data::new();
         data.push(frame.clone());
         data.cut(ID_BYTES);
@@ -347,6 +334,10 @@ impl Disk {
         requests.fetch_add(1, Ordering::Relaxed);
         if let Some(moved) = moved {
             moved.fetch_add(sectors, Ordering::Relaxed);
+            stats::count_sectors(
+                sectors,
+                matches!(request.operation, Operation::Write { .. }),
+            );
         }
     }
 }

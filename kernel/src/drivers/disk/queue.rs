@@ -4,14 +4,16 @@
 //! that it had fails, and it is not used any more.
 
 use super::super::hal::Machine;
-use super::limits::{BadDisk, Limits, MAX_SEGMENTS, SECTOR_BYTES};
-use super::request::{self, Direction, HEADER_BYTES, IoError, NO_STATUS, Operation, Segments};
-use super::{DESCRIPTORS, Data, Owner};
-use crate::arch::phys_to_virt;
-use crate::errno::Errno;
-use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
+use super::{Data, Owner};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use logic::disk::limits::{BadDisk, Limits, MAX_SEGMENTS, SECTOR_BYTES};
+use logic::disk::request::{
+    self, Direction, HEADER_BYTES, IoError, NO_STATUS, Operation, Segments,
+};
+use logic::errno::Errno;
+use machine::arch::phys_to_virt;
+use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_zeroed};
 use virtio_drivers::queue::VirtQueue;
 use virtio_drivers::transport::{DeviceStatus, SomeTransport, Transport};
 
@@ -28,6 +30,8 @@ const RESET_LOOKS: u32 = 100_000;
 /// Descriptors of the largest request: header, data, status.
 const MOST_NEEDED: usize = MAX_SEGMENTS + 2;
 
+/// Descriptors of a queue: what QEMU's own default has.
+pub(super) const DESCRIPTORS: usize = 128;
 const _: () = assert!(SLOTS * SLOT_BYTES <= PAGE_SIZE && MOST_NEEDED <= DESCRIPTORS);
 const _: () = assert!(RANGE_AT + HEADER_BYTES <= STATUS_AT);
 
@@ -208,7 +212,7 @@ impl Queue {
 
     /// Stops the device: it broke the protocol.
     fn die(&mut self, why: core::fmt::Arguments<'_>) {
-        crate::console!("disk: the device {why}; it is not used any more");
+        machine::console!("disk: the device {why}; it is not used any more");
         self.dead = true;
         self.transport.set_status(DeviceStatus::empty());
         let stopped = (0..RESET_LOOKS).any(|_| {

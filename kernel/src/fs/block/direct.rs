@@ -5,15 +5,14 @@
 
 use super::super::io::{ByteSink, ByteSource};
 use super::cache::{Cache, PAGE};
-use super::file::bytes;
 use crate::drivers::disk::{
     Batch, Data, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES, whole_blocks,
 };
-use crate::errno::{Errno, SysResult};
-use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
-use crate::sched;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
+use machine::sched;
 
 /// Requests at a time.
 const REQUESTS: usize = 4;
@@ -39,7 +38,7 @@ fn pages(cache: &Cache, count: usize) -> usize {
 /// Frames for up to so many bytes, as many as requests take at a time.
 fn frames(cache: &Cache, count: usize) -> Result<Vec<FrameRef>, Errno> {
     let pages = pages(cache, count);
-    super::memory::make_room(pages as u64);
+    (cache.make_room)(pages as u64);
     let mut frames = Vec::new();
     frames.try_reserve_exact(pages).map_err(|_| Errno::ENOMEM)?;
     for _ in 0..pages {
@@ -224,4 +223,9 @@ pub(super) fn write_zeros(cache: &Cache, start: u64, length: u64) -> Result<(), 
         sched::cond_resched();
     }
     Ok(())
+}
+
+/// A count of bytes that is known to be small.
+pub(super) fn bytes(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }

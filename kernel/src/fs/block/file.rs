@@ -4,16 +4,17 @@ use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::cache::{Cache, PAGE};
+use super::direct::bytes;
 use super::{direct, ioctl, writeback};
-use crate::errno::{Errno, SysResult};
-use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
-use crate::sched;
-use crate::sync::SpinLock;
 use crate::vm::PageSource;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
+use logic::errno::{Errno, SysResult};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, pressure};
+use machine::sched;
+use machine::sync::SpinLock;
 
 /// Pages that are read ahead of who reads on and on, as Linux's 128 KiB.
 const MOST_AHEAD: u64 = 32;
@@ -112,7 +113,7 @@ impl OpenDisk {
             }
             None => {
                 // A whole page: filled before anybody sees it, so it need not be read first.
-                super::memory::make_room(1);
+                (self.cache.make_room)(1);
                 let frame = memory::alloc_frame(Mobility::Movable)?;
                 let taken = from.take_frame(&frame, 0, count)?;
                 if taken < count {
@@ -141,7 +142,7 @@ impl OpenDisk {
                 }
                 Err(Errno::EAGAIN) => self.cache.wait_loaded(index)?,
                 // The tree itself may have lacked memory, where it must not wait for it.
-                Err(Errno::ENOMEM) if super::memory::relieve() => {}
+                Err(Errno::ENOMEM) if pressure::shrink_caches() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -187,11 +188,6 @@ impl OpenDisk {
 /// The offset within a page.
 pub(super) fn in_page(offset: u64) -> usize {
     bytes(offset % PAGE)
-}
-
-/// A count of bytes that is known to be small.
-pub(super) fn bytes(count: u64) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 impl File for OpenDisk {
@@ -318,7 +314,7 @@ fn by_pages(
             Err(error) if done == 0 => return Err(error),
             Err(_) => break,
         }
-        super::super::breathe(done);
+        super::super::io::breathe(done);
         if sched::current().killed() {
             break;
         }

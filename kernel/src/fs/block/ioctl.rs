@@ -3,8 +3,7 @@
 use super::cache::{ALL, Cache, PAGE};
 use super::direct;
 use crate::drivers::disk::{Operation, SECTOR_BYTES, chunks, whole_blocks};
-use crate::errno::{Errno, SysResult};
-use crate::{sched, uaccess};
+use crate::vm::uaccess;
 use linux_raw_sys::ioctl::{
     BLKALIGNOFF, BLKBSZGET, BLKDISCARDZEROES, BLKIOMIN, BLKIOOPT, BLKRAGET, BLKROTATIONAL,
     BLKSECTGET,
@@ -12,6 +11,8 @@ use linux_raw_sys::ioctl::{
 use linux_raw_sys::ioctl::{
     BLKDISCARD, BLKFLSBUF, BLKGETSIZE, BLKGETSIZE64, BLKPBSZGET, BLKROGET, BLKSSZGET, BLKZEROOUT,
 };
+use logic::errno::{Errno, SysResult};
+use machine::sched;
 
 /// Sectors that are read ahead, 128 KiB.
 const READ_AHEAD_SECTORS: u64 = 256;

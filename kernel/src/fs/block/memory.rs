@@ -2,9 +2,8 @@
 
 use super::cache::Choice;
 use super::writeback;
-use crate::arch::clock::{self, Nanos};
-use crate::memory::{self, FrameRef};
-use core::sync::atomic::{AtomicU64, Ordering};
+use machine::arch::clock::{self, Nanos};
+use machine::memory::{self, stats};
 
 /// Pages that are dropped at a time.
 const BATCH: u64 = 256;
@@ -12,24 +11,6 @@ const BATCH: u64 = 256;
 const LOOKS_A_PAGE: u64 = 16;
 /// How long who needs memory waits for dirty pages to be written, before somebody is killed.
 const PATIENCE: Nanos = Nanos::from_secs(1);
-
-static PAGES: AtomicU64 = AtomicU64::new(0);
-
-/// Counts pages of the caches.
-pub(super) fn count_pages(change: i64) {
-    // Relaxed: a number to look at.
-    PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
-}
-
-/// Pages of all caches, those that are being read too.
-pub fn pages() -> u64 {
-    PAGES.load(Ordering::Relaxed)
-}
-
-/// A frame for the cache that nobody would miss; does not wait.
-pub(super) fn spare_frame() -> Option<FrameRef> {
-    memory::spare_file_frame()
-}
 
 /// Before the caches take so many pages: has them give up as many old ones where memory is short.
 /// The caches live of what is left, and others never wait for them.
@@ -48,7 +29,7 @@ pub(super) fn shrink(wanted: u64) -> u64 {
         (Choice::Unused, some),
         (Choice::Unheld, u64::MAX),
     ] {
-        for cache in super::caches() {
+        for cache in super::caches::caches() {
             if dropped >= wanted {
                 return dropped;
             }
@@ -61,14 +42,14 @@ pub(super) fn shrink(wanted: u64) -> u64 {
 /// For an allocation that found nothing: gives up cached pages, or waits for dirty ones to be
 /// written. True when it may help to try again. No spin lock is held.
 pub fn relieve() -> bool {
-    if pages() == 0 {
+    if stats::disk_pages() == 0 {
         return false;
     }
     if shrink(BATCH) > 0 {
         return true;
     }
     // Pages that programs only look at can be taken from them, and read again.
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         if let Some(view) = cache.readers.get()
             && view.mappings().is_used()
         {
@@ -83,7 +64,7 @@ pub fn relieve() -> bool {
 
 /// Drops every clean page that nobody uses (`vm.drop_caches`).
 pub fn drop_all() {
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         cache.drop_clean(super::cache::ALL, Choice::Unheld, u64::MAX, u64::MAX);
     }
 }

@@ -12,40 +12,33 @@
 //! end of the VM has it written. Of a disk that nobody has open no page is kept.
 
 mod cache;
+mod caches;
 mod direct;
 mod file;
 mod ioctl;
 mod memory;
-pub(super) mod tables;
+pub mod tables;
 mod view;
 mod writeback;
 
-pub use memory::{drop_all, pages, relieve};
-pub use writeback::{sync_all, sync_for_the_last_time, unwritten};
+pub use memory::{drop_all, relieve};
+pub use writeback::{sync_all, sync_for_the_last_time};
 
-use super::dev;
+use super::devices;
 use super::file::File;
 use super::node::{NewNode, NodeRef};
-use crate::drivers::disk::{self, MAX_DISKS};
-use crate::errno::Errno;
-use crate::sync::Once;
+use crate::drivers::disk::{self};
 use alloc::format;
 use alloc::sync::Arc;
 use cache::Cache;
-use core::sync::atomic::Ordering;
+use caches::{CACHES, caches};
+use logic::errno::Errno;
 use view::View;
 
 /// The major number of virtio disks: what Linux gives them as a rule.
 pub const MAJOR: u64 = 254;
 /// Minor numbers of a disk: itself and its partitions, which are not read here.
 const MINORS: u64 = 16;
-
-static CACHES: [Once<Cache>; MAX_DISKS] = [const { Once::new() }; MAX_DISKS];
-
-/// The caches of all disks.
-fn caches() -> impl Iterator<Item = &'static Cache> {
-    CACHES.iter().filter_map(Once::get)
-}
 
 /// The device number of a disk.
 fn device(number: usize) -> (u64, u64) {
@@ -58,7 +51,7 @@ pub(super) fn init() {
         let Some(slot) = CACHES.get(disk.number()) else {
             continue;
         };
-        let _ = slot.set(Cache::new(disk));
+        let _ = slot.set(Cache::new(disk, memory::make_room));
         if let Some(cache) = slot.get() {
             let _ = cache.readers.set(View::new(cache, false));
             let _ = cache.writers.set(View::new(cache, true));
@@ -76,7 +69,7 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     for cache in caches() {
         let (major, minor) = device(cache.disk.number());
         let name = format!("{}", cache.disk.name());
-        let node = NewNode::Block(dev::number(major, minor));
+        let node = NewNode::Block(devices::number(major, minor));
         directory.create(name.as_bytes(), node, 0o660)?;
     }
     Ok(())
@@ -86,20 +79,9 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
 pub(super) fn open(device_number: u64) -> Result<Arc<dyn File>, Errno> {
     let cache = caches().find(|cache| {
         let (major, minor) = device(cache.disk.number());
-        dev::number(major, minor) == device_number
+        devices::number(major, minor) == device_number
     });
     Ok(Arc::new(file::OpenDisk::new(cache.ok_or(Errno::ENXIO)?)))
-}
-
-/// KiB that all disks read and wrote since boot.
-pub fn kib_moved() -> (u64, u64) {
-    let mut moved = (0, 0);
-    for disk in disk::all() {
-        // Relaxed: numbers to look at.
-        moved.0 += disk.counts().sectors_read.load(Ordering::Relaxed) / 2;
-        moved.1 += disk.counts().sectors_written.load(Ordering::Relaxed) / 2;
-    }
-    moved
 }
 
 /// Makes stable what programs changed through mappings: `msync`.

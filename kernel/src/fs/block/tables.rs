@@ -3,11 +3,11 @@
 use super::super::synthetic::{Content, Directory};
 use super::super::text::Text;
 use crate::drivers::disk::{self, Disk};
-use crate::errno::Errno;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
 
 type Show = fn(&mut Text, &Disk) -> Written;
 

@@ -6,10 +6,10 @@
 
 use super::cache::Cache;
 use super::writeback;
-use crate::errno::Errno;
-use crate::memory::FrameRef;
 use crate::vm::{self, Mappings, PageSource};
 use alloc::sync::Arc;
+use logic::errno::Errno;
+use machine::memory::FrameRef;
 
 /// Attempts to mark a page that others drop or replace again and again.
 const TRIES: u32 = 64;

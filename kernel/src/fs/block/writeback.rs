@@ -2,11 +2,11 @@
 //! many, by whoever makes too many, and for good by `fsync` and the last close.
 
 use super::cache::{ALL, Cache, Choice, Run};
-use crate::arch::clock::{self, Nanos};
-use crate::memory;
-use crate::sched;
-use crate::sync::{WaitEnd, WaitQueue};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
+use machine::arch::clock::{self, Nanos};
+use machine::memory::{self, stats};
+use machine::sched;
+use machine::sync::{WaitEnd, WaitQueue};
 
 /// How long a page may stay dirty (`vm.dirty_writeback_centisecs` has Linux look as often).
 const INTERVAL: Nanos = Nanos::from_secs(5);
@@ -17,34 +17,13 @@ const LIMIT_PART: u64 = 5;
 /// How long the end of the VM waits for a disk that takes nothing.
 const LAST_PATIENCE: Nanos = Nanos::from_secs(30);
 
-static DIRTY: AtomicU64 = AtomicU64::new(0);
-static WRITING: AtomicU64 = AtomicU64::new(0);
 /// The thread is wanted before its time.
 static WANTED: AtomicBool = AtomicBool::new(false);
 static WORKER: WaitQueue = WaitQueue::new();
 
-/// Counts dirty pages.
-pub(super) fn count_dirty(change: i64) {
-    // Relaxed: numbers to compare with limits.
-    DIRTY.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
-}
-
-/// Counts pages that the disks are taking.
-pub(super) fn count_writing(change: i64) {
-    WRITING.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
-}
-
-/// Pages that no disk has yet: dirty ones, and those on their way.
-pub fn unwritten() -> (u64, u64) {
-    (
-        DIRTY.load(Ordering::Relaxed),
-        WRITING.load(Ordering::Relaxed),
-    )
-}
-
 /// Starts the thread, if there is a disk.
 pub(super) fn start() {
-    if super::caches().next().is_some() {
+    if super::caches::caches().next().is_some() {
         sched::spawn_kernel("kflushd", run);
     }
 }
@@ -62,7 +41,7 @@ fn run() {
         // Acquire: pairs with the Release in `wake`; who asked has marked its pages.
         let wanted = || WANTED.swap(false, Ordering::Acquire);
         let end = WORKER.wait_uninterruptible_deadline(wanted, deadline);
-        for cache in super::caches() {
+        for cache in super::caches::caches() {
             flush_once(cache);
             if end == WaitEnd::Ready && cache.opens.load(Ordering::Acquire) == 0 {
                 close(cache);
@@ -101,7 +80,7 @@ fn limits() -> (u64, u64) {
 
 /// Called by who made pages dirty, without a lock: waits while there are too many.
 pub(super) fn throttle(cache: &Cache) {
-    let (dirty, writing) = unwritten();
+    let (dirty, writing) = stats::unwritten();
     if dirty == 0 {
         return;
     }
@@ -115,7 +94,7 @@ pub(super) fn throttle(cache: &Cache) {
     // This disk's own pages; each disk's writers see to theirs.
     flush_once(cache);
     let below = || {
-        let (dirty, writing) = unwritten();
+        let (dirty, writing) = stats::unwritten();
         let (_, own) = cache.unwritten();
         dirty + writing <= limit || own == 0
     };
@@ -126,7 +105,7 @@ pub(super) fn throttle(cache: &Cache) {
 /// Waits until some dirty page was written. False: there is none, or no disk takes any.
 pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
     let unwritten = |cache: &Cache| cache.unwritten() != (0, 0);
-    let Some(cache) = super::caches().find(|cache| unwritten(cache)) else {
+    let Some(cache) = super::caches::caches().find(|cache| unwritten(cache)) else {
         return false;
     };
     wake();
@@ -139,7 +118,7 @@ pub(super) fn wait_for_progress(deadline: Nanos) -> bool {
 
 /// Writes everything that is dirty to the disks and makes it stable: `sync(2)`.
 pub fn sync_all() {
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         cache.write_back(ALL);
         // Whoever wrote it learns of errors by `fsync`.
         let _ = cache.disk.flush();
@@ -149,19 +128,19 @@ pub fn sync_all() {
 /// As [`sync_all`] before the VM ends, as long as the disks take something. What other tasks change
 /// meanwhile is not waited for.
 pub fn sync_for_the_last_time() {
-    for cache in super::caches() {
+    for cache in super::caches::caches() {
         // The second time for pages that changed while the disk took them.
         for _ in 0..2 {
             flush_once(cache);
             if !wait_until_written(cache) {
                 let (dirty, writing) = cache.unwritten();
                 let name = cache.disk.name();
-                crate::console!("{name} takes nothing; {} pages are lost", dirty + writing);
+                machine::console!("{name} takes nothing; {} pages are lost", dirty + writing);
                 return;
             }
         }
         if let Err(error) = cache.disk.flush() {
-            crate::console!("{}: cannot flush: {error}", cache.disk.name());
+            machine::console!("{}: cannot flush: {error}", cache.disk.name());
         }
     }
 }

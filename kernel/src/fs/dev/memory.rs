@@ -3,9 +3,9 @@
 use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT};
-use crate::errno::{Errno, SysResult};
-use crate::memory::PAGE_SIZE;
-use crate::random;
+use logic::errno::{Errno, SysResult};
+use machine::arch::random;
+use machine::memory::PAGE_SIZE;
 
 /// Nothing to read, and everything written is gone.
 pub(super) struct Null;
@@ -45,8 +45,8 @@ fn endless(
             Err(error) if done == 0 => return Err(error),
             Err(_) => break,
         }
-        super::super::breathe(done);
-        if crate::sched::current().signal_pending() {
+        super::super::io::breathe(done);
+        if machine::sched::current().signal_pending() {
             break;
         }
     }

@@ -3,15 +3,11 @@
 mod memory;
 mod terminal;
 
+use super::devices::number;
 use super::file::File;
 use super::node::{NewNode, NodeRef};
-use crate::errno::Errno;
 use alloc::sync::Arc;
-
-/// A device number of `major` and `minor`, as `st_rdev` has it for small numbers.
-pub const fn number(major: u64, minor: u64) -> u64 {
-    major << 8 | minor
-}
+use logic::errno::Errno;
 
 /// The device nodes of `/dev`.
 const NODES: [(&[u8], u64, u32); 8] = [

@@ -7,9 +7,9 @@ use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource};
 use super::super::{poll::PollMask, stdio};
-use crate::errno::{Errno, SysResult};
 use alloc::string::String;
 use alloc::sync::Arc;
+use logic::errno::{Errno, SysResult};
 
 /// The longest record that is taken at once.
 const RECORD: usize = 256;
@@ -33,7 +33,7 @@ impl File for KernelLog {
         let mut record = [0; RECORD];
         let taken = from.take(&mut record)?;
         let text = String::from_utf8_lossy(&record[..taken]);
-        crate::console!("{}", text.trim_end());
+        machine::console!("{}", text.trim_end());
         Ok(taken + from.skip(from.left()))
     }
     fn poll(&self) -> PollMask {

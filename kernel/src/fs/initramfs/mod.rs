@@ -4,18 +4,18 @@
 //! nothing is copied, and nothing is freed that was not needed. All other frames of the archive go
 //! to the allocator once it is unpacked.
 
-pub mod newc;
-
 use super::flags::FileKind;
 use super::lookup::{LastLink, resolve};
+use super::node::downcast;
 use super::node::{AttributeChange, NewNode, Node, NodeRef, Timestamp};
-use super::path::PATH_MAX;
-use crate::arch::{PhysRange, phys_to_virt};
-use crate::errno::Errno;
-use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use super::tmpfs::TmpNode;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use newc::{Member, Members};
+use logic::errno::Errno;
+use logic::newc::{Member, Members};
+use logic::path::PATH_MAX;
+use machine::arch::{PhysRange, phys_to_virt};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
 /// Frames that files took over, as ranges of physical addresses in rising order.
 struct Unpacking<'a> {
@@ -47,14 +47,14 @@ pub(super) fn unpack(range: PhysRange, root: &NodeRef) {
             Ok(member) => {
                 if let Err(error) = unpacking.enter(&member) {
                     let name = alloc::string::String::from_utf8_lossy(member.name);
-                    crate::console!("initramfs: {name}: {error}");
+                    machine::console!("initramfs: {name}: {error}");
                     if error == Errno::ENOMEM || error == Errno::ENOSPC {
                         break;
                     }
                 }
             }
             Err(error) => {
-                crate::console!("initramfs: {error:?}, the rest is left out");
+                machine::console!("initramfs: {error:?}, the rest is left out");
                 break;
             }
         }
@@ -95,7 +95,7 @@ impl Unpacking<'_> {
         if let Some(there) = &found.node {
             if kind == FileKind::Directory && there.kind() == FileKind::Directory {
                 // The roots of `/proc` and `/sys` are as they are.
-                return if there.clone().as_tmpfs().is_some() {
+                return if downcast::<TmpNode>(there.clone()).is_some() {
                     there.change(&change)
                 } else {
                     Ok(())
@@ -133,7 +133,7 @@ impl Unpacking<'_> {
                 self.linked.insert(member.inode, node.clone());
             }
         }
-        if let Some(node) = node.as_tmpfs() {
+        if let Some(node) = downcast::<TmpNode>(node) {
             node.set_times(Timestamp {
                 seconds: member.modified.into(),
                 nanos: 0,
@@ -163,7 +163,7 @@ impl Unpacking<'_> {
         if data.is_empty() {
             return Ok(());
         }
-        let node = node.clone().as_tmpfs().ok_or(Errno::EXDEV)?;
+        let node = downcast::<TmpNode>(node.clone()).ok_or(Errno::EXDEV)?;
         if Node::metadata(&*node).size > 0 {
             return Err(Errno::EEXIST);
         }

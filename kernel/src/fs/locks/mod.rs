@@ -10,19 +10,17 @@
 //! or finds that it was settled. So a lock is never granted to somebody who has gone, and no
 //! wake-up is lost: the ticket is tested after the sleeper is on the queue.
 
-pub mod ranges;
-pub mod table;
-
 use super::file::OpenFile;
 use super::table::FileTable;
-use crate::errno::Errno;
-use crate::sched;
-use crate::sync::{SpinLock, WaitQueue};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, Ordering};
-use ranges::{Held, Kind, Label, NoRoom, Span};
-use table::{Acquired, FileKey, Line, Owner, Refused, Request, Subject, Table, World};
+use logic::errno::Errno;
+use logic::locks::ranges::{Held, Kind, Label, NoRoom, Span};
+use logic::locks::table::{
+    Acquired, FileKey, Line, Owner, Refused, Request, Subject, Table, World,
+};
+use machine::sync::{SpinLock, WaitQueue};
 
 static TABLE: SpinLock<Table<Arc<Ticket>>> = SpinLock::new(Table::new());
 
@@ -63,16 +61,6 @@ fn settle(ticket: &Arc<Ticket>, result: Result<(), NoRoom>) {
     ticket.queue.wake_all();
 }
 
-impl From<Refused> for Errno {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Conflict => Self::EAGAIN,
-            Refused::Deadlock => Self::EDEADLK,
-            Refused::NoRoom => Self::ENOLCK,
-        }
-    }
-}
-
 fn subject(file: &OpenFile, world: World) -> Subject {
     let id = file.node().id();
     let (device, inode) = (id.device, id.inode);
@@ -90,34 +78,35 @@ fn files_id(files: &FileTable) -> u64 {
     core::ptr::from_ref(files) as u64
 }
 
-/// Whose a lock of bytes shall be.
+/// Whose a lock shall be, and by which process it is placed.
 #[derive(Copy, Clone, Debug)]
-pub enum Holder<'a> {
-    /// The processes with this table (POSIX locks).
-    Files(&'a FileTable),
-    /// The open file (`F_OFD_*`).
-    Description,
+pub struct Holder<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The lock belongs to all processes with this table (POSIX locks); without one, to the open file
+    /// (`F_OFD_*`, `flock`).
+    pub files: Option<&'a FileTable>,
 }
 
 impl Holder<'_> {
     fn owner(self, file: &OpenFile) -> Owner {
-        match self {
-            Self::Files(files) => Owner::Files(files_id(files)),
-            Self::Description => Owner::Description(description(file)),
+        match self.files {
+            Some(files) => Owner::Files(files_id(files)),
+            None => Owner::Description(description(file)),
         }
     }
 
     /// Notes that there may be locks to release in the end.
     fn note(self, file: &OpenFile) {
-        match self {
-            Self::Files(files) => files.note_locks(),
-            Self::Description => file.note_locks(),
+        match self.files {
+            Some(files) => files.note_locks(),
+            None => file.note_locks(),
         }
     }
 
     fn request(self, file: &OpenFile, span: Span, kind: Kind) -> Request {
         let label = Label {
-            pid: sched::current().process().pid(),
+            pid: self.pid,
             via: description(file),
         };
         let owner = self.owner(file);
@@ -199,15 +188,16 @@ pub fn blocker(
 ///
 /// # Errors
 /// As [`lock_span`], but there is no search for deadlocks.
-pub fn lock_whole(file: &OpenFile, kind: Option<Kind>, wait: bool) -> Result<(), Errno> {
+pub fn lock_whole(file: &OpenFile, pid: u32, kind: Option<Kind>, wait: bool) -> Result<(), Errno> {
     let subject = subject(file, World::Whole);
     let Some(kind) = kind else {
         let owner = Owner::Description(description(file));
         TABLE.lock().release(subject, owner, settle);
         return Ok(());
     };
-    Holder::Description.note(file);
-    let request = Holder::Description.request(file, Span::ALL, kind);
+    let holder = Holder { pid, files: None };
+    holder.note(file);
+    let request = holder.request(file, Span::ALL, kind);
     acquire(subject, &request, wait)
 }
 
@@ -232,7 +222,7 @@ pub(super) fn release_description(file: &OpenFile) {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(super) fn all() -> Result<Vec<Line>, Errno> {
+pub fn all() -> Result<Vec<Line>, Errno> {
     let mut lines = Vec::new();
     for _ in 0..MAX_TRIES {
         let wanted = TABLE.lock().count();
@@ -253,7 +243,7 @@ pub(super) fn all() -> Result<Vec<Line>, Errno> {
 ///
 /// # Errors
 /// `ENOMEM`.
-pub(super) fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno> {
+pub fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>, Errno> {
     let via = description(file);
     let owners = [Owner::Files(files_id(files)), Owner::Description(via)];
     let mut lines = all()?;
@@ -271,7 +261,7 @@ pub(super) fn placed_by(files: &FileTable, file: &OpenFile) -> Result<Vec<Line>,
 }
 
 /// The process of a lock as others see it: an open file's lock of bytes has none.
-pub(super) fn shown_pid(world: World, owner: Owner, held: &Held) -> Option<u32> {
+pub fn shown_pid(world: World, owner: Owner, held: &Held) -> Option<u32> {
     let of_file = world == World::Ranges && matches!(owner, Owner::Description(_));
     (!of_file).then_some(held.label.pid)
 }

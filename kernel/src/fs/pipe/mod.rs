@@ -1,24 +1,21 @@
 //! Pipes, with a name (FIFO) and without.
 
-pub mod ends;
-pub mod ring;
-
 use super::file::{File, OpenFile};
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource};
 use super::node::{AttributeChange, FsStats, Metadata, Node, NodeId, NodeRef, Timestamp};
 use super::poll::{Notifier, PollMask};
-use crate::errno::{Errno, SysResult};
-use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
-use crate::sync::{Mutex, SpinLock};
-use crate::uaccess;
+use crate::vm::uaccess;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use ends::Ends;
 use linux_raw_sys::ioctl::FIONREAD;
-use ring::Ring;
+use logic::errno::{Errno, SysResult};
+use logic::pipe::ends::Ends;
+use logic::pipe::ring::Ring;
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::sync::{Mutex, SpinLock};
 
 /// Writes of at most this many bytes are never torn.
 pub const PIPE_BUF: usize = 4096;
@@ -195,13 +192,8 @@ impl Pipe {
         }
     }
 
-    /// Writes everything, or as much as fits at once; `quiet` spares the caller `SIGPIPE`.
-    pub(super) fn write(
-        &self,
-        from: &mut dyn ByteSource,
-        nonblocking: bool,
-        quiet: bool,
-    ) -> SysResult {
+    /// Writes everything, or as much as fits at once.
+    pub(super) fn write(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
         let total = from.left();
         let mut done = 0;
         while done < total {
@@ -209,10 +201,7 @@ impl Pipe {
                 if done > 0 {
                     return Ok(done);
                 }
-                if !quiet {
-                    super::current::broken_pipe();
-                }
-                return Err(Errno::EPIPE);
+                return Err(Errno::BROKEN_PIPE);
             }
             let left = total - done;
             // Small writes go in one piece or wait; large ones wait for a page's worth of room, so
@@ -334,7 +323,7 @@ impl File for PipeEnd {
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
-        self.pipe.write(from, flags.nonblocking(), false)
+        self.pipe.write(from, flags.nonblocking())
     }
 
     fn poll(&self) -> PollMask {
@@ -371,10 +360,6 @@ impl File for PipeEnd {
         uaccess::copy_out(argument, &count.to_le_bytes())?;
         Ok(0)
     }
-
-    fn as_pipe(&self) -> Option<&PipeEnd> {
-        Some(self)
-    }
 }
 
 /// The node of a pipe without a name; opening it through `/proc/PID/fd` makes a further end.
@@ -389,7 +374,7 @@ struct PipeNode {
 impl Node for PipeNode {
     fn id(&self) -> NodeId {
         NodeId {
-            device: super::ANONYMOUS_DEVICE,
+            device: super::devices::ANONYMOUS,
             inode: self.inode,
         }
     }
@@ -443,8 +428,8 @@ pub fn pair(flags: OpenFlags) -> Result<(Arc<OpenFile>, Arc<OpenFile>), Errno> {
     let pipe = Pipe::new()?;
     let node: NodeRef = Arc::new(PipeNode {
         pipe: Arc::downgrade(&pipe),
-        inode: super::next_anonymous_inode(),
-        made: super::now(),
+        inode: super::node::next_anonymous_inode(),
+        made: Timestamp::now(),
         attributes: SpinLock::new((0o600, 0, 0)),
     });
     let flags = flags & (OpenFlags::NONBLOCK | OpenFlags::DIRECT);

@@ -5,14 +5,14 @@
 //! one lock never waits for a second.
 
 use super::super::file::File;
-use super::super::node::{DirEntry, Node, NodeRef, RenameMode};
+use super::super::node::{DirEntry, Node, NodeRef, RenameMode, downcast};
 use super::TmpNode;
-use crate::errno::Errno;
-use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use core::ops::Bound;
+use logic::errno::Errno;
+use machine::sync::SpinLock;
 
 /// Held by whoever takes more than one directory's lock.
 static SEVERAL: SpinLock<()> = SpinLock::new(());
@@ -177,7 +177,7 @@ fn lies_in(directory: &TmpNode, ancestor: &TmpNode) -> bool {
         if core::ptr::eq(Arc::as_ptr(&node), ancestor) {
             return true;
         }
-        here = Node::parent(&*node).and_then(Node::as_tmpfs);
+        here = Node::parent(&*node).and_then(downcast);
     }
     false
 }
@@ -325,7 +325,7 @@ impl File for OpenDirectory {
         _: &mut dyn super::super::io::ByteSink,
         _: &mut u64,
         _: super::super::flags::OpenFlags,
-    ) -> crate::errno::SysResult {
+    ) -> logic::errno::SysResult {
         Err(Errno::EISDIR)
     }
 
@@ -338,7 +338,7 @@ impl File for OpenDirectory {
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        if !super::super::list_dots(&*self.0, offset, emit) {
+        if !super::super::node::list_dots(&*self.0, offset, emit) {
             return Ok(());
         }
         while let Some((cookie, name, node)) = self.entry_from(*offset) {

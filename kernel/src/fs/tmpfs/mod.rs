@@ -15,16 +15,16 @@ use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::node::{
     AttributeChange, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, RenameMode,
-    Timestamp,
+    Timestamp, downcast,
 };
 use super::pipe::{self, Pipe};
-use crate::errno::Errno;
-use crate::memory::{self, PAGE_SIZE};
-use crate::sync::SpinLock;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 use directory::Directory;
+use logic::errno::Errno;
+use machine::memory::{self, PAGE_SIZE};
+use machine::sync::SpinLock;
 
 /// Linux's magic number of tmpfs.
 pub const MAGIC: u64 = 0x0102_1994;
@@ -137,7 +137,7 @@ pub struct TmpNode {
 impl TmpNode {
     fn new(fs: &Arc<Tmpfs>, body: Body, permissions: u32) -> Arc<Self> {
         fs.nodes.fetch_add(1, Ordering::Relaxed);
-        let now = super::now();
+        let now = Timestamp::now();
         let links = if matches!(body, Body::Directory(_)) {
             2
         } else {
@@ -203,7 +203,7 @@ impl TmpNode {
     /// otherwise be older than the last change, or older than a day.
     fn touch_accessed(&self) {
         const DAY: i64 = 24 * 60 * 60;
-        let now = super::now();
+        let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         let accessed = attributes.accessed;
         if accessed <= attributes.modified || now.seconds - accessed.seconds >= DAY {
@@ -211,26 +211,15 @@ impl TmpNode {
         }
     }
 
-    /// Frees the content if nobody can reach the node but the `holders` references that the caller
-    /// knows of: in small steps, where the last drop would do it in one.
-    pub fn release_if_last(self: &Arc<Self>, holders: usize) {
-        if let Body::Regular(regular) = &self.body
-            && self.attributes.lock().links == 0
-            && Arc::strong_count(self) <= holders
-        {
-            regular.free_all(&self.fs, Pace::Breathing);
-        }
-    }
-
     fn touch_modified(&self) {
-        let now = super::now();
+        let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         attributes.modified = now;
         attributes.changed = now;
     }
 
     fn add_links(&self, change: i32) {
-        let now = super::now();
+        let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_add_signed(change);
         attributes.changed = now;
@@ -357,7 +346,7 @@ impl Node for TmpNode {
         if let Some(modified) = change.modified {
             attributes.modified = modified;
         }
-        attributes.changed = super::now();
+        attributes.changed = Timestamp::now();
         Ok(())
     }
 
@@ -397,7 +386,7 @@ impl Node for TmpNode {
 
     fn link(&self, name: &[u8], node: &NodeRef) -> Result<(), Errno> {
         let directory = self.directory()?;
-        let node = node.clone().as_tmpfs().ok_or(Errno::EXDEV)?;
+        let node = downcast::<TmpNode>(node.clone()).ok_or(Errno::EXDEV)?;
         if !Arc::ptr_eq(&self.fs, &node.fs) {
             return Err(Errno::EXDEV);
         }
@@ -440,7 +429,7 @@ impl Node for TmpNode {
         how: RenameMode,
     ) -> Result<(), Errno> {
         self.directory()?;
-        let to = to.clone().as_tmpfs().ok_or(Errno::EXDEV)?;
+        let to = downcast::<TmpNode>(to.clone()).ok_or(Errno::EXDEV)?;
         if !Arc::ptr_eq(&self.fs, &to.fs) {
             return Err(Errno::EXDEV);
         }
@@ -467,13 +456,19 @@ impl Node for TmpNode {
         self.regular().map_or(Ok(()), Regular::forbid_writing)
     }
 
+    /// Frees the content if nobody can reach the node but the `holders` references that the caller
+    /// knows of: in small steps, where the last drop would do it in one.
+    fn release_if_last(self: Arc<Self>, holders: usize) {
+        if let Body::Regular(regular) = &self.body
+            && self.attributes.lock().links == 0
+            && Arc::strong_count(&self) <= holders
+        {
+            regular.free_all(&self.fs, Pace::Breathing);
+        }
+    }
     fn permit_writing(&self) {
         if let Some(regular) = self.regular() {
             regular.permit_writing();
         }
-    }
-
-    fn as_tmpfs(self: Arc<Self>) -> Option<Arc<TmpNode>> {
-        Some(self)
     }
 }

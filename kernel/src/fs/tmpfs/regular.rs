@@ -7,11 +7,7 @@
 use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
-use super::super::radix::RadixTree;
 use super::{TmpNode, Tmpfs};
-use crate::errno::{Errno, SysResult};
-use crate::memory::{self, FrameRef, Mobility, PAGE_SIZE};
-use crate::sync::{Mutex, SpinLock};
 use crate::vm::{Mappings, PageSource};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -20,6 +16,10 @@ use linux_raw_sys::general::{
     F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE,
     FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
 };
+use logic::errno::{Errno, SysResult};
+use logic::radix::RadixTree;
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::sync::{Mutex, SpinLock};
 
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
 const MAX_SIZE: u64 = i64::MAX as u64;
@@ -261,7 +261,7 @@ impl Regular {
                 return;
             }
             if pace == Pace::Breathing {
-                super::super::breathe(FREE_BATCH * PAGE_SIZE);
+                super::super::io::breathe(FREE_BATCH * PAGE_SIZE);
             }
         }
     }
@@ -503,7 +503,7 @@ impl File for OpenRegular {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            super::super::breathe(done);
+            super::super::io::breathe(done);
         }
         if done > 0 {
             self.node.touch_accessed();
@@ -526,10 +526,9 @@ impl File for OpenRegular {
             return Err(Errno::EFBIG);
         }
         let mut room = MAX_SIZE - *offset;
-        if let Some(limit) = super::super::current::file_size_limit() {
+        if let Some(limit) = from.size_limit() {
             if *offset >= limit {
-                super::super::current::file_too_large();
-                return Err(Errno::EFBIG);
+                return Err(Errno::FILE_SIZE_LIMIT);
             }
             room = room.min(limit - *offset);
         }
@@ -564,7 +563,7 @@ impl File for OpenRegular {
                 }
                 Err(_) => break,
             }
-            super::super::breathe(done);
+            super::super::io::breathe(done);
         }
         self.node.touch_modified();
         Ok(done)
@@ -640,7 +639,7 @@ impl File for OpenRegular {
                 regular.free_pages(&self.node.fs, beyond, Pace::Breathing);
                 return Err(error);
             }
-            super::super::breathe(bytes(index % 4096 * PAGE));
+            super::super::io::breathe(bytes(index % 4096 * PAGE));
         }
         if !keep_size {
             let mut content = regular.content.lock();

@@ -1,8 +1,8 @@
 //! Pages that the cache gives up.
 
-use super::super::{memory, writeback};
 use super::{Cache, LOOKS, OFTEN};
 use core::ops::Range;
+use machine::memory::stats;
 
 /// Pages that are dropped between two openings of the lock.
 const DROP_BATCH: usize = 32;
@@ -65,7 +65,7 @@ impl Cache {
             }
             drop(state);
             drop(batch);
-            memory::count_pages(-(taken as i64));
+            stats::count_disk_pages(-(taken as i64));
             dropped += taken as u64;
             if over {
                 return (dropped, range.end);
@@ -136,7 +136,7 @@ impl Cache {
         }
         state.dirty -= cleaned;
         drop(guard);
-        writeback::count_dirty(-(cleaned.cast_signed()));
+        stats::count_dirty_pages(-(cleaned.cast_signed()));
         more.then_some(at)
     }
 }

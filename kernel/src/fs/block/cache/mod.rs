@@ -17,18 +17,18 @@ mod write;
 pub(super) use drop::Choice;
 pub(super) use write::Run;
 
-use super::super::radix::RadixTree;
-use super::{memory, writeback};
 use crate::drivers::disk::{
     Data, Disk, Finish, IoError, MAX_PAGES, Operation, Owner, Request, SECTOR_BYTES,
 };
-use crate::errno::Errno;
-use crate::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame};
-use crate::sync::{Once, SpinLock, WaitQueue};
 use crate::vm::PageSource;
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::radix::RadixTree;
+use machine::memory::stats;
+use machine::memory::{FrameRef, Mobility, PAGE_SIZE, alloc_frame, pressure, spare_file_frame};
+use machine::sync::{Once, SpinLock, WaitQueue};
 
 pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Sectors of a page, and the bytes of one.
@@ -94,6 +94,8 @@ struct State {
 /// The pages of one disk.
 pub(super) struct Cache {
     pub(super) disk: &'static Disk,
+    /// Has all caches give up as many old pages, before this one takes new ones where memory is short.
+    pub(super) make_room: fn(u64),
     state: SpinLock<State>,
     /// Pages have become ready, or were written.
     changed: WaitQueue,
@@ -113,9 +115,10 @@ fn run(first: u64, count: usize) -> Range<u64> {
 }
 
 impl Cache {
-    pub(super) fn new(disk: &'static Disk) -> Self {
+    pub(super) fn new(disk: &'static Disk, make_room: fn(u64)) -> Self {
         Self {
             disk,
+            make_room,
             state: SpinLock::new(State {
                 pages: RadixTree::new(),
                 dirty: 0,
@@ -221,7 +224,7 @@ impl Cache {
             if !known {
                 match self.read_in(index, ahead) {
                     // The tree itself may have lacked memory, where it must not wait for it.
-                    Err(Errno::ENOMEM) if memory::relieve() => continue,
+                    Err(Errno::ENOMEM) if pressure::shrink_caches() => continue,
                     other => other?,
                 }
             }
@@ -250,12 +253,12 @@ impl Cache {
         let left = self.pages().checked_sub(index).filter(|&left| left > 0);
         let most = left.ok_or(Errno::ENXIO)?.min(self.request_pages() as u64);
         let wanted = usize::try_from(ahead.clamp(1, most)).unwrap_or(1);
-        memory::make_room(wanted as u64);
+        (self.make_room)(wanted as u64);
         let mut data = Data::new();
         data.push(alloc_frame(Mobility::Movable)?);
         // More than the one that is needed only as far as nobody has to wait for it.
         while data.pages() < wanted
-            && let Some(frame) = memory::spare_frame()
+            && let Some(frame) = spare_file_frame()
         {
             data.push(frame);
         }
@@ -278,7 +281,7 @@ impl Cache {
             }
             entered
         };
-        memory::count_pages(entered as i64);
+        stats::count_disk_pages(entered as i64);
         data.truncate(entered);
         if entered > 0 {
             data.cut(self.bytes_in(index, entered));
@@ -364,10 +367,10 @@ impl Cache {
         }
         drop(guard);
         if entered {
-            memory::count_pages(1);
+            stats::count_disk_pages(1);
         }
         if newly {
-            writeback::count_dirty(1);
+            stats::count_dirty_pages(1);
         }
         Ok(other)
     }
@@ -431,9 +434,9 @@ impl Finish for Cache {
         }
         let errors = state.read_errors + state.write_errors;
         drop(guard);
-        memory::count_pages(-gone);
+        stats::count_disk_pages(-gone);
         if !reading {
-            writeback::count_writing(-(data.pages() as i64));
+            stats::count_writing_pages(-(data.pages() as i64));
             // Relaxed: a hint of progress.
             self.written
                 .fetch_add(data.pages() as u64, Ordering::Relaxed);
@@ -443,7 +446,7 @@ impl Finish for Cache {
         {
             let what = if reading { "read" } else { "write" };
             let name = self.disk.name();
-            crate::console!(
+            machine::console!(
                 "{name}: cannot {what} {} bytes at {}: {error:?}",
                 data.bytes(),
                 first * PAGE

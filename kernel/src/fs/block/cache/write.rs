@@ -1,10 +1,10 @@
 //! Dirty pages on their way to the disk.
 
-use super::super::writeback;
 use super::{Cache, LOOKS, PAGE_SECTORS, run};
 use crate::drivers::disk::{Data, Finish, IoError, Operation, Owner, Request};
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use machine::memory::stats;
 
 /// How far a look for dirty pages came.
 pub(in super::super) enum Run {
@@ -71,8 +71,8 @@ impl Cache {
             first
         };
         let pages = data.pages();
-        writeback::count_dirty(-(pages as i64));
-        writeback::count_writing(pages as i64);
+        stats::count_dirty_pages(-(pages as i64));
+        stats::count_writing_pages(pages as i64);
         // Relaxed: a number to wait for.
         self.handed.fetch_add(pages as u64, Ordering::Relaxed);
         // Who stores to them from now on asks for them again, and that marks them.

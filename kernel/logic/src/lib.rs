@@ -1,0 +1,51 @@
+//! The parts of the guest kernel that need no machine: data structures, formats, arithmetic,
+//! protocols. Tests on the host run the very code that the kernel is built from.
+#![no_std]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        reason = "the tests' numbers are small"
+    )
+)]
+
+extern crate alloc;
+#[cfg(any(test, loom))]
+extern crate std;
+
+pub mod disk;
+pub mod elf;
+pub mod errno;
+pub mod heap;
+pub mod lock;
+pub mod locks;
+pub mod members;
+pub mod newc;
+pub mod numbers;
+pub mod path;
+pub mod pipe;
+pub mod radix;
+pub mod sched;
+pub mod signal_set;
+pub mod slab;
+pub mod strings;
+pub mod vma;
+
+#[cfg(test)]
+mod elf_tests;
+#[cfg(test)]
+mod heap_tests;
+#[cfg(test)]
+mod members_tests;
+#[cfg(any(test, loom))]
+mod model_locks;
+#[cfg(test)]
+mod numbers_tests;
+#[cfg(test)]
+mod signal_set_tests;
+#[cfg(test)]
+mod slab_tests;
+#[cfg(test)]
+mod strings_tests;
+#[cfg(test)]
+mod vma_tests;

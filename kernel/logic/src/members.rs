@@ -1,0 +1,193 @@
+//! Who maps a file, and how a walk meets each of them exactly once. No hardware in it: a loom model
+//! runs this very file.
+//!
+//! A file that drops pages must take them out of every page table that shows them. Page tables
+//! change meanwhile: faults put pages in, `fork` copies entries to a new space, `mremap` moves them
+//! within one. The protocol:
+//!
+//! 1. The file drops its pages first, or marks them so that they are asked for again.
+//! 2. The walk raises [`Members::sequence`], then visits the members in the order of the list, each
+//!    with its space's lock held while entries are taken out.
+//! 3. A **fault** gets a page with no lock held. It puts the page in under the space's lock, and only
+//!    if the sequence is what it was before: either the walk finds the entry, or the fault finds the
+//!    new number.
+//! 4. A **fork** has the child [`Members::follow`] before the first entry is copied. That waits until
+//!    no walk is under way, and puts the child behind its parent. An entry is copied under both
+//!    spaces' locks. If the walk has been at the parent, there is nothing to copy; if not, it comes to
+//!    the child after the parent.
+//! 5. A **move** holds [`Members::keep_out`] from before the first entry leaves its old place until
+//!    the last one is at its new place: no walk sees the space half-way.
+//! 6. An **unmap** takes the area away before its entries, and says under the space's lock which range
+//!    is leaving until they are gone. The walk, having been at the areas, takes its pages out of that
+//!    range too: when it is over, nobody shows them.
+//! 7. A member never leaves before its space goes: a space that its file has forgotten, or that
+//!    nobody refers to, is met no more. Places move only while no walk is under way; those at the
+//!    end of the list that are vacant may go at any time.
+//!
+//! Locks, from the outside in: a space's `change`, `walking`, a space's `state`; `list` is taken
+//! last and for moments. Nobody waits for memory with `walking` held: what frees memory walks.
+
+use crate::errno::Errno;
+use crate::lock::Lock;
+use alloc::vec::Vec;
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicU64, Ordering};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+
+/// There was no memory for the list.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct NoMemory;
+
+impl From<NoMemory> for Errno {
+    fn from(_: NoMemory) -> Self {
+        Self::ENOMEM
+    }
+}
+
+/// A member, as the list knows it.
+pub trait Member: Clone {
+    /// Whether its space is gone for good.
+    fn is_gone(&self) -> bool;
+    /// Whether both are the same space.
+    fn is(&self, other: &Self) -> bool;
+}
+
+/// The members of one file, in the order of walks: `L` guards their list and is held for moments, `W`
+/// is held while a walk waits for others.
+#[derive(Debug, Default)]
+pub struct Members<L, W> {
+    list: L,
+    /// Held by a walk, and by who must not be met by one half-way.
+    walking: W,
+    /// Goes up before each walk.
+    sequence: AtomicU64,
+}
+
+impl<L, W> Members<L, W> {
+    /// Those in `list`, which is empty as a rule.
+    #[cfg(not(loom))]
+    pub const fn new(list: L, walking: W) -> Self {
+        Self {
+            list,
+            walking,
+            sequence: AtomicU64::new(0),
+        }
+    }
+
+    /// Those in `list`, which is empty as a rule.
+    #[cfg(loom)]
+    pub fn new(list: L, walking: W) -> Self {
+        Self {
+            list,
+            walking,
+            sequence: AtomicU64::new(0),
+        }
+    }
+}
+
+impl<M: Member, L: Lock<Value = Vec<Option<M>>>, W: Lock<Value = ()>> Members<L, W> {
+    /// A space that shows nothing of the file yet becomes a member, wherever there is room: whatever
+    /// it will show comes by faults.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn join(&self, member: M) -> Result<(), NoMemory> {
+        let mut list = self.list.lock();
+        let mut vacant = None;
+        // Backwards: who joins again joined last, as a rule.
+        for (place, known) in list.iter().enumerate().rev() {
+            if is(known, &member) {
+                return Ok(());
+            }
+            if is_vacant(known) {
+                vacant = Some(place);
+            }
+        }
+        match vacant {
+            Some(place) => list[place] = Some(member),
+            None => push(&mut list, member)?,
+        }
+        Ok(())
+    }
+
+    /// A new space becomes a member that is about to copy what another member shows: it comes after
+    /// all others. Waits for a walk that is under way.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn follow(&self, child: M) -> Result<(), NoMemory> {
+        let _walking = self.walking.lock();
+        let mut list = self.list.lock();
+        // A child follows once for each area, and nobody comes after it but by chance.
+        if list.iter().rev().any(|known| is(known, &child)) {
+            return Ok(());
+        }
+        // The order stays, and no walk is under way to miss a member that moves up.
+        list.retain(|known| !is_vacant(known));
+        push(&mut list, child)
+    }
+
+    /// The member that `is_it` picks has its space gone: the list keeps nothing of it, and nothing at
+    /// all of the last one. `is_it` is asked of each member until it says yes.
+    pub fn leave(&self, is_it: impl Fn(&M) -> bool) {
+        let mut list = self.list.lock();
+        // Backwards: who joined last leaves first, as a rule.
+        let place = list
+            .iter()
+            .rposition(|known| known.as_ref().is_some_and(&is_it));
+        let Some(place) = place else { return };
+        let member = list[place].take();
+        let used = list.iter().rposition(|known| !is_vacant(known));
+        list.truncate(used.map_or(0, |last| last + 1));
+        let emptied = list.is_empty().then(|| core::mem::take(&mut *list));
+        drop(list);
+        drop((member, emptied));
+    }
+
+    /// Whether there is any member.
+    pub fn any(&self) -> bool {
+        self.list.lock().iter().any(|known| !is_vacant(known))
+    }
+
+    /// The number of walks so far, by which faults know that they must look again.
+    pub fn sequence(&self) -> u64 {
+        // Acquire: pairs with the AcqRel in `walk`; who reads the new number finds the file changed.
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// Keeps walks out for as long as the guard lives. The holder does not wait for memory.
+    pub fn keep_out(&self) -> W::Guard<'_> {
+        self.walking.lock()
+    }
+
+    /// Visits each member once, after the file has changed. `visit` may be handed members that are
+    /// gone. Waits for other walks; no spin lock is held.
+    pub fn walk(&self, mut visit: impl FnMut(M)) {
+        // AcqRel: the file's change comes before it; pairs with the Acquire in `sequence`.
+        self.sequence.fetch_add(1, Ordering::AcqRel);
+        let _walking = self.walking.lock();
+        // Who joins from here on has only what faults bring it.
+        let members = self.list.lock().len();
+        for place in 0..members {
+            let member = self.list.lock().get(place).cloned().flatten();
+            if let Some(member) = member {
+                visit(member);
+            }
+        }
+    }
+}
+
+fn is<M: Member>(place: &Option<M>, member: &M) -> bool {
+    place.as_ref().is_some_and(|known| known.is(member))
+}
+
+fn is_vacant<M: Member>(place: &Option<M>) -> bool {
+    place.as_ref().is_none_or(M::is_gone)
+}
+
+fn push<M>(list: &mut Vec<Option<M>>, member: M) -> Result<(), NoMemory> {
+    list.try_reserve(1).map_err(|_| NoMemory)?;
+    list.push(Some(member));
+    Ok(())
+}

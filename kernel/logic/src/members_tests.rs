@@ -1,0 +1,286 @@
+//! A file drops its page while spaces that show it fault, fork and move: in the end nobody shows it.
+//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+
+use super::members::Member;
+use super::model_locks::Mutex;
+use std::vec::Vec;
+
+type Members<M> = super::members::Members<Mutex<Vec<Option<M>>>, Mutex<()>>;
+
+fn nobody<M: Member>() -> Members<M> {
+    Members::new(Mutex::new(Vec::new()), Mutex::new(()))
+}
+
+#[cfg(not(loom))]
+mod order {
+    use super::{Member, Members, nobody};
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::vec::Vec;
+
+    /// A space that is nothing but a number, and may be gone.
+    #[derive(Clone)]
+    struct Numbered(u32, Rc<Cell<bool>>);
+
+    impl Numbered {
+        fn new(number: u32) -> Self {
+            Self(number, Rc::default())
+        }
+    }
+
+    impl Member for Numbered {
+        fn is_gone(&self) -> bool {
+            self.1.get()
+        }
+        fn is(&self, other: &Self) -> bool {
+            self.0 == other.0
+        }
+    }
+
+    fn walked(members: &Members<Numbered>) -> Vec<u32> {
+        let mut numbers = Vec::new();
+        members.walk(|member| numbers.push(member.0));
+        numbers
+    }
+
+    #[test]
+    fn a_child_comes_after_its_parent_though_a_place_before_it_is_vacant() {
+        let members = nobody();
+        let spaces: Vec<_> = (0..4).map(Numbered::new).collect();
+        for space in &spaces[..3] {
+            members.join(space.clone()).unwrap();
+        }
+        spaces[0].1.set(true);
+        members.follow(spaces[3].clone()).unwrap();
+        assert_eq!(walked(&members), [1, 2, 3]);
+    }
+
+    #[test]
+    fn who_joins_takes_a_vacant_place_and_only_one() {
+        let members = nobody();
+        let spaces: Vec<_> = (0..3).map(Numbered::new).collect();
+        members.join(spaces[0].clone()).unwrap();
+        members.join(spaces[1].clone()).unwrap();
+        spaces[0].1.set(true);
+        members.join(spaces[2].clone()).unwrap();
+        members.join(spaces[1].clone()).unwrap();
+        members.follow(spaces[2].clone()).unwrap();
+        assert_eq!(walked(&members), [2, 1]);
+        assert!(members.any());
+        for space in &spaces {
+            space.1.set(true);
+        }
+        assert!(!members.any());
+    }
+
+    #[test]
+    fn who_leaves_is_not_kept_by_the_list() {
+        let members = nobody();
+        let spaces: Vec<_> = (0..4).map(Numbered::new).collect();
+        for space in &spaces {
+            members.follow(space.clone()).unwrap();
+        }
+        // From the end, from the middle, somebody unknown, and from the end with what is vacant
+        // before it; the places of the others stay.
+        for (leaves, left) in [
+            (3, &[0, 1, 2][..]),
+            (1, &[0, 2]),
+            (9, &[0, 2]),
+            (2, &[0]),
+            (0, &[]),
+        ] {
+            members.leave(|member| member.0 == leaves);
+            assert_eq!(walked(&members), left);
+        }
+        for space in &spaces {
+            assert_eq!(Rc::strong_count(&space.1), 1, "space {}", space.0);
+        }
+        assert!(!members.any());
+    }
+
+    #[test]
+    fn who_leaves_during_a_walk_is_not_met_and_the_others_are() {
+        let members = nobody();
+        let spaces: Vec<_> = (0..5).map(Numbered::new).collect();
+        for space in &spaces {
+            members.follow(space.clone()).unwrap();
+        }
+        let mut met = Vec::new();
+        members.walk(|member| {
+            if member.0 == 1 {
+                members.leave(|member| member.0 == 4);
+                members.leave(|member| member.0 == 2);
+                members.leave(|member| member.0 == 0);
+            }
+            met.push(member.0);
+        });
+        assert_eq!(met, [0, 1, 3]);
+        assert_eq!(walked(&members), [1, 3]);
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use super::{Member, Members, nobody};
+    use loom::sync::{Arc, Mutex, MutexGuard};
+    use loom::thread;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// Entries of a space.
+    const PLACES: usize = 2;
+    /// The page that the file drops.
+    const OLD: u8 = 1;
+    /// What it has afterwards.
+    const NEW: u8 = 2;
+
+    /// What a space's lock guards, as far as the file is concerned.
+    struct State {
+        /// What each entry shows, 0 for nothing.
+        entries: [u8; PLACES],
+        /// An area shows the file there.
+        mapped: bool,
+        /// The area is gone, and its entries are on their way.
+        leaving: bool,
+    }
+
+    #[derive(Clone)]
+    struct Space(Arc<Mutex<State>>);
+
+    impl Space {
+        fn new(entries: [u8; PLACES]) -> Self {
+            Self(Arc::new(Mutex::new(State {
+                entries,
+                mapped: true,
+                leaving: false,
+            })))
+        }
+
+        fn lock(&self) -> MutexGuard<'_, State> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    impl Member for Space {
+        fn is_gone(&self) -> bool {
+            false
+        }
+        fn is(&self, other: &Self) -> bool {
+            Arc::ptr_eq(&self.0, &other.0)
+        }
+    }
+
+    struct File {
+        page: Mutex<u8>,
+        members: Members<Space>,
+    }
+
+    impl File {
+        fn new(spaces: &[Space]) -> Arc<Self> {
+            let members = nobody();
+            for space in spaces {
+                members.join(space.clone()).unwrap();
+            }
+            Arc::new(Self {
+                page: Mutex::new(OLD),
+                members,
+            })
+        }
+
+        /// The page goes, and leaves all page tables: first where areas show it, one place a hold of
+        /// the space's lock, as a batch may end anywhere; then what is leaving anyway.
+        fn drop_page(&self) {
+            *self.page.lock().unwrap() = NEW;
+            self.members.walk(|space| {
+                for place in 0..PLACES {
+                    let mut state = space.lock();
+                    if state.mapped {
+                        state.entries[place] = 0;
+                    }
+                }
+                let mut state = space.lock();
+                if state.leaving {
+                    state.entries = [0; PLACES];
+                }
+            });
+        }
+    }
+
+    /// Drops the page beside `other`: no space shows the old one then, nor does one when `other` is
+    /// done.
+    fn check(spaces: Vec<Space>, other: fn(&File, &[Space])) {
+        let file = File::new(&spaces[..1]);
+        let (its_file, its_spaces) = (file.clone(), spaces.clone());
+        let thread = thread::spawn(move || other(&its_file, &its_spaces));
+        file.drop_page();
+        let show_nothing_old = || {
+            for space in &spaces {
+                let entries = space.lock().entries;
+                assert!(!entries.contains(&OLD), "{entries:?}");
+            }
+        };
+        show_nothing_old();
+        thread.join().unwrap();
+        show_nothing_old();
+    }
+
+    #[test]
+    fn a_fault_shows_no_page_that_was_dropped() {
+        loom::model(|| {
+            check(vec![Space::new([0; 2])], |file, spaces| {
+                loop {
+                    let sequence = file.members.sequence();
+                    let page = *file.page.lock().unwrap();
+                    let mut state = spaces[0].lock();
+                    if sequence == file.members.sequence() {
+                        state.entries[1] = page;
+                        return;
+                    }
+                }
+            });
+        });
+    }
+
+    #[test]
+    fn a_forked_child_shows_no_page_that_was_dropped() {
+        loom::model(|| {
+            check(
+                vec![Space::new([OLD; 2]), Space::new([0; 2])],
+                |file, spaces| {
+                    file.members.follow(spaces[1].clone()).unwrap();
+                    for place in 0..PLACES {
+                        let parent = spaces[0].lock();
+                        spaces[1].lock().entries[place] = parent.entries[place];
+                    }
+                },
+            );
+        });
+    }
+
+    #[test]
+    fn a_moved_entry_shows_no_page_that_was_dropped() {
+        loom::model(|| {
+            check(vec![Space::new([0, OLD])], |file, spaces| {
+                let _walks = file.members.keep_out();
+                let mut state = spaces[0].lock();
+                state.entries[0] = core::mem::take(&mut state.entries[1]);
+            });
+        });
+    }
+
+    #[test]
+    fn an_area_on_its_way_out_shows_no_page_that_was_dropped() {
+        loom::model(|| {
+            check(vec![Space::new([0, OLD])], |_, spaces| {
+                {
+                    let mut state = spaces[0].lock();
+                    (state.mapped, state.leaving) = (false, true);
+                }
+                for place in 0..PLACES {
+                    spaces[0].lock().entries[place] = 0;
+                }
+                spaces[0].lock().leaving = false;
+            });
+        });
+    }
+}

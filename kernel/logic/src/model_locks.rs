@@ -1,0 +1,60 @@
+//! The lock as tests on the host have it: that of the standard library, or loom's.
+
+use crate::lock::Lock;
+#[cfg(loom)]
+use loom::sync as host;
+use std::ops::{Deref, DerefMut};
+#[cfg(not(loom))]
+use std::sync as host;
+
+/// A lock, blocking or not: a model sees no difference.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(host::Mutex<T>);
+
+/// Holds a [`Mutex`].
+#[derive(Debug)]
+pub(crate) struct MutexGuard<'a, T>(host::MutexGuard<'a, T>);
+
+impl<T> Mutex<T> {
+    /// An open lock.
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: T) -> Self {
+        Self(host::Mutex::new(value))
+    }
+
+    /// An open lock.
+    #[cfg(loom)]
+    pub(crate) fn new(value: T) -> Self {
+        Self(host::Mutex::new(value))
+    }
+}
+
+impl<T> Lock for Mutex<T> {
+    type Value = T;
+    type Guard<'a>
+        = MutexGuard<'a, T>
+    where
+        T: 'a;
+
+    fn lock(&self) -> MutexGuard<'_, T> {
+        // A test that panics with a lock held has failed already.
+        MutexGuard(
+            self.0
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}

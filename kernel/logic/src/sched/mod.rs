@@ -1,0 +1,8 @@
+//! The scheduler's arithmetic and its protocol of states.
+
+pub mod policy;
+#[cfg(test)]
+mod policy_tests;
+pub mod state;
+#[cfg(test)]
+mod state_tests;

@@ -1,0 +1,87 @@
+//! The scheduler's arithmetic: weights, slices, placement.
+
+/// Time on a CPU before others get their turn.
+pub const SLICE_NS: u64 = 10_000_000;
+/// The same while many wait.
+pub const SHORT_SLICE_NS: u64 = 4_000_000;
+/// More threads than this wait: slices are short.
+pub const MANY: usize = 4;
+/// How far ahead of the waiting a thread comes back from a sleep.
+pub const SLEEPER_CREDIT_NS: u64 = SLICE_NS / 2;
+/// A woken thread takes the CPU from one that is further behind than this.
+pub const WAKE_GRANULARITY_NS: u64 = 1_000_000;
+
+/// Weight of nice 0.
+const NICE_0_WEIGHT: u64 = 1024;
+
+/// The weight of a nice value: 1.25 times for each step, as Linux's.
+pub const fn weight(nice: i32) -> u64 {
+    const WEIGHTS: [u64; 40] = weights();
+    let nice = if nice < -20 {
+        -20
+    } else if nice > 19 {
+        19
+    } else {
+        nice
+    };
+    WEIGHTS[(nice + 20).cast_unsigned() as usize]
+}
+
+const fn weights() -> [u64; 40] {
+    let mut weights = [NICE_0_WEIGHT; 40];
+    let mut i = 21;
+    while i < 40 {
+        weights[i] = (weights[i - 1] * 4).div_ceil(5);
+        i += 1;
+    }
+    let mut i = 20;
+    while i > 0 {
+        i -= 1;
+        weights[i] = weights[i + 1] * 5 / 4;
+    }
+    weights
+}
+
+/// Virtual time for time on a CPU.
+pub fn scaled(ran_ns: u64, nice: i32) -> u64 {
+    if nice == 0 {
+        ran_ns
+    } else {
+        ran_ns.saturating_mul(NICE_0_WEIGHT) / weight(nice)
+    }
+}
+
+/// The slice while `waiting` threads wait.
+pub const fn slice_ns(waiting: usize) -> u64 {
+    if waiting > MANY {
+        SHORT_SLICE_NS
+    } else {
+        SLICE_NS
+    }
+}
+
+/// Where a thread enters a queue whose least virtual time is `min`: not before the credit of a
+/// sleeper, and not so far behind that it starves after a long time on a crowded CPU.
+pub const fn place(own: u64, min: u64, slept: bool) -> u64 {
+    let earliest = if slept {
+        min.saturating_sub(SLEEPER_CREDIT_NS)
+    } else {
+        min
+    };
+    let latest = min.saturating_add(MAX_LAG_NS);
+    if own < earliest {
+        earliest
+    } else if own > latest {
+        latest
+    } else {
+        own
+    }
+}
+
+/// No thread is placed further behind the first than this.
+const MAX_LAG_NS: u64 = 20 * SLICE_NS;
+
+/// A virtual time relative to its queue, for a move to another.
+pub const fn relative(own: u64, min: u64) -> u64 {
+    own.saturating_sub(min)
+}

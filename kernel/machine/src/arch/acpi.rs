@@ -1,0 +1,172 @@
+//! ACPI's interrupt tables: which CPUs and I/O APICs there are. No AML.
+
+use super::cpuset::MAX_CPUS;
+use super::layout::phys_to_virt;
+use super::paging;
+
+/// I/O APICs that are used.
+const MAX_IO_APICS: usize = 4;
+/// Tables looked at.
+const MAX_TABLES: usize = 64;
+/// Entries of the MADT looked at.
+const MAX_ENTRIES: usize = 1024;
+
+/// An I/O APIC.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct IoApic {
+    /// Physical address of its registers.
+    pub(super) address: u32,
+    /// Global number of its first pin.
+    pub(super) first_gsi: u32,
+}
+
+/// What the machine says about CPUs and interrupts.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Machine {
+    apic_ids: [u32; MAX_CPUS],
+    cpus: usize,
+    io_apics: [IoApic; MAX_IO_APICS],
+    io_apic_count: usize,
+}
+
+impl Machine {
+    /// A machine that says nothing: one CPU, one I/O APIC at its usual place.
+    fn plain() -> Self {
+        let mut io_apics = [IoApic::default(); MAX_IO_APICS];
+        io_apics[0] = IoApic {
+            address: 0xfec0_0000,
+            first_gsi: 0,
+        };
+        Self {
+            apic_ids: [0; MAX_CPUS],
+            cpus: 0,
+            io_apics,
+            io_apic_count: 1,
+        }
+    }
+
+    /// Numbers of the APICs of CPUs that can be started, the running one among them; empty when
+    /// the machine does not say.
+    pub(super) fn apic_ids(&self) -> &[u32] {
+        &self.apic_ids[..self.cpus]
+    }
+
+    /// The I/O APICs.
+    pub(super) fn io_apics(&self) -> &[IoApic] {
+        &self.io_apics[..self.io_apic_count]
+    }
+
+    fn add_cpu(&mut self, apic_id: u32, flags: u32) {
+        const ENABLED: u32 = 1;
+        if flags & ENABLED == 0 || self.apic_ids().contains(&apic_id) {
+            return;
+        }
+        if self.cpus == MAX_CPUS {
+            crate::console!("CPU with APIC {apic_id} left alone: at most {MAX_CPUS} are used");
+            return;
+        }
+        self.apic_ids[self.cpus] = apic_id;
+        self.cpus += 1;
+    }
+}
+
+/// Bytes of firmware memory; `None` outside of what is mapped.
+fn bytes(address: u64, len: usize) -> Option<&'static [u8]> {
+    let end = address.checked_add(len as u64)?;
+    if address == 0 || end > paging::low_mapped_end() {
+        return None;
+    }
+    // SAFETY: below the end of low memory everything is in the physmap, and firmware tables lie
+    // outside of the RAM that the kernel uses.
+    Some(unsafe { core::slice::from_raw_parts(phys_to_virt(address), len) })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// A table by its address: header and body, its checksum verified.
+fn table(address: u64) -> Option<&'static [u8]> {
+    const HEADER_BYTES: usize = 36;
+    const MAX_TABLE_BYTES: usize = 1 << 20;
+    let length = u32_at(bytes(address, HEADER_BYTES)?, 4)? as usize;
+    if !(HEADER_BYTES..=MAX_TABLE_BYTES).contains(&length) {
+        return None;
+    }
+    let table = bytes(address, length)?;
+    let sum = table.iter().fold(0u8, |sum, &byte| sum.wrapping_add(byte));
+    (sum == 0).then_some(table)
+}
+
+/// The table with a signature.
+fn find(rsdp: u64, signature: &[u8; 4]) -> Option<&'static [u8]> {
+    let root = bytes(rsdp, 20)?;
+    if root.first_chunk() != Some(b"RSD PTR ") {
+        return None;
+    }
+    let extended = if root[15] >= 2 {
+        u64_at(bytes(rsdp, 36)?, 24)?
+    } else {
+        0
+    };
+    let (list, width) = match extended {
+        0 => (table(u64::from(u32_at(root, 16)?))?, 4),
+        address => (table(address)?, 8),
+    };
+    let entries = list.get(36..)?;
+    for entry in entries.chunks_exact(width).take(MAX_TABLES) {
+        let address = if width == 8 {
+            u64_at(entry, 0)?
+        } else {
+            u64::from(u32_at(entry, 0)?)
+        };
+        if let Some(found) = table(address)
+            && found.first_chunk() == Some(signature)
+        {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// Reads the machine's tables; what is missing or broken is as in a machine that says nothing.
+pub(super) fn read(rsdp: Option<u64>) -> Machine {
+    const LOCAL_APIC: u8 = 0;
+    const IO_APIC: u8 = 1;
+    const LOCAL_X2APIC: u8 = 9;
+    let mut machine = Machine::plain();
+    let Some(madt) = rsdp.and_then(|rsdp| find(rsdp, b"APIC")) else {
+        return machine;
+    };
+    let mut rest = madt.get(44..).unwrap_or(&[]);
+    let mut io_apics = 0;
+    for _ in 0..MAX_ENTRIES {
+        let [kind, length, ..] = *rest else { break };
+        let Some((entry, next)) = rest.split_at_checked(usize::from(length).max(2)) else {
+            break;
+        };
+        rest = next;
+        match (kind, entry.len()) {
+            (LOCAL_APIC, 8..) => {
+                machine.add_cpu(u32::from(entry[3]), u32_at(entry, 4).unwrap_or(0));
+            }
+            (LOCAL_X2APIC, 16..) => {
+                machine.add_cpu(u32_at(entry, 4).unwrap_or(0), u32_at(entry, 8).unwrap_or(0));
+            }
+            (IO_APIC, 12..) if io_apics < MAX_IO_APICS => {
+                machine.io_apics[io_apics] = IoApic {
+                    address: u32_at(entry, 4).unwrap_or(0),
+                    first_gsi: u32_at(entry, 8).unwrap_or(0),
+                };
+                io_apics += 1;
+            }
+            _ => {}
+        }
+    }
+    machine.io_apic_count = io_apics.max(1);
+    machine
+}

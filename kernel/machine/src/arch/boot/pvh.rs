@@ -1,0 +1,189 @@
+//! What PVH hands over: `hvm_start_info` of Xen's public `arch-x86/hvm/start_info.h`.
+//!
+//! All of it lies in memory that the kernel will soon use otherwise, so it is copied out first.
+
+use crate::arch::layout::PhysRange;
+
+/// `hvm_start_info.magic`.
+const MAGIC: u32 = 0x336e_c578;
+/// Memory map entries looked at.
+const MAX_ENTRIES: usize = 64;
+/// Ranges of RAM kept.
+pub(super) const MAX_RANGES: usize = 32;
+/// Bytes of command line kept; a longer one is cut.
+pub(super) const MAX_CMDLINE: usize = 4096;
+/// Everything handed over lies below: what the early tables map.
+const EARLY_LIMIT: u64 = 1 << 30;
+/// `hvm_memmap_table_entry.type` of RAM; the numbers are E820's.
+const TYPE_RAM: u32 = 1;
+/// RAM below is left to firmware tables and the trampoline.
+const LOWEST: u64 = 0x10_0000;
+const PAGE: u64 = 4096;
+
+#[derive(Copy, Clone)]
+#[repr(C)]
+struct StartInfo {
+    magic: u32,
+    version: u32,
+    flags: u32,
+    modules: u32,
+    modules_address: u64,
+    cmdline_address: u64,
+    rsdp_address: u64,
+    memmap_address: u64,
+    memmap_entries: u32,
+    reserved: u32,
+}
+
+#[derive(Copy, Clone)]
+#[repr(C)]
+struct Module {
+    address: u64,
+    size: u64,
+    cmdline_address: u64,
+    reserved: u64,
+}
+
+#[derive(Copy, Clone)]
+#[repr(C)]
+struct MemmapEntry {
+    address: u64,
+    size: u64,
+    kind: u32,
+    reserved: u32,
+}
+
+/// The copy.
+#[derive(Debug)]
+pub(super) struct Handover {
+    /// Usable ranges, page-aligned inwards, sorted, disjoint.
+    pub(super) ram: [PhysRange; MAX_RANGES],
+    /// Ranges in use.
+    pub(super) ranges: usize,
+    /// First address behind all RAM below 4 GiB, whatever it is used for.
+    pub(super) low_end: u64,
+    /// First module.
+    pub(super) initrd: Option<PhysRange>,
+    /// Bytes of the command line.
+    pub(super) cmdline: [u8; MAX_CMDLINE],
+    /// Bytes in use.
+    pub(super) cmdline_len: usize,
+    /// ACPI's root pointer, 0 if there is none.
+    pub(super) rsdp: u64,
+}
+
+/// Why the handover cannot be used.
+#[derive(Copy, Clone, Debug)]
+#[expect(dead_code, reason = "the values are for the panic message")]
+pub(super) enum HandoverError {
+    /// No start info where the register points.
+    Magic(u32),
+    /// Version 0 has no memory map.
+    Version(u32),
+    /// An address that the early tables do not map.
+    OutOfReach(u64),
+    /// No RAM in the map.
+    NoRam,
+}
+
+/// Reads a value at a physical address through the identity mapping.
+fn read<T: Copy>(address: u64) -> Result<T, HandoverError> {
+    if address == 0 || address >= EARLY_LIMIT - PAGE {
+        return Err(HandoverError::OutOfReach(address));
+    }
+    // SAFETY: the early tables map the first GiB one to one, nobody writes there now, and the
+    // types are plain integers.
+    Ok(unsafe { (address as *const T).read_unaligned() })
+}
+
+impl Handover {
+    /// Nothing yet.
+    pub(super) const fn empty() -> Self {
+        Self {
+            ram: [PhysRange { start: 0, end: 0 }; MAX_RANGES],
+            ranges: 0,
+            low_end: 0,
+            initrd: None,
+            cmdline: [0; MAX_CMDLINE],
+            cmdline_len: 0,
+            rsdp: 0,
+        }
+    }
+
+    /// Copies everything from the start info.
+    pub(super) fn read(&mut self, start_info: u64) -> Result<(), HandoverError> {
+        let info: StartInfo = read(start_info)?;
+        if info.magic != MAGIC {
+            return Err(HandoverError::Magic(info.magic));
+        }
+        if info.version == 0 {
+            return Err(HandoverError::Version(info.version));
+        }
+        self.rsdp = info.rsdp_address;
+        if info.cmdline_address != 0 {
+            for i in 0..MAX_CMDLINE - 1 {
+                let byte: u8 = read(info.cmdline_address + i as u64)?;
+                // A command line is ASCII; anything else must not make it no `str`.
+                match byte {
+                    0 => break,
+                    0x20..=0x7e => self.cmdline[i] = byte,
+                    _ => self.cmdline[i] = b' ',
+                }
+                self.cmdline_len = i + 1;
+            }
+        }
+        if info.modules > 0 {
+            let module: Module = read(info.modules_address)?;
+            if module.size > 0 {
+                self.initrd = Some(PhysRange {
+                    start: module.address,
+                    end: module.address.saturating_add(module.size),
+                });
+            }
+        }
+        for i in 0..(info.memmap_entries as usize).min(MAX_ENTRIES) {
+            let at = info.memmap_address + (i * size_of::<MemmapEntry>()) as u64;
+            let entry: MemmapEntry = read(at)?;
+            if entry.kind == TYPE_RAM {
+                self.add(entry.address, entry.address.saturating_add(entry.size));
+            }
+        }
+        if self.ranges == 0 {
+            Err(HandoverError::NoRam)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn add(&mut self, start: u64, end: u64) {
+        if end <= 1 << 32 {
+            self.low_end = self.low_end.max(end.next_multiple_of(PAGE));
+        }
+        let start = start.max(LOWEST).next_multiple_of(PAGE);
+        let end = end / PAGE * PAGE;
+        if start >= end || self.ranges == MAX_RANGES {
+            return;
+        }
+        let mut at = self.ranges;
+        while at > 0 && self.ram[at - 1].start > start {
+            self.ram[at] = self.ram[at - 1];
+            at -= 1;
+        }
+        // Firmware does not overlap its ranges; where it does, the first keeps the memory.
+        let floor = if at > 0 { self.ram[at - 1].end } else { 0 };
+        let ceiling = if at < self.ranges {
+            self.ram[at + 1].start
+        } else {
+            u64::MAX
+        };
+        self.ram[at] = PhysRange {
+            start: start.max(floor),
+            end: end.min(ceiling),
+        };
+        if self.ram[at].start >= self.ram[at].end {
+            self.ram.copy_within(at + 1..self.ranges + 1, at);
+            return;
+        }
+        self.ranges += 1;
+    }
+}

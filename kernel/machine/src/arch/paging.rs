@@ -1,0 +1,219 @@
+//! The kernel's own page tables, built once.
+
+use super::layout::PhysRange;
+use super::pte;
+use crate::arch::cpu;
+use crate::arch::features::{self, Feature};
+use crate::arch::layout::{DEVICE_BASE, DEVICE_SIZE, KERNEL_BASE, PHYSMAP_BASE, PHYSMAP_SIZE};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: u64 = 4096;
+const LARGE: u64 = 1 << 21;
+const HUGE: u64 = 1 << 30;
+const ENTRIES: usize = 512;
+
+unsafe extern "C" {
+    static kernel_start: u8;
+    static kernel_rodata_start: u8;
+    static kernel_data_start: u8;
+    static kernel_end: u8;
+    static boot_stack_guard: u8;
+    static kernel_root: AtomicU64;
+}
+
+/// A symbol's address.
+macro_rules! address {
+    ($symbol:ident) => {
+        // The linker defines it; only its address is taken.
+        (&raw const $symbol) as u64
+    };
+}
+
+/// The image's physical range.
+pub(super) fn image() -> PhysRange {
+    PhysRange {
+        start: address!(kernel_start) - KERNEL_BASE,
+        end: address!(kernel_end) - KERNEL_BASE,
+    }
+}
+
+/// The physical range of the image's code.
+pub(super) fn code() -> PhysRange {
+    PhysRange {
+        start: address!(kernel_start) - KERNEL_BASE,
+        end: address!(kernel_rodata_start) - KERNEL_BASE,
+    }
+}
+
+/// Physical address of the top-level table, whose upper half every address space shares.
+pub fn root() -> u64 {
+    // SAFETY: defined by the entry code. Relaxed: written once before other CPUs start.
+    unsafe { kernel_root.load(Ordering::Relaxed) }
+}
+
+/// The page that device registers are mapped through.
+static DEVICE_TABLE: AtomicU64 = AtomicU64::new(0);
+/// First address behind what the physmap covers below 4 GiB.
+static LOW_MAPPED_END: AtomicU64 = AtomicU64::new(0);
+
+/// First address behind what the physmap covers below 4 GiB, from 0 on without holes.
+pub fn low_mapped_end() -> u64 {
+    // Relaxed: written once, before other CPUs start.
+    LOW_MAPPED_END.load(Ordering::Relaxed)
+}
+
+/// Pages of device registers given out.
+static DEVICE_PAGES: AtomicU64 = AtomicU64::new(0);
+
+/// Takes pages from behind the kernel image, for tables only.
+#[derive(Debug)]
+pub struct Carver {
+    next: u64,
+    end: u64,
+}
+
+impl Carver {
+    /// From the end of the image to `end`.
+    pub fn new(end: u64) -> Self {
+        Self {
+            next: image().end,
+            end,
+        }
+    }
+
+    /// First address not taken.
+    pub fn taken_end(&self) -> u64 {
+        self.next
+    }
+
+    /// A zeroed page.
+    fn table(&mut self) -> u64 {
+        let page = self.next;
+        assert!(
+            page + PAGE <= self.end,
+            "no RAM behind the kernel image for its page tables"
+        );
+        self.next += PAGE;
+        // SAFETY: RAM that nobody uses, mapped one to one by the early tables.
+        unsafe { core::ptr::write_bytes(page as *mut u64, 0, ENTRIES) };
+        page
+    }
+
+    /// The table below an entry, made if it is not there.
+    fn below(&mut self, table: u64, index: usize) -> u64 {
+        let slot = (table as *mut u64).wrapping_add(index);
+        // SAFETY: `table` came from `self.table()` and index is below 512.
+        unsafe {
+            if *slot & pte::PRESENT == 0 {
+                *slot = self.table() | pte::PRESENT | pte::WRITABLE;
+            }
+            *slot & pte::ADDRESS
+        }
+    }
+
+    fn set(&mut self, table: u64, index: usize, entry: u64) {
+        // SAFETY: as in `below`.
+        unsafe { *(table as *mut u64).wrapping_add(index) = entry };
+    }
+}
+
+/// Index into the table of a level, 3 (top) to 0.
+const fn index(address: u64, level: u32) -> usize {
+    (address >> (12 + 9 * level)) as usize & (ENTRIES - 1)
+}
+
+/// Builds the final tables and changes to them. The first GiB is no longer mapped one to one.
+///
+/// # Safety
+/// Once, on the early tables, with the stack in the image.
+pub unsafe fn build(carver: &mut Carver, ram: &[PhysRange], low_end: u64) {
+    let top = carver.table();
+    map_image(carver, top);
+    map_physmap(carver, top, 0, low_end);
+    LOW_MAPPED_END.store(low_end.next_multiple_of(LARGE), Ordering::Relaxed);
+    for range in ram.iter().filter(|r| r.end > low_end) {
+        assert!(
+            range.end <= PHYSMAP_SIZE,
+            "RAM at {:#x} is out of reach",
+            range.end
+        );
+        map_physmap(carver, top, range.start.max(low_end), range.end);
+    }
+    let mut table = top;
+    for level in (1..=3).rev() {
+        table = carver.below(table, index(DEVICE_BASE, level));
+    }
+    // Relaxed: other CPUs start later.
+    DEVICE_TABLE.store(table, Ordering::Relaxed);
+    // SAFETY: the new tables map the image, where code and stack are.
+    unsafe {
+        kernel_root.store(top, Ordering::Relaxed);
+        cpu::write_cr3(top);
+    }
+}
+
+fn map_image(carver: &mut Carver, top: u64) {
+    let guard = address!(boot_stack_guard);
+    let mut page = address!(kernel_start);
+    while page < address!(kernel_end) {
+        let protection = if page < address!(kernel_rodata_start) {
+            0
+        } else if page < address!(kernel_data_start) {
+            pte::NO_EXECUTE
+        } else {
+            pte::NO_EXECUTE | pte::WRITABLE
+        };
+        let mut table = top;
+        for level in (1..=3).rev() {
+            table = carver.below(table, index(page, level));
+        }
+        if page != guard {
+            let entry = (page - KERNEL_BASE) | pte::PRESENT | pte::GLOBAL | protection;
+            carver.set(table, index(page, 0), entry);
+        }
+        page += PAGE;
+    }
+}
+
+/// Maps a range outwards to 2 MiB, with 1 GiB pages where they fit.
+fn map_physmap(carver: &mut Carver, top: u64, start: u64, end: u64) {
+    let flags = pte::PRESENT | pte::WRITABLE | pte::LARGE | pte::GLOBAL | pte::NO_EXECUTE;
+    let huge = features::has(Feature::GibPages);
+    let mut at = start / LARGE * LARGE;
+    while at < end {
+        let directory_pointers = carver.below(top, index(PHYSMAP_BASE + at, 3));
+        if huge && at.is_multiple_of(HUGE) && at + HUGE <= end {
+            carver.set(directory_pointers, index(PHYSMAP_BASE + at, 2), at | flags);
+            at += HUGE;
+        } else {
+            let directory = carver.below(directory_pointers, index(PHYSMAP_BASE + at, 2));
+            carver.set(directory, index(PHYSMAP_BASE + at, 1), at | flags);
+            at += LARGE;
+        }
+    }
+}
+
+/// Maps device registers, uncached, for good. Panics when the window of 512 pages is used up:
+/// devices are found at boot, and few.
+pub fn map_device(phys: u64, bytes: usize) -> *mut u8 {
+    let first = phys / PAGE * PAGE;
+    let pages = (phys + bytes as u64 - first).div_ceil(PAGE);
+    // Relaxed: devices are found by one CPU.
+    let at = DEVICE_PAGES.fetch_add(pages, Ordering::Relaxed);
+    assert!(
+        at + pages <= ENTRIES as u64 && at * PAGE < DEVICE_SIZE,
+        "no room for device registers"
+    );
+    let table = crate::arch::phys_to_virt(DEVICE_TABLE.load(Ordering::Relaxed)).cast::<u64>();
+    for i in 0..pages {
+        let entry = (first + i * PAGE)
+            | pte::PRESENT
+            | pte::WRITABLE
+            | pte::UNCACHED
+            | pte::GLOBAL
+            | pte::NO_EXECUTE;
+        // SAFETY: the table belongs to the window, the index is below 512 and was free.
+        unsafe { table.add((at + i) as usize).write_volatile(entry) };
+    }
+    (DEVICE_BASE + at * PAGE + phys % PAGE) as *mut u8
+}

@@ -1,0 +1,413 @@
+//! The per-CPU area: what a CPU finds through its GS base, its descriptor tables, its stacks.
+
+use super::cpu::{self, msr};
+use super::cpuset::{CpuSet, MAX_CPUS};
+use super::frame::{KERNEL_CS, KERNEL_SS};
+use core::arch::asm;
+use core::cell::UnsafeCell;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// Bytes of each stack that an exception switches to by itself.
+const IST_BYTES: usize = 8192;
+/// IST number of the non-maskable interrupt.
+pub(super) const IST_NMI: u8 = 1;
+/// IST number of the double fault, which a kernel stack overflow becomes.
+pub(super) const IST_DOUBLE_FAULT: u8 = 2;
+/// IST number of the machine check.
+pub(super) const IST_MACHINE_CHECK: u8 = 3;
+/// Selector of the task state segment.
+const TSS_SELECTOR: u16 = 0x40;
+
+/// The hardware's task state segment: which stacks to switch to.
+#[derive(Debug)]
+#[repr(C, packed(4))]
+struct TaskState {
+    reserved0: u32,
+    rsp: [u64; 3],
+    reserved1: u64,
+    ist: [u64; 7],
+    reserved2: [u16; 5],
+    io_map: u16,
+}
+
+const _: () = assert!(size_of::<TaskState>() == 104);
+
+/// What the assembly of the entries and exits needs of a CPU, and its descriptor tables.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct PerCpu {
+    /// Top of the current thread's kernel stack, for `syscall`; the TSS holds the same.
+    kernel_stack: u64,
+    /// Where the syscall entry puts the user's stack pointer for a moment.
+    user_rsp: u64,
+    /// The current thread's word of work before it returns to user mode; 0: none.
+    work: *const AtomicU32,
+    /// The current thread, as the part `sched` knows it.
+    current: usize,
+    /// This CPU's number.
+    id: u32,
+    /// Its APIC's number.
+    apic_id: AtomicU32,
+    /// Spin locks that this CPU holds.
+    spin_locks: u32,
+    /// This CPU's own of the part `memory`.
+    memory: usize,
+    /// Whose FPU state the registers hold: its address; 0: nobody's.
+    fpu_owner: usize,
+    /// Address of this area itself.
+    this: *const PerCpu,
+    tss: TaskState,
+    gdt: [u64; 10],
+}
+
+/// An area with the stacks of its exceptions, as it is allocated.
+#[repr(C, align(4096))]
+pub(super) struct Block {
+    area: PerCpu,
+    nmi: IstStack,
+    double_fault: IstStack,
+    machine_check: IstStack,
+}
+
+#[repr(C, align(4096))]
+struct IstStack([u8; IST_BYTES]);
+
+/// Offsets of [`PerCpu`] for assembly.
+pub(super) mod offset {
+    use super::{PerCpu, TaskState, offset_of};
+    pub(in super::super) const KERNEL_STACK: usize = offset_of!(PerCpu, kernel_stack);
+    pub(in super::super) const USER_RSP: usize = offset_of!(PerCpu, user_rsp);
+    pub(in super::super) const WORK: usize = offset_of!(PerCpu, work);
+    pub(super) const CURRENT: usize = offset_of!(PerCpu, current);
+    pub(super) const ID: usize = offset_of!(PerCpu, id);
+    pub(super) const SPIN_LOCKS: usize = offset_of!(PerCpu, spin_locks);
+    pub(super) const MEMORY: usize = offset_of!(PerCpu, memory);
+    pub(super) const FPU_OWNER: usize = offset_of!(PerCpu, fpu_owner);
+    pub(super) const TSS_RSP0: usize = offset_of!(PerCpu, tss) + offset_of!(TaskState, rsp);
+}
+
+/// No work for a CPU that runs no thread.
+static NO_WORK: AtomicU32 = AtomicU32::new(0);
+
+static AREAS: [AtomicPtr<PerCpu>; MAX_CPUS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
+static ONLINE: CpuSet = CpuSet::new();
+
+/// The first CPU's block: it needs one before there is an allocator.
+#[repr(transparent)]
+struct FirstBlock(UnsafeCell<core::mem::MaybeUninit<Block>>);
+
+// SAFETY: only the first CPU touches it, through its GS base.
+unsafe impl Sync for FirstBlock {}
+
+#[unsafe(link_section = ".bss.pages.percpu")]
+static FIRST: FirstBlock = FirstBlock(UnsafeCell::new(core::mem::MaybeUninit::zeroed()));
+
+/// Prepares a CPU's area in a block and makes it known.
+///
+/// # Safety
+/// The block is zeroed, of size and alignment of [`Block`], and given up for good.
+pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
+    assert!(cpu < MAX_CPUS);
+    // SAFETY: the caller gives the block; zero is a valid value of every field.
+    let area = unsafe { &mut (*block).area };
+    area.this = area;
+    area.work = &NO_WORK;
+    area.memory = (super::entries::ENTRIES.memory_own)(cpu);
+    #[allow(clippy::cast_possible_truncation, reason = "below MAX_CPUS")]
+    {
+        area.id = cpu as u32;
+    }
+    // SAFETY: only addresses are taken.
+    let tops = unsafe {
+        [
+            &raw const (*block).nmi,
+            &raw const (*block).double_fault,
+            &raw const (*block).machine_check,
+        ]
+        .map(|stack| stack.add(1) as u64)
+    };
+    let mut ist = [0; 7];
+    ist[usize::from(IST_NMI) - 1] = tops[0];
+    ist[usize::from(IST_DOUBLE_FAULT) - 1] = tops[1];
+    ist[usize::from(IST_MACHINE_CHECK) - 1] = tops[2];
+    area.tss.ist = ist;
+    // No I/O permission map: it would begin behind the segment.
+    area.tss.io_map = 104;
+    let base = (&raw const area.tss) as u64;
+    let limit = size_of::<TaskState>() as u64 - 1;
+    area.gdt = [
+        0,
+        0x00cf_9b00_0000_ffff, // 0x08: kernel, 32-bit code
+        0x00af_9b00_0000_ffff, // 0x10: kernel code
+        0x00cf_9300_0000_ffff, // 0x18: kernel data
+        0x00cf_fb00_0000_ffff, // 0x20: user, 32-bit code (sysret's base)
+        0x00cf_f300_0000_ffff, // 0x28: user data
+        0x00af_fb00_0000_ffff, // 0x30: user code
+        0,
+        limit | (base & 0xff_ffff) << 16 | 0x89 << 40 | (base >> 24 & 0xff) << 56,
+        base >> 32,
+    ];
+    // Release: partner of the Acquire in `area`.
+    AREAS[cpu].store(area, Ordering::Release);
+}
+
+/// Gives the first CPU its area.
+///
+/// # Safety
+/// Once, as the first thing.
+pub(super) unsafe fn install_first() {
+    // SAFETY: the static is zeroed and used here only.
+    unsafe {
+        prepare(FIRST.0.get().cast(), 0);
+        install(0);
+    }
+}
+
+/// Loads a prepared area's tables into this CPU's registers.
+///
+/// # Safety
+/// Each number once, on the CPU that is to have it.
+pub(super) unsafe fn install(cpu: usize) {
+    let area = area(cpu);
+    assert!(!area.is_null());
+    // SAFETY: the area lives for ever; its tables are complete; selectors fit the table.
+    unsafe {
+        let pointer = TablePointer {
+            limit: (size_of::<[u64; 10]>() - 1) as u16,
+            base: (&raw const (*area).gdt) as u64,
+        };
+        asm!("lgdt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags));
+        asm!(
+            "push {cs}",
+            "lea {scratch}, [rip + 2f]",
+            "push {scratch}",
+            "retfq",
+            "2:",
+            "mov ds, {ss:e}",
+            "mov es, {ss:e}",
+            "mov ss, {ss:e}",
+            "mov fs, {zero:e}",
+            "mov gs, {zero:e}",
+            cs = in(reg) u64::from(KERNEL_CS),
+            ss = in(reg) u64::from(KERNEL_SS),
+            zero = in(reg) 0u64,
+            scratch = out(reg) _,
+        );
+        cpu::wrmsr(msr::GS_BASE, area as u64);
+        cpu::wrmsr(msr::KERNEL_GS_BASE, 0);
+        asm!("ltr {:x}", in(reg) TSS_SELECTOR, options(nostack, preserves_flags));
+    }
+}
+
+/// What [`regain`] found.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Regained {
+    /// This CPU's number.
+    pub(super) cpu: usize,
+    /// What its GS base was, if that was not its area.
+    pub(super) lost: Option<u64>,
+}
+
+/// Which CPU this is, by its descriptor table, and its GS base made right: for one who can rely on
+/// nothing and returns to nobody. `None` before [`install`].
+pub(super) fn regain() -> Option<Regained> {
+    let mut pointer = TablePointer { limit: 0, base: 0 };
+    // SAFETY: stores ten bytes, as many as the operand has.
+    unsafe { asm!("sgdt [{}]", in(reg) &raw mut pointer, options(nostack, preserves_flags)) };
+    let at = pointer.base.wrapping_sub(offset_of!(PerCpu, gdt) as u64);
+    // Not by their contents: an area is only looked at once it is known to be one.
+    let cpu = (0..MAX_CPUS).find(|cpu| !area(*cpu).is_null() && area(*cpu) as u64 == at)?;
+    let found = cpu::rdmsr(msr::GS_BASE);
+    if found == at {
+        return Some(Regained { cpu, lost: None });
+    }
+    // SAFETY: the area of this CPU, whose table is in it.
+    unsafe { cpu::wrmsr(msr::GS_BASE, at) };
+    Some(Regained {
+        cpu,
+        lost: Some(found),
+    })
+}
+
+/// Operand of `lgdt`, `lidt` and `sgdt`.
+#[repr(C, packed)]
+pub(super) struct TablePointer {
+    pub(super) limit: u16,
+    pub(super) base: u64,
+}
+
+fn area(cpu: usize) -> *mut PerCpu {
+    // Acquire: partner of the Release in `prepare`.
+    AREAS[cpu].load(Ordering::Acquire)
+}
+
+/// The APIC number of a CPU whose area is prepared.
+pub(super) fn apic_id(cpu: usize) -> Option<u32> {
+    let area = area(cpu);
+    // SAFETY: areas live for ever. Relaxed: the CPU set it before it came online.
+    (!area.is_null()).then(|| unsafe { (*area).apic_id.load(Ordering::Relaxed) })
+}
+
+/// Notes this CPU's APIC number and that it is online.
+pub(super) fn set_online(apic_id: u32) {
+    let cpu = cpu_id();
+    // SAFETY: areas live for ever.
+    unsafe { (*area(cpu)).apic_id.store(apic_id, Ordering::Relaxed) };
+    ONLINE.insert(cpu);
+}
+
+/// This CPU's number, 0 to [`MAX_CPUS`] - 1.
+#[inline]
+pub fn cpu_id() -> usize {
+    let id: u32;
+    // SAFETY: GS holds this CPU's area from its first Rust code on. Not `pure`: a thread that was
+    // switched away may go on on another CPU.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) id, const offset::ID,
+             options(readonly, nostack, preserves_flags));
+    }
+    id as usize
+}
+
+/// What [`Entries::memory_own`](super::Entries::memory_own) gave for this CPU.
+#[inline]
+pub fn memory_own() -> usize {
+    let own;
+    // SAFETY: as in `cpu_id`.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) own, const offset::MEMORY,
+             options(pure, readonly, nostack, preserves_flags));
+    }
+    own
+}
+
+/// Counts a spin lock that this CPU takes.
+#[inline]
+pub fn count_spin_lock() {
+    // SAFETY: as in `cpu_id`; only this CPU writes its area.
+    unsafe { asm!("inc dword ptr gs:[{}]", const offset::SPIN_LOCKS, options(nostack)) };
+}
+
+/// Counts a spin lock that this CPU lets go.
+#[inline]
+pub fn uncount_spin_lock() {
+    // SAFETY: as in `count_spin_lock`.
+    unsafe { asm!("dec dword ptr gs:[{}]", const offset::SPIN_LOCKS, options(nostack)) };
+}
+
+/// Spin locks that this CPU holds.
+#[inline]
+pub fn spin_locks() -> u32 {
+    let held;
+    // SAFETY: as in `cpu_id`. Not `pure`: the count changes under the compiler.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) held, const offset::SPIN_LOCKS,
+             options(readonly, nostack, preserves_flags));
+    }
+    held
+}
+
+/// CPUs that are online.
+pub fn cpu_count() -> usize {
+    ONLINE.len()
+}
+
+/// The CPUs that are online.
+pub fn online_cpus() -> &'static CpuSet {
+    &ONLINE
+}
+
+/// The value of the last [`set_current_thread`] on this CPU; 0 before.
+#[inline]
+pub fn current_thread() -> usize {
+    let thread;
+    // SAFETY: as in `cpu_id`.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) thread, const offset::CURRENT,
+             options(readonly, nostack, preserves_flags));
+    }
+    thread
+}
+
+/// Stores an address that [`current_thread`] gives back on this CPU.
+#[inline]
+pub fn set_current_thread(thread: usize) {
+    // SAFETY: as in `cpu_id`; only this CPU writes its area.
+    unsafe {
+        asm!("mov gs:[{}], {}", const offset::CURRENT, in(reg) thread,
+             options(nostack, preserves_flags));
+    }
+}
+
+/// Names the word that each return to user mode looks at: not 0 calls `thread::exit_to_user`.
+///
+/// # Safety
+/// The word must live until another is named on this CPU.
+#[inline]
+pub unsafe fn set_work_flags(word: *const AtomicU32) {
+    // SAFETY: as in `set_current_thread`.
+    unsafe {
+        asm!("mov gs:[{}], {}", const offset::WORK, in(reg) word,
+             options(nostack, preserves_flags));
+    }
+}
+
+/// Sets where the next entry from user mode puts its frame; 16-byte aligned.
+///
+/// # Safety
+/// The stack must stay mapped while user code of this thread runs here.
+#[inline]
+pub unsafe fn set_kernel_stack(top: u64) {
+    debug_assert!(top.is_multiple_of(16));
+    // SAFETY: as in `set_current_thread`; the caller vouches for the stack.
+    unsafe {
+        asm!("mov gs:[{}], {top}", "mov gs:[{}], {top}", const offset::KERNEL_STACK,
+             const offset::TSS_RSP0, top = in(reg) top, options(nostack, preserves_flags));
+    }
+}
+
+/// Whose FPU state the registers hold.
+#[inline]
+pub(super) fn fpu_owner() -> usize {
+    let owner;
+    // SAFETY: as in `cpu_id`.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) owner, const offset::FPU_OWNER,
+             options(readonly, nostack, preserves_flags));
+    }
+    owner
+}
+
+/// Notes whose FPU state the registers hold.
+#[inline]
+pub(super) fn set_fpu_owner(owner: usize) {
+    // SAFETY: as in `set_current_thread`.
+    unsafe {
+        asm!("mov gs:[{}], {}", const offset::FPU_OWNER, in(reg) owner,
+             options(nostack, preserves_flags));
+    }
+}
+
+/// Sets the user's FS base, which must be below [`USER_END`](super::USER_END).
+#[inline]
+pub fn set_fs_base(address: u64) {
+    assert!(
+        address < super::USER_END,
+        "FS base {address:#x} is not a user address"
+    );
+    // SAFETY: the kernel does not use FS.
+    unsafe { cpu::wrmsr(msr::FS_BASE, address) };
+}
+
+/// Sets the user's GS base, which must be below [`USER_END`](super::USER_END).
+#[inline]
+pub fn set_gs_base_user(address: u64) {
+    assert!(
+        address < super::USER_END,
+        "GS base {address:#x} is not a user address"
+    );
+    // SAFETY: `swapgs` puts it into GS on the way to user mode only.
+    unsafe { cpu::wrmsr(msr::KERNEL_GS_BASE, address) };
+}

@@ -1,0 +1,47 @@
+//! The end of the VM.
+
+use super::cpu::{self, outb, outl};
+use super::entries::ENTRIES;
+use super::header::HEADER;
+use core::arch::asm;
+use core::sync::atomic::Ordering;
+use ebb_mm::shared::stage;
+
+/// QEMU's isa-debug-exit.
+const DEBUG_EXIT_PORT: u16 = 0xf4;
+/// What the port gets when everything went as it should.
+const EXIT_CODE: u32 = 0;
+/// What the port gets after a panic.
+pub(super) const PANIC_CODE: u32 = 1;
+
+/// How the program ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct ExitRecord {
+    /// Linux wait status: `exit code << 8 | signal`.
+    pub wait_status: u32,
+}
+
+/// Has what was written flushed, tells the host and ends the VM.
+pub fn power_off(status: ExitRecord) -> ! {
+    (ENTRIES.flush)();
+    // Relaxed: published by the Release below, whose partner is the host's Acquire.
+    HEADER
+        .exit_status
+        .store(status.wait_status, Ordering::Relaxed);
+    HEADER.stage.store(stage::EXITED, Ordering::Release);
+    end(EXIT_CODE)
+}
+
+/// Ends the VM, by whatever the machine has for it.
+pub(super) fn end(code: u32) -> ! {
+    // SAFETY: the device ends the VM; nothing else is at the port. Where it is missing, a keyboard
+    // controller resets, and if there is none, a fault without a table to serve it does: QEMU runs
+    // with -no-reboot.
+    unsafe {
+        outl(DEBUG_EXIT_PORT, code);
+        outb(0x64, 0xfe);
+        let no_table = [0u16; 5];
+        asm!("lidt [{}]", "int3", in(reg) &no_table, options(nostack));
+    }
+    cpu::halt_forever()
+}

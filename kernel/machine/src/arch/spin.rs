@@ -1,0 +1,168 @@
+//! The spin lock.
+
+use super::percpu;
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering};
+use logic::lock::Lock;
+
+/// Mutual exclusion between CPUs.
+///
+/// Interrupts are off in kernel mode, so the holder is never interrupted on its own CPU. A CPU that
+/// spins keeps answering TLB shoot-downs: the holder may be waiting for that answer.
+pub struct SpinLock<T: ?Sized> {
+    locked: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out access to one CPU at a time, so `T: Send` is all that is needed.
+unsafe impl<T: ?Sized + Send> Sync for SpinLock<T> {}
+// SAFETY: moving the lock moves the value.
+unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    /// An open lock around `value`.
+    pub const fn new(value: T) -> Self {
+        Self {
+            locked: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+}
+
+impl<T: ?Sized> SpinLock<T> {
+    /// Takes the lock, spinning until it is free.
+    #[inline]
+    pub fn lock(&self) -> SpinGuard<'_, T> {
+        // Acquire: pairs with the Release of the guard's drop.
+        if self.locked.swap(true, Ordering::Acquire) {
+            self.lock_contended();
+        }
+        percpu::count_spin_lock();
+        SpinGuard { lock: self }
+    }
+
+    #[cold]
+    fn lock_contended(&self) {
+        loop {
+            // Relaxed: only a hint; the swap below decides.
+            while self.locked.load(Ordering::Relaxed) {
+                crate::arch::ipi::poll_mailbox();
+                core::hint::spin_loop();
+            }
+            if !self.locked.swap(true, Ordering::Acquire) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the lock if it is free right now, which it mostly is.
+    #[inline]
+    pub fn lock_now(&self) -> Option<SpinGuard<'_, T>> {
+        // Acquire: as in `lock`.
+        if self.locked.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        percpu::count_spin_lock();
+        Some(SpinGuard { lock: self })
+    }
+
+    /// Takes the lock if it is free right now.
+    #[inline]
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        // Relaxed: a hint that spares the exclusive cache line; the swap decides.
+        if self.locked.load(Ordering::Relaxed) || self.locked.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        percpu::count_spin_lock();
+        Some(SpinGuard { lock: self })
+    }
+
+    /// The value, when the borrow shows that nobody else holds the lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T: Default> Default for SpinLock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for SpinLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let locked = self.locked.load(Ordering::Relaxed);
+        f.debug_struct("SpinLock")
+            .field("locked", &locked)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Lock for SpinLock<T> {
+    type Value = T;
+    type Guard<'a>
+        = SpinGuard<'a, T>
+    where
+        T: 'a;
+
+    fn lock(&self) -> SpinGuard<'_, T> {
+        Self::lock(self)
+    }
+}
+
+/// Holds a [`SpinLock`]; dropping it opens the lock.
+pub struct SpinGuard<'a, T: ?Sized> {
+    lock: &'a SpinLock<T>,
+}
+
+impl<T: ?Sized> Deref for SpinGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard is the proof that this CPU holds the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for SpinGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `&mut self` makes the borrow unique.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for SpinGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        percpu::uncount_spin_lock();
+        // Release: pairs with the Acquire in `lock`.
+        self.lock.locked.store(false, Ordering::Release);
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for SpinGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+/// How many spin locks this CPU holds: a task that holds one must not block, and an allocation that
+/// finds no memory must know.
+#[inline]
+pub fn spin_locks_held() -> u32 {
+    percpu::spin_locks()
+}
+
+/// Panics when this CPU holds a spin lock, in builds with assertions; called where a task is about
+/// to block.
+#[inline]
+pub fn assert_no_spin_lock_held() {
+    debug_assert_eq!(
+        percpu::spin_locks(),
+        0,
+        "a task blocks while it holds a spin lock"
+    );
+}

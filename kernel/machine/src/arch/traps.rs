@@ -1,0 +1,419 @@
+//! Entries from user mode and exceptions: the interrupt table, `syscall`, and the ways back.
+
+use super::cpu::{self, msr};
+use super::entries::{ENTRIES, ebb_exit_to_user, ebb_syscall, ebb_user_fault};
+use super::frame::{KERNEL_CS, RFLAGS_RF, RFLAGS_TF, UserFrame};
+use super::layout::USER_END;
+use super::percpu::{IST_DOUBLE_FAULT, IST_MACHINE_CHECK, IST_NMI, TablePointer, offset};
+use core::arch::{asm, global_asm};
+use core::cell::UnsafeCell;
+
+/// Exceptions, by their vectors.
+pub mod vector {
+    /// Division error.
+    pub const DIVIDE: u64 = 0;
+    /// Single step and hardware breakpoints.
+    pub const DEBUG: u64 = 1;
+    /// Non-maskable interrupt.
+    pub const NMI: u64 = 2;
+    /// `int3`.
+    pub const BREAKPOINT: u64 = 3;
+    /// `into`, or `int 4`.
+    pub const OVERFLOW: u64 = 4;
+    /// Not an instruction.
+    pub const INVALID_OPCODE: u64 = 6;
+    /// An exception on the way to an exception.
+    pub const DOUBLE_FAULT: u64 = 8;
+    /// Stack segment, or non-canonical stack address.
+    pub const STACK: u64 = 12;
+    /// Anything else that is not allowed.
+    pub const GENERAL_PROTECTION: u64 = 13;
+    /// Page fault.
+    pub const PAGE_FAULT: u64 = 14;
+    /// Machine check.
+    pub const MACHINE_CHECK: u64 = 18;
+    /// First vector of interrupts.
+    pub const FIRST_INTERRUPT: u64 = 32;
+}
+
+/// Vectors with an entry.
+pub(super) const VECTORS: usize = 97;
+
+global_asm!(
+    r#"
+    .equ XMM, 256
+    .equ VECTOR_SLOT, 376
+
+    # The stack holds what the CPU pushed, then error code, then one more word; add the rest.
+    .macro save_registers
+    pushq %rdi
+    pushq %rsi
+    pushq %rdx
+    pushq %rcx
+    pushq %rax
+    pushq %r8
+    pushq %r9
+    pushq %r10
+    pushq %r11
+    pushq %rbx
+    pushq %rbp
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    subq $XMM, %rsp
+    movaps %xmm0, 0x00(%rsp)
+    movaps %xmm1, 0x10(%rsp)
+    movaps %xmm2, 0x20(%rsp)
+    movaps %xmm3, 0x30(%rsp)
+    movaps %xmm4, 0x40(%rsp)
+    movaps %xmm5, 0x50(%rsp)
+    movaps %xmm6, 0x60(%rsp)
+    movaps %xmm7, 0x70(%rsp)
+    movaps %xmm8, 0x80(%rsp)
+    movaps %xmm9, 0x90(%rsp)
+    movaps %xmm10, 0xa0(%rsp)
+    movaps %xmm11, 0xb0(%rsp)
+    movaps %xmm12, 0xc0(%rsp)
+    movaps %xmm13, 0xd0(%rsp)
+    movaps %xmm14, 0xe0(%rsp)
+    movaps %xmm15, 0xf0(%rsp)
+    .endm
+
+    .macro load_xmm
+    movaps 0x00(%rsp), %xmm0
+    movaps 0x10(%rsp), %xmm1
+    movaps 0x20(%rsp), %xmm2
+    movaps 0x30(%rsp), %xmm3
+    movaps 0x40(%rsp), %xmm4
+    movaps 0x50(%rsp), %xmm5
+    movaps 0x60(%rsp), %xmm6
+    movaps 0x70(%rsp), %xmm7
+    movaps 0x80(%rsp), %xmm8
+    movaps 0x90(%rsp), %xmm9
+    movaps 0xa0(%rsp), %xmm10
+    movaps 0xb0(%rsp), %xmm11
+    movaps 0xc0(%rsp), %xmm12
+    movaps 0xd0(%rsp), %xmm13
+    movaps 0xe0(%rsp), %xmm14
+    movaps 0xf0(%rsp), %xmm15
+    addq $XMM, %rsp
+    .endm
+
+    # All but rcx, r11, rdi, rsi in the way of sysret.
+    .macro pop_registers
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbp
+    popq %rbx
+    popq %r11
+    popq %r10
+    popq %r9
+    popq %r8
+    popq %rax
+    popq %rcx
+    popq %rdx
+    popq %rsi
+    popq %rdi
+    .endm
+
+    # A program may leave the direction and alignment-check flags set.
+    .macro clear_flags
+    cld
+    "#,
+    crate::clac_asm!(),
+    r#"
+    .endm
+
+    .text
+    # A page fault of user mode: the hottest exception has a path of its own.
+    .balign 64
+page_fault_entry:
+    testb $3, 16(%rsp)
+    jz kernel_page_fault
+    swapgs
+    pushq $-1
+    save_registers
+    clear_flags
+    movq %rsp, %rdi
+    movq %cr2, %rsi
+    movq 384(%rsp), %rdx
+    xorl %ebp, %ebp
+    call {user_page_fault}
+
+    # The way back to user mode: rsp is the frame.
+return_to_user:
+    movq %gs:{work}, %rax
+    cmpl $0, (%rax)
+    jne 2f
+1:  load_xmm
+    pop_registers
+    addq $16, %rsp
+    swapgs
+    iretq
+2:  movq %rsp, %rdi
+    xorl %ebp, %ebp
+    call {exit_to_user}
+    jmp return_to_user
+
+    .global arch_enter_user
+arch_enter_user:
+    movq %rdi, %rsp
+    jmp return_to_user
+
+    .balign 64
+    .global arch_syscall_entry
+arch_syscall_entry:
+    swapgs
+    movq %rsp, %gs:{user_rsp}
+    movq %gs:{kernel_stack}, %rsp
+    pushq $0x2b
+    pushq %gs:{user_rsp}
+    pushq %r11
+    pushq $0x33
+    pushq %rcx
+    pushq $0
+    pushq %rax
+    save_registers
+    movq %rsp, %rdi
+    xorl %ebp, %ebp
+    call {syscall}
+    movq %gs:{work}, %rax
+    cmpl $0, (%rax)
+    jne 5f
+    # `sysret` only where it gives exactly what the frame says, and cannot fault in ring 0.
+4:  movq 392(%rsp), %rax
+    cmpq 344(%rsp), %rax
+    jne 1b
+    movabsq ${user_end}, %rcx
+    cmpq %rcx, %rax
+    jae 1b
+    movq 408(%rsp), %rax
+    cmpq 304(%rsp), %rax
+    jne 1b
+    testl ${no_sysret}, %eax
+    jnz 1b
+    load_xmm
+    pop_registers
+    movq 40(%rsp), %rsp
+    swapgs
+    sysretq
+5:  movq %rsp, %rdi
+    xorl %ebp, %ebp
+    call {exit_to_user}
+    movq %gs:{work}, %rax
+    cmpl $0, (%rax)
+    jne 5b
+    jmp 4b
+
+    # Every other vector: the stub pushed an error code where the CPU did not, and the vector.
+    .balign 16
+common_entry:
+    testb $3, 24(%rsp)
+    jz from_kernel
+    swapgs
+    save_registers
+    clear_flags
+    movq %rsp, %rdi
+    movq VECTOR_SLOT(%rsp), %rsi
+    movq $-1, VECTOR_SLOT(%rsp)
+    xorl %ebp, %ebp
+    call {user_trap}
+    jmp return_to_user
+
+kernel_page_fault:
+    pushq $14
+from_kernel:
+    save_registers
+    clear_flags
+    movq %rsp, %rdi
+    movq VECTOR_SLOT(%rsp), %rsi
+    call {kernel_trap}
+    load_xmm
+    pop_registers
+    addq $16, %rsp
+    iretq
+
+    # These three come at any instruction, on stacks of their own: GS may still be the user's.
+    .balign 16
+nmi_entry:
+    cmpb $0, {stopping}(%rip)
+    jne 6f
+    iretq
+6:  cli
+    hlt
+    jmp 6b
+
+fatal_entry:
+    save_registers
+    movl $0xc0000101, %ecx
+    rdmsr
+    testl %edx, %edx
+    js 7f
+    swapgs
+7:  clear_flags
+    movq %rsp, %rdi
+    movq VECTOR_SLOT(%rsp), %rsi
+    call {fatal_trap}
+    ud2
+
+    .balign 16
+trap_stubs:
+    .set vector, 0
+    .rept {vectors}
+    .balign 16
+    .if (vector == 2)
+    jmp nmi_entry
+    .elseif (vector == 14)
+    jmp page_fault_entry
+    .elseif (vector == 8)
+    pushq $8
+    jmp fatal_entry
+    .elseif (vector == 18)
+    pushq $0
+    pushq $18
+    jmp fatal_entry
+    .elseif (vector == 10) || (vector == 11) || (vector == 12) || (vector == 13) || (vector == 17) || (vector == 21) || (vector == 29) || (vector == 30)
+    pushq $vector
+    jmp common_entry
+    .else
+    pushq $0
+    pushq $vector
+    jmp common_entry
+    .endif
+    .set vector, vector + 1
+    .endr
+    "#,
+    work = const offset::WORK,
+    user_rsp = const offset::USER_RSP,
+    kernel_stack = const offset::KERNEL_STACK,
+    user_end = const USER_END,
+    no_sysret = const RFLAGS_RF | RFLAGS_TF,
+    vectors = const VECTORS,
+    user_page_fault = sym ebb_user_fault,
+    exit_to_user = sym ebb_exit_to_user,
+    syscall = sym ebb_syscall,
+    user_trap = sym user_trap,
+    kernel_trap = sym kernel_trap,
+    fatal_trap = sym fatal_trap,
+    stopping = sym super::stopping::STOPPING,
+    options(att_syntax)
+);
+
+unsafe extern "C" {
+    static trap_stubs: [[u8; 16]; VECTORS];
+    fn arch_syscall_entry();
+    pub(super) fn arch_enter_user(frame: *const UserFrame) -> !;
+}
+
+/// An exception or interrupt of user mode.
+extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
+    if vector >= vector::FIRST_INTERRUPT {
+        super::interrupt::dispatch(vector);
+    } else {
+        (ENTRIES.exception)(frame, vector as u8);
+    }
+}
+
+/// An exception or interrupt of kernel mode: of the idle loop, of a user access, or a bug.
+extern "C" fn kernel_trap(frame: &mut UserFrame, vector: u64) {
+    if vector >= vector::FIRST_INTERRUPT {
+        super::interrupt::dispatch(vector);
+        return;
+    }
+    if vector == vector::PAGE_FAULT {
+        let address = cpu::read_cr2();
+        if let Some(rip) = (ENTRIES.kernel_fault)(address, frame.error, frame.rip) {
+            frame.rip = rip;
+            return;
+        }
+        super::panic::trapped(frame, vector, address);
+    }
+    super::panic::trapped(frame, vector, 0);
+}
+
+extern "C" fn fatal_trap(frame: &mut UserFrame, vector: u64) -> ! {
+    super::panic::trapped(frame, vector, cpu::read_cr2())
+}
+
+/// A gate of the interrupt table.
+#[derive(Copy, Clone)]
+#[repr(C)]
+struct Gate {
+    low: u64,
+    high: u64,
+}
+
+#[repr(C, align(4096))]
+struct Table(UnsafeCell<[Gate; VECTORS]>);
+
+// SAFETY: the first CPU fills it before others run; after that only the hardware reads it.
+unsafe impl Sync for Table {}
+
+#[unsafe(link_section = ".bss.pages.idt")]
+static TABLE: Table = Table(UnsafeCell::new([Gate { low: 0, high: 0 }; VECTORS]));
+
+impl Gate {
+    fn new(handler: u64, ist: u8, user_may_call: bool) -> Self {
+        let dpl: u64 = if user_may_call { 3 } else { 0 };
+        let low = (handler & 0xffff)
+            | u64::from(KERNEL_CS) << 16
+            | u64::from(ist) << 32
+            | (0x8e | dpl << 5) << 40
+            | (handler >> 16 & 0xffff) << 48;
+        Self {
+            low,
+            high: handler >> 32,
+        }
+    }
+}
+
+/// Fills the interrupt table and loads it.
+///
+/// # Safety
+/// Once, on the first CPU.
+pub(super) unsafe fn load_idt() {
+    // SAFETY: nobody else refers to the table yet.
+    let table = unsafe { &mut *TABLE.0.get() };
+    for (number, gate) in table.iter_mut().enumerate() {
+        // SAFETY: only the address is taken, within the stubs.
+        let handler = unsafe { (&raw const trap_stubs).cast::<[u8; 16]>().add(number) } as u64;
+        let number = number as u64;
+        let ist = match number {
+            vector::NMI => IST_NMI,
+            vector::DOUBLE_FAULT => IST_DOUBLE_FAULT,
+            vector::MACHINE_CHECK => IST_MACHINE_CHECK,
+            _ => 0,
+        };
+        let user_may_call = matches!(number, vector::BREAKPOINT | vector::OVERFLOW);
+        *gate = Gate::new(handler, ist, user_may_call);
+    }
+    use_idt();
+}
+
+/// Loads the filled table on this CPU.
+pub(super) fn use_idt() {
+    let pointer = TablePointer {
+        limit: (size_of::<[Gate; VECTORS]>() - 1) as u16,
+        base: TABLE.0.get() as u64,
+    };
+    // SAFETY: the table is filled and lives for ever.
+    unsafe { asm!("lidt [{}]", in(reg) &pointer, options(readonly, nostack, preserves_flags)) };
+}
+
+/// Sets this CPU's `syscall` entry.
+pub(super) fn init_syscall() {
+    // sysret: SS = 0x23 + 8, CS = 0x23 + 16.
+    const STAR: u64 = 0x23 << 48 | (KERNEL_CS as u64) << 32;
+    // Cleared on entry: TF IF DF IOPL NT RF AC.
+    const MASK: u64 = 0x5_7700;
+    let entry: unsafe extern "C" fn() = arch_syscall_entry;
+    // SAFETY: the entry fits the selectors and the per-CPU area.
+    unsafe {
+        cpu::wrmsr(msr::STAR, STAR);
+        cpu::wrmsr(msr::LSTAR, entry as usize as u64);
+        cpu::wrmsr(msr::SFMASK, MASK);
+    }
+}

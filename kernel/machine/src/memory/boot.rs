@@ -1,0 +1,291 @@
+//! From the machine's RAM ranges to an allocator, a memmap and a heap.
+//!
+//! The allocator's metadata and the memmap are carved out of the top of RAM. They must be zero, and
+//! they are: the host gives zeroed memory, and where firmware wrote in what it says is free is
+//! avoided. So nothing here is proportional to the size of RAM: a guest of 64 GiB
+//! starts in the resident memory of one of 1 GiB.
+
+use crate::arch::header::HEADER;
+use crate::arch::pte::{ACCESSED, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
+use crate::arch::{BootInfo, MEMMAP_BASE, PhysRange, phys_to_virt};
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+use ebb_mm::{
+    Allocator, Config, Events, FRAME_SIZE, Frame, FrameRange, ZoneConfig, ZoneKind, metadata_layout,
+};
+
+use super::memmap::DESCRIPTOR_BYTES;
+use super::tables;
+
+/// 2 MiB, a page of the memmap's mapping.
+const LARGE_PAGE: u64 = 2 << 20;
+/// RAM whose descriptors fill one large page: 128 MiB.
+const RAM_PER_LARGE_PAGE: u64 = LARGE_PAGE / DESCRIPTOR_BYTES * FRAME_SIZE as u64;
+/// RAM beyond this is left alone: its descriptors would need a second top-level entry.
+const RAM_LIMIT: u64 = 512 << 30 << 6;
+/// The most ranges of RAM that are used; QEMU gives two or three.
+const MAX_RANGES: usize = 16;
+/// Where the zones part.
+const DMA32_END: u64 = 1 << 32;
+/// What SeaBIOS leaves for its tables above its scratch, and the most of that scratch (124 KiB are
+/// used where there is no option ROM).
+const FIRMWARE_SKIPS: u64 = 16 << 20;
+const FIRMWARE_SCRATCH: u64 = 4 << 20;
+/// Below this is what firmware, boot loader and the start of other CPUs use.
+const LOW_END: u64 = 1 << 20;
+
+const ACCESSED_DIRTY: u64 = ACCESSED | DIRTY;
+
+/// A short list of ranges of bytes.
+#[derive(Copy, Clone)]
+struct Ranges {
+    list: [FrameRange; MAX_RANGES],
+    len: usize,
+}
+
+impl Ranges {
+    const fn new() -> Self {
+        Self {
+            list: [FrameRange::new(Frame::new(0), 0); MAX_RANGES],
+            len: 0,
+        }
+    }
+
+    /// Adds the whole frames of `start..end`; what does not fit the list is left unused.
+    fn push(&mut self, start: u64, end: u64) {
+        let range = FrameRange::inside(start, end.saturating_sub(start));
+        if range.is_empty() {
+            return;
+        }
+        if let Some(slot) = self.list.get_mut(self.len) {
+            *slot = range;
+            self.len += 1;
+        } else {
+            crate::console!("memory: RAM range {start:#x}..{end:#x} is one too many, left unused");
+        }
+    }
+
+    fn as_slice(&self) -> &[FrameRange] {
+        &self.list[..self.len]
+    }
+
+    /// The part of the ranges within `low..high`, without `hole`.
+    fn part(&self, low: u64, high: u64, hole: PhysRange) -> Self {
+        let mut part = Self::new();
+        for range in self.as_slice() {
+            let start = range.start.address().max(low);
+            let end = range.end().address().min(high);
+            part.push(start, end.min(hole.start.max(start)));
+            part.push(start.max(hole.end.min(end)), end);
+        }
+        part
+    }
+}
+
+/// The sizes of what is carved out of RAM, in bytes.
+struct Carving {
+    memmap: u64,
+    directories: u64,
+    metadata: Layout,
+}
+
+impl Carving {
+    fn of(ram: &Ranges, metadata: Layout) -> Self {
+        let (mut large_pages, mut directories) = (0, 0);
+        each_unit(ram, RAM_PER_LARGE_PAGE, |_| large_pages += 1);
+        each_unit(ram, RAM_PER_LARGE_PAGE * 512, |_| directories += 1);
+        Self {
+            memmap: large_pages * LARGE_PAGE,
+            directories: directories + 1,
+            metadata,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.memmap
+            + (self.directories << 12)
+            + (self.metadata.size() as u64).next_multiple_of(FRAME_SIZE as u64)
+    }
+
+    /// The highest place in RAM, aligned for the memmap, that overlaps nothing `taken`.
+    fn place(&self, ram: &Ranges, taken: &[PhysRange]) -> Option<PhysRange> {
+        let bytes = self.bytes();
+        for range in ram.as_slice().iter().rev() {
+            let mut end = range.end().address();
+            while let Some(start) = end.checked_sub(bytes).map(|s| s & !(LARGE_PAGE - 1)) {
+                if start < range.start.address() {
+                    break;
+                }
+                let candidate = PhysRange {
+                    start,
+                    end: start + bytes,
+                };
+                match taken
+                    .iter()
+                    .find(|t| t.start < candidate.end && candidate.start < t.end)
+                {
+                    Some(hit) => end = hit.start,
+                    None => return Some(candidate),
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Where SeaBIOS works while it boots a machine, and leaves what it wrote in memory that it says is
+/// free: downwards from 16 MiB below the end of RAM under 4 GiB.
+fn firmware_scratch(ram: &Ranges) -> PhysRange {
+    let below_4g = |range: &&FrameRange| range.end().address() <= DMA32_END;
+    let last = ram.as_slice().iter().rfind(below_4g);
+    // What it keeps for good, at the very end, is not in the range any more.
+    let end = last.map_or(0, |last| last.end().address().next_multiple_of(1 << 20));
+    PhysRange {
+        start: end.saturating_sub(FIRMWARE_SKIPS + FIRMWARE_SCRATCH),
+        end: end.saturating_sub(FIRMWARE_SKIPS),
+    }
+}
+
+/// Calls `each` with the number of every unit of `unit` bytes that RAM is in, once, upwards.
+fn each_unit(ram: &Ranges, unit: u64, mut each: impl FnMut(u64)) {
+    let mut next = 0;
+    for range in ram.as_slice() {
+        let last = (range.end().address() - 1) / unit;
+        for number in next.max(range.start.address() / unit)..=last {
+            each(number);
+        }
+        next = next.max(last + 1);
+    }
+}
+
+/// Calls `act` with the configuration of the ranges.
+fn with_config<T>(
+    dma32: &Ranges,
+    normal: &Ranges,
+    zeroed: bool,
+    act: impl FnOnce(&Config<'_>) -> T,
+) -> T {
+    let low = ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: dma32.as_slice(),
+    };
+    let high = ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: normal.as_slice(),
+    };
+    let both = [low, high];
+    let zones = match (dma32.len, normal.len) {
+        (0, _) => &both[1..],
+        (_, 0) => &both[..1],
+        _ => &both[..],
+    };
+    let config = Config::new(zones).with_frame_marks();
+    act(&if zeroed {
+        config.with_fresh_marks()
+    } else {
+        config
+    })
+}
+
+/// Builds the allocator and the memmap.
+pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
+    let mut ram = Ranges::new();
+    for range in boot.ram {
+        ram.push(range.start.max(LOW_END), range.end.min(RAM_LIMIT));
+    }
+    let nothing = PhysRange::default();
+    // Only who made the machine knows: firmware leaves its scratch behind, a reboot everything.
+    let zeroed = boot.option("ebb.ram") == Some("zeroed");
+    let layout = with_config(
+        &ram.part(0, DMA32_END, nothing),
+        &ram.part(DMA32_END, RAM_LIMIT, nothing),
+        zeroed,
+        metadata_layout,
+    );
+    let layout = layout.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
+    let carving = Carving::of(&ram, layout);
+    let initrd = boot.initrd.unwrap_or_default();
+    let taken = [boot.kernel, initrd];
+    // A tiny machine has no room to avoid where firmware may have been.
+    let place = carving
+        .place(&ram, &[boot.kernel, initrd, firmware_scratch(&ram)])
+        .or_else(|| carving.place(&ram, &taken));
+    let Some(place) = place else {
+        panic!(
+            "no room in RAM for {} bytes of descriptors: give the guest more",
+            carving.bytes()
+        );
+    };
+
+    map_memmap(&ram, &carving, place);
+    let metadata = place.start + carving.memmap + (carving.directories << 12);
+    let dma32 = ram.part(0, DMA32_END, place);
+    let normal = ram.part(DMA32_END, RAM_LIMIT, place);
+    let allocator = with_config(&dma32, &normal, zeroed, |config| {
+        let fits = metadata_layout(config).is_ok_and(|l| l.size() <= layout.size());
+        assert!(fits, "the carving grew the metadata");
+        let at = NonNull::new(phys_to_virt(metadata)).unwrap_or(NonNull::dangling());
+        // SAFETY: the carved-out memory is in the physmap, aligned to a page, large enough
+        // (asserted), zero (see above), and nobody else's.
+        unsafe { Allocator::new(at, config, events) }
+    });
+    let allocator =
+        allocator.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
+
+    for range in taken {
+        let frames = FrameRange::covering(range.start, range.end - range.start);
+        if !frames.is_empty()
+            && let Err(error) = allocator.claim(frames)
+        {
+            panic!("boot memory {:#x}..{:#x}: {error}", range.start, range.end);
+        }
+    }
+    super::percpu::publish_counts();
+    HEADER.metadata_address.store(metadata, Ordering::Relaxed);
+    HEADER
+        .metadata_bytes
+        .store(layout.size() as u64, Ordering::Relaxed);
+    // Release: pairs with the host's Acquire: a count means that the address before it holds.
+    HEADER
+        .managed_frames
+        .store(allocator.stats().managed_frames, Ordering::Release);
+    super::allocator::set(allocator);
+}
+
+/// Maps the memmap of all RAM to the carved-out memory, with large pages.
+fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
+    let root = tables::find_root();
+    let tables = place.start + carving.memmap;
+    let upper = tables;
+    let top_index = (MEMMAP_BASE >> 39) % 512;
+    let set = |table: u64, index: u64, value: u64| {
+        let slot = phys_to_virt(table + index * size_of::<u64>() as u64).cast::<u64>();
+        // SAFETY: the tables are the kernel's own, in the physmap; no other CPU runs, and nobody
+        // uses the addresses below these entries yet.
+        unsafe { slot.write_volatile(value) };
+    };
+    set(root, top_index, upper | PRESENT | WRITABLE | ACCESSED_DIRTY);
+    let mut directory = tables;
+    each_unit(ram, RAM_PER_LARGE_PAGE * 512, |number| {
+        directory += FRAME_SIZE as u64;
+        set(
+            upper,
+            number % 512,
+            directory | PRESENT | WRITABLE | ACCESSED_DIRTY,
+        );
+    });
+    let mut page = place.start;
+    let (mut directory, mut current) = (tables, u64::MAX);
+    let flags = PRESENT | WRITABLE | ACCESSED_DIRTY | LARGE | GLOBAL | NO_EXECUTE;
+    each_unit(ram, RAM_PER_LARGE_PAGE, |number| {
+        if number / 512 != current {
+            current = number / 512;
+            directory += FRAME_SIZE as u64;
+        }
+        set(directory, number % 512, page | flags);
+        page += LARGE_PAGE;
+    });
+}

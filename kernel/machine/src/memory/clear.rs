@@ -1,0 +1,222 @@
+//! Clearing and copying whole pages.
+//!
+//! Under TCG every instruction costs about the same, so 128 plain 32-byte stores (256 of 16 bytes
+//! without AVX) beat a `rep stosq` of 512 steps, and copying is alike; on a real CPU with ERMS the
+//! microcode's `rep stosb` is the fastest.
+
+use crate::arch::cpu::{cpuid, read_cr4};
+use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// 16-byte stores: every x86-64 CPU has them.
+const SSE: u8 = 0;
+/// 32-byte stores.
+const AVX: u8 = 1;
+/// `rep stosb` and `rep movsb`.
+const STRING: u8 = 2;
+
+/// The fastest way on this machine.
+static WAY: AtomicU8 = AtomicU8::new(SSE);
+
+/// CPUID leaf 0x4000_0000 of a TCG machine, in ebx, ecx, edx.
+const TCG_SIGNATURE: [u32; 3] = [
+    u32::from_le_bytes(*b"TCGT"),
+    u32::from_le_bytes(*b"CGTC"),
+    u32::from_le_bytes(*b"GTCG"),
+];
+
+// xmm0 to xmm7 are free in kernel mode (saved on entry, caller-saved by the ABI). The upper half of
+// the ymm registers is the program's, which entries from user mode do not save: the AVX routines do.
+// Copying loads eight registers before it stores them: of two pages 2^n frames apart, TCG's TLB has
+// only one in its place while it is small, and each step from one to the other swaps them.
+global_asm!(
+    ".pushsection .text.ebb_pages, \"ax\", @progbits",
+    ".balign 64",
+    ".global ebb_clear_page_sse",
+    "ebb_clear_page_sse:",
+    "xorps xmm0, xmm0",
+    ".set at_byte, 0",
+    ".rept 256",
+    "movaps [rdi + at_byte], xmm0",
+    ".set at_byte, at_byte + 16",
+    ".endr",
+    "ret",
+    ".balign 64",
+    ".global ebb_clear_page_avx",
+    "ebb_clear_page_avx:",
+    "sub rsp, 40",
+    "vmovups [rsp], ymm0",
+    "vxorps xmm0, xmm0, xmm0",
+    ".set at_byte, 0",
+    ".rept 128",
+    "vmovaps [rdi + at_byte], ymm0",
+    ".set at_byte, at_byte + 32",
+    ".endr",
+    "vmovups ymm0, [rsp]",
+    "add rsp, 40",
+    "ret",
+    ".balign 64",
+    ".global ebb_clear_pages_avx",
+    "ebb_clear_pages_avx:",
+    "sub rsp, 40",
+    "vmovups [rsp], ymm0",
+    "vxorps xmm0, xmm0, xmm0",
+    "2:",
+    ".set at_byte, 0",
+    ".rept 128",
+    "vmovaps [rdi + at_byte], ymm0",
+    ".set at_byte, at_byte + 32",
+    ".endr",
+    "add rdi, 4096",
+    "dec rsi",
+    "jnz 2b",
+    "vmovups ymm0, [rsp]",
+    "add rsp, 40",
+    "ret",
+    ".balign 64",
+    ".global ebb_copy_page_sse",
+    "ebb_copy_page_sse:",
+    ".set at_byte, 0",
+    ".rept 32",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "movaps xmm\\register, [rsi + at_byte + 16 * \\register]",
+    ".endr",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "movaps [rdi + at_byte + 16 * \\register], xmm\\register",
+    ".endr",
+    ".set at_byte, at_byte + 128",
+    ".endr",
+    "ret",
+    ".balign 64",
+    ".global ebb_copy_page_avx",
+    "ebb_copy_page_avx:",
+    "sub rsp, 264",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "vmovups [rsp + 32 * \\register], ymm\\register",
+    ".endr",
+    ".set at_byte, 0",
+    ".rept 16",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "vmovaps ymm\\register, [rsi + at_byte + 32 * \\register]",
+    ".endr",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "vmovaps [rdi + at_byte + 32 * \\register], ymm\\register",
+    ".endr",
+    ".set at_byte, at_byte + 256",
+    ".endr",
+    ".irp register, 0, 1, 2, 3, 4, 5, 6, 7",
+    "vmovups ymm\\register, [rsp + 32 * \\register]",
+    ".endr",
+    "add rsp, 264",
+    "ret",
+    ".balign 16",
+    ".global ebb_clear_page_string",
+    "ebb_clear_page_string:",
+    "xor eax, eax",
+    "mov ecx, 4096",
+    "rep stosb",
+    "ret",
+    ".balign 16",
+    ".global ebb_copy_page_string",
+    "ebb_copy_page_string:",
+    "mov ecx, 4096",
+    "rep movsb",
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn ebb_clear_page_sse(page: *mut u8);
+    fn ebb_clear_page_avx(page: *mut u8);
+    fn ebb_clear_pages_avx(page: *mut u8, pages: u64);
+    fn ebb_clear_page_string(page: *mut u8);
+    fn ebb_copy_page_sse(to: *mut u8, from: *const u8);
+    fn ebb_copy_page_avx(to: *mut u8, from: *const u8);
+    fn ebb_copy_page_string(to: *mut u8, from: *const u8);
+}
+
+/// Chooses the way that is fastest on this machine.
+pub(super) fn init() {
+    let hypervisor = cpuid(0x4000_0000, 0);
+    let tcg = [hypervisor.ebx, hypervisor.ecx, hypervisor.edx] == TCG_SIGNATURE;
+    let erms = cpuid(0, 0).eax >= 7 && cpuid(7, 0).ebx & (1 << 9) != 0;
+    let way = match (erms && !tcg, has_avx()) {
+        (true, _) => STRING,
+        (false, true) => AVX,
+        (false, false) => SSE,
+    };
+    // Relaxed: set once before other CPUs run; each way is correct at any time.
+    WAY.store(way, Ordering::Relaxed);
+}
+
+/// Whether the CPU has AVX and it is switched on.
+fn has_avx() -> bool {
+    const CPUID_AVX: u32 = 1 << 28;
+    const CR4_OSXSAVE: u64 = 1 << 18;
+    const XCR0_SSE_AVX: u32 = 0b110;
+    if read_cr4() & CR4_OSXSAVE == 0 || cpuid(1, 0).ecx & CPUID_AVX == 0 {
+        return false;
+    }
+    let enabled: u32;
+    // SAFETY: CR4.OSXSAVE is set, so the instruction exists; it reads a register.
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") enabled, out("edx") _,
+             options(nomem, nostack, preserves_flags));
+    }
+    enabled & XCR0_SSE_AVX == XCR0_SSE_AVX
+}
+
+/// Fills a page with zeros.
+///
+/// # Safety
+/// `page` is page-aligned, and the page is writable and not looked at by Rust code meanwhile.
+#[inline]
+pub unsafe fn clear_page(page: *mut u8) {
+    // SAFETY: the caller's promise is what both routines need.
+    unsafe {
+        match WAY.load(Ordering::Relaxed) {
+            AVX => ebb_clear_page_avx(page),
+            STRING => ebb_clear_page_string(page),
+            _ => ebb_clear_page_sse(page),
+        }
+    }
+}
+
+/// Fills pages that follow each other with zeros.
+///
+/// # Safety
+/// As for [`clear_page`], for each of them.
+pub unsafe fn clear_pages(first: *mut u8, pages: u64) {
+    if pages == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise is what the routines need.
+    unsafe {
+        if WAY.load(Ordering::Relaxed) == AVX {
+            ebb_clear_pages_avx(first, pages);
+            return;
+        }
+        let mut page = first;
+        for _ in 0..pages {
+            clear_page(page);
+            page = page.add(crate::arch::layout::PAGE_SIZE);
+        }
+    }
+}
+
+/// Copies a page.
+///
+/// # Safety
+/// Both are page-aligned and different; `from` is readable, `to` writable and not looked at by Rust
+/// code meanwhile.
+#[inline]
+pub unsafe fn copy_page(to: *mut u8, from: *const u8) {
+    // SAFETY: the caller's promise is what both routines need.
+    unsafe {
+        match WAY.load(Ordering::Relaxed) {
+            AVX => ebb_copy_page_avx(to, from),
+            STRING => ebb_copy_page_string(to, from),
+            _ => ebb_copy_page_sse(to, from),
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Counted references to frames.
+
+use super::clear::clear_page;
+use super::memmap::{self, Descriptor, Kind};
+use super::percpu::{self, Local};
+use crate::arch::layout::PAGE_SIZE;
+use core::fmt;
+use core::ptr::NonNull;
+use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+
+/// A reference to a frame: a clone counts one more, a drop one less, and the last one frees it.
+///
+/// The frame may be mapped by programs, which write it while the kernel looks: its bytes are
+/// reached through raw pointers and copies, never through Rust references.
+pub struct FrameRef(NonNull<Descriptor>);
+
+// SAFETY: the reference count is atomic; the contents are only reached through raw pointers.
+unsafe impl Send for FrameRef {}
+// SAFETY: as above.
+unsafe impl Sync for FrameRef {}
+
+impl FrameRef {
+    /// A fresh frame with any contents; does not wait.
+    #[inline]
+    pub fn try_new(kind: Kind, mobility: Mobility, reserve: Reserve) -> Result<Self, AllocError> {
+        Self::try_new_on(percpu::this(), kind, mobility, reserve)
+    }
+
+    /// The same where this CPU's own is at hand.
+    #[inline]
+    pub fn try_new_on(
+        this: &Local,
+        kind: Kind,
+        mobility: Mobility,
+        reserve: Reserve,
+    ) -> Result<Self, AllocError> {
+        let frame = this.allocate(Request::new(Order::BASE, mobility).reserve(reserve))?;
+        Ok(Self::take(this, frame, kind))
+    }
+
+    /// A frame of zeros, where this CPU's own is at hand; does not wait. One that the host gave
+    /// zeroed and that nobody has had since is not cleared again.
+    #[inline]
+    pub fn try_zeroed_on(
+        this: &Local,
+        kind: Kind,
+        mobility: Mobility,
+        reserve: Reserve,
+    ) -> Result<Self, AllocError> {
+        let request = Request::new(Order::BASE, mobility).reserve(reserve);
+        // SAFETY: the frame is ours alone.
+        let clear = |frame| unsafe { clear_page(memmap::frame_ptr(frame)) };
+        let frame = this.allocate_zeroed(request, clear)?;
+        Ok(Self::take(this, frame, kind))
+    }
+
+    /// The first reference to a frame that was just allocated.
+    #[inline]
+    fn take(this: &Local, frame: Frame, kind: Kind) -> Self {
+        this.add(kind.count(), 1);
+        Descriptor::get(frame).take(kind, Order::BASE);
+        Self(Descriptor::of(frame))
+    }
+
+    /// Takes over a reference that was counted for somebody else.
+    ///
+    /// # Safety
+    /// That somebody gives the reference up.
+    #[inline]
+    pub unsafe fn from_counted(frame: Frame) -> Self {
+        Self(Descriptor::of(frame))
+    }
+
+    /// A new reference to a frame that somebody else holds one of, who cannot drop it meanwhile.
+    #[inline]
+    pub fn new_reference(frame: Frame) -> Self {
+        Descriptor::get(frame).get_reference();
+        Self(Descriptor::of(frame))
+    }
+
+    /// Gives the reference up without dropping it: the caller holds it in another form.
+    #[inline]
+    pub fn into_counted(self) -> Frame {
+        let frame = self.frame();
+        core::mem::forget(self);
+        frame
+    }
+
+    #[inline]
+    fn descriptor(&self) -> &Descriptor {
+        // SAFETY: descriptors are mapped for good and all fields are atomic.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The frame.
+    #[inline]
+    pub fn frame(&self) -> Frame {
+        Descriptor::frame(self.0)
+    }
+
+    /// The physical address of its first byte.
+    #[inline]
+    pub fn address(&self) -> u64 {
+        self.frame().address()
+    }
+
+    /// Its first byte in the physmap.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        memmap::frame_ptr(self.frame())
+    }
+
+    /// How many references there are at this moment (mappings count too).
+    pub fn references(&self) -> u32 {
+        self.descriptor().references()
+    }
+
+    /// Whether it is private memory of a program.
+    pub fn is_private(&self) -> bool {
+        self.descriptor().kind() == Some(Kind::Anonymous)
+    }
+
+    /// Copies bytes out of it, from `offset` on; both must lie within the frame.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        assert!(offset <= PAGE_SIZE && to.len() <= PAGE_SIZE - offset);
+        // SAFETY: the range is inside the frame (asserted), which lives as long as `self`.
+        unsafe {
+            core::ptr::copy_nonoverlapping(self.as_ptr().add(offset), to.as_mut_ptr(), to.len());
+        }
+    }
+
+    /// Copies bytes into it, from `offset` on; both must lie within the frame.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(offset <= PAGE_SIZE && from.len() <= PAGE_SIZE - offset);
+        // SAFETY: as in `read`.
+        unsafe {
+            core::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len());
+        }
+    }
+
+    /// Zeroes bytes `offset..offset + len` of it, which must lie within the frame.
+    pub fn zero(&self, offset: usize, len: usize) {
+        assert!(offset <= PAGE_SIZE && len <= PAGE_SIZE - offset);
+        // SAFETY: as in `read`.
+        unsafe { core::ptr::write_bytes(self.as_ptr().add(offset), 0, len) }
+    }
+}
+
+impl Clone for FrameRef {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.descriptor().get_reference();
+        Self(self.0)
+    }
+}
+
+impl Drop for FrameRef {
+    #[inline]
+    fn drop(&mut self) {
+        memmap::release(self.frame());
+    }
+}
+
+impl fmt::Debug for FrameRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FrameRef({:#x})", self.address())
+    }
+}

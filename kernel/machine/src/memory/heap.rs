@@ -1,0 +1,208 @@
+//! The kernel heap: slabs of one page for small objects, whole frames for large ones.
+//!
+//! An empty slab goes back to the frame allocator at once, so nothing is cached that a program
+//! could not have.
+
+use super::memmap::{Descriptor, Kind, free_block};
+use super::{percpu, pressure};
+use crate::arch::layout::PAGE_SIZE;
+use crate::arch::spin::SpinLock;
+use crate::arch::{phys_to_virt, virt_to_phys};
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering;
+use ebb_mm::{Frame, Mobility, Order, Request};
+use logic::slab::{self, MAX_SIZE, Objects, SIZES};
+
+/// Requests up to this size are such that the kernel makes for itself and mostly cannot see fail:
+/// they may use the reserve. Larger ones have a program's size in them, come through
+/// `try_reserve`, and fail.
+const ASSURED_BYTES: usize = 16 << 10;
+
+/// Slabs of a class that have room: the first one's frame number; 0: none.
+struct Class {
+    partial: u64,
+}
+
+/// The heap.
+struct Heap {
+    classes: [SpinLock<Class>; SIZES.len()],
+}
+
+#[global_allocator]
+static HEAP: Heap = Heap {
+    classes: [const { SpinLock::new(Class { partial: 0 }) }; SIZES.len()],
+};
+
+impl Class {
+    fn link(&mut self, frame: Frame) {
+        let descriptor = Descriptor::get(frame);
+        // Relaxed (here and below): slab fields are guarded by the class lock.
+        descriptor.next.store(self.partial, Ordering::Relaxed);
+        descriptor.previous.store(0, Ordering::Relaxed);
+        if self.partial != 0 {
+            let head = Descriptor::get(Frame::new(self.partial));
+            head.previous.store(frame.number(), Ordering::Relaxed);
+        }
+        self.partial = frame.number();
+    }
+
+    fn unlink(&mut self, frame: Frame) {
+        let descriptor = Descriptor::get(frame);
+        let next = descriptor.next.load(Ordering::Relaxed);
+        let previous = descriptor.previous.load(Ordering::Relaxed);
+        if next != 0 {
+            Descriptor::get(Frame::new(next))
+                .previous
+                .store(previous, Ordering::Relaxed);
+        }
+        if previous == 0 {
+            self.partial = next;
+        } else {
+            Descriptor::get(Frame::new(previous))
+                .next
+                .store(next, Ordering::Relaxed);
+        }
+    }
+
+    /// An object of a slab that has room.
+    fn take(&mut self, class: usize) -> Option<NonNull<u8>> {
+        if self.partial == 0 {
+            return None;
+        }
+        let frame = Frame::new(self.partial);
+        let descriptor = Descriptor::get(frame);
+        let base = phys_to_virt(frame.address());
+        let mut objects = Objects::from_word(descriptor.objects.load(Ordering::Relaxed));
+        let object = objects.take(slab::capacity(class), |free| {
+            // SAFETY: a free object of this slab, at least 8 bytes, aligned to 8; its first two
+            // hold the link that `free` wrote.
+            unsafe {
+                base.add(usize::from(free) * SIZES[class])
+                    .cast::<u16>()
+                    .read()
+            }
+        })?;
+        descriptor
+            .objects
+            .store(objects.to_word(), Ordering::Relaxed);
+        if objects.used() == slab::capacity(class) {
+            self.unlink(frame);
+        }
+        // SAFETY: the object lies in the slab's page.
+        NonNull::new(unsafe { base.add(usize::from(object) * SIZES[class]) })
+    }
+
+    /// Puts an object back; true: the slab is empty now, off the list, and the caller's to free.
+    fn put(&mut self, class: usize, frame: Frame, at: *mut u8) -> bool {
+        let descriptor = Descriptor::get(frame);
+        let offset = at as usize % PAGE_SIZE;
+        assert!(
+            offset.is_multiple_of(SIZES[class]),
+            "{at:p} is not a heap object"
+        );
+        let object = u16::try_from(offset / SIZES[class]).unwrap_or(u16::MAX);
+        let mut objects = Objects::from_word(descriptor.objects.load(Ordering::Relaxed));
+        let was_full = objects.used() == slab::capacity(class);
+        // SAFETY: the object is the caller's to free, at least 8 bytes, aligned to 8.
+        objects.put(object, |next| unsafe { at.cast::<u16>().write(next) });
+        descriptor
+            .objects
+            .store(objects.to_word(), Ordering::Relaxed);
+        if objects.used() == 0 {
+            if !was_full {
+                self.unlink(frame);
+            }
+            return true;
+        }
+        if was_full {
+            self.link(frame);
+        }
+        false
+    }
+}
+
+/// Frames for the heap.
+fn frames(order: Order, kind: Kind, assured: bool) -> Option<Frame> {
+    let request = Request::new(order, Mobility::Unmovable);
+    let frame = pressure::allocate(request, assured)?;
+    percpu::add(kind.count(), order.frames());
+    Descriptor::get(frame).take(kind, order);
+    Some(frame)
+}
+
+fn small(class: usize) -> Option<NonNull<u8>> {
+    if let Some(object) = HEAP.classes[class].lock().take(class) {
+        return Some(object);
+    }
+    // Without the lock: getting a frame may wait.
+    let frame = frames(Order::BASE, Kind::Slab, true)?;
+    let descriptor = Descriptor::get(frame);
+    descriptor.set_class(u16::try_from(class).unwrap_or(0));
+    let mut partial = HEAP.classes[class].lock();
+    partial.link(frame);
+    partial.take(class)
+}
+
+fn large(layout: Layout) -> Option<NonNull<u8>> {
+    let bytes = layout.size().max(layout.align());
+    let order = Order::at_least(bytes.div_ceil(PAGE_SIZE) as u64)?;
+    let frame = frames(order, Kind::Large, bytes <= ASSURED_BYTES)?;
+    NonNull::new(phys_to_virt(frame.address()))
+}
+
+fn head(at: *mut u8) -> (Frame, &'static Descriptor) {
+    let frame = Frame::containing(virt_to_phys(at));
+    (frame, Descriptor::get(frame))
+}
+
+// SAFETY: objects of slabs and blocks of frames are disjoint, aligned as their class or order is,
+// and stay where they are until they are freed.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let object = match slab::class_of(layout.size(), layout.align()) {
+            Some(class) if layout.size() <= MAX_SIZE => small(class),
+            _ => large(layout),
+        };
+        object.map_or(ptr::null_mut(), NonNull::as_ptr)
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, _: Layout) {
+        let (frame, descriptor) = head(at);
+        match descriptor.kind() {
+            Some(Kind::Slab) => {
+                let class = descriptor.class();
+                let empty = self.classes[class].lock().put(class, frame, at);
+                if empty {
+                    descriptor.clear_slab();
+                    percpu::subtract(Kind::Slab.count(), 1);
+                    percpu::free(frame, Order::BASE);
+                }
+            }
+            Some(Kind::Large) => free_block(frame, descriptor),
+            kind => panic!("{at:p} is freed, but its frame is {kind:?}"),
+        }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let room = match slab::class_of(layout.size(), layout.align()) {
+            Some(class) => SIZES[class],
+            None => PAGE_SIZE << head(at).1.order().get(),
+        };
+        // A quarter of the room is the least that is worth keeping it for.
+        if size <= room && size > room / 4 {
+            return at;
+        }
+        // SAFETY: by the contract of `realloc`, size and alignment make a layout.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        // SAFETY: the caller's contract, passed on; the copy is inside both objects.
+        unsafe {
+            let to = self.alloc(new);
+            if !to.is_null() {
+                ptr::copy_nonoverlapping(at, to, layout.size().min(size));
+                self.dealloc(at, layout);
+            }
+            to
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Huge blocks: 2 MiB of private memory that page tables map by one entry.
+//!
+//! The descriptor of a block's first frame counts for the whole block, those of the others stay
+//! zero, so that mapping, sharing and freeing one costs a word rather than 512. Who needs a frame
+//! by itself (pages of the block get different owners, or a page is pinned) has the block *parted*:
+//! each frame gets a descriptor of its own with as many references as the block had. A reference to
+//! the block is from then on one to each of its frames, whoever holds it.
+//!
+//! Parting needs no lock of those who share the block: while it lasts, `PARTING` in the head keeps
+//! them from counting.
+
+use super::memmap::{self, Descriptor, Kind, frame_ptr, new_head, references_in};
+use super::percpu::{self, Count, Local};
+use super::{allocator, clear_pages};
+use crate::arch::ipi;
+use core::sync::atomic::{AtomicU8, Ordering};
+use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+use logic::errno::Errno;
+
+/// Frames in a block.
+pub const FRAMES: u64 = Order::PAGEBLOCK.frames();
+/// In a head: the other frames' descriptors are being written.
+const PARTING: u64 = 1 << 48;
+/// In a head: the kind and the order of a block that is not parted.
+const SHAPE: u64 = 0xffff << 32;
+/// Frames that are cleared between two looks at what other CPUs ask for.
+const CLEAR_BATCH: u64 = 32;
+const _: () = assert!(FRAMES.is_multiple_of(CLEAR_BATCH));
+
+/// A reference to a huge block.
+#[derive(Debug)]
+pub struct HugeFrame(Frame);
+
+impl HugeFrame {
+    /// A zeroed block that nobody else refers to, unless that needs the last of the memory; does not
+    /// wait.
+    pub fn try_new(this: &Local) -> Result<Self, AllocError> {
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
+        let frame = this.allocate_zeroed(request, clear)?;
+        this.add(Count::AnonymousFrames, FRAMES);
+        this.add(Count::HugeFrames, FRAMES);
+        Descriptor::get(frame).take(Kind::Anonymous, Order::PAGEBLOCK);
+        Ok(Self(frame))
+    }
+
+    /// Gives the reference up without dropping it: a page-table entry holds it.
+    pub fn into_counted(self) -> Frame {
+        let frame = self.0;
+        core::mem::forget(self);
+        frame
+    }
+}
+
+fn clear(block: Frame) {
+    for batch in 0..FRAMES / CLEAR_BATCH {
+        // SAFETY: the caller has just allocated the block, nobody else knows it.
+        unsafe { clear_pages(frame_ptr(block.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
+        ipi::poll_mailbox();
+    }
+}
+
+impl Drop for HugeFrame {
+    fn drop(&mut self) {
+        release(self.0);
+    }
+}
+
+/// The head of a block, once nobody is parting it.
+fn settled(descriptor: &Descriptor) -> u64 {
+    loop {
+        // Acquire: pairs with the Release at the end of `part`, and with `release`: who sees itself
+        // alone sees what the others did with the block.
+        let head = descriptor.head.load(Ordering::Acquire);
+        if head & PARTING == 0 {
+            return head;
+        }
+        core::hint::spin_loop();
+    }
+}
+
+const fn is_whole(head: u64) -> bool {
+    head & SHAPE == new_head(Kind::Anonymous, Order::PAGEBLOCK) & SHAPE
+}
+
+/// Changes the head of a block that is not parted; false: it is.
+fn change_whole(descriptor: &Descriptor, mut change: impl FnMut(u64) -> u64) -> bool {
+    loop {
+        let head = settled(descriptor);
+        if !is_whole(head) {
+            return false;
+        }
+        // AcqRel: as in `settled`. A failure means that somebody else counted: bounded by how many
+        // share the block.
+        let exchanged = descriptor.head.compare_exchange_weak(
+            head,
+            change(head),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if exchanged.is_ok() {
+            return true;
+        }
+    }
+}
+
+/// Whether the holder of a reference is the only one. A parted block may be the holder's alone all
+/// the same.
+pub fn is_own(frame: Frame) -> bool {
+    let head = settled(Descriptor::get(frame));
+    is_whole(head) && references_in(head) == 1
+}
+
+/// One more reference to the block; the caller holds one.
+pub fn get_reference(frame: Frame) {
+    let whole = change_whole(Descriptor::get(frame), |head| {
+        assert!(
+            references_in(head) < u32::MAX / 2,
+            "references to a huge block"
+        );
+        head + 1
+    });
+    if !whole {
+        for index in 0..FRAMES {
+            Descriptor::get(frame.offset(index)).get_reference();
+        }
+    }
+}
+
+/// Gives each frame of the block its own descriptor; the caller holds a reference.
+pub fn part(frame: Frame) {
+    let descriptor = Descriptor::get(frame);
+    let mut references = 0;
+    let parting = change_whole(descriptor, |head| {
+        references = references_in(head);
+        head | PARTING
+    });
+    if !parting {
+        return;
+    }
+    debug_assert_ne!(references, 0, "a free huge block is parted");
+    let head = (new_head(Kind::Anonymous, Order::BASE) & SHAPE) | u64::from(references);
+    for index in 1..FRAMES {
+        let other = Descriptor::get(frame.offset(index));
+        debug_assert_eq!(other.head.load(Ordering::Relaxed), 0);
+        // Relaxed: the Release below publishes it.
+        other.head.store(head, Ordering::Relaxed);
+    }
+    allocator().split(frame, Order::PAGEBLOCK, Order::BASE);
+    percpu::subtract(Count::HugeFrames, FRAMES);
+    percpu::add(Count::HugeParted, 1);
+    // Release: pairs with `settled`.
+    descriptor.head.store(head, Ordering::Release);
+}
+
+/// Drops one reference to the block, and frees what nobody refers to any more.
+pub fn release(frame: Frame) {
+    let descriptor = Descriptor::get(frame);
+    let mut last = false;
+    let whole = change_whole(descriptor, |head| {
+        last = references_in(head) == 1;
+        // The last holder frees the block below: nobody else can count any more.
+        if last { head } else { head - 1 }
+    });
+    if !whole {
+        for index in 0..FRAMES {
+            memmap::release(frame.offset(index));
+        }
+    } else if last {
+        percpu::subtract(Count::HugeFrames, FRAMES);
+        memmap::free_block(frame, descriptor);
+    }
+}
+
+/// Where huge blocks are mapped: `/sys/kernel/mm/transparent_hugepage/enabled`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Policy {
+    /// In every area that does not decline (`MADV_NOHUGEPAGE`).
+    Always,
+    /// In areas that ask (`MADV_HUGEPAGE`).
+    Madvise,
+    /// Nowhere.
+    Never,
+}
+
+impl Policy {
+    /// All, in the order in which Linux shows them.
+    pub const ALL: [Self; 3] = [Self::Always, Self::Madvise, Self::Never];
+
+    /// Linux's word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Madvise => "madvise",
+            Self::Never => "never",
+        }
+    }
+}
+
+// Relaxed, here and below: a value of its own, read when it is needed.
+static POLICY: AtomicU8 = AtomicU8::new(Policy::Madvise as u8);
+
+/// The policy.
+pub fn policy() -> Policy {
+    match POLICY.load(Ordering::Relaxed) {
+        0 => Policy::Always,
+        1 => Policy::Madvise,
+        _ => Policy::Never,
+    }
+}
+
+/// Sets the policy by its name.
+///
+/// # Errors
+/// `EINVAL` for a name that none has.
+pub fn set_policy(name: &str) -> Result<(), Errno> {
+    let policy = Policy::ALL.into_iter().find(|policy| policy.name() == name);
+    POLICY.store(policy.ok_or(Errno::EINVAL)? as u8, Ordering::Relaxed);
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! The knobs of `/proc/sys/vm` that this part obeys, and what is committed.
+
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use ebb_mm::FRAME_SIZE;
+use logic::errno::Errno;
+
+// All Relaxed: each is a value of its own, read when it is needed.
+static OVERCOMMIT: AtomicU64 = AtomicU64::new(0);
+static OVERCOMMIT_RATIO: AtomicU64 = AtomicU64::new(50);
+static PANIC_ON_OOM: AtomicU64 = AtomicU64::new(0);
+static MAX_MAP_COUNT: AtomicU64 = AtomicU64::new(65530);
+/// Committed pages of all spaces.
+static COMMITTED: AtomicI64 = AtomicI64::new(0);
+
+/// `vm.overcommit_memory`: 0 refuses only what can never be, 1 nothing, 2 what is beyond
+/// [`commit_limit`].
+pub fn overcommit_memory() -> u64 {
+    OVERCOMMIT.load(Ordering::Relaxed)
+}
+
+/// Sets `vm.overcommit_memory`.
+///
+/// # Errors
+/// `EINVAL` for other values than 0, 1 and 2.
+pub fn set_overcommit_memory(value: u64) -> Result<(), Errno> {
+    if value > 2 {
+        return Err(Errno::EINVAL);
+    }
+    OVERCOMMIT.store(value, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `vm.panic_on_oom`: 0 kills the largest process when memory is out, 1 and 2 end the VM.
+pub fn panic_on_oom() -> u64 {
+    PANIC_ON_OOM.load(Ordering::Relaxed)
+}
+
+/// Sets `vm.panic_on_oom`.
+///
+/// # Errors
+/// `EINVAL` for other values than 0, 1 and 2.
+pub fn set_panic_on_oom(value: u64) -> Result<(), Errno> {
+    if value > 2 {
+        return Err(Errno::EINVAL);
+    }
+    PANIC_ON_OOM.store(value, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `vm.overcommit_ratio`, in percent of RAM.
+pub fn overcommit_ratio() -> u64 {
+    OVERCOMMIT_RATIO.load(Ordering::Relaxed)
+}
+
+/// Sets `vm.overcommit_ratio`.
+///
+/// # Errors
+/// `EINVAL` above what fits Linux's `int`.
+pub fn set_overcommit_ratio(value: u64) -> Result<(), Errno> {
+    if value > i32::MAX.cast_unsigned().into() {
+        return Err(Errno::EINVAL);
+    }
+    OVERCOMMIT_RATIO.store(value, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `vm.max_map_count`: the most areas of a space.
+pub fn max_map_count() -> u64 {
+    MAX_MAP_COUNT.load(Ordering::Relaxed)
+}
+
+/// Sets `vm.max_map_count`.
+///
+/// # Errors
+/// `EINVAL` above what fits Linux's `int`.
+pub fn set_max_map_count(value: u64) -> Result<(), Errno> {
+    if value > i32::MAX.cast_unsigned().into() {
+        return Err(Errno::EINVAL);
+    }
+    MAX_MAP_COUNT.store(value, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `vm.min_free_kbytes`: the reserve that the watermarks are made of, in KiB.
+pub fn min_free_kbytes() -> u64 {
+    super::allocator().stats().watermarks.min * (FRAME_SIZE as u64 >> 10)
+}
+
+/// Sets `vm.min_free_kbytes`.
+///
+/// # Errors
+/// `EINVAL` for more than half of RAM.
+pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
+    let frames = value / (FRAME_SIZE as u64 >> 10);
+    if frames > super::allocator().stats().managed_frames / 2 {
+        return Err(Errno::EINVAL);
+    }
+    super::allocator().set_min_free_frames(frames);
+    Ok(())
+}
+
+/// `CommitLimit` of `/proc/meminfo`, in pages.
+pub fn commit_limit() -> u64 {
+    super::allocator()
+        .stats()
+        .managed_frames
+        .saturating_mul(overcommit_ratio())
+        / 100
+}
+
+/// `Committed_AS` of `/proc/meminfo`, in pages.
+pub fn committed() -> u64 {
+    COMMITTED.load(Ordering::Relaxed).max(0).cast_unsigned()
+}
+
+/// Commits to `pages` more pages.
+///
+/// # Errors
+/// `ENOMEM` when the overcommit policy forbids it; nothing is committed then.
+pub fn commit(pages: u64) -> Result<(), Errno> {
+    let allowed = match overcommit_memory() {
+        0 => pages <= super::allocator().stats().managed_frames,
+        1 => true,
+        _ => committed().saturating_add(pages) <= commit_limit(),
+    };
+    if !allowed {
+        return Err(Errno::ENOMEM);
+    }
+    COMMITTED.fetch_add(pages.cast_signed(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Takes back what was committed.
+pub fn uncommit(pages: u64) {
+    COMMITTED.fetch_sub(pages.cast_signed(), Ordering::Relaxed);
+}

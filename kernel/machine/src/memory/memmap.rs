@@ -1,0 +1,283 @@
+//! The memmap: one descriptor of 64 bytes for each frame, virtually contiguous.
+//!
+//! The array is mapped with 2 MiB pages over carved-out RAM that nobody has touched. The
+//! descriptor of a free frame is all zero, so a descriptor whose frame was never used costs the
+//! host nothing, and whole pages of them go back to the host together with the frames.
+
+use super::percpu::{self, Count};
+use super::tables;
+use crate::arch::{MEMMAP_BASE, phys_to_virt};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use ebb_mm::{Frame, FrameRange, Order};
+
+/// Bytes of a descriptor.
+pub const DESCRIPTOR_BYTES: u64 = 64;
+/// Frames whose descriptors fill a page.
+pub const FRAMES_PER_PAGE: u64 = 4096 / DESCRIPTOR_BYTES;
+
+/// Who owns a frame. 0 is left to free frames.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Private memory of programs.
+    Anonymous = 1,
+    /// Pages of files and of shared memory.
+    File = 2,
+    /// Page tables of address spaces.
+    PageTable = 3,
+    /// Heap objects of one size class.
+    Slab = 4,
+    /// A heap object of whole frames.
+    Large = 5,
+    /// A kernel stack.
+    Stack = 6,
+    /// Other kernel memory.
+    Kernel = 7,
+}
+
+impl Kind {
+    /// The counter that counts frames of this kind.
+    pub const fn count(self) -> Count {
+        match self {
+            Self::Anonymous => Count::AnonymousFrames,
+            Self::File => Count::FileFrames,
+            Self::PageTable => Count::PageTableFrames,
+            Self::Slab | Self::Large => Count::SlabFrames,
+            Self::Stack => Count::StackFrames,
+            Self::Kernel => Count::KernelFrames,
+        }
+    }
+}
+
+/// What the kernel knows of a frame in use. All zero while it is free.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Descriptor {
+    /// In one word, so that a frame with one owner is taken and freed by one store:
+    ///
+    /// | bits | |
+    /// |---|---|
+    /// | 0–31 | references: page-table entries, files, the kernel; 0: free, or not the first frame of its block |
+    /// | 32–39 | a [`Kind`]; 0: free |
+    /// | 40–47 | the order of the block that starts here |
+    /// | 48–63 | slabs: the size class; bit 48 of a huge block: it is being parted, see `huge` |
+    pub(super) head: AtomicU64,
+    /// Slabs: the state of the objects, see `slab::Objects`.
+    pub(super) objects: AtomicU64,
+    /// Slabs: the next and the previous slab with room, as frame numbers; 0: none. Page tables in
+    /// reserve: the next one.
+    pub(super) next: AtomicU64,
+    pub(super) previous: AtomicU64,
+    /// Room for the reverse mapping: whose page this is, and which of theirs.
+    _owner: AtomicU64,
+    _index: AtomicU64,
+    _room: [AtomicU64; 2],
+}
+
+const _: () = assert!(size_of::<Descriptor>() as u64 == DESCRIPTOR_BYTES);
+
+/// The head of a block with one reference.
+pub(super) const fn new_head(kind: Kind, order: Order) -> u64 {
+    1 | (kind as u64) << 32 | (order.get() as u64) << 40
+}
+
+/// The references in a head.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the low half holds them")]
+pub(super) const fn references_in(head: u64) -> u32 {
+    head as u32
+}
+
+impl Descriptor {
+    /// The descriptor of a frame of RAM.
+    #[inline]
+    pub fn of(frame: Frame) -> NonNull<Self> {
+        let address = MEMMAP_BASE + frame.number() * DESCRIPTOR_BYTES;
+        // SAFETY: MEMMAP_BASE is not 0 and the sum does not wrap: frame numbers have 34 bits.
+        unsafe { NonNull::new_unchecked(address as *mut Self) }
+    }
+
+    /// The same as a reference.
+    #[inline]
+    pub fn get(frame: Frame) -> &'static Self {
+        // SAFETY: descriptors of RAM are mapped for good (`boot`), zero is a valid value, and all
+        // fields are atomic.
+        unsafe { Self::of(frame).as_ref() }
+    }
+
+    /// The frame that a descriptor belongs to.
+    #[inline]
+    pub fn frame(this: NonNull<Self>) -> Frame {
+        Frame::new((this.as_ptr() as u64 - MEMMAP_BASE) / DESCRIPTOR_BYTES)
+    }
+
+    /// Marks the first frame of a new block: one reference, this kind.
+    #[inline]
+    pub fn take(&self, kind: Kind, order: Order) {
+        debug_assert_eq!(
+            self.head.load(Ordering::Relaxed),
+            0,
+            "a free frame is in use"
+        );
+        // Relaxed: the frame belongs to this CPU alone until its address is handed on, and that
+        // publishes this store too.
+        self.head.store(new_head(kind, order), Ordering::Relaxed);
+    }
+
+    /// Makes the descriptor zero again, as the frame is about to be freed.
+    #[inline]
+    pub fn clear(&self) {
+        // Relaxed: as in `take`; nobody else refers to the frame.
+        self.head.store(0, Ordering::Relaxed);
+    }
+
+    /// Frees a private page's descriptor if nobody else refers to it; the frame is then the
+    /// caller's to free.
+    #[inline]
+    pub fn clear_own_anonymous(&self) -> bool {
+        // Acquire: as in `put`.
+        let own = self.head.load(Ordering::Acquire) == new_head(Kind::Anonymous, Order::BASE);
+        if own {
+            self.clear();
+        }
+        own
+    }
+
+    /// Notes the size class of a new slab.
+    pub(super) fn set_class(&self, class: u16) {
+        // Relaxed: the slab is its maker's alone yet.
+        let head = self.head.load(Ordering::Relaxed);
+        self.head
+            .store(head | u64::from(class) << 48, Ordering::Relaxed);
+    }
+
+    /// The size class of a slab.
+    pub(super) fn class(&self) -> usize {
+        // Relaxed: set before the first object of the slab was handed out.
+        usize::from((self.head.load(Ordering::Relaxed) >> 48) as u16)
+    }
+
+    /// Clears what slabs use besides.
+    pub(super) fn clear_slab(&self) {
+        self.objects.store(0, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+        self.previous.store(0, Ordering::Relaxed);
+        self.clear();
+    }
+
+    /// Notes which page table comes after this one in a list of such.
+    pub fn set_next(&self, next: Option<Frame>) {
+        // Relaxed: the list has a lock.
+        let number = next.map_or(0, Frame::number);
+        self.next.store(number, Ordering::Relaxed);
+    }
+
+    /// What `set_next` noted, which is forgotten: a free frame's descriptor is all zero.
+    pub fn take_next(&self) -> Option<Frame> {
+        let number = self.next.load(Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+        (number != 0).then(|| Frame::new(number))
+    }
+
+    /// The kind, `None` for a free frame.
+    #[inline]
+    pub fn kind(&self) -> Option<Kind> {
+        // Relaxed: asked by holders of the frame, who got it after `take`.
+        Some(match self.head.load(Ordering::Relaxed) >> 32 & 0xff {
+            1 => Kind::Anonymous,
+            2 => Kind::File,
+            3 => Kind::PageTable,
+            4 => Kind::Slab,
+            5 => Kind::Large,
+            6 => Kind::Stack,
+            7 => Kind::Kernel,
+            _ => return None,
+        })
+    }
+
+    /// The order of the block that starts here.
+    pub fn order(&self) -> Order {
+        let order = self.head.load(Ordering::Relaxed) >> 40 & 0xff;
+        Order::all()
+            .find(|o| u64::from(o.get()) == order)
+            .unwrap_or(Order::BASE)
+    }
+
+    /// References at this moment.
+    #[inline]
+    pub fn references(&self) -> u32 {
+        // Acquire: pairs with the Release of `put`: who sees itself alone sees what the others did
+        // with the frame.
+        references_in(self.head.load(Ordering::Acquire))
+    }
+
+    /// One more reference; the caller holds one.
+    #[inline]
+    pub fn get_reference(&self) {
+        // Relaxed: a new reference is made from one that exists, which keeps the frame.
+        let before = references_in(self.head.fetch_add(1, Ordering::Relaxed));
+        assert!(
+            before != 0 && before < u32::MAX / 2,
+            "reference count {before}"
+        );
+    }
+
+    /// One reference less; true: it was the last, and the frame is the caller's to free.
+    #[inline]
+    pub fn put(&self) -> bool {
+        // A sole owner cannot lose the count to others: nobody can make a reference from none.
+        // Acquire: pairs with the Release below.
+        if self.references() == 1 {
+            return true;
+        }
+        // Release: what we did with the frame comes before its reuse; the fence pairs with it.
+        if references_in(self.head.fetch_sub(1, Ordering::Release)) != 1 {
+            return false;
+        }
+        fence(Ordering::Acquire);
+        true
+    }
+}
+
+/// Drops one reference to the block that starts at `frame`; frees it with the last.
+#[inline]
+pub fn release(frame: Frame) {
+    let descriptor = Descriptor::get(frame);
+    if descriptor.put() {
+        free_block(frame, descriptor);
+    }
+}
+
+/// Frees a block whose last reference is gone.
+#[inline]
+pub fn free_block(frame: Frame, descriptor: &Descriptor) {
+    let kind = descriptor.kind();
+    let order = descriptor.order();
+    descriptor.clear();
+    if let Some(kind) = kind {
+        percpu::subtract(kind.count(), order.frames());
+    }
+    percpu::free(frame, order);
+}
+
+/// The whole pages of the memmap that describe nothing but frames of `block`, as frames that
+/// hold them. Empty for less than 64 frames.
+pub fn descriptor_pages(block: FrameRange) -> Option<FrameRange> {
+    let first = block.start.number().div_ceil(FRAMES_PER_PAGE);
+    let end = block.end().number() / FRAMES_PER_PAGE;
+    if first >= end {
+        return None;
+    }
+    // The memmap's 2 MiB pages are contiguous in physical memory for 2 MiB of descriptors only.
+    let address = tables::memmap_physical(first * 4096)?;
+    let last = tables::memmap_physical((end - 1) * 4096)?;
+    (last - address == (end - 1 - first) * 4096)
+        .then(|| FrameRange::new(Frame::containing(address), end - first))
+}
+
+/// A frame's first byte in the physmap.
+#[inline]
+pub fn frame_ptr(frame: Frame) -> *mut u8 {
+    phys_to_virt(frame.address())
+}

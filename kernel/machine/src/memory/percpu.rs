@@ -1,0 +1,280 @@
+//! What each CPU keeps for itself: its front of the allocator, and its counters.
+
+use crate::arch::header::HEADER;
+use crate::arch::percpu::memory_own;
+use crate::arch::{MAX_CPUS, cpu_count, online_cpus, virt_to_phys};
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use ebb_mm::{AllocError, Contents, Frame, FreeBatch, Front, Order, Request};
+
+/// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Count {
+    /// Page faults.
+    Faults,
+    /// Page faults that had to wait for memory or a file.
+    MajorFaults,
+    /// Frames allocated below 4 GiB.
+    AllocatedDma32,
+    /// Frames allocated above.
+    AllocatedNormal,
+    /// Frames freed.
+    Freed,
+    /// Frames in use: private memory of programs.
+    AnonymousFrames,
+    /// Frames in use: files and shared memory.
+    FileFrames,
+    /// Frames in use: page tables.
+    PageTableFrames,
+    /// Frames in use: the heap.
+    SlabFrames,
+    /// Frames in use: kernel stacks.
+    StackFrames,
+    /// Frames in use: other kernel memory.
+    KernelFrames,
+    /// Page-table entries that map file and shared pages.
+    MappedFile,
+    /// Of `FileFrames`, those of shared memory and tmpfs that are not cached boot files.
+    SharedFrames,
+    /// Times that the OOM killer was called.
+    OomKills,
+    /// Times that an allocation had to wait.
+    Stalls,
+    /// Reports of free pages that the host refused.
+    ReportErrors,
+    /// 512-byte sectors read from disks.
+    SectorsRead,
+    /// 512-byte sectors written to disks.
+    SectorsWritten,
+    /// Pages that were shared and had to be copied for a store.
+    CopiedPages,
+    /// Of `AnonymousFrames`, those in huge blocks that nobody has parted.
+    HugeFrames,
+    /// Faults that mapped a huge block.
+    HugeFaults,
+    /// Faults that would have, had there been one.
+    HugeFallbacks,
+    /// Huge blocks that were parted into frames.
+    HugeParted,
+    /// Entries of huge blocks that were split into entries of frames.
+    HugeSplits,
+    /// Pages that went into the balloon.
+    BalloonInflated,
+    /// Pages that came out of it, for the host or for want of memory.
+    BalloonDeflated,
+}
+
+const COUNTS: usize = Count::BalloonDeflated as usize + 1;
+
+/// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
+#[repr(C, align(128))]
+pub struct Local {
+    front: UnsafeCell<Front>,
+    /// The address space whose tables this CPU uses, as the part above knows it; null: the kernel's
+    /// own.
+    pub space: AtomicPtr<()>,
+    counts: [AtomicU64; COUNTS],
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
+}
+
+// SAFETY: `front` is used by its own CPU alone, where kernel code is never preempted and nothing
+// called meanwhile comes back here (`Events` only sets flags); the rest is atomic.
+unsafe impl Sync for Local {}
+
+static LOCALS: [Local; MAX_CPUS] = [const {
+    Local {
+        front: UnsafeCell::new(Front::new()),
+        space: AtomicPtr::new(ptr::null_mut()),
+        counts: [const { AtomicU64::new(0) }; COUNTS],
+    }
+}; MAX_CPUS];
+
+/// The address of a CPU's own, which the CPU then finds by `arch::percpu::memory_own`.
+pub fn own_of(cpu: usize) -> usize {
+    ptr::from_ref(&LOCALS[cpu]).addr()
+}
+
+/// This CPU's own. Not to be kept while the task may block: it may wake up on another CPU.
+#[inline]
+pub fn this() -> &'static Local {
+    // SAFETY: what `own_of` gave for this CPU: an element of a static.
+    unsafe { &*ptr::with_exposed_provenance::<Local>(memory_own()) }
+}
+
+impl Local {
+    /// Counts `by` more. Relaxed, and not one atomic operation: only this CPU writes, readers take
+    /// any value.
+    #[inline]
+    pub fn add(&self, count: Count, by: u64) {
+        let value = &self.counts[count as usize];
+        value.store(
+            value.load(Ordering::Relaxed).wrapping_add(by),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Counts `by` less.
+    #[inline]
+    pub fn subtract(&self, count: Count, by: u64) {
+        self.add(count, by.wrapping_neg());
+    }
+
+    /// Allocates a block through this CPU's front; does not wait.
+    #[inline]
+    pub fn allocate(&self, request: Request) -> Result<Frame, AllocError> {
+        // SAFETY: see `Sync for Local`: no other reference to the front exists now.
+        let front = unsafe { &mut *self.front.get() };
+        let frame = match front.take_held(request) {
+            Some(frame) => frame,
+            None => super::allocator().allocate(front, request)?,
+        };
+        self.count_allocated(frame, request.order);
+        Ok(frame)
+    }
+
+    /// The same for a block of zeros; `clear` is called for one that somebody had before.
+    #[inline]
+    pub fn allocate_zeroed(
+        &self,
+        request: Request,
+        clear: impl Fn(Frame),
+    ) -> Result<Frame, AllocError> {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        let frame = match front.take_held(request) {
+            Some(frame) => {
+                clear(frame);
+                frame
+            }
+            None => self.allocate_zeroed_shared(request, clear)?,
+        };
+        self.count_allocated(frame, request.order);
+        Ok(frame)
+    }
+
+    /// Out of line with its clearing: who clears what the front holds need not ask whether he must.
+    #[inline(never)]
+    fn allocate_zeroed_shared(
+        &self,
+        request: Request,
+        clear: impl Fn(Frame),
+    ) -> Result<Frame, AllocError> {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        let (frame, contents) = super::allocator().allocate_known(front, request)?;
+        if contents != Contents::Fresh {
+            clear(frame);
+        }
+        Ok(frame)
+    }
+
+    #[inline]
+    fn count_allocated(&self, frame: Frame, order: Order) {
+        let zone = if frame.address() < 1 << 32 {
+            Count::AllocatedDma32
+        } else {
+            Count::AllocatedNormal
+        };
+        self.add(zone, order.frames());
+    }
+
+    /// Gives a frame back through this CPU's front, with others of the batch; the caller counts it.
+    #[inline]
+    pub fn free_in(&self, batch: &mut FreeBatch, frame: Frame) {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        batch.free(super::allocator(), front, frame);
+    }
+
+    /// Gives the last of a batch back.
+    pub fn finish(&self, batch: FreeBatch) {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        batch.finish(super::allocator(), front);
+    }
+}
+
+/// Counts `by` more.
+#[inline]
+pub fn add(count: Count, by: u64) {
+    this().add(count, by);
+}
+
+/// Counts `by` less.
+#[inline]
+pub fn subtract(count: Count, by: u64) {
+    this().subtract(count, by);
+}
+
+/// The sum over all CPUs.
+pub fn sum(count: Count) -> u64 {
+    // A CPU counts nothing before it is online; before the first one is, only that one runs.
+    online_cpus()
+        .iter()
+        .chain((cpu_count() == 0).then_some(0))
+        .fold(0, |sum, cpu| {
+            sum.wrapping_add(LOCALS[cpu].counts[count as usize].load(Ordering::Relaxed))
+        })
+}
+
+/// Tells the host where the CPUs count what it cannot see in the allocator's metadata, so that it
+/// reads what is true at that moment and no CPU spends anything on it.
+pub(super) fn publish_counts() {
+    let first = |count: Count| {
+        let word = ptr::from_ref(&LOCALS[0].counts[count as usize]);
+        virt_to_phys(word.cast())
+    };
+    let number = |value: usize| u32::try_from(value).unwrap_or(0);
+    HEADER
+        .count_stride
+        .store(number(size_of::<Local>()), Ordering::Relaxed);
+    HEADER.count_cpus.store(number(MAX_CPUS), Ordering::Relaxed);
+    // Release: pairs with the host's Acquire: an address means that the two above hold.
+    HEADER
+        .file_counts
+        .store(first(Count::FileFrames), Ordering::Release);
+    HEADER
+        .fault_counts
+        .store(first(Count::Faults), Ordering::Release);
+}
+
+/// Allocates a block through this CPU's front; does not wait.
+#[inline]
+pub fn allocate(request: Request) -> Result<Frame, AllocError> {
+    this().allocate(request)
+}
+
+/// Gives a block back through this CPU's front.
+#[inline]
+pub fn free(frame: Frame, order: Order) {
+    let this = this();
+    this.add(Count::Freed, order.frames());
+    // SAFETY: as in `Local::allocate`.
+    let front = unsafe { &mut *this.front.get() };
+    super::allocator().free(front, frame, order);
+}
+
+/// Empties this CPU's front.
+pub fn drain() {
+    // SAFETY: as in `Local::allocate`.
+    let front = unsafe { &mut *this().front.get() };
+    super::allocator().drain(front);
+}
+
+/// Empties this CPU's front if another CPU asked all of them to.
+#[inline]
+pub fn drain_if_asked() {
+    // SAFETY: as in `Local::allocate`.
+    let front = unsafe { &mut *this().front.get() };
+    if super::allocator().drain_requested(front) {
+        super::allocator().drain(front);
+    }
+}

@@ -1,0 +1,155 @@
+//! Low memory: what an allocation does that finds none.
+//!
+//! In this order: wait for blocks that are isolated (a report under way), have every CPU give back
+//! what its front holds, give up pages that disks have too, take pages back from the balloon, kill
+//! the largest process. A thread that is being killed itself gets an error at once, so that it can go
+//! and free what it has.
+
+use super::helpers::HELPERS;
+use super::percpu::{self, Count};
+use crate::arch::clock::{self, Nanos};
+use crate::arch::spin::spin_locks_held;
+use ebb_mm::{AllocError, Frame, Order, Request, Reserve};
+use logic::errno::Errno;
+
+/// The most waits for isolated blocks, a millisecond each: a report is answered within far less.
+const ISOLATED_WAITS: u32 = 2000;
+/// The most steps of any other kind before an allocation gives up.
+const STEPS: u32 = 4000;
+/// How long a step waits for somebody to free memory.
+const WAIT: u64 = 2_000_000;
+/// Frames that are asked back from the balloon at a time.
+const DEFLATE_FRAMES: u32 = 256;
+/// Orders above this are not worth a process: the caller does without.
+const COSTLY: u8 = 3;
+
+/// Whether the caller may block here: it is a task, and this CPU holds no spin lock.
+pub fn may_block() -> bool {
+    (HELPERS.has_thread)() && spin_locks_held() == 0
+}
+
+/// One allocation's way through the measures above.
+#[derive(Debug)]
+pub struct Relief {
+    order: Order,
+    isolated: u32,
+    steps: u32,
+}
+
+impl Relief {
+    /// Nothing was tried yet for a block of this order.
+    pub const fn new(order: Order) -> Self {
+        Self {
+            order,
+            isolated: 0,
+            steps: 0,
+        }
+    }
+
+    /// Does the next thing that may help, waiting if need be; then the allocation is tried again.
+    ///
+    /// # Errors
+    /// `ENOMEM`: nothing helps, or the current task is being killed.
+    #[cold]
+    pub fn step(&mut self, error: AllocError) -> Result<(), Errno> {
+        percpu::drain();
+        if !may_block() {
+            // The drain alone may have helped, once.
+            self.steps += 1;
+            return if self.steps == 1 {
+                Ok(())
+            } else {
+                Err(Errno::ENOMEM)
+            };
+        }
+        if (HELPERS.killed)() {
+            return Err(Errno::ENOMEM);
+        }
+        percpu::add(Count::Stalls, 1);
+        if matches!(error, AllocError::Isolated { .. }) {
+            self.isolated += 1;
+            if self.isolated > ISOLATED_WAITS {
+                return Err(Errno::ENOMEM);
+            }
+            wait(WAIT / 2);
+            return Ok(());
+        }
+        self.steps += 1;
+        match self.steps {
+            1 => {
+                super::allocator().request_drain();
+                (HELPERS.yield_now)();
+                Ok(())
+            }
+            STEPS.. => Err(Errno::ENOMEM),
+            _ => self.take_from_others(),
+        }
+    }
+
+    fn take_from_others(&self) -> Result<(), Errno> {
+        if (HELPERS.shrink_caches)() {
+            return Ok(());
+        }
+        if (HELPERS.deflate)(DEFLATE_FRAMES) > 0 {
+            return Ok(());
+        }
+        let stats = super::allocator().stats();
+        if self.order == Order::BASE {
+            // Memory has come since the request failed.
+            if stats.free_frames > stats.watermarks.low {
+                wait(WAIT);
+                return Ok(());
+            }
+        } else if self.order.get() > COSTLY || stats.free_frames > stats.watermarks.high {
+            // There is memory, but in pieces; a process more or less does not change that.
+            return Err(Errno::ENOMEM);
+        }
+        // What a process that ends gives back is on its way.
+        if !(HELPERS.is_coming)() {
+            if !(HELPERS.kill)("no frame could be freed") {
+                return Err(Errno::ENOMEM);
+            }
+            if (HELPERS.killed)() {
+                return Err(Errno::ENOMEM);
+            }
+        }
+        wait(WAIT);
+        Ok(())
+    }
+}
+
+/// Gives up cached pages for who cannot wait where it finds that it needs memory; true when it may
+/// help to try again.
+pub fn shrink_caches() -> bool {
+    (HELPERS.shrink_caches)()
+}
+
+fn wait(nanos: u64) {
+    (HELPERS.sleep_until)(Nanos(clock::now().0 + nanos));
+}
+
+/// Allocates a block for the kernel, waiting where that is allowed. `assured` requests may take
+/// the reserve in the end.
+#[inline]
+pub(super) fn allocate(request: Request, assured: bool) -> Option<Frame> {
+    match percpu::allocate(request) {
+        Ok(frame) => Some(frame),
+        Err(error) => allocate_slow(request, assured, error),
+    }
+}
+
+#[cold]
+fn allocate_slow(request: Request, assured: bool, mut error: AllocError) -> Option<Frame> {
+    let mut relief = Relief::new(request.order);
+    while relief.step(error).is_ok() {
+        match percpu::allocate(request) {
+            Ok(frame) => return Some(frame),
+            Err(again) => error = again,
+        }
+    }
+    if assured {
+        percpu::allocate(request.reserve(Reserve::Use)).ok()
+    } else {
+        None
+    }
+}

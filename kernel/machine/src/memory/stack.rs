@@ -1,0 +1,75 @@
+//! Kernel stacks.
+
+use super::memmap::{Descriptor, Kind, free_block};
+use super::{percpu, pressure};
+use crate::arch::phys_to_virt;
+use ebb_mm::{Frame, Mobility, Order, Request};
+use logic::errno::Errno;
+
+/// What stands in the lowest words of a stack as long as nothing ran over them.
+const GUARD: u64 = 0x6b63_6174_535f_6262;
+/// How many words.
+const GUARD_WORDS: usize = 4;
+
+/// A thread's kernel stack: contiguous frames of the physmap, with guard words at the low end.
+#[derive(Debug)]
+pub struct KernelStack {
+    frame: Frame,
+}
+
+impl KernelStack {
+    const ORDER: Order = match Order::new(3) {
+        Some(order) => order,
+        None => Order::BASE,
+    };
+
+    /// A new stack. May wait for memory.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new() -> Result<Self, Errno> {
+        let request = Request::new(Self::ORDER, Mobility::Unmovable);
+        let frame = pressure::allocate(request, false).ok_or(Errno::ENOMEM)?;
+        percpu::add(Kind::Stack.count(), Self::ORDER.frames());
+        Descriptor::get(frame).take(Kind::Stack, Self::ORDER);
+        let stack = Self { frame };
+        for word in 0..GUARD_WORDS {
+            // SAFETY: the stack is ours, and the words are its lowest.
+            unsafe { stack.words().add(word).write_volatile(GUARD) };
+        }
+        Ok(stack)
+    }
+
+    fn words(&self) -> *mut u64 {
+        phys_to_virt(self.frame.address()).cast()
+    }
+
+    /// The address after its highest byte, a multiple of 16.
+    pub fn top(&self) -> *mut u8 {
+        phys_to_virt(self.frame.address() + Self::ORDER.bytes())
+    }
+
+    /// Whether the guard words at its low end are intact; looked at on context switches.
+    #[inline]
+    pub fn is_intact(&self) -> bool {
+        // SAFETY: as in `new`; volatile, since the stack's user writes behind the compiler's back.
+        unsafe { self.words().add(GUARD_WORDS - 1).read_volatile() == GUARD }
+    }
+}
+
+/// The end of a stack that is never given back, for a CPU that starts; `None`: there is no memory.
+pub fn stack_for_cpu() -> Option<*mut u8> {
+    let stack = core::mem::ManuallyDrop::new(KernelStack::new().ok()?);
+    Some(stack.top())
+}
+
+impl Drop for KernelStack {
+    fn drop(&mut self) {
+        assert!(
+            self.is_intact(),
+            "a kernel stack at {:p} ran over",
+            self.words()
+        );
+        free_block(self.frame, Descriptor::get(self.frame));
+    }
+}

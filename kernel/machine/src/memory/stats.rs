@@ -1,0 +1,246 @@
+//! The numbers of `/proc/meminfo`, `/proc/vmstat`, `/proc/buddyinfo`, `/proc/pagetypeinfo` and
+//! `/proc/zoneinfo`. The files themselves are made by the
+//! upper half, and what the upper half alone knows it counts here.
+
+use super::knobs;
+use super::percpu::{Count, add, sum};
+use crate::arch::header::HEADER;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
+
+/// Pages that disks have too, those that are being read included.
+static DISK_PAGES: AtomicU64 = AtomicU64::new(0);
+/// Of them, those that no disk has yet, and those on their way there.
+static DIRTY_PAGES: AtomicU64 = AtomicU64::new(0);
+static WRITING_PAGES: AtomicU64 = AtomicU64::new(0);
+
+const KIB: u64 = FRAME_SIZE as u64 >> 10;
+
+/// The allocator's own numbers.
+pub fn frames() -> Stats {
+    super::allocator().stats()
+}
+
+/// The fields of `/proc/meminfo`, in KiB, in Linux's order.
+pub fn meminfo() -> [(&'static str, u64); 28] {
+    let stats = frames();
+    let files = sum(Count::FileFrames);
+    let shared = sum(Count::SharedFrames).min(files);
+    let anonymous = sum(Count::AnonymousFrames);
+    let slab = sum(Count::SlabFrames);
+    let disks = disk_pages().min(files);
+    let (dirty, writing) = unwritten();
+    // What disks have too is given up for whoever asks.
+    let clean = disks.saturating_sub(dirty + writing);
+    let available = (stats.free_frames + clean).saturating_sub(stats.watermarks.low);
+    let frames = [
+        ("MemTotal", stats.managed_frames),
+        ("MemFree", stats.free_frames),
+        ("MemAvailable", available),
+        ("Buffers", disks),
+        ("Cached", files - disks),
+        ("SwapCached", 0),
+        ("Active", 0),
+        ("Inactive", anonymous + files),
+        ("Active(anon)", 0),
+        ("Inactive(anon)", anonymous + files),
+        ("Active(file)", 0),
+        ("Inactive(file)", 0),
+        ("Unevictable", 0),
+        ("Mlocked", 0),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+        ("Dirty", dirty),
+        ("Writeback", writing),
+        ("AnonPages", anonymous),
+        ("Mapped", sum(Count::MappedFile)),
+        ("Shmem", shared),
+        ("KReclaimable", 0),
+        ("Slab", slab),
+        ("SReclaimable", 0),
+        ("SUnreclaim", slab),
+        ("KernelStack", sum(Count::StackFrames)),
+        ("PageTables", sum(Count::PageTableFrames)),
+        ("CommitLimit", knobs::commit_limit()),
+    ];
+    frames.map(|(name, pages)| (name, pages * KIB))
+}
+
+/// What `/proc/meminfo` has after [`meminfo`]: `Committed_AS` and the rest, in KiB.
+pub fn meminfo_tail() -> [(&'static str, u64); 7] {
+    [
+        ("Committed_AS", knobs::committed() * KIB),
+        ("VmallocTotal", 34_359_738_367),
+        ("VmallocUsed", sum(Count::KernelFrames) * KIB),
+        ("VmallocChunk", 0),
+        ("AnonHugePages", sum(Count::HugeFrames) * KIB),
+        ("ShmemHugePages", 0),
+        ("ShmemPmdMapped", 0),
+    ]
+}
+
+/// The fields of `/proc/vmstat`.
+pub fn vmstat() -> [(&'static str, u64); 41] {
+    let stats = frames();
+    let files = sum(Count::FileFrames);
+    let (dirty, writing) = unwritten();
+    [
+        ("nr_free_pages", stats.free_frames),
+        ("nr_anon_pages", sum(Count::AnonymousFrames)),
+        ("nr_mapped", sum(Count::MappedFile)),
+        ("nr_file_pages", files),
+        ("nr_dirty", dirty),
+        ("nr_writeback", writing),
+        ("nr_shmem", sum(Count::SharedFrames).min(files)),
+        (
+            "nr_anon_transparent_hugepages",
+            sum(Count::HugeFrames) / Order::PAGEBLOCK.frames(),
+        ),
+        ("nr_slab_reclaimable", 0),
+        ("nr_slab_unreclaimable", sum(Count::SlabFrames)),
+        ("nr_page_table_pages", sum(Count::PageTableFrames)),
+        ("nr_kernel_stack", sum(Count::StackFrames) * KIB),
+        ("nr_isolated_free", stats.isolated_frames),
+        ("nr_unreported_free", stats.unreported_free_frames),
+        ("pgpgin", sum(Count::SectorsRead) / 2),
+        ("pgpgout", sum(Count::SectorsWritten) / 2),
+        ("pswpin", 0),
+        ("pswpout", 0),
+        ("pgalloc_dma32", sum(Count::AllocatedDma32)),
+        ("pgalloc_normal", sum(Count::AllocatedNormal)),
+        ("pgfree", sum(Count::Freed)),
+        ("pgfault", sum(Count::Faults)),
+        ("pgmajfault", sum(Count::MajorFaults)),
+        ("allocstall_normal", sum(Count::Stalls)),
+        ("oom_kill", sum(Count::OomKills)),
+        // Nothing moves pages to make room for a large block.
+        ("compact_stall", 0),
+        ("compact_fail", 0),
+        ("compact_success", 0),
+        ("thp_fault_alloc", sum(Count::HugeFaults)),
+        ("thp_fault_fallback", sum(Count::HugeFallbacks)),
+        // Nothing joins pages afterwards.
+        ("thp_collapse_alloc", 0),
+        ("thp_split_page", sum(Count::HugeParted)),
+        ("thp_split_pmd", sum(Count::HugeSplits)),
+        // Reading maps the one frame of zeros.
+        ("thp_zero_page_alloc", 0),
+        ("balloon_inflate", sum(Count::BalloonInflated)),
+        ("balloon_deflate", sum(Count::BalloonDeflated)),
+        ("page_reporting_requests", reported(&HEADER.reports)),
+        ("page_reporting_ranges", reported(&HEADER.reported_ranges)),
+        ("page_reporting_pages", reported(&HEADER.reported_frames)),
+        ("page_reporting_errors", sum(Count::ReportErrors)),
+        ("pgcopied", sum(Count::CopiedPages)),
+    ]
+}
+
+/// Counts pages that disks have too. All of these are Relaxed: numbers to look at, and to compare with
+/// limits.
+pub fn count_disk_pages(change: i64) {
+    DISK_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+}
+
+/// Counts pages that no disk has yet.
+pub fn count_dirty_pages(change: i64) {
+    DIRTY_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+}
+
+/// Counts pages that the disks are taking.
+pub fn count_writing_pages(change: i64) {
+    WRITING_PAGES.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+}
+
+/// Pages that disks have too.
+pub fn disk_pages() -> u64 {
+    DISK_PAGES.load(Ordering::Relaxed)
+}
+
+/// Pages that no disk has yet: dirty ones, and those on their way.
+pub fn unwritten() -> (u64, u64) {
+    (
+        DIRTY_PAGES.load(Ordering::Relaxed),
+        WRITING_PAGES.load(Ordering::Relaxed),
+    )
+}
+
+/// Counts 512-byte sectors that disks read, or wrote.
+pub fn count_sectors(sectors: u64, written: bool) {
+    let count = if written {
+        Count::SectorsWritten
+    } else {
+        Count::SectorsRead
+    };
+    add(count, sectors);
+}
+
+/// Counts what reporting has done: requests that the host took, ranges and frames in them.
+pub fn count_reports(requests: u64, ranges: u64, frames: u64) {
+    // Relaxed: the host reads each for itself.
+    HEADER.reports.fetch_add(requests, Ordering::Relaxed);
+    HEADER.reported_ranges.fetch_add(ranges, Ordering::Relaxed);
+    HEADER.reported_frames.fetch_add(frames, Ordering::Relaxed);
+}
+
+/// Counts a report that the host refused; says whether it is the first.
+pub fn count_report_error() -> bool {
+    add(Count::ReportErrors, 1);
+    sum(Count::ReportErrors) == 1
+}
+
+fn reported(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
+}
+
+/// Counts pages that went into the balloon and came out of it.
+pub fn count_balloon(inflated: u32, deflated: u32) {
+    add(Count::BalloonInflated, inflated.into());
+    add(Count::BalloonDeflated, deflated.into());
+}
+
+/// Page faults of programs so far.
+pub fn faults() -> u64 {
+    sum(Count::Faults)
+}
+
+/// Those that had to read a device.
+pub fn major_faults() -> u64 {
+    sum(Count::MajorFaults)
+}
+
+/// How many zones there are.
+pub fn zones() -> usize {
+    super::allocator().zones()
+}
+
+/// A zone's Linux name.
+pub fn zone_name(kind: ZoneKind) -> &'static str {
+    match kind {
+        ZoneKind::Dma32 => "DMA32",
+        ZoneKind::Normal => "Normal",
+    }
+}
+
+/// One zone's numbers.
+pub fn zone(zone: usize) -> ZoneStats {
+    super::allocator().zone_stats(zone)
+}
+
+/// One zone's free blocks by order and mobility; scans the zone.
+pub fn free_areas(zone: usize) -> FreeAreas {
+    super::allocator().free_areas(zone)
+}
+
+/// Every order, smallest first.
+pub fn orders() -> impl Iterator<Item = Order> {
+    Order::all()
+}
+
+/// Linux's name of a mobility in `/proc/pagetypeinfo`.
+pub fn mobility_name(mobility: Mobility) -> &'static str {
+    match mobility {
+        Mobility::Unmovable => "Unmovable",
+        Mobility::Movable => "Movable",
+        Mobility::Reclaimable => "Reclaimable",
+    }
+}

@@ -1,0 +1,198 @@
+//! Which CPU a runnable thread goes to, and how idle CPUs find work.
+
+use super::queue::{QUEUES, RunQueue};
+use super::switch::is_idle_thread;
+use super::thread::{Owned, Thread, current, work};
+use super::tick;
+use crate::arch::{self, cpu_id};
+use core::sync::atomic::Ordering;
+use logic::sched::policy;
+
+fn online(cpu: usize) -> bool {
+    QUEUES[cpu].online.load(Ordering::Relaxed)
+}
+
+/// CPUs that run threads, and that `thread` may run on; all that run threads if there is none.
+fn allowed(thread: &Thread) -> impl Iterator<Item = usize> + Clone {
+    let mut mask = 0u64;
+    for cpu in arch::online_cpus().iter() {
+        if online(cpu) {
+            mask |= 1 << cpu;
+        }
+    }
+    let both = mask & thread.affinity().mask();
+    let chosen = if both == 0 { mask } else { both };
+    arch::CpuSet::from_mask(chosen).iter()
+}
+
+fn is_idle(cpu: usize) -> bool {
+    QUEUES[cpu].idle.load(Ordering::Relaxed) && QUEUES[cpu].waiting.load(Ordering::Relaxed) == 0
+}
+
+/// The CPU for a thread that wakes: its last one if idle, any idle one, else the less loaded of its
+/// last one and this one.
+fn cpu_for_woken(thread: &Thread) -> usize {
+    let last = thread.last_cpu();
+    let mut choices = allowed(thread);
+    if choices.clone().any(|cpu| cpu == last) && is_idle(last) {
+        return last;
+    }
+    if let Some(cpu) = choices.clone().find(|&cpu| is_idle(cpu)) {
+        return cpu;
+    }
+    let here = cpu_id();
+    let (mut last_allowed, mut here_allowed) = (false, false);
+    for cpu in choices.clone() {
+        last_allowed |= cpu == last;
+        here_allowed |= cpu == here;
+    }
+    match (last_allowed, here_allowed) {
+        (true, true) if QUEUES[here].load() < QUEUES[last].load() => here,
+        (true, _) => last,
+        (false, true) => here,
+        (false, false) => choices.next().unwrap_or(here),
+    }
+}
+
+/// The CPU for a new thread: the least loaded; this one when several are.
+fn cpu_for_new(thread: &Thread) -> usize {
+    let here = cpu_id();
+    allowed(thread)
+        .min_by_key(|&cpu| (QUEUES[cpu].load(), usize::from(cpu != here)))
+        .unwrap_or(here)
+}
+
+/// Puts a thread that was blocked on a run queue.
+pub(super) fn enqueue_woken(thread: Owned) {
+    let cpu = cpu_for_woken(&thread);
+    put(cpu, thread, true);
+}
+
+/// Puts a thread back that lost its CPU.
+pub(super) fn enqueue_left(thread: Owned) {
+    let cpu = cpu_id();
+    if thread.affinity().contains(cpu) {
+        QUEUES[cpu].add(thread, false);
+        tick::ensure(&QUEUES[cpu]);
+    } else {
+        enqueue_elsewhere(thread);
+    }
+}
+
+/// Puts a thread that may not run here on a queue of a CPU where it may.
+pub(super) fn enqueue_elsewhere(thread: Owned) {
+    let cpu = cpu_for_new(&thread);
+    put(cpu, thread, true);
+}
+
+/// Starts a new thread, whose state is Blocked: puts it on a run queue for the first time.
+pub fn start_new(thread: Owned) {
+    let made_runnable = thread.state.wake();
+    assert!(made_runnable, "a new thread is not blocked");
+    let cpu = cpu_for_new(&thread);
+    // A new thread starts level with those that wait.
+    thread
+        .vruntime
+        .store(QUEUES[cpu].min_vruntime(), Ordering::Relaxed);
+    put(cpu, thread, false);
+}
+
+fn put(cpu: usize, thread: Owned, slept: bool) {
+    let queue = &QUEUES[cpu];
+    queue.add(thread, slept);
+    if cpu == cpu_id() {
+        kick_here(queue);
+    } else {
+        // It may be idle, or have no tick, or run a thread that has had more than this one.
+        arch::ipi::resched(cpu);
+    }
+}
+
+/// Something was put on this CPU's queue.
+fn kick_here(queue: &RunQueue) {
+    if !super::started() {
+        return;
+    }
+    let thread = current();
+    if is_idle_thread(queue, thread.as_non_null().as_ptr()) {
+        return; // The idle loop looks before it halts.
+    }
+    preempt_if_due(queue, &thread);
+    tick::ensure(queue);
+}
+
+/// Marks the running thread to be replaced when a waiting one is clearly behind it.
+pub(super) fn preempt_if_due(queue: &RunQueue, running: &Thread) {
+    super::switch::charge(queue, running, arch::clock::now());
+    let own = running.vruntime.load(Ordering::Relaxed);
+    if queue.has_before(own.saturating_sub(policy::WAKE_GRANULARITY_NS)) {
+        running.add_work(work::RESCHED);
+    }
+}
+
+/// Takes a thread from the CPU where most wait.
+pub(super) fn steal(cpu: usize) -> Option<Owned> {
+    let mut tried = 1u64 << cpu;
+    // One turn for each CPU at most.
+    loop {
+        let busiest = arch::online_cpus()
+            .iter()
+            .filter(|&other| tried & (1 << other) == 0 && online(other))
+            .max_by_key(|&other| QUEUES[other].waiting.load(Ordering::Relaxed))?;
+        if QUEUES[busiest].waiting.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        tried |= 1 << busiest;
+        if let Some(thread) = QUEUES[busiest].steal(cpu) {
+            let own = thread.vruntime.load(Ordering::Relaxed);
+            let here = QUEUES[cpu].min_vruntime();
+            thread
+                .vruntime
+                .store(own.saturating_add(here), Ordering::Relaxed);
+            return Some(thread);
+        }
+    }
+}
+
+/// Threads wait here: asks a CPU with clearly less to do to come and take one.
+pub(super) fn offer(cpu: usize) {
+    let load = QUEUES[cpu].load();
+    let idlest = arch::online_cpus()
+        .iter()
+        .filter(|&other| other != cpu && online(other))
+        .min_by_key(|&other| QUEUES[other].load());
+    if let Some(other) = idlest
+        && QUEUES[other].load() + 2 <= load
+    {
+        arch::ipi::resched(other);
+    }
+}
+
+/// Takes a thread from a CPU that has clearly more to do (its answer to [`offer`]).
+pub(super) fn pull(cpu: usize) {
+    let load = QUEUES[cpu].load();
+    let busiest = arch::online_cpus()
+        .iter()
+        .filter(|&other| other != cpu && online(other))
+        .max_by_key(|&other| QUEUES[other].load());
+    let Some(other) = busiest else { return };
+    if QUEUES[other].load() < load + 2 {
+        return;
+    }
+    if let Some(thread) = QUEUES[other].steal(cpu) {
+        let own = thread.vruntime.load(Ordering::Relaxed);
+        let here = QUEUES[cpu].min_vruntime();
+        thread
+            .vruntime
+            .store(own.saturating_add(here), Ordering::Relaxed);
+        QUEUES[cpu].add(thread, false);
+    }
+}
+
+/// The current thread may not run on this CPU any more: moves it.
+pub fn migrate_current() {
+    let thread = current();
+    if !thread.affinity().contains(cpu_id()) {
+        super::switch::reschedule();
+    }
+}

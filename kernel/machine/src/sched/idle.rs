@@ -1,0 +1,61 @@
+//! What a CPU does without work.
+
+use super::queue::QUEUES;
+use super::switch;
+use super::thread::OWNER;
+use crate::arch::clock;
+use crate::arch::{self, cpu_id};
+use core::sync::atomic::Ordering;
+
+/// Turns the code that runs now, on a CPU's boot stack, into that CPU's idle thread, and runs it. The
+/// CPUs besides the first enter here when they have started.
+pub fn start_cpu() -> ! {
+    let cpu = become_idle();
+    idle_loop(cpu)
+}
+
+fn become_idle() -> usize {
+    let cpu = cpu_id();
+    let queue = &QUEUES[cpu];
+    let thread = (OWNER.idle)();
+    thread.state.cancel();
+    thread.account.switched_in(clock::now());
+    // Never given back: the CPU has its idle thread for ever.
+    let thread = thread.into_raw();
+    queue.idle_thread.store(thread.as_ptr(), Ordering::Relaxed);
+    arch::set_current_thread(thread.as_ptr() as usize);
+    // SAFETY: the idle thread is never dropped.
+    unsafe { arch::set_work_flags(&raw const (*thread.as_ptr()).work) };
+    // Release: pairs with the Acquire-or-stronger looks of CPUs that hand out work.
+    queue.online.store(true, Ordering::Release);
+    cpu
+}
+
+fn idle_loop(cpu: usize) -> ! {
+    let queue = &QUEUES[cpu];
+    loop {
+        // Returns when there is nothing to run.
+        switch::schedule(true);
+        (OWNER.resting)();
+        queue.idle.store(true, Ordering::SeqCst);
+        // Whoever adds a thread for this CPU sends an interrupt after it: either we see the thread now,
+        // or the interrupt stays pending and ends `idle()` at once.
+        if queue.waiting() == 0 {
+            let start = clock::now();
+            queue.idle_since_ns.store(start.0, Ordering::Relaxed);
+            arch::idle();
+            queue.idle_since_ns.store(0, Ordering::Relaxed);
+            let idle = clock::now().saturating_sub(start).0;
+            let sum = queue.idle_ns.load(Ordering::Relaxed) + idle;
+            queue.idle_ns.store(sum, Ordering::Relaxed);
+        }
+        queue.idle.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Like [`start_cpu`] for the first CPU: `first` runs once threads can be started.
+pub fn start_cpu_with(first: impl FnOnce()) -> ! {
+    let cpu = become_idle();
+    first();
+    idle_loop(cpu)
+}

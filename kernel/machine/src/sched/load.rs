@@ -1,0 +1,64 @@
+//! The load averages.
+//!
+//! Without a periodic tick they are brought up to date when somebody looks, or on a switch: the
+//! periods that have passed count with the number of threads that can run now.
+
+use crate::arch::clock::{self, Nanos};
+use crate::arch::spin::SpinLock;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Fixed-point one.
+pub const FIXED_1: u64 = 1 << 11;
+/// Between two updates.
+const PERIOD_NS: u64 = 5_000_000_000;
+/// What is kept of the old value each period: exp(-5s/1min), exp(-5s/5min), exp(-5s/15min).
+const KEEP: [u64; 3] = [1884, 2014, 2037];
+/// After more periods than this nothing is left of the old value at the precision shown.
+const MAX_PERIODS: u64 = 2000;
+
+static NEXT_NS: AtomicU64 = AtomicU64::new(PERIOD_NS);
+static AVERAGES: SpinLock<[u64; 3]> = SpinLock::new([0; 3]);
+
+/// One period's step.
+fn step(average: u64, keep: u64, active: u64) -> u64 {
+    let sum = average * keep + active * (FIXED_1 - keep);
+    // Rounded up while it rises, as Linux does, so that it reaches the active count.
+    if active >= average {
+        sum.div_ceil(FIXED_1)
+    } else {
+        sum / FIXED_1
+    }
+}
+
+/// Counts the periods that have passed, if any.
+#[inline]
+pub(super) fn update(now: Nanos) {
+    if now.0 >= NEXT_NS.load(Ordering::Relaxed) {
+        update_slow(now);
+    }
+}
+
+#[cold]
+fn update_slow(now: Nanos) {
+    let Some(mut averages) = AVERAGES.try_lock() else {
+        return;
+    };
+    let next = NEXT_NS.load(Ordering::Relaxed);
+    if now.0 < next {
+        return;
+    }
+    let periods = (now.0 - next) / PERIOD_NS + 1;
+    NEXT_NS.store(next + periods * PERIOD_NS, Ordering::Relaxed);
+    let active = super::runnable() as u64 * FIXED_1;
+    for _ in 0..periods.min(MAX_PERIODS) {
+        for (average, keep) in averages.iter_mut().zip(KEEP) {
+            *average = step(*average, keep, active);
+        }
+    }
+}
+
+/// The averages over 1, 5 and 15 minutes, in units of 1/[`FIXED_1`].
+pub fn averages() -> [u64; 3] {
+    update(clock::now());
+    *AVERAGES.lock()
+}

@@ -1,0 +1,170 @@
+//! The scheduler: which thread runs where, how threads block and wake.
+//!
+//! - [`thread`]: the scheduler's part of a thread, and the contract with its owner.
+//! - [`logic::sched::state`]: the one word that says what a thread is doing, and the protocol around it.
+//! - `queue`, [`logic::sched::policy`]: a CPU's run queue and the arithmetic of fairness.
+//! - [`wait_queue`], [`mutex`], [`timer`]: what threads wait for.
+//! - `switch`: leaving one thread for another.
+//! - `balance`: which CPU a runnable thread goes to, and how idle CPUs find work.
+//! - `idle`: what a CPU does without work.
+//!
+//! A thread that can run has exactly one reference count that belongs to the scheduler: it is in the
+//! run queue, held by the CPU that runs the thread, or, while the thread is blocked, kept for the one
+//! who wakes it.
+
+pub mod account;
+mod balance;
+mod idle;
+pub mod load;
+pub mod mutex;
+mod queue;
+mod switch;
+pub mod thread;
+mod tick;
+pub mod timer;
+pub mod wait_queue;
+
+pub use balance::{migrate_current, start_new};
+pub use idle::{start_cpu, start_cpu_with};
+pub use switch::{exit_current, reschedule};
+pub use thread::{Current, Owned, Owner, Thread, current, started, work};
+pub use tick::{on_resched, on_timer};
+
+use crate::arch;
+
+use crate::arch::clock::Nanos;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
+use logic::sched::state::State;
+use queue::{QUEUES, RunQueue};
+use wait_queue::WaitQueue;
+
+/// Announces that the current thread is about to block; from here on no wake-up is lost.
+#[inline]
+pub fn prepare_to_block() {
+    current().state.prepare();
+}
+
+/// Takes [`prepare_to_block`] back.
+#[inline]
+pub fn cancel_block() {
+    current().state.cancel();
+}
+
+/// Gives the CPU away until a wake-up has come since [`prepare_to_block`]. Without that call it
+/// returns at once: a wait inside the test of another wait makes the outer one test again.
+pub fn block() {
+    if current().state.is_parking() {
+        switch::schedule(true);
+    }
+    current().state.cancel();
+}
+
+/// Like [`block`], at most until `deadline`; says whether the deadline has passed.
+pub fn block_until(deadline: Option<Nanos>) -> bool {
+    match deadline {
+        None | Some(Nanos::MAX) => {
+            block();
+            false
+        }
+        Some(deadline) => timer::with_wake_at(deadline, block),
+    }
+}
+
+/// Makes a blocked thread runnable; one that is about to block will not. Harmless on any other.
+pub fn wake(thread: &Thread) {
+    if thread.state.wake() {
+        // SAFETY: the thread was Blocked, and whoever moves it on owns the scheduler's reference.
+        let thread = unsafe { Owned::from_raw(NonNull::from_ref(thread)) };
+        balance::enqueue_woken(thread);
+    }
+}
+
+/// Sets work bits for a thread and makes it look at them soon: wakes it if it waits, interrupts its
+/// CPU if it runs on another.
+pub fn notify(thread: &Thread, bits: u32) {
+    thread.add_work(bits);
+    wake(thread);
+    let cpu = thread.last_cpu();
+    // A thread that runs elsewhere in user mode looks at its word when it is interrupted. Should it
+    // have moved on meanwhile, it has been through the kernel or is yet to return to user mode.
+    if cpu != arch::cpu_id() && thread.state.get() == State::Running {
+        arch::ipi::resched(cpu);
+    }
+}
+
+/// Starts a kernel thread that runs `body`.
+///
+/// # Panics
+/// When there is no memory for it: threads are started while the machine is.
+pub fn spawn_kernel(name: &'static str, body: fn()) {
+    (thread::OWNER.spawn)(name, body);
+}
+
+/// Lets others run if it is their turn; call it between bounded chunks of long work, without locks.
+///
+/// No interrupt comes in kernel mode, so this looks at the clock itself.
+#[inline]
+pub fn cond_resched() {
+    if started() {
+        tick::poll();
+    }
+}
+
+/// Goes behind the other runnable threads of this CPU.
+pub fn yield_now() {
+    switch::yield_now();
+}
+
+/// Sleeps until `deadline`, whatever signals come (kernel threads).
+pub fn sleep_until(deadline: Nanos) {
+    let nothing = WaitQueue::new();
+    nothing.wait_uninterruptible_deadline(|| false, deadline);
+}
+
+/// Whether the current thread's slice is over, as far as is known: something to look at in loops.
+pub fn need_resched() -> bool {
+    current().work.load(Ordering::Relaxed) & work::RESCHED != 0
+}
+
+/// What a CPU has done, for `/proc/stat`.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct CpuTimes {
+    /// In user mode.
+    pub user: Nanos,
+    /// In system calls.
+    pub system: Nanos,
+    /// Idle.
+    pub idle: Nanos,
+    /// Context switches.
+    pub switches: u64,
+}
+
+/// What CPU `cpu` has done since it started.
+pub fn cpu_times(cpu: usize) -> CpuTimes {
+    let queue = &QUEUES[cpu];
+    let now = arch::clock::now().0;
+    let since = queue.idle_since_ns.load(Ordering::Relaxed);
+    let open = if since == 0 {
+        0
+    } else {
+        now.saturating_sub(since)
+    };
+    let idle = queue.idle_ns.load(Ordering::Relaxed) + open;
+    let system = queue.system_ns.load(Ordering::Relaxed);
+    CpuTimes {
+        user: Nanos(now.saturating_sub(idle).saturating_sub(system)),
+        system: Nanos(system),
+        idle: Nanos(idle),
+        switches: queue.switches.load(Ordering::Relaxed),
+    }
+}
+
+/// Threads that run or wait for a CPU.
+pub fn runnable() -> usize {
+    QUEUES
+        .iter()
+        .filter(|queue| queue.online.load(Ordering::Relaxed))
+        .map(RunQueue::load)
+        .sum()
+}

@@ -1,0 +1,42 @@
+//! The tree's root, and what is mounted below it.
+
+use super::node::{NewNode, NodeRef, downcast};
+use super::tmpfs::{TmpNode, Tmpfs};
+use alloc::sync::Arc;
+use logic::errno::Errno;
+use machine::sync::Once;
+
+static ROOT: Once<NodeRef> = Once::new();
+static MEMFD: Once<Arc<Tmpfs>> = Once::new();
+
+/// Sets the root, and the file system of files without a name.
+///
+/// # Panics
+/// If that was done before.
+pub(super) fn set(root: NodeRef, nameless: Arc<Tmpfs>) {
+    let both = ROOT.set(root).is_ok() && MEMFD.set(nameless).is_ok();
+    assert!(both, "files are set up twice");
+}
+
+/// The root of the tree.
+pub fn root() -> NodeRef {
+    match ROOT.get() {
+        Some(root) => root.clone(),
+        None => panic!("files are used before they are set up"),
+    }
+}
+
+/// The file system of files without a name.
+pub fn memfd() -> Result<&'static Arc<Tmpfs>, Errno> {
+    MEMFD.get().ok_or(Errno::ENOSYS)
+}
+
+/// Mounts the file system with root `top` at `name` in the tree's root.
+///
+/// # Errors
+/// `EEXIST`, `ENOMEM`.
+pub fn mount(root: &NodeRef, name: &[u8], top: NodeRef) -> Result<(), Errno> {
+    let point = root.create(name, NewNode::Directory, 0o755)?;
+    let point = downcast::<TmpNode>(point).ok_or(Errno::EINVAL)?;
+    point.cover(top)
+}

@@ -1,0 +1,62 @@
+//! The arguments of a system call.
+
+use machine::arch::UserFrame;
+
+/// The six arguments as the registers hold them.
+#[derive(Copy, Clone, Debug)]
+pub struct Args(pub [u64; 6]);
+
+impl Args {
+    /// Those of the call that this frame stands for.
+    pub(crate) fn of(frame: &UserFrame) -> Self {
+        Self([
+            frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
+        ])
+    }
+
+    /// Argument `i` as a C `int`: Linux looks at the low 32 bits alone.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the upper half is not part of an int"
+    )]
+    pub fn int(&self, i: usize) -> i32 {
+        self.0[i] as i32
+    }
+
+    /// Argument `i` as a C `unsigned int`.
+    #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the upper half is not part of an int"
+    )]
+    pub fn uint(&self, i: usize) -> u32 {
+        self.0[i] as u32
+    }
+
+    /// Argument `i` as a C `long`.
+    #[inline]
+    pub fn long(&self, i: usize) -> i64 {
+        self.0[i].cast_signed()
+    }
+
+    /// Argument `i` as a `size_t`.
+    #[inline]
+    pub fn size(&self, i: usize) -> usize {
+        value(self.0[i])
+    }
+
+    /// Argument `i` as a user address.
+    #[inline]
+    pub fn addr(&self, i: usize) -> u64 {
+        self.0[i]
+    }
+}
+
+/// A 64-bit word as the result of a call, or as a size.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "both have 64 bits here")]
+pub(crate) fn value(word: u64) -> usize {
+    const { assert!(usize::BITS == u64::BITS) };
+    word as usize
+}

@@ -1,0 +1,39 @@
+//! What a call needs of the task that made it.
+
+use super::task::limits;
+use crate::fs::{Context, FileTable, OpenFile};
+use crate::process;
+use alloc::sync::Arc;
+use logic::errno::Errno;
+
+/// The calling task's descriptors.
+pub fn files() -> Arc<FileTable> {
+    process::current().files().clone()
+}
+
+/// Where the calling task stands in the tree.
+pub fn context() -> Arc<Context> {
+    process::current().fs().clone()
+}
+
+/// The open file behind a descriptor of the calling task.
+pub fn file(fd: i32) -> Result<Arc<OpenFile>, Errno> {
+    process::current().files().get(fd)
+}
+
+/// One more than the highest descriptor that the calling process may have (`RLIMIT_NOFILE`).
+pub fn descriptor_limit() -> usize {
+    let limit = process::current().process().limit(limits::index::NOFILE);
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
+/// Gives `file` the lowest free descriptor of the calling task.
+pub fn install(file: Arc<OpenFile>, close_on_exec: bool) -> Result<usize, Errno> {
+    files().insert(file, close_on_exec, 0, descriptor_limit())
+}
+
+/// The calling process's `RLIMIT_FSIZE`, if it has one.
+pub fn file_size_limit() -> Option<u64> {
+    let limit = process::current().process().limit(limits::index::FSIZE);
+    (limit != limits::INFINITY).then_some(limit)
+}

@@ -1,0 +1,429 @@
+//! Futexes: user words that tasks wait on.
+//!
+//! A private futex is known by its address space and address, a shared one by the memory behind
+//! it, so that processes which map the same page meet. A waiter enters its bucket first and reads
+//! the word afterwards: whoever changes the word and then wakes will find it there. Reading may
+//! fault and block, which no lock forbids; a wake-up that comes meanwhile counts.
+
+use crate::process;
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::Nanos;
+use machine::sync::SpinLock;
+
+use crate::vm::uaccess::atomic;
+use alloc::sync::Arc;
+use core::cell::UnsafeCell;
+use core::hash::{Hash, Hasher};
+use core::marker::PhantomPinned;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use machine::sched::{self, Thread};
+
+const BUCKETS: usize = 256;
+
+/// What identifies a futex.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Key {
+    /// Address space, address.
+    Private(usize, u64),
+    /// Memory object, offset.
+    Shared(usize, u64),
+}
+
+impl Key {
+    fn of(address: u64, shared: bool) -> Result<Self, Errno> {
+        if !address.is_multiple_of(4) {
+            return Err(Errno::EINVAL);
+        }
+        if address >= machine::arch::USER_END {
+            return Err(Errno::EFAULT);
+        }
+        let task = process::current();
+        let vm = task.vm().ok_or(Errno::EFAULT)?;
+        if shared {
+            // Private memory is known by its address even to those who ask for a shared futex.
+            if let Some((object, offset)) = vm.futex_key(address)? {
+                return Ok(Self::Shared(object, offset));
+            }
+        }
+        Ok(Self::Private(Arc::as_ptr(vm) as usize, address))
+    }
+
+    fn bucket(self) -> usize {
+        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+        match self {
+            Self::Private(space, address) => (space, address).hash(&mut hash),
+            Self::Shared(object, offset) => (object, offset).hash(&mut hash),
+        }
+        usize::try_from(hash.finish() % BUCKETS as u64).unwrap_or(0)
+    }
+}
+
+/// A hash of a few words; users cannot profit from collisions but to slow down each other.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 ^= self.0 >> 29;
+    }
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
+
+/// A task's place in a bucket; on its own stack while it waits.
+struct Waiter {
+    thread: NonNull<Thread>,
+    bits: u32,
+    woken: AtomicBool,
+    /// Which bucket it is in; changed by requeue, under both buckets' locks.
+    bucket: AtomicUsize,
+    /// Guarded by the bucket's lock.
+    place: UnsafeCell<Place>,
+    _pinned: PhantomPinned,
+}
+
+struct Place {
+    key: Key,
+    previous: *const Waiter,
+    next: *const Waiter,
+}
+
+struct Bucket {
+    head: *const Waiter,
+    tail: *const Waiter,
+}
+
+// SAFETY: the pointers are used under the bucket's lock alone.
+unsafe impl Send for Bucket {}
+
+impl Bucket {
+    const fn new() -> Self {
+        Self {
+            head: ptr::null(),
+            tail: ptr::null(),
+        }
+    }
+
+    /// # Safety
+    /// The waiter stays valid until it is unlinked, and is in no bucket.
+    unsafe fn push(&mut self, waiter: *const Waiter) {
+        // SAFETY: by the contract; the lock is held.
+        unsafe {
+            let place = (*waiter).place.get();
+            (*place).previous = self.tail;
+            (*place).next = ptr::null();
+            if self.tail.is_null() {
+                self.head = waiter;
+            } else {
+                (*(*self.tail).place.get()).next = waiter;
+            }
+        }
+        self.tail = waiter;
+    }
+
+    /// # Safety
+    /// The waiter is in this bucket.
+    unsafe fn unlink(&mut self, waiter: *const Waiter) {
+        // SAFETY: by the contract; the lock is held.
+        unsafe {
+            let place = (*waiter).place.get();
+            let (previous, next) = ((*place).previous, (*place).next);
+            if previous.is_null() {
+                self.head = next;
+            } else {
+                (*(*previous).place.get()).next = next;
+            }
+            if next.is_null() {
+                self.tail = previous;
+            } else {
+                (*(*next).place.get()).previous = previous;
+            }
+        }
+    }
+
+    /// Takes out up to `limit` waiters of `key` whose bits meet `bits`, oldest first, and wakes
+    /// them; says how many.
+    fn wake(&mut self, key: Key, limit: usize, bits: u32) -> usize {
+        let mut count = 0;
+        let mut at = self.head;
+        while !at.is_null() && count < limit {
+            let waiter = at;
+            // SAFETY: waiters in the bucket are valid, and so are their tasks: a waiter leaves its
+            // wait only after it took this lock.
+            unsafe {
+                let place = (*waiter).place.get();
+                at = (*place).next;
+                if (*place).key == key && (*waiter).bits & bits != 0 {
+                    self.unlink(waiter);
+                    // Release: what the waker did before is seen by the woken, which may look
+                    // without the lock.
+                    (*waiter).woken.store(true, Ordering::Release);
+                    sched::wake((*waiter).thread.as_ref());
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+}
+
+static TABLE: [SpinLock<Bucket>; BUCKETS] = [const { SpinLock::new(Bucket::new()) }; BUCKETS];
+
+/// Wakes up to `limit` waiters whose bits meet `bits`; gives their number.
+///
+/// # Errors
+/// `EINVAL` for an unaligned address or no bits, `EFAULT`.
+pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysResult {
+    if bits == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let key = Key::of(address, shared)?;
+    Ok(TABLE[key.bucket()].lock().wake(key, limit, bits))
+}
+
+/// Takes a waiter out; says whether a waker had done so already.
+fn leave(waiter: &Waiter) -> bool {
+    // Ends: each turn another CPU has requeued the waiter in between.
+    loop {
+        let index = waiter.bucket.load(Ordering::Acquire);
+        let mut bucket = TABLE[index].lock();
+        if waiter.woken.load(Ordering::Acquire) {
+            return true;
+        }
+        if waiter.bucket.load(Ordering::Acquire) == index {
+            // SAFETY: not woken, so it is in the bucket that it names.
+            unsafe { bucket.unlink(waiter) };
+            // So that it reads as out of any bucket.
+            waiter.woken.store(true, Ordering::Relaxed);
+            return false;
+        }
+    }
+}
+
+/// Waits on the word at `address` while it is `expected`, until somebody wakes it or `deadline`.
+///
+/// # Errors
+/// `EAGAIN`: the word is different; `ETIMEDOUT`; `ERESTARTSYS`; as [`wake`].
+pub(crate) fn wait(
+    address: u64,
+    shared: bool,
+    expected: u32,
+    deadline: Option<Nanos>,
+    bits: u32,
+) -> SysResult {
+    if bits == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let key = Key::of(address, shared)?;
+    // Faults the page in, and spares the rest where the word has changed.
+    if atomic::load_u32(address)? != expected {
+        return Err(Errno::EAGAIN);
+    }
+    let waiter = Waiter {
+        thread: sched::current().as_non_null(),
+        bits,
+        woken: AtomicBool::new(false),
+        bucket: AtomicUsize::new(key.bucket()),
+        place: UnsafeCell::new(Place {
+            key,
+            previous: ptr::null(),
+            next: ptr::null(),
+        }),
+        _pinned: PhantomPinned,
+    };
+    // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
+    unsafe { TABLE[key.bucket()].lock().push(&waiter) };
+    let result = match atomic::load_u32(address) {
+        Ok(word) if word == expected => sleep(&waiter, deadline),
+        Ok(_) => Err(Errno::EAGAIN),
+        Err(error) => Err(error),
+    };
+    let woken = leave(&waiter);
+    match result {
+        // Woken in the same moment: that counts, a wake-up must not be lost.
+        Err(Errno::ETIMEDOUT | Errno::ERESTARTSYS) if woken => Ok(0),
+        Err(error) => {
+            if woken {
+                // It was meant for somebody who waits in earnest.
+                let _ = wake(address, shared, 1, bits);
+            }
+            Err(error)
+        }
+        Ok(()) => Ok(0),
+    }
+}
+
+fn sleep(waiter: &Waiter, deadline: Option<Nanos>) -> Result<(), Errno> {
+    let task = process::current();
+    loop {
+        sched::prepare_to_block();
+        if waiter.woken.load(Ordering::Acquire) {
+            sched::cancel_block();
+            return Ok(());
+        }
+        if task.signal_pending() {
+            sched::cancel_block();
+            return Err(Errno::ERESTARTSYS);
+        }
+        if sched::block_until(deadline) {
+            sched::cancel_block();
+            return Err(Errno::ETIMEDOUT);
+        }
+    }
+}
+
+/// Wakes up to `wake_limit` waiters of one futex and moves up to `move_limit` of the others to
+/// another, where `expected` is given only if the first's word is that. Gives how many were woken
+/// and moved.
+///
+/// # Errors
+/// `EAGAIN`: the word is different; as [`wake`].
+pub(crate) fn requeue(
+    from: u64,
+    to: u64,
+    shared: bool,
+    wake_limit: usize,
+    move_limit: usize,
+    expected: Option<u32>,
+) -> Result<(usize, usize), Errno> {
+    let source = Key::of(from, shared)?;
+    let target = Key::of(to, shared)?;
+    if let Some(expected) = expected
+        && atomic::load_u32(from)? != expected
+    {
+        return Err(Errno::EAGAIN);
+    }
+    let (a, b) = (source.bucket(), target.bucket());
+    // In the order of their indices, so that two requeues cannot wait for each other.
+    let mut first = TABLE[a.min(b)].lock();
+    let mut second = if a == b {
+        None
+    } else {
+        Some(TABLE[a.max(b)].lock())
+    };
+    let woken = {
+        let bucket = if a <= b {
+            &mut *first
+        } else {
+            second.as_mut().map_or(&mut *first, |s| s)
+        };
+        bucket.wake(source, wake_limit, u32::MAX)
+    };
+    let mut moved = 0;
+    let mut at = {
+        let bucket = if a <= b {
+            &*first
+        } else {
+            second.as_deref().unwrap_or(&*first)
+        };
+        bucket.head
+    };
+    while !at.is_null() && moved < move_limit {
+        let waiter = at;
+        // SAFETY: both buckets are locked, so their waiters are valid and stay where they are.
+        unsafe {
+            let place = (*waiter).place.get();
+            at = (*place).next;
+            if (*place).key != source {
+                continue;
+            }
+            if source == target {
+                // Stays where it is, yet counts, as under Linux.
+                moved += 1;
+                continue;
+            }
+            let (out, into): (&mut Bucket, Option<&mut Bucket>) = match second.as_deref_mut() {
+                None => (&mut first, None),
+                Some(second) if a < b => (&mut first, Some(second)),
+                Some(second) => (second, Some(&mut first)),
+            };
+            out.unlink(waiter);
+            (*place).key = target;
+            // Release: pairs with the Acquire in `leave`.
+            (*waiter).bucket.store(b, Ordering::Release);
+            into.unwrap_or(out).push(waiter);
+        }
+        moved += 1;
+    }
+    Ok((woken, moved))
+}
+
+/// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and of the second if its
+/// old value passes a test.
+///
+/// # Errors
+/// `ENOSYS` for an operation that does not exist; as [`wake`].
+pub(crate) fn wake_op(
+    first: u64,
+    second: u64,
+    shared: bool,
+    first_limit: usize,
+    second_limit: usize,
+    operation: u32,
+) -> SysResult {
+    let old = change(second, operation)?;
+    let mut woken = wake(first, shared, first_limit, u32::MAX)?;
+    if test(operation, old)? {
+        woken += wake(second, shared, second_limit, u32::MAX)?;
+    }
+    Ok(woken)
+}
+
+/// A 12-bit argument of the operation, sign-extended.
+fn argument(operation: u32, shift: u32) -> i32 {
+    (operation << (20 - shift)).cast_signed() >> 20
+}
+
+/// Turns after which a word that others keep changing is given up for the moment.
+const MAX_TURNS: usize = 1 << 16;
+
+fn change(address: u64, operation: u32) -> Result<u32, Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    let mut value = argument(operation, 12).cast_unsigned();
+    if operation >> 28 & 8 != 0 {
+        value = 1u32.wrapping_shl(value);
+    }
+    let mut old = atomic::load_u32(address)?;
+    for _ in 0..MAX_TURNS {
+        let new = match operation >> 28 & 7 {
+            0 => value,
+            1 => old.wrapping_add(value),
+            2 => old | value,
+            3 => old & !value,
+            4 => old ^ value,
+            _ => return Err(Errno::ENOSYS),
+        };
+        let seen = atomic::compare_exchange_u32(address, old, new)?;
+        if seen == old {
+            return Ok(old);
+        }
+        old = seen;
+    }
+    Err(Errno::EAGAIN)
+}
+
+fn test(operation: u32, old: u32) -> Result<bool, Errno> {
+    let old = old.cast_signed();
+    let value = argument(operation, 0);
+    Ok(match operation >> 24 & 15 {
+        0 => old == value,
+        1 => old != value,
+        2 => old < value,
+        3 => old <= value,
+        4 => old > value,
+        5 => old >= value,
+        _ => return Err(Errno::ENOSYS),
+    })
+}

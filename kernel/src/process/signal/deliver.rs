@@ -1,0 +1,182 @@
+//! A thread takes its signals on its way to user mode.
+
+use super::{
+    Action, DefaultAction, SA_NODEFER, SA_RESETHAND, SA_RESTART, SIG_DFL, SigInfo, SigSet, Signal,
+    fault, frame, stop,
+};
+use crate::process::TaskRef;
+use crate::process::task::{Task, WaitStatus, exit_group};
+use linux_raw_sys::general::__NR_restart_syscall;
+use logic::errno::Errno;
+use machine::arch::UserFrame;
+use machine::sched::work;
+
+/// Sets or clears the SIGNAL bit of the current task according to what waits for it.
+pub(crate) fn recalculate(task: &Task) {
+    let group = task.process().group.lock();
+    let waiting = group.pending.set().union(task.signals().pending().set());
+    // Under the group's lock: nobody adds a signal meanwhile.
+    if waiting.without(task.blocked()).is_empty() {
+        task.clear_work(work::SIGNAL);
+    } else {
+        task.add_work(work::SIGNAL);
+    }
+}
+
+/// Takes the next signal that is not blocked. With none left the SIGNAL bit is cleared.
+fn take(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
+    let mut group = task.process().group.lock();
+    let own = task.signals().pending().take(wanted);
+    let info = own.or_else(|| group.pending.take(wanted));
+    if info.is_none() {
+        task.clear_work(work::SIGNAL);
+    }
+    info
+}
+
+/// Takes a signal of `wanted` for `rt_sigtimedwait`, blocked or not.
+pub(crate) fn take_awaited(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
+    let info = {
+        let mut group = task.process().group.lock();
+        let own = task.signals().pending().take(wanted);
+        own.or_else(|| group.pending.take(wanted))
+    };
+    recalculate(&task);
+    info
+}
+
+/// What the result of a call says about starting again.
+fn restart_code(frame: &UserFrame) -> Option<Errno> {
+    if !frame.is_syscall() {
+        return None;
+    }
+    [
+        Errno::ERESTARTSYS,
+        Errno::ERESTARTNOINTR,
+        Errno::ERESTARTNOHAND,
+        Errno::ERESTART_RESTARTBLOCK,
+    ]
+    .into_iter()
+    .find(|errno| errno.to_return() == frame.rax)
+}
+
+/// Bytes of the `syscall` instruction.
+const SYSCALL_BYTES: u64 = 2;
+
+/// Makes the program repeat its call, when no handler runs.
+fn restart(frame: &mut UserFrame) {
+    let Some(code) = restart_code(frame) else {
+        return;
+    };
+    frame.rax = if code == Errno::ERESTART_RESTARTBLOCK {
+        u64::from(__NR_restart_syscall)
+    } else {
+        frame.orig_rax
+    };
+    frame.rip = frame.rip.wrapping_sub(SYSCALL_BYTES);
+    frame.orig_rax = UserFrame::NO_SYSCALL;
+}
+
+/// What the interrupted call gives when a handler runs.
+fn settle_call(frame: &mut UserFrame, action: &Action) {
+    let Some(code) = restart_code(frame) else {
+        return;
+    };
+    let again = code == Errno::ERESTARTNOINTR
+        || code == Errno::ERESTARTSYS && action.flags & SA_RESTART != 0;
+    if again {
+        restart(frame);
+    } else {
+        frame.rax = Errno::EINTR.to_return();
+        frame.orig_rax = UserFrame::NO_SYSCALL;
+    }
+}
+
+/// Delivers what waits for the current task: at most one handler is set up, the rest follows when
+/// its frame is loaded.
+pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
+    // Each turn takes one signal; more can only come from others, and the queue is bounded.
+    while let Some(info) = take(task, task.blocked().complement()) {
+        let signal = info.signal;
+        // Nothing here may own anything further on: `exit_group` does not come back to drop it.
+        let action = task.process().actions().change(signal, |action| {
+            let now = *action;
+            if now.is_handler() && now.flags & SA_RESETHAND != 0 {
+                action.handler = SIG_DFL;
+            }
+            now
+        });
+        if action.is_handler() {
+            settle_call(frame, &action);
+            run_handler(task, frame, &action, &info);
+            return;
+        }
+        if action.ignores(signal) {
+            continue;
+        }
+        match signal.default_action() {
+            DefaultAction::Ignore | DefaultAction::Continue => {}
+            DefaultAction::Stop => {
+                if signal == Signal::SIGSTOP || !is_orphaned(task) {
+                    stop::begin_stop(task, signal);
+                    // The caller sees the STOP bit, and comes back here afterwards.
+                    return;
+                }
+            }
+            DefaultAction::Terminate => exit_group(WaitStatus::signalled(signal)),
+        }
+    }
+    restart(frame);
+    super::restore_mask();
+}
+
+/// Whether nobody could continue the process group after a stop by the terminal: no member has a
+/// parent outside the group in the same session.
+fn is_orphaned(task: TaskRef) -> bool {
+    let table = crate::process::task::table::lock();
+    let (pgid, session) = {
+        let relations = task.process().relations.lock();
+        (relations.group, relations.session)
+    };
+    for process in table.processes() {
+        let parent = {
+            let relations = process.relations.lock();
+            if relations.group != pgid || relations.zombie.is_some() {
+                continue;
+            }
+            relations.parent.clone()
+        };
+        let Some(parent) = parent else { continue };
+        let relations = parent.relations.lock();
+        if relations.group != pgid && relations.session == session {
+            return false;
+        }
+    }
+    true
+}
+
+fn run_handler(task: TaskRef, frame: &mut UserFrame, action: &Action, info: &SigInfo) {
+    // A call with a temporary mask was interrupted: the handler runs with that one, and the frame
+    // holds the one from before.
+    let mask = if task.work() & work::RESTORE_MASK != 0 {
+        task.signals().saved_mask()
+    } else {
+        task.blocked()
+    };
+    if frame::push(task, frame, action, info, mask).is_err() {
+        // The handler's stack cannot be written. The program may have a handler for that, on
+        // another stack; where that one's cannot either, it ends.
+        if info.signal == Signal::SIGSEGV {
+            fault::force_fatal(Signal::SIGSEGV);
+        } else {
+            fault::force_bad_frame();
+        }
+        return;
+    }
+    task.clear_work(work::RESTORE_MASK);
+    let mut blocked = task.blocked().union(action.mask);
+    if action.flags & SA_NODEFER == 0 {
+        blocked.insert(info.signal);
+    }
+    super::set_mask(blocked);
+}

@@ -1,0 +1,93 @@
+//! Exceptions of user mode become signals.
+
+use super::{Detail, SIG_DFL, SigInfo, Signal};
+use crate::process;
+use crate::vm;
+use machine::arch::UserFrame;
+use machine::sched::work;
+
+/// Raises a signal that the current task cannot refuse, for a fault at `address`: where it blocks
+/// or ignores the signal, the process ends.
+pub fn force(signo: u32, code: i32, address: u64) {
+    let Some(signal) = Signal::new(signo) else {
+        return;
+    };
+    force_info(SigInfo {
+        signal,
+        errno: 0,
+        code,
+        detail: Detail::Fault { address },
+    });
+}
+
+/// Raises SIGSEGV in the current task: a signal's frame can be written or read no more.
+pub(super) fn force_bad_frame() {
+    force_info(SigInfo::kernel(Signal::SIGSEGV));
+}
+
+/// Ends the current process by a signal whatever it has said about it: its handler has no frame.
+pub(super) fn force_fatal(signal: Signal) {
+    let actions = process::current().process().actions();
+    actions.change(signal, |action| action.handler = SIG_DFL);
+    force_info(SigInfo::kernel(signal));
+}
+
+fn force_info(info: SigInfo) {
+    let task = process::current();
+    let signal = info.signal;
+    let blocked = task.blocked().contains(signal);
+    task.process().actions().change(signal, |action| {
+        if blocked || action.ignores(signal) {
+            action.handler = SIG_DFL;
+        }
+    });
+    if blocked {
+        let mut mask = task.blocked();
+        mask.remove(signal);
+        task.signals().set_blocked(mask);
+    }
+    // One entry is always kept: it is the fault's own.
+    let _ = task.signals().pending().add(info, usize::MAX);
+    task.add_work(work::SIGNAL);
+}
+
+const ILL_ILLOPN: i32 = 2;
+const FPE_INTDIV: i32 = 1;
+const FPE_FLTINV: i32 = 7;
+const SEGV_MAPERR: i32 = 1;
+const BUS_ADRALN: i32 = 1;
+const TRAP_BRKPT: i32 = 1;
+const TRAP_TRACE: i32 = 2;
+
+/// RFLAGS: single step.
+const TRAP_FLAG: u64 = 1 << 8;
+
+/// A page fault in user mode: has it served, or raises its signal.
+#[unsafe(export_name = "ebb_user_fault")]
+pub extern "C" fn on_user_fault(_: &mut UserFrame, address: u64, error: u64) {
+    if let Err(fault) = vm::on_user_fault(address, error) {
+        force(fault.signal, fault.code, address);
+    }
+}
+
+/// An exception in user mode other than a page fault: raises its signal.
+pub fn on_exception(frame: &mut UserFrame, vector: u8) {
+    let (signal, code, address) = match vector {
+        0 => (Signal::SIGFPE, FPE_INTDIV, frame.rip),
+        1 => {
+            frame.rflags &= !TRAP_FLAG;
+            (Signal::SIGTRAP, TRAP_TRACE, frame.rip)
+        }
+        3 => return force_info(SigInfo::kernel(Signal::SIGTRAP)),
+        4 | 5 => return force_info(SigInfo::kernel(Signal::SIGSEGV)),
+        6 => (Signal::SIGILL, ILL_ILLOPN, frame.rip),
+        11 | 12 => return force_info(SigInfo::kernel(Signal::SIGBUS)),
+        16 | 19 => (Signal::SIGFPE, FPE_FLTINV, frame.rip),
+        17 => (Signal::SIGBUS, BUS_ADRALN, 0),
+        18 => (Signal::SIGTRAP, TRAP_BRKPT, frame.rip),
+        14 => (Signal::SIGSEGV, SEGV_MAPERR, 0),
+        // General protection and whatever else a program can cause.
+        _ => return force_info(SigInfo::kernel(Signal::SIGSEGV)),
+    };
+    force(signal.number(), code, address);
+}

@@ -1,0 +1,324 @@
+//! What a handler finds on its stack (`struct rt_sigframe`), and the way back.
+//!
+//! From the stack pointer of the handler upwards: return address, `ucontext`, `siginfo`, and the
+//! FPU image, 64-byte aligned. The program may change all of it, and `rt_sigreturn` takes what it
+//! finds: every value is checked there or made harmless.
+
+use super::{Action, SA_ONSTACK, SIGINFO_BYTES, SigInfo, SigSet, Signal, fault};
+use crate::process::signal::AltStack;
+use crate::process::{self, TaskRef};
+use crate::vm::uaccess;
+use core::mem::offset_of;
+use logic::errno::Errno;
+use machine::arch::fpu::{FXSAVE_BYTES, FpuState, SIGNAL_IMAGE_BYTES};
+use machine::arch::{USER_END, UserFrame};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// `struct sigcontext`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct SigContext {
+    r8: u64,
+    r9: u64,
+    r10: u64,
+    r11: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    rdi: u64,
+    rsi: u64,
+    rbp: u64,
+    rbx: u64,
+    rdx: u64,
+    rax: u64,
+    rcx: u64,
+    rsp: u64,
+    rip: u64,
+    eflags: u64,
+    cs: u16,
+    gs: u16,
+    fs: u16,
+    ss: u16,
+    err: u64,
+    trapno: u64,
+    oldmask: u64,
+    cr2: u64,
+    fpstate: u64,
+    reserved: [u64; 8],
+}
+
+/// `stack_t`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct StackT {
+    /// Lowest address.
+    pub(crate) base: u64,
+    /// `SS_*`.
+    pub(crate) flags: i32,
+    /// Unused.
+    pub(crate) padding: u32,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// `struct ucontext`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct UContext {
+    flags: u64,
+    link: u64,
+    stack: StackT,
+    context: SigContext,
+    mask: u64,
+}
+
+/// `struct rt_sigframe`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RtFrame {
+    restorer: u64,
+    context: UContext,
+    info: [u8; SIGINFO_BYTES],
+}
+
+const _: () = {
+    assert!(size_of::<SigContext>() == 256);
+    assert!(offset_of!(UContext, context) == 40);
+    assert!(size_of::<UContext>() == 304);
+    assert!(size_of::<RtFrame>() == 440);
+};
+
+/// `uc_flags`: the FPU image has the extended part.
+const UC_FP_XSTATE: u64 = 1;
+/// `uc_flags`: ss is saved.
+const UC_SIGCONTEXT_SS: u64 = 2;
+/// `uc_flags`: ss is to be restored whatever it is.
+const UC_STRICT_RESTORE_SS: u64 = 4;
+
+/// `ss_flags`: no alternate stack.
+pub(crate) const SS_DISABLE: i32 = 2;
+/// `ss_flags`: on the alternate stack.
+pub(crate) const SS_ONSTACK: i32 = 1;
+/// `ss_flags`: off while a handler runs on it.
+pub(crate) const SS_AUTODISARM: u32 = 1 << 31;
+
+/// The part of the stack below its pointer that leaf functions use.
+const RED_ZONE: u64 = 128;
+
+/// The least size of a stack on which a handler can run (`AT_MINSIGSTKSZ`).
+pub(crate) const fn minimum_stack() -> usize {
+    size_of::<RtFrame>() + SIGNAL_IMAGE_BYTES + 64 + 16 + 128
+}
+
+/// An alternate stack as the ABI shows it to a task whose stack pointer is `stack_pointer`.
+pub(crate) fn stack_t(stack: AltStack, stack_pointer: u64) -> StackT {
+    let mut flags = if stack.size == 0 {
+        SS_DISABLE
+    } else if stack.contains(stack_pointer) {
+        SS_ONSTACK
+    } else {
+        0
+    };
+    if stack.autodisarm {
+        flags |= SS_AUTODISARM.cast_signed();
+    }
+    StackT {
+        base: stack.base,
+        flags,
+        padding: 0,
+        size: stack.size,
+    }
+}
+
+/// Puts a handler's frame on the user's stack and makes `frame` enter the handler. `mask` is the
+/// one to go back to.
+///
+/// # Errors
+/// `EFAULT`: there is no room for it.
+pub(super) fn push(
+    task: TaskRef,
+    frame: &mut UserFrame,
+    action: &Action,
+    info: &SigInfo,
+    mask: SigSet,
+) -> Result<(), Errno> {
+    let alt = task.signals().alt_stack();
+    let mut top = frame.rsp.wrapping_sub(RED_ZONE);
+    let on_alt = alt.contains(frame.rsp) && !alt.autodisarm;
+    let enters_alt = action.flags & SA_ONSTACK != 0 && alt.size != 0 && !on_alt;
+    if enters_alt {
+        top = alt.base.wrapping_add(alt.size);
+    }
+    let user = task.user_state().ok_or(Errno::EFAULT)?;
+    // SAFETY: we are the task.
+    let (image, image_bytes) = unsafe { user.fpu.get() }.signal_image(frame);
+    let fpstate = top.wrapping_sub(image_bytes as u64) & !63;
+    // The handler starts as a called function does: 8 below a multiple of 16.
+    let at = (fpstate.wrapping_sub(size_of::<RtFrame>() as u64) & !15).wrapping_sub(8);
+    if (on_alt || enters_alt) && (at < alt.base || at >= alt.base.wrapping_add(alt.size)) {
+        return Err(Errno::EFAULT);
+    }
+    if at >= USER_END || top >= USER_END {
+        return Err(Errno::EFAULT);
+    }
+    let extended = image_bytes > FXSAVE_BYTES;
+    let context = UContext {
+        flags: UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS | if extended { UC_FP_XSTATE } else { 0 },
+        link: 0,
+        stack: stack_t(alt, frame.rsp),
+        context: save(frame, info, mask, fpstate),
+        mask: mask.0,
+    };
+    let rt_frame = RtFrame {
+        restorer: action.restorer,
+        context,
+        info: info.to_bytes(),
+    };
+    uaccess::copy_out(fpstate, &image[..image_bytes])?;
+    uaccess::copy_out(at, rt_frame.as_bytes())?;
+    if alt.autodisarm && (enters_alt || alt.contains(frame.rsp)) {
+        task.signals().set_alt_stack(AltStack::default());
+    }
+    frame.rip = action.handler;
+    frame.rsp = at;
+    frame.rdi = u64::from(info.signal.number());
+    frame.rsi = at + offset_of!(RtFrame, info) as u64;
+    frame.rdx = at + offset_of!(RtFrame, context) as u64;
+    frame.rax = 0;
+    frame.sanitize();
+    // A handler starts with the direction flag clear and without single-stepping.
+    frame.rflags &= !(1 << 10 | 1 << 8 | 1 << 16);
+    Ok(())
+}
+
+fn save(frame: &UserFrame, info: &SigInfo, mask: SigSet, fpstate: u64) -> SigContext {
+    let address = match info.detail {
+        super::Detail::Fault { address } => address,
+        _ => 0,
+    };
+    SigContext {
+        r8: frame.r8,
+        r9: frame.r9,
+        r10: frame.r10,
+        r11: frame.r11,
+        r12: frame.r12,
+        r13: frame.r13,
+        r14: frame.r14,
+        r15: frame.r15,
+        rdi: frame.rdi,
+        rsi: frame.rsi,
+        rbp: frame.rbp,
+        rbx: frame.rbx,
+        rdx: frame.rdx,
+        rax: frame.rax,
+        rcx: frame.rcx,
+        rsp: frame.rsp,
+        rip: frame.rip,
+        eflags: frame.rflags,
+        // What Linux programs find in their selectors, not what is in ours.
+        cs: LINUX_CS,
+        gs: 0,
+        fs: 0,
+        ss: LINUX_SS,
+        err: if address != 0 { frame.error } else { 0 },
+        trapno: trap_number(info.signal),
+        oldmask: mask.0,
+        cr2: address,
+        fpstate,
+        reserved: [0; 8],
+    }
+}
+
+const LINUX_CS: u16 = 0x33;
+const LINUX_SS: u16 = 0x2b;
+
+/// The vector that most likely raised a signal; programs show it, they do not act on it.
+fn trap_number(signal: Signal) -> u64 {
+    match signal {
+        Signal::SIGSEGV | Signal::SIGBUS => 14,
+        Signal::SIGILL => 6,
+        Signal::SIGTRAP => 3,
+        _ => 0,
+    }
+}
+
+/// `rt_sigreturn`: takes back what the handler's frame holds. The result is the interrupted code's
+/// rax; 0, and a SIGSEGV, when the frame cannot be read.
+pub(crate) fn return_from_handler(frame: &mut UserFrame) -> u64 {
+    match restore(process::current(), frame) {
+        Ok(()) => frame.rax,
+        Err(_) => {
+            fault::force_bad_frame();
+            0
+        }
+    }
+}
+
+fn restore(task: TaskRef, frame: &mut UserFrame) -> Result<(), Errno> {
+    // The handler's `ret` has taken the return address off.
+    let at = frame.rsp.wrapping_sub(8);
+    let mut context = UContext::new_zeroed();
+    let place = at.wrapping_add(offset_of!(RtFrame, context) as u64);
+    uaccess::copy_in(context.as_mut_bytes(), place)?;
+    let saved = &context.context;
+    // As under Linux, the mask and the registers are those of the frame also when the rest of it
+    // turns out to be bad.
+    super::set_mask(SigSet(context.mask));
+    frame.r8 = saved.r8;
+    frame.r9 = saved.r9;
+    frame.r10 = saved.r10;
+    frame.r11 = saved.r11;
+    frame.r12 = saved.r12;
+    frame.r13 = saved.r13;
+    frame.r14 = saved.r14;
+    frame.r15 = saved.r15;
+    frame.rdi = saved.rdi;
+    frame.rsi = saved.rsi;
+    frame.rbp = saved.rbp;
+    frame.rbx = saved.rbx;
+    frame.rdx = saved.rdx;
+    frame.rax = saved.rax;
+    frame.rcx = saved.rcx;
+    frame.rsp = saved.rsp;
+    frame.rip = saved.rip;
+    frame.rflags = saved.eflags;
+    frame.sanitize();
+    restore_fpu(task, frame, saved.fpstate)?;
+    // Best effort, as under Linux: a handler's frame from before an exec is none of ours.
+    let stack = &context.stack;
+    if stack.flags & (SS_DISABLE | SS_ONSTACK) == 0
+        && stack.flags.cast_unsigned() & SS_AUTODISARM != 0
+    {
+        task.signals().set_alt_stack(AltStack {
+            base: stack.base,
+            size: stack.size,
+            autodisarm: true,
+        });
+    }
+    Ok(())
+}
+
+fn restore_fpu(task: TaskRef, frame: &mut UserFrame, fpstate: u64) -> Result<(), Errno> {
+    let user = task.user_state().ok_or(Errno::EFAULT)?;
+    let mut image = [0; SIGNAL_IMAGE_BYTES];
+    let mut legacy = [0; FXSAVE_BYTES];
+    if fpstate == 0 {
+        // A program may ask for a fresh state so.
+        // SAFETY: we are the task.
+        unsafe { user.fpu.get() }.reset();
+        frame.xmm = [0; 16];
+        return Ok(());
+    }
+    uaccess::copy_in(&mut legacy, fpstate)?;
+    let bytes = if FpuState::is_extended(&legacy) {
+        uaccess::copy_in(&mut image, fpstate)?;
+        SIGNAL_IMAGE_BYTES
+    } else {
+        image[..FXSAVE_BYTES].copy_from_slice(&legacy);
+        FXSAVE_BYTES
+    };
+    // SAFETY: we are the task; the copies above may have blocked, so the reference is made now.
+    unsafe { user.fpu.get() }.set_signal_image(frame, &image[..bytes]);
+    Ok(())
+}

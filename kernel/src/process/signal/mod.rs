@@ -1,0 +1,98 @@
+//! Signals.
+//!
+//! - [`SigSet`], [`SigInfo`], [`Action`]: the ABI's terms.
+//! - `send`: a signal comes into being, finds its process and a thread to take it.
+//! - `deliver`: a thread takes its signals on its way to user mode.
+//! - `frame`: what a handler finds on its stack, and the way back.
+//! - `stop`: job control.
+//! - `fault`: exceptions become signals.
+
+mod action;
+mod deliver;
+mod fault;
+mod frame;
+mod info;
+mod pending;
+mod send;
+mod stop;
+mod thread;
+
+pub use action::{
+    Action, Actions, SA_NOCLDSTOP, SA_NOCLDWAIT, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
+    SIG_DFL, SIG_IGN,
+};
+pub(crate) use deliver::{deliver, recalculate, take_awaited};
+pub use fault::{on_exception, on_user_fault};
+pub(crate) use frame::{
+    SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
+};
+pub use info::{Detail, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
+pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
+pub use pending::Pending;
+pub(crate) use send::{child_info, children_ignored, describe};
+pub use send::{send_to_process, send_to_task};
+pub(crate) use stop::{report_stop, stand_still};
+pub(crate) use thread::ThreadSignals;
+pub use thread::{AltStack, Restart};
+
+use crate::process;
+use crate::vm::uaccess;
+use logic::errno::Errno;
+use machine::sched::work;
+
+/// Reads a set that a program passes with its size in bytes.
+///
+/// # Errors
+/// `EINVAL` for another size than 8; `EFAULT`.
+pub fn read_set(address: u64, size: usize) -> Result<SigSet, Errno> {
+    if size != size_of::<u64>() {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = [0; 8];
+    uaccess::copy_in(&mut bytes, address)?;
+    Ok(SigSet(u64::from_ne_bytes(bytes)))
+}
+
+/// Sets the current task's mask of blocked signals.
+pub fn set_mask(mask: SigSet) {
+    let task = process::current();
+    task.signals().set_blocked(mask.blockable());
+    recalculate(&task);
+}
+
+/// Sets a mask until the present call ends (`ppoll`, `pselect`, `epoll_pwait`, `sigsuspend`): then
+/// the old one comes back, after a handler that interrupted the call has run with this one.
+pub fn set_temporary_mask(mask: SigSet) {
+    let task = process::current();
+    if task.work() & work::RESTORE_MASK == 0 {
+        task.signals().save_mask();
+        task.add_work(work::RESTORE_MASK);
+    }
+    set_mask(mask);
+}
+
+/// Blocks the signals in the set of `size` bytes at `address` until the call ends.
+///
+/// # Errors
+/// As [`read_set`].
+pub fn block_for_call(address: u64, size: usize) -> Result<(), Errno> {
+    set_temporary_mask(read_set(address, size)?);
+    Ok(())
+}
+
+/// Puts back the mask that [`set_temporary_mask`] replaced, if it did.
+pub(crate) fn restore_mask() {
+    let task = process::current();
+    if task.work() & work::RESTORE_MASK != 0 {
+        task.clear_work(work::RESTORE_MASK);
+        set_mask(task.signals().saved_mask());
+    }
+}
+
+/// Sends a signal to the current process, as from the kernel (SIGPIPE, SIGXFSZ).
+pub fn raise(signal: Signal) {
+    let task = process::current();
+    if !task.is_kernel() {
+        let _ = send_to_task(&task, SigInfo::kernel(signal));
+    }
+}

@@ -1,0 +1,79 @@
+//! Signals that wait to be delivered.
+
+use super::{SigInfo, SigSet, info};
+use alloc::collections::VecDeque;
+use logic::errno::Errno;
+
+/// Signals that wait, of a task or of a whole process.
+#[derive(Debug, Default)]
+pub struct Pending {
+    set: SigSet,
+    /// What came with them, oldest first; a signal of the set may lack an entry.
+    queue: VecDeque<SigInfo>,
+}
+
+impl Pending {
+    /// None.
+    pub const fn new() -> Self {
+        Self {
+            set: SigSet::EMPTY,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Which signals wait.
+    pub fn set(&self) -> SigSet {
+        self.set
+    }
+
+    /// Adds a signal; at most `limit` entries are kept. A signal below 32 that waits already is not
+    /// added again.
+    ///
+    /// # Errors
+    /// `EAGAIN` when a realtime signal sent with a value finds no room. Others are then kept
+    /// without their details.
+    pub fn add(&mut self, info: SigInfo, limit: usize) -> Result<(), Errno> {
+        let signal = info.signal;
+        if !signal.is_realtime() && self.set.contains(signal) {
+            return Ok(());
+        }
+        if self.queue.len() < limit && self.queue.try_reserve(1).is_ok() {
+            self.queue.push_back(info);
+        } else if signal.is_realtime() && info.code != info::SI_USER {
+            return Err(Errno::EAGAIN);
+        }
+        self.set.insert(signal);
+        Ok(())
+    }
+
+    /// Takes out the signal of `wanted` that is delivered first.
+    pub fn take(&mut self, wanted: SigSet) -> Option<SigInfo> {
+        let signal = self.set.intersection(wanted).first()?;
+        let mut found = None;
+        if let Some(at) = self.queue.iter().position(|entry| entry.signal == signal) {
+            found = self.queue.remove(at);
+        }
+        if !self.queue.iter().any(|entry| entry.signal == signal) {
+            self.set.remove(signal);
+        }
+        if self.queue.is_empty() {
+            // What a burst of signals took goes back at once.
+            self.queue = VecDeque::new();
+        }
+        Some(found.unwrap_or(SigInfo::user(signal, info::SI_USER, 0, 0)))
+    }
+
+    /// Drops all signals of `unwanted`.
+    pub fn discard(&mut self, unwanted: SigSet) {
+        if self.set.intersection(unwanted).is_empty() {
+            return;
+        }
+        self.set = self.set.without(unwanted);
+        self.queue.retain(|entry| !unwanted.contains(entry.signal));
+    }
+
+    /// Whether the signal waits with these details by `same`; for timers, which wait once.
+    pub fn find(&mut self, mut same: impl FnMut(&mut SigInfo) -> bool) -> bool {
+        self.queue.iter_mut().any(&mut same)
+    }
+}

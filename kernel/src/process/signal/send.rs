@@ -1,0 +1,177 @@
+//! A signal comes into being.
+
+use super::{Action, DefaultAction, Detail, SA_NOCLDWAIT, SIG_IGN, SigInfo, SigSet, Signal};
+use crate::process::task::{Group, Process, Stop, Task, WaitStatus, kill_group, limits};
+use alloc::sync::Arc;
+use logic::errno::Errno;
+use machine::sched;
+use machine::sched::work;
+use machine::sync::SpinGuard;
+
+/// `si_code` of SIGCHLD.
+mod child_code {
+    pub(super) const EXITED: i32 = 1;
+    pub(super) const KILLED: i32 = 2;
+    pub(super) const STOPPED: i32 = 5;
+    pub(super) const CONTINUED: i32 = 6;
+}
+
+/// Sends a signal to a process; one of its threads takes it.
+///
+/// # Errors
+/// `EAGAIN` when a realtime signal finds no room.
+pub fn send_to_process(process: &Arc<Process>, info: SigInfo) -> Result<(), Errno> {
+    send(process, None, info)
+}
+
+/// Sends a signal to one thread.
+///
+/// # Errors
+/// As [`send_to_process`].
+pub fn send_to_task(task: &Task, info: SigInfo) -> Result<(), Errno> {
+    send(task.process(), Some(task), info)
+}
+
+fn send(process: &Arc<Process>, target: Option<&Task>, info: SigInfo) -> Result<(), Errno> {
+    // The kernel and init take no signals.
+    if process.pid() <= 1 {
+        return Ok(());
+    }
+    let signal = info.signal;
+    let limit = process.limit(limits::index::SIGPENDING);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(MAX_QUEUED);
+    let action = process.actions().get(signal);
+    let mut group = process.group.lock();
+    if group.exit.is_some() || group.tasks.is_empty() {
+        return Ok(());
+    }
+    if signal == Signal::SIGKILL {
+        kill_group(&mut group, WaitStatus::signalled(signal));
+        return Ok(());
+    }
+    let mut continued = false;
+    if signal == Signal::SIGCONT {
+        continued = continue_group(&mut group);
+    } else if signal.default_action() == DefaultAction::Stop {
+        discard(&mut group, SigSet::of(&[Signal::SIGCONT]));
+    }
+    let result = queue(&mut group, target, info, &action, limit);
+    drop(group);
+    if continued {
+        super::stop::report_continue(process);
+    }
+    result
+}
+
+/// More entries than this are never queued for one process, whatever its limit.
+const MAX_QUEUED: usize = 1 << 15;
+
+/// Lets a stopped process go on; says whether it was stopped.
+fn continue_group(group: &mut Group) -> bool {
+    discard(group, SigSet::STOP);
+    if group.stop == Stop::No {
+        return false;
+    }
+    group.stop = Stop::No;
+    for task in &group.tasks {
+        sched::wake(task);
+    }
+    true
+}
+
+fn discard(group: &mut Group, unwanted: SigSet) {
+    group.pending.discard(unwanted);
+    for task in &group.tasks {
+        task.signals().pending().discard(unwanted);
+    }
+}
+
+fn queue(
+    group: &mut SpinGuard<'_, Group>,
+    target: Option<&Task>,
+    info: SigInfo,
+    action: &Action,
+    limit: usize,
+) -> Result<(), Errno> {
+    let signal = info.signal;
+    match target {
+        Some(task) => {
+            if action.ignores(signal) && !holds_back(task, signal) {
+                return Ok(());
+            }
+            task.signals().pending().add(info, limit)?;
+            if takes(task, signal) {
+                sched::notify(task, work::SIGNAL);
+            }
+        }
+        None => {
+            let main = group.tasks.first();
+            if action.ignores(signal) && !main.is_some_and(|task| holds_back(task, signal)) {
+                return Ok(());
+            }
+            group.pending.add(info, limit)?;
+            // The main thread is the first one unless it has ended.
+            let taker = group.tasks.iter().find(|task| takes(task, signal));
+            if let Some(task) = taker {
+                sched::notify(task, work::SIGNAL);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a thread keeps an ignored signal pending: it has blocked it, and may change its mind.
+fn holds_back(task: &Task, signal: Signal) -> bool {
+    task.blocked().contains(signal) || task.signals().awaited().contains(signal)
+}
+
+/// Whether a thread would take the signal now.
+fn takes(task: &Task, signal: Signal) -> bool {
+    !task.blocked().contains(signal) || task.signals().awaited().contains(signal)
+}
+
+/// Whether a process has said that it does not want to wait for its children.
+pub(crate) fn children_ignored(parent: &Process) -> bool {
+    let action = parent.actions().get(Signal::SIGCHLD);
+    action.handler == SIG_IGN || action.flags & SA_NOCLDWAIT != 0
+}
+
+/// What a parent learns of a child's change.
+pub(crate) fn child_info(child: &Process, signal: Signal, status: WaitStatus) -> SigInfo {
+    let (code, value) = describe(status);
+    let usage = child.usage_of_tasks();
+    SigInfo {
+        signal,
+        errno: 0,
+        code,
+        detail: Detail::Child {
+            pid: child.pid(),
+            uid: child.credentials().uid[0],
+            status: value,
+            utime: ticks(usage.user.0),
+            stime: ticks(usage.system.0),
+        },
+    }
+}
+
+/// `si_code` and `si_status` of a change.
+pub(crate) fn describe(status: WaitStatus) -> (i32, i32) {
+    let signal = status.signal();
+    if status == WaitStatus::CONTINUED {
+        (
+            child_code::CONTINUED,
+            Signal::SIGCONT.number().cast_signed(),
+        )
+    } else if signal == 0x7f {
+        (child_code::STOPPED, status.code())
+    } else if signal == 0 {
+        (child_code::EXITED, status.code())
+    } else {
+        (child_code::KILLED, signal.cast_signed())
+    }
+}
+
+/// Nanoseconds in clock ticks of 10 ms.
+fn ticks(ns: u64) -> i64 {
+    (ns / 10_000_000).cast_signed()
+}

@@ -1,0 +1,85 @@
+//! Job control: processes that stop and go on.
+
+use super::{SA_NOCLDSTOP, SIG_IGN, Signal, child_info, send_to_process};
+use crate::process::TaskRef;
+use crate::process::task::{Process, Stop, WaitStatus, table};
+use alloc::sync::Arc;
+use machine::sched;
+use machine::sched::work;
+
+/// The current process is to stop: all its threads stand still on their way to user mode.
+pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
+    let mut group = task.process().group.lock();
+    if group.exit.is_some() || group.stop != Stop::No {
+        return;
+    }
+    group.stop = Stop::By(signal);
+    for other in &group.tasks {
+        sched::notify(other, work::STOP);
+    }
+}
+
+/// What a thread does whose work word says STOP: it stands still until the process goes on or is
+/// killed.
+pub(crate) fn stand_still(task: TaskRef) {
+    let process = task.process();
+    let mut group = process.group.lock();
+    task.clear_work(work::STOP);
+    let Stop::By(signal) = group.stop else { return };
+    group.stopped += 1;
+    task.signals().set_stopped(true);
+    let complete = group.stopped == group.tasks.len();
+    drop(group);
+    if complete {
+        report_stop(process, signal);
+    }
+    loop {
+        sched::prepare_to_block();
+        let stopped = process.group.lock().stop != Stop::No;
+        if !stopped || task.killed() {
+            break;
+        }
+        sched::block();
+    }
+    sched::cancel_block();
+    task.signals().set_stopped(false);
+    process.group.lock().stopped -= 1;
+}
+
+/// All threads stand still: tells the parent.
+pub(crate) fn report_stop(process: &Arc<Process>, signal: Signal) {
+    let guard = table::lock();
+    let parent = {
+        let mut relations = process.relations.lock();
+        relations.stop_report = Some(signal);
+        relations.continue_report = false;
+        relations.parent.clone()
+    };
+    if let Some(parent) = &parent {
+        tell(parent, process, WaitStatus::stopped(signal));
+    }
+    drop(guard);
+}
+
+/// The process goes on: tells the parent.
+pub(crate) fn report_continue(process: &Arc<Process>) {
+    let guard = table::lock();
+    let parent = {
+        let mut relations = process.relations.lock();
+        relations.continue_report = true;
+        relations.stop_report = None;
+        relations.parent.clone()
+    };
+    if let Some(parent) = &parent {
+        tell(parent, process, WaitStatus::CONTINUED);
+    }
+    drop(guard);
+}
+
+fn tell(parent: &Arc<Process>, process: &Process, status: WaitStatus) {
+    let action = parent.actions().get(Signal::SIGCHLD);
+    if action.handler != SIG_IGN && action.flags & SA_NOCLDSTOP == 0 {
+        let _ = send_to_process(parent, child_info(process, Signal::SIGCHLD, status));
+    }
+    parent.child_events.wake_all();
+}

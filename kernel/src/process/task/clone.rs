@@ -1,0 +1,328 @@
+//! New threads and processes: fork, vfork, clone.
+
+use super::process::Resources;
+use super::task::{NewTask, UserState};
+use super::{Process, Task, limits, owner, table};
+use crate::fs::table::FilesOfProcess;
+use crate::process::signal::Signal;
+use crate::process::{self, TaskRef};
+use crate::vm::uaccess;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::general as raw;
+use logic::errno::Errno;
+use machine::arch;
+use machine::arch::UserFrame;
+use machine::arch::fpu::FpuState;
+use machine::memory::KernelStack;
+use machine::sched::{self, work};
+
+/// What clone is asked for.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct CloneRequest {
+    /// `CLONE_*`, without the signal number in the low byte.
+    pub(crate) flags: u64,
+    /// For the parent when the child ends; 0: none.
+    pub(crate) exit_signal: u32,
+    /// The child's stack pointer; 0: the parent's.
+    pub(crate) stack: u64,
+    /// Where the child's number is stored in the parent's memory.
+    pub(crate) parent_tid: u64,
+    /// Where it is stored and cleared in the child's memory.
+    pub(crate) child_tid: u64,
+    /// The child's FS base.
+    pub(crate) tls: u64,
+}
+
+const VM: u64 = raw::CLONE_VM as u64;
+const FS: u64 = raw::CLONE_FS as u64;
+const FILES: u64 = raw::CLONE_FILES as u64;
+const SIGHAND: u64 = raw::CLONE_SIGHAND as u64;
+const VFORK: u64 = raw::CLONE_VFORK as u64;
+const PARENT: u64 = raw::CLONE_PARENT as u64;
+const THREAD: u64 = raw::CLONE_THREAD as u64;
+const SYSVSEM: u64 = raw::CLONE_SYSVSEM as u64;
+const SETTLS: u64 = raw::CLONE_SETTLS as u64;
+const PARENT_SETTID: u64 = raw::CLONE_PARENT_SETTID as u64;
+const CHILD_CLEARTID: u64 = raw::CLONE_CHILD_CLEARTID as u64;
+const CHILD_SETTID: u64 = raw::CLONE_CHILD_SETTID as u64;
+const DETACHED: u64 = raw::CLONE_DETACHED as u64;
+const UNTRACED: u64 = raw::CLONE_UNTRACED as u64;
+const PTRACE: u64 = raw::CLONE_PTRACE as u64;
+const IO: u64 = raw::CLONE_IO as u64;
+const CLEAR_SIGHAND: u64 = 1 << 32;
+
+/// Flags that are done or make no difference here.
+const KNOWN: u64 = VM
+    | FS
+    | FILES
+    | SIGHAND
+    | VFORK
+    | PARENT
+    | THREAD
+    | SYSVSEM
+    | SETTLS
+    | PARENT_SETTID
+    | CHILD_CLEARTID
+    | CHILD_SETTID
+    | DETACHED
+    | UNTRACED
+    | PTRACE
+    | IO
+    | CLEAR_SIGHAND;
+
+impl CloneRequest {
+    fn has(&self, flag: u64) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Linux's rules on flags that go together, and ours on what is not supported.
+    fn check(&self) -> Result<(), Errno> {
+        let thread = self.has(THREAD);
+        if self.flags & !KNOWN != 0
+            || self.has(SIGHAND) && !self.has(VM)
+            || thread && !self.has(SIGHAND)
+            || self.has(SIGHAND) && self.has(CLEAR_SIGHAND)
+            // Threads of one process share files and directories here, as all thread libraries
+            // have it.
+            || thread && !(self.has(FILES) && self.has(FS))
+            || self.exit_signal > process::signal::MAX_SIGNAL
+        {
+            return Err(Errno::EINVAL);
+        }
+        if self.has(SETTLS) && self.tls >= arch::USER_END {
+            return Err(Errno::EPERM);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a thread or process that goes on like the current task, whose registers are in `frame`,
+/// but with 0 as its result. Gives the child's number.
+///
+/// # Errors
+/// `EINVAL` for flags that do not go together; `EAGAIN` at a limit; `ENOMEM`.
+pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Errno> {
+    request.check()?;
+    let parent = process::current();
+    let process = parent.process();
+    let stack = KernelStack::new()?;
+    let limit = process.limit(limits::index::NPROC);
+    let tid = table::lock().reserve(limit)?;
+    let made = make(request, frame, parent, tid, stack);
+    let task = match made {
+        Ok(task) => task,
+        Err(error) => {
+            table::lock().unreserve(tid);
+            return Err(error);
+        }
+    };
+    // A bad address is not an error in Linux either: the child exists.
+    if request.has(PARENT_SETTID) {
+        let _ = uaccess::copy_out(request.parent_tid, &tid.to_ne_bytes());
+    }
+    if let Err(error) = enter(request, parent, &task) {
+        table::lock().unreserve(tid);
+        discard(&task);
+        return Err(error);
+    }
+    let vfork = request.has(VFORK).then(|| task.process().clone());
+    sched::start_new(owner::to_thread(task));
+    if let Some(child) = vfork {
+        // Only SIGKILL ends this wait early: the child runs on our memory.
+        let _ = child
+            .vfork_done
+            .wait_killable(|| !child.vfork_pending.load(Ordering::Acquire));
+    }
+    Ok(tid)
+}
+
+/// Makes the task, and its process, with copies or shares of what the parent has. Nobody knows
+/// them yet.
+fn make(
+    request: &CloneRequest,
+    frame: &UserFrame,
+    parent: TaskRef,
+    tid: u32,
+    stack: KernelStack,
+) -> Result<Arc<Task>, Errno> {
+    let vm = parent.vm().ok_or(Errno::EINVAL)?;
+    let vm = if request.has(VM) {
+        vm.clone()
+    } else {
+        vm.fork()?
+    };
+    let files = parent.files();
+    let files = if request.has(FILES) {
+        files.clone()
+    } else {
+        files.fork_copy()?
+    };
+    let fs = parent.fs();
+    let fs = if request.has(FS) {
+        fs.clone()
+    } else {
+        fs.fork_copy()
+    };
+    let process = if request.has(THREAD) {
+        parent.process().clone()
+    } else {
+        let resources = Resources {
+            vm: Some(vm.clone()),
+            files: Some(FilesOfProcess::new(files.clone())),
+            fs: Some(fs.clone()),
+            exe: parent.process().exe(),
+        };
+        new_process(request, parent.process(), tid, resources)
+    };
+    let parent_user = parent.user_state().expect("a user task clones");
+    let tls = if request.has(SETTLS) {
+        request.tls
+    } else {
+        parent_user.fs_base()
+    };
+    let bases = [tls, parent_user.gs_base()];
+    let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, bases);
+    let name = parent.name();
+    let new = NewTask {
+        process,
+        tid,
+        name: name.as_bytes(),
+    };
+    let mut child_frame = frame.clone();
+    child_frame.rax = 0;
+    child_frame.orig_rax = UserFrame::NO_SYSCALL;
+    if request.stack != 0 {
+        child_frame.rsp = request.stack;
+    }
+    let task = Task::user(new, user, stack, child_frame);
+    inherit(request, parent, &task);
+    Ok(Arc::new(task))
+}
+
+fn fpu_copy(parent: &UserState) -> FpuState {
+    // SAFETY: we are the parent.
+    let fpu = unsafe { parent.fpu.get() };
+    fpu.save();
+    FpuState::clone(fpu)
+}
+
+fn new_process(
+    request: &CloneRequest,
+    parent: &Arc<Process>,
+    pid: u32,
+    resources: Resources,
+) -> Arc<Process> {
+    let actions = parent.actions();
+    let actions = if request.has(SIGHAND) {
+        actions
+    } else if request.has(CLEAR_SIGHAND) {
+        Arc::new(actions.after_exec())
+    } else {
+        Arc::new(actions.duplicate())
+    };
+    let process = Process::new(pid, actions, resources, parent.limits());
+    *process.credentials.lock() = parent.credentials();
+    process
+        .oom_score_adj
+        .store(parent.oom_score_adj(), Ordering::Relaxed);
+    process
+        .dumpable
+        .store(parent.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
+    process.personality.store(
+        parent.personality.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    let no_new_privs = parent.no_new_privs.load(Ordering::Relaxed);
+    process.no_new_privs.store(no_new_privs, Ordering::Relaxed);
+    process
+        .vfork_pending
+        .store(request.has(VFORK), Ordering::Relaxed);
+    Arc::new(process)
+}
+
+/// Copies what a task inherits besides the big things.
+fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
+    task.inherit(&parent);
+    let own_stack = !request.has(VM) || request.has(VFORK);
+    task.signals().inherit(parent.signals(), own_stack);
+    let marks = task.marks();
+    if request.has(CHILD_CLEARTID) {
+        let address = request.child_tid;
+        marks.clear_child_tid.store(address, Ordering::Relaxed);
+    }
+    if request.has(CHILD_SETTID) {
+        let address = request.child_tid;
+        marks.set_child_tid.store(address, Ordering::Relaxed);
+    }
+}
+
+/// Makes the task known: to its process, the table, its parent.
+fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<(), Errno> {
+    let process = &task.process;
+    let mut table = table::lock();
+    if request.has(THREAD) {
+        let mut group = process.group.lock();
+        // The process ends, or another thread executes a program: no new threads.
+        if group.exit.is_some() || group.exec.is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        group.tasks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        group.tasks.push(task.clone());
+        if group.stop != super::Stop::No {
+            task.add_work(work::STOP);
+        }
+        drop(group);
+        table.enter(task, false);
+        return Ok(());
+    }
+    let own = parent.process();
+    // A signal that arrived during the call is dealt with first, by the parent alone.
+    if own.group.lock().exit.is_some() {
+        return Err(Errno::EAGAIN);
+    }
+    let elder = if request.has(PARENT) {
+        own.relations.lock().parent.clone()
+    } else {
+        None
+    };
+    let elder = elder.unwrap_or_else(|| own.clone());
+    let (pgid, session) = {
+        let relations = own.relations.lock();
+        (relations.group, relations.session)
+    };
+    {
+        let mut group = process.group.lock();
+        group.tasks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        group.tasks.push(task.clone());
+    }
+    let siblings = elder.relations.lock().first_child.replace(process.clone());
+    {
+        let mut relations = process.relations.lock();
+        relations.next_sibling = siblings;
+        relations.parent = Some(elder);
+        relations.group = pgid;
+        relations.session = session;
+        relations.exit_signal = if request.has(PARENT) {
+            Signal::SIGCHLD.number()
+        } else {
+            request.exit_signal
+        };
+    }
+    table.count_group(pgid, true);
+    table.count_session(session, true);
+    table.enter(task, true);
+    Ok(())
+}
+
+/// Takes a task apart that was made and not entered.
+fn discard(task: &Arc<Task>) {
+    if task.process().pid() == task.tid() {
+        // Undoes the reference cycle between a process and its tasks.
+        let tasks = core::mem::take(&mut task.process().group.lock().tasks);
+        drop(tasks);
+        let resources = core::mem::take(&mut *task.process().resources.lock());
+        drop(resources);
+    }
+}

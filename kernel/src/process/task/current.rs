@@ -1,0 +1,107 @@
+//! The task that runs, and what only it may look at.
+
+use super::Task;
+use crate::fs;
+use crate::vm::AddressSpace;
+use alloc::sync::Arc;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use machine::sched;
+
+/// The task that runs on this CPU. It stays alive as long as it runs, so the reference is good
+/// wherever it can be used: on that task's own stack.
+#[derive(Copy, Clone, Debug)]
+pub struct TaskRef {
+    task: NonNull<Task>,
+    _not_send: PhantomData<*mut ()>,
+}
+
+/// The task that runs on this CPU.
+#[inline]
+pub fn current() -> TaskRef {
+    TaskRef {
+        // Every thread is the first part of a task (`owner`).
+        task: sched::current().as_non_null().cast(),
+        _not_send: PhantomData,
+    }
+}
+
+impl TaskRef {
+    /// A counted reference to the task.
+    pub fn to_arc(self) -> Arc<Task> {
+        // SAFETY: every task is in an `Arc`, and the running one is counted by its CPU.
+        unsafe {
+            Arc::increment_strong_count(self.task.as_ptr());
+            Arc::from_raw(self.task.as_ptr())
+        }
+    }
+
+    /// Whether it is this task.
+    pub fn is(self, task: &Task) -> bool {
+        core::ptr::eq(self.task.as_ptr(), task)
+    }
+
+    /// The task's address space; `None` for a kernel thread and at a task's end.
+    #[inline]
+    pub fn vm(&self) -> Option<&Arc<AddressSpace>> {
+        let user = self.user.as_ref()?;
+        // SAFETY: the task itself asks, and it changes the field in exec and exit only, where no
+        // reference from here is in use.
+        unsafe { user.vm.look() }.as_ref()
+    }
+
+    /// Its open files.
+    ///
+    /// # Panics
+    /// In a kernel thread, and at a task's end.
+    #[inline]
+    pub fn files(&self) -> &Arc<fs::FileTable> {
+        let user = self.user.as_ref().expect("a user task");
+        // SAFETY: as in `vm`.
+        unsafe { user.files.look() }
+            .as_ref()
+            .expect("files last until the task's end")
+    }
+
+    /// Its root, working directory and umask.
+    ///
+    /// # Panics
+    /// As [`Self::files`].
+    #[inline]
+    pub fn fs(&self) -> &Arc<fs::Context> {
+        let user = self.user.as_ref().expect("a user task");
+        // SAFETY: as in `vm`.
+        unsafe { user.fs.look() }
+            .as_ref()
+            .expect("the context lasts until the task's end")
+    }
+
+    /// Gives the task, alone in its process, other files.
+    pub(crate) fn replace_files(&self, files: Arc<fs::FileTable>) {
+        let Some(user) = &self.user else { return };
+        // SAFETY: we are the task, and callers hold no reference from `files`.
+        let old = unsafe { user.files.get() }.replace(files.clone());
+        let files = fs::table::FilesOfProcess::new(files);
+        let shared = self.process.resources.lock().files.replace(files);
+        drop((old, shared));
+    }
+
+    /// Gives the task, alone in its process, another place in the tree.
+    pub(crate) fn replace_fs(&self, context: Arc<fs::Context>) {
+        let Some(user) = &self.user else { return };
+        // SAFETY: we are the task, and callers hold no reference from `fs`.
+        let old = unsafe { user.fs.get() }.replace(context.clone());
+        let shared = self.process.resources.lock().fs.replace(context);
+        drop((old, shared));
+    }
+}
+
+impl Deref for TaskRef {
+    type Target = Task;
+    #[inline]
+    fn deref(&self) -> &Task {
+        // SAFETY: see the type.
+        unsafe { self.task.as_ref() }
+    }
+}

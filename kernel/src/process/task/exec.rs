@@ -1,0 +1,313 @@
+//! Running another program.
+
+use super::image::{Loaded, Program};
+use super::process::Resources;
+use super::{exit, limits, table};
+use crate::fs::table::FilesOfProcess;
+use crate::fs::{self, FileKind, OpenFile, OpenFlags};
+use crate::process::signal::Actions;
+use crate::process::{self, TaskRef};
+use crate::vm::uaccess;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use logic::elf;
+use logic::errno::{Errno, SysResult};
+use logic::strings::{self, Strings};
+use machine::arch::UserFrame;
+use machine::sched;
+use machine::sched::work;
+
+/// Scripts that may be run by scripts.
+const MAX_SCRIPTS: usize = 4;
+/// Strings between two looks at whether others wait.
+const BREATH: usize = 256;
+
+/// A program's name, arguments and environment where the caller of exec has them.
+#[derive(Debug)]
+pub(crate) struct UserStrings {
+    pub(crate) path: Vec<u8>,
+    /// Address of the vector of arguments; 0: none.
+    pub(crate) args: u64,
+    /// Address of the vector of the environment; 0: none.
+    pub(crate) env: u64,
+}
+
+/// Arguments and environment for a new program, and what they may take with what scripts add.
+struct Gathered {
+    args: Strings,
+    env: Strings,
+    /// Bytes that the path and all strings may take.
+    room: usize,
+}
+
+impl UserStrings {
+    /// Copies them.
+    fn gather(&self) -> Result<Gathered, Errno> {
+        let (args, env) = (count_strings(self.args)?, count_strings(self.env)?);
+        let stack = process::current().process().limit(limits::index::STACK);
+        let room = strings::room(stack, args, env).ok_or(Errno::E2BIG)?;
+        let mut left = room.checked_sub(self.path.len() + 1).ok_or(Errno::E2BIG)?;
+        // In Linux's order, for who gives several reasons to refuse.
+        let env = copy_strings(self.env, env, &mut left)?;
+        let args = copy_strings(self.args, args, &mut left)?;
+        Ok(Gathered { args, env, room })
+    }
+}
+
+/// Lets others run now and then in long work; `EINTR` when the task is being killed.
+fn breathe(count: usize) -> Result<(), Errno> {
+    if count.is_multiple_of(BREATH) {
+        sched::cond_resched();
+        if process::current().killed() {
+            return Err(Errno::EINTR);
+        }
+    }
+    Ok(())
+}
+
+/// How many strings there are before a vector's null pointer.
+fn count_strings(vector: u64) -> Result<usize, Errno> {
+    const WORD: usize = size_of::<u64>();
+    /// Pointers that are looked at together.
+    const BATCH: usize = 64;
+    if vector == 0 {
+        return Ok(0);
+    }
+    let mut count = 0;
+    while count < strings::MAX_COUNT {
+        let mut words = [0; BATCH * WORD];
+        let at = vector.wrapping_add((count * WORD) as u64);
+        let bytes = uaccess::copy_in_partial(&mut words, at);
+        let mut pointers = words[..bytes].chunks_exact(WORD);
+        if let Some(end) = pointers.position(|pointer| pointer == [0; WORD]) {
+            return Ok(count + end);
+        }
+        if bytes < words.len() {
+            return Err(Errno::EFAULT);
+        }
+        count += BATCH;
+        breathe(count)?;
+    }
+    Err(Errno::E2BIG)
+}
+
+/// Copies `count` strings, which use up `room`.
+fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, Errno> {
+    let mut strings = Strings::default();
+    for at in 0..count {
+        let mut pointer = [0; size_of::<u64>()];
+        let address = vector.wrapping_add((at * pointer.len()) as u64);
+        uaccess::copy_in(&mut pointer, address)?;
+        let pointer = u64::from_ne_bytes(pointer);
+        let string = uaccess::read_cstr(pointer, strings::MAX_STRING);
+        let string = string.map_err(|error| match error {
+            Errno::ENAMETOOLONG => Errno::E2BIG,
+            other => other,
+        })?;
+        *room = room.checked_sub(string.len() + 1).ok_or(Errno::E2BIG)?;
+        strings.push(&string).map_err(|_| Errno::ENOMEM)?;
+        breathe(at + 1)?;
+    }
+    Ok(strings)
+}
+
+/// Opens a file to run it.
+pub(super) fn open(context: &fs::Context, path: &[u8]) -> Result<Arc<OpenFile>, Errno> {
+    let file = fs::open_path(context, path, OpenFlags::empty(), 0)?;
+    check(&file)?;
+    Ok(file)
+}
+
+/// Whether a file may be run.
+pub(crate) fn check(file: &OpenFile) -> Result<(), Errno> {
+    let metadata = file.metadata();
+    if metadata.kind != FileKind::Regular || metadata.mode() & 0o111 == 0 {
+        return Err(Errno::EACCES);
+    }
+    Ok(())
+}
+
+/// Follows scripts to the program that runs them; `args` become that program's.
+pub(super) fn find_program(
+    context: &fs::Context,
+    mut file: Arc<OpenFile>,
+    path: &[u8],
+    args: &mut Strings,
+) -> Result<Program, Errno> {
+    let mut path = copy(path)?;
+    for _ in 0..=MAX_SCRIPTS {
+        let mut start = [0; elf::SCRIPT_BYTES];
+        let len = usize::try_from(file.metadata().size)
+            .unwrap_or(usize::MAX)
+            .min(start.len());
+        fs::read_exact_at(&file, 0, &mut start[..len])?;
+        if !start.starts_with(b"#!") {
+            return Program::open(file);
+        }
+        let (interpreter, argument) = elf::script(&start[..len]).ok_or(Errno::ENOEXEC)?;
+        args.drop_first();
+        let mut longer = Strings::default();
+        let first = [Some(interpreter), argument, Some(&*path)];
+        let pushed = first
+            .into_iter()
+            .flatten()
+            .try_for_each(|string| longer.push(string));
+        let joined = pushed.and_then(|()| longer.append(args));
+        joined.map_err(|_| Errno::ENOMEM)?;
+        *args = longer;
+        path = copy(interpreter)?;
+        file = open(context, &path)?;
+    }
+    Err(Errno::ELOOP)
+}
+
+fn copy(path: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(path.len())
+        .map_err(|_| Errno::ENOMEM)?;
+    bytes.extend_from_slice(path);
+    Ok(bytes)
+}
+
+/// The name of a task that runs the file at `path`.
+pub(super) fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+/// Replaces the current program by the one in `file`.
+///
+/// # Errors
+/// As `execve(2)`; the old program goes on then.
+pub(crate) fn execve(file: Arc<OpenFile>, user: &UserStrings, frame: &mut UserFrame) -> SysResult {
+    let task = process::current();
+    let process = task.process();
+    let path = &user.path;
+    let Gathered {
+        mut args,
+        env,
+        room,
+    } = user.gather()?;
+    if args.count() == 0 {
+        // Programs rely on a name; Linux gives an empty one too.
+        args.push(b"").map_err(|_| Errno::ENOMEM)?;
+    }
+    let program = find_program(task.fs(), file, path, &mut args)?;
+    // Scripts have added to it.
+    if path.len() + 1 + args.bytes() + env.bytes() > room {
+        return Err(Errno::E2BIG);
+    }
+    let loaded = program.load(path, &args, &env, &process.credentials(), &process.limits())?;
+    // The table stays, and with it the locks that it owns, unless other processes share it.
+    let is_shared = task.files().is_shared();
+    let copy = is_shared.then(|| task.files().fork_copy()).transpose()?;
+    let actions = Arc::new(process.actions().after_exec());
+    drop((args, env));
+    end_other_threads(task)?;
+    let files = if task.files().is_shared() {
+        // None: another thread shared it meanwhile, by a clone of its own.
+        copy.ok_or(Errno::EAGAIN)?
+    } else {
+        task.files().clone()
+    };
+    // From here on nothing fails.
+    replace(task, path, &program, loaded, files, actions, frame);
+    Ok(0)
+}
+
+/// Ends all other threads of the process and waits until they are gone; this one becomes its main
+/// thread.
+fn end_other_threads(task: TaskRef) -> Result<(), Errno> {
+    let process = task.process();
+    {
+        let mut group = process.group.lock();
+        if group.exit.is_some() || group.exec.is_some() {
+            // Somebody else was first; this thread has its KILL bit.
+            return Err(Errno::EAGAIN);
+        }
+        if group.tasks.len() > 1 {
+            group.exec = Some(core::ptr::from_ref(&*task).addr());
+            for other in &group.tasks {
+                if !core::ptr::eq(Arc::as_ptr(other), &*task) {
+                    sched::notify(other, work::KILL);
+                }
+            }
+        }
+    }
+    let pid = process.pid();
+    let alone = || {
+        let group = process.group.lock();
+        if group.tasks.len() > 1 {
+            return false;
+        }
+        drop(group);
+        // The main thread's number is free only when it is out of the table.
+        task.tid() == pid || table::find_task(pid).is_none()
+    };
+    let waited = process.thread_events.wait_killable(alone);
+    process.group.lock().exec = None;
+    waited.map_err(|_| Errno::EAGAIN)?;
+    if task.tid() != pid {
+        let mut table = table::lock();
+        let entry = table.take_over(&task.to_arc(), pid);
+        drop(table);
+        drop(entry);
+    }
+    process.group.lock().main_exit = None;
+    Ok(())
+}
+
+fn replace(
+    task: TaskRef,
+    path: &[u8],
+    program: &Program,
+    loaded: Loaded,
+    files: Arc<fs::FileTable>,
+    actions: Arc<Actions>,
+    frame: &mut UserFrame,
+) {
+    let process = task.process();
+    let Some(user) = &task.user else { return };
+    let Loaded { vm, entry, stack } = loaded;
+    let fs = task.fs().clone();
+    let resources = Resources {
+        vm: Some(vm.clone()),
+        files: Some(FilesOfProcess::new(files.clone())),
+        fs: Some(fs),
+        exe: Some(program.file.clone()),
+    };
+    if let Some(old) = task.vm() {
+        process
+            .peak_rss
+            .fetch_max(old.usage().peak_rss, Ordering::Relaxed);
+    }
+    super::robust::release_list(task);
+    super::robust::clear_child_tid(task);
+    vm.activate();
+    // SAFETY: we are the task, and no reference from `TaskRef::vm` or `files` is in use.
+    let (old_vm, old_files) = unsafe {
+        (
+            user.vm.get().replace(vm),
+            user.files.get().replace(files.clone()),
+        )
+    };
+    let old = core::mem::replace(&mut *process.resources.lock(), resources);
+    drop(old);
+    drop(old_vm);
+    drop(old_files);
+    exit::finish_vfork(process);
+    files.close_for_exec();
+    let old_actions = core::mem::replace(&mut *process.actions.lock(), actions);
+    drop(old_actions);
+    process.timers.posix.clear();
+    process.relations.lock().has_execed = true;
+    process.dumpable.store(1, Ordering::Relaxed);
+    task.set_name(name_of(path));
+    task.signals().reset_for_exec();
+    user.set_fs_base(0);
+    user.set_gs_base(0);
+    // SAFETY: we are the task.
+    unsafe { user.fpu.get() }.reset();
+    *frame = UserFrame::new_user(entry, stack);
+}

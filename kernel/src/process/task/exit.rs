@@ -1,0 +1,263 @@
+//! The end of threads and processes.
+
+use super::table::{self, Table};
+use super::{Group, Process, Stop, Task, Usage, WaitStatus, robust, start};
+use crate::process::signal::{self, SigInfo, Signal};
+use crate::process::{self, TaskRef};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use machine::sched;
+use machine::sched::work;
+
+/// Ends the current process with all its threads.
+pub(crate) fn exit_group(status: WaitStatus) -> ! {
+    let task = process::current();
+    let status = {
+        let mut group = task.process().group.lock();
+        kill_others(&mut group, status, Some(&task))
+    };
+    exit_thread(status)
+}
+
+/// Makes a process end with `status`, or with the status that was settled before. All its threads
+/// are told to go.
+pub(crate) fn kill_group(group: &mut Group, status: WaitStatus) {
+    kill_others(group, status, None);
+}
+
+fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Task>) -> WaitStatus {
+    let status = *group.exit.get_or_insert(status);
+    for task in &group.tasks {
+        if !but.is_some_and(|but| core::ptr::eq(but, Arc::as_ptr(task))) {
+            sched::notify(task, work::KILL);
+        }
+    }
+    status
+}
+
+/// Ends the current thread; the process with it, if it is the last. `status` counts when nobody
+/// called `exit_group`.
+pub(crate) fn exit_thread(status: WaitStatus) -> ! {
+    let task = process::current();
+    assert!(!task.is_kernel(), "a kernel thread exits like a program");
+    robust::release_list(task);
+    robust::clear_child_tid(task);
+    release_user_state(task);
+    let process = task.process().clone();
+    let last = leave_group(&process, task, status);
+    let gone = if last {
+        end_process(&process, task)
+    } else {
+        let gone = table::lock().remove_task(task.tid());
+        // An exec waits until this thread's number is free too.
+        process.thread_events.wake_all();
+        gone
+    };
+    drop(gone);
+    drop(process);
+    sched::exit_current()
+}
+
+/// Lets the parent of a vfork go on: its memory is its own again.
+pub(super) fn finish_vfork(process: &Process) {
+    if process.vfork_pending.swap(false, Ordering::AcqRel) {
+        process.vfork_done.wake_all();
+    }
+}
+
+/// Drops the task's memory, files and place in the tree.
+fn release_user_state(task: TaskRef) {
+    let user = task.user_state().expect("a user task");
+    // SAFETY: we are the task, at its end; no reference to these is in use any more.
+    let (vm, files, fs) = unsafe {
+        (
+            user.vm.get().take(),
+            user.files.get().take(),
+            user.fs.get().take(),
+        )
+    };
+    if let Some(vm) = vm {
+        vm.deactivate();
+        drop(vm);
+    }
+    drop(files);
+    drop(fs);
+}
+
+/// Takes the task out of its process; says whether it was the last.
+fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> bool {
+    *process.last_name.lock() = *task.name().padded();
+    let mut group = process.group.lock();
+    let at = group
+        .tasks
+        .iter()
+        .position(|other| core::ptr::eq(Arc::as_ptr(other), &*task));
+    let own = at.map(|at| group.tasks.swap_remove(at));
+    let usage = Usage::of_task(&task);
+    group.ended.add(&usage);
+    if task.tid() == process.pid() {
+        group.main_exit = Some(status);
+    }
+    let last = group.tasks.is_empty();
+    if last {
+        let settled = group.main_exit.unwrap_or(status);
+        group.exit.get_or_insert(settled);
+    }
+    // Signals that this thread was to take are the others' now.
+    if !group.pending.set().is_empty() {
+        for other in &group.tasks {
+            sched::notify(other, work::SIGNAL);
+        }
+    }
+    let stopped = match group.stop {
+        Stop::By(signal) if !last && group.stopped == group.tasks.len() => Some(signal),
+        _ => None,
+    };
+    drop(group);
+    drop(own);
+    if let Some(signal) = stopped {
+        signal::report_stop(process, signal);
+    }
+    last
+}
+
+/// The last thread has ended: frees what the process holds, hands its children on, and tells the
+/// parent.
+fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
+    process.timers.clear();
+    let resources = core::mem::take(&mut *process.resources.lock());
+    if let Some(vm) = &resources.vm {
+        process
+            .peak_rss
+            .fetch_max(vm.usage().peak_rss, Ordering::Relaxed);
+    }
+    // Memory and files go before the parent hears of the end, as under Linux.
+    drop(resources);
+    finish_vfork(process);
+    let status = process.group.lock().exit.unwrap_or(WaitStatus::exited(0));
+
+    let mut table = table::lock();
+    let gone = table.remove_task(task.tid());
+    hand_on_children(process);
+    process.relations.lock().zombie = Some(status);
+    let reaped = tell_parent(&mut table, process, status);
+    drop(table);
+    drop(reaped);
+    gone
+}
+
+/// Gives the children of a process that ends to the nearest ancestor that asked for them, or to
+/// init. The table is locked.
+fn hand_on_children(process: &Arc<Process>) {
+    let Some(first) = process.relations.lock().first_child.take() else {
+        return;
+    };
+    let heir = find_heir(process);
+    let mut child = first.clone();
+    let mut zombies = false;
+    // One turn for each child.
+    loop {
+        let next = {
+            let mut relations = child.relations.lock();
+            relations.parent = Some(heir.clone());
+            zombies |= relations.zombie.is_some();
+            relations.exit_signal = Signal::SIGCHLD.number();
+            relations.next_sibling.clone()
+        };
+        let death_signal = child.death_signal.load(Ordering::Relaxed);
+        if let Some(signal) = Signal::new(death_signal) {
+            let _ = signal::send_to_process(&child, SigInfo::user(signal, 0, process.pid(), 0));
+        }
+        match next {
+            Some(next) => child = next,
+            None => break,
+        }
+    }
+    let after = heir.relations.lock().first_child.replace(first);
+    child.relations.lock().next_sibling = after;
+    if zombies {
+        heir.child_events.wake_all();
+    }
+}
+
+fn find_heir(process: &Arc<Process>) -> Arc<Process> {
+    let mut ancestor = process.relations.lock().parent.clone();
+    // Upwards through ever older processes, to init.
+    while let Some(candidate) = ancestor {
+        let lives = candidate.group.lock().exit.is_none();
+        if lives && candidate.subreaper.load(Ordering::Relaxed) {
+            return candidate;
+        }
+        ancestor = candidate.relations.lock().parent.clone();
+    }
+    start::init_process().clone()
+}
+
+/// Sends the parent its signal. Where it has said that it does not care, the process is gone at
+/// once; it comes back to be dropped without the lock.
+fn tell_parent(
+    table: &mut Table,
+    process: &Arc<Process>,
+    status: WaitStatus,
+) -> Option<Arc<Process>> {
+    let (parent, exit_signal) = {
+        let relations = process.relations.lock();
+        (relations.parent.clone(), relations.exit_signal)
+    };
+    let parent = parent?;
+    let mut ignored = false;
+    if let Some(exit_signal) = Signal::new(exit_signal) {
+        ignored = exit_signal == Signal::SIGCHLD && signal::children_ignored(&parent);
+        let info = signal::child_info(process, exit_signal, status);
+        let _ = signal::send_to_process(&parent, info);
+    }
+    let reaped = ignored.then(|| reap(table, process)).flatten();
+    parent.child_events.wake_all();
+    reaped
+}
+
+/// Takes a zombie out of the table and away from its parent. What comes back is to be dropped
+/// without the lock.
+#[must_use]
+pub(super) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Process>> {
+    let (parent, next, pgid, session) = {
+        let mut relations = process.relations.lock();
+        (
+            relations.parent.take(),
+            relations.next_sibling.take(),
+            core::mem::take(&mut relations.group),
+            core::mem::take(&mut relations.session),
+        )
+    };
+    if let Some(parent) = parent {
+        unlink_child(&parent, process, next);
+    }
+    table.count_group(pgid, false);
+    table.count_session(session, false);
+    table.remove_process(process.pid())
+}
+
+/// Closes the gap that `child`, whose sibling was `next`, leaves among its siblings.
+fn unlink_child(parent: &Arc<Process>, child: &Arc<Process>, next: Option<Arc<Process>>) {
+    let mut relations = parent.relations.lock();
+    let first = relations.first_child.as_ref();
+    if first.is_some_and(|first| Arc::ptr_eq(first, child)) {
+        relations.first_child = next;
+        return;
+    }
+    let mut before = relations.first_child.clone();
+    drop(relations);
+    // One turn for each sibling before it; the table's lock keeps them together.
+    while let Some(candidate) = before {
+        let mut relations = candidate.relations.lock();
+        let sibling = relations.next_sibling.as_ref();
+        if sibling.is_some_and(|sibling| Arc::ptr_eq(sibling, child)) {
+            relations.next_sibling = next;
+            return;
+        }
+        let after = relations.next_sibling.clone();
+        drop(relations);
+        before = after;
+    }
+    debug_assert!(false, "a child is not among its parent's children");
+}

@@ -1,0 +1,390 @@
+//! A program's memory as it starts: its file, its heap, its stack.
+
+use super::limits;
+use super::process::Credentials;
+use crate::fs::{self, OpenFile};
+use crate::process::signal;
+use crate::vm::{AddressSpace, Backing, MapFlags, MappedFile, Prot};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use linux_raw_sys::auxvec;
+use logic::elf::{self, ElfError, Header, Layout, Segment};
+use logic::errno::Errno;
+use logic::strings::Strings;
+use machine::arch::{self, USER_END};
+use machine::console;
+use machine::memory;
+
+const PAGE: u64 = 4096;
+/// Where position-independent programs go; Linux's two thirds of the address space.
+const PIE_BASE: u64 = 0x5555_5555_4000;
+/// Stacks end below this.
+const STACK_TOP: u64 = 0x7fff_ffff_e000;
+/// Stack that is mapped at first besides the arguments; it grows on demand.
+const STACK_START: u64 = 128 << 10;
+/// Pages that ASLR spreads programs and heaps over.
+const RANDOM_PAGES: u64 = 1 << 16;
+/// Pages that it spreads stacks over.
+const RANDOM_STACK_PAGES: u64 = 1 << 14;
+
+/// Whether programs are placed at random (`ebb.aslr=off` on the command line turns it off).
+static RANDOMIZE: AtomicBool = AtomicBool::new(true);
+
+/// Turns address space randomisation on or off; before the first program starts.
+pub(super) fn set_randomize(on: bool) {
+    RANDOMIZE.store(on, Ordering::Relaxed);
+}
+
+fn random_pages(pages: u64) -> u64 {
+    if !RANDOMIZE.load(Ordering::Relaxed) {
+        return 0;
+    }
+    let mut bytes = [0; 8];
+    arch::random::fill(&mut bytes);
+    u64::from_ne_bytes(bytes) % pages * PAGE
+}
+
+/// A program file that has been looked at.
+pub(super) struct Program {
+    pub(super) file: Arc<OpenFile>,
+    header: Header,
+    table: Vec<u8>,
+    layout: Layout,
+}
+
+/// What a program starts with.
+pub(super) struct Loaded {
+    pub(super) vm: Arc<AddressSpace>,
+    pub(super) entry: u64,
+    pub(super) stack: u64,
+}
+
+impl Program {
+    /// Looks at an ELF file.
+    ///
+    /// # Errors
+    /// `ENOEXEC` when it is none that can run here; the console says why. `ETXTBSY` when somebody
+    /// has it open for writing.
+    pub(super) fn open(file: Arc<OpenFile>) -> Result<Self, Errno> {
+        file.forbid_writing()?;
+        let mut bytes = [0; elf::HEADER_BYTES];
+        fs::read_exact_at(&file, 0, &mut bytes)?;
+        let header = elf::header(&bytes).map_err(|error| refuse(&file, error))?;
+        let mut table = Vec::new();
+        let table_bytes = header.count * elf::PROGRAM_HEADER_BYTES;
+        table
+            .try_reserve_exact(table_bytes)
+            .map_err(|_| Errno::ENOMEM)?;
+        table.resize(table_bytes, 0);
+        fs::read_exact_at(&file, header.table_offset, &mut table)?;
+        let layout = elf::layout(&header, &table, file.metadata().size, USER_END)
+            .map_err(|error| refuse(&file, error))?;
+        Ok(Self {
+            file,
+            header,
+            table,
+            layout,
+        })
+    }
+
+    /// Builds the memory of the program.
+    ///
+    /// # Errors
+    /// `ENOMEM`, `ENOEXEC`, `E2BIG`.
+    pub(super) fn load(
+        &self,
+        path: &[u8],
+        args: &Strings,
+        env: &Strings,
+        credentials: &Credentials,
+        limits: &limits::Limits,
+    ) -> Result<Loaded, Errno> {
+        let vm = AddressSpace::new()?;
+        if let Some(before) = crate::process::current().vm() {
+            vm.decline_huge_pages(before.declines_huge_pages());
+        }
+        let limit = limits.current(limits::index::STACK);
+        vm.set_limits(crate::vm::Limits {
+            address_space: limits.current(limits::index::AS),
+            data: limits.current(limits::index::DATA),
+            stack: limit,
+        });
+        let bias = if self.header.fixed {
+            0
+        } else {
+            PIE_BASE + random_pages(RANDOM_PAGES) - self.layout.start
+        };
+        for segment in elf::segments(&self.table) {
+            self.map(&vm, bias, &segment)?;
+        }
+        let end = (bias + self.layout.end).div_ceil(PAGE) * PAGE;
+        vm.set_brk(end + random_pages(RANDOM_PAGES / 8));
+        let stack = self.build_stack(&vm, bias, path, [args, env], limit, credentials)?;
+        Ok(Loaded {
+            vm,
+            entry: bias + self.header.entry,
+            stack,
+        })
+    }
+
+    fn map(&self, vm: &Arc<AddressSpace>, bias: u64, segment: &Segment) -> Result<(), Errno> {
+        if segment.memory_bytes == 0 {
+            return Ok(());
+        }
+        let mut prot = Prot::empty();
+        prot.set(Prot::READ, segment.read);
+        prot.set(Prot::WRITE, segment.write);
+        prot.set(Prot::EXEC, segment.execute);
+        let into_page = segment.address % PAGE;
+        let start = bias + segment.address - into_page;
+        let file_end = start + into_page + segment.file_bytes;
+        let mapped_end = if segment.file_bytes == 0 {
+            start
+        } else {
+            file_end.next_multiple_of(PAGE)
+        };
+        if segment.file_bytes != 0 {
+            let backing = Backing::File {
+                file: mapped_file(&self.file)?,
+                offset: segment.offset - into_page,
+                shared: false,
+                writable: false,
+            };
+            vm.map(
+                Some(start),
+                mapped_end - start,
+                prot,
+                MapFlags::FIXED,
+                backing,
+            )?;
+            if segment.memory_bytes > segment.file_bytes && mapped_end > file_end {
+                let zeros = [0; memory::PAGE_SIZE];
+                let bytes = usize::try_from(mapped_end - file_end).unwrap_or(zeros.len());
+                vm.write_bytes(file_end, &zeros[..bytes.min(zeros.len())], true)?;
+            }
+        }
+        let end = (bias + segment.end()).next_multiple_of(PAGE);
+        if end > mapped_end {
+            let flags = MapFlags::FIXED;
+            vm.map(
+                Some(mapped_end),
+                end - mapped_end,
+                prot,
+                flags,
+                Backing::Anonymous,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Maps the stack and fills in what the ABI promises; gives the stack pointer.
+    fn build_stack(
+        &self,
+        vm: &Arc<AddressSpace>,
+        bias: u64,
+        path: &[u8],
+        [args, env]: [&Strings; 2],
+        limit: u64,
+        credentials: &Credentials,
+    ) -> Result<u64, Errno> {
+        let top = STACK_TOP - random_pages(RANDOM_STACK_PAGES);
+        let mut random = [0; 16];
+        arch::random::fill(&mut random);
+        let strings = StringArea::below(top, path, args, env);
+        let aux = self.aux_vector(bias, &strings, credentials);
+        let words = 1 + args.count() + 1 + env.count() + 1 + aux.len() * 2;
+        let pointers = (strings.start - (words * size_of::<u64>()) as u64) & !15;
+        let needed = (top - pointers).next_multiple_of(PAGE);
+        if needed > limit {
+            return Err(Errno::E2BIG);
+        }
+        let mapped = (needed + STACK_START).min(limit / PAGE * PAGE);
+        let mut prot = Prot::READ | Prot::WRITE;
+        prot.set(Prot::EXEC, self.layout.executable_stack);
+        let flags = MapFlags::FIXED | MapFlags::GROWSDOWN | MapFlags::STACK;
+        vm.map(Some(top - mapped), mapped, prot, flags, Backing::Anonymous)?;
+
+        let mut stack = Writer::new(vm, pointers)?;
+        stack.word(args.count() as u64)?;
+        for list in [args.addresses(strings.args), env.addresses(strings.env)] {
+            for address in list {
+                stack.word(address)?;
+            }
+            stack.word(0)?;
+        }
+        for (key, value) in aux {
+            stack.word(key)?;
+            stack.word(value)?;
+        }
+        // What the alignment of the pointers has left, less than 16 bytes.
+        let gap = usize::try_from(strings.start - stack.at()).unwrap_or(0);
+        stack.bytes(&[0; 16][..gap])?;
+        stack.bytes(&random)?;
+        stack.bytes(PLATFORM)?;
+        for piece in args.pieces().chain(env.pieces()) {
+            stack.bytes(piece)?;
+        }
+        stack.bytes(path)?;
+        stack.bytes(&[0])?;
+        stack.flush()?;
+        vm.set_arg_range(strings.args..strings.env);
+        vm.set_env_range(strings.env..strings.path);
+        Ok(pointers)
+    }
+
+    fn aux_vector(
+        &self,
+        bias: u64,
+        strings: &StringArea,
+        credentials: &Credentials,
+    ) -> [(u64, u64); 20] {
+        let key = u64::from;
+        [
+            (key(auxvec::AT_HWCAP), u64::from(arch::cpu::cpuid(1, 0).edx)),
+            (key(auxvec::AT_HWCAP2), 0),
+            (key(auxvec::AT_PAGESZ), PAGE),
+            (key(auxvec::AT_CLKTCK), 100),
+            (
+                key(auxvec::AT_PHDR),
+                self.layout.headers.map_or(0, |at| bias + at),
+            ),
+            (key(auxvec::AT_PHENT), elf::PROGRAM_HEADER_BYTES as u64),
+            (key(auxvec::AT_PHNUM), self.header.count as u64),
+            (key(auxvec::AT_BASE), 0),
+            (key(auxvec::AT_FLAGS), 0),
+            (key(auxvec::AT_ENTRY), bias + self.header.entry),
+            (key(auxvec::AT_UID), u64::from(credentials.uid[0])),
+            (key(auxvec::AT_EUID), u64::from(credentials.uid[1])),
+            (key(auxvec::AT_GID), u64::from(credentials.gid[0])),
+            (key(auxvec::AT_EGID), u64::from(credentials.gid[1])),
+            (key(auxvec::AT_SECURE), 0),
+            (key(auxvec::AT_RANDOM), strings.start),
+            (key(auxvec::AT_PLATFORM), strings.start + 16),
+            (key(auxvec::AT_EXECFN), strings.path),
+            (key(auxvec::AT_MINSIGSTKSZ), signal::minimum_stack() as u64),
+            (key(auxvec::AT_NULL), 0),
+        ]
+    }
+}
+
+const PLATFORM: &[u8] = b"x86_64\0";
+
+/// Addresses of what lies at the top of the stack.
+struct StringArea {
+    /// The random bytes; the platform's name follows.
+    start: u64,
+    args: u64,
+    env: u64,
+    path: u64,
+}
+
+impl StringArea {
+    fn below(top: u64, path: &[u8], args: &Strings, env: &Strings) -> Self {
+        // A null word ends the stack.
+        let path = top - 8 - (path.len() as u64 + 1);
+        let env = path - env.bytes() as u64;
+        let args = env - args.bytes() as u64;
+        let start = args - PLATFORM.len() as u64 - 16;
+        Self {
+            start,
+            args,
+            env,
+            path,
+        }
+    }
+}
+
+/// Fills a new program's stack, upwards.
+struct Writer<'a> {
+    vm: &'a AddressSpace,
+    /// Where `buffer` goes.
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    /// Bytes that are written together.
+    const BUFFER: usize = 4 * memory::PAGE_SIZE;
+
+    fn new(vm: &'a AddressSpace, start: u64) -> Result<Self, Errno> {
+        let mut buffer = Vec::new();
+        buffer
+            .try_reserve_exact(Self::BUFFER)
+            .map_err(|_| Errno::ENOMEM)?;
+        Ok(Self { vm, start, buffer })
+    }
+
+    /// Where the next byte goes.
+    fn at(&self) -> u64 {
+        self.start + self.buffer.len() as u64
+    }
+
+    fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
+        // Each turn but the last fills the buffer.
+        while !bytes.is_empty() {
+            let room = Self::BUFFER - self.buffer.len();
+            let (now, later) = bytes.split_at(bytes.len().min(room));
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+            if self.buffer.len() == Self::BUFFER {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, value: u64) -> Result<(), Errno> {
+        self.bytes(&value.to_ne_bytes())
+    }
+
+    fn flush(&mut self) -> Result<(), Errno> {
+        self.vm.write_bytes(self.start, &self.buffer, true)?;
+        self.start = self.at();
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+fn mapped_file(file: &OpenFile) -> Result<MappedFile, Errno> {
+    let id = file.node().id();
+    let source = file.file().page_source().ok_or(Errno::ENOEXEC)?;
+    Ok(MappedFile::new(
+        source,
+        Arc::from(file.path()),
+        id.inode,
+        id.device,
+    ))
+}
+
+/// Says on the console why a file cannot run.
+fn refuse(file: &OpenFile, error: ElfError) -> Errno {
+    let path = file.path();
+    let path = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
+    match error {
+        // Shells try such files as scripts: nothing to say.
+        ElfError::NotElf => {}
+        ElfError::WrongMachine => console!("exec: {path} is not an x86-64 program"),
+        ElfError::NotExecutable => console!("exec: {path} is an ELF file, but no program"),
+        ElfError::Malformed(field) => console!("exec: {path} is malformed: {field}"),
+        ElfError::Dynamic { offset, bytes } => {
+            let mut name = [0; 64];
+            let bytes = usize::try_from(bytes).unwrap_or(0).min(name.len());
+            let read = fs::read_exact_at(file, offset, &mut name[..bytes]);
+            let shown = if read.is_ok() {
+                &name[..bytes]
+            } else {
+                &b"?"[..]
+            };
+            let shown = shown.split(|&byte| byte == 0).next().unwrap_or(b"?");
+            let shown = shown
+                .utf8_chunks()
+                .next()
+                .map_or("?", |chunk| chunk.valid());
+            console!(
+                "exec: {path} is dynamically linked (interpreter {shown}): only static programs run"
+            );
+        }
+    }
+    Errno::ENOEXEC
+}

@@ -1,0 +1,40 @@
+//! Tasks (threads) and processes: how they begin, what they are, how they end.
+//!
+//! Locks, in the order in which they may be taken: the process table ([`table`]), a process's
+//! relations, a process's group, a task's pending signals, wait queues and timer queues, run queues.
+//! Of two processes' locks of one kind only one is held at a time.
+
+mod clone;
+mod current;
+mod exec;
+mod exit;
+mod image;
+mod kthread;
+pub mod limits;
+mod oom;
+mod owner;
+mod process;
+mod robust;
+mod start;
+pub mod table;
+#[expect(
+    clippy::module_inception,
+    reason = "the type that the part is named after"
+)]
+mod task;
+mod wait;
+mod work_loop;
+
+pub(crate) use clone::{CloneRequest, clone};
+pub use current::{TaskRef, current};
+pub(crate) use exec::{UserStrings, check as check_executable, execve};
+pub(crate) use exit::{exit_group, exit_thread, kill_group};
+pub use oom::{oom_kill, oom_score};
+pub use process::{Credentials, Process, Usage, WaitStatus};
+pub(crate) use process::{Group, Stop};
+pub use start::start;
+pub use table::{find, find_task, last_number, next_process, task_count};
+pub(crate) use task::UserState;
+pub use task::{Name, Task};
+pub(crate) use wait::{WaitFor, WaitOptions, Waited, wait_for_child};
+pub use work_loop::exit_to_user;

@@ -1,0 +1,96 @@
+//! What the scheduler asks of tasks, whose first part its threads are.
+
+use super::{Task, current, kthread};
+use crate::drivers::report;
+use crate::process::time::cpu_timers;
+use alloc::sync::Arc;
+use core::fmt;
+use core::ptr::NonNull;
+use machine::arch::{self, UserFrame};
+use machine::memory;
+use machine::sched::{self, Owned, Owner, Thread};
+
+#[unsafe(export_name = "ebb_thread_owner")]
+static OWNER: Owner = Owner {
+    idle: || to_thread(Arc::new(Task::idle())),
+    release,
+    switch,
+    begin,
+    wants_tick: |thread, now| cpu_timers::tick_for(task_of(thread), now),
+    tick: |thread, now| cpu_timers::on_tick(task_of(thread), now),
+    spawn: kthread::spawn_kernel,
+    resting,
+    describe: |thread, f| fmt::Debug::fmt(task_of(thread), f),
+};
+
+/// Hands a count of a task to the scheduler.
+pub(super) fn to_thread(task: Arc<Task>) -> Owned {
+    let thread = Arc::into_raw(task).cast::<Thread>().cast_mut();
+    // SAFETY: the thread is the first part of the task, and `release` takes the count back.
+    unsafe { Owned::from_raw(NonNull::new_unchecked(thread)) }
+}
+
+/// The task that a thread is the first part of.
+#[inline]
+fn task_of(thread: &Thread) -> &Task {
+    // SAFETY: `to_thread` alone hands threads to the scheduler.
+    unsafe { NonNull::from_ref(thread).cast::<Task>().as_ref() }
+}
+
+/// # Safety
+/// As [`Owner::release`].
+unsafe fn release(thread: NonNull<Thread>) {
+    // SAFETY: `to_thread` made the pointer; the count is the caller's.
+    drop(unsafe { Arc::from_raw(thread.cast::<Task>().as_ptr()) });
+}
+
+/// Changes what user code sees besides its registers.
+fn switch(previous: &Thread, next: &Thread) {
+    let (previous, next) = (task_of(previous), task_of(next));
+    let mut previous_vm = None;
+    if let Some(user) = &previous.user {
+        // SAFETY: we are still the previous task.
+        unsafe {
+            user.fpu.get().save();
+            previous_vm = user.vm.look().as_ref();
+        }
+    }
+    let Some(user) = &next.user else {
+        if let Some(vm) = previous_vm {
+            vm.deactivate();
+        }
+        return;
+    };
+    // SAFETY: the next task does not run yet and is ours.
+    let next_vm = unsafe { user.vm.look() }.as_ref();
+    match (previous_vm, next_vm) {
+        (Some(from), Some(to)) if Arc::ptr_eq(from, to) => {}
+        (_, Some(to)) => to.activate(),
+        (Some(from), None) => from.deactivate(),
+        (None, None) => {}
+    }
+    // SAFETY: as above.
+    unsafe { user.fpu.get() }.restore();
+    arch::set_fs_base(user.fs_base());
+    arch::set_gs_base_user(user.gs_base());
+}
+
+/// The first code of a task.
+fn begin() -> ! {
+    let task = current();
+    if let Some(body) = task.body {
+        body();
+        sched::exit_current();
+    }
+    task.store_child_tid();
+    let top = task.stack_top().expect("a user task has a stack");
+    let frame = top.cast::<UserFrame>().wrapping_sub(1);
+    // SAFETY: the maker of the task put a user's frame at the top of its stack.
+    unsafe { arch::context::enter_user(frame) }
+}
+
+/// An idle CPU keeps no frames to itself.
+fn resting() {
+    memory::percpu::drain();
+    report::kick();
+}

@@ -1,0 +1,454 @@
+//! One process: tasks with one address space, open files and signal handlers.
+
+use super::Task;
+use super::limits::Limits;
+use crate::fs;
+use crate::process::signal::{Actions, Pending, SigSet, Signal};
+use crate::process::time::process_timers::ProcessTimers;
+use crate::vm::AddressSpace;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use machine::arch::clock::Nanos;
+use machine::sync::{SpinLock, WaitQueue};
+
+/// How a process ended, in Linux's form: exit code in bits 8 to 15, or a signal in bits 0 to 6.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct WaitStatus(pub u32);
+
+impl WaitStatus {
+    /// It called `exit` with this code.
+    pub const fn exited(code: i32) -> Self {
+        Self((code.cast_unsigned() & 0xff) << 8)
+    }
+
+    /// A signal ended it.
+    pub const fn signalled(signal: Signal) -> Self {
+        Self(signal.number())
+    }
+
+    /// A signal stopped it.
+    pub const fn stopped(signal: Signal) -> Self {
+        Self(signal.number() << 8 | 0x7f)
+    }
+
+    /// It goes on after a stop.
+    pub const CONTINUED: Self = Self(0xffff);
+
+    /// The signal that ended it, if one did.
+    pub const fn signal(self) -> u32 {
+        self.0 & 0x7f
+    }
+
+    /// Its exit code.
+    pub const fn code(self) -> i32 {
+        (self.0 >> 8 & 0xff).cast_signed()
+    }
+}
+
+/// Whether a process is stopped.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It runs.
+    No,
+    /// By this signal; some threads may be on their way to the stop still.
+    By(Signal),
+}
+
+/// CPU time and faults, summed.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Usage {
+    /// In user mode.
+    pub user: Nanos,
+    /// In system calls.
+    pub system: Nanos,
+    /// Faults without I/O.
+    pub minor_faults: u64,
+    /// Faults with I/O.
+    pub major_faults: u64,
+    /// Switches because the task waited.
+    pub voluntary: u64,
+    /// Other switches.
+    pub involuntary: u64,
+    /// Most resident memory, in bytes.
+    pub peak_rss: u64,
+}
+
+impl Usage {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Self) {
+        self.user = self.user.saturating_add(other.user);
+        self.system = self.system.saturating_add(other.system);
+        self.minor_faults += other.minor_faults;
+        self.major_faults += other.major_faults;
+        self.voluntary += other.voluntary;
+        self.involuntary += other.involuntary;
+        self.peak_rss = self.peak_rss.max(other.peak_rss);
+    }
+
+    pub(crate) fn of_task(task: &Task) -> Self {
+        let account = task.account();
+        let (user, system) = account.times();
+        let (voluntary, involuntary) = account.switches();
+        let (minor_faults, major_faults) = account.faults();
+        Self {
+            user,
+            system,
+            minor_faults,
+            major_faults,
+            voluntary,
+            involuntary,
+            peak_rss: 0,
+        }
+    }
+}
+
+/// What concerns all threads together: who they are, what waits for them, how they end.
+pub(crate) struct Group {
+    /// The live threads.
+    pub(crate) tasks: Vec<Arc<Task>>,
+    /// Signals for the process.
+    pub(crate) pending: Pending,
+    /// How it ends, once that is settled.
+    pub(crate) exit: Option<WaitStatus>,
+    /// The thread that is in exec and waits until it is alone; its address.
+    pub(crate) exec: Option<usize>,
+    pub(crate) stop: Stop,
+    /// Threads that stand still because of `stop`.
+    pub(crate) stopped: usize,
+    /// Of threads that have ended.
+    pub(crate) ended: Usage,
+    /// How the main thread ended, where that is the process's status: no thread called `exit_group`.
+    pub(crate) main_exit: Option<WaitStatus>,
+}
+
+/// How processes hang together. The table's lock is held for every change, so that a look at
+/// several processes under it sees one picture.
+pub(crate) struct Relations {
+    pub(crate) parent: Option<Arc<Process>>,
+    /// The children hang together by `next_sibling`: no allocation, so a child can always be
+    /// handed to another parent.
+    pub(crate) first_child: Option<Arc<Process>>,
+    pub(crate) next_sibling: Option<Arc<Process>>,
+    /// Process group.
+    pub(crate) group: u32,
+    pub(crate) session: u32,
+    /// How it ended, when all its threads have and nobody has waited for it.
+    pub(crate) zombie: Option<WaitStatus>,
+    /// A stop that the parent has not been told of by wait.
+    pub(crate) stop_report: Option<Signal>,
+    /// A continuation that the parent has not been told of.
+    pub(crate) continue_report: bool,
+    /// The signal for the parent at the end; 0: none (clone).
+    pub(crate) exit_signal: u32,
+    /// Resources of children that were waited for.
+    pub(crate) children_usage: Usage,
+    /// It has called exec (setpgid by the parent is then refused).
+    pub(crate) has_execed: bool,
+}
+
+/// What the process holds while it lives. Drop it where the task may wait.
+#[derive(Default)]
+pub(crate) struct Resources {
+    pub(crate) vm: Option<Arc<AddressSpace>>,
+    pub(crate) files: Option<fs::table::FilesOfProcess>,
+    pub(crate) fs: Option<Arc<fs::Context>>,
+    pub(crate) exe: Option<Arc<fs::OpenFile>>,
+}
+
+/// User and group numbers; kept and reported, not enforced: everybody is allowed everything.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Credentials {
+    /// Real, effective, saved user.
+    pub uid: [u32; 3],
+    /// Real, effective, saved group.
+    pub gid: [u32; 3],
+}
+
+/// A process: one or more tasks with one address space, files and signal handlers.
+pub struct Process {
+    pid: u32,
+    start_time: Nanos,
+    pub(crate) group: SpinLock<Group>,
+    pub(crate) actions: SpinLock<Arc<Actions>>,
+    pub(crate) relations: SpinLock<Relations>,
+    pub(crate) resources: SpinLock<Resources>,
+    pub(crate) limits: SpinLock<Limits>,
+    pub(crate) credentials: SpinLock<Credentials>,
+    /// Tasks that wait for children.
+    pub(crate) child_events: WaitQueue,
+    /// A thread in exec that waits for the others' end.
+    pub(crate) thread_events: WaitQueue,
+    /// The parent of a vfork waits here until the child has let go of its memory.
+    pub(crate) vfork_done: WaitQueue,
+    pub(crate) vfork_pending: AtomicBool,
+    /// Interval and POSIX timers.
+    pub(crate) timers: ProcessTimers,
+    /// `/proc/PID/oom_score_adj`, -1000 to 1000.
+    pub(crate) oom_score_adj: AtomicI32,
+    /// It is being killed for its memory.
+    pub(crate) oom_victim: AtomicBool,
+    /// `PR_SET_DUMPABLE`.
+    pub(crate) dumpable: AtomicU32,
+    /// `PR_SET_PDEATHSIG`.
+    pub(crate) death_signal: AtomicU32,
+    /// `PR_SET_CHILD_SUBREAPER`.
+    pub(crate) subreaper: AtomicBool,
+    pub(crate) no_new_privs: AtomicBool,
+    /// `personality(2)`.
+    pub(crate) personality: AtomicU32,
+    /// The last thread's name, for the zombie.
+    pub(crate) last_name: SpinLock<[u8; super::task::NAME_BYTES]>,
+    /// Peak resident memory of address spaces it has left.
+    pub(crate) peak_rss: AtomicU64,
+}
+
+impl Process {
+    pub(crate) fn new(
+        pid: u32,
+        actions: Arc<Actions>,
+        resources: Resources,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            pid,
+            start_time: machine::arch::clock::now(),
+            group: SpinLock::new(Group {
+                tasks: Vec::new(),
+                pending: Pending::new(),
+                exit: None,
+                exec: None,
+                stop: Stop::No,
+                stopped: 0,
+                ended: Usage::default(),
+                main_exit: None,
+            }),
+            actions: SpinLock::new(actions),
+            relations: SpinLock::new(Relations {
+                parent: None,
+                first_child: None,
+                next_sibling: None,
+                group: pid,
+                session: pid,
+                zombie: None,
+                stop_report: None,
+                continue_report: false,
+                exit_signal: Signal::SIGCHLD.number(),
+                children_usage: Usage::default(),
+                has_execed: false,
+            }),
+            resources: SpinLock::new(resources),
+            limits: SpinLock::new(limits),
+            credentials: SpinLock::new(Credentials::default()),
+            child_events: WaitQueue::new(),
+            thread_events: WaitQueue::new(),
+            vfork_done: WaitQueue::new(),
+            vfork_pending: AtomicBool::new(false),
+            timers: ProcessTimers::new(),
+            oom_score_adj: AtomicI32::new(0),
+            oom_victim: AtomicBool::new(false),
+            dumpable: AtomicU32::new(1),
+            death_signal: AtomicU32::new(0),
+            subreaper: AtomicBool::new(false),
+            no_new_privs: AtomicBool::new(false),
+            personality: AtomicU32::new(0),
+            last_name: SpinLock::new([0; super::task::NAME_BYTES]),
+            peak_rss: AtomicU64::new(0),
+        }
+    }
+
+    /// Process number.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// When it was made, on the monotonic clock.
+    pub fn start_time(&self) -> Nanos {
+        self.start_time
+    }
+
+    /// Its address space; none: a zombie or the kernel.
+    pub fn vm(&self) -> Option<Arc<AddressSpace>> {
+        self.resources.lock().vm.clone()
+    }
+
+    /// Its open files.
+    pub fn files(&self) -> Option<Arc<fs::FileTable>> {
+        let resources = self.resources.lock();
+        resources.files.as_deref().cloned()
+    }
+
+    /// Its root, working directory and umask.
+    pub fn fs(&self) -> Option<Arc<fs::Context>> {
+        self.resources.lock().fs.clone()
+    }
+
+    /// The program that it runs.
+    pub fn exe(&self) -> Option<Arc<fs::OpenFile>> {
+        self.resources.lock().exe.clone()
+    }
+
+    /// Its parent's number; 0: none.
+    pub fn ppid(&self) -> u32 {
+        self.relations
+            .lock()
+            .parent
+            .as_ref()
+            .map_or(0, |parent| parent.pid)
+    }
+
+    /// Its process group.
+    pub fn pgid(&self) -> u32 {
+        self.relations.lock().group
+    }
+
+    /// Its session.
+    pub fn session(&self) -> u32 {
+        self.relations.lock().session
+    }
+
+    /// How many threads live.
+    pub fn thread_count(&self) -> usize {
+        self.group.lock().tasks.len()
+    }
+
+    /// The numbers of its live threads, ascending; as many as there is memory for.
+    pub fn thread_ids(&self) -> Vec<u32> {
+        let mut ids = Vec::new();
+        loop {
+            let wanted = self.thread_count();
+            if ids.try_reserve(wanted).is_err() {
+                return ids;
+            }
+            let group = self.group.lock();
+            if group.tasks.len() > ids.capacity() {
+                continue; // More were made meanwhile; bounded by the number of tasks.
+            }
+            ids.extend(group.tasks.iter().map(|task| task.tid()));
+            drop(group);
+            ids.sort_unstable();
+            return ids;
+        }
+    }
+
+    /// The live thread with this number.
+    pub fn thread(&self, tid: u32) -> Option<Arc<Task>> {
+        self.group
+            .lock()
+            .tasks
+            .iter()
+            .find(|task| task.tid() == tid)
+            .cloned()
+    }
+
+    /// A live thread: the one whose number is the process's, or any.
+    pub fn main_thread(&self) -> Option<Arc<Task>> {
+        let group = self.group.lock();
+        let main = group.tasks.iter().find(|task| task.tid() == self.pid);
+        main.or(group.tasks.first()).cloned()
+    }
+
+    /// Its name (`comm`).
+    pub fn name(&self) -> super::Name {
+        match self.main_thread() {
+            Some(task) => task.name(),
+            None => super::Name::from_padded(*self.last_name.lock()),
+        }
+    }
+
+    /// Whether it has ended and nobody has waited for it yet.
+    pub fn is_zombie(&self) -> bool {
+        self.relations.lock().zombie.is_some()
+    }
+
+    /// The letter of its state in `/proc/PID/stat`.
+    pub fn state_letter(&self) -> u8 {
+        if self.is_zombie() {
+            return b'Z';
+        }
+        let group = self.group.lock();
+        if group.stop != Stop::No && group.stopped == group.tasks.len() && group.stopped != 0 {
+            return b'T';
+        }
+        let mut letter = b'S';
+        for task in &group.tasks {
+            let of_task = task.state_letter();
+            if of_task == b'R' {
+                return b'R';
+            }
+            if of_task == b'D' {
+                letter = b'D';
+            }
+        }
+        letter
+    }
+
+    /// What its threads have used, those that ended too, without a look at the present address
+    /// space.
+    pub(crate) fn usage_of_tasks(&self) -> Usage {
+        let group = self.group.lock();
+        let mut usage = group.ended;
+        for task in &group.tasks {
+            usage.add(&Usage::of_task(task));
+        }
+        usage.peak_rss = self.peak_rss.load(Ordering::Relaxed);
+        usage
+    }
+
+    /// What its threads have used, those that ended too.
+    pub fn usage(&self) -> Usage {
+        let mut usage = self.usage_of_tasks();
+        if let Some(vm) = self.vm() {
+            usage.peak_rss = usage.peak_rss.max(vm.usage().peak_rss);
+        }
+        usage
+    }
+
+    /// What the children have used that it has waited for.
+    pub fn children_usage(&self) -> Usage {
+        self.relations.lock().children_usage
+    }
+
+    /// One of its limits (see [`super::limits::index`]).
+    pub fn limit(&self, index: usize) -> u64 {
+        self.limits.lock().current(index)
+    }
+
+    /// All its limits.
+    pub fn limits(&self) -> Limits {
+        *self.limits.lock()
+    }
+
+    /// Signals that wait for the process as a whole.
+    pub fn pending_set(&self) -> SigSet {
+        self.group.lock().pending.set()
+    }
+
+    /// Its signal handlers.
+    pub fn actions(&self) -> Arc<Actions> {
+        self.actions.lock().clone()
+    }
+
+    /// Its user and group numbers.
+    pub fn credentials(&self) -> Credentials {
+        *self.credentials.lock()
+    }
+
+    /// `/proc/PID/oom_score_adj`.
+    pub fn oom_score_adj(&self) -> i32 {
+        self.oom_score_adj.load(Ordering::Relaxed)
+    }
+
+    /// Sets `/proc/PID/oom_score_adj`; the caller has checked the range -1000 to 1000.
+    pub fn set_oom_score_adj(&self, adjustment: i32) {
+        self.oom_score_adj
+            .store(adjustment.clamp(-1000, 1000), Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)
+    }
+}

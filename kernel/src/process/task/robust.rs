@@ -1,0 +1,83 @@
+//! What a task's end does to futexes: the robust list, and the word that joiners wait for.
+
+use crate::process::TaskRef;
+use crate::process::futex;
+use crate::vm::uaccess;
+use core::sync::atomic::Ordering;
+
+/// Entries of a robust list that are looked at; Linux's `ROBUST_LIST_LIMIT`.
+const LIMIT: usize = 2048;
+/// Futex word: somebody waits.
+const WAITERS: u32 = 0x8000_0000;
+/// Futex word: the owner died.
+const OWNER_DIED: u32 = 0x4000_0000;
+/// Futex word: the owner's thread number.
+const TID_MASK: u32 = 0x3fff_ffff;
+
+fn read_u64(address: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    uaccess::copy_in(&mut bytes, address).ok()?;
+    Some(u64::from_ne_bytes(bytes))
+}
+
+/// Marks the futexes that the task holds, and wakes one waiter of each. The list is the program's
+/// word: whatever is wrong with it ends the walk.
+pub(super) fn release_list(task: TaskRef) {
+    let head = task.marks().robust_list.swap(0, Ordering::Relaxed);
+    if head == 0 {
+        return;
+    }
+    let walk = || {
+        let mut entry = read_u64(head)?;
+        let offset = read_u64(head.wrapping_add(8))?;
+        let pending = read_u64(head.wrapping_add(16))?;
+        for _ in 0..LIMIT {
+            if entry & !1 == head {
+                break;
+            }
+            let next = read_u64(entry & !1);
+            if entry & !1 != pending & !1 {
+                release(task, (entry & !1).wrapping_add(offset), entry & 1 != 0)?;
+            }
+            entry = next?;
+        }
+        if pending & !1 != 0 {
+            release(task, (pending & !1).wrapping_add(offset), pending & 1 != 0)?;
+        }
+        Some(())
+    };
+    let _ = walk();
+}
+
+fn release(task: TaskRef, address: u64, priority_inheriting: bool) -> Option<()> {
+    if !address.is_multiple_of(4) {
+        return None;
+    }
+    let mut word = uaccess::atomic::load_u32(address).ok()?;
+    // Each turn another thread changed the word; bounded, as others may do so for ever.
+    for _ in 0..LIMIT {
+        if word & TID_MASK != task.tid() {
+            return Some(());
+        }
+        let marked = word & WAITERS | OWNER_DIED;
+        let seen = uaccess::atomic::compare_exchange_u32(address, word, marked).ok()?;
+        if seen == word {
+            if word & WAITERS != 0 && !priority_inheriting {
+                let _ = futex::wake(address, true, 1, u32::MAX);
+            }
+            return Some(());
+        }
+        word = seen;
+    }
+    Some(())
+}
+
+/// Clears the word that `pthread_join` waits for, and wakes the waiter.
+pub(super) fn clear_child_tid(task: TaskRef) {
+    let address = task.marks().clear_child_tid.swap(0, Ordering::Relaxed);
+    if address != 0 && uaccess::copy_out(address, &0u32.to_ne_bytes()).is_ok() {
+        // Joiners may wait with either kind of futex.
+        let _ = futex::wake(address, false, 1, u32::MAX);
+        let _ = futex::wake(address, true, 1, u32::MAX);
+    }
+}

@@ -1,0 +1,218 @@
+//! The first processes: init (1), and the program that the VM runs (2).
+
+use super::image::{self, Loaded};
+use super::limits::Limits;
+use super::process::Resources;
+use super::task::NewTask;
+use super::{
+    Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, kthread, owner, table,
+};
+use crate::drivers;
+use crate::fs::table::FilesOfProcess;
+use crate::fs::{self, OpenFlags};
+use crate::process;
+use crate::process::signal::{Actions, SigInfo, Signal, send_to_process};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use logic::errno::Errno;
+use logic::strings::Strings;
+use machine::arch::{self, BootInfo, ExitRecord, UserFrame};
+use machine::console;
+use machine::memory::{self, KernelStack};
+use machine::sched;
+use machine::sync::Once;
+
+/// Linux wait status when the program cannot be run, as shells have it: 127 when there is none,
+/// 126 when it cannot be executed.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
+
+/// The program's number.
+const PROGRAM: u32 = 2;
+
+/// Memory that a task takes at the very least, in frames, to bound their number: its stack, its
+/// page tables, its descriptors.
+const FRAMES_PER_TASK: u64 = 24;
+
+/// Bytes of `/.ebb/argv` and `/.ebb/env` that are read.
+const MAX_STRINGS: u64 = 4 << 20;
+
+static INIT: Once<Arc<Process>> = Once::new();
+
+/// Process 1, to which orphans go.
+pub(crate) fn init_process() -> &'static Arc<Process> {
+    INIT.get().expect("init is made before any other process")
+}
+
+/// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2.
+pub fn start(boot: &'static BootInfo) -> ! {
+    image::set_randomize(boot.option("ebb.aslr") != Some("off"));
+    let frames = memory::allocator().stats().managed_frames;
+    let max = usize::try_from(frames / FRAMES_PER_TASK).unwrap_or(usize::MAX);
+    let mut table = table::lock();
+    table.set_max_tasks(max.max(16));
+    let pid = table.reserve(u64::MAX).expect("an empty table has room");
+    let limits = Limits::initial(table.max_tasks() as u64 / 2);
+    drop(table);
+    assert!(pid == 1, "init is the first process");
+    let process = Arc::new(Process::new(
+        1,
+        Arc::new(Actions::new()),
+        Resources::default(),
+        limits,
+    ));
+    assert!(INIT.set(process.clone()).is_ok(), "tasks are started once");
+    let task = kthread::new(process.clone(), 1, b"init", init);
+    process.group.lock().tasks.push(task.clone());
+    let mut table = table::lock();
+    table.enter(&task, true);
+    table.count_group(1, true);
+    table.count_session(1, true);
+    drop(table);
+    FIRST.set(task).expect("set once");
+    sched::start_cpu_with(|| {
+        drivers::start_threads(signal_program);
+        fs::block::start_thread();
+        if let Some(task) = FIRST.get() {
+            sched::start_new(owner::to_thread(task.clone()));
+        }
+    })
+}
+
+static FIRST: Once<Arc<Task>> = Once::new();
+
+/// Init: starts the program, buries orphans, and ends the VM with the program.
+fn init() {
+    if let Err((status, what)) = start_program() {
+        console!("init: {what}");
+        end(WaitStatus::exited(status));
+    }
+    let process = process::current().process().clone();
+    let options = WaitOptions::EXITED | WaitOptions::ALL;
+    loop {
+        match super::wait_for_child(&process, WaitFor::Any, options) {
+            Ok(Some(waited)) if waited.pid == PROGRAM => end(waited.status),
+            Ok(_) => {}
+            Err(error) => {
+                console!("init: no children: {error}");
+                end(WaitStatus::exited(NOT_EXECUTABLE));
+            }
+        }
+    }
+}
+
+fn end(status: WaitStatus) -> ! {
+    fs::block::sync_for_the_last_time();
+    arch::power_off(ExitRecord {
+        wait_status: status.0,
+    })
+}
+
+type StartError = (i32, &'static str);
+
+fn start_program() -> Result<(), StartError> {
+    let context = fs::Context::new(fs::root());
+    let args = read_strings(&context, b"/.ebb/argv")
+        .map_err(|_| (NOT_FOUND, "/.ebb/argv cannot be read"))?;
+    let env = read_strings(&context, b"/.ebb/env").unwrap_or_default();
+    if args.count() == 0 {
+        return Err((NOT_FOUND, "/.ebb/argv names no program"));
+    }
+    let path = args.first().to_vec();
+    spawn(context, &path, args, &env).map_err(|error| {
+        let shown = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
+        console!("init: cannot run {shown}: {error}");
+        if error == Errno::ENOENT {
+            (NOT_FOUND, "the program is missing")
+        } else {
+            (NOT_EXECUTABLE, "the program cannot be run")
+        }
+    })
+}
+
+fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
+    let file = fs::open_path(context, path, OpenFlags::empty(), 0)?;
+    let size = file.metadata().size.min(MAX_STRINGS);
+    let size = usize::try_from(size).map_err(|_| Errno::E2BIG)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(size, 0);
+    fs::read_exact_at(&file, 0, &mut bytes)?;
+    let mut strings = Strings::default();
+    for string in bytes.split_inclusive(|&byte| byte == 0) {
+        let string = string.strip_suffix(&[0]).unwrap_or(string);
+        strings.push(string).map_err(|_| Errno::ENOMEM)?;
+    }
+    Ok(strings)
+}
+
+fn standard_files() -> Result<Arc<fs::FileTable>, Errno> {
+    let files = fs::FileTable::new();
+    for file in fs::stdio::open_program_streams() {
+        files.insert(file, false, 0, 3)?;
+    }
+    Ok(files)
+}
+
+/// Makes process 2 with the program at `path`, in a session of its own.
+fn spawn(
+    context: Arc<fs::Context>,
+    path: &[u8],
+    mut args: Strings,
+    env: &Strings,
+) -> Result<(), Errno> {
+    let limits = init_process().limits();
+    let file = exec::open(&context, path)?;
+    let program = exec::find_program(&context, file, path, &mut args)?;
+    let Loaded { vm, entry, stack } =
+        program.load(path, &args, env, &Default::default(), &limits)?;
+    let files = standard_files()?;
+    let resources = Resources {
+        vm: Some(vm.clone()),
+        files: Some(FilesOfProcess::new(files.clone())),
+        fs: Some(context.clone()),
+        exe: Some(program.file.clone()),
+    };
+    let pid = table::lock().reserve(u64::MAX)?;
+    assert!(pid == PROGRAM, "the program is the second process");
+    let process = Arc::new(Process::new(
+        pid,
+        Arc::new(Actions::new()),
+        resources,
+        limits,
+    ));
+    let kernel_stack = KernelStack::new()?;
+    let new = NewTask {
+        process: process.clone(),
+        tid: pid,
+        name: exec::name_of(path),
+    };
+    let user = UserState::new(Box::default(), vm, files, context, [0; 2]);
+    let frame = UserFrame::new_user(entry, stack);
+    let task = Arc::new(Task::user(new, user, kernel_stack, frame));
+    process.group.lock().tasks.push(task.clone());
+    let mut table = table::lock();
+    {
+        let init = init_process();
+        init.relations.lock().first_child = Some(process.clone());
+        process.relations.lock().parent = Some(init.clone());
+    }
+    table.enter(&task, true);
+    table.count_group(pid, true);
+    table.count_session(pid, true);
+    drop(table);
+    sched::start_new(owner::to_thread(task));
+    Ok(())
+}
+
+/// Sends a signal to the process group of the program that the VM runs (the host's Ctrl-C).
+fn signal_program(signo: u32) {
+    let Some(signal) = Signal::new(signo) else {
+        return;
+    };
+    let members = table::lock().collect(|process| process.pgid() == PROGRAM);
+    for process in members.unwrap_or_default() {
+        let _ = send_to_process(&process, SigInfo::kernel(signal));
+    }
+}

@@ -1,0 +1,284 @@
+//! All processes and tasks by their numbers; its lock guards how processes hang together.
+
+use super::{Process, Task};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use logic::errno::Errno;
+use logic::numbers::{Numbers, PID_MAX};
+use machine::sync::{SpinGuard, SpinLock};
+
+/// Numbers in one chunk of the table.
+const CHUNK: usize = 128;
+const CHUNKS: usize = PID_MAX as usize / CHUNK;
+
+/// What a number stands for; a number is free again when it stands for nothing.
+#[derive(Debug, Default)]
+struct Slot {
+    /// A live thread.
+    task: Option<Arc<Task>>,
+    /// A process, zombies too.
+    process: Option<Arc<Process>>,
+    /// Reserved for a task that is being made.
+    reserved: bool,
+    /// Processes of the group with this number.
+    group_members: u32,
+    /// Processes of the session with this number.
+    session_members: u32,
+}
+
+impl Slot {
+    fn is_free(&self) -> bool {
+        self.task.is_none()
+            && self.process.is_none()
+            && !self.reserved
+            && self.group_members == 0
+            && self.session_members == 0
+    }
+}
+
+/// Slots for [`CHUNK`] numbers in a row; empty while none of them is in use.
+#[derive(Debug)]
+struct Chunk {
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+impl Chunk {
+    const EMPTY: Self = Self {
+        slots: Vec::new(),
+        used: 0,
+    };
+
+    fn grow(&mut self) -> Result<(), Errno> {
+        if self.slots.is_empty() {
+            self.slots
+                .try_reserve_exact(CHUNK)
+                .map_err(|_| Errno::ENOMEM)?;
+            self.slots.resize_with(CHUNK, Slot::default);
+        }
+        Ok(())
+    }
+}
+
+/// The table; see [`lock`].
+pub(crate) struct Table {
+    numbers: Numbers,
+    chunks: [Chunk; CHUNKS],
+    /// User tasks, those being made too.
+    tasks: usize,
+    /// How many there may be.
+    max_tasks: usize,
+}
+
+static TABLE: SpinLock<Table> = SpinLock::new(Table {
+    numbers: Numbers::new(),
+    chunks: [const { Chunk::EMPTY }; CHUNKS],
+    tasks: 0,
+    max_tasks: PID_MAX as usize,
+});
+
+/// Takes the lock of the table and of all relations between processes.
+pub(crate) fn lock() -> SpinGuard<'static, Table> {
+    TABLE.lock()
+}
+
+impl Table {
+    fn slot(&self, number: u32) -> Option<&Slot> {
+        self.chunks
+            .get(number as usize / CHUNK)?
+            .slots
+            .get(number as usize % CHUNK)
+    }
+
+    /// Changes the slot of a number in use, and frees the number when nothing is left there.
+    fn change<R>(&mut self, number: u32, change: impl FnOnce(&mut Slot) -> R) -> R {
+        let chunk = &mut self.chunks[number as usize / CHUNK];
+        let slot = &mut chunk.slots[number as usize % CHUNK];
+        let result = change(slot);
+        if slot.is_free() {
+            chunk.used -= 1;
+            if chunk.used == 0 {
+                *chunk = Chunk::EMPTY;
+            }
+            self.numbers.give_back(number);
+        }
+        result
+    }
+
+    /// Limits the number of tasks.
+    pub(crate) fn set_max_tasks(&mut self, max: usize) {
+        self.max_tasks = max.min(PID_MAX as usize - 1);
+    }
+
+    /// How many tasks there may be.
+    pub(crate) fn max_tasks(&self) -> usize {
+        self.max_tasks
+    }
+
+    /// How many there are.
+    pub(crate) fn tasks(&self) -> usize {
+        self.tasks
+    }
+
+    /// Takes a free number for a new task.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there are too many tasks; `ENOMEM`.
+    pub(crate) fn reserve(&mut self, limit: u64) -> Result<u32, Errno> {
+        if self.tasks >= self.max_tasks || self.tasks as u64 >= limit {
+            return Err(Errno::EAGAIN);
+        }
+        let number = self.numbers.take().ok_or(Errno::EAGAIN)?;
+        let chunk = &mut self.chunks[number as usize / CHUNK];
+        if let Err(error) = chunk.grow() {
+            self.numbers.give_back(number);
+            return Err(error);
+        }
+        chunk.slots[number as usize % CHUNK].reserved = true;
+        chunk.used += 1;
+        self.tasks += 1;
+        Ok(number)
+    }
+
+    /// Gives a reserved number back: the task was not made.
+    pub(crate) fn unreserve(&mut self, number: u32) {
+        self.tasks -= 1;
+        self.change(number, |slot| slot.reserved = false);
+    }
+
+    /// Enters a task under its reserved number, and its process if that is new.
+    pub(crate) fn enter(&mut self, task: &Arc<Task>, new_process: bool) {
+        let number = task.tid();
+        self.change(number, |slot| {
+            slot.reserved = false;
+            slot.task = Some(task.clone());
+            if new_process {
+                slot.process = Some(task.process().clone());
+            }
+        });
+    }
+
+    /// Takes a task out; what comes back is to be dropped without the lock.
+    #[must_use]
+    pub(crate) fn remove_task(&mut self, number: u32) -> Option<Arc<Task>> {
+        self.tasks -= 1;
+        self.change(number, |slot| slot.task.take())
+    }
+
+    /// Takes a process out that has been waited for.
+    #[must_use]
+    pub(crate) fn remove_process(&mut self, number: u32) -> Option<Arc<Process>> {
+        self.change(number, |slot| slot.process.take())
+    }
+
+    /// Lets a thread take over its process's number from the main thread, which has ended (exec).
+    #[must_use]
+    pub(crate) fn take_over(&mut self, task: &Arc<Task>, number: u32) -> Option<Arc<Task>> {
+        let old = task.tid();
+        let entry = self.change(old, |slot| slot.task.take());
+        task.tid
+            .store(number, core::sync::atomic::Ordering::Relaxed);
+        self.change(number, |slot| slot.task = Some(task.clone()));
+        entry
+    }
+
+    /// Counts a process into or out of a process group; keeps the group's number from being reused.
+    pub(crate) fn count_group(&mut self, group: u32, join: bool) {
+        if group != 0 {
+            self.change(group, |slot| {
+                if join {
+                    slot.group_members += 1;
+                } else {
+                    slot.group_members -= 1;
+                }
+            });
+        }
+    }
+
+    /// The same for a session.
+    pub(crate) fn count_session(&mut self, session: u32, join: bool) {
+        if session != 0 {
+            self.change(session, |slot| {
+                if join {
+                    slot.session_members += 1;
+                } else {
+                    slot.session_members -= 1;
+                }
+            });
+        }
+    }
+
+    /// Whether the process group exists.
+    pub(crate) fn group_exists(&self, group: u32) -> bool {
+        self.slot(group).is_some_and(|slot| slot.group_members != 0)
+    }
+
+    /// The process with this number, zombies too.
+    pub(crate) fn process(&self, number: u32) -> Option<&Arc<Process>> {
+        self.slot(number)?.process.as_ref()
+    }
+
+    /// The live thread with this number.
+    pub(crate) fn task(&self, number: u32) -> Option<&Arc<Task>> {
+        self.slot(number)?.task.as_ref()
+    }
+
+    /// All processes, by number, zombies too.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = &Arc<Process>> {
+        self.processes_from(0)
+    }
+
+    fn processes_from(&self, number: u32) -> impl Iterator<Item = &Arc<Process>> {
+        let first = number as usize / CHUNK;
+        self.chunks
+            .iter()
+            .skip(first)
+            .flat_map(|chunk| chunk.slots.iter())
+            .filter_map(|slot| slot.process.as_ref())
+            .skip_while(move |process| process.pid() < number)
+    }
+
+    /// The processes that `choose` picks.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn collect(
+        &self,
+        mut choose: impl FnMut(&Process) -> bool,
+    ) -> Result<Vec<Arc<Process>>, Errno> {
+        let mut found = Vec::new();
+        for process in self.processes() {
+            if choose(process) {
+                found.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                found.push(process.clone());
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The process with this number, zombies too.
+pub fn find(pid: u32) -> Option<Arc<Process>> {
+    lock().process(pid).cloned()
+}
+
+/// The live thread with this number.
+pub fn find_task(tid: u32) -> Option<Arc<Task>> {
+    lock().task(tid).cloned()
+}
+
+/// The process with the lowest number that is not below `pid`.
+pub fn next_process(pid: u32) -> Option<Arc<Process>> {
+    lock().processes_from(pid).next().cloned()
+}
+
+/// The number of the task that was made last.
+pub fn last_number() -> u32 {
+    lock().numbers.last()
+}
+
+/// User tasks: how many there are, and how many there may be (`threads-max`).
+pub fn task_count() -> (usize, usize) {
+    let table = lock();
+    (table.tasks(), table.max_tasks())
+}

@@ -1,0 +1,41 @@
+//! What a task does on its way back to user mode when its work word is not zero.
+
+use super::{WaitStatus, exit_thread};
+use crate::process;
+use crate::process::signal;
+use crate::process::time::cpu_timers;
+use machine::arch::UserFrame;
+use machine::sched;
+use machine::sched::work;
+
+/// Does what is due before the current task returns to user mode: another task's turn, its end, a
+/// stop, signals. The exit paths call it when the task's work word is not zero.
+///
+/// Each turn of the loop clears the bit that it serves; bits set meanwhile by others are served in
+/// further turns, so nothing is left when user mode is entered.
+#[cold]
+#[unsafe(export_name = "ebb_exit_to_user")]
+pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
+    let task = process::current();
+    loop {
+        // Acquire: what was written before a bit was set is seen by those who serve it.
+        let bits = task.work();
+        if bits & work::KILL != 0 {
+            let status = task.process().group.lock().exit;
+            exit_thread(status.unwrap_or(WaitStatus::exited(0)));
+        }
+        if bits & work::RESCHED != 0 {
+            sched::reschedule();
+        } else if bits & work::STOP != 0 {
+            signal::stand_still(task);
+        } else if bits & work::CPU_TIMER != 0 {
+            task.clear_work(work::CPU_TIMER);
+            cpu_timers::check(task);
+        } else if bits & (work::SIGNAL | work::RESTORE_MASK | work::RESTART) != 0 {
+            task.clear_work(work::RESTART);
+            signal::deliver(task, frame);
+        } else {
+            return;
+        }
+    }
+}

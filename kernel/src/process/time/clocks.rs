@@ -1,0 +1,84 @@
+//! Linux's clocks by their numbers.
+
+use crate::process;
+use crate::process::task::{find, find_task};
+use logic::errno::Errno;
+use machine::arch::clock::{self, Nanos};
+
+/// A clock that can be read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Since 1970.
+    Realtime,
+    /// Since the kernel started.
+    Monotonic,
+    /// CPU time of a process; 0: the current one.
+    Process(u32),
+    /// CPU time of a thread; 0: the current one.
+    Thread(u32),
+}
+
+impl Clock {
+    /// The clock with Linux's number, which may name a process or thread.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn from_number(number: i32) -> Result<Self, Errno> {
+        match number {
+            // REALTIME, REALTIME_COARSE, REALTIME_ALARM, TAI
+            0 | 5 | 8 | 11 => Ok(Self::Realtime),
+            // MONOTONIC, MONOTONIC_RAW, MONOTONIC_COARSE, BOOTTIME, BOOTTIME_ALARM
+            1 | 4 | 6 | 7 | 9 => Ok(Self::Monotonic),
+            2 => Ok(Self::Process(0)),
+            3 => Ok(Self::Thread(0)),
+            _ if number < 0 && number & 3 != 3 => {
+                let id = (!(number >> 3)).cast_unsigned();
+                Ok(if number & 4 != 0 {
+                    Self::Thread(id)
+                } else {
+                    Self::Process(id)
+                })
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The time on it.
+    ///
+    /// # Errors
+    /// `EINVAL` when there is no such process or thread.
+    pub fn now(self) -> Result<Nanos, Errno> {
+        Ok(match self {
+            Self::Realtime => clock::now().saturating_add(clock::realtime_offset()),
+            Self::Monotonic => clock::now(),
+            Self::Process(0) => {
+                let usage = process::current().process().usage_of_tasks();
+                usage.user.saturating_add(usage.system)
+            }
+            Self::Process(pid) => {
+                let usage = find(pid).ok_or(Errno::EINVAL)?.usage_of_tasks();
+                usage.user.saturating_add(usage.system)
+            }
+            Self::Thread(0) => {
+                let (user, system) = process::current().account().times();
+                user.saturating_add(system)
+            }
+            Self::Thread(tid) => {
+                let (user, system) = find_task(tid).ok_or(Errno::EINVAL)?.account().times();
+                user.saturating_add(system)
+            }
+        })
+    }
+
+    /// The point of the monotonic clock at which this one shows `time`, or will.
+    ///
+    /// # Errors
+    /// `EINVAL` for clocks that nobody can wait for.
+    pub fn to_monotonic(self, time: Nanos) -> Result<Nanos, Errno> {
+        match self {
+            Self::Realtime => Ok(time.saturating_sub(clock::realtime_offset())),
+            Self::Monotonic => Ok(time),
+            Self::Process(_) | Self::Thread(_) => Err(Errno::EINVAL),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Timers and limits on CPU time: `ITIMER_VIRTUAL`, `ITIMER_PROF`, `RLIMIT_CPU`.
+//!
+//! They are looked at in a tick that runs only while one of them is set, so they are exact to
+//! [`TICK`].
+
+use crate::process::TaskRef;
+use crate::process::signal::{SigInfo, Signal, send_to_process};
+use crate::process::task::{Process, Task, limits};
+use core::sync::atomic::{AtomicBool, Ordering};
+use machine::arch::clock::Nanos;
+use machine::sched;
+use machine::sched::work;
+use machine::sync::SpinLock;
+
+/// Between two looks.
+const TICK: Nanos = Nanos::from_millis(10);
+
+/// One interval timer, in CPU time of the process.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct CpuTimer {
+    /// Expires when that much was used; `None`: not set.
+    pub(crate) at: Option<Nanos>,
+    /// Zero: once.
+    pub(crate) interval: Nanos,
+}
+
+struct Inner {
+    /// On user time; on user and system time.
+    timers: [CpuTimer; 2],
+    /// When the next SIGXCPU is due, in seconds of CPU time.
+    next_limit_s: u64,
+}
+
+/// A process's timers on CPU time.
+pub(crate) struct CpuTimers {
+    inner: SpinLock<Inner>,
+    /// Whether any is set.
+    armed: AtomicBool,
+}
+
+/// Which interval timer.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// `ITIMER_VIRTUAL`: user time.
+    Virtual = 0,
+    /// `ITIMER_PROF`: user and system time.
+    Prof = 1,
+}
+
+fn used(process: &Process, which: Which) -> Nanos {
+    let usage = process.usage_of_tasks();
+    match which {
+        Which::Virtual => usage.user,
+        Which::Prof => usage.user.saturating_add(usage.system),
+    }
+}
+
+impl CpuTimers {
+    pub(crate) const fn new() -> Self {
+        const OFF: CpuTimer = CpuTimer {
+            at: None,
+            interval: Nanos::ZERO,
+        };
+        Self {
+            inner: SpinLock::new(Inner {
+                timers: [OFF; 2],
+                next_limit_s: 0,
+            }),
+            armed: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.inner.lock().timers = [CpuTimer::default(); 2];
+        self.armed.store(false, Ordering::Relaxed);
+    }
+
+    /// What is left of a timer, and its interval.
+    pub(crate) fn get(&self, process: &Process, which: Which) -> (Nanos, Nanos) {
+        let now = used(process, which);
+        let timer = self.inner.lock().timers[which as usize];
+        let left = timer
+            .at
+            .map_or(Nanos::ZERO, |at| at.saturating_sub(now).max(Nanos(1)));
+        (left, timer.interval)
+    }
+
+    /// Sets a timer of the current process to `value` from now.
+    pub(crate) fn set(&self, process: &Process, which: Which, value: Nanos, interval: Nanos) {
+        let at = (value.0 != 0).then(|| used(process, which).saturating_add(value));
+        self.inner.lock().timers[which as usize] = CpuTimer { at, interval };
+        arm(process);
+    }
+}
+
+/// Starts the tick on all CPUs that run the process, as a timer or limit was set.
+pub(crate) fn arm(process: &Process) {
+    process.timers.cpu.armed.store(true, Ordering::Relaxed);
+    for task in &process.group.lock().tasks {
+        sched::notify(task, work::CPU_TIMER);
+    }
+}
+
+/// In the timer interrupt: asks the running task to look at its timers. Gives when the next tick is
+/// wanted.
+pub(crate) fn on_tick(task: &Task, now: Nanos) -> Option<Nanos> {
+    if !task.process().timers.cpu.armed.load(Ordering::Relaxed) {
+        return None;
+    }
+    task.add_work(work::CPU_TIMER);
+    Some(now.saturating_add(TICK))
+}
+
+/// When the tick of a task that gets a CPU now is wanted.
+#[inline]
+pub(crate) fn tick_for(task: &Task, now: Nanos) -> Option<Nanos> {
+    let armed = task.process().timers.cpu.armed.load(Ordering::Relaxed);
+    armed.then(|| now.saturating_add(TICK))
+}
+
+/// Looks at the timers and the limit of the current task's process.
+pub(crate) fn check(task: TaskRef) {
+    let process = task.process();
+    let cpu = &process.timers.cpu;
+    let times = [used(process, Which::Virtual), used(process, Which::Prof)];
+    let signals = [Signal::SIGVTALRM, Signal::SIGPROF];
+    let mut due = [false; 2];
+    let mut any = false;
+    {
+        let mut inner = cpu.inner.lock();
+        for ((timer, now), due) in inner.timers.iter_mut().zip(times).zip(&mut due) {
+            if timer.at.is_some_and(|at| at <= now) {
+                *due = true;
+                // From now: expirations finer than the tick are not made up for.
+                timer.at = (timer.interval.0 != 0).then(|| now.saturating_add(timer.interval));
+            }
+            any |= timer.at.is_some();
+        }
+    }
+    for (signal, due) in signals.into_iter().zip(due) {
+        if due {
+            let _ = send_to_process(process, SigInfo::kernel(signal));
+        }
+    }
+    any |= check_limit(task, times[1]);
+    if any {
+        let now = machine::arch::clock::now();
+        sched::timer::ensure_armed(now.saturating_add(TICK));
+    } else {
+        cpu.armed.store(false, Ordering::Relaxed);
+    }
+}
+
+/// `RLIMIT_CPU`: SIGXCPU each second above the soft limit, SIGKILL at the hard one. Says whether
+/// there is a limit.
+fn check_limit(task: TaskRef, used: Nanos) -> bool {
+    let process = task.process();
+    let limit = process.limits().0[limits::index::CPU];
+    let seconds = used.0 / 1_000_000_000;
+    if limit.maximum != limits::INFINITY && seconds >= limit.maximum {
+        let _ = send_to_process(process, SigInfo::kernel(Signal::SIGKILL));
+        return false;
+    }
+    if limit.current == limits::INFINITY {
+        return limit.maximum != limits::INFINITY;
+    }
+    let due = {
+        let mut inner = process.timers.cpu.inner.lock();
+        let due = seconds >= limit.current.max(inner.next_limit_s);
+        if due {
+            inner.next_limit_s = seconds + 1;
+        }
+        due
+    };
+    if due {
+        let _ = send_to_process(process, SigInfo::kernel(Signal::SIGXCPU));
+    }
+    true
+}

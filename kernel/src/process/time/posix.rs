@@ -1,0 +1,251 @@
+//! `timer_create` and its kin.
+
+use super::clocks::Clock;
+use super::process_timers::Setting;
+use crate::process::signal::{Detail, SI_TIMER, SigInfo, Signal, send_to_process, send_to_task};
+use crate::process::task::Process;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use logic::errno::Errno;
+use machine::arch::clock::{self, Nanos};
+use machine::sched::timer::KernelTimer;
+use machine::sync::SpinLock;
+
+/// Timers that one process may have.
+pub(crate) const MAX_TIMERS: usize = 1024;
+
+/// Linux's `DELAYTIMER_MAX`.
+const MAX_OVERRUN: u64 = 0x7fff_ffff;
+
+/// What an expiry does.
+#[derive(Copy, Clone, Debug)]
+pub(crate) enum Notify {
+    /// Nothing; the program reads the timer.
+    Nothing,
+    /// A signal for the process, or one of its threads.
+    Signal {
+        signal: Signal,
+        value: u64,
+        thread: Option<u32>,
+    },
+}
+
+struct Timer {
+    clock: Clock,
+    notify: Notify,
+    setting: Setting,
+    overrun: u64,
+    /// Tells this timer from earlier ones with its number.
+    serial: u32,
+    kernel: KernelTimer,
+}
+
+#[derive(Default)]
+struct Timers {
+    list: Vec<Option<Timer>>,
+    serial: u32,
+}
+
+/// A process's POSIX timers.
+pub(crate) struct PosixTimers(SpinLock<Timers>);
+
+/// What a timer is set to and what is left.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) left: Nanos,
+    pub(crate) interval: Nanos,
+}
+
+impl PosixTimers {
+    pub(crate) const fn new() -> Self {
+        Self(SpinLock::new(Timers {
+            list: Vec::new(),
+            serial: 0,
+        }))
+    }
+
+    /// Makes a timer; gives its number. `notify` is told the number, which may be the signal's
+    /// value.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there are too many; `ENOMEM`.
+    pub(crate) fn create(
+        &self,
+        process: &Arc<Process>,
+        clock: Clock,
+        notify: impl Fn(u32) -> Notify,
+    ) -> Result<u32, Errno> {
+        let target: Weak<Process> = Arc::downgrade(process);
+        let (number, serial) = {
+            let mut timers = self.0.lock();
+            let free = timers.list.iter().position(Option::is_none);
+            let number = match free {
+                Some(free) => free,
+                None if timers.list.len() == MAX_TIMERS => return Err(Errno::EAGAIN),
+                None => {
+                    timers.list.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                    timers.list.push(None);
+                    timers.list.len() - 1
+                }
+            };
+            timers.serial = timers.serial.wrapping_add(1) & 0x7fff_ffff;
+            (
+                u32::try_from(number).map_err(|_| Errno::EAGAIN)?,
+                timers.serial,
+            )
+        };
+        let kernel = KernelTimer::new(target, token(number, serial));
+        let timer = Timer {
+            clock,
+            notify: notify(number),
+            setting: Setting::default(),
+            overrun: 0,
+            serial,
+            kernel,
+        };
+        let mut timers = self.0.lock();
+        let Some(place) = timers.list.get_mut(number as usize) else {
+            return Err(Errno::EAGAIN);
+        };
+        if place.is_some() {
+            // Another thread was quicker with the same number.
+            drop(timers);
+            return Err(Errno::EAGAIN);
+        }
+        *place = Some(timer);
+        Ok(number)
+    }
+
+    fn with<R>(&self, number: u32, call: impl FnOnce(&mut Timer) -> R) -> Result<R, Errno> {
+        let mut timers = self.0.lock();
+        let timer = timers
+            .list
+            .get_mut(number as usize)
+            .and_then(Option::as_mut);
+        timer.map(call).ok_or(Errno::EINVAL)
+    }
+
+    /// Which clock the timer follows.
+    pub(crate) fn clock(&self, number: u32) -> Result<Clock, Errno> {
+        self.with(number, |timer| timer.clock)
+    }
+
+    /// Sets the timer; gives what it was.
+    pub(crate) fn set(&self, number: u32, setting: Setting) -> Result<Reading, Errno> {
+        self.with(number, |timer| {
+            let before = reading(timer);
+            timer.setting = setting;
+            timer.overrun = 0;
+            timer.kernel.set(setting.deadline);
+            before
+        })
+    }
+
+    /// What the timer is set to.
+    pub(crate) fn get(&self, number: u32) -> Result<Reading, Errno> {
+        self.with(number, |timer| reading(timer))
+    }
+
+    /// Expirations that the last signal stands for besides its own.
+    pub(crate) fn overrun(&self, number: u32) -> Result<u64, Errno> {
+        self.with(number, |timer| timer.overrun.min(MAX_OVERRUN))
+    }
+
+    /// Ends a timer.
+    pub(crate) fn delete(&self, number: u32) -> Result<(), Errno> {
+        let timer = {
+            let mut timers = self.0.lock();
+            timers.list.get_mut(number as usize).and_then(Option::take)
+        };
+        timer.map(drop).ok_or(Errno::EINVAL)
+    }
+
+    /// Ends all of them (exec, exit).
+    pub(crate) fn clear(&self) {
+        let list = core::mem::take(&mut self.0.lock().list);
+        drop(list);
+    }
+
+    /// A timer ran out.
+    pub(super) fn expired(&self, process: &Arc<Process>, token: u64, now: Nanos) {
+        let number = u32::try_from(token >> 32).unwrap_or(u32::MAX);
+        let fired = self.with(number, |timer| {
+            let due = timer
+                .setting
+                .deadline
+                .is_some_and(|deadline| deadline <= now);
+            if self::token(number, timer.serial) != token || !due {
+                return None;
+            }
+            let missed = timer.setting.advance(now);
+            timer.kernel.set(timer.setting.deadline);
+            Some((timer.notify, missed))
+        });
+        if let Ok(Some((notify, missed))) = fired {
+            self.notify(process, number, notify, missed);
+        }
+    }
+
+    fn notify(&self, process: &Arc<Process>, number: u32, notify: Notify, missed: u64) {
+        let Notify::Signal {
+            signal,
+            value,
+            thread,
+        } = notify
+        else {
+            return;
+        };
+        let id = number.cast_signed();
+        // A timer has one signal waiting at a time; further expirations count as its overrun.
+        let waits = {
+            let mut group = process.group.lock();
+            let mut same = |entry: &mut SigInfo| {
+                matches!(entry.detail, Detail::Timer { id: other, .. } if other == id)
+                    && entry.signal == signal
+            };
+            group.pending.find(&mut same)
+                || group
+                    .tasks
+                    .iter()
+                    .any(|task| task.signals().pending().find(&mut same))
+        };
+        let overrun = self.with(number, |timer| {
+            timer.overrun = if waits {
+                timer.overrun + missed + 1
+            } else {
+                missed
+            };
+            timer.overrun.min(MAX_OVERRUN)
+        });
+        if waits {
+            return;
+        }
+        let overrun = i32::try_from(overrun.unwrap_or(0)).unwrap_or(i32::MAX);
+        let detail = Detail::Timer { id, overrun, value };
+        let info = SigInfo {
+            signal,
+            errno: 0,
+            code: SI_TIMER,
+            detail,
+        };
+        // No room for the signal: the expiry is lost, as the program does not take its signals.
+        let _ = match thread {
+            None => send_to_process(process, info),
+            Some(tid) => match process.thread(tid) {
+                Some(task) => send_to_task(&task, info),
+                None => Ok(()),
+            },
+        };
+    }
+}
+
+fn reading(timer: &Timer) -> Reading {
+    Reading {
+        left: timer.setting.left(clock::now()),
+        interval: timer.setting.interval,
+    }
+}
+
+fn token(number: u32, serial: u32) -> u64 {
+    u64::from(number) << 32 | u64::from(serial)
+}

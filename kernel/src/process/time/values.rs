@@ -1,0 +1,116 @@
+//! `struct timespec`, `struct timeval` and their kin.
+
+use crate::vm::uaccess::UserPtr;
+use logic::errno::Errno;
+use machine::arch::clock::Nanos;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// `struct timespec`.
+#[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Timespec {
+    /// Seconds.
+    pub sec: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub nsec: i64,
+}
+
+impl Timespec {
+    /// Reads a valid time of a program.
+    ///
+    /// # Errors
+    /// `EFAULT`; `EINVAL` for a negative time or too many nanoseconds.
+    pub fn read(address: u64) -> Result<Nanos, Errno> {
+        UserPtr::<Self>::new(address).read()?.to_nanos()
+    }
+
+    /// The time, if it is valid. More than fits is the greatest.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn to_nanos(self) -> Result<Nanos, Errno> {
+        let sec = u64::try_from(self.sec).map_err(|_| Errno::EINVAL)?;
+        let nsec = u64::try_from(self.nsec).map_err(|_| Errno::EINVAL)?;
+        if nsec >= NS_PER_S {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Nanos(sec.saturating_mul(NS_PER_S).saturating_add(nsec)))
+    }
+
+    /// Writes it to a program.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn write(self, address: u64) -> Result<(), Errno> {
+        UserPtr::<Self>::new(address).write(&self)
+    }
+}
+
+impl From<Nanos> for Timespec {
+    fn from(time: Nanos) -> Self {
+        let (sec, nsec) = (time.0 / NS_PER_S, time.0 % NS_PER_S);
+        Self {
+            sec: sec.cast_signed(),
+            nsec: nsec.cast_signed(),
+        }
+    }
+}
+
+/// `struct timeval`.
+#[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Timeval {
+    /// Seconds.
+    pub sec: i64,
+    /// Microseconds, 0 to 999,999.
+    pub usec: i64,
+}
+
+impl Timeval {
+    /// The time, if it is valid.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn to_nanos(self) -> Result<Nanos, Errno> {
+        if !(0..1_000_000).contains(&self.usec) {
+            return Err(Errno::EINVAL);
+        }
+        Timespec {
+            sec: self.sec,
+            nsec: self.usec * 1000,
+        }
+        .to_nanos()
+    }
+}
+
+impl From<Nanos> for Timeval {
+    fn from(time: Nanos) -> Self {
+        let (sec, ns) = (time.0 / NS_PER_S, time.0 % NS_PER_S);
+        Self {
+            sec: sec.cast_signed(),
+            usec: (ns / 1000).cast_signed(),
+        }
+    }
+}
+
+/// `struct itimerspec`.
+#[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Itimerspec {
+    /// Between expirations; zero: only one.
+    pub interval: Timespec,
+    /// To the first; zero: not set.
+    pub value: Timespec,
+}
+
+/// `struct itimerval`.
+#[derive(Copy, Clone, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Itimerval {
+    /// Between expirations; zero: only one.
+    pub interval: Timeval,
+    /// To the first; zero: not set.
+    pub value: Timeval,
+}

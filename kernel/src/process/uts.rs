@@ -1,0 +1,66 @@
+//! What the machine is called, and what it says it is.
+
+use machine::sync::SpinLock;
+
+/// Bytes of one field of `struct utsname`.
+pub(crate) const FIELD: usize = 65;
+
+/// The version of Linux whose interface this kernel offers.
+pub const RELEASE: &str = "6.1.0-ebb";
+/// `uname -v`.
+pub const VERSION: &str = "#1 SMP Ebb";
+
+/// A name of the machine, NULs behind it.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Field(pub(crate) [u8; FIELD]);
+
+impl Field {
+    /// A name of at most 64 bytes.
+    pub(crate) const fn new(text: &str) -> Self {
+        let mut bytes = [0; FIELD];
+        let mut i = 0;
+        while i < text.len() && i < FIELD - 1 {
+            bytes[i] = text.as_bytes()[i];
+            i += 1;
+        }
+        Self(bytes)
+    }
+}
+
+/// The host's name.
+pub(crate) static HOST_NAME: SpinLock<Field> = SpinLock::new(Field::new("ebb"));
+/// The domain's name.
+pub(crate) static DOMAIN_NAME: SpinLock<Field> = SpinLock::new(Field::new("(none)"));
+
+fn with_name<R>(slot: &SpinLock<Field>, read: impl FnOnce(&[u8]) -> R) -> R {
+    let name = slot.lock().0;
+    let len = name.iter().position(|&byte| byte == 0).unwrap_or(FIELD);
+    read(&name[..len])
+}
+
+fn set_name(slot: &SpinLock<Field>, name: &[u8]) {
+    let mut field = Field([0; FIELD]);
+    let len = name.len().min(FIELD - 1);
+    field.0[..len].copy_from_slice(&name[..len]);
+    *slot.lock() = field;
+}
+
+/// The host's name.
+pub fn with_host_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
+    with_name(&HOST_NAME, read)
+}
+
+/// Sets the host's name, cut to 64 bytes.
+pub fn set_host_name(name: &[u8]) {
+    set_name(&HOST_NAME, name);
+}
+
+/// The domain's name.
+pub fn with_domain_name<R>(read: impl FnOnce(&[u8]) -> R) -> R {
+    with_name(&DOMAIN_NAME, read)
+}
+
+/// Sets the domain's name, cut to 64 bytes.
+pub fn set_domain_name(name: &[u8]) {
+    set_name(&DOMAIN_NAME, name);
+}

@@ -1,0 +1,23 @@
+//! `/proc` and `/sys`: what the kernel tells, and its knobs.
+
+mod proc;
+mod sys;
+
+use crate::fs;
+use machine::arch::BootInfo;
+
+/// Mounts both in the tree.
+pub fn mount(boot: &'static BootInfo) {
+    let root = fs::root();
+    let mounted = fs::mount(&root, b"proc", proc::build(&root, boot))
+        .and_then(|()| fs::mount(&root, b"sys", sys::build(&root)));
+    if let Err(error) = mounted {
+        panic!("/proc and /sys cannot be mounted: {error}");
+    }
+}
+
+/// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
+pub fn finish() {
+    sys::add_cpus();
+    proc::apply_boot_line();
+}

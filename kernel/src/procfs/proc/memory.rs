@@ -1,0 +1,161 @@
+//! What `/proc` tells about memory.
+
+use crate::fs::synthetic::Entry;
+use crate::fs::text::Text;
+use core::fmt::{Result, Write};
+use ebb_mm::{Mobility, PAGEBLOCK_ORDER};
+use machine::memory::stats;
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry::file("meminfo", meminfo),
+    Entry::file("vmstat", vmstat),
+    Entry::file("buddyinfo", buddyinfo),
+    Entry::file("pagetypeinfo", pagetypeinfo),
+    Entry::file("zoneinfo", zoneinfo),
+    Entry::file("swaps", swaps),
+];
+
+const MOBILITIES: [Mobility; 3] = [
+    Mobility::Unmovable,
+    Mobility::Movable,
+    Mobility::Reclaimable,
+];
+
+fn meminfo(text: &mut Text) -> Result {
+    for (name, kib) in stats::meminfo().into_iter().chain(stats::meminfo_tail()) {
+        // The name and its colon fill 16 columns, the number the next 8.
+        let padding = 15_usize.saturating_sub(name.len());
+        writeln!(text, "{name}:{:padding$}{kib:>8} kB", "")?;
+    }
+    // There is no pool of huge pages (hugetlbfs); the first four are counts and have no unit.
+    text.write_str(
+        "HugePages_Total:       0\n\
+         HugePages_Free:        0\n\
+         HugePages_Rsvd:        0\n\
+         HugePages_Surp:        0\n\
+         Hugepagesize:       2048 kB\n\
+         Hugetlb:               0 kB\n",
+    )
+}
+
+fn vmstat(text: &mut Text) -> Result {
+    for (name, value) in stats::vmstat() {
+        writeln!(text, "{name} {value}")?;
+    }
+    Ok(())
+}
+
+fn buddyinfo(text: &mut Text) -> Result {
+    for zone in 0..stats::zones() {
+        let figures = stats::zone(zone);
+        let areas = stats::free_areas(zone);
+        write!(
+            text,
+            "Node {}, zone {:>8} ",
+            figures.node,
+            stats::zone_name(figures.kind)
+        )?;
+        for order in stats::orders() {
+            write!(text, "{:>6} ", areas.count(order, None))?;
+        }
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+fn pagetypeinfo(text: &mut Text) -> Result {
+    writeln!(text, "Page block order: {}", PAGEBLOCK_ORDER.get())?;
+    writeln!(text, "Pages per block:  {}\n", PAGEBLOCK_ORDER.frames())?;
+    write!(
+        text,
+        "{:<43} ",
+        "Free pages count per migrate type at order"
+    )?;
+    for order in stats::orders() {
+        write!(text, "{:>6} ", order.get())?;
+    }
+    writeln!(text)?;
+    for zone in 0..stats::zones() {
+        let figures = stats::zone(zone);
+        let areas = stats::free_areas(zone);
+        for mobility in MOBILITIES {
+            let (name, kind) = (
+                stats::mobility_name(mobility),
+                stats::zone_name(figures.kind),
+            );
+            write!(
+                text,
+                "Node {:>4}, zone {kind:>8}, type {name:>12} ",
+                figures.node
+            )?;
+            for order in stats::orders() {
+                write!(text, "{:>6} ", areas.count(order, Some(mobility)))?;
+            }
+            writeln!(text)?;
+        }
+    }
+    write!(text, "\n{:<23}", "Number of blocks type ")?;
+    for mobility in MOBILITIES {
+        write!(text, "{:>12} ", stats::mobility_name(mobility))?;
+    }
+    writeln!(text)?;
+    for zone in 0..stats::zones() {
+        let figures = stats::zone(zone);
+        write!(
+            text,
+            "Node {}, zone {:>8} ",
+            figures.node,
+            stats::zone_name(figures.kind)
+        )?;
+        for (at, blocks) in figures.blocks_of.into_iter().enumerate() {
+            // Free blocks are of no mobility; Linux counts every block, and new ones as movable.
+            let free = if at == Mobility::Movable as usize {
+                figures.free_blocks
+            } else {
+                0
+            };
+            write!(text, "{:>12} ", blocks + free)?;
+        }
+        writeln!(text)?;
+    }
+    Ok(())
+}
+
+fn zoneinfo(text: &mut Text) -> Result {
+    for zone in 0..stats::zones() {
+        let figures = stats::zone(zone);
+        let marks = figures.watermarks;
+        writeln!(
+            text,
+            "Node {}, zone {:>8}",
+            figures.node,
+            stats::zone_name(figures.kind)
+        )?;
+        writeln!(text, "  pages free     {}", figures.free_frames)?;
+        writeln!(text, "        boost    0")?;
+        writeln!(text, "        min      {}", marks.min)?;
+        writeln!(text, "        low      {}", marks.low)?;
+        writeln!(text, "        high     {}", marks.high)?;
+        writeln!(
+            text,
+            "        spanned  {}",
+            figures.blocks * PAGEBLOCK_ORDER.frames()
+        )?;
+        writeln!(text, "        present  {}", figures.managed_frames)?;
+        writeln!(text, "        managed  {}", figures.managed_frames)?;
+        writeln!(text, "        cma      0")?;
+        writeln!(text, "      nr_free_pages {}", figures.free_frames)?;
+        writeln!(text, "      nr_isolated_free {}", figures.isolated_frames)?;
+        writeln!(
+            text,
+            "      nr_unreported_free {}",
+            figures.unreported_free_frames
+        )?;
+        writeln!(text, "      nr_free_pageblocks {}", figures.free_blocks)?;
+    }
+    Ok(())
+}
+
+fn swaps(text: &mut Text) -> Result {
+    writeln!(text, "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority")
+}

@@ -1,0 +1,143 @@
+//! `/proc`.
+
+mod locks;
+mod memory;
+mod pid;
+mod subject;
+mod sysctl;
+mod system;
+
+use crate::fs::io::{ByteSink, ByteSource};
+use crate::fs::node::{DirEntry, FsStats, NewNode, NodeId};
+use crate::fs::synthetic::{Directory, FIRST, Synthetic, list_entries};
+use crate::fs::{self, File, FileKind, Metadata, Node, NodeRef, OpenFlags, devices};
+use crate::process;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use machine::arch::BootInfo;
+
+pub use sysctl::apply_boot_line;
+
+/// Linux's magic number of procfs. A name there is looked up before it is created, and there can be
+/// none.
+const MAGIC: u64 = 0x9fa0;
+/// Processes are listed behind the fixed entries: at `PID_OFFSET + PID`.
+const PID_OFFSET: u64 = 1 << 16;
+
+/// The root of `/proc`: fixed entries, and one directory a process.
+struct Root {
+    fixed: Arc<Directory>,
+    fs: Arc<Synthetic>,
+    above: Weak<dyn Node>,
+    this: Weak<Self>,
+}
+
+/// Builds the tree, to be mounted in `above`.
+pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
+    system::set_boot_line(boot.cmdline);
+    let fs = Synthetic::new(devices::PROC, MAGIC, Errno::ENOENT);
+    let fixed = Directory::new(&fs, Some(Arc::downgrade(above)), b"proc");
+    fixed.add_all(memory::ENTRIES);
+    fixed.add_all(system::ENTRIES);
+    fixed.add_all(sysctl::ENTRIES);
+    fixed.add_link("self", || {
+        Ok(format!("{}", process::current().process().pid()).into_bytes())
+    });
+    fixed.add_link("thread-self", || {
+        let task = process::current();
+        Ok(format!("{}/task/{}", task.process().pid(), task.tid()).into_bytes())
+    });
+    fixed.add_link("mounts", || Ok(b"self/mounts".to_vec()));
+    Arc::new_cyclic(|this| Root {
+        fixed,
+        fs,
+        above: Arc::downgrade(above),
+        this: this.clone(),
+    })
+}
+
+impl Node for Root {
+    fn id(&self) -> NodeId {
+        self.fixed.id()
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Directory
+    }
+    fn metadata(&self) -> Metadata {
+        self.fixed.metadata()
+    }
+    fn fs_stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        Ok(Arc::new(OpenRoot(self)))
+    }
+    fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+        if let Some(node) = self.fixed.get(name) {
+            return Ok(node);
+        }
+        let pid = subject::parse_number(name).ok_or(Errno::ENOENT)?;
+        let root: Arc<dyn Node> = self.this.upgrade().ok_or(Errno::ENOENT)?;
+        pid::directory(&self.fs, root, pid).ok_or(Errno::ENOENT)
+    }
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+        // Linux looks the name up first here, and finds that there can be none.
+        Err(Errno::ENOENT)
+    }
+    fn parent(&self) -> Option<NodeRef> {
+        self.above.upgrade()
+    }
+    fn name(&self) -> Box<[u8]> {
+        self.fixed.name()
+    }
+}
+
+struct OpenRoot(Arc<Root>);
+
+impl File for OpenRoot {
+    fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
+        Err(Errno::EISDIR)
+    }
+    fn write(&self, _: &mut dyn ByteSource, _: &mut u64, _: OpenFlags) -> SysResult {
+        Err(Errno::EISDIR)
+    }
+    fn seekable(&self) -> bool {
+        true
+    }
+    fn list(
+        &self,
+        offset: &mut u64,
+        emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<(), Errno> {
+        if *offset < PID_OFFSET {
+            let whole =
+                fs::list_dots(&*self.0, offset, emit) && list_entries(&self.0.fixed, offset, emit);
+            if !whole {
+                return Ok(());
+            }
+            debug_assert!(*offset <= FIRST + self.0.fixed.len() as u64);
+            *offset = PID_OFFSET;
+        }
+        let from = u32::try_from(*offset - PID_OFFSET).unwrap_or(u32::MAX);
+        let mut next = from;
+        while let Some(process) = process::task::next_process(next) {
+            let pid = process.pid();
+            let name: Vec<u8> = format!("{pid}").into_bytes();
+            let entry = DirEntry {
+                name: &name,
+                inode: u64::from(pid) << subject::PID_SHIFT,
+                kind: FileKind::Directory,
+                next: PID_OFFSET + u64::from(pid) + 1,
+            };
+            if !emit(&entry) {
+                return Ok(());
+            }
+            *offset = entry.next;
+            next = pid + 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! `/proc/PID/maps`, `smaps` and `smaps_rollup`.
+
+use super::super::subject::Subject;
+use crate::fs::text::Text;
+use crate::process::task::Process;
+use crate::vm::{AddressSpace, VmaFlags, VmaInfo};
+use alloc::sync::Arc;
+use core::fmt::{Result, Write};
+
+/// The column at which the name of an area starts.
+const NAME_COLUMN: usize = 73;
+const PAGE_KIB: u64 = 4;
+
+/// Writes an area's line; the width of what is before the name is counted to pad it.
+fn header(text: &mut Text, area: &VmaInfo) -> Result {
+    let flag = |flag: VmaFlags, letter: char| {
+        if area.flags.contains(flag) {
+            letter
+        } else {
+            '-'
+        }
+    };
+    let (device, inode) = area
+        .file
+        .as_ref()
+        .map_or((0, 0), |file| (file.device, file.inode));
+    let line = alloc::format!(
+        "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {inode} ",
+        area.start,
+        area.end,
+        flag(VmaFlags::READ, 'r'),
+        flag(VmaFlags::WRITE, 'w'),
+        flag(VmaFlags::EXEC, 'x'),
+        if area.flags.contains(VmaFlags::SHARED) {
+            's'
+        } else {
+            'p'
+        },
+        area.offset,
+        device >> 8,
+        device & 0xff,
+    );
+    text.write_str(&line)?;
+    let name = area.name();
+    if !name.is_empty() {
+        let padding = NAME_COLUMN.saturating_sub(line.len());
+        write!(text, "{:padding$}", "")?;
+        text.push_escaped(name, b"\n")?;
+    }
+    writeln!(text)
+}
+
+/// Runs `each` for every area of the process until one fails.
+fn for_each(
+    text: &mut Text,
+    process: &Process,
+    mut each: impl FnMut(&mut Text, &AddressSpace, &VmaInfo) -> Result,
+) -> Result {
+    let Some(space) = process.vm() else {
+        return Ok(());
+    };
+    let mut result = Ok(());
+    space.for_each_vma(|area| {
+        if result.is_ok() {
+            result = each(text, &space, area);
+        }
+    });
+    result
+}
+
+pub(super) fn maps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Result {
+    for_each(text, process, |text, _, area| header(text, area))
+}
+
+/// KiB in memory: of private and of shared pages, and how much of the private is anonymous, and in
+/// huge pages.
+#[derive(Copy, Clone, Default)]
+struct Resident {
+    private: u64,
+    shared: u64,
+    anonymous: u64,
+    huge: u64,
+}
+
+impl Resident {
+    fn of(space: &AddressSpace, area: &VmaInfo) -> Self {
+        let [anonymous, file, shmem, huge] = space
+            .resident(area.start..area.end)
+            .map(|bytes| bytes >> 10);
+        let (private, shared) = if area.flags.contains(VmaFlags::SHARED) {
+            (anonymous, file + shmem)
+        } else {
+            (anonymous + file + shmem, 0)
+        };
+        Self {
+            private,
+            shared,
+            anonymous,
+            huge,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.private += other.private;
+        self.shared += other.shared;
+        self.anonymous += other.anonymous;
+        self.huge += other.huge;
+    }
+
+    fn write(self, text: &mut Text) -> Result {
+        let rss = self.private + self.shared;
+        let lines = [
+            ("Rss", rss),
+            ("Pss", rss),
+            ("Pss_Dirty", rss),
+            ("Shared_Clean", 0),
+            ("Shared_Dirty", self.shared),
+            ("Private_Clean", 0),
+            ("Private_Dirty", self.private),
+            ("Referenced", rss),
+            ("Anonymous", self.anonymous),
+            ("LazyFree", 0),
+            ("AnonHugePages", self.huge),
+            ("ShmemPmdMapped", 0),
+            ("FilePmdMapped", 0),
+            ("Shared_Hugetlb", 0),
+            ("Private_Hugetlb", 0),
+            ("Swap", 0),
+            ("SwapPss", 0),
+            ("Locked", 0),
+        ];
+        for (name, kib) in lines {
+            line(text, name, kib)?;
+        }
+        Ok(())
+    }
+}
+
+fn line(text: &mut Text, name: &str, kib: u64) -> Result {
+    let padding = 15_usize.saturating_sub(name.len());
+    writeln!(text, "{name}:{:padding$}{kib:>8} kB", "")
+}
+
+/// Linux's two-letter names of an area's flags.
+fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
+    let names = [
+        (VmaFlags::READ, "rd"),
+        (VmaFlags::WRITE, "wr"),
+        (VmaFlags::EXEC, "ex"),
+        (VmaFlags::SHARED, "sh"),
+        (VmaFlags::MAY_WRITE, "mw"),
+        (VmaFlags::GROWS_DOWN, "gd"),
+        (VmaFlags::LOCKED, "lo"),
+        (VmaFlags::HUGE_PAGES, "hg"),
+        (VmaFlags::NO_HUGE_PAGES, "nh"),
+    ];
+    text.write_str("VmFlags:")?;
+    for (flag, name) in names {
+        if flags.contains(flag) {
+            write!(text, " {name}")?;
+        }
+    }
+    writeln!(text, " ")
+}
+
+pub(super) fn smaps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Result {
+    for_each(text, process, |text, space, area| {
+        header(text, area)?;
+        line(text, "Size", (area.end - area.start) >> 10)?;
+        line(text, "KernelPageSize", PAGE_KIB)?;
+        line(text, "MMUPageSize", PAGE_KIB)?;
+        Resident::of(space, area).write(text)?;
+        let eligible = area.may_have_huge_pages() && !space.declines_huge_pages();
+        writeln!(text, "THPeligible:    {}", u8::from(eligible))?;
+        flag_names(text, area.flags)
+    })
+}
+
+pub(super) fn smaps_rollup(text: &mut Text, _: Subject, process: &Arc<Process>) -> Result {
+    let mut sum = Resident::default();
+    let mut range = None;
+    for_each(text, process, |_, space, area| {
+        sum.add(Resident::of(space, area));
+        let (start, _) = range.unwrap_or((area.start, area.end));
+        range = Some((start, area.end));
+        Ok(())
+    })?;
+    let Some((start, end)) = range else {
+        return Ok(());
+    };
+    let header = alloc::format!("{start:08x}-{end:08x} ---p 00000000 00:00 0 ");
+    let padding = NAME_COLUMN.saturating_sub(header.len());
+    writeln!(text, "{header}{:padding$}[rollup]", "")?;
+    sum.write(text)
+}

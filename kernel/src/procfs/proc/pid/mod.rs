@@ -1,0 +1,390 @@
+//! `/proc/PID` and `/proc/PID/task/TID`.
+
+mod descriptors;
+mod mappings;
+mod mounts;
+mod status;
+
+use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
+use crate::fs::file::{File, Place};
+use crate::fs::flags::{FileKind, OpenFlags};
+use crate::fs::io::ByteSink;
+use crate::fs::lookup;
+use crate::fs::node::{DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef};
+use crate::fs::synthetic::{Content, FIRST, Synthetic, TextNode};
+use crate::fs::text::Text;
+use crate::process::task::{self, Process};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::fmt;
+use logic::errno::{Errno, SysResult};
+
+type Show = fn(&mut Text, Subject, &Arc<Process>) -> fmt::Result;
+type Store = fn(Subject, &Arc<Process>, &str) -> Result<(), Errno>;
+
+/// A file about a process.
+struct Entry {
+    name: &'static str,
+    show: Show,
+    store: Option<Store>,
+}
+
+const fn file(name: &'static str, show: Show) -> Entry {
+    Entry {
+        name,
+        show,
+        store: None,
+    }
+}
+
+const fn knob(name: &'static str, show: Show, store: Store) -> Entry {
+    Entry {
+        name,
+        show,
+        store: Some(store),
+    }
+}
+
+const ENTRIES: &[Entry] = &[
+    file("stat", status::stat),
+    file("status", status::status),
+    file("statm", status::statm),
+    file("cmdline", status::cmdline),
+    file("environ", status::environ),
+    knob("comm", status::comm, status::set_comm),
+    file("limits", status::limits),
+    file("oom_score", status::oom_score),
+    knob(
+        "oom_score_adj",
+        status::oom_score_adj,
+        status::set_oom_score_adj,
+    ),
+    file("maps", mappings::maps),
+    file("smaps", mappings::smaps),
+    file("smaps_rollup", mappings::smaps_rollup),
+    file("mounts", |text, _, _| mounts::mounts(text)),
+    file("mountinfo", |text, _, _| mounts::mountinfo(text)),
+    file("cgroup", |text, _, _| fmt::Write::write_str(text, "0::/\n")),
+    file("wchan", |text, _, _| fmt::Write::write_str(text, "0")),
+];
+
+/// What a process's file shows.
+struct About {
+    subject: Subject,
+    entry: &'static Entry,
+}
+
+impl Content for About {
+    fn show(&self, text: &mut Text) -> fmt::Result {
+        match self.subject.process() {
+            Ok(process) => (self.entry.show)(text, self.subject, &process),
+            Err(error) => Err(text.fail(error)),
+        }
+    }
+    fn store(&self, value: &str) -> Result<(), Errno> {
+        let store = self.entry.store.ok_or(Errno::EACCES)?;
+        store(self.subject, &self.subject.process()?, value)
+    }
+    fn writable(&self) -> bool {
+        self.entry.store.is_some()
+    }
+}
+
+/// Symbolic links of a process.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Link {
+    Exe,
+    Cwd,
+    Root,
+}
+
+const LINKS: [(&str, Link); 3] = [("exe", Link::Exe), ("cwd", Link::Cwd), ("root", Link::Root)];
+
+struct LinkNode {
+    fs: Arc<Synthetic>,
+    subject: Subject,
+    link: Link,
+    inode: u64,
+}
+
+impl LinkNode {
+    fn target(&self) -> Result<(NodeRef, Option<Place>), Errno> {
+        let process = self.subject.process()?;
+        if self.link == Link::Exe {
+            let exe = process.exe().ok_or(Errno::ENOENT)?;
+            return Ok((exe.node().clone(), exe.place().cloned()));
+        }
+        let context = process.fs().ok_or(Errno::ENOENT)?;
+        let node = if self.link == Link::Cwd {
+            context.cwd()
+        } else {
+            context.root()
+        };
+        Ok((node, None))
+    }
+}
+
+impl Node for LinkNode {
+    fn id(&self) -> NodeId {
+        self.fs.id(self.inode)
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Symlink
+    }
+    fn metadata(&self) -> Metadata {
+        self.fs.metadata(self.inode, FileKind::Symlink, 0o777)
+    }
+    fn fs_stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        Err(Errno::ELOOP)
+    }
+    fn link_target(&self) -> Result<LinkTarget, Errno> {
+        self.target()
+            .map(|(node, place)| LinkTarget::Node(node, place))
+    }
+    fn link_text(&self) -> Result<Vec<u8>, Errno> {
+        let (node, place) = self.target()?;
+        Ok(lookup::describe(&node, place.as_ref()))
+    }
+}
+
+const SUBDIRECTORIES: [Kind; 3] = [Kind::Descriptors, Kind::DescriptorInfos, Kind::Threads];
+const FIRST_LINK_FILE: u64 = 0x41;
+
+struct Directory {
+    fs: Arc<Synthetic>,
+    subject: Subject,
+    kind: Kind,
+    above: NodeRef,
+    this: Weak<Self>,
+}
+
+/// The directory of process `pid`, if it exists.
+pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, pid: u32) -> Option<NodeRef> {
+    task::find(pid)?;
+    Some(Directory::new(
+        fs,
+        Subject { pid, tid: None },
+        Kind::Top,
+        above,
+    ))
+}
+
+impl Directory {
+    fn new(fs: &Arc<Synthetic>, subject: Subject, kind: Kind, above: NodeRef) -> Arc<Self> {
+        let fs = fs.clone();
+        Arc::new_cyclic(|this| Self {
+            fs,
+            subject,
+            kind,
+            above,
+            this: this.clone(),
+        })
+    }
+
+    fn this(&self) -> Result<NodeRef, Errno> {
+        let this: Arc<dyn Node> = self.this.upgrade().ok_or(Errno::ENOENT)?;
+        Ok(this)
+    }
+
+    /// The kinds of directories in the top one: a thread has no threads of its own.
+    fn subdirectories(&self) -> &'static [Kind] {
+        if self.subject.tid.is_some() {
+            &SUBDIRECTORIES[..2]
+        } else {
+            &SUBDIRECTORIES
+        }
+    }
+
+    fn lookup_top(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+        if let Some((n, entry)) = (1..).zip(ENTRIES).find(|(_, e)| e.name.as_bytes() == name) {
+            let content = Arc::new(About {
+                subject: self.subject,
+                entry,
+            });
+            return Ok(TextNode::new(&self.fs, self.subject.inode(n), content));
+        }
+        let mut links = (FIRST_LINK_FILE..).zip(LINKS);
+        if let Some((n, (_, link))) = links.find(|(_, (link, _))| link.as_bytes() == name) {
+            let inode = self.subject.inode(n);
+            return Ok(Arc::new(LinkNode {
+                fs: self.fs.clone(),
+                subject: self.subject,
+                link,
+                inode,
+            }));
+        }
+        let mut kinds = self.subdirectories().iter();
+        let kind = *kinds
+            .find(|kind| kind.name().as_bytes() == name)
+            .ok_or(Errno::ENOENT)?;
+        Ok(Self::new(&self.fs, self.subject, kind, self.this()?))
+    }
+
+    fn list_top(&self, offset: &mut u64, emit: &mut dyn FnMut(&DirEntry<'_>) -> bool) {
+        let files = (1..)
+            .zip(ENTRIES)
+            .map(|(n, entry)| (entry.name, n, FileKind::Regular));
+        let links = (FIRST_LINK_FILE..)
+            .zip(LINKS)
+            .map(|(n, (name, _))| (name, n, FileKind::Symlink));
+        let kinds = self.subdirectories().iter();
+        let directories = kinds.map(|kind| (kind.name(), kind.file(), FileKind::Directory));
+        let all = (FIRST..).zip(files.chain(links).chain(directories));
+        for (at, (name, file, kind)) in all {
+            if at < *offset {
+                continue;
+            }
+            let name = name.as_bytes();
+            let inode = self.subject.inode(file);
+            if !emit(&DirEntry {
+                name,
+                inode,
+                kind,
+                next: at + 1,
+            }) {
+                return;
+            }
+            *offset = at + 1;
+        }
+    }
+
+    /// Lists entries that are called by number, at offset `FIRST` + number; `next` gives the first
+    /// number that is not below its argument.
+    fn list_numbers(
+        &self,
+        offset: &mut u64,
+        emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+        kind: FileKind,
+        mut next: impl FnMut(u64) -> Option<u64>,
+    ) {
+        while let Some(number) = next(offset.saturating_sub(FIRST)) {
+            let name = format!("{number}");
+            let inode = match self.kind {
+                Kind::Threads => number << PID_SHIFT | 1 << 24,
+                _ => descriptors::inode(self.subject, self.kind, number),
+            };
+            let entry = DirEntry {
+                name: name.as_bytes(),
+                inode,
+                kind,
+                next: FIRST + number + 1,
+            };
+            if !emit(&entry) {
+                return;
+            }
+            *offset = entry.next;
+        }
+    }
+}
+
+impl Node for Directory {
+    fn id(&self) -> NodeId {
+        self.fs.id(self.subject.inode(self.kind.file()))
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Directory
+    }
+    fn metadata(&self) -> Metadata {
+        let permissions = match self.kind {
+            Kind::Descriptors | Kind::DescriptorInfos => 0o500,
+            Kind::Top | Kind::Threads => 0o555,
+        };
+        self.fs
+            .metadata(self.id().inode, FileKind::Directory, permissions)
+    }
+    fn fs_stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        Ok(Arc::new(OpenDirectory(self)))
+    }
+    fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
+        let process = self.subject.process().map_err(|_| Errno::ENOENT)?;
+        if self.kind == Kind::Top {
+            return self.lookup_top(name);
+        }
+        // 0 is a descriptor, but no process.
+        let number = if name == b"0" {
+            Some(0)
+        } else {
+            parse_number(name)
+        };
+        let number = number.ok_or(Errno::ENOENT)?;
+        if self.kind == Kind::Threads {
+            process.thread(number).ok_or(Errno::ENOENT)?;
+            let subject = Subject {
+                tid: Some(number),
+                ..self.subject
+            };
+            return Ok(Self::new(&self.fs, subject, Kind::Top, self.this()?));
+        }
+        descriptors::lookup(&self.fs, self.subject, self.kind, &process, number)
+    }
+    fn create(&self, _: &[u8], _: NewNode<'_>, _: u32) -> Result<NodeRef, Errno> {
+        // Linux looks the name up first here, and finds that there can be none.
+        Err(Errno::ENOENT)
+    }
+    fn parent(&self) -> Option<NodeRef> {
+        Some(self.above.clone())
+    }
+    fn name(&self) -> Box<[u8]> {
+        match self.kind {
+            Kind::Top => format!("{}", self.subject.number()).into_bytes().into(),
+            kind => kind.name().as_bytes().into(),
+        }
+    }
+}
+
+struct OpenDirectory(Arc<Directory>);
+
+impl File for OpenDirectory {
+    fn read(&self, _: &mut dyn ByteSink, _: &mut u64, _: OpenFlags) -> SysResult {
+        Err(Errno::EISDIR)
+    }
+    fn seekable(&self) -> bool {
+        true
+    }
+    fn list(
+        &self,
+        offset: &mut u64,
+        emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<(), Errno> {
+        let directory = &self.0;
+        let process = directory.subject.process().map_err(|_| Errno::ENOENT)?;
+        if !crate::fs::list_dots(&**directory, offset, emit) {
+            return Ok(());
+        }
+        match directory.kind {
+            Kind::Top => directory.list_top(offset, emit),
+            Kind::Threads => {
+                let threads = process.thread_ids();
+                directory.list_numbers(offset, emit, FileKind::Directory, |from| {
+                    threads
+                        .iter()
+                        .map(|&tid| u64::from(tid))
+                        .find(|&tid| tid >= from)
+                });
+            }
+            Kind::Descriptors | Kind::DescriptorInfos => {
+                let Some(files) = process.files() else {
+                    return Ok(());
+                };
+                let kind = if directory.kind == Kind::Descriptors {
+                    FileKind::Symlink
+                } else {
+                    FileKind::Regular
+                };
+                directory.list_numbers(offset, emit, kind, |from| {
+                    let from = usize::try_from(from).ok()?;
+                    files.next_from(from).map(|(fd, _)| fd as u64)
+                });
+            }
+        }
+        Ok(())
+    }
+}

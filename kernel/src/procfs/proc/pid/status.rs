@@ -1,0 +1,390 @@
+//! `/proc/PID/stat`, `status` and the other small files about a process.
+
+use super::super::subject::Subject;
+use super::super::system::ticks;
+use crate::fs::text::Text;
+use crate::process::task::{self, Process, limits};
+use alloc::sync::Arc;
+use core::fmt::{Result as Written, Write};
+use core::ops::Range;
+use logic::errno::Errno;
+use machine::arch::cpu_count;
+use machine::memory::PAGE_SIZE;
+
+const PAGE: u64 = PAGE_SIZE as u64;
+/// Bytes of arguments or environment that are copied at a time.
+const PIECE: usize = 512;
+/// All capabilities that Linux 6.1 knows.
+const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
+
+fn state(subject: Subject, process: &Process) -> u8 {
+    match subject.tid.and_then(|tid| process.thread(tid)) {
+        Some(task) => task.state_letter(),
+        None => process.state_letter(),
+    }
+}
+
+pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
+    let task = subject.task(process);
+    let name = task
+        .as_ref()
+        .map_or_else(|| process.name(), |task| task.name());
+    let usage = process.usage();
+    let children = process.children_usage();
+    let (user, system) = match (subject.tid, &task) {
+        (Some(_), Some(task)) => task.account().times(),
+        _ => (usage.user, usage.system),
+    };
+    let space = process.vm();
+    let memory = space
+        .as_ref()
+        .map(|space| space.usage())
+        .unwrap_or_default();
+    let arguments = space.as_ref().map_or(0..0, |space| space.arg_range());
+    let environment = space.as_ref().map_or(0..0, |space| space.env_range());
+    let (ignored, caught) = process.actions().summary();
+    let nice = task.as_ref().map_or(0, |task| task.nice());
+    let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
+    let pending = task
+        .as_ref()
+        .map_or(0, |task| task.signals().pending().set().0);
+    let start = task
+        .as_ref()
+        .map_or_else(|| process.start_time(), |task| task.start_time());
+    let start = if subject.tid.is_some() {
+        start
+    } else {
+        process.start_time()
+    };
+    write!(text, "{} (", subject.number())?;
+    text.push(name.as_bytes())?;
+    write!(text, ") {} ", char::from(state(subject, process)))?;
+    // ppid pgrp session tty_nr tpgid flags
+    let (group, session) = (process.pgid(), process.session());
+    write!(text, "{} {group} {session} 0 -1 0 ", process.ppid())?;
+    // minflt cminflt majflt cmajflt
+    write!(text, "{} {} ", usage.minor_faults, children.minor_faults)?;
+    write!(text, "{} {} ", usage.major_faults, children.major_faults)?;
+    // utime stime cutime cstime
+    write!(text, "{} {} ", ticks(user), ticks(system))?;
+    write!(text, "{} {} ", ticks(children.user), ticks(children.system))?;
+    // priority nice num_threads itrealvalue starttime
+    write!(
+        text,
+        "{} {nice} {} 0 {} ",
+        20 + nice,
+        process.thread_count(),
+        ticks(start)
+    )?;
+    // vsize rss rsslim
+    write!(text, "{} {} ", memory.size, memory.rss() / PAGE)?;
+    write!(
+        text,
+        "{} ",
+        process.limit(linux_raw_sys::general::RLIMIT_RSS as usize)
+    )?;
+    // startcode endcode startstack kstkesp kstkeip
+    text.write_str("0 0 0 0 0 ")?;
+    // signal blocked sigignore sigcatch, of the first 31 signals
+    let low = |set: u64| set & 0x7fff_ffff;
+    write!(
+        text,
+        "{} {} {} {} ",
+        low(pending),
+        low(blocked),
+        low(ignored.0),
+        low(caught.0)
+    )?;
+    // wchan nswap cnswap exit_signal processor rt_priority policy
+    let cpu = task.as_ref().map_or(0, |task| task.last_cpu());
+    write!(text, "0 0 0 17 {cpu} 0 0 ")?;
+    // delayacct_blkio_ticks guest_time cguest_time start_data end_data start_brk
+    text.write_str("0 0 0 0 0 0 ")?;
+    // arg_start arg_end env_start env_end exit_code
+    write!(text, "{} {} ", arguments.start, arguments.end)?;
+    writeln!(text, "{} {} 0", environment.start, environment.end)
+}
+
+fn state_name(letter: u8) -> &'static str {
+    match letter {
+        b'R' => "R (running)",
+        b'D' => "D (disk sleep)",
+        b'T' => "T (stopped)",
+        b'Z' => "Z (zombie)",
+        b'X' => "X (dead)",
+        _ => "S (sleeping)",
+    }
+}
+
+pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
+    let task = subject.task(process);
+    let name = task
+        .as_ref()
+        .map_or_else(|| process.name(), |task| task.name());
+    text.write_str("Name:\t")?;
+    text.push_escaped(name.as_bytes(), b"\n")?;
+    let umask = process.fs().map_or(0, |context| context.umask());
+    writeln!(text, "\nUmask:\t{umask:04o}")?;
+    writeln!(text, "State:\t{}", state_name(state(subject, process)))?;
+    writeln!(
+        text,
+        "Tgid:\t{}\nNgid:\t0\nPid:\t{}",
+        process.pid(),
+        subject.number()
+    )?;
+    writeln!(text, "PPid:\t{}\nTracerPid:\t0", process.ppid())?;
+    let credentials = process.credentials();
+    for (name, [real, effective, saved]) in [("Uid", credentials.uid), ("Gid", credentials.gid)] {
+        writeln!(text, "{name}:\t{real}\t{effective}\t{saved}\t{effective}")?;
+    }
+    let slots = process.files().map_or(0, |files| files.size());
+    writeln!(text, "FDSize:\t{slots}\nGroups:\t ")?;
+    writeln!(
+        text,
+        "NStgid:\t{}\nNSpid:\t{}",
+        process.pid(),
+        subject.number()
+    )?;
+    writeln!(
+        text,
+        "NSpgid:\t{}\nNSsid:\t{}",
+        process.pgid(),
+        process.session()
+    )?;
+    if let Some(space) = process.vm() {
+        let usage = space.usage();
+        let lines = [
+            ("VmPeak", usage.peak_size),
+            ("VmSize", usage.size),
+            ("VmLck", usage.locked),
+            ("VmPin", 0),
+            ("VmHWM", usage.peak_rss),
+            ("VmRSS", usage.rss()),
+            ("RssAnon", usage.rss_anon),
+            ("RssFile", usage.rss_file),
+            ("RssShmem", usage.rss_shmem),
+            ("VmData", usage.data),
+            ("VmStk", usage.stack),
+            ("VmExe", usage.text),
+            ("VmLib", 0),
+            ("VmPTE", usage.page_tables),
+            ("VmSwap", 0),
+            ("HugetlbPages", 0),
+        ];
+        for (name, bytes) in lines {
+            writeln!(text, "{name}:\t{:>8} kB", bytes >> 10)?;
+        }
+        let huge = u8::from(!space.declines_huge_pages());
+        writeln!(text, "CoreDumping:\t0\nTHP_enabled:\t{huge}")?;
+    }
+    let (ignored, caught) = process.actions().summary();
+    let shared_pending = process.pending_set().0;
+    let pending = task
+        .as_ref()
+        .map_or(0, |task| task.signals().pending().set().0);
+    let blocked = task.as_ref().map_or(0, |task| task.blocked().0);
+    writeln!(text, "Threads:\t{}", process.thread_count().max(1))?;
+    let queued = pending.count_ones() + shared_pending.count_ones();
+    writeln!(
+        text,
+        "SigQ:\t{queued}/{}",
+        process.limit(limits::index::SIGPENDING)
+    )?;
+    let sets = [
+        ("SigPnd", pending),
+        ("ShdPnd", shared_pending),
+        ("SigBlk", blocked),
+        ("SigIgn", ignored.0),
+        ("SigCgt", caught.0),
+        ("CapInh", 0),
+        ("CapPrm", ALL_CAPABILITIES),
+        ("CapEff", ALL_CAPABILITIES),
+        ("CapBnd", ALL_CAPABILITIES),
+        ("CapAmb", 0),
+    ];
+    for (name, set) in sets {
+        writeln!(text, "{name}:\t{set:016x}")?;
+    }
+    writeln!(text, "NoNewPrivs:\t0\nSeccomp:\t0")?;
+    let online = if cpu_count() >= 64 {
+        u64::MAX
+    } else {
+        (1 << cpu_count()) - 1
+    };
+    let allowed = task
+        .as_ref()
+        .map_or(online, |task| task.affinity().mask() & online);
+    let digits = cpu_count().div_ceil(4).min(8);
+    if cpu_count() > 32 {
+        writeln!(
+            text,
+            "Cpus_allowed:\t{:08x},{:08x}",
+            allowed >> 32,
+            allowed & 0xffff_ffff
+        )?;
+    } else {
+        writeln!(text, "Cpus_allowed:\t{allowed:0digits$x}")?;
+    }
+    text.write_str("Cpus_allowed_list:\t")?;
+    bit_list(text, allowed)?;
+    writeln!(text, "\nMems_allowed:\t1\nMems_allowed_list:\t0")?;
+    let (voluntary, involuntary) = task
+        .as_ref()
+        .map_or((0, 0), |task| task.account().switches());
+    writeln!(text, "voluntary_ctxt_switches:\t{voluntary}")?;
+    writeln!(text, "nonvoluntary_ctxt_switches:\t{involuntary}")
+}
+
+/// The set bits as a list of ranges, `0-3,5`.
+fn bit_list(text: &mut Text, bits: u64) -> Written {
+    let mut left = bits;
+    let mut separator = "";
+    while left != 0 {
+        let first = left.trailing_zeros();
+        let run = (left >> first).trailing_ones();
+        if run == 1 {
+            write!(text, "{separator}{first}")?;
+        } else {
+            write!(text, "{separator}{first}-{}", first + run - 1)?;
+        }
+        separator = ",";
+        let end = first + run;
+        left = if end >= 64 { 0 } else { left >> end << end };
+    }
+    Ok(())
+}
+
+pub(super) fn statm(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    let usage = process.vm().map(|space| space.usage()).unwrap_or_default();
+    let pages = |bytes: u64| bytes / PAGE;
+    let shared = usage.rss_file + usage.rss_shmem;
+    writeln!(
+        text,
+        "{} {} {} {} 0 {} 0",
+        pages(usage.size),
+        pages(usage.rss()),
+        pages(shared),
+        pages(usage.text),
+        pages(usage.data + usage.stack),
+    )
+}
+
+/// Copies a range of the process's memory, up to where it cannot be read.
+fn copy(
+    text: &mut Text,
+    process: &Process,
+    range: impl Fn(&crate::vm::AddressSpace) -> Range<u64>,
+) -> Written {
+    let Some(space) = process.vm() else {
+        return Ok(());
+    };
+    let range = range(&space);
+    let mut at = range.start;
+    while at < range.end {
+        let mut piece = [0; PIECE];
+        let left = usize::try_from(range.end - at).unwrap_or(PIECE);
+        let piece = &mut piece[..left.min(PIECE)];
+        if space.read_bytes(at, piece).is_err() {
+            return Ok(());
+        }
+        text.push(piece)?;
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+pub(super) fn cmdline(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    copy(text, process, |space| space.arg_range())
+}
+
+pub(super) fn environ(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    copy(text, process, |space| space.env_range())
+}
+
+pub(super) fn comm(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {
+    let name = subject
+        .task(process)
+        .map_or_else(|| process.name(), |task| task.name());
+    text.push(name.as_bytes())?;
+    text.push(b"\n")
+}
+
+pub(super) fn set_comm(subject: Subject, process: &Arc<Process>, value: &str) -> Result<(), Errno> {
+    subject
+        .task(process)
+        .ok_or(Errno::ESRCH)?
+        .set_name(value.as_bytes());
+    Ok(())
+}
+
+pub(super) fn limits(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    let rows = [
+        ("Max cpu time", "seconds", limits::index::CPU),
+        ("Max file size", "bytes", limits::index::FSIZE),
+        ("Max data size", "bytes", limits::index::DATA),
+        ("Max stack size", "bytes", limits::index::STACK),
+        ("Max core file size", "bytes", limits::index::CORE),
+        (
+            "Max resident set",
+            "bytes",
+            linux_raw_sys::general::RLIMIT_RSS as usize,
+        ),
+        ("Max processes", "processes", limits::index::NPROC),
+        ("Max open files", "files", limits::index::NOFILE),
+        ("Max locked memory", "bytes", limits::index::MEMLOCK),
+        ("Max address space", "bytes", limits::index::AS),
+        (
+            "Max file locks",
+            "locks",
+            linux_raw_sys::general::RLIMIT_LOCKS as usize,
+        ),
+        ("Max pending signals", "signals", limits::index::SIGPENDING),
+        ("Max msgqueue size", "bytes", limits::index::MSGQUEUE),
+        ("Max nice priority", "", limits::index::NICE),
+        ("Max realtime priority", "", limits::index::RTPRIO),
+        (
+            "Max realtime timeout",
+            "us",
+            linux_raw_sys::general::RLIMIT_RTTIME as usize,
+        ),
+    ];
+    writeln!(
+        text,
+        "{:<25} {:<20} {:<20} {:<10}",
+        "Limit", "Soft Limit", "Hard Limit", "Units"
+    )?;
+    let all = process.limits();
+    for (name, unit, index) in rows {
+        write!(text, "{name:<25} ")?;
+        for value in [all.0[index].current, all.0[index].maximum] {
+            if value == limits::INFINITY {
+                write!(text, "{:<20} ", "unlimited")?;
+            } else {
+                write!(text, "{value:<20} ")?;
+            }
+        }
+        writeln!(text, "{unit:<10}")?;
+    }
+    Ok(())
+}
+
+pub(super) fn oom_score(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    writeln!(text, "{}", task::oom_score(process))
+}
+
+pub(super) fn oom_score_adj(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    writeln!(text, "{}", process.oom_score_adj())
+}
+
+pub(super) fn set_oom_score_adj(
+    _: Subject,
+    process: &Arc<Process>,
+    value: &str,
+) -> Result<(), Errno> {
+    let value: i32 = value.parse().map_err(|_| Errno::EINVAL)?;
+    if !(-1000..=1000).contains(&value) {
+        return Err(Errno::EINVAL);
+    }
+    process.set_oom_score_adj(value);
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Whom a directory of `/proc` is about, and what it lists.
+
+use crate::process::task::{self, Process, Task};
+use alloc::sync::Arc;
+use logic::errno::Errno;
+
+/// Inode numbers of processes' files start here: `PID << PID_SHIFT | file`.
+pub(super) const PID_SHIFT: u32 = 32;
+
+/// A process or thread number as the name of a directory: no sign, no leading zero.
+pub(super) fn parse_number(name: &[u8]) -> Option<u32> {
+    if name.first() == Some(&b'0') || !name.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    core::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// Whom a directory is about: a process, or one of its threads.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) pid: u32,
+    pub(super) tid: Option<u32>,
+}
+
+impl Subject {
+    pub(super) fn process(self) -> Result<Arc<Process>, Errno> {
+        task::find(self.pid).ok_or(Errno::ESRCH)
+    }
+
+    /// The thread, or the process's main one; `None` for a zombie.
+    pub(super) fn task(self, process: &Process) -> Option<Arc<Task>> {
+        match self.tid {
+            Some(tid) => process.thread(tid),
+            None => process.main_thread(),
+        }
+    }
+
+    /// The thread's number, or the process's.
+    pub(super) fn number(self) -> u32 {
+        self.tid.unwrap_or(self.pid)
+    }
+
+    /// The inode number of file `file` of this subject: 0 is the directory itself.
+    pub(super) fn inode(self, file: u64) -> u64 {
+        /// Threads' files are told from the process's by this bit.
+        const THREAD: u64 = 1 << 24;
+        let base = u64::from(self.number()) << PID_SHIFT;
+        base | file | if self.tid.is_some() { THREAD } else { 0 }
+    }
+}
+
+/// What a directory about a process lists.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Everything about it.
+    Top,
+    /// Its descriptors, as links.
+    Descriptors,
+    /// Its descriptors, as texts.
+    DescriptorInfos,
+    /// Its threads.
+    Threads,
+}
+
+impl Kind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Top => "",
+            Self::Descriptors => "fd",
+            Self::DescriptorInfos => "fdinfo",
+            Self::Threads => "task",
+        }
+    }
+
+    /// File numbers of the directories: behind all of `ENTRIES` and `LINKS`.
+    pub(super) const fn file(self) -> u64 {
+        match self {
+            Self::Top => 0,
+            Self::Descriptors => 0x81,
+            Self::DescriptorInfos => 0x82,
+            Self::Threads => 0x83,
+        }
+    }
+}

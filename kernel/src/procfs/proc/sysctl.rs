@@ -1,0 +1,217 @@
+//! `/proc/sys`: the knobs, and the boot line that sets them before the first program runs.
+
+use crate::fs::synthetic::Entry;
+use crate::fs::table::MAX_DESCRIPTORS;
+use crate::fs::text::Text;
+use crate::fs::{block, lookup, pipe};
+use crate::process::{task, uts};
+use alloc::string::String;
+use core::fmt::{Result as Written, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use machine::arch::random;
+use machine::memory::knobs;
+use machine::{memory, sync};
+
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry::file("sys/kernel/ostype", |text| writeln!(text, "Linux")),
+    Entry::file("sys/kernel/osrelease", |text| {
+        writeln!(text, "{}", uts::RELEASE)
+    }),
+    Entry::file("sys/kernel/version", |text| {
+        writeln!(text, "{}", uts::VERSION)
+    }),
+    Entry::knob("sys/kernel/hostname", hostname, set_hostname),
+    Entry::knob("sys/kernel/domainname", domainname, set_domainname),
+    Entry::file("sys/kernel/pid_max", |text| {
+        writeln!(text, "{}", logic::numbers::PID_MAX)
+    }),
+    Entry::file("sys/kernel/threads-max", |text| {
+        writeln!(text, "{}", task::task_count().1)
+    }),
+    Entry::file("sys/kernel/ngroups_max", |text| writeln!(text, "65536")),
+    Entry::file("sys/kernel/cap_last_cap", |text| writeln!(text, "40")),
+    Entry::file("sys/kernel/tainted", |text| writeln!(text, "0")),
+    Entry::file("sys/kernel/randomize_va_space", |text| writeln!(text, "2")),
+    Entry::file("sys/kernel/core_pattern", |text| writeln!(text, "core")),
+    Entry::file("sys/kernel/random/boot_id", boot_id),
+    Entry::file("sys/kernel/random/uuid", |text| uuid(text, random_uuid())),
+    Entry::file("sys/kernel/random/entropy_avail", |text| {
+        writeln!(text, "256")
+    }),
+    Entry::file("sys/kernel/random/poolsize", |text| writeln!(text, "256")),
+    Entry::knob(
+        "sys/vm/overcommit_memory",
+        |text| number(text, knobs::overcommit_memory()),
+        |value| knobs::set_overcommit_memory(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/overcommit_ratio",
+        |text| number(text, knobs::overcommit_ratio()),
+        |value| knobs::set_overcommit_ratio(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/max_map_count",
+        |text| number(text, knobs::max_map_count()),
+        |value| knobs::set_max_map_count(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/min_free_kbytes",
+        |text| number(text, knobs::min_free_kbytes()),
+        |value| knobs::set_min_free_kbytes(parse(value)?),
+    ),
+    Entry::knob("sys/vm/drop_caches", |text| number(text, 0), drop_caches),
+    Entry::knob(
+        "sys/vm/panic_on_oom",
+        |text| number(text, knobs::panic_on_oom()),
+        |value| knobs::set_panic_on_oom(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/swappiness",
+        |text| number(text, SWAPPINESS.get()),
+        |value| SWAPPINESS.set(parse(value)?),
+    ),
+    Entry::file("sys/vm/mmap_min_addr", |text| writeln!(text, "65536")),
+    Entry::file("sys/vm/nr_hugepages", |text| writeln!(text, "0")),
+    Entry::file("sys/fs/file-max", |text| writeln!(text, "{}", i64::MAX)),
+    Entry::file("sys/fs/nr_open", |text| writeln!(text, "{MAX_DESCRIPTORS}")),
+    Entry::file("sys/fs/pipe-max-size", |text| {
+        writeln!(text, "{}", pipe::MAX_CAPACITY)
+    }),
+];
+
+/// A number that is kept for programs to set and read.
+struct Kept {
+    value: AtomicU64,
+    most: u64,
+}
+
+impl Kept {
+    const fn new(value: u64, most: u64) -> Self {
+        Self {
+            value: AtomicU64::new(value),
+            most,
+        }
+    }
+
+    /// The number.
+    fn get(&self) -> u64 {
+        // Relaxed: a value of its own.
+        self.value.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, value: u64) -> Result<(), Errno> {
+        if value > self.most {
+            return Err(Errno::EINVAL);
+        }
+        self.value.store(value, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// `vm.swappiness`: there is no swap; kept for programs that set it.
+static SWAPPINESS: Kept = Kept::new(60, 200);
+
+fn number(text: &mut Text, value: u64) -> Written {
+    writeln!(text, "{value}")
+}
+
+fn parse(value: &str) -> Result<u64, Errno> {
+    value.parse().map_err(|_| Errno::EINVAL)
+}
+
+fn show_name(text: &mut Text, name: &[u8]) -> Written {
+    text.push(name)?;
+    text.push(b"\n")
+}
+
+fn hostname(text: &mut Text) -> Written {
+    uts::with_host_name(|name| show_name(text, name))
+}
+
+fn set_hostname(value: &str) -> Result<(), Errno> {
+    uts::set_host_name(value.as_bytes());
+    Ok(())
+}
+
+fn domainname(text: &mut Text) -> Written {
+    uts::with_domain_name(|name| show_name(text, name))
+}
+
+fn set_domainname(value: &str) -> Result<(), Errno> {
+    uts::set_domain_name(value.as_bytes());
+    Ok(())
+}
+
+/// `vm.drop_caches`: 1 page cache, 2 slab, 3 both. Files in memory are no cache, clean pages of
+/// disks are; what the CPUs hold in reserve is given back.
+fn drop_caches(value: &str) -> Result<(), Errno> {
+    match parse(value)? {
+        bits @ 1..=4 => {
+            if bits & 1 != 0 {
+                block::drop_all();
+            }
+            memory::allocator().request_drain();
+            Ok(())
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+fn random_uuid() -> u128 {
+    let mut bytes = [0; 16];
+    random::fill(&mut bytes);
+    // Version 4, variant 1 (RFC 4122).
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    u128::from_be_bytes(bytes)
+}
+
+fn uuid(text: &mut Text, id: u128) -> Written {
+    let part = |shift: u32, mask: u128| id >> shift & mask;
+    writeln!(
+        text,
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        part(96, 0xffff_ffff),
+        part(80, 0xffff),
+        part(64, 0xffff),
+        part(48, 0xffff),
+        part(0, 0xffff_ffff_ffff),
+    )
+}
+
+fn boot_id(text: &mut Text) -> Written {
+    static BOOT_ID: sync::Once<u128> = sync::Once::new();
+    if BOOT_ID.get().is_none() {
+        let _ = BOOT_ID.set(random_uuid());
+    }
+    uuid(text, BOOT_ID.get().copied().unwrap_or_default())
+}
+
+/// Sets the knobs of `sysctl.NAME=VALUE` words of the boot line, dots in NAME being slashes. One
+/// that cannot be set is named on the console.
+pub fn apply_boot_line() {
+    for word in super::system::boot_line().split_ascii_whitespace() {
+        let Some((name, value)) = word.strip_prefix("sysctl.").and_then(|w| w.split_once('='))
+        else {
+            continue;
+        };
+        let mut path = String::from("/proc/sys/");
+        path.extend(name.chars().map(|c| if c == '.' { '/' } else { c }));
+        if let Err(error) = store(&path, value) {
+            machine::console!("sysctl.{name}={value}: {error}");
+        }
+    }
+}
+
+fn store(path: &str, value: &str) -> Result<(), Errno> {
+    let root = crate::fs::root();
+    let found = lookup::resolve(&root, root.clone(), path.as_bytes(), lookup::LastLink::Keep)?;
+    let flags = crate::fs::OpenFlags::WRITE_ONLY;
+    let file = crate::fs::OpenFile::open(found.existing()?, None, flags)?;
+    file.write(&mut crate::fs::io::SliceSource::new(
+        value.as_bytes(),
+        crate::fs::io::NO_LIMIT,
+    ))?;
+    Ok(())
+}

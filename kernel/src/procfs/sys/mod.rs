@@ -1,0 +1,194 @@
+//! `/sys`: CPUs, the memory node, and the knobs that Linux has there.
+
+use crate::drivers::report;
+use crate::fs::node::NodeRef;
+use crate::fs::synthetic::{Content, Directory, Entry, Synthetic};
+use crate::fs::text::Text;
+use crate::fs::{block, devices};
+use alloc::format;
+use alloc::sync::Arc;
+use core::fmt::{Result as Written, Write};
+use ebb_mm::Order;
+use logic::errno::Errno;
+use machine::arch::cpu_count;
+use machine::memory::{huge, stats};
+use machine::sync::Once;
+
+/// Linux's magic number of sysfs.
+const MAGIC: u64 = 0x6265_6572;
+
+const ENTRIES: &[Entry] = &[
+    Entry::knob(
+        "module/page_reporting/parameters/page_reporting_order",
+        |text| writeln!(text, "{}", report::order()),
+        |value| report::set_order(value.parse().map_err(|_| Errno::EINVAL)?),
+    ),
+    Entry::file("devices/system/cpu/online", cpu_list),
+    Entry::file("devices/system/cpu/possible", cpu_list),
+    Entry::file("devices/system/cpu/present", cpu_list),
+    Entry::file("devices/system/cpu/offline", |text| writeln!(text)),
+    Entry::file("devices/system/cpu/kernel_max", |text| {
+        writeln!(text, "{}", machine::arch::MAX_CPUS - 1)
+    }),
+    Entry::file("devices/system/node/online", |text| writeln!(text, "0")),
+    Entry::file("devices/system/node/possible", |text| writeln!(text, "0")),
+    Entry::file("devices/system/node/has_cpu", |text| writeln!(text, "0")),
+    Entry::file("devices/system/node/has_memory", |text| writeln!(text, "0")),
+    Entry::file("devices/system/node/has_normal_memory", |text| {
+        writeln!(text, "0")
+    }),
+    Entry::file("devices/system/node/node0/cpulist", cpu_list),
+    Entry::file("devices/system/node/node0/cpumap", |text| {
+        cpu_map(text, 0..cpu_count())
+    }),
+    Entry::file("devices/system/node/node0/distance", |text| {
+        writeln!(text, "10")
+    }),
+    Entry::file("devices/system/node/node0/meminfo", node_meminfo),
+    Entry::file("devices/system/node/node0/vmstat", node_vmstat),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/enabled",
+        huge_policy,
+        huge::set_policy,
+    ),
+    // No memory is moved to make a block.
+    Entry::file("kernel/mm/transparent_hugepage/defrag", |text| {
+        writeln!(text, "always defer defer+madvise madvise [never]")
+    }),
+    Entry::file("kernel/mm/transparent_hugepage/shmem_enabled", |text| {
+        writeln!(text, "always within_size advise [never] deny force")
+    }),
+    Entry::file("kernel/mm/transparent_hugepage/use_zero_page", |text| {
+        writeln!(text, "0")
+    }),
+    Entry::file("kernel/mm/transparent_hugepage/hpage_pmd_size", |text| {
+        writeln!(text, "{}", Order::PAGEBLOCK.frames() * 4096)
+    }),
+];
+
+/// All policies, that which holds in brackets.
+fn huge_policy(text: &mut Text) -> Written {
+    let names = huge::Policy::ALL.map(|policy| {
+        if policy == huge::policy() {
+            format!("[{}]", policy.name())
+        } else {
+            policy.name().into()
+        }
+    });
+    writeln!(text, "{}", names.join(" "))
+}
+
+/// Builds the tree, to be mounted in `above`.
+pub(super) fn build(above: &NodeRef) -> NodeRef {
+    let fs = Synthetic::new(devices::SYS, MAGIC, Errno::EPERM);
+    let root = Directory::new(&fs, Some(Arc::downgrade(above)), b"sys");
+    root.add_all(ENTRIES);
+    block::tables::add(&root);
+    let _ = ROOT.set(root.clone());
+    root
+}
+
+static ROOT: Once<Arc<Directory>> = Once::new();
+
+/// Adds the CPUs' directories, once all CPUs run.
+pub(super) fn add_cpus() {
+    let Some(root) = ROOT.get() else { return };
+    for cpu in 0..cpu_count() {
+        for (name, show) in CPU_FILES {
+            let path = format!("devices/system/cpu/cpu{cpu}/{name}");
+            root.add(&path, Arc::new(CpuFile { cpu, show: *show }));
+        }
+    }
+}
+
+/// CPUs as a list of ranges.
+fn cpu_list(text: &mut Text) -> Written {
+    match cpu_count() {
+        1 => writeln!(text, "0"),
+        count => writeln!(text, "0-{}", count - 1),
+    }
+}
+
+/// CPUs as a hexadecimal mask, in groups of 32 bits.
+fn cpu_map(text: &mut Text, cpus: core::ops::Range<usize>) -> Written {
+    let mask = cpus
+        .filter(|&cpu| cpu < 64)
+        .fold(0_u64, |mask, cpu| mask | 1 << cpu);
+    if cpu_count() > 32 {
+        writeln!(text, "{:08x},{:08x}", mask >> 32, mask & 0xffff_ffff)
+    } else {
+        let digits = cpu_count().div_ceil(4);
+        writeln!(text, "{mask:0digits$x}")
+    }
+}
+
+type ShowCpu = fn(&mut Text, usize) -> Written;
+
+const CPU_FILES: &[(&str, ShowCpu)] = &[
+    ("online", |text, _| writeln!(text, "1")),
+    ("topology/core_id", |text, cpu| writeln!(text, "{cpu}")),
+    ("topology/physical_package_id", |text, _| {
+        writeln!(text, "0")
+    }),
+    ("topology/core_cpus_list", |text, cpu| {
+        writeln!(text, "{cpu}")
+    }),
+    ("topology/thread_siblings_list", |text, cpu| {
+        writeln!(text, "{cpu}")
+    }),
+    ("topology/thread_siblings", |text, cpu| {
+        cpu_map(text, cpu..cpu + 1)
+    }),
+    ("topology/core_siblings_list", |text, _| cpu_list(text)),
+    ("topology/core_siblings", |text, _| {
+        cpu_map(text, 0..cpu_count())
+    }),
+    ("topology/package_cpus_list", |text, _| cpu_list(text)),
+];
+
+struct CpuFile {
+    cpu: usize,
+    show: ShowCpu,
+}
+
+impl Content for CpuFile {
+    fn show(&self, text: &mut Text) -> Written {
+        (self.show)(text, self.cpu)
+    }
+}
+
+fn node_meminfo(text: &mut Text) -> Written {
+    let all = stats::meminfo();
+    let value = |wanted: &str| {
+        all.iter()
+            .find(|(name, _)| *name == wanted)
+            .map_or(0, |(_, value)| *value)
+    };
+    let used = value("MemTotal").saturating_sub(value("MemFree"));
+    let lines = [
+        ("MemTotal", value("MemTotal")),
+        ("MemFree", value("MemFree")),
+        ("MemUsed", used),
+        ("FilePages", value("Cached")),
+        ("Mapped", value("Mapped")),
+        ("AnonPages", value("AnonPages")),
+        ("Shmem", value("Shmem")),
+        ("KernelStack", value("KernelStack")),
+        ("PageTables", value("PageTables")),
+        ("Slab", value("Slab")),
+    ];
+    for (name, kib) in lines {
+        let padding = 15_usize.saturating_sub(name.len());
+        writeln!(text, "Node 0 {name}:{:padding$}{kib:>8} kB", "")?;
+    }
+    Ok(())
+}
+
+fn node_vmstat(text: &mut Text) -> Written {
+    for (name, value) in stats::vmstat() {
+        if name.starts_with("nr_") {
+            writeln!(text, "{name} {value}")?;
+        }
+    }
+    Ok(())
+}

@@ -1,8 +1,0 @@
-//! Timers, and the C library's views of time.
-
-pub mod clocks;
-pub(crate) mod cpu_timers;
-pub(crate) mod posix;
-pub mod process_timers;
-pub mod queue;
-pub mod values;

@@ -1,0 +1,54 @@
+//! Entries of page tables: what their bits mean to address spaces, and where they stand.
+
+use core::sync::atomic::AtomicU64;
+use ebb_mm::Frame;
+/// Kept where the entry is not present, too.
+pub(super) use machine::arch::pte::LARGE as HUGE;
+pub(super) use machine::arch::pte::{
+    ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, USER, WRITABLE,
+};
+use machine::memory::memmap::frame_ptr;
+
+/// Ours: the frame is a page of a file.
+pub(super) const FILE: u64 = 1 << 9;
+/// Ours: the frame is a page of shared memory.
+pub(super) const SHMEM: u64 = 1 << 10;
+/// Ours: the frame is the shared frame of zeros.
+pub(super) const ZERO: u64 = 1 << 11;
+
+pub(super) const PAGE: u64 = 4096;
+/// What an entry of each level covers, from the last level up.
+pub(super) const SPANS: [u64; 4] = [PAGE, PAGE << 9, PAGE << 18, PAGE << 27];
+/// Bytes under one table of the last level.
+pub(super) const REGION: u64 = SPANS[1];
+/// No region has this number.
+pub(super) const NO_REGION: u64 = u64::MAX;
+
+pub(super) type Table = [AtomicU64; 512];
+
+/// The frame of an entry.
+#[inline]
+pub(super) fn frame_of(entry: u64) -> Frame {
+    Frame::containing(entry & ADDRESS)
+}
+
+#[inline]
+pub(super) fn table_at(entry: u64) -> &'static Table {
+    // SAFETY: present entries of upper levels lead to table frames in the physmap. They are only
+    // freed by the holder of the space's lock, who then uses no reference made before, so the
+    // 'static here means "while the lock is held". All access is atomic.
+    unsafe { &*frame_ptr(frame_of(entry)).cast::<Table>() }
+}
+
+/// The place of an address in its table of a level.
+#[inline]
+pub(super) const fn index(address: u64, level: usize) -> usize {
+    (address / SPANS[level] % 512) as usize
+}
+
+/// Pages in so many bytes of one region.
+#[inline]
+pub(super) const fn pages_in(bytes: u64) -> usize {
+    debug_assert!(bytes <= REGION);
+    (bytes / PAGE) as usize
+}

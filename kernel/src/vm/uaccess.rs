@@ -1,0 +1,394 @@
+//! Access to the memory of the current program.
+//!
+//! Every address that a program hands over is an allegation: the routines check it against the
+//! user's half, and a page that cannot be had is `EFAULT`. They may serve page faults and so may
+//! block: never call them with a spin lock held (but the `nofault` ones).
+
+use alloc::vec::Vec;
+use core::arch::global_asm;
+use core::marker::PhantomData;
+use logic::errno::Errno;
+use machine::arch::USER_END;
+use machine::sync;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+// The only kernel code that touches user addresses. Each instruction that may fault has a label;
+// `fixup` knows where to go on from there. Results: bytes not copied, or a word with bit 32 set for
+// a fault. They are called, never inlined, and use no stack: no red zone is live around them.
+global_asm!(
+    ".pushsection .text.ebb_user, \"ax\", @progbits",
+    // rdi: to, rsi: from, rdx: bytes
+    ".balign 16",
+    ".global ebb_user_copy, ebb_user_copy_words, ebb_user_copy_bytes, ebb_user_copy_rest",
+    ".global ebb_user_copy_end",
+    "ebb_user_copy:",
+    machine::stac_asm!(),
+    "mov rcx, rdx",
+    "shr rcx, 3",
+    "ebb_user_copy_words:",
+    "rep movsq",
+    "mov ecx, edx",
+    "and ecx, 7",
+    "ebb_user_copy_bytes:",
+    "rep movsb",
+    "ebb_user_copy_end:",
+    "mov rax, rcx",
+    machine::clac_asm!(),
+    "ret",
+    // The words ended at a bad page: byte by byte up to it.
+    "ebb_user_copy_rest:",
+    "shl rcx, 3",
+    "and edx, 7",
+    "add rcx, rdx",
+    "jmp ebb_user_copy_bytes",
+    // rdi: to, rdx: bytes
+    ".balign 16",
+    ".global ebb_user_zero, ebb_user_zero_words, ebb_user_zero_bytes, ebb_user_zero_rest",
+    ".global ebb_user_zero_end",
+    "ebb_user_zero:",
+    machine::stac_asm!(),
+    "xor eax, eax",
+    "mov rcx, rdx",
+    "shr rcx, 3",
+    "ebb_user_zero_words:",
+    "rep stosq",
+    "mov ecx, edx",
+    "and ecx, 7",
+    "ebb_user_zero_bytes:",
+    "rep stosb",
+    "ebb_user_zero_end:",
+    "mov rax, rcx",
+    machine::clac_asm!(),
+    "ret",
+    "ebb_user_zero_rest:",
+    "shl rcx, 3",
+    "and edx, 7",
+    "add rcx, rdx",
+    "jmp ebb_user_zero_bytes",
+    // rdi: word
+    ".balign 16",
+    ".global ebb_user_load, ebb_user_load_at, ebb_user_load_nofault, ebb_user_load_nofault_at",
+    "ebb_user_load:",
+    machine::stac_asm!(),
+    "ebb_user_load_at:",
+    "mov eax, dword ptr [rdi]",
+    machine::clac_asm!(),
+    "ret",
+    "ebb_user_load_nofault:",
+    machine::stac_asm!(),
+    "ebb_user_load_nofault_at:",
+    "mov eax, dword ptr [rdi]",
+    machine::clac_asm!(),
+    "ret",
+    // rdi: word, esi: expected, edx: new
+    ".balign 16",
+    ".global ebb_user_exchange, ebb_user_exchange_at",
+    ".global ebb_user_exchange_nofault, ebb_user_exchange_nofault_at, ebb_user_failed",
+    "ebb_user_exchange:",
+    machine::stac_asm!(),
+    "mov eax, esi",
+    "ebb_user_exchange_at:",
+    "lock cmpxchg dword ptr [rdi], edx",
+    "mov eax, eax",
+    machine::clac_asm!(),
+    "ret",
+    "ebb_user_exchange_nofault:",
+    machine::stac_asm!(),
+    "mov eax, esi",
+    "ebb_user_exchange_nofault_at:",
+    "lock cmpxchg dword ptr [rdi], edx",
+    "mov eax, eax",
+    machine::clac_asm!(),
+    "ret",
+    "ebb_user_failed:",
+    "mov rax, -1",
+    machine::clac_asm!(),
+    "ret",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn ebb_user_copy(to: u64, from: u64, len: usize) -> usize;
+    fn ebb_user_zero(to: u64, unused: u64, len: usize) -> usize;
+    fn ebb_user_load(word: u64) -> u64;
+    fn ebb_user_exchange(word: u64, expected: u32, new: u32) -> u64;
+    static ebb_user_copy_words: u8;
+    static ebb_user_copy_bytes: u8;
+    static ebb_user_copy_rest: u8;
+    static ebb_user_copy_end: u8;
+    static ebb_user_zero_words: u8;
+    static ebb_user_zero_bytes: u8;
+    static ebb_user_zero_rest: u8;
+    static ebb_user_zero_end: u8;
+    static ebb_user_load_at: u8;
+    static ebb_user_load_nofault_at: u8;
+    static ebb_user_exchange_at: u8;
+    static ebb_user_exchange_nofault_at: u8;
+    static ebb_user_failed: u8;
+}
+
+/// What to do about a page fault at an instruction that touches user memory.
+pub(crate) enum Fixup {
+    /// Serve it; go on there if that fails.
+    Serve(u64),
+    /// Go on there.
+    Fail(u64),
+}
+
+impl Fixup {
+    /// Where to go on when the fault is not served.
+    pub(crate) fn address(&self) -> u64 {
+        match *self {
+            Self::Serve(at) | Self::Fail(at) => at,
+        }
+    }
+}
+
+/// What to do about a page fault at `rip`; `None`: user memory is not touched there.
+pub(crate) fn fixup(rip: u64) -> Option<Fixup> {
+    macro_rules! at {
+        ($symbol:ident) => {
+            // Only the address of the label is taken.
+            (&raw const $symbol) as u64
+        };
+    }
+    let serve = [
+        (at!(ebb_user_copy_words), at!(ebb_user_copy_rest)),
+        (at!(ebb_user_copy_bytes), at!(ebb_user_copy_end)),
+        (at!(ebb_user_zero_words), at!(ebb_user_zero_rest)),
+        (at!(ebb_user_zero_bytes), at!(ebb_user_zero_end)),
+        (at!(ebb_user_load_at), at!(ebb_user_failed)),
+        (at!(ebb_user_exchange_at), at!(ebb_user_failed)),
+    ];
+    if let Some(&(_, otherwise)) = serve.iter().find(|(label, _)| *label == rip) {
+        return Some(Fixup::Serve(otherwise));
+    }
+    [
+        at!(ebb_user_load_nofault_at),
+        at!(ebb_user_exchange_nofault_at),
+    ]
+    .contains(&rip)
+    .then_some(Fixup::Fail(at!(ebb_user_failed)))
+}
+
+/// Whether all of a range is in the user's half.
+#[inline]
+fn is_user(address: u64, len: usize) -> bool {
+    address
+        .checked_add(len as u64)
+        .is_some_and(|end| end <= USER_END)
+}
+
+/// Bytes at most that lie in the user's half from an address on.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "at most `len`")]
+fn clamp(address: u64, len: usize) -> usize {
+    USER_END.saturating_sub(address).min(len as u64) as usize
+}
+
+/// Copies from the program's memory.
+///
+/// # Errors
+/// `EFAULT`; some bytes of `to` may have been written.
+#[inline]
+pub fn copy_in(to: &mut [u8], from: u64) -> Result<(), Errno> {
+    // A slice is not longer than half of the address space, so the sum below is the test.
+    if is_user(from, to.len()) && copy_in_partial(to, from) == to.len() {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
+}
+
+/// Copies to the program's memory.
+///
+/// # Errors
+/// `EFAULT`; some bytes may have been written.
+#[inline]
+pub fn copy_out(to: u64, from: &[u8]) -> Result<(), Errno> {
+    if is_user(to, from.len()) && copy_out_partial(to, from) == from.len() {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
+}
+
+/// As [`copy_in`], but gives the number of bytes copied before a fault.
+#[inline]
+pub fn copy_in_partial(to: &mut [u8], from: u64) -> usize {
+    // SAFETY: the slice is writable and ours.
+    unsafe { copy_in_raw(to.as_mut_ptr(), from, to.len()) }
+}
+
+/// As [`copy_out`], but gives the number of bytes copied before a fault.
+#[inline]
+pub fn copy_out_partial(to: u64, from: &[u8]) -> usize {
+    // SAFETY: the slice is readable.
+    unsafe { copy_out_raw(to, from.as_ptr(), from.len()) }
+}
+
+/// Copies between the program's memory and raw kernel memory (a frame in the physmap); gives the
+/// number of bytes copied before a fault.
+///
+/// # Safety
+/// `from` is readable for `len` bytes.
+#[inline]
+pub unsafe fn copy_out_raw(to: u64, from: *const u8, len: usize) -> usize {
+    sync::assert_no_spin_lock_held();
+    let len = clamp(to, len);
+    // SAFETY: the kernel side by the caller's promise; the user side is in the user's half, where
+    // the routine may fault.
+    len - unsafe { ebb_user_copy(to, from as u64, len) }
+}
+
+/// As [`copy_out_raw`], the other way.
+///
+/// # Safety
+/// `to` is writable for `len` bytes and not looked at by Rust code meanwhile.
+#[inline]
+pub unsafe fn copy_in_raw(to: *mut u8, from: u64, len: usize) -> usize {
+    sync::assert_no_spin_lock_held();
+    let len = clamp(from, len);
+    // SAFETY: as in `copy_out_raw`.
+    len - unsafe { ebb_user_copy(to as u64, from, len) }
+}
+
+/// Zeroes the program's memory.
+///
+/// # Errors
+/// `EFAULT`; some bytes may have been written.
+pub fn zero(to: u64, len: usize) -> Result<(), Errno> {
+    sync::assert_no_spin_lock_held();
+    // SAFETY: the range is in the user's half, where the routine may fault.
+    if is_user(to, len) && unsafe { ebb_user_zero(to, 0, len) } == 0 {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
+}
+
+/// Reads bytes up to a NUL, which is not part of the result.
+///
+/// # Errors
+/// `EFAULT`; `ENAMETOOLONG` when there is no NUL in the first `max` bytes; `ENOMEM`.
+pub fn read_cstr(from: u64, max: usize) -> Result<Vec<u8>, Errno> {
+    const CHUNK: usize = 128;
+    let mut text = Vec::new();
+    let mut at = from;
+    while text.len() < max {
+        // Not across the end of a page: the next one need not be there.
+        let in_page = 4096 - (at % 4096) as usize;
+        let mut chunk = [0; CHUNK];
+        let want = CHUNK.min(in_page).min(max - text.len());
+        let got = copy_in_partial(&mut chunk[..want], at);
+        let bytes = &chunk[..got];
+        let end = bytes.iter().position(|&b| b == 0);
+        let part = &bytes[..end.unwrap_or(got)];
+        text.try_reserve(part.len()).map_err(|_| Errno::ENOMEM)?;
+        text.extend_from_slice(part);
+        if end.is_some() {
+            return Ok(text);
+        }
+        if got < want {
+            return Err(Errno::EFAULT);
+        }
+        at += got as u64;
+    }
+    Err(Errno::ENAMETOOLONG)
+}
+
+/// The word of a routine, or its fault.
+#[expect(clippy::cast_possible_truncation, reason = "the low half is the word")]
+fn word(result: u64) -> Result<u32, Errno> {
+    if result >> 32 == 0 {
+        Ok(result as u32)
+    } else {
+        Err(Errno::EFAULT)
+    }
+}
+
+fn check_word(address: u64) -> Result<(), Errno> {
+    if !address.is_multiple_of(4) {
+        return Err(Errno::EINVAL);
+    }
+    if is_user(address, 4) {
+        Ok(())
+    } else {
+        Err(Errno::EFAULT)
+    }
+}
+
+/// Atomic operations on the words that programs share with the kernel.
+pub mod atomic {
+    use super::{check_word, ebb_user_exchange, ebb_user_load, word};
+    use logic::errno::Errno;
+    use machine::sync;
+
+    /// Loads an aligned 32-bit word in one piece.
+    ///
+    /// # Errors
+    /// `EFAULT`; `EINVAL` for an unaligned address.
+    pub fn load_u32(address: u64) -> Result<u32, Errno> {
+        check_word(address)?;
+        sync::assert_no_spin_lock_held();
+        // SAFETY: an aligned word of the user's half, where the routine may fault.
+        word(unsafe { ebb_user_load(address) })
+    }
+
+    /// Stores `new` if the word is `expected`; gives the word as it was.
+    ///
+    /// # Errors
+    /// As [`load_u32`].
+    pub fn compare_exchange_u32(address: u64, expected: u32, new: u32) -> Result<u32, Errno> {
+        check_word(address)?;
+        sync::assert_no_spin_lock_held();
+        // SAFETY: as in `load_u32`.
+        word(unsafe { ebb_user_exchange(address, expected, new) })
+    }
+}
+
+/// The address of a value in the program's memory.
+#[derive(Debug)]
+pub struct UserPtr<T> {
+    address: u64,
+    value: PhantomData<T>,
+}
+
+impl<T> Copy for UserPtr<T> {}
+impl<T> Clone for UserPtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> UserPtr<T> {
+    /// A value at this address, whatever that is.
+    pub const fn new(address: u64) -> Self {
+        Self {
+            address,
+            value: PhantomData,
+        }
+    }
+}
+
+impl<T: FromBytes + IntoBytes> UserPtr<T> {
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn read(self) -> Result<T, Errno> {
+        let mut value = T::new_zeroed();
+        copy_in(value.as_mut_bytes(), self.address)?;
+        Ok(value)
+    }
+}
+
+impl<T: IntoBytes + Immutable> UserPtr<T> {
+    /// Writes the value.
+    ///
+    /// # Errors
+    /// `EFAULT`.
+    pub fn write(self, value: &T) -> Result<(), Errno> {
+        copy_out(self.address, value.as_bytes())
+    }
+}

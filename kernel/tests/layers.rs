@@ -1,0 +1,89 @@
+//! Who may know whom, in the three crates of the kernel: ARCHITECTURE.md draws it.
+
+use ebb_layers::{Exception, House};
+
+/// Checks a crate; the workspace is above the kernel's folder.
+fn check(house: House<'_>) {
+    house.assert(env!("CARGO_MANIFEST_DIR"));
+}
+
+#[test]
+fn the_upper_half_points_down() {
+    check(House {
+        root: "kernel/src/main.rs",
+        floors: &[
+            "main.rs", "syscall/", "procfs/", "process/", "fs/", "drivers/", "vm/",
+        ],
+        exceptions: &[
+            Exception::Knot {
+                folder: "process/",
+                why: "a task takes signals, a signal wakes and ends tasks, a timer sends signals",
+            },
+            Exception::Knot {
+                folder: "vm/",
+                why: "the methods of page tables and address spaces stand in a file a subject",
+            },
+            Exception::Knot {
+                folder: "fs/tmpfs/",
+                why: "a directory has nodes, and a node may be a directory",
+            },
+            Exception::Knot {
+                folder: "drivers/disk/",
+                why: "a disk has a queue, and the queue ends its requests",
+            },
+            Exception::Arrow {
+                from: "fs/node.rs",
+                to: "fs/file.rs",
+                why: "a node is opened as a file, and a directory's file lists nodes",
+            },
+            Exception::Arrow {
+                from: "fs/file.rs",
+                to: "fs/locks/mod.rs",
+                why: "an open file's locks end with it",
+            },
+            Exception::Arrow {
+                from: "fs/table.rs",
+                to: "fs/locks/mod.rs",
+                why: "a process's locks on a file end when it closes the file",
+            },
+            Exception::Arrow {
+                from: "drivers/port.rs",
+                to: "drivers/control.rs",
+                why: "a port that is flushed at the VM's end has no thread that hears of its window",
+            },
+        ],
+    });
+}
+
+#[test]
+fn the_machine_points_down() {
+    check(House {
+        root: "kernel/machine/src/lib.rs",
+        floors: &["lib.rs", "sync.rs", "sched/", "memory/", "arch/"],
+        exceptions: &[
+            Exception::Knot {
+                folder: "sched/",
+                why: "a switch balances, what is balanced is switched to",
+            },
+            Exception::Knot {
+                folder: "arch/",
+                why: "a machine's clock, interrupts, console and panics serve each other",
+            },
+        ],
+    });
+}
+
+#[test]
+fn the_logic_points_down() {
+    check(House {
+        root: "kernel/logic/src/lib.rs",
+        floors: &[
+            "lib.rs",
+            "disk/ elf.rs heap.rs locks/ members.rs newc.rs numbers.rs path.rs pipe/ radix.rs sched/ \
+             signal_set.rs slab.rs strings.rs vma.rs",
+            "errno.rs model_locks.rs",
+            "lock.rs",
+        ],
+        exceptions: &[],
+    });
+}

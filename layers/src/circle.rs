@@ -1,0 +1,91 @@
+//! Circles: things that use each other, by a way round or directly.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Who uses whom.
+pub(crate) type Graph<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
+
+/// A shortest circle for each set of nodes that all reach each other, as the nodes on the way.
+pub(crate) fn circles<'a>(graph: &Graph<'a>) -> Vec<Vec<&'a str>> {
+    let mut reversed = Graph::new();
+    for (&from, ends) in graph {
+        for &to in ends {
+            reversed.entry(to).or_default().insert(from);
+        }
+    }
+    let mut done: BTreeSet<&'a str> = BTreeSet::new();
+    let mut found = Vec::new();
+    for &start in graph.keys() {
+        if done.contains(start) {
+            continue;
+        }
+        let reached = reach(graph, start);
+        if let Some(way) = way_back(start, &reached) {
+            let reaching = reach(&reversed, start);
+            done.extend(reached.keys().filter(|&node| reaching.contains_key(node)));
+            found.push(way);
+        }
+    }
+    found
+}
+
+/// Everything that can be reached from `start`, and from where first.
+fn reach<'a>(graph: &Graph<'a>, start: &'a str) -> BTreeMap<&'a str, &'a str> {
+    let mut from = BTreeMap::new();
+    let mut waiting = VecDeque::from([start]);
+    while let Some(node) = waiting.pop_front() {
+        for &next in graph.get(node).into_iter().flatten() {
+            from.entry(next).or_insert_with(|| {
+                waiting.push_back(next);
+                node
+            });
+        }
+    }
+    from
+}
+
+/// A shortest circle through `start`, if there is one.
+fn way_back<'a>(start: &'a str, from: &BTreeMap<&'a str, &'a str>) -> Option<Vec<&'a str>> {
+    let mut way = vec![start];
+    let mut at = *from.get(start)?;
+    while at != start {
+        way.push(at);
+        at = *from.get(at)?;
+    }
+    way.push(start);
+    way.reverse();
+    Some(way)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph<'a>(arrows: &[(&'a str, &'a str)]) -> Graph<'a> {
+        let mut graph = Graph::new();
+        for &(from, to) in arrows {
+            graph.entry(from).or_default().insert(to);
+        }
+        graph
+    }
+
+    #[test]
+    fn a_way_down_is_no_circle() {
+        assert!(circles(&graph(&[("a", "b"), ("a", "c"), ("b", "c")])).is_empty());
+    }
+
+    #[test]
+    fn each_knot_is_told_once_by_a_shortest_way() {
+        let knots = graph(&[
+            ("a", "b"),
+            ("b", "c"),
+            ("c", "d"),
+            ("d", "a"),
+            ("b", "a"),
+            ("d", "x"),
+            ("x", "y"),
+            ("y", "x"),
+        ]);
+        assert_eq!(circles(&knots), [vec!["a", "b", "a"], vec!["x", "y", "x"]]);
+    }
+}

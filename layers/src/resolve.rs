@@ -1,0 +1,92 @@
+//! Where a path leads: through modules, imports and re-exports to the file that defines the name.
+
+use crate::module::{FileId, Id, Import, Module, Tree};
+
+/// Imports that lead to imports, at most; a crate that compiles has no circle of them.
+const MAX_STEPS: usize = 32;
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Module(Id),
+    /// Something that this file defines.
+    Item(FileId),
+}
+
+impl Tree {
+    /// What `path` means in `module`; `None` for what is of another crate or of the module itself.
+    pub(crate) fn resolve(&self, module: Id, path: &[String]) -> Option<Target> {
+        self.follow(module, path, MAX_STEPS)
+    }
+
+    fn follow(&self, module: Id, path: &[String], steps: usize) -> Option<Target> {
+        let steps = steps.checked_sub(1)?;
+        let (first, mut rest) = path.split_first()?;
+        let mut at = match first.as_str() {
+            "crate" => Target::Module(0),
+            "self" => Target::Module(module),
+            "super" => Target::Module(self.modules[module].parent?),
+            name => self.named(module, name, rest.is_empty(), steps)?,
+        };
+        while let (Target::Module(here), Some((segment, further))) = (at, rest.split_first()) {
+            rest = further;
+            at = match segment.as_str() {
+                "super" => Target::Module(self.modules[here].parent?),
+                name => self
+                    .named(here, name, rest.is_empty(), steps)
+                    .unwrap_or_else(|| self.unnamed(here, name)),
+            };
+        }
+        Some(at)
+    }
+
+    /// A name that nothing declares: a macro of the whole crate at its root, else what the module
+    /// defines in a way that cannot be seen.
+    fn unnamed(&self, module: Id, name: &str) -> Target {
+        let definer = if module == 0 {
+            self.macros.get(name)
+        } else {
+            None
+        };
+        Target::Item(self.modules[*definer.unwrap_or(&module)].file)
+    }
+
+    /// What `name` is in `module`: of a child module and an import of the same name the import at
+    /// the end of a path, the child before it.
+    fn named(&self, module: Id, name: &str, is_last: bool, steps: usize) -> Option<Target> {
+        let here: &Module = &self.modules[module];
+        let child = here.children.get(name).map(|&child| Target::Module(child));
+        if child.is_some() && !is_last {
+            return child;
+        }
+        let imports = here.imports.iter().filter(|import| import.name == name);
+        // An import of a name by itself (`use name;`) says nothing new of it.
+        let imported = imports
+            .filter(|import| import.path != [name])
+            .find_map(|import| self.follow(module, &import.path, steps));
+        let own = || here.items.contains(name).then_some(Target::Item(here.file));
+        imported
+            .or(child)
+            .or_else(own)
+            .or_else(|| self.globbed(module, name, is_last, steps))
+    }
+
+    /// What `name` is by a `use …::*`.
+    fn globbed(&self, module: Id, name: &str, is_last: bool, steps: usize) -> Option<Target> {
+        let globs = self.modules[module]
+            .imports
+            .iter()
+            .filter(|import| import.name == "*");
+        globs
+            .filter_map(|import| self.glob_of(module, import, steps))
+            .filter(|&source| source != module)
+            .find_map(|source| self.named(source, name, is_last, steps.checked_sub(1)?))
+    }
+
+    fn glob_of(&self, module: Id, import: &Import, steps: usize) -> Option<Id> {
+        match self.follow(module, &import.path, steps)? {
+            Target::Module(source) => Some(source),
+            Target::Item(_) => None,
+        }
+    }
+}
