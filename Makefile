@@ -43,7 +43,7 @@ workloads: ## build the experiments as one static Linux program
 	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
 
 .PHONY: test lint test-units test-models test-guests
-test: deps lint test-units test-models fuzz test-guests xen-lab ## all checks and tests
+test: deps lint test-units test-models fuzz test-guests xen-lab kvm-lab ## all checks and tests
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
 	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -73,6 +73,10 @@ test-guests: workloads ## the command, and real guests
 .PHONY: qemu-migration
 qemu-migration: deps ## count the writes that QEMU itself loses of guests without a disk that it migrates; 4 minutes
 	$(CARGO) test --release -p ebb --test migration -- --ignored --nocapture
+
+.PHONY: kvm-lab
+kvm-lab: deps build workloads ## boot a real KVM, which QEMU emulates, and run guests on it
+	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/smoke target/kvm-lab
 
 .PHONY: xen-lab xen-experiments
 xen-lab: deps build ## boot a real Xen and verify what its guest's disks hold

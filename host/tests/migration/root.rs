@@ -62,7 +62,7 @@ pub(crate) struct Root {
 
 /// Debian's kernel and its drivers, unpacked, or nothing where they cannot be had.
 fn linux() -> Option<PathBuf> {
-    let fetch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../blk/lab/fetch");
+    let fetch = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/debian");
     let output = Command::new(fetch).arg("linux").output().expect("a shell");
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {

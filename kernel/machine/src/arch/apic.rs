@@ -88,7 +88,7 @@ pub(super) fn switch_on() -> u32 {
     // SAFETY: enables interrupts' source, IF stays off.
     unsafe { cpu::wrmsr(msr::APIC_BASE, base) };
     write(register::SPURIOUS, ENABLED | interrupt::SPURIOUS as u32);
-    write(register::TASK_PRIORITY, 0);
+    set_task_priority(0);
     write(register::LINT0, MASKED);
     write(register::LINT1, MASKED);
     write(register::ERROR, MASKED);
@@ -165,6 +165,14 @@ fn command(destination: u32, command: u32) {
     }
     write(register::COMMAND_HIGH, destination << 24);
     write(register::COMMAND, command);
+}
+
+/// Has interrupts of this priority's class (its upper four bits) and below wait.
+///
+/// Not by CR8, though it is the same register: where QEMU emulates SVM, a guest's write to CR8 ends
+/// QEMU when an interrupt is pending (`host/lab/README.md`). Only a CPU that is about to halt comes here.
+pub(super) fn set_task_priority(priority: u32) {
+    write(register::TASK_PRIORITY, priority);
 }
 
 /// Sends an interrupt to one CPU.

@@ -110,13 +110,6 @@ pub unsafe fn write_cr4(value: u64) {
     unsafe { asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// Sets the task priority: interrupts of this class (vector / 16) and below wait.
-#[inline]
-pub fn write_cr8(class: u64) {
-    // SAFETY: interrupts that wait are not lost.
-    unsafe { asm!("mov cr8, {}", in(reg) class, options(nostack, preserves_flags)) };
-}
-
 /// Drops this CPU's translation of one page, global or not.
 #[inline]
 pub fn invlpg(address: u64) {

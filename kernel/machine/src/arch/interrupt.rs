@@ -18,7 +18,7 @@ pub(super) const SPURIOUS: u64 = 95;
 /// priority: a CPU that waits for answers lets nothing else through.
 pub(super) const MAILBOX: u64 = 96;
 /// The task priority that lets only [`MAILBOX`] through.
-const ONLY_MAILBOX: u64 = MAILBOX / 16 - 1;
+const ONLY_MAILBOX: u32 = (MAILBOX as u32 / 16 - 1) * 16;
 
 const _: () = assert!(MAILBOX < super::traps::VECTORS as u64);
 const _: () = assert!(SPURIOUS / 16 < MAILBOX / 16);
@@ -77,9 +77,9 @@ pub fn register(gsi: u32, function: fn(usize), argument: usize) -> Option<u8> {
 /// Halts this CPU until another writes to its mailbox or answers; the one place besides the idle
 /// loop where kernel code is interrupted. What runs then, `ipi::poll_mailbox`, takes no locks.
 pub(super) fn wait_for_mailbox() {
-    super::cpu::write_cr8(ONLY_MAILBOX);
+    apic::set_task_priority(ONLY_MAILBOX);
     super::context::idle();
-    super::cpu::write_cr8(0);
+    apic::set_task_priority(0);
 }
 
 /// Serves an interrupt of user mode or of the idle loop.
