@@ -17,6 +17,7 @@ pub mod disk;
 pub mod elf;
 pub mod errno;
 pub mod heap;
+pub mod list;
 pub mod lock;
 pub mod locks;
 pub mod members;
@@ -35,6 +36,8 @@ pub mod vma;
 mod elf_tests;
 #[cfg(test)]
 mod heap_tests;
+#[cfg(test)]
+mod list_tests;
 #[cfg(test)]
 mod members_tests;
 #[cfg(any(test, loom))]

@@ -163,13 +163,6 @@ pub trait Node: Any + Send + Sync {
     fn link_target(&self) -> Result<LinkTarget, Errno> {
         Err(Errno::EINVAL)
     }
-    /// The text that `readlink` gives.
-    fn link_text(&self) -> Result<Vec<u8>, Errno> {
-        match self.link_target()? {
-            LinkTarget::Path(path) => Ok(path),
-            LinkTarget::Node(..) => Err(Errno::EINVAL),
-        }
-    }
 
     /// The entry `name` of a directory.
     fn lookup(&self, _name: &[u8]) -> Result<NodeRef, Errno> {

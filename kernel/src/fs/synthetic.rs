@@ -273,12 +273,8 @@ impl Directory {
 
     /// Enters a symbolic link.
     pub fn add_link(self: &Arc<Self>, name: &str, target: fn() -> Result<Vec<u8>, Errno>) {
-        let node = LinkNode {
-            fs: self.fs.clone(),
-            inode: self.fs.new_inode(),
-            target,
-        };
-        self.insert(name.as_bytes(), Arc::new(node));
+        let node = LinkNode::new(&self.fs, self.fs.new_inode(), target);
+        self.insert(name.as_bytes(), node);
     }
 }
 
@@ -351,14 +347,44 @@ impl Listing for Directory {
     }
 }
 
-/// A symbolic link whose text is made when it is followed.
-struct LinkNode {
-    fs: Arc<Synthetic>,
-    inode: u64,
-    target: fn() -> Result<Vec<u8>, Errno>,
+/// Where a symbolic link leads.
+pub trait Target: Send + Sync + 'static {
+    /// Its target as of now.
+    fn target(&self) -> Result<LinkTarget, Errno>;
+    /// Permission bits.
+    fn permissions(&self) -> u32 {
+        0o777
+    }
+    /// What `stat` tells as its size.
+    const SIZE: u64 = 0;
 }
 
-impl Node for LinkNode {
+impl Target for fn() -> Result<Vec<u8>, Errno> {
+    fn target(&self) -> Result<LinkTarget, Errno> {
+        self().map(LinkTarget::Path)
+    }
+}
+
+/// A symbolic link whose target is looked up when it is followed.
+#[derive(Debug)]
+pub struct LinkNode<T> {
+    fs: Arc<Synthetic>,
+    inode: u64,
+    target: T,
+}
+
+impl<T: Target> LinkNode<T> {
+    /// A link to `target`.
+    pub fn new(fs: &Arc<Synthetic>, inode: u64, target: T) -> Arc<Self> {
+        Arc::new(Self {
+            fs: fs.clone(),
+            inode,
+            target,
+        })
+    }
+}
+
+impl<T: Target> Node for LinkNode<T> {
     fn id(&self) -> NodeId {
         self.fs.id(self.inode)
     }
@@ -366,7 +392,12 @@ impl Node for LinkNode {
         FileKind::Symlink
     }
     fn metadata(&self) -> Metadata {
-        self.fs.metadata(self.inode, FileKind::Symlink, 0o777)
+        let permissions = self.target.permissions();
+        let metadata = self.fs.metadata(self.inode, FileKind::Symlink, permissions);
+        Metadata {
+            size: T::SIZE,
+            ..metadata
+        }
     }
     fn fs_stats(&self) -> FsStats {
         self.fs.stats()
@@ -375,7 +406,7 @@ impl Node for LinkNode {
         Err(Errno::ELOOP)
     }
     fn link_target(&self) -> Result<LinkTarget, Errno> {
-        (self.target)().map(LinkTarget::Path)
+        self.target.target()
     }
 }
 

@@ -9,6 +9,7 @@
 
 use crate::process;
 use logic::errno::{Errno, SysResult};
+use logic::list::{Linked, Links, List, Sift};
 use machine::arch::clock::Nanos;
 use machine::sync::SpinLock;
 
@@ -17,7 +18,7 @@ use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::hash::{Hash, Hasher};
 use core::marker::PhantomPinned;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use machine::sched::{self, Thread};
 
@@ -89,97 +90,66 @@ struct Waiter {
     woken: AtomicBool,
     /// Which bucket it is in; changed by requeue, under both buckets' locks.
     bucket: AtomicUsize,
-    /// Guarded by the bucket's lock.
-    place: UnsafeCell<Place>,
+    /// Changed by requeue. Guarded by the bucket's lock, as are the links.
+    key: UnsafeCell<Key>,
+    links: Links<Self>,
     _pinned: PhantomPinned,
 }
 
-struct Place {
-    key: Key,
-    previous: *const Waiter,
-    next: *const Waiter,
-}
+// SAFETY: the thread's pointer is valid while the waiter exists, threads are shared between CPUs, and the key is guarded by
+// the bucket's lock.
+unsafe impl Sync for Waiter {}
 
-struct Bucket {
-    head: *const Waiter,
-    tail: *const Waiter,
-}
-
-// SAFETY: the pointers are used under the bucket's lock alone.
-unsafe impl Send for Bucket {}
-
-impl Bucket {
-    const fn new() -> Self {
-        Self {
-            head: ptr::null(),
-            tail: ptr::null(),
-        }
+// SAFETY: always the same field, which lists alone use.
+unsafe impl Linked for Waiter {
+    fn links(&self) -> &Links<Self> {
+        &self.links
     }
+}
 
+impl Waiter {
+    /// The futex that it waits for.
+    ///
     /// # Safety
-    /// The waiter stays valid until it is unlinked, and is in no bucket.
-    unsafe fn push(&mut self, waiter: *const Waiter) {
-        // SAFETY: by the contract; the lock is held.
-        unsafe {
-            let place = (*waiter).place.get();
-            (*place).previous = self.tail;
-            (*place).next = ptr::null();
-            if self.tail.is_null() {
-                self.head = waiter;
-            } else {
-                (*(*self.tail).place.get()).next = waiter;
-            }
-        }
-        self.tail = waiter;
-    }
-
-    /// # Safety
-    /// The waiter is in this bucket.
-    unsafe fn unlink(&mut self, waiter: *const Waiter) {
-        // SAFETY: by the contract; the lock is held.
-        unsafe {
-            let place = (*waiter).place.get();
-            let (previous, next) = ((*place).previous, (*place).next);
-            if previous.is_null() {
-                self.head = next;
-            } else {
-                (*(*previous).place.get()).next = next;
-            }
-            if next.is_null() {
-                self.tail = previous;
-            } else {
-                (*(*next).place.get()).previous = previous;
-            }
-        }
-    }
-
-    /// Takes out up to `limit` waiters of `key` whose bits meet `bits`, oldest first, and wakes
-    /// them; says how many.
-    fn wake(&mut self, key: Key, limit: usize, bits: u32) -> usize {
-        let mut count = 0;
-        let mut at = self.head;
-        while !at.is_null() && count < limit {
-            let waiter = at;
-            // SAFETY: waiters in the bucket are valid, and so are their tasks: a waiter leaves its
-            // wait only after it took this lock.
-            unsafe {
-                let place = (*waiter).place.get();
-                at = (*place).next;
-                if (*place).key == key && (*waiter).bits & bits != 0 {
-                    self.unlink(waiter);
-                    // Release: what the waker did before is seen by the woken, which may look
-                    // without the lock.
-                    (*waiter).woken.store(true, Ordering::Release);
-                    sched::wake((*waiter).thread.as_ref());
-                    count += 1;
-                }
-            }
-        }
-        count
+    /// The lock of its bucket is held.
+    unsafe fn key(&self) -> Key {
+        // SAFETY: by the contract.
+        unsafe { *self.key.get() }
     }
 }
+
+type Bucket = List<Waiter>;
 
 static TABLE: [SpinLock<Bucket>; BUCKETS] = [const { SpinLock::new(Bucket::new()) }; BUCKETS];
+
+/// Takes up to `limit` waiters of `key` whose bits meet `bits` out of its locked bucket, oldest first, and wakes them; says
+/// how many.
+fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32) -> usize {
+    let mut count = 0;
+    bucket.sift(
+        |waiter| {
+            if count == limit {
+                return Sift::Stop;
+            }
+            // SAFETY: it is in the bucket, whose lock the caller holds.
+            if unsafe { waiter.key() } != key || waiter.bits & bits == 0 {
+                return Sift::Keep;
+            }
+            count += 1;
+            Sift::Take
+        },
+        |waiter| {
+            // SAFETY: waiters are valid, and so are their threads: a waiter leaves its wait only after it took the lock
+            // that the caller holds.
+            unsafe {
+                // Release: what the waker did before is seen by the woken, which may look without the lock.
+                waiter.as_ref().woken.store(true, Ordering::Release);
+                sched::wake(waiter.as_ref().thread.as_ref());
+            }
+        },
+    );
+    count
+}
 
 /// Wakes up to `limit` waiters whose bits meet `bits`; gives their number.
 ///
@@ -190,7 +160,7 @@ pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysRe
         return Err(Errno::EINVAL);
     }
     let key = Key::of(address, shared)?;
-    Ok(TABLE[key.bucket()].lock().wake(key, limit, bits))
+    Ok(wake_in(&mut TABLE[key.bucket()].lock(), key, limit, bits))
 }
 
 /// Takes a waiter out; says whether a waker had done so already.
@@ -204,7 +174,7 @@ fn leave(waiter: &Waiter) -> bool {
         }
         if waiter.bucket.load(Ordering::Acquire) == index {
             // SAFETY: not woken, so it is in the bucket that it names.
-            unsafe { bucket.unlink(waiter) };
+            unsafe { bucket.remove(NonNull::from(waiter)) };
             // So that it reads as out of any bucket.
             waiter.woken.store(true, Ordering::Relaxed);
             return false;
@@ -236,15 +206,12 @@ pub(crate) fn wait(
         bits,
         woken: AtomicBool::new(false),
         bucket: AtomicUsize::new(key.bucket()),
-        place: UnsafeCell::new(Place {
-            key,
-            previous: ptr::null(),
-            next: ptr::null(),
-        }),
+        key: UnsafeCell::new(key),
+        links: Links::new(),
         _pinned: PhantomPinned,
     };
     // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
-    unsafe { TABLE[key.bucket()].lock().push(&waiter) };
+    unsafe { TABLE[key.bucket()].lock().push_back(NonNull::from(&waiter)) };
     let result = match atomic::load_u32(address) {
         Ok(word) if word == expected => sleep(&waiter, deadline),
         Ok(_) => Err(Errno::EAGAIN),
@@ -307,57 +274,45 @@ pub(crate) fn requeue(
     }
     let (a, b) = (source.bucket(), target.bucket());
     // In the order of their indices, so that two requeues cannot wait for each other.
-    let mut first = TABLE[a.min(b)].lock();
-    let mut second = if a == b {
-        None
-    } else {
-        Some(TABLE[a.max(b)].lock())
+    let mut low = TABLE[a.min(b)].lock();
+    let mut high = (a != b).then(|| TABLE[a.max(b)].lock());
+    let (from, to) = match high.as_deref_mut() {
+        None => (&mut *low, None),
+        Some(high) if a < b => (&mut *low, Some(high)),
+        Some(high) => (high, Some(&mut *low)),
     };
-    let woken = {
-        let bucket = if a <= b {
-            &mut *first
-        } else {
-            second.as_mut().map_or(&mut *first, |s| s)
-        };
-        bucket.wake(source, wake_limit, u32::MAX)
-    };
-    let mut moved = 0;
-    let mut at = {
-        let bucket = if a <= b {
-            &*first
-        } else {
-            second.as_deref().unwrap_or(&*first)
-        };
-        bucket.head
-    };
-    while !at.is_null() && moved < move_limit {
-        let waiter = at;
-        // SAFETY: both buckets are locked, so their waiters are valid and stay where they are.
-        unsafe {
-            let place = (*waiter).place.get();
-            at = (*place).next;
-            if (*place).key != source {
-                continue;
+    let woken = wake_in(from, source, wake_limit, u32::MAX);
+    let mut count = 0;
+    let mut moved = Bucket::new();
+    from.sift(
+        |waiter| {
+            if count == move_limit {
+                return Sift::Stop;
             }
+            // SAFETY: the lock of its bucket is held.
+            if unsafe { waiter.key() } != source {
+                return Sift::Keep;
+            }
+            count += 1;
+            // Who moves to where it is stays there, yet counts, as under Linux.
             if source == target {
-                // Stays where it is, yet counts, as under Linux.
-                moved += 1;
-                continue;
+                Sift::Keep
+            } else {
+                Sift::Take
             }
-            let (out, into): (&mut Bucket, Option<&mut Bucket>) = match second.as_deref_mut() {
-                None => (&mut first, None),
-                Some(second) if a < b => (&mut first, Some(second)),
-                Some(second) => (second, Some(&mut first)),
-            };
-            out.unlink(waiter);
-            (*place).key = target;
-            // Release: pairs with the Acquire in `leave`.
-            (*waiter).bucket.store(b, Ordering::Release);
-            into.unwrap_or(out).push(waiter);
-        }
-        moved += 1;
-    }
-    Ok((woken, moved))
+        },
+        |waiter| {
+            // SAFETY: both buckets are locked, so the waiter is valid and stays where it is; it is in no list.
+            unsafe {
+                *waiter.as_ref().key.get() = target;
+                // Release: pairs with the Acquire in `leave`.
+                waiter.as_ref().bucket.store(b, Ordering::Release);
+                moved.push_back(waiter);
+            }
+        },
+    );
+    to.unwrap_or(from).append(&mut moved);
+    Ok((woken, count))
 }
 
 /// `FUTEX_WAKE_OP`: changes the second word, wakes waiters of the first, and of the second if its

@@ -3,7 +3,7 @@
 use super::Args;
 use super::at;
 use crate::fs::lookup::{self, Found, LastLink, LastName};
-use crate::fs::node::{DirEntry, NewNode, RenameMode};
+use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode};
 use crate::fs::{FileKind, NodeRef};
 use crate::process::caller;
 use crate::vm::uaccess;
@@ -310,7 +310,10 @@ fn read_link(fd: i32, path: u64, buffer: u64, room: i32) -> SysResult {
     if node.kind() != FileKind::Symlink {
         return Err(Errno::EINVAL);
     }
-    let text = node.link_text()?;
+    let text = match node.link_target()? {
+        LinkTarget::Path(path) => path,
+        LinkTarget::Node(node, place) => lookup::describe(&node, place.as_ref()),
+    };
     let count = text.len().min(room);
     uaccess::copy_out(buffer, &text[..count])?;
     Ok(count)

@@ -19,12 +19,12 @@ use crate::arch::clock::Nanos;
 use crate::arch::spin::SpinLock;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::cell::UnsafeCell;
 use core::fmt;
 use core::marker::{PhantomData, PhantomPinned};
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
+use logic::list::{Linked, Links, List, Sift};
 
 /// A wait was broken off by a signal.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -76,15 +76,19 @@ struct Waiter {
     exclusive: bool,
     /// Set by the waker that took this waiter off its queue.
     woken: AtomicBool,
-    /// Neighbours in the list, both null when not queued. Guarded by the queue's lock.
-    links: UnsafeCell<Links>,
+    /// Guarded by the queue's lock.
+    links: Links<Self>,
     _pinned: PhantomPinned,
 }
 
-struct Links {
-    queued: bool,
-    previous: *const Waiter,
-    next: *const Waiter,
+// SAFETY: the thread's pointer is valid while the waiter exists, and threads are shared between CPUs.
+unsafe impl Sync for Waiter {}
+
+// SAFETY: always the same field, which lists alone use.
+unsafe impl Linked for Waiter {
+    fn links(&self) -> &Links<Self> {
+        &self.links
+    }
 }
 
 impl Waiter {
@@ -93,113 +97,37 @@ impl Waiter {
             thread: super::current().as_non_null(),
             exclusive,
             woken: AtomicBool::new(false),
-            links: UnsafeCell::new(Links {
-                queued: false,
-                previous: ptr::null(),
-                next: ptr::null(),
-            }),
+            links: Links::new(),
             _pinned: PhantomPinned,
         }
     }
 }
 
-struct List {
-    head: *const Waiter,
-    tail: *const Waiter,
-}
-
-// SAFETY: the pointers are used under the queue's lock alone.
-unsafe impl Send for List {}
-
-impl List {
-    /// Exclusive waiters go to the back, the others to the front: a waker meets these first.
-    ///
-    /// # Safety
-    /// `waiter` stays where it is until it is unlinked; it is on no queue.
-    unsafe fn push(&mut self, waiter: *const Waiter) {
-        // SAFETY: by the contract; links are guarded by the lock that the caller holds.
-        unsafe {
-            if (*waiter).exclusive {
-                self.push_back(waiter);
-            } else {
-                self.push_front(waiter);
-            }
-        }
-    }
-
-    /// # Safety
-    /// As for [`Self::push`].
-    unsafe fn push_front(&mut self, waiter: *const Waiter) {
-        // SAFETY: by the contract; links are guarded by the lock that the caller holds.
-        unsafe {
-            let links = (*waiter).links.get();
-            (*links).queued = true;
-            (*links).previous = ptr::null();
-            (*links).next = self.head;
-            if self.head.is_null() {
-                self.tail = waiter;
-            } else {
-                (*(*self.head).links.get()).previous = waiter;
-            }
-        }
-        self.head = waiter;
-    }
-
-    /// # Safety
-    /// As for [`Self::push`].
-    unsafe fn push_back(&mut self, waiter: *const Waiter) {
-        // SAFETY: by the contract; links are guarded by the lock that the caller holds.
-        unsafe {
-            let links = (*waiter).links.get();
-            (*links).queued = true;
-            (*links).previous = self.tail;
-            (*links).next = ptr::null();
-            if self.tail.is_null() {
-                self.head = waiter;
-            } else {
-                (*(*self.tail).links.get()).next = waiter;
-            }
-        }
-        self.tail = waiter;
-    }
-
-    /// # Safety
-    /// `waiter` is on this list.
-    unsafe fn unlink(&mut self, waiter: *const Waiter) {
-        // SAFETY: queued waiters stay valid until they are unlinked, so the neighbours are valid.
-        unsafe {
-            let links = (*waiter).links.get();
-            let (previous, next) = ((*links).previous, (*links).next);
-            if previous.is_null() {
-                self.head = next;
-            } else {
-                (*(*previous).links.get()).next = next;
-            }
-            if next.is_null() {
-                self.tail = previous;
-            } else {
-                (*(*next).links.get()).previous = previous;
-            }
-            (*links).queued = false;
-            (*links).previous = ptr::null();
-            (*links).next = ptr::null();
+/// Exclusive waiters go to the back, the others to the front: a waker meets these first.
+///
+/// # Safety
+/// `waiter` is on no queue, and stays where it is until it has left this one.
+unsafe fn push(list: &mut List<Waiter>, waiter: &Waiter) {
+    // SAFETY: by the contract.
+    unsafe {
+        if waiter.exclusive {
+            list.push_back(NonNull::from(waiter));
+        } else {
+            list.push_front(NonNull::from(waiter));
         }
     }
 }
 
 /// A queue of threads that wait for something that belongs to the queue's owner.
 pub struct WaitQueue {
-    list: SpinLock<List>,
+    list: SpinLock<List<Waiter>>,
 }
 
 impl WaitQueue {
     /// An empty queue.
     pub const fn new() -> Self {
         Self {
-            list: SpinLock::new(List {
-                head: ptr::null(),
-                tail: ptr::null(),
-            }),
+            list: SpinLock::new(List::new()),
         }
     }
 
@@ -291,26 +219,28 @@ impl WaitQueue {
     /// Wakes all pollers and up to `limit` waiting threads, those that wait longest first; says how
     /// many.
     pub fn wake(&self, limit: usize) -> usize {
-        let mut list = self.list.lock();
         let (mut woken, mut counted) = (0, 0);
-        while !list.head.is_null() {
-            let waiter = list.head;
-            // SAFETY: a queued waiter is valid: its owner unlinks it under this lock before it
-            // goes. So is the thread: it cannot leave its wait before it took this lock.
-            unsafe {
-                if (*waiter).exclusive {
+        self.list.lock().sift(
+            |waiter| {
+                if waiter.exclusive {
                     if counted == limit {
-                        break;
+                        return Sift::Stop;
                     }
                     counted += 1;
                 }
-                list.unlink(waiter);
-                // Relaxed: read by the owner under this lock.
-                (*waiter).woken.store(true, Ordering::Relaxed);
-                super::wake((*waiter).thread.as_ref());
-            }
-            woken += 1;
-        }
+                Sift::Take
+            },
+            |waiter| {
+                // SAFETY: a waiter is valid until its owner took this lock after it left the queue. So is the thread: it
+                // cannot leave its wait before.
+                unsafe {
+                    // Relaxed: read by the owner under this lock.
+                    waiter.as_ref().woken.store(true, Ordering::Relaxed);
+                    super::wake(waiter.as_ref().thread.as_ref());
+                }
+                woken += 1;
+            },
+        );
         woken
     }
 
@@ -318,27 +248,24 @@ impl WaitQueue {
         let mut list = self.list.lock();
         waiter.woken.store(false, Ordering::Relaxed);
         // SAFETY: every caller dequeues the waiter before it moves or goes.
-        unsafe { list.push(waiter) };
+        unsafe { push(&mut list, waiter) };
     }
 
     /// Puts the waiter on the queue unless it is there.
     fn rejoin(&self, waiter: &Waiter) {
         let mut list = self.list.lock();
-        // SAFETY: links are guarded by the lock that we hold.
-        if unsafe { !(*waiter.links.get()).queued } {
+        // SAFETY: the lock that guards the waiter's links is held.
+        if unsafe { !list.contains(NonNull::from(waiter)) } {
             // SAFETY: every caller dequeues the waiter before it moves or goes.
-            unsafe { list.push(waiter) };
+            unsafe { push(&mut list, waiter) };
         }
     }
 
     /// Takes the waiter off the queue; says whether a waker had done so already.
     fn dequeue(&self, waiter: &Waiter) -> bool {
         let mut list = self.list.lock();
-        // SAFETY: links are guarded by the lock that we hold.
-        if unsafe { (*waiter.links.get()).queued } {
-            // SAFETY: it is queued, and it was enqueued on this queue.
-            unsafe { list.unlink(waiter) };
-        }
+        // SAFETY: it is on this queue or on none.
+        unsafe { list.remove(NonNull::from(waiter)) };
         waiter.woken.load(Ordering::Relaxed)
     }
 }
@@ -352,7 +279,7 @@ impl Default for WaitQueue {
 impl Drop for WaitQueue {
     fn drop(&mut self) {
         debug_assert!(
-            self.list.get_mut().head.is_null(),
+            self.list.get_mut().is_empty(),
             "a wait queue goes while threads wait"
         );
     }

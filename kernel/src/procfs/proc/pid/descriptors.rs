@@ -2,15 +2,14 @@
 
 use super::super::locks;
 use super::super::subject::{Kind, Subject};
-use crate::fs::file::{File, OpenFile};
-use crate::fs::flags::{FileKind, OpenFlags};
-use crate::fs::node::{FsStats, LinkTarget, Metadata, Node, NodeId, NodeRef};
-use crate::fs::synthetic::{Content, Synthetic, TextNode};
+use crate::fs::file::OpenFile;
+use crate::fs::flags::OpenFlags;
+use crate::fs::node::{LinkTarget, NodeRef};
+use crate::fs::synthetic::{Content, LinkNode, Synthetic, Target, TextNode};
 use crate::fs::table::FileTable;
 use crate::fs::text::Text;
 use crate::process::task::Process;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use logic::errno::Errno;
 
@@ -49,11 +48,7 @@ pub(super) fn lookup(
     if kind == Kind::DescriptorInfos {
         return Ok(TextNode::new(fs, inode, Arc::new(descriptor)));
     }
-    Ok(Arc::new(DescriptorLink {
-        fs: fs.clone(),
-        descriptor,
-        inode,
-    }))
+    Ok(LinkNode::new(fs, inode, descriptor))
 }
 
 struct Descriptor {
@@ -90,22 +85,13 @@ impl Content for Descriptor {
     }
 }
 
-struct DescriptorLink {
-    fs: Arc<Synthetic>,
-    descriptor: Descriptor,
-    inode: u64,
-}
-
-impl Node for DescriptorLink {
-    fn id(&self) -> NodeId {
-        self.fs.id(self.inode)
+impl Target for Descriptor {
+    fn target(&self) -> Result<LinkTarget, Errno> {
+        let file = self.open_file()?;
+        Ok(LinkTarget::Node(file.node().clone(), file.place().cloned()))
     }
-    fn kind(&self) -> FileKind {
-        FileKind::Symlink
-    }
-    fn metadata(&self) -> Metadata {
+    fn permissions(&self) -> u32 {
         let flags = self
-            .descriptor
             .open_file()
             .map_or(OpenFlags::empty(), |file| file.flags());
         let mut permissions = 0o100;
@@ -115,21 +101,7 @@ impl Node for DescriptorLink {
         if flags.writable() {
             permissions |= 0o200;
         }
-        let mut metadata = self.fs.metadata(self.inode, FileKind::Symlink, permissions);
-        metadata.size = 64;
-        metadata
+        permissions
     }
-    fn fs_stats(&self) -> FsStats {
-        self.fs.stats()
-    }
-    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        Err(Errno::ELOOP)
-    }
-    fn link_target(&self) -> Result<LinkTarget, Errno> {
-        let file = self.descriptor.open_file()?;
-        Ok(LinkTarget::Node(file.node().clone(), file.place().cloned()))
-    }
-    fn link_text(&self) -> Result<Vec<u8>, Errno> {
-        Ok(self.descriptor.open_file()?.path())
-    }
+    const SIZE: u64 = 64;
 }

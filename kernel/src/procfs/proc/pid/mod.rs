@@ -7,17 +7,15 @@ mod status;
 
 use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
 use crate::fs::directory::{Listing, OpenDirectory};
-use crate::fs::file::{File, Place};
+use crate::fs::file::File;
 use crate::fs::flags::{FileKind, OpenFlags};
-use crate::fs::lookup;
 use crate::fs::node::{DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef};
-use crate::fs::synthetic::{Content, FIRST, Synthetic, TextNode};
+use crate::fs::synthetic::{Content, FIRST, LinkNode, Synthetic, Target, TextNode};
 use crate::fs::text::Text;
 use crate::process::task::{self, Process};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::{Arc, Weak};
-use alloc::vec::Vec;
 use core::fmt;
 use logic::errno::Errno;
 
@@ -102,19 +100,18 @@ enum Link {
 
 const LINKS: [(&str, Link); 3] = [("exe", Link::Exe), ("cwd", Link::Cwd), ("root", Link::Root)];
 
-struct LinkNode {
-    fs: Arc<Synthetic>,
+/// A link of one process.
+struct LinkOf {
     subject: Subject,
     link: Link,
-    inode: u64,
 }
 
-impl LinkNode {
-    fn target(&self) -> Result<(NodeRef, Option<Place>), Errno> {
+impl Target for LinkOf {
+    fn target(&self) -> Result<LinkTarget, Errno> {
         let process = self.subject.process()?;
         if self.link == Link::Exe {
             let exe = process.exe().ok_or(Errno::ENOENT)?;
-            return Ok((exe.node().clone(), exe.place().cloned()));
+            return Ok(LinkTarget::Node(exe.node().clone(), exe.place().cloned()));
         }
         let context = process.fs().ok_or(Errno::ENOENT)?;
         let node = if self.link == Link::Cwd {
@@ -122,33 +119,7 @@ impl LinkNode {
         } else {
             context.root()
         };
-        Ok((node, None))
-    }
-}
-
-impl Node for LinkNode {
-    fn id(&self) -> NodeId {
-        self.fs.id(self.inode)
-    }
-    fn kind(&self) -> FileKind {
-        FileKind::Symlink
-    }
-    fn metadata(&self) -> Metadata {
-        self.fs.metadata(self.inode, FileKind::Symlink, 0o777)
-    }
-    fn fs_stats(&self) -> FsStats {
-        self.fs.stats()
-    }
-    fn open(self: Arc<Self>, _: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-        Err(Errno::ELOOP)
-    }
-    fn link_target(&self) -> Result<LinkTarget, Errno> {
-        self.target()
-            .map(|(node, place)| LinkTarget::Node(node, place))
-    }
-    fn link_text(&self) -> Result<Vec<u8>, Errno> {
-        let (node, place) = self.target()?;
-        Ok(lookup::describe(&node, place.as_ref()))
+        Ok(LinkTarget::Node(node, None))
     }
 }
 
@@ -211,12 +182,8 @@ impl Directory {
         let mut links = (FIRST_LINK_FILE..).zip(LINKS);
         if let Some((n, (_, link))) = links.find(|(_, (link, _))| link.as_bytes() == name) {
             let inode = self.subject.inode(n);
-            return Ok(Arc::new(LinkNode {
-                fs: self.fs.clone(),
-                subject: self.subject,
-                link,
-                inode,
-            }));
+            let subject = self.subject;
+            return Ok(LinkNode::new(&self.fs, inode, LinkOf { subject, link }));
         }
         let mut kinds = self.subdirectories().iter();
         let kind = *kinds
