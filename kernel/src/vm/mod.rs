@@ -44,6 +44,7 @@ mod mappings;
 mod pagetable;
 mod protect;
 mod remap;
+mod serve;
 mod shared;
 mod source;
 mod space;

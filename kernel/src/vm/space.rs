@@ -20,7 +20,7 @@ use machine::arch::{CpuSet, USER_END, cpu, cpu_id};
 use machine::memory::percpu::{self, Local};
 use machine::memory::{kernel_root, knobs, pressure};
 use machine::sched;
-use machine::sync::{Mutex, SpinLock};
+use machine::sync::{Mutex, SpinLock, assert_no_spin_lock_held};
 
 pub(super) const PAGE: u64 = 4096;
 /// Page tables that are looked through under one lock.
@@ -521,8 +521,12 @@ impl AddressSpace {
     }
 }
 
+/// Frees all of its memory, in batches between which others run. So the last reference goes only where its holder may
+/// block: when a task ends or turns to another program, and after a look at another process. No CPU uses the space then, so
+/// no TLB is flushed for it.
 impl Drop for AddressSpace {
     fn drop(&mut self) {
+        assert_no_spin_lock_held();
         self.deactivate();
         assert!(
             self.cpus.is_empty(),

@@ -3,7 +3,7 @@
 use super::VmaFlags;
 use super::entry::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
 use super::leaf::{HugeSupply, TableFrame};
-use super::space::State;
+use super::pagetable::PageTables;
 use super::want::{Want, entry_flags, store_flags};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::frame::FrameRef;
@@ -35,15 +35,19 @@ impl HugeTry {
     }
 }
 
-impl State {
-    /// Has a huge block stand for a region of an area.
-    pub(super) fn put_huge(&mut self, slot: &AtomicU64, supply: HugeSupply, flags: VmaFlags) {
-        let frame = supply.block.into_counted();
-        let entry = frame.address() | entry_flags(flags) | store_flags(flags);
-        self.tables.set_huge(slot, entry, supply.table);
-        self.mapped[0] += huge::FRAMES;
-        percpu::add(Count::HugeFaults, 1);
-    }
+/// Has a huge block stand for a region of an area.
+pub(super) fn put_huge(
+    tables: &mut PageTables,
+    mapped: &mut [u64; 3],
+    slot: &AtomicU64,
+    supply: HugeSupply,
+    flags: VmaFlags,
+) {
+    let frame = supply.block.into_counted();
+    let entry = frame.address() | entry_flags(flags) | store_flags(flags);
+    tables.set_huge(slot, entry, supply.table);
+    mapped[0] += huge::FRAMES;
+    percpu::add(Count::HugeFaults, 1);
 }
 
 /// Whether areas with these flags are mapped by huge pages.

@@ -1,0 +1,400 @@
+//! One look at a fault whose area allows it, under the space's lock: huge page or page, new, copied or a file's.
+
+#![expect(unsafe_code, reason = "a new frame is filled")]
+
+use super::entry::{ADDRESS, DIRTY, FILE, PAGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
+use super::pagetable::{Leaf, PageTables};
+use super::source::MappedFile;
+use super::space::Area;
+use super::thp::{HugeTry, allow_huge, pin_huge, put_huge, wants_huge};
+use super::want::{Want, entry_flags, store_flags};
+use super::{AddressSpace, VmaFlags, backing::Bytes, tlb};
+use alloc::sync::Arc;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{AllocError, Mobility, Reserve};
+use logic::errno::Errno;
+use machine::arch::cpu_id;
+use machine::memory::frame::FrameRef;
+use machine::memory::memmap::{Descriptor, Kind, frame_ptr};
+use machine::memory::percpu::{self, Count, Local};
+use machine::memory::{copy_page, zero_frame};
+
+/// Pages of a file that are mapped together, all aligned: those around the one that is touched.
+/// Linux's `fault_around_bytes`.
+const AROUND: usize = 16;
+/// A file's page, got without the lock.
+struct Supply {
+    file: Arc<MappedFile>,
+    index: u64,
+    sequence: u64,
+    page: FrameRef,
+}
+
+/// How far one look at a fault came.
+pub(super) enum Step {
+    Done(Option<FrameRef>),
+    /// The stack above must grow first.
+    NeedsGrowth,
+    /// There is no frame.
+    NeedsFrame(AllocError),
+    /// The file's page must be got first.
+    NeedsPage(Arc<MappedFile>, u64),
+    /// A huge page would do.
+    NeedsHuge,
+}
+
+/// What was got without the lock for a fault.
+#[derive(Default)]
+pub(super) struct Supplies {
+    page: Option<Supply>,
+    huge: HugeTry,
+}
+
+impl Supplies {
+    /// Gets a file's page; may wait. False: the file ends before it.
+    #[cold]
+    pub(super) fn get_page(&mut self, file: Arc<MappedFile>, index: u64) -> Result<bool, Errno> {
+        // Before the page: who takes it out of the file meanwhile counts up.
+        let sequence = file.source.mappings().sequence();
+        let Some(page) = file.source.page(index)? else {
+            return Ok(false);
+        };
+        self.page = Some(Supply {
+            file,
+            index,
+            sequence,
+            page,
+        });
+        Ok(true)
+    }
+
+    /// Gets a huge page, if there is one; does not wait.
+    pub(super) fn get_huge(&mut self) {
+        self.huge = HugeTry::get();
+    }
+
+    /// The page of a file, if it was got and the file is what it was then.
+    fn of(&self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
+        let supply = self.page.as_ref()?;
+        (Arc::ptr_eq(file, &supply.file)
+            && index == supply.index
+            && supply.sequence == file.source.mappings().sequence())
+        .then(|| supply.page.clone())
+    }
+}
+
+impl From<AllocError> for Step {
+    fn from(error: AllocError) -> Self {
+        Self::NeedsFrame(error)
+    }
+}
+
+/// A zeroed frame of private memory; does not wait.
+#[cold]
+pub(super) fn new_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
+    new_hot_anonymous(this)
+}
+
+/// The same where each instruction counts: once in the kernel's code.
+#[inline(always)]
+pub(super) fn new_hot_anonymous(this: &Local) -> Result<FrameRef, AllocError> {
+    FrameRef::try_zeroed_on(this, Kind::Anonymous, Mobility::Movable, Reserve::Keep)
+}
+
+/// A private copy of a frame; does not wait.
+fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
+    let frame = FrameRef::try_new(Kind::Anonymous, Mobility::Movable, Reserve::Keep)?;
+    // SAFETY: the frame is ours alone; the source is a frame that the caller holds.
+    unsafe { copy_page(frame.as_ptr(), source) };
+    percpu::add(Count::CopiedPages, 1);
+    Ok(frame)
+}
+
+/// What a fault asks for, of an area that allows it.
+pub(super) struct Asked<'a> {
+    page: u64,
+    store: bool,
+    want: Want,
+    area: &'a Area,
+    space: &'a AddressSpace,
+}
+
+impl<'a> Asked<'a> {
+    #[inline(always)]
+    pub(super) fn new(
+        page: u64,
+        store: bool,
+        want: Want,
+        area: &'a Area,
+        space: &'a AddressSpace,
+    ) -> Self {
+        Self {
+            page,
+            store,
+            want,
+            area,
+            space,
+        }
+    }
+
+    /// Serves it, or says what is missing.
+    #[inline(always)]
+    pub(super) fn serve(
+        &self,
+        tables: &mut PageTables,
+        mapped: &mut [u64; 3],
+        supplies: &mut Supplies,
+    ) -> Step {
+        let flags = self.area.flags;
+        if self.store && self.area.backing.file().is_none() && flags.contains(VmaFlags::WRITE) {
+            let bits = entry_flags(flags) | store_flags(flags);
+            tables.set_hot(cpu_id(), self.area.start..self.area.end, bits);
+        }
+        if let Some(step) = self.huge(tables, mapped, &mut supplies.huge) {
+            return step;
+        }
+        match tables.entry_or_new(self.page) {
+            Ok(entry) => self.small(entry, tables, mapped, supplies),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// What a huge page does for it. `None`: it is for a page.
+    #[inline(always)]
+    fn huge(
+        &self,
+        tables: &mut PageTables,
+        mapped: &mut [u64; 3],
+        huge: &mut HugeTry,
+    ) -> Option<Step> {
+        let (page, flags) = (self.page, self.area.flags);
+        let region = page & !(REGION - 1);
+        let holds_region = self.area.start <= region && self.area.end - region >= REGION;
+        match tables.leaf(page) {
+            Leaf::Huge(slot) => {
+                if holds_region && allow_huge(slot, page, flags, self.store) {
+                    return Some(Step::Done(pin_huge(slot, page, self.want)));
+                }
+                tables.split(page, &self.space.cpus);
+                None
+            }
+            Leaf::Absent
+                if self.store
+                    && holds_region
+                    && self.area.backing.file().is_none()
+                    && wants_huge(flags)
+                    && !self.space.declines_huge_pages() =>
+            {
+                match core::mem::take(huge) {
+                    HugeTry::NotTried => Some(Step::NeedsHuge),
+                    HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
+                        Ok(slot) => {
+                            put_huge(tables, mapped, slot, supply, flags);
+                            Some(Step::Done(pin_huge(slot, page, self.want)))
+                        }
+                        Err(error) => {
+                            *huge = HugeTry::Got(supply);
+                            Some(error.into())
+                        }
+                    },
+                    HugeTry::Failed => {
+                        *huge = HugeTry::Failed;
+                        None
+                    }
+                }
+            }
+            Leaf::Page(_) | Leaf::Absent => None,
+        }
+    }
+
+    /// What the page's own entry needs.
+    #[inline(always)]
+    fn small(
+        &self,
+        entry: &'static AtomicU64,
+        tables: &mut PageTables,
+        mapped: &mut [u64; 3],
+        supplies: &Supplies,
+    ) -> Step {
+        let shared = self.area.flags.contains(VmaFlags::SHARED);
+        let old = entry.load(Ordering::Relaxed);
+        let mut change = Change {
+            entry,
+            old,
+            flags: self.area.flags,
+            page: self.page,
+            space: self.space,
+            mapped,
+        };
+        let result = match (old, &self.area.backing) {
+            (0, Bytes::Zero) if self.store => {
+                new_anonymous(percpu::this()).map(|frame| change.put(frame, 0, true))
+            }
+            (0, Bytes::Zero) => {
+                change.put_zero();
+                Ok(())
+            }
+            (0, Bytes::File(file, offset)) => {
+                let index = (offset + (self.page - self.area.start)) / PAGE;
+                let supplied = supplies.of(file, index);
+                if self.store && !shared {
+                    let Some(source) = supplied.or_else(|| present_page(file, index)) else {
+                        return Step::NeedsPage(file.clone(), index);
+                    };
+                    copy_of(source.as_ptr()).map(|frame| change.put(frame, 0, true))
+                } else {
+                    let kind = if file.shmem { SHMEM } else { FILE };
+                    if let Some(page) = supplied {
+                        change.put(page, kind, shared);
+                    } else if !self.map_around(tables, &mut change, file, index, kind) {
+                        return Step::NeedsPage(file.clone(), index);
+                    }
+                    Ok(())
+                }
+            }
+            // What may be stored to is the program's own, whoever else looks at it just now.
+            _ if self.store && !shared && old & WRITABLE == 0 => change.own(),
+            _ => {
+                change.allow(shared);
+                Ok(())
+            }
+        };
+        match result {
+            Ok(()) => Step::Done(pin(entry, self.want)),
+            Err(error) => error.into(),
+        }
+    }
+
+    /// Maps the pages of a file that are there, this one (`index` in the file) and some around it; false: this one is not.
+    #[inline(always)]
+    fn map_around(
+        &self,
+        tables: &mut PageTables,
+        change: &mut Change<'_>,
+        file: &MappedFile,
+        index: u64,
+        kind: u64,
+    ) -> bool {
+        let around = around(self.page, self.area.start..self.area.end);
+        let first = index - (self.page - around.start) / PAGE;
+        let mut pages = [const { None }; AROUND];
+        let wanted = &mut pages[..pages_in(around.end - around.start)];
+        file.source.present(first, wanted);
+        if wanted[pages_in(self.page - around.start)].is_none() {
+            return false;
+        }
+        let entries = tables.entries(around.start, wanted.len());
+        for (entry, frame) in entries.iter().zip(wanted) {
+            if entry.load(Ordering::Relaxed) == 0
+                && let Some(frame) = frame.take()
+            {
+                change.entry = entry;
+                change.put(frame, kind, self.area.flags.contains(VmaFlags::SHARED));
+            }
+        }
+        true
+    }
+}
+
+/// What the caller wants besides: a reference to the page of an entry.
+fn pin(entry: &AtomicU64, want: Want) -> Option<FrameRef> {
+    match want {
+        Want::Mapped => None,
+        // The entry holds a reference while the lock is held, so there is one to count from.
+        Want::Pinned | Want::Forced => Some(FrameRef::new_reference(frame_of(
+            entry.load(Ordering::Relaxed),
+        ))),
+    }
+}
+
+/// A file's page, if it is there.
+fn present_page(file: &MappedFile, index: u64) -> Option<FrameRef> {
+    let mut page = [None];
+    file.source.present(index, &mut page);
+    let [page] = page;
+    page
+}
+
+/// The pages of an area that a fault at `page` maps, as far as they are there.
+fn around(page: u64, area: Range<u64>) -> Range<u64> {
+    let start = page & !(AROUND as u64 * PAGE - 1);
+    start.max(area.start)..(start + AROUND as u64 * PAGE).min(area.end)
+}
+
+/// A change of one entry.
+struct Change<'a> {
+    entry: &'static AtomicU64,
+    old: u64,
+    flags: VmaFlags,
+    page: u64,
+    space: &'a AddressSpace,
+    mapped: &'a mut [u64; 3],
+}
+
+impl Change<'_> {
+    /// Puts a frame in where nothing was; `kind`: 0, `FILE` or `SHMEM`.
+    fn put(&mut self, frame: FrameRef, kind: u64, store: bool) {
+        let rights = entry_flags(self.flags) | if store { store_flags(self.flags) } else { 0 };
+        let value = frame.into_counted().address() | rights | kind;
+        self.entry.store(value, Ordering::Relaxed);
+        self.count(value, 1);
+    }
+
+    /// Puts the shared frame of zeros in.
+    fn put_zero(&mut self) {
+        let value = zero_frame().address() | entry_flags(self.flags) | ZERO;
+        self.entry.store(value, Ordering::Relaxed);
+    }
+
+    /// Gives an entry that is there the rights of its area.
+    fn allow(&mut self, shared: bool) {
+        // Private pages that may be stored to already stay so; others first go through `own`.
+        let store = if shared {
+            store_flags(self.flags)
+        } else {
+            self.old & (WRITABLE | DIRTY)
+        };
+        let kept = self.old & (ADDRESS | FILE | SHMEM | ZERO);
+        self.entry
+            .store(kept | entry_flags(self.flags) | store, Ordering::Relaxed);
+        // Another CPU may have served the same fault; ours may still hold the refused entry.
+        machine::arch::cpu::invlpg(self.page);
+    }
+
+    /// Makes the private page the program's own, copying it if others have it too.
+    fn own(&mut self) -> Result<(), AllocError> {
+        let frame = frame_of(self.old);
+        let borrowed = self.old & (ZERO | FILE | SHMEM) != 0;
+        if !borrowed && Descriptor::get(frame).references() == 1 {
+            let value = self.old & ADDRESS | entry_flags(self.flags) | store_flags(self.flags);
+            self.entry.store(value, Ordering::Relaxed);
+            machine::arch::cpu::invlpg(self.page);
+            return Ok(());
+        }
+        if self.space.has_flushes() {
+            // Another CPU may not know yet that the page is shared: its stores must not be lost.
+            tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
+        }
+        let copy = if self.old & ZERO != 0 {
+            new_anonymous(percpu::this())?
+        } else {
+            copy_of(frame_ptr(frame))?
+        };
+        self.put(copy, 0, true);
+        tlb::flush(&self.space.cpus, self.page..self.page + PAGE);
+        if self.old & ZERO == 0 {
+            self.count(self.old, -1);
+            machine::memory::memmap::release(frame);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, entry: u64, pages: i64) {
+        let kind = super::gather::kind_index(entry);
+        self.mapped[kind] = self.mapped[kind].wrapping_add_signed(pages);
+        if kind != 0 {
+            percpu::add(Count::MappedFile, pages.cast_unsigned());
+        }
+    }
+}
