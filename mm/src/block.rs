@@ -292,6 +292,21 @@ impl<W: Watch> Block<'_, W> {
         change.is_some()
     }
 
+    /// Gives it its memory back, if it was taken away, all of it in use. Only one caller at a time.
+    pub(crate) fn set_admitted(&self) -> bool {
+        if !self.state.load().is_offline() {
+            return false;
+        }
+        // Nobody looks at the bits of a block that is offline.
+        self.coarsen();
+        self.bits.fill();
+        let change = self.state.set_admitted();
+        if let Some(change) = change {
+            self.watch.changed(change);
+        }
+        change.is_some()
+    }
+
     /// Takes frames out of a block that is in use, to report them, and sees to it that its marks
     /// are exact. Only one caller at a time may do so: the reporter.
     pub(crate) fn borrow(&self, frames: u32, take: impl FnOnce(&Line) -> bool) -> bool {

@@ -111,6 +111,43 @@ impl Allocator<'_> {
         online.map_err(|(_, error)| error)
     }
 
+    /// Gives a part of the memory back that went offline, in use: its frames are the caller's, who
+    /// may free them one by one. Of a pageblock that is offline, the frames that the range leaves
+    /// out stay away; a later call may name them, once. Calls for one pageblock must not be made at
+    /// the same time.
+    ///
+    /// # Errors
+    /// If the range leaves the zones' trees, or a pageblock of it is none of the kind.
+    pub fn admit(&self, range: FrameRange) -> Result<(), OnlineError> {
+        let mut outside = None;
+        self.for_each_word(range, |found| {
+            let fits = found.as_ref().is_some_and(|(at, block, _)| {
+                let state = at.zone.arrays.states[*block].load();
+                state.is_offline() || !state.is_whole()
+            });
+            if !fits {
+                outside = Some(OnlineError::NotManaged(range));
+            }
+            fits
+        });
+        if let Some(error) = outside {
+            return Err(error);
+        }
+        self.for_each_word(range, |found| {
+            if let Some((at, block, word)) = found {
+                if at.block(block).set_admitted() {
+                    at.zone.hand_out_words(block, !0);
+                    // `Relaxed`, here and below: figures.
+                    at.zone.record.missing.fetch_sub(1, Ordering::Relaxed);
+                }
+                let frames = u64::from(word.mask.count_ones());
+                at.zone.record.managed.fetch_add(frames, Ordering::Relaxed);
+            }
+            true
+        });
+        Ok(())
+    }
+
     /// Visits the pageblocks of a range until one fails; then, how many frames came before it.
     fn for_each_block(
         &self,

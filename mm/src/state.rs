@@ -445,6 +445,15 @@ impl AtomicState {
         })
     }
 
+    /// Gives a block its memory back, all of it in use, whose bits the caller has set. None if the
+    /// block is not offline.
+    pub(crate) fn set_admitted(&self) -> Option<Change> {
+        self.update(|old| {
+            old.is_offline()
+                .then_some(State(old.0 | TOUCHED).with_count(frames_of(BLOCK_FRAMES)))
+        })
+    }
+
     /// Frames of a block that is allocated whole, whose bits the caller has set, are allocated one
     /// by one from here on.
     ///

@@ -4,7 +4,7 @@
 mod arena;
 
 use arena::{MIB, one, order, range, validate_after, with_giants};
-use ebb_mm::{Mobility, OnlineError, Order, PutBack, Request};
+use ebb_mm::{Frame, Mobility, OnlineError, Order, PutBack, Request};
 
 const GIB: u64 = 1024 * MIB;
 
@@ -166,5 +166,42 @@ fn memory_goes_offline_and_comes_back() {
         }
         validate_after(a, front);
         assert_eq!(a.stats().free_frames, total);
+    });
+}
+
+#[test]
+fn memory_comes_online_in_parts() {
+    with_giants(|a, front| {
+        let total = a.stats().managed_frames;
+        let away = range((1 << 20) + 2 * GIB, 1024);
+        a.offline(front, away).expect("free");
+        let part = range(away.start.number() + 8, 16);
+        a.admit(part).expect("offline");
+        validate_after(a, front);
+        assert_eq!(a.stats().managed_frames, total - 1024 + 16);
+        assert_eq!(a.stats().free_frames, total - 1024, "they are the caller's");
+        for frame in 8..24 {
+            a.free(front, away.start.offset(frame), Order::BASE);
+        }
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total - 1024 + 16);
+        // What it left out, and the other pageblock.
+        a.admit(range(away.start.number(), 8)).expect("left out");
+        a.admit(range(away.start.number() + 24, 1000))
+            .expect("left out");
+        assert_eq!(a.stats().managed_frames, total);
+        for frame in (0..8).chain(24..1024) {
+            a.free(front, away.start.offset(frame), Order::BASE);
+        }
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total);
+        let request = Request::new(Order::GIANT, Mobility::Movable);
+        let whole: Vec<_> = core::iter::from_fn(|| a.allocate(front, request).ok()).collect();
+        let around = |giant: &Frame| range(giant.number(), GIB).contains(away.start);
+        assert!(whole.iter().any(around), "the GiB is whole again");
+        assert!(matches!(
+            a.admit(range(0, 8)),
+            Err(OnlineError::NotManaged(_))
+        ));
     });
 }

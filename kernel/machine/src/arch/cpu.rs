@@ -124,6 +124,17 @@ pub fn flush_tlb_all() {
     unsafe { write_cr3(read_cr3()) };
 }
 
+/// Drops all of this CPU's translations, the global ones too.
+pub fn flush_tlb_global() {
+    const GLOBAL_PAGES: u64 = 1 << 7;
+    let cr4 = read_cr4();
+    // SAFETY: switching global pages off and on again drops them, and changes nothing else.
+    unsafe {
+        write_cr4(cr4 & !GLOBAL_PAGES);
+        write_cr4(cr4);
+    }
+}
+
 /// The time-stamp counter.
 #[inline]
 pub fn rdtsc() -> u64 {

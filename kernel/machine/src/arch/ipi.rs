@@ -23,6 +23,8 @@ pub enum FlushRequest {
         /// Number of pages; a CPU may drop everything instead where they are many.
         pages: u64,
     },
+    /// Everything, the kernel's half too.
+    Kernel,
     /// Drop nothing: only be through the answer what a memory barrier is (membarrier).
     Barrier,
 }
@@ -99,6 +101,7 @@ pub fn flush_local(request: FlushRequest) {
             }
         }
         FlushRequest::All | FlushRequest::Range { .. } => cpu::flush_tlb_all(),
+        FlushRequest::Kernel => cpu::flush_tlb_global(),
         // The exchanges of the answer are the barrier.
         FlushRequest::Barrier => {}
     }

@@ -10,9 +10,10 @@ use crate::arch::pte::{ACCESSED, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRIT
 use crate::arch::{BootInfo, MEMMAP_BASE, PhysRange, phys_to_virt};
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{
-    Allocator, Config, Events, FRAME_SIZE, Frame, FrameRange, ZoneConfig, ZoneKind, metadata_layout,
+    Allocator, Config, Events, FRAME_SIZE, Frame, FrameRange, Front, ZoneConfig, ZoneKind,
+    metadata_layout, min_free_kbytes,
 };
 
 use super::memmap::DESCRIPTOR_BYTES;
@@ -220,10 +221,18 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         );
     };
 
+    let ends = ram.as_slice().iter().map(|range| range.end().number());
+    MEMORY_END.store(ends.max().unwrap_or(0), Ordering::Relaxed);
     map_memmap(&ram, &carving, place);
     let metadata = place.start + carving.memmap + (carving.directories << 12);
-    let dma32 = ram.part(0, DMA32_END, place);
-    let normal = ram.part(DMA32_END, RAM_LIMIT, place);
+    // The memmap's own memory is the allocator's, but offline: parts of it come back (`vmemmap`).
+    let memmap = FrameRange::inside(place.start, carving.memmap);
+    let hole = PhysRange {
+        start: memmap.end().address(),
+        end: place.end,
+    };
+    let dma32 = ram.part(0, DMA32_END, hole);
+    let normal = ram.part(DMA32_END, RAM_LIMIT, hole);
     let allocator = with_config(&dma32, &normal, zeroed, |config| {
         let fits = metadata_layout(config).is_ok_and(|l| l.size() <= layout.size());
         assert!(fits, "the carving grew the metadata");
@@ -235,6 +244,11 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     let allocator =
         allocator.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
 
+    if let Err(error) = allocator.offline(&mut Front::new(), memmap) {
+        panic!("the memmap's memory: {error}");
+    }
+    super::vmemmap::set_boot_pages(memmap.frames);
+    allocator.set_min_free_frames(min_free_kbytes(allocator.stats().managed_frames) / 4);
     for range in taken {
         let frames = FrameRange::covering(range.start, range.end - range.start);
         if !frames.is_empty()
@@ -253,6 +267,15 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         .managed_frames
         .store(allocator.stats().managed_frames, Ordering::Release);
     super::allocator::set(allocator);
+}
+
+/// The end of RAM.
+static MEMORY_END: AtomicU64 = AtomicU64::new(0);
+
+/// The end of the memory that has descriptors.
+pub(super) fn memory_end() -> Frame {
+    // Relaxed: set once, at boot.
+    Frame::new(MEMORY_END.load(Ordering::Relaxed))
 }
 
 /// Maps the memmap of all RAM to the carved-out memory, with large pages.

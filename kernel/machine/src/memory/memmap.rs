@@ -1,9 +1,11 @@
 //! The memmap: one descriptor of 64 bytes for each frame, virtually contiguous.
 //!
-//! The array is mapped with 2 MiB pages over carved-out RAM that nobody has touched. The
+//! The array is mapped with 2 MiB pages over carved-out RAM that nobody has touched, but where `vmemmap` has
+//! given parts of it up. The
 //! descriptor of a free frame is all zero, so a descriptor whose frame was never used costs the
 //! host nothing, and whole pages of them go back to the host together with the frames.
 
+use super::hugetlb;
 use super::percpu::{self, Count};
 use super::tables;
 use crate::arch::{MEMMAP_BASE, phys_to_virt};
@@ -34,6 +36,11 @@ pub enum Kind {
     Stack = 6,
     /// Other kernel memory.
     Kernel = 7,
+    /// The memmap's own, where it was given up and came back (`vmemmap`).
+    Memmap = 8,
+    /// A part of a page of the pool of huge pages, whose state is elsewhere (`hugetlb`): all
+    /// descriptors of such a page say this and no more.
+    HugePage = 9,
 }
 
 impl Kind {
@@ -46,6 +53,8 @@ impl Kind {
             Self::Slab | Self::Large => Count::SlabFrames,
             Self::Stack => Count::StackFrames,
             Self::Kernel => Count::KernelFrames,
+            Self::Memmap => Count::MemmapFrames,
+            Self::HugePage => Count::HugetlbFrames,
         }
     }
 }
@@ -81,6 +90,9 @@ const _: () = assert!(size_of::<Descriptor>() as u64 == DESCRIPTOR_BYTES);
 pub(super) const fn new_head(kind: Kind, order: Order) -> u64 {
     1 | (kind as u64) << 32 | (order.get() as u64) << 40
 }
+
+/// The head of every frame of a huge page of the pool.
+pub(super) const HUGE_PAGE_HEAD: u64 = (Kind::HugePage as u64) << 32;
 
 /// The references in a head.
 #[inline]
@@ -192,6 +204,8 @@ impl Descriptor {
             5 => Kind::Large,
             6 => Kind::Stack,
             7 => Kind::Kernel,
+            8 => Kind::Memmap,
+            9 => Kind::HugePage,
             _ => return None,
         })
     }
@@ -209,13 +223,29 @@ impl Descriptor {
     pub fn references(&self) -> u32 {
         // Acquire: pairs with the Release of `put`: who sees itself alone sees what the others did
         // with the frame.
-        references_in(self.head.load(Ordering::Acquire))
+        let head = self.head.load(Ordering::Acquire);
+        if head == HUGE_PAGE_HEAD {
+            return hugetlb::references(self.own_frame());
+        }
+        references_in(head)
+    }
+
+    /// The frame that it belongs to.
+    #[cold]
+    fn own_frame(&self) -> Frame {
+        Self::frame(NonNull::from(self))
     }
 
     /// One more reference; the caller holds one.
     #[inline]
     pub fn get_reference(&self) {
-        // Relaxed: a new reference is made from one that exists, which keeps the frame.
+        // Relaxed: a new reference is made from one that exists, which keeps the frame, and with it
+        // where its references are counted.
+        if self.head.load(Ordering::Relaxed) == HUGE_PAGE_HEAD {
+            hugetlb::get_reference(self.own_frame());
+            return;
+        }
+        // Relaxed: as above.
         let before = references_in(self.head.fetch_add(1, Ordering::Relaxed));
         assert!(
             before != 0 && before < u32::MAX / 2,
@@ -228,8 +258,13 @@ impl Descriptor {
     pub fn put(&self) -> bool {
         // A sole owner cannot lose the count to others: nobody can make a reference from none.
         // Acquire: pairs with the Release below.
-        if self.references() == 1 {
+        let head = self.head.load(Ordering::Acquire);
+        if references_in(head) == 1 {
             return true;
+        }
+        if head == HUGE_PAGE_HEAD {
+            hugetlb::release(self.own_frame());
+            return false;
         }
         // Release: what we did with the frame comes before its reuse; the fence pairs with it.
         if references_in(self.head.fetch_sub(1, Ordering::Release)) != 1 {
@@ -261,18 +296,19 @@ pub fn free_block(frame: Frame, descriptor: &Descriptor) {
     percpu::free(frame, order);
 }
 
-/// The whole pages of the memmap that describe nothing but frames of `block`, as frames that
-/// hold them. Empty for less than 64 frames.
+/// The whole pages of the memmap that describe nothing but frames of `block`, which is free, as
+/// frames that hold them. None for less than 64 frames, and where they lie apart.
 pub fn descriptor_pages(block: FrameRange) -> Option<FrameRange> {
     let first = block.start.number().div_ceil(FRAMES_PER_PAGE);
     let end = block.end().number() / FRAMES_PER_PAGE;
     if first >= end {
         return None;
     }
-    // The memmap's 2 MiB pages are contiguous in physical memory for 2 MiB of descriptors only.
     let address = tables::memmap_physical(first * 4096)?;
-    let last = tables::memmap_physical((end - 1) * 4096)?;
-    (last - address == (end - 1 - first) * 4096)
+    let follows =
+        |page| tables::memmap_physical(page * 4096) == Some(address + (page - first) * 4096);
+    (first + 1..end)
+        .all(follows)
         .then(|| FrameRange::new(Frame::containing(address), end - first))
 }
 

@@ -7,6 +7,7 @@ pub mod frame;
 mod heap;
 mod helpers;
 pub mod huge;
+pub mod hugetlb;
 pub mod knobs;
 pub mod memmap;
 pub mod percpu;
@@ -14,6 +15,7 @@ pub mod pressure;
 mod stack;
 pub mod stats;
 mod tables;
+mod vmemmap;
 
 pub use crate::arch::layout::PAGE_SIZE;
 pub use allocator::allocator;

@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use ebb_mm::{AllocError, Contents, Frame, FreeBatch, Front, Order, Request};
+use ebb_mm::{AllocError, Contents, Frame, FrameRange, FreeBatch, Front, Mobility, Order, Request};
 
 /// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -35,6 +35,10 @@ pub enum Count {
     StackFrames,
     /// Frames in use: other kernel memory.
     KernelFrames,
+    /// Frames in use: parts of the memmap that came back.
+    MemmapFrames,
+    /// Frames in use: the pool of huge pages.
+    HugetlbFrames,
     /// Page-table entries that map file and shared pages.
     MappedFile,
     /// Of `FileFrames`, those of shared memory and tmpfs that are not cached boot files.
@@ -176,14 +180,47 @@ impl Local {
         Ok(frame)
     }
 
+    /// Allocates a block, and says whether anybody had it before; does not wait.
+    pub fn allocate_known(&self, request: Request) -> Result<(Frame, Contents), AllocError> {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        let known = super::allocator().allocate_known(front, request)?;
+        self.count_allocated(known.0, request.order);
+        Ok(known)
+    }
+
+    /// Takes exactly these frames, as single ones, if all are free.
+    pub fn allocate_range(&self, range: FrameRange) -> bool {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        let taken = super::allocator().allocate_range(front, range, Mobility::Unmovable);
+        if taken.is_ok() {
+            self.count_allocated_frames(range.start, range.frames);
+        }
+        taken.is_ok()
+    }
+
+    /// Gives frames back that follow each other and were taken as single ones, or as parts.
+    pub fn free_range(&self, range: FrameRange) {
+        self.add(Count::Freed, range.frames);
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        super::allocator().free_range(front, range);
+    }
+
     #[inline]
     fn count_allocated(&self, frame: Frame, order: Order) {
+        self.count_allocated_frames(frame, order.frames());
+    }
+
+    #[inline]
+    fn count_allocated_frames(&self, frame: Frame, frames: u64) {
         let zone = if frame.address() < 1 << 32 {
             Count::AllocatedDma32
         } else {
             Count::AllocatedNormal
         };
-        self.add(zone, order.frames());
+        self.add(zone, frames);
     }
 
     /// Gives a frame back through this CPU's front, with others of the batch; the caller counts it.

@@ -80,7 +80,8 @@ pub fn meminfo_tail() -> [(&'static str, u64); 7] {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 41] {
+pub fn vmstat() -> [(&'static str, u64); 45] {
+    let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
     let files = sum(Count::FileFrames);
     let (dirty, writing) = unwritten();
@@ -100,6 +101,8 @@ pub fn vmstat() -> [(&'static str, u64); 41] {
         ("nr_slab_unreclaimable", sum(Count::SlabFrames)),
         ("nr_page_table_pages", sum(Count::PageTableFrames)),
         ("nr_kernel_stack", sum(Count::StackFrames) * KIB),
+        ("nr_memmap_pages", sum(Count::MemmapFrames)),
+        ("nr_memmap_boot_pages", super::vmemmap::boot_pages()),
         ("nr_isolated_free", stats.isolated_frames),
         ("nr_unreported_free", stats.unreported_free_frames),
         ("pgpgin", sum(Count::SectorsRead) / 2),
@@ -117,6 +120,8 @@ pub fn vmstat() -> [(&'static str, u64); 41] {
         ("compact_stall", 0),
         ("compact_fail", 0),
         ("compact_success", 0),
+        ("htlb_buddy_alloc_success", made),
+        ("htlb_buddy_alloc_fail", not_made),
         ("thp_fault_alloc", sum(Count::HugeFaults)),
         ("thp_fault_fallback", sum(Count::HugeFallbacks)),
         // Nothing joins pages afterwards.

@@ -1,7 +1,7 @@
 //! The kernel's page tables, as the memmap needs them.
 
 use crate::arch::cpu::read_cr3;
-use crate::arch::pte::{ADDRESS, PRESENT};
+use crate::arch::pte::{ADDRESS, LARGE, PRESENT};
 use crate::arch::{MEMMAP_BASE, phys_to_virt};
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,23 +24,42 @@ pub fn kernel_root() -> u64 {
     KERNEL_ROOT.load(Ordering::Relaxed)
 }
 
-/// The physical address behind byte `offset` of the memmap.
-pub(super) fn memmap_physical(offset: u64) -> Option<u64> {
-    let entry = |table: u64, index: u64| {
-        let slot = phys_to_virt(table + index % 512 * size_of::<u64>() as u64).cast::<u64>();
-        // SAFETY: the kernel's root and what hangs on it are tables in the physmap, which stay.
-        unsafe { slot.read_volatile() }
-    };
+/// An entry of the kernel's tables.
+fn entry(table: u64, index: u64) -> &'static AtomicU64 {
+    let slot = phys_to_virt(table + index % 512 * size_of::<u64>() as u64).cast::<AtomicU64>();
+    // SAFETY: the kernel's root and what hangs on it are tables in the physmap; those that go are
+    // freed when no CPU walks them and nobody looks (`vmemmap`). Entries change atomically.
+    unsafe { &*slot }
+}
+
+/// The entry that stands for the 2 MiB of the memmap around byte `offset`.
+pub(super) fn memmap_slot(offset: u64) -> Option<&'static AtomicU64> {
     let address = MEMMAP_BASE + offset;
     let mut table = kernel_root();
     for shift in [39, 30] {
-        let value = entry(table, address >> shift);
+        // Relaxed: set at boot, before other CPUs start.
+        let value = entry(table, address >> shift).load(Ordering::Relaxed);
         if value & PRESENT == 0 {
             return None;
         }
         table = value & ADDRESS;
     }
-    let value = entry(table, address >> 21);
-    (value & PRESENT != 0)
-        .then_some((value & ADDRESS & !(LARGE_PAGE - 1)) + (address & (LARGE_PAGE - 1)))
+    let slot = entry(table, address >> 21);
+    (slot.load(Ordering::Relaxed) & PRESENT != 0).then_some(slot)
+}
+
+/// The entry of a page in the table of the last level that an entry of [`memmap_slot`] leads to.
+pub(super) fn memmap_entry(table: u64, offset: u64) -> &'static AtomicU64 {
+    entry(table & ADDRESS, offset >> 12)
+}
+
+/// The physical address behind byte `offset` of the memmap.
+pub(super) fn memmap_physical(offset: u64) -> Option<u64> {
+    // Acquire: pairs with the Release of who puts a table in, which it filled before.
+    let value = memmap_slot(offset)?.load(Ordering::Acquire);
+    if value & LARGE != 0 {
+        return Some((value & ADDRESS & !(LARGE_PAGE - 1)) + (offset & (LARGE_PAGE - 1)));
+    }
+    let page = memmap_entry(value, offset).load(Ordering::Relaxed);
+    (page & PRESENT != 0).then_some((page & ADDRESS) + offset % 4096)
 }

@@ -27,15 +27,7 @@ fn meminfo(text: &mut Text) -> Result {
         let padding = 15_usize.saturating_sub(name.len());
         writeln!(text, "{name}:{:padding$}{kib:>8} kB", "")?;
     }
-    // There is no pool of huge pages (hugetlbfs); the first four are counts and have no unit.
-    text.write_str(
-        "HugePages_Total:       0\n\
-         HugePages_Free:        0\n\
-         HugePages_Rsvd:        0\n\
-         HugePages_Surp:        0\n\
-         Hugepagesize:       2048 kB\n\
-         Hugetlb:               0 kB\n",
-    )
+    crate::procfs::hugepages::meminfo(text)
 }
 
 fn vmstat(text: &mut Text) -> Result {

@@ -20,6 +20,7 @@ use logic::errno::Errno;
 use machine::arch::BootInfo;
 
 pub use sysctl::apply_boot_line;
+pub(super) use system::boot_line;
 
 /// Linux's magic number of procfs. A name there is looked up before it is created, and there can be
 /// none.
@@ -43,6 +44,7 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     fixed.add_all(memory::ENTRIES);
     fixed.add_all(system::ENTRIES);
     fixed.add_all(sysctl::ENTRIES);
+    fixed.add_all(super::hugepages::PROC);
     fixed.add_link("self", || {
         Ok(format!("{}", process::current().process().pid()).into_bytes())
     });

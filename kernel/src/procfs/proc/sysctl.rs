@@ -72,7 +72,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         |value| SWAPPINESS.set(parse(value)?),
     ),
     Entry::file("sys/vm/mmap_min_addr", |text| writeln!(text, "65536")),
-    Entry::file("sys/vm/nr_hugepages", |text| writeln!(text, "0")),
     Entry::file("sys/fs/file-max", |text| writeln!(text, "{}", i64::MAX)),
     Entry::file("sys/fs/nr_open", |text| writeln!(text, "{MAX_DESCRIPTORS}")),
     Entry::file("sys/fs/pipe-max-size", |text| {

@@ -83,6 +83,7 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
     let fs = Synthetic::new(devices::SYS, MAGIC, Errno::EPERM);
     let root = Directory::new(&fs, Some(Arc::downgrade(above)), b"sys");
     root.add_all(ENTRIES);
+    root.add_all(crate::procfs::hugepages::SYS);
     block::tables::add(&root);
     let _ = ROOT.set(root.clone());
     root
@@ -181,7 +182,7 @@ fn node_meminfo(text: &mut Text) -> Written {
         let padding = 15_usize.saturating_sub(name.len());
         writeln!(text, "Node 0 {name}:{:padding$}{kib:>8} kB", "")?;
     }
-    Ok(())
+    crate::procfs::hugepages::node_meminfo(text)
 }
 
 fn node_vmstat(text: &mut Text) -> Written {

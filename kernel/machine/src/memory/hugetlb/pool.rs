@@ -1,0 +1,135 @@
+//! The pool: which huge pages there are, and who was promised some. Linux's counters and its rules for them.
+
+use super::side::{self, REFERENCES, TOUCHED};
+use crate::arch::spin::SpinLock;
+use core::sync::atomic::Ordering;
+use ebb_mm::Frame;
+
+/// The counters of `/sys/kernel/mm/hugepages/*`, in pages.
+#[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// All pages, surplus ones included (`nr_hugepages` counts them, too).
+    pub total: u64,
+    /// Those that nobody has.
+    pub free: u64,
+    /// Of the free ones, those that are promised.
+    pub reserved: u64,
+    /// Those beyond the size that was asked for: they leave the pool when they are freed.
+    pub surplus: u64,
+    /// The most surplus pages that may be made (`nr_overcommit_hugepages`).
+    pub overcommit: u64,
+}
+
+impl Counts {
+    /// Pages of the size that was asked for.
+    pub const fn persistent(&self) -> u64 {
+        self.total - self.surplus
+    }
+
+    /// Free pages that nobody was promised.
+    pub const fn spare(&self) -> u64 {
+        self.free.saturating_sub(self.reserved)
+    }
+}
+
+/// A stack of pages that are linked by their entries.
+#[derive(Debug)]
+pub(super) struct Stack(u64);
+
+impl Stack {
+    pub(super) const fn new() -> Self {
+        Self(0)
+    }
+
+    pub(super) fn push(&mut self, page: Frame) {
+        // Relaxed (both): the pool's lock is held.
+        side::entry(page).next.store(self.0, Ordering::Relaxed);
+        self.0 = page.number();
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Frame> {
+        if self.0 == 0 {
+            return None;
+        }
+        let page = Frame::new(self.0);
+        self.0 = side::entry(page).next.swap(0, Ordering::Relaxed);
+        Some(page)
+    }
+}
+
+/// The pages of one size.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) counts: Counts,
+    /// Free pages for which the host holds memory, and those for which it holds none.
+    touched: Stack,
+    untouched: Stack,
+    /// Pageblocks that left the pool and carry their part of the memmap.
+    pub(super) carriers: Stack,
+    /// How many.
+    pub(super) carrying: u64,
+}
+
+pub(super) static POOL: SpinLock<Pool> = SpinLock::new(Pool {
+    counts: Counts {
+        total: 0,
+        free: 0,
+        reserved: 0,
+        surplus: 0,
+        overcommit: 0,
+    },
+    touched: Stack::new(),
+    untouched: Stack::new(),
+    carriers: Stack::new(),
+    carrying: 0,
+});
+
+impl Pool {
+    /// Puts a page that nobody has among the free ones.
+    pub(super) fn put(&mut self, page: Frame) {
+        // Relaxed: the page is the caller's, and the lock is held.
+        let head = side::entry(page).head.load(Ordering::Relaxed);
+        debug_assert_eq!(head & REFERENCES, 0, "{page:?} is freed and referred to");
+        if head & TOUCHED != 0 {
+            self.touched.push(page);
+        } else {
+            self.untouched.push(page);
+        }
+        self.counts.free += 1;
+    }
+
+    /// Takes a free page; one for which the host holds memory already, if there is one.
+    pub(super) fn get(&mut self) -> Option<Frame> {
+        let page = self.touched.pop().or_else(|| self.untouched.pop())?;
+        self.counts.free -= 1;
+        Some(page)
+    }
+
+    /// Takes a free page for which the host holds memory.
+    pub(super) fn get_touched(&mut self) -> Option<Frame> {
+        let page = self.touched.pop()?;
+        self.counts.free -= 1;
+        Some(page)
+    }
+
+    /// Takes a free page out of the pool because it is too large; one that costs the host nothing stays longest.
+    pub(super) fn remove(&mut self) -> Option<Frame> {
+        if self.counts.spare() == 0 {
+            return None;
+        }
+        let page = self.get()?;
+        self.counts.total -= 1;
+        Some(page)
+    }
+
+    /// Gives a page back that nobody has any more; `false`: it is surplus, and has left the pool.
+    pub(super) fn give(&mut self, page: Frame) -> bool {
+        if self.counts.surplus == 0 {
+            self.put(page);
+            return true;
+        }
+        self.counts.surplus -= 1;
+        self.counts.total -= 1;
+        false
+    }
+}

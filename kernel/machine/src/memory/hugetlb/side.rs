@@ -1,0 +1,100 @@
+//! The side table: what is known of each huge page of the pool, in place of its descriptors.
+//!
+//! It has an entry of 16 bytes for each pageblock, a page of them for each 512 MiB in which there was ever a huge page.
+
+use crate::arch::once::Once;
+use crate::arch::phys_to_virt;
+use crate::memory::frame::FrameRef;
+use crate::memory::memmap::Kind;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use ebb_mm::{AllocError, Frame, Mobility, Order, PAGEBLOCK_FRAMES, Reserve, ZoneKind};
+
+/// What is known of one huge page. All zero where there is none.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Entry {
+    /// | bits | |
+    /// |---|---|
+    /// | 0–31 | references: page-table entries, files, those who pin a part |
+    /// | 32 | its part of the memmap is shared |
+    /// | 33 | it is known to be zero |
+    /// | 34 | the host holds memory for it |
+    /// | 40–47 | frames with its part of the memmap that it carries itself: it is free otherwise |
+    pub(super) head: AtomicU64,
+    /// The next one in the list that it is in, as a frame number; 0: none. Guarded by the pool's lock.
+    pub(super) next: AtomicU64,
+}
+
+pub(super) const REFERENCES: u64 = 0xffff_ffff;
+pub(super) const SHARED: u64 = 1 << 32;
+pub(super) const ZERO: u64 = 1 << 33;
+pub(super) const TOUCHED: u64 = 1 << 34;
+pub(super) const CARRIED_SHIFT: u32 = 40;
+
+const LEAF_ENTRIES: usize = 4096 / size_of::<Entry>();
+const LEAF_FRAMES: u64 = LEAF_ENTRIES as u64 * PAGEBLOCK_FRAMES;
+
+type Leaf = [Entry; LEAF_ENTRIES];
+
+static DIRECTORY: Once<Vec<AtomicPtr<Leaf>>> = Once::new();
+
+fn place(frame: Frame) -> (usize, usize) {
+    let (leaf, frame) = (frame.number() / LEAF_FRAMES, frame.number() % LEAF_FRAMES);
+    #[expect(clippy::cast_possible_truncation, reason = "`usize` has 64 bits")]
+    (leaf as usize, (frame / PAGEBLOCK_FRAMES) as usize)
+}
+
+/// The entry of the pageblock around a frame, where there is one.
+pub(super) fn find(frame: Frame) -> Option<&'static Entry> {
+    let (leaf, index) = place(frame);
+    // Acquire: pairs with the Release in `make`.
+    let leaf = DIRECTORY.get()?.get(leaf)?.load(Ordering::Acquire);
+    // SAFETY: null, or a page of entries that stays for good. All fields are atomic.
+    unsafe { leaf.as_ref() }.map(|leaf| &leaf[index])
+}
+
+/// The entry of a pageblock that is in the pool.
+pub(super) fn entry(frame: Frame) -> &'static Entry {
+    match find(frame) {
+        Some(entry) => entry,
+        None => panic!("{frame:?} is not of the pool of huge pages"),
+    }
+}
+
+/// The entry of a pageblock below `end`, the end of memory, made where there is none. Not to be called by several at
+/// once.
+///
+/// # Errors
+/// If there is no memory for the table.
+pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocError> {
+    const NO_ROOM: AllocError = AllocError::Exhausted {
+        order: Order::BASE,
+        zone: ZoneKind::Normal,
+    };
+    if let Some(entry) = find(frame) {
+        return Ok(entry);
+    }
+    if DIRECTORY.get().is_none() {
+        let leaves = place(end).0 + 1;
+        let mut directory = Vec::new();
+        directory.try_reserve_exact(leaves).map_err(|_| NO_ROOM)?;
+        directory.resize_with(leaves, AtomicPtr::default);
+        // Whoever is faster has made the same.
+        let _ = DIRECTORY.set(directory);
+    }
+    let slot = DIRECTORY
+        .get()
+        .and_then(|directory| directory.get(place(frame).0));
+    let slot = slot.ok_or(NO_ROOM)?;
+    let page = FrameRef::try_zeroed_on(
+        crate::memory::percpu::this(),
+        Kind::Kernel,
+        Mobility::Unmovable,
+        Reserve::Keep,
+    )?;
+    let leaf = phys_to_virt(page.into_counted().address()).cast::<Leaf>();
+    // Release: the page is zero.
+    slot.store(leaf, Ordering::Release);
+    find(frame).ok_or(NO_ROOM)
+}
