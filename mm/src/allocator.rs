@@ -285,7 +285,7 @@ impl<'m> Allocator<'m> {
     /// by the zone's count as this front last saw it, when it told it of its own: the count is what
     /// all CPUs write to.
     #[inline]
-    fn spare(&self, zone: usize, floor: u64, front: &mut Front) -> u64 {
+    pub(crate) fn spare(&self, zone: usize, floor: u64, front: &mut Front) -> u64 {
         let above = |front: &Front| {
             u64::try_from(front.seen_free + front.untold)
                 .unwrap_or(0)

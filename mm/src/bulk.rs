@@ -2,7 +2,11 @@
 
 use core::{error, fmt};
 
-use crate::{AllocError, Allocator, Frame, Front, Order, Request, words::Piece};
+use crate::{
+    AllocError, Allocator, Contents, Frame, Front, Order, Request,
+    frame::{PAGEBLOCK_FRAMES, index},
+    words::{Piece, freed_twice},
+};
 
 /// Why not all blocks of a bulk could be had.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -59,14 +63,71 @@ impl Allocator<'_> {
         Ok(())
     }
 
+    /// Fills a slice with pageblocks, and says what each holds. `request` names anything but the
+    /// order, which is that of a pageblock.
+    ///
+    /// Those of one tree of 64 MiB are taken in one pass over it.
+    ///
+    /// # Errors
+    /// If there are not as many. Those that there were are the caller's.
+    pub fn allocate_pageblocks(
+        &self,
+        front: &mut Front,
+        request: Request,
+        blocks: &mut [(Frame, Contents)],
+    ) -> Result<(), BulkError> {
+        let request = Request {
+            order: Order::PAGEBLOCK,
+            ..request
+        };
+        let mut taken = 0;
+        while taken < blocks.len() {
+            taken += self.take_pageblocks(front, request, &mut blocks[taken..]);
+            if taken == blocks.len() {
+                break;
+            }
+            // All else that may give one, and the reason if nothing does.
+            match self.allocate_known(front, request) {
+                Ok(known) => blocks[taken] = known,
+                Err(error) => return Err(BulkError { taken, error }),
+            }
+            taken += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes as many as the zones have above their low mark.
+    fn take_pageblocks(
+        &self,
+        front: &mut Front,
+        request: Request,
+        blocks: &mut [(Frame, Contents)],
+    ) -> usize {
+        let mut taken = 0_usize;
+        for zone in self.candidates(front.node, request) {
+            let at = self.zone(zone);
+            let spare = self.spare(zone, at.zone.marks.load().low, front) / PAGEBLOCK_FRAMES;
+            let most = blocks.len().min(taken.saturating_add(index(spare)));
+            let first = taken;
+            taken += at.take_wholes(request.mobility, &mut blocks[taken..most]);
+            let frames = (taken - first) as u64 * PAGEBLOCK_FRAMES;
+            self.count(zone, front, -frames.cast_signed());
+        }
+        taken
+    }
+
     /// Gives many blocks back.
     ///
     /// At order 0, frames of one word of 64 that follow each other go back together; all 64 of one
-    /// go by without being kept in the front.
+    /// go by without being kept in the front, and so do pageblocks.
     ///
     /// # Panics
     /// As [`free`](Self::free) does.
     pub fn free_bulk(&self, front: &mut Front, blocks: &[Frame], order: Order) {
+        if order == Order::PAGEBLOCK {
+            self.give_pageblocks(front, blocks);
+            return;
+        }
         if order != Order::BASE {
             for &block in blocks {
                 self.free(front, block, order);
@@ -78,6 +139,23 @@ impl Allocator<'_> {
             batch.free(self, front, frame);
         }
         batch.finish(self, front);
+    }
+
+    /// Gives pageblocks back; the front keeps none of them.
+    fn give_pageblocks(&self, front: &mut Front, blocks: &[Frame]) {
+        let kept = front.kept_pageblock();
+        for &frame in blocks {
+            assert!(
+                frame.is_aligned(Order::PAGEBLOCK),
+                "{frame:?} freed as a pageblock"
+            );
+            if kept == Some(frame) {
+                freed_twice(frame);
+            }
+            let (zone, block) = self.locate_managed(frame);
+            self.zone(zone).block(block).give_whole();
+            self.count(zone, front, PAGEBLOCK_FRAMES.cast_signed());
+        }
     }
 
     #[inline(never)]

@@ -50,6 +50,12 @@ pub(crate) const fn place(order: Order) -> Option<usize> {
 }
 
 impl Front {
+    /// The pageblock that it holds.
+    pub(crate) fn kept_pageblock(&self) -> Option<Frame> {
+        let kept = &self.kept[place(Order::PAGEBLOCK)?];
+        kept.here.then(|| Frame::new(kept.base))
+    }
+
     /// Hands the block out again that it holds, if it is as requested.
     #[inline]
     pub(crate) fn pop_kept(&mut self, order: Order, mobility: Mobility) -> Option<Frame> {

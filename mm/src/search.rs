@@ -9,7 +9,7 @@
 use core::{cell::Cell, ops::Range};
 
 use crate::{
-    Frame, Mobility, Order,
+    Contents, Frame, Mobility, Order,
     bitmap::{Taken, WORD_FRAMES},
     reach::RUN_ORDERS,
     state::{Admission, BLOCK_FRAMES, Class},
@@ -311,6 +311,42 @@ impl ZoneRef<'_, '_> {
                 let block = self.search(sought, &unlimited(), take)?;
                 Some(self.zone.first_frame(block))
             })
+    }
+
+    /// Takes whole pageblocks, all that are free of one tree before those of the next; how many.
+    pub(crate) fn take_wholes(self, mobility: Mobility, blocks: &mut [(Frame, Contents)]) -> usize {
+        let mut taken = 0;
+        for wanted in [Wanted::Touched, Wanted::Untouched] {
+            let class = wanted.class();
+            let mut from = 0;
+            while taken < blocks.len()
+                && let Some(tree) = self.zone.arrays.map.next(wanted.kind(), from)
+            {
+                from = tree + 1;
+                if wanted == Wanted::Touched {
+                    self.settle_tree(tree);
+                }
+                let first = tree * TREE_BLOCKS;
+                for block in first..first + TREE_BLOCKS {
+                    if taken == blocks.len() {
+                        return taken;
+                    }
+                    let free = self.zone.arrays.states[block].load().is(class);
+                    if free && self.block(block).take_whole(mobility) {
+                        let frame = self.zone.first_frame(block);
+                        let contents = if self.zone.hand_out_words(block, !0) {
+                            Contents::Fresh
+                        } else {
+                            Contents::Unknown
+                        };
+                        blocks[taken] = (frame, contents);
+                        taken += 1;
+                    }
+                }
+                self.zone.retire(wanted, tree);
+            }
+        }
+        taken
     }
 
     /// Tries free blocks: those of the two trees around the home of a front first, then those of

@@ -180,13 +180,49 @@ impl Local {
         Ok(frame)
     }
 
-    /// Allocates a block, and says whether anybody had it before; does not wait.
-    pub fn allocate_known(&self, request: Request) -> Result<(Frame, Contents), AllocError> {
+    /// Fills a slice with frames, as far as there are any; how many. Does not wait.
+    pub fn allocate_many(&self, request: Request, frames: &mut [Frame]) -> usize {
         // SAFETY: as in `allocate`.
         let front = unsafe { &mut *self.front.get() };
-        let known = super::allocator().allocate_known(front, request)?;
-        self.count_allocated(known.0, request.order);
-        Ok(known)
+        let taken = match super::allocator().allocate_bulk(front, request, frames) {
+            Ok(()) => frames.len(),
+            Err(error) => error.taken,
+        };
+        for frame in &frames[..taken] {
+            self.count_allocated(*frame, Order::BASE);
+        }
+        taken
+    }
+
+    /// Fills a slice with pageblocks, as far as there are any, and says whether anybody had them before; how many, and
+    /// why no more. Does not wait.
+    pub fn allocate_pageblocks(
+        &self,
+        request: Request,
+        blocks: &mut [(Frame, Contents)],
+    ) -> (usize, Option<AllocError>) {
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        let done = super::allocator().allocate_pageblocks(front, request, blocks);
+        let (taken, error) = match done {
+            Ok(()) => (blocks.len(), None),
+            Err(error) => (error.taken, Some(error.error)),
+        };
+        for (block, _) in &blocks[..taken] {
+            self.count_allocated(*block, Order::PAGEBLOCK);
+        }
+        (taken, error)
+    }
+
+    /// Gives pageblocks back.
+    pub fn free_pageblocks(&self, blocks: &[Frame]) {
+        self.add(
+            Count::Freed,
+            blocks.len() as u64 * Order::PAGEBLOCK.frames(),
+        );
+        // SAFETY: as in `allocate`.
+        let front = unsafe { &mut *self.front.get() };
+        super::allocator().free_bulk(front, blocks, Order::PAGEBLOCK);
     }
 
     /// Takes exactly these frames, as single ones, if all are free.

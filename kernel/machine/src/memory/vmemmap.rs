@@ -41,9 +41,6 @@ pub(super) const PAGES: u64 = PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES / 4096;
 /// The same, to index by.
 const IN_BLOCK: usize = 8;
 const _: () = assert!(IN_BLOCK as u64 == PAGES);
-/// The order of so many frames.
-const PAGES_ORDER: u8 = 3;
-const _: () = assert!(1 << PAGES_ORDER == PAGES);
 /// The most frames that a block carries: its part of the memmap, and a table to map it.
 const CARRIED: usize = IN_BLOCK + 1;
 /// Runs of frames that are kept until all CPUs have flushed.
@@ -51,6 +48,8 @@ const RUNS: usize = 64;
 /// Bytes of the memmap under one table of the last level, and entries in it.
 const TABLE_BYTES: u64 = 2 << 20;
 const ENTRIES: u64 = 512;
+/// Frames that are taken at a time to restore parts of the memmap.
+const SUPPLY: usize = 64;
 
 const PAGE_BITS: u64 = PRESENT | ACCESSED | DIRTY | GLOBAL | NO_EXECUTE;
 const TABLE_BITS: u64 = PRESENT | WRITABLE | ACCESSED | DIRTY;
@@ -86,6 +85,40 @@ struct Retired {
     len: usize,
 }
 
+/// Frames for the memmap, taken many at a time: those of `frames[at..len]`.
+struct Supply {
+    frames: [Frame; SUPPLY],
+    at: usize,
+    len: usize,
+}
+
+impl Supply {
+    /// Fills a slice with frames, all or none.
+    fn get(&mut self, wanted: &mut [Frame]) -> bool {
+        if self.len - self.at < wanted.len() {
+            let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
+            self.frames.copy_within(self.at..self.len, 0);
+            self.len -= core::mem::take(&mut self.at);
+            self.len += percpu::this().allocate_many(request, &mut self.frames[self.len..]);
+        }
+        let end = self.at + wanted.len();
+        if end > self.len {
+            return false;
+        }
+        wanted.copy_from_slice(&self.frames[self.at..end]);
+        self.at = end;
+        true
+    }
+
+    /// Gives back what nobody needed.
+    fn free(&mut self) {
+        for &frame in &self.frames[self.at..self.len] {
+            percpu::free(frame, Order::BASE);
+        }
+        (self.at, self.len) = (0, 0);
+    }
+}
+
 /// How a block's part of the memmap was restored.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Restored {
@@ -99,6 +132,7 @@ pub(super) enum Restored {
 pub(super) struct Exchange {
     common: SpinGuard<'static, Option<Common>>,
     retired: Retired,
+    supply: Supply,
     /// Something was changed that a TLB may know.
     any: bool,
 }
@@ -108,10 +142,12 @@ fn new_frame() -> Result<Frame, AllocError> {
     percpu::allocate(request)
 }
 
-/// Counts a frame as the memmap's own.
-fn take(frame: Frame) {
-    Descriptor::get(frame).take(Kind::Memmap, Order::BASE);
-    percpu::add(Count::MemmapFrames, 1);
+/// Counts frames as the memmap's own.
+fn take(frames: &[Frame]) {
+    for &frame in frames {
+        Descriptor::get(frame).take(Kind::Memmap, Order::BASE);
+    }
+    percpu::add(Count::MemmapFrames, frames.len() as u64);
 }
 
 fn memmap_offset(block: Frame) -> u64 {
@@ -141,8 +177,7 @@ impl Common {
                 return Err(error);
             }
         };
-        take(page);
-        take(table);
+        take(&[page, table]);
         // SAFETY: the frame is ours alone.
         unsafe { clear_pages(frame_ptr(page), 1) };
         let descriptors = frame_ptr(page).cast::<Descriptor>();
@@ -226,6 +261,11 @@ impl Exchange {
                 runs: [FrameRange::new(Frame::new(0), 0); RUNS],
                 len: 0,
             },
+            supply: Supply {
+                frames: [Frame::new(0); SUPPLY],
+                at: 0,
+                len: 0,
+            },
             any: false,
         }
     }
@@ -300,7 +340,7 @@ impl Exchange {
         let mut frames = [Frame::new(0); CARRIED];
         let wanted = if needs_table { CARRIED } else { IN_BLOCK };
         let wanted = &mut frames[..wanted];
-        let found = get_frames(wanted);
+        let found = self.supply.get(wanted);
         if !found && elsewhere {
             return None;
         }
@@ -309,10 +349,13 @@ impl Exchange {
                 *frame = block.offset(index);
             }
         }
-        self.put(block, &wanted[..IN_BLOCK], wanted.get(IN_BLOCK).copied());
-        for &frame in &*wanted {
-            take(frame);
-        }
+        self.put(
+            block,
+            slot,
+            &wanted[..IN_BLOCK],
+            wanted.get(IN_BLOCK).copied(),
+        );
+        take(wanted);
         // The table's own descriptor counts the entries that lead to the shared page.
         let table = slot.load(Ordering::Relaxed) & ADDRESS;
         let shared = &Descriptor::get(Frame::containing(table)).objects;
@@ -338,7 +381,7 @@ impl Exchange {
         let mut frames = [Frame::new(0); CARRIED];
         let wanted = if carries_table { CARRIED } else { IN_BLOCK };
         let wanted = &mut frames[..wanted];
-        if !get_frames(wanted) {
+        if !self.supply.get(wanted) {
             return false;
         }
         let shared = Descriptor::get(own_table).objects.load(Ordering::Relaxed);
@@ -350,10 +393,8 @@ impl Exchange {
             }
             slot.store(new.address() | TABLE_BITS, Ordering::Release);
         }
-        self.put(block, &wanted[..IN_BLOCK], None);
-        for &frame in &*wanted {
-            take(frame);
-        }
+        self.put(block, slot, &wanted[..IN_BLOCK], None);
+        take(wanted);
         if let Some(&new) = wanted.get(IN_BLOCK) {
             Descriptor::get(new)
                 .objects
@@ -366,9 +407,8 @@ impl Exchange {
 
     /// Puts pages in for a block's part of the memmap, and a table for them if there is one. This CPU may write the
     /// descriptors afterwards.
-    fn put(&mut self, block: Frame, pages: &[Frame], new_table: Option<Frame>) {
+    fn put(&mut self, block: Frame, slot: &AtomicU64, pages: &[Frame], new_table: Option<Frame>) {
         clear(pages);
-        let slot = slot_of(block);
         let table = match new_table {
             Some(frame) => {
                 let shared = self.common.as_ref().map_or(0, Common::entry);
@@ -394,17 +434,17 @@ impl Exchange {
     /// Ends the exchange: when this returns, every CPU knows.
     pub(super) fn end(mut self) {
         self.flush();
-        let mut retired = self.retired;
         // What is freed may be asked for by others who exchange.
         drop(self.common);
-        retired.free();
+        self.retired.free();
+        self.supply.free();
     }
 }
 
 /// Gives a table of pages in the place of a large page.
 fn split(slot: &AtomicU64, large: u64) -> Result<u64, AllocError> {
     let table = new_frame()?;
-    take(table);
+    take(&[table]);
     let base = large & ADDRESS & !(TABLE_BYTES - 1);
     for index in 0..ENTRIES {
         let page = base + index * 4096;
@@ -415,35 +455,6 @@ fn split(slot: &AtomicU64, large: u64) -> Result<u64, AllocError> {
     // Release: the entries come first. Both ways lead to the same frames.
     slot.store(value, Ordering::Release);
     Ok(value)
-}
-
-/// Fills a slice with frames, all or none; pages that follow each other where there are such.
-fn get_frames(frames: &mut [Frame]) -> bool {
-    let (pages, rest) = frames.split_at_mut(IN_BLOCK);
-    let run = Order::new(PAGES_ORDER)
-        .map(|order| Request::new(order, Mobility::Unmovable).reserve(Reserve::Keep));
-    let run = run.and_then(|request| percpu::allocate(request).ok());
-    let mut got = 0;
-    if let Some(first) = run {
-        for (index, page) in (0..).zip(&mut *pages) {
-            *page = first.offset(index);
-        }
-        got = pages.len();
-    }
-    for frame in pages[got..].iter_mut().chain(rest) {
-        match new_frame() {
-            Ok(new) => *frame = new,
-            Err(_) => break,
-        }
-        got += 1;
-    }
-    let all = got == frames.len();
-    if !all {
-        for &frame in &frames[..got] {
-            percpu::free(frame, Order::BASE);
-        }
-    }
-    all
 }
 
 fn clear(pages: &[Frame]) {

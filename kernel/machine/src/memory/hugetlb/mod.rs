@@ -63,15 +63,22 @@ impl Batch {
         self.len += 1;
     }
 
-    /// Takes up to so many blocks from the allocator; why it has no more.
+    /// Takes up to so many blocks from the allocator; why it has no more. Does not wait.
     fn fill(&mut self, pages: u64) -> Option<AllocError> {
-        while !self.is_full() && (self.len as u64) < pages {
-            match new_block() {
-                Ok(block) => self.push(block),
-                Err(error) => return Some(error),
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
+        let mut blocks = [(Frame::new(0), Contents::Unknown); BATCH];
+        let most = usize::try_from(pages).map_or(BATCH, |pages| pages.min(BATCH));
+        let (taken, mut error) = percpu::this().allocate_pageblocks(request, &mut blocks[..most]);
+        for &(block, contents) in &blocks[..taken] {
+            match make_entry(block, contents) {
+                Ok(()) => self.push(block),
+                Err(no_room) => {
+                    percpu::free(block, Order::PAGEBLOCK);
+                    error = Some(no_room);
+                }
             }
         }
-        None
+        error
     }
 
     const fn is_full(&self) -> bool {
@@ -83,17 +90,9 @@ impl Batch {
     }
 }
 
-/// Takes a block from the allocator for the pool, and makes its entry; does not wait.
-fn new_block() -> Result<Frame, AllocError> {
-    let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
-    let (frame, contents) = percpu::this().allocate_known(request)?;
-    let entry = match side::make(frame, boot::memory_end()) {
-        Ok(entry) => entry,
-        Err(error) => {
-            percpu::free(frame, Order::PAGEBLOCK);
-            return Err(error);
-        }
-    };
+/// Makes the entry of a block that is for the pool.
+fn make_entry(block: Frame, contents: Contents) -> Result<(), AllocError> {
+    let entry = side::make(block, boot::memory_end())?;
     // Nobody was handed it: it is zero, and the host holds nothing of it.
     let head = if contents == Contents::Fresh {
         ZERO
@@ -101,7 +100,7 @@ fn new_block() -> Result<Frame, AllocError> {
         TOUCHED
     };
     entry.head.store(head, Ordering::Relaxed);
-    Ok(frame)
+    Ok(())
 }
 
 /// Gives up the descriptors of blocks that are about to join the pool.
@@ -149,6 +148,10 @@ fn free_blocks(blocks: &[Frame]) {
             .store(*carried << CARRIED_SHIFT, Ordering::Relaxed);
     }
     exchange.end();
+    if carried == [0; BATCH] {
+        percpu::this().free_pageblocks(blocks);
+        return;
+    }
     for (&block, &carried) in blocks.iter().zip(&carried) {
         if carried == 0 {
             percpu::free(block, Order::PAGEBLOCK);
@@ -423,7 +426,9 @@ impl HugePage {
             counts.surplus += 1;
             counts.total += 1;
         }
-        let Ok(block) = new_block() else {
+        let mut batch = Batch::new();
+        batch.fill(1);
+        let Some(&block) = batch.as_slice().first() else {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);
             let counts = &mut POOL.lock().counts;
             counts.surplus -= 1;
@@ -431,7 +436,7 @@ impl HugePage {
             return None;
         };
         MADE.fetch_add(1, Ordering::Relaxed);
-        give_up_descriptors(&[block]);
+        give_up_descriptors(batch.as_slice());
         Some(block)
     }
 
