@@ -7,8 +7,8 @@
 use super::Args;
 use crate::process;
 use crate::process::task;
-use crate::vm::uaccess;
 use crate::vm::{AddressSpace, Advice, Backing, MapFlags, MappedFile, Prot, Remap};
+use crate::vm::{hugetlb, uaccess};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as abi;
@@ -47,14 +47,11 @@ pub fn mmap(a: &Args) -> SysResult {
         abi::MAP_SHARED | abi::MAP_SHARED_VALIDATE => true,
         _ => return Err(Errno::EINVAL),
     };
-    if flags & abi::MAP_HUGETLB != 0 {
-        // No page of the huge page pool is there, as on a Linux with an empty pool.
-        return Err(Errno::ENOMEM);
-    }
-    let backing = if flags & abi::MAP_ANONYMOUS != 0 {
-        anonymous(shared)
-    } else {
-        file_backing(fd, offset, shared)?
+    let huge = flags & abi::MAP_HUGETLB != 0;
+    let backing = match flags & abi::MAP_ANONYMOUS != 0 {
+        true if huge => anonymous_huge(bytes, flags, shared)?,
+        true => anonymous(shared),
+        false => file_backing(fd, offset, shared, huge)?,
     };
     let mut map = MapFlags::empty();
     for (bit, flag) in [
@@ -82,7 +79,21 @@ fn anonymous(shared: bool) -> Backing {
     }
 }
 
-fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
+/// Anonymous memory of the pool of huge pages.
+fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno> {
+    hugetlb::check_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
+    let whole = bytes
+        .checked_next_multiple_of(hugetlb::BYTES)
+        .ok_or(Errno::ENOMEM)?;
+    Ok(Backing::File {
+        file: hugetlb::anonymous(whole),
+        offset: 0,
+        shared,
+        writable: true,
+    })
+}
+
+fn file_backing(fd: i32, offset: u64, shared: bool, huge: bool) -> Result<Backing, Errno> {
     let open = process::current().files().get(fd)?;
     let flags = open.flags();
     if !flags.readable() {
@@ -97,6 +108,9 @@ fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
         open.file().page_source()
     };
     let source = source.ok_or(Errno::ENODEV)?;
+    if huge && source.as_huge().is_none() {
+        return Err(Errno::EINVAL);
+    }
     let metadata = open.metadata();
     Ok(Backing::File {
         file: MappedFile::new(

@@ -3,6 +3,7 @@
 use super::source::MappedFile;
 use alloc::sync::Arc;
 use logic::vma;
+use machine::memory::hugetlb;
 
 /// Where an area's bytes come from.
 #[derive(Clone, Debug)]
@@ -44,21 +45,45 @@ impl Bytes {
 
 /// Files of areas that were taken out. Dropped without a lock held: the last reference to a file
 /// frees its pages.
-#[derive(Default)]
 pub(super) struct Graveyard {
+    /// The space that the areas were of.
+    space: u64,
     files: [Option<Arc<MappedFile>>; 16],
     len: usize,
+    /// Huge pages that were kept for areas and are not needed any more.
+    promises: u64,
 }
 
 impl Graveyard {
+    pub(super) fn of(space: u64) -> Self {
+        Self {
+            space,
+            files: [const { None }; 16],
+            len: 0,
+            promises: 0,
+        }
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.len == self.files.len()
     }
 
-    pub(super) fn bury(&mut self, bytes: Bytes) {
-        if let Bytes::File(file, _) = bytes {
+    pub(super) fn bury<F: Copy + PartialEq>(&mut self, area: vma::Vma<F, Bytes>) {
+        let bytes = area.bytes();
+        if let Bytes::File(file, offset) = area.backing {
+            if let Some(promises) = file.promises() {
+                self.promises += promises.end(self.space, &(offset..offset + bytes));
+            }
             self.files[self.len] = Some(file);
             self.len += 1;
+        }
+    }
+}
+
+impl Drop for Graveyard {
+    fn drop(&mut self) {
+        if self.promises != 0 {
+            hugetlb::unreserve(self.promises);
         }
     }
 }

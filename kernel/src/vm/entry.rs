@@ -15,6 +15,8 @@ use machine::memory::memmap::frame_ptr;
 pub(super) const FILE: u64 = 1 << 9;
 /// Ours: the frame is a page of shared memory.
 pub(super) const SHMEM: u64 = 1 << 10;
+/// Ours: the huge page is of the pool.
+pub(super) const POOL: u64 = 1 << 52;
 /// Ours: the frame is the shared frame of zeros.
 pub(super) const ZERO: u64 = 1 << 11;
 

@@ -148,6 +148,9 @@ impl AddressSpace {
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
                 Step::NeedsHuge => supplies.get_huge(),
+                Step::NeedsPool(need) => {
+                    supplies.pool = Some(need.get(self).ok_or(Fault::BeyondFile)?);
+                }
             }
         }
         Err(Fault::NoMemory)

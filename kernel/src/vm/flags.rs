@@ -70,6 +70,8 @@ bitflags! {
         const NO_HUGE_PAGES = 1 << 13;
         /// Not counted as committed memory, whatever rights it gets.
         const NO_RESERVE = 1 << 14;
+        /// Mapped by pages of the pool of huge pages, and nothing else.
+        const HUGETLB = 1 << 15;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Copying an address space for a child process.
 
-use super::entry::{FILE, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
+use super::entry::{FILE, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
 use super::leaf::TableFrame;
 use super::map::Commitment;
 use super::pagetable::Region;
@@ -12,10 +12,10 @@ use ebb_mm::{AllocError, Order};
 use logic::errno::Errno;
 use logic::vma::VmaSet;
 use machine::arch::USER_END;
-use machine::memory::huge;
 use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
 use machine::memory::pressure;
+use machine::memory::{huge, hugetlb};
 use machine::sched;
 
 impl AddressSpace {
@@ -109,7 +109,11 @@ impl AddressSpace {
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
             Region::Huge(entry) => {
-                share_huge(entry, &mut target, at)?;
+                if entry.load(Ordering::Relaxed) & POOL != 0 {
+                    share_pool(entry, &mut target, at, shared)?;
+                } else {
+                    share_huge(entry, &mut target, at)?;
+                }
                 return Ok(end);
             }
             Region::Table(table) => table,
@@ -153,5 +157,24 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
     huge::get_reference(frame_of(entry));
     target.tables.set_huge(to, entry, table);
     target.mapped[0] += huge::FRAMES;
+    Ok(())
+}
+
+/// The same of a page of the pool. What is shared for good stays writable.
+fn share_pool(
+    from: &AtomicU64,
+    target: &mut State,
+    at: u64,
+    shared: bool,
+) -> Result<(), AllocError> {
+    let to = target.tables.region_slot_or_new(at)?;
+    // Relaxed: both locks are held.
+    let mut entry = from.load(Ordering::Relaxed);
+    if !shared {
+        entry &= !WRITABLE;
+        from.store(entry, Ordering::Relaxed);
+    }
+    hugetlb::get_reference(frame_of(entry));
+    to.store(entry, Ordering::Relaxed);
     Ok(())
 }

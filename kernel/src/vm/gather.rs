@@ -13,9 +13,9 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Frame, FreeBatch};
 use machine::arch::CpuSet;
-use machine::memory::huge;
 use machine::memory::memmap::{self, Descriptor};
 use machine::memory::percpu::{self, Count};
+use machine::memory::{huge, hugetlb};
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;
@@ -28,6 +28,8 @@ pub(super) struct Gather {
     frames: [MaybeUninit<Frame>; CAPACITY],
     huge_len: usize,
     huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
+    pool_len: usize,
+    pool: [MaybeUninit<Frame>; HUGE_CAPACITY],
     /// Pages taken out, by kind: anonymous, file, shared memory.
     pub(super) pages: [u64; 3],
     /// Something was taken out that a TLB may know.
@@ -50,6 +52,8 @@ impl Gather {
             frames: [const { MaybeUninit::uninit() }; CAPACITY],
             huge_len: 0,
             huge: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
+            pool_len: 0,
+            pool: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
             pages: [0; 3],
             any: false,
         }
@@ -102,7 +106,7 @@ impl Gather {
     /// Whether a huge block and its page table fit.
     #[inline]
     pub(super) fn has_room_for_huge(&self) -> bool {
-        !self.is_full() && self.huge_len < HUGE_CAPACITY
+        !self.is_full() && self.huge_len < HUGE_CAPACITY && self.pool_len < HUGE_CAPACITY
     }
 
     /// Takes over the reference to a huge block, and the page table in reserve for it.
@@ -111,6 +115,13 @@ impl Gather {
         self.huge_len += 1;
         self.pages[0] += huge::FRAMES;
         self.table(table);
+    }
+
+    /// Takes over the reference to a page of the pool.
+    pub(super) fn pool(&mut self, page: Frame) {
+        self.any = true;
+        self.pool[self.pool_len].write(page);
+        self.pool_len += 1;
     }
 
     /// Takes over a page table.
@@ -143,6 +154,10 @@ impl Gather {
         for block in &self.huge[..core::mem::take(&mut self.huge_len)] {
             // SAFETY: the first `huge_len` are initialised.
             huge::release(unsafe { block.assume_init() });
+        }
+        for page in &self.pool[..core::mem::take(&mut self.pool_len)] {
+            // SAFETY: the first `pool_len` are initialised.
+            hugetlb::release(unsafe { page.assume_init() });
         }
         let this = percpu::this();
         let mut batch = FreeBatch::new();

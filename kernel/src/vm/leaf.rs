@@ -4,7 +4,7 @@
 //! way to say so. Each such entry has a table in reserve, got when the entry was made and not
 //! touched before it is needed.
 
-use super::entry::{ACCESSED, HUGE, PRESENT, REGION, USER, WRITABLE, frame_of, table_at};
+use super::entry::{ACCESSED, HUGE, POOL, PRESENT, REGION, USER, WRITABLE, frame_of, table_at};
 use super::gather::Gather;
 use super::pagetable::PageTables;
 use super::tlb;
@@ -95,6 +95,10 @@ impl PageTables {
     pub(super) fn take_huge(&mut self, slot: &AtomicU64, gather: &mut Gather) {
         let entry = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);
+        if entry & POOL != 0 {
+            gather.pool(frame_of(entry));
+            return;
+        }
         self.count -= 1;
         gather.huge(frame_of(entry), self.deposits.pop().into_frame());
     }
@@ -105,6 +109,12 @@ impl PageTables {
             return;
         };
         let entry = slot.load(Ordering::Relaxed);
+        // Areas of the pool begin and end with its pages.
+        assert_eq!(
+            entry & POOL,
+            0,
+            "a page of the pool at {address:#x} is split"
+        );
         // The reference to the block becomes one to each of its frames.
         huge::part(frame_of(entry));
         let frame = self.deposits.pop().into_frame();

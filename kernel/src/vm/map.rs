@@ -18,6 +18,8 @@ pub(super) const MAP_TOP: u64 = 0x0000_7fff_0000_0000;
 const LOW_TOP: u64 = 0x8000_0000;
 /// Stacks that a place is not sought right below.
 const STACKS_AVOIDED: u32 = 16;
+/// Flags by which a program names the place.
+const FIXED: MapFlags = MapFlags::FIXED.union(MapFlags::FIXED_NOREPLACE);
 
 /// Rounds a length up to pages; `None` when that is beyond the user's half.
 pub(super) fn page_up(bytes: u64) -> Option<u64> {
@@ -80,12 +82,24 @@ impl AddressSpace {
         if bytes == 0 {
             return Err(Errno::EINVAL);
         }
-        let bytes = page_up(bytes).ok_or(Errno::ENOMEM)?;
+        let mut bytes = page_up(bytes).ok_or(Errno::ENOMEM)?;
+        let mut backing = backing;
+        if backing.is_huge() {
+            bytes = bytes
+                .checked_next_multiple_of(REGION)
+                .filter(|&b| b <= USER_END)
+                .ok_or(Errno::ENOMEM)?;
+            if !hint.unwrap_or(0).is_multiple_of(REGION) && flags.intersects(FIXED) {
+                return Err(Errno::EINVAL);
+            }
+            self.promise(&mut backing, bytes, prot, flags)?;
+        }
         let (area_flags, source) = describe(prot, flags, bytes, backing)?;
         let commitment = Commitment::new(Sizes::of(area_flags, bytes).accounted)?;
 
         let change = self.change.lock();
-        let start = self.place(hint, bytes, flags)?;
+        let huge = area_flags.contains(VmaFlags::HUGETLB);
+        let start = self.place(hint, bytes, flags, huge)?;
         let range = start..start + bytes;
         if let Some(file) = source.file() {
             file.source.mappings().register(self)?;
@@ -106,10 +120,54 @@ impl AddressSpace {
         Ok(start)
     }
 
+    /// Has pages of the pool kept for a mapping of them, unless it asks for none.
+    fn promise(
+        &self,
+        backing: &mut Backing,
+        bytes: u64,
+        prot: Prot,
+        flags: MapFlags,
+    ) -> Result<(), Errno> {
+        let Backing::File {
+            file,
+            offset,
+            shared,
+            ..
+        } = backing
+        else {
+            return Ok(());
+        };
+        if !offset.is_multiple_of(REGION) {
+            return Err(Errno::EINVAL);
+        }
+        check_offset(*offset, bytes)?;
+        let range = *offset..*offset + bytes;
+        let Some(huge) = file.source.as_huge() else {
+            return Ok(());
+        };
+        let reserve = !flags.contains(MapFlags::NORESERVE);
+        if reserve && *shared {
+            huge.promise(&range)?;
+        }
+        if prot.contains(Prot::WRITE) {
+            huge.extend(range.end);
+        }
+        if reserve && !*shared {
+            file.promise(self.id(), &range)?;
+        }
+        Ok(())
+    }
+
     /// Where a mapping goes. With `FIXED` alone there may be something.
-    fn place(&self, hint: Option<u64>, bytes: u64, flags: MapFlags) -> Result<u64, Errno> {
+    fn place(
+        &self,
+        hint: Option<u64>,
+        bytes: u64,
+        flags: MapFlags,
+        huge: bool,
+    ) -> Result<u64, Errno> {
         let state = self.state.lock();
-        if flags.intersects(MapFlags::FIXED | MapFlags::FIXED_NOREPLACE) {
+        if flags.intersects(FIXED) {
             let start = hint.unwrap_or(0);
             let range = page_range(start, bytes, Errno::ENOMEM)?;
             if start < MAP_BOTTOM {
@@ -122,7 +180,11 @@ impl AddressSpace {
             return Ok(start);
         }
         if let Some(hint) = hint {
-            let start = hint & !(PAGE - 1);
+            let start = if huge {
+                hint & !(REGION - 1)
+            } else {
+                hint & !(PAGE - 1)
+            };
             if start >= MAP_BOTTOM
                 && let Ok(range) = page_range(start, bytes, Errno::ENOMEM)
                 && state.areas.overlapping(range).next().is_none()
@@ -132,7 +194,10 @@ impl AddressSpace {
         }
         let low = flags.contains(MapFlags::LOW);
         let top = if low { LOW_TOP } else { MAP_TOP };
-        state.find_gap(bytes, top).ok_or(Errno::ENOMEM)
+        state
+            .find_gap(bytes, top)
+            .filter(|start| !huge || start.is_multiple_of(REGION))
+            .ok_or(Errno::ENOMEM)
     }
 
     /// Puts an area in where none is; `change` is held.
@@ -194,7 +259,7 @@ impl AddressSpace {
         }
         while from < range.end {
             // Dropped when no page is left: a file learns then that nobody can store to it.
-            let mut graveyard = Graveyard::default();
+            let mut graveyard = Graveyard::of(self.id());
             let part = {
                 let mut state = self.state.lock();
                 state.take_areas(range.clone(), &mut graveyard);
@@ -320,12 +385,25 @@ impl State {
         self.check_limits(new.beyond(self.sizes_in(range, |flags| flags)))
     }
 
+    /// Whether the ends of `range` cut no page of the pool.
+    pub(super) fn check_pool_pages(&self, range: &Range<u64>) -> Result<(), Errno> {
+        let cuts = |at: u64| {
+            let area = self.areas.find(at);
+            !at.is_multiple_of(REGION) && area.is_some_and(|a| a.flags.contains(VmaFlags::HUGETLB))
+        };
+        if cuts(range.start) || cuts(range.end) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(())
+    }
+
     /// Splits the areas that reach across the ends of `range`.
     pub(super) fn make_boundaries(&mut self, range: &Range<u64>) -> Result<(), Errno> {
         self.areas
             .prepare(range.start, range.end)
             .map_err(|_| Errno::ENOMEM)?;
         let across = |at| self.areas.find(at).is_some_and(|a| a.start < at);
+        self.check_pool_pages(range)?;
         let splits = u64::from(across(range.start)) + u64::from(across(range.end));
         // A pure removal may exceed the limit by one split, as on Linux it may not: refuse both.
         if splits != 0 && self.areas.len() as u64 + splits > knobs::max_map_count() {
@@ -396,7 +474,12 @@ fn describe(
                     area -= VmaFlags::MAY_WRITE;
                 }
             }
-            let private_writable = !shared && prot.contains(Prot::WRITE);
+            let huge = file.source.as_huge().is_some();
+            if huge {
+                // The pool keeps account of them.
+                area |= VmaFlags::HUGETLB;
+            }
+            let private_writable = !shared && prot.contains(Prot::WRITE) && !huge;
             if reserve && private_writable {
                 area |= VmaFlags::ACCOUNTED;
             }

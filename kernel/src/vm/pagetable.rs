@@ -7,8 +7,8 @@
 #![expect(unsafe_code, reason = "page tables are made, walked and freed")]
 
 use super::entry::{
-    ACCESSED, HUGE, NO_REGION, PAGE, PRESENT, REGION, SPANS, Table, USER, WRITABLE, frame_of,
-    index, pages_in, table_at,
+    ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SPANS, Table, USER, WRITABLE,
+    frame_of, index, pages_in, table_at,
 };
 use super::gather::Gather;
 use super::hot::HotPlaces;
@@ -289,7 +289,8 @@ impl PageTables {
                 }
                 Region::Huge(slot) => {
                     debug_assert!(at.is_multiple_of(REGION) && range.end - at >= REGION);
-                    if !files_only {
+                    let entry = slot.load(Ordering::Relaxed);
+                    if !files_only || entry & (POOL | FILE) == POOL | FILE {
                         if !gather.has_room_for_huge() {
                             return at;
                         }

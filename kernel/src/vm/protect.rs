@@ -1,7 +1,7 @@
 //! Changing rights and advice.
 
 use super::backing::Bytes;
-use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, ZERO, frame_of, pages_in};
+use super::entry::{ADDRESS, DIRTY, FILE, HUGE, POOL, REGION, SHMEM, ZERO, frame_of, pages_in};
 use super::map::{Commitment, page_range};
 use super::mappings::Reach;
 use super::pagetable::Run;
@@ -11,8 +11,8 @@ use super::{AddressSpace, Prot, VmaFlags, tlb};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
-use machine::memory::huge;
 use machine::memory::memmap::Descriptor;
+use machine::memory::{huge, hugetlb};
 use machine::sched;
 
 /// What to do with existing mappings; `madvise(2)`.
@@ -75,7 +75,7 @@ fn change_rights(entry: &AtomicU64, flags: VmaFlags, may_store: impl Fn(u64) -> 
     } else {
         0
     };
-    let kept = old & (ADDRESS | FILE | SHMEM | ZERO | HUGE);
+    let kept = old & (ADDRESS | FILE | SHMEM | ZERO | HUGE | POOL);
     let new = kept | entry_flags(flags) | store;
     let changed = new & !DIRTY != old & !DIRTY;
     if changed {
@@ -104,7 +104,8 @@ impl AddressSpace {
             let with = |flags: VmaFlags| {
                 let mut new = (flags - VmaFlags::RIGHTS) | prot.flags();
                 if prot.contains(Prot::WRITE)
-                    && !flags.intersects(VmaFlags::SHARED | VmaFlags::NO_RESERVE)
+                    && !flags
+                        .intersects(VmaFlags::SHARED | VmaFlags::NO_RESERVE | VmaFlags::HUGETLB)
                 {
                     new |= VmaFlags::ACCOUNTED;
                 }
@@ -178,7 +179,11 @@ impl AddressSpace {
                         }
                     }
                     Run::Huge(entry, _) => {
-                        any |= change_rights(entry, flags, |old| huge::is_own(frame_of(old)));
+                        any |= change_rights(entry, flags, |old| match old & (POOL | FILE) {
+                            0 => huge::is_own(frame_of(old)),
+                            POOL => shared || hugetlb::references(frame_of(old)) == 1,
+                            _ => shared,
+                        });
                     }
                 }
                 true
@@ -203,7 +208,17 @@ impl AddressSpace {
         if range.is_empty() {
             return Ok(());
         }
-        let whole = self.state.lock().areas.covers(range.clone());
+        let whole = {
+            let state = self.state.lock();
+            // Pages of the pool are not parted.
+            if matches!(
+                advice,
+                Advice::DontNeed | Advice::DontNeedLocked | Advice::Free
+            ) {
+                state.check_pool_pages(&range)?;
+            }
+            state.areas.covers(range.clone())
+        };
         let any = |_: &Area| true;
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {

@@ -58,6 +58,16 @@ impl AddressSpace {
         };
         let change = self.change.lock();
         let area = self.check_one_area(&old)?;
+        if area.flags.contains(VmaFlags::HUGETLB) {
+            let at = target.as_ref().map_or(0, |range| range.start);
+            let whole = [old.start, old_bytes, bytes, at]
+                .into_iter()
+                .all(|value| value.is_multiple_of(REGION));
+            // As on Linux, one of huge pages does not grow: nothing is kept for what would come.
+            if !whole || bytes > old_bytes {
+                return Err(Errno::EINVAL);
+            }
+        }
         if target.is_none() && !keep && bytes <= old_bytes {
             if bytes < old_bytes {
                 self.remove(old.start + bytes..old.end)?;
@@ -139,7 +149,7 @@ impl AddressSpace {
         let commitment = Commitment::new(sizes.accounted)?;
         let moved_bytes = moved.end - moved.start;
         let mut relief = pressure::Relief::new(Order::BASE);
-        let mut graveyard = Graveyard::default();
+        let mut graveyard = Graveyard::of(self.id());
         let start = loop {
             // Files that drop pages meet the entries at the old place or at the new one. Not held
             // while memory is waited for.

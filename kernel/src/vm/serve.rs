@@ -4,6 +4,7 @@
 
 use super::entry::{ADDRESS, DIRTY, FILE, PAGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
 use super::pagetable::{Leaf, PageTables};
+use super::pool_fault::{PoolNeed, PoolSupply};
 use super::source::MappedFile;
 use super::space::Area;
 use super::thp::{HugeTry, allow_huge, pin_huge, put_huge, wants_huge};
@@ -42,6 +43,8 @@ pub(super) enum Step {
     NeedsPage(Arc<MappedFile>, u64),
     /// A huge page would do.
     NeedsHuge,
+    /// A page of the pool must be got first.
+    NeedsPool(PoolNeed),
 }
 
 /// What was got without the lock for a fault.
@@ -49,6 +52,7 @@ pub(super) enum Step {
 pub(super) struct Supplies {
     page: Option<Supply>,
     huge: HugeTry,
+    pub(super) pool: Option<PoolSupply>,
 }
 
 impl Supplies {
@@ -113,11 +117,11 @@ fn copy_of(source: *const u8) -> Result<FrameRef, AllocError> {
 
 /// What a fault asks for, of an area that allows it.
 pub(super) struct Asked<'a> {
-    page: u64,
-    store: bool,
-    want: Want,
-    area: &'a Area,
-    space: &'a AddressSpace,
+    pub(super) page: u64,
+    pub(super) store: bool,
+    pub(super) want: Want,
+    pub(super) area: &'a Area,
+    pub(super) space: &'a AddressSpace,
 }
 
 impl<'a> Asked<'a> {
@@ -147,6 +151,9 @@ impl<'a> Asked<'a> {
         supplies: &mut Supplies,
     ) -> Step {
         let flags = self.area.flags;
+        if flags.contains(VmaFlags::HUGETLB) {
+            return self.pool(tables, &mut supplies.pool);
+        }
         if self.store && self.area.backing.file().is_none() && flags.contains(VmaFlags::WRITE) {
             let bits = entry_flags(flags) | store_flags(flags);
             tables.set_hot(cpu_id(), self.area.start..self.area.end, bits);

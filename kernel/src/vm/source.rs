@@ -1,5 +1,6 @@
 //! What can be mapped besides private anonymous memory.
 
+use super::hugetlb::{HugeFile, Promises};
 use alloc::sync::Arc;
 use core::fmt;
 use core::ops::Range;
@@ -33,6 +34,11 @@ pub trait PageSource: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
+    /// The file, if it is one of huge pages.
+    fn as_huge(&self) -> Option<&HugeFile> {
+        None
+    }
+
     /// Who maps it. The file keeps this and calls [`Mappings::invalidate`] *after* it has dropped
     /// pages (truncate, hole), so that nobody goes on using them.
     fn mappings(&self) -> &Mappings;
@@ -60,6 +66,8 @@ pub struct MappedFile {
     pub shmem: bool,
     /// Counted in [`Mappings`] as one that may store to the file.
     stores: bool,
+    /// Pages that are kept for a private mapping.
+    promises: Option<Promises>,
 }
 
 impl MappedFile {
@@ -74,6 +82,7 @@ impl MappedFile {
             },
             shmem: false,
             stores: false,
+            promises: None,
         }
     }
 
@@ -85,6 +94,20 @@ impl MappedFile {
         self.source.mappings().claim_stores()?;
         self.stores = true;
         Ok(())
+    }
+
+    /// Has huge pages kept for a private mapping of these bytes.
+    ///
+    /// # Errors
+    /// `ENOMEM`: the pool has not as many.
+    pub(super) fn promise(&mut self, owner: u64, range: &Range<u64>) -> Result<(), Errno> {
+        self.promises = Some(Promises::new(owner, range)?);
+        Ok(())
+    }
+
+    /// What is kept for it.
+    pub(super) fn promises(&self) -> Option<&Promises> {
+        self.promises.as_ref()
     }
 
     /// Whether two are the same file.
@@ -106,6 +129,13 @@ impl fmt::Debug for MappedFile {
         f.debug_struct("MappedFile")
             .field("inode", &self.name.inode)
             .finish_non_exhaustive()
+    }
+}
+
+impl Backing {
+    /// Whether it is a file of huge pages.
+    pub(super) fn is_huge(&self) -> bool {
+        matches!(self, Self::File { file, .. } if file.source.as_huge().is_some())
     }
 }
 

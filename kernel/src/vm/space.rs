@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "a CPU's tables are changed")]
 
 use super::backing::{Bytes, Graveyard};
-use super::entry::{REGION, ZERO};
+use super::entry::{POOL, REGION, ZERO, frame_of};
 use super::gather::kind_index;
 use super::pagetable::{PageTables, Run};
 use super::thp::wants_huge;
@@ -18,7 +18,7 @@ use logic::errno::Errno;
 use logic::vma::{Vma, VmaSet};
 use machine::arch::{CpuSet, USER_END, cpu, cpu_id};
 use machine::memory::percpu::{self, Local};
-use machine::memory::{kernel_root, knobs, pressure};
+use machine::memory::{hugetlb, kernel_root, knobs, pressure};
 use machine::sched;
 use machine::sync::{Mutex, SpinLock, assert_no_spin_lock_held};
 
@@ -328,6 +328,11 @@ impl AddressSpace {
         self.state.lock().limits = limits;
     }
 
+    /// A number that no other space has had.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// How much memory it has.
     pub fn usage(&self) -> Usage {
         let state = self.state.lock();
@@ -374,10 +379,10 @@ impl AddressSpace {
         }
     }
 
-    /// Mapped pages in a range: anonymous, of files, of shared memory, and of the first what is in
-    /// huge pages, in bytes (for `smaps`).
-    pub fn resident(&self, range: Range<u64>) -> [u64; 4] {
-        let mut pages = [0; 4];
+    /// Mapped pages in a range: anonymous, of files, of shared memory, of the first what is in
+    /// huge pages, and those of the pool that are the space's own and that are not, in bytes (for `smaps`).
+    pub fn resident(&self, range: Range<u64>) -> [u64; 6] {
+        let mut pages = [0; 6];
         let mut at = range.start;
         while at < range.end {
             let state = self.state.lock();
@@ -397,7 +402,13 @@ impl AddressSpace {
                             }
                         }
                     }
-                    Run::Huge(_, count) => {
+                    Run::Huge(entry, count) => {
+                        let entry = entry.load(Ordering::Relaxed);
+                        if entry & POOL != 0 {
+                            let own = hugetlb::references(frame_of(entry)) == 1;
+                            pages[if own { 4 } else { 5 }] += count as u64;
+                            return true;
+                        }
                         pages[0] += count as u64;
                         pages[3] += count as u64;
                     }
@@ -496,7 +507,7 @@ impl State {
             let sizes = Sizes::of(area.flags, area.bytes());
             self.sizes.subtract(sizes);
             knobs::uncommit(sizes.accounted / PAGE);
-            graveyard.bury(area.backing);
+            graveyard.bury(area);
         }
         self.changed();
         false
@@ -536,7 +547,7 @@ impl Drop for AddressSpace {
         GOING.fetch_add(1, Ordering::Relaxed);
         self.leave_files();
         loop {
-            let mut graveyard = Graveyard::default();
+            let mut graveyard = Graveyard::of(self.id);
             if self.state.lock().take_areas(0..USER_END, &mut graveyard) {
                 break;
             }

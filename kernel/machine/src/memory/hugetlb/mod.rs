@@ -329,7 +329,7 @@ fn shrink(pages: u64, stop: &mut dyn FnMut() -> bool) {
 pub fn reserve(pages: u64) -> Result<(), Errno> {
     loop {
         let mut batch = Batch::new();
-        {
+        let missing = {
             let mut pool = POOL.lock();
             let spare = pool.counts.spare();
             if pages <= spare {
@@ -340,9 +340,10 @@ pub fn reserve(pages: u64) -> Result<(), Errno> {
             if pages - spare > may {
                 return Err(Errno::ENOMEM);
             }
-        }
+            pages - spare
+        };
         // Made first, promised then: somebody else may take them in between, and then more are made.
-        batch.fill(pages);
+        batch.fill(missing);
         MADE.fetch_add(batch.len as u64, Ordering::Relaxed);
         if batch.len == 0 {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);
@@ -440,12 +441,10 @@ impl HugePage {
         Some(block)
     }
 
-    /// Takes over a reference that was counted for somebody else, who gives it up.
-    ///
-    /// # Safety
-    /// There is such a reference.
-    pub unsafe fn from_counted(frame: Frame) -> Self {
-        Self(frame)
+    /// A new reference to the page around a frame; the caller holds one, in whatever form.
+    pub fn new_reference(frame: Frame) -> Self {
+        get_reference(frame);
+        Self(page_of(frame))
     }
 
     /// Gives the reference up without dropping it: the caller holds it in another form.

@@ -3,7 +3,7 @@
 use super::super::subject::Subject;
 use crate::fs::text::Text;
 use crate::process::task::Process;
-use crate::vm::{AddressSpace, VmaFlags, VmaInfo};
+use crate::vm::{AddressSpace, VmaFlags, VmaInfo, hugetlb};
 use alloc::sync::Arc;
 use core::fmt::{Result, Write};
 
@@ -80,11 +80,14 @@ struct Resident {
     shared: u64,
     anonymous: u64,
     huge: u64,
+    /// Of the pool of huge pages: no part of the others.
+    pool_private: u64,
+    pool_shared: u64,
 }
 
 impl Resident {
     fn of(space: &AddressSpace, area: &VmaInfo) -> Self {
-        let [anonymous, file, shmem, huge] = space
+        let [anonymous, file, shmem, huge, pool_private, pool_shared] = space
             .resident(area.start..area.end)
             .map(|bytes| bytes >> 10);
         let (private, shared) = if area.flags.contains(VmaFlags::SHARED) {
@@ -97,6 +100,8 @@ impl Resident {
             shared,
             anonymous,
             huge,
+            pool_private,
+            pool_shared,
         }
     }
 
@@ -105,6 +110,8 @@ impl Resident {
         self.shared += other.shared;
         self.anonymous += other.anonymous;
         self.huge += other.huge;
+        self.pool_private += other.pool_private;
+        self.pool_shared += other.pool_shared;
     }
 
     fn write(self, text: &mut Text) -> Result {
@@ -123,8 +130,8 @@ impl Resident {
             ("AnonHugePages", self.huge),
             ("ShmemPmdMapped", 0),
             ("FilePmdMapped", 0),
-            ("Shared_Hugetlb", 0),
-            ("Private_Hugetlb", 0),
+            ("Shared_Hugetlb", self.pool_shared),
+            ("Private_Hugetlb", self.pool_private),
             ("Swap", 0),
             ("SwapPss", 0),
             ("Locked", 0),
@@ -151,6 +158,7 @@ fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
         (VmaFlags::MAY_WRITE, "mw"),
         (VmaFlags::GROWS_DOWN, "gd"),
         (VmaFlags::LOCKED, "lo"),
+        (VmaFlags::HUGETLB, "ht"),
         (VmaFlags::HUGE_PAGES, "hg"),
         (VmaFlags::NO_HUGE_PAGES, "nh"),
     ];
@@ -167,8 +175,13 @@ pub(super) fn smaps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Resu
     for_each(text, process, |text, space, area| {
         header(text, area)?;
         line(text, "Size", (area.end - area.start) >> 10)?;
-        line(text, "KernelPageSize", PAGE_KIB)?;
-        line(text, "MMUPageSize", PAGE_KIB)?;
+        let page = if area.flags.contains(VmaFlags::HUGETLB) {
+            hugetlb::BYTES >> 10
+        } else {
+            PAGE_KIB
+        };
+        line(text, "KernelPageSize", page)?;
+        line(text, "MMUPageSize", page)?;
         Resident::of(space, area).write(text)?;
         let eligible = area.may_have_huge_pages() && !space.declines_huge_pages();
         writeln!(text, "THPeligible:    {}", u8::from(eligible))?;

@@ -1,0 +1,348 @@
+//! Memory of the pool of huge pages: files of such pages, and who was promised some.
+//!
+//! A shared mapping promises pages to the file, for as long as the file lives; a private one to itself, for the space
+//! that made it: a child of `fork` was promised nothing. Both as on Linux.
+
+use super::source::{MappedFile, Mappings, PageSource};
+use alloc::sync::Arc;
+use core::fmt;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::radix::RadixTree;
+use machine::memory::FrameRef;
+use machine::memory::hugetlb::{self, HugePage};
+use machine::sync::{Mutex, SpinLock};
+
+/// Bytes of a huge page.
+pub const BYTES: u64 = hugetlb::BYTES;
+const PAGES: u64 = BYTES / 4096;
+/// Device number of the kernel's own files of huge pages.
+const DEVICE: u64 = 15;
+/// Pages that are dropped between two looks at the lock.
+const BATCH: usize = 32;
+
+/// Inode numbers of such files.
+static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
+
+/// What a file has at one place.
+enum Slot {
+    /// Nothing yet, but a page of the pool is kept for it.
+    Promised,
+    Page(HugePage),
+}
+
+/// A file of huge pages.
+pub struct HugeFile {
+    slots: SpinLock<RadixTree<Slot>>,
+    /// Held by who makes a page, so that no two make the same.
+    making: Mutex<()>,
+    bytes: AtomicU64,
+    mappings: Mappings,
+}
+
+impl fmt::Debug for HugeFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HugeFile")
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The huge pages that a range of bytes touches.
+fn touched(range: &Range<u64>) -> Range<u64> {
+    range.start / BYTES..range.end.div_ceil(BYTES)
+}
+
+impl HugeFile {
+    /// An empty file of so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            slots: SpinLock::new(RadixTree::new()),
+            making: Mutex::new(()),
+            bytes: AtomicU64::new(bytes),
+            mappings: Mappings::new(),
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        // Relaxed (all): a fault that sees an old size meets the truncation's walk.
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Makes it as large as that, if it is smaller.
+    pub fn extend(&self, bytes: u64) {
+        self.bytes.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets its size; what lies beyond is dropped.
+    pub fn set_bytes(&self, bytes: u64) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        if bytes < before {
+            self.drop_slots(bytes.div_ceil(BYTES)..u64::MAX);
+            let pages = bytes.div_ceil(4096)..u64::MAX;
+            self.mappings.truncate(self, pages);
+        }
+    }
+
+    /// Pages that it has.
+    pub fn pages(&self) -> u64 {
+        let slots = self.slots.lock();
+        let (mut at, mut count) = (0, 0);
+        while let Some((index, slot)) = slots.next_from(at) {
+            count += u64::from(matches!(slot, Slot::Page(_)));
+            at = index + 1;
+        }
+        count
+    }
+
+    /// Has pages of the pool kept for a range of bytes that a shared mapping shows.
+    ///
+    /// # Errors
+    /// `ENOMEM`: the pool has not as many.
+    pub(super) fn promise(&self, range: &Range<u64>) -> Result<(), Errno> {
+        let _making = self.making.lock();
+        let missing = || {
+            let slots = self.slots.lock();
+            touched(range)
+                .filter(|&index| slots.get(index).is_none())
+                .count() as u64
+        };
+        let wanted = missing();
+        hugetlb::reserve(wanted)?;
+        let mut left = wanted;
+        for index in touched(range) {
+            let mut slots = self.slots.lock();
+            if slots.get(index).is_some() {
+                continue;
+            }
+            if slots.insert(index, Slot::Promised).is_err() {
+                drop(slots);
+                hugetlb::unreserve(left);
+                return Err(Errno::ENOMEM);
+            }
+            left -= 1;
+        }
+        hugetlb::unreserve(left);
+        Ok(())
+    }
+
+    /// The page with this number, if it is there.
+    pub fn present(&self, index: u64) -> Option<HugePage> {
+        match self.slots.lock().get(index) {
+            Some(Slot::Page(page)) => Some(page.clone()),
+            _ => None,
+        }
+    }
+
+    /// The page with this number, made where there is none. `None`: the pool has none.
+    pub fn page_or_new(&self, index: u64) -> Option<HugePage> {
+        if let Some(page) = self.present(index) {
+            return Some(page);
+        }
+        let _making = self.making.lock();
+        let promised = {
+            let mut slots = self.slots.lock();
+            let known = match slots.get(index) {
+                Some(Slot::Page(page)) => return Some(page.clone()),
+                Some(Slot::Promised) => true,
+                None => false,
+            };
+            // A place for the page, before there is one.
+            if !known && slots.insert(index, Slot::Promised).is_err() {
+                return None;
+            }
+            known
+        };
+        let page = HugePage::take(promised);
+        let mut slots = self.slots.lock();
+        match (&page, slots.get_mut(index)) {
+            (Some(page), Some(slot)) => {
+                *slot = Slot::Page(page.clone());
+            }
+            (None, Some(_)) => {
+                drop(slots);
+                self.forget(index);
+            }
+            // It was cut off meanwhile; then it is not the file's.
+            (_, None) => {}
+        }
+        page
+    }
+
+    /// Takes out the place of a page that could not be made.
+    fn forget(&self, index: u64) {
+        let mut out = [None];
+        self.slots.lock().take_batch(index, index + 1, &mut out);
+    }
+
+    /// Drops pages, and promises that were not kept yet.
+    fn drop_slots(&self, indices: Range<u64>) {
+        // Who makes a page has promised it to himself for the moment.
+        let _making = self.making.lock();
+        let mut from = indices.start;
+        loop {
+            let mut batch = [const { None }; BATCH];
+            let (taken, next) = self.slots.lock().take_batch(from, indices.end, &mut batch);
+            from = next;
+            let promised = batch
+                .iter()
+                .filter(|slot| matches!(slot, Some(Slot::Promised)))
+                .count();
+            hugetlb::unreserve(promised as u64);
+            if taken < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Frees the bytes of a range: whole pages go, of others the part is zeroed.
+    pub fn punch_bytes(&self, range: Range<u64>) {
+        let whole = range.start.div_ceil(BYTES)..range.end / BYTES;
+        if whole.start < whole.end {
+            self.drop_slots(whole.clone());
+            self.mappings
+                .invalidate(self, whole.start * PAGES..whole.end * PAGES);
+            self.zero(range.start..whole.start * BYTES);
+            self.zero(whole.end * BYTES..range.end);
+        } else {
+            self.zero(range);
+        }
+    }
+
+    /// Zeroes bytes of pages that are there.
+    fn zero(&self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let end = range.end.min((at / 4096 + 1) * 4096);
+            if let Some(page) = self.present(at / BYTES) {
+                let frame = FrameRef::new_reference(page.frame().offset(at % BYTES / 4096));
+                #[expect(clippy::cast_possible_truncation, reason = "within a page")]
+                frame.zero((at % 4096) as usize, (end - at) as usize);
+            }
+            at = end;
+        }
+    }
+}
+
+impl PageSource for HugeFile {
+    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+        if index >= self.bytes().div_ceil(4096) {
+            return Ok(None);
+        }
+        let page = self.page_or_new(index / PAGES).ok_or(Errno::ENOMEM)?;
+        let frame = page.frame().offset(index % PAGES);
+        Ok(Some(FrameRef::new_reference(frame)))
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.punch_bytes(range);
+        Ok(())
+    }
+
+    fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    fn as_huge(&self) -> Option<&HugeFile> {
+        Some(self)
+    }
+}
+
+impl Drop for HugeFile {
+    fn drop(&mut self) {
+        self.drop_slots(0..u64::MAX);
+    }
+}
+
+/// Checks a size of huge pages as programs name it (`MAP_HUGE_SHIFT`): the logarithm, or 0 for the usual one.
+///
+/// # Errors
+/// `EINVAL` for a size of which there is no pool.
+pub fn check_size(logarithm: u32) -> Result<(), Errno> {
+    if logarithm == 0 || 1_u64.checked_shl(logarithm) == Some(BYTES) {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+/// Anonymous memory of so many bytes, whole huge pages.
+pub fn anonymous(bytes: u64) -> MappedFile {
+    // Relaxed: only has to be different each time.
+    let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
+    MappedFile::new(
+        Arc::new(HugeFile::new(bytes)),
+        Arc::from(&b"/anon_hugepage (deleted)"[..]),
+        inode,
+        DEVICE,
+    )
+}
+
+/// Pages that are kept for a private mapping, by their numbers in the file.
+pub(super) struct Promises {
+    /// The space that was promised them.
+    owner: u64,
+    indices: SpinLock<RadixTree<()>>,
+}
+
+impl Promises {
+    /// Keeps pages for a range of bytes of a file.
+    ///
+    /// # Errors
+    /// `ENOMEM`: the pool has not as many.
+    pub(super) fn new(owner: u64, range: &Range<u64>) -> Result<Self, Errno> {
+        let indices = touched(range);
+        let count = indices.end - indices.start;
+        hugetlb::reserve(count)?;
+        let mut tree = RadixTree::new();
+        for index in indices {
+            if tree.insert(index, ()).is_err() {
+                hugetlb::unreserve(count);
+                return Err(Errno::ENOMEM);
+            }
+        }
+        Ok(Self {
+            owner,
+            indices: SpinLock::new(tree),
+        })
+    }
+
+    /// Makes use of the promise of a page; false: there is none for this space.
+    pub(super) fn claim(&self, space: u64, index: u64) -> bool {
+        let mut out = [None];
+        space == self.owner && self.indices.lock().take_batch(index, index + 1, &mut out).0 == 1
+    }
+
+    /// Promises a page again that was not used.
+    pub(super) fn renew(&self, index: u64) {
+        if hugetlb::reserve(1).is_ok() && self.indices.lock().insert(index, ()).is_err() {
+            hugetlb::unreserve(1);
+        }
+    }
+
+    /// The space needs nothing of this range of bytes any more; how many promises that makes void.
+    pub(super) fn end(&self, space: u64, range: &Range<u64>) -> u64 {
+        if space != self.owner {
+            return 0;
+        }
+        let (mut from, end, mut count) = (range.start / BYTES, range.end.div_ceil(BYTES), 0);
+        loop {
+            let mut batch = [None; BATCH];
+            let (taken, next) = self.indices.lock().take_batch(from, end, &mut batch);
+            from = next;
+            count += taken as u64;
+            if taken < BATCH {
+                return count;
+            }
+        }
+    }
+}
+
+impl Drop for Promises {
+    fn drop(&mut self) {
+        let count = self.end(self.owner, &(0..u64::MAX));
+        hugetlb::unreserve(count);
+    }
+}

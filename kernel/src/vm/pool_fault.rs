@@ -1,0 +1,162 @@
+//! Faults in areas of the pool of huge pages.
+
+use super::AddressSpace;
+use super::VmaFlags;
+use super::backing::Bytes;
+use super::entry::{FILE, HUGE, POOL, REGION, WRITABLE, frame_of};
+use super::hugetlb::BYTES;
+use super::pagetable::{Leaf, PageTables};
+use super::serve::{Asked, Step};
+use super::source::MappedFile;
+use super::thp::pin_part;
+use super::tlb;
+use super::want::{entry_flags, store_flags};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use machine::memory::hugetlb::{self, HugePage};
+
+/// A huge page that a fault needs.
+pub(super) struct PoolNeed {
+    file: Arc<MappedFile>,
+    index: u64,
+    shared: bool,
+    store: bool,
+    /// The page to copy, which the program shares with others.
+    source: Option<HugePage>,
+}
+
+/// A huge page that was got without the lock for a fault.
+pub(super) struct PoolSupply {
+    file: Arc<MappedFile>,
+    index: u64,
+    sequence: u64,
+    /// The page that it is a copy of.
+    source: Option<HugePage>,
+    /// `None` once it is used.
+    page: Option<HugePage>,
+    /// It is the file's own, not a private one.
+    of_file: bool,
+    /// It was promised to the mapping.
+    promised: bool,
+}
+
+impl Drop for PoolSupply {
+    fn drop(&mut self) {
+        if let Some(page) = self.page.take() {
+            drop(page);
+            if let (true, Some(promises)) = (self.promised, self.file.promises()) {
+                promises.renew(self.index);
+            }
+        }
+    }
+}
+
+impl PoolNeed {
+    /// Gets the page; may wait. `None`: the file ends before it, or the pool has none.
+    #[cold]
+    pub(super) fn get(self, space: &AddressSpace) -> Option<PoolSupply> {
+        let huge = self.file.source.as_huge()?;
+        // Before the page: who takes it out of the file meanwhile counts up.
+        let sequence = self.file.source.mappings().sequence();
+        if self.index >= huge.bytes().div_ceil(BYTES) {
+            return None;
+        }
+        let supply = |page, source, of_file, promised, file: Arc<MappedFile>| PoolSupply {
+            file,
+            index: self.index,
+            sequence,
+            source,
+            page: Some(page),
+            of_file,
+            promised,
+        };
+        if self.shared {
+            let page = huge.page_or_new(self.index)?;
+            return Some(supply(page, None, true, false, self.file));
+        }
+        let of_file = huge.present(self.index);
+        if let (None, false, Some(page)) = (&self.source, self.store, &of_file) {
+            return Some(supply(page.clone(), None, true, false, self.file));
+        }
+        let promised = self
+            .file
+            .promises()
+            .is_some_and(|promises| promises.claim(space.id(), self.index));
+        let page = HugePage::take(promised)?;
+        if let Some(from) = self.source.as_ref().or(of_file.as_ref()) {
+            page.copy_from(from);
+        }
+        Some(supply(page, self.source, false, promised, self.file))
+    }
+}
+
+impl Asked<'_> {
+    /// One look at a fault in an area of the pool.
+    #[cold]
+    pub(super) fn pool(&self, tables: &mut PageTables, supply: &mut Option<PoolSupply>) -> Step {
+        let flags = self.area.flags;
+        let shared = flags.contains(VmaFlags::SHARED);
+        let Bytes::File(file, offset) = &self.area.backing else {
+            panic!("an area of huge pages has no file")
+        };
+        let region = self.page & !(REGION - 1);
+        let index = (offset + (region - self.area.start)) / BYTES;
+        let slot = match tables.leaf(self.page) {
+            Leaf::Huge(slot) => slot,
+            Leaf::Absent => match tables.region_slot_or_new(self.page) {
+                Ok(slot) => slot,
+                Err(error) => return error.into(),
+            },
+            Leaf::Page(_) => panic!("pages of 4 KiB in an area of huge pages"),
+        };
+        let done = || Step::Done(pin_part(slot, self.page, self.want));
+        // Relaxed (all): under the lock.
+        let old = slot.load(Ordering::Relaxed);
+        let own = old & FILE == 0 && old != 0 && hugetlb::references(frame_of(old)) == 1;
+        if old != 0 && (!self.store || shared || old & WRITABLE != 0 || own) {
+            let store = if shared || own || old & WRITABLE != 0 {
+                store_flags(flags)
+            } else {
+                0
+            };
+            let kept = frame_of(old).address() | old & (HUGE | POOL | FILE);
+            slot.store(kept | entry_flags(flags) | store, Ordering::Relaxed);
+            machine::arch::cpu::invlpg(self.page);
+            return done();
+        }
+        let fits = |got: &PoolSupply| {
+            Arc::ptr_eq(file, &got.file)
+                && index == got.index
+                && got.sequence == file.source.mappings().sequence()
+                && got.source.as_ref().map(HugePage::frame) == (old != 0).then(|| frame_of(old))
+        };
+        let got = supply.take().filter(fits);
+        let Some((mut got, page)) = got.and_then(|mut got| got.page.take().map(|page| (got, page)))
+        else {
+            let source = (old != 0).then(|| HugePage::new_reference(frame_of(old)));
+            return Step::NeedsPool(PoolNeed {
+                file: file.clone(),
+                index,
+                shared,
+                store: self.store,
+                source,
+            });
+        };
+        let kind = if got.of_file { FILE } else { 0 };
+        let store = if shared || !got.of_file {
+            store_flags(flags)
+        } else {
+            0
+        };
+        let entry = page.into_counted().address() | HUGE | POOL | kind;
+        if old != 0 {
+            // Not both at once: some CPUs must not read the old page when others write the new one.
+            slot.store(0, Ordering::Relaxed);
+            tlb::flush(&self.space.cpus, region..region + 1);
+            hugetlb::release(frame_of(old));
+            got.source = None;
+        }
+        slot.store(entry | entry_flags(flags) | store, Ordering::Release);
+        done()
+    }
+}
