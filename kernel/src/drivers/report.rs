@@ -9,7 +9,7 @@ use logic::errno::Errno;
 use machine::arch::BootInfo;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::descriptor_pages;
-use machine::memory::{self, stats};
+use machine::memory::{self, hugetlb, stats};
 use machine::sched;
 use machine::sync::WaitQueue;
 
@@ -112,6 +112,7 @@ pub fn start() {
 fn run() {
     let mut reporter = Reporter::new();
     let mut sink = Host { reports: 0 };
+    let mut pool = PoolReports { due: None };
     loop {
         // Acquire: pairs with the Release of those who want us.
         WANTED.swap(false, Ordering::Acquire);
@@ -123,13 +124,50 @@ fn run() {
         {
             machine::console!("free page reporting: a report failed: {error}");
         }
-        match poll.next {
-            Some(next) => {
-                let nanos = u64::try_from(next.as_nanos()).unwrap_or(u64::MAX);
-                sched::sleep_until(Nanos(nanos));
-            }
+        hugetlb::relieve();
+        let pool = pool.poll(&mut sink);
+        let next = poll
+            .next
+            .map(|next| Nanos(u64::try_from(next.as_nanos()).unwrap_or(u64::MAX)));
+        match next.into_iter().chain(pool).min() {
+            Some(next) => sched::sleep_until(next),
             None => QUEUE.wait_uninterruptible(|| WANTED.load(Ordering::Acquire)),
         }
+    }
+}
+
+/// Reports of free pages of the pool of huge pages, a moment after they were freed, as for other memory.
+struct PoolReports {
+    due: Option<Nanos>,
+}
+
+impl PoolReports {
+    /// Reports what is due; when to come again.
+    fn poll(&mut self, sink: &mut Host) -> Option<Nanos> {
+        let now = clock::now();
+        if memory::allocator().reporting_order().is_none() || !hugetlb::has_reports() {
+            self.due = None;
+            return None;
+        }
+        let delay = u64::try_from(ebb_mm::REPORTING_DELAY.as_nanos()).unwrap_or(u64::MAX);
+        let due = *self.due.get_or_insert(Nanos(now.0.saturating_add(delay)));
+        if now < due {
+            return Some(due);
+        }
+        self.due = None;
+        let told = hugetlb::report(|ranges| sink.send(ranges));
+        match told {
+            Ok(pages) => {
+                let frames = pages * ebb_mm::PAGEBLOCK_FRAMES;
+                stats::count_reports(core::mem::take(&mut sink.reports), pages, frames);
+            }
+            Err(error) => {
+                if stats::count_report_error() {
+                    machine::console!("free page reporting: a report failed: {error}");
+                }
+            }
+        }
+        None
     }
 }
 

@@ -1,9 +1,25 @@
 //! The kernel's frame allocator.
 
 use crate::arch::once::Once;
-use ebb_mm::Allocator;
+use ebb_mm::{Allocator, Events};
 
 static ALLOCATOR: Once<Allocator<'static>> = Once::new();
+
+/// What hears of memory that the host could have.
+static EVENTS: Once<&'static dyn Events> = Once::new();
+
+/// Sets it.
+pub(super) fn set_events(events: &'static dyn Events) {
+    // Called once, at boot.
+    let _ = EVENTS.set(events);
+}
+
+/// Memory became free that the allocator does not know of.
+pub(super) fn report_wanted() {
+    if let Some(events) = EVENTS.get() {
+        events.report_requested();
+    }
+}
 
 /// The frame allocator.
 ///

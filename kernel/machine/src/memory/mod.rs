@@ -40,6 +40,7 @@ static ZERO_FRAME: AtomicU64 = AtomicU64::new(0);
 /// anything allocates. The allocator tells `events` what reporting needs to know.
 pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
     clear::init();
+    allocator::set_events(events);
     boot::build(boot, events);
     if let Some(name) = boot.option("transparent_hugepage")
         && huge::set_policy(name).is_err()

@@ -9,12 +9,13 @@ mod side;
 
 pub use pool::Counts;
 
+use super::allocator::{self, allocator};
 use super::helpers::HELPERS;
 use super::memmap::{Descriptor, HUGE_PAGE_HEAD, frame_ptr};
 use super::percpu::{self, Count};
 use super::pressure::Relief;
 use super::vmemmap::{Exchange, Restored};
-use super::{allocator, boot, clear_pages};
+use super::{boot, clear_pages};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::ipi;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -38,6 +39,8 @@ const RESIZE_WAIT: u64 = 1_000_000;
 static OPTIMIZE: AtomicBool = AtomicBool::new(true);
 /// Somebody changes the size of the pool.
 static RESIZING: AtomicBool = AtomicBool::new(false);
+/// The reporter knows that pages of the pool were freed.
+static REPORT_WANTED: AtomicBool = AtomicBool::new(false);
 /// Pages whose descriptors are given up. For `/proc/vmstat`.
 static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
 /// Requests for a huge page that succeeded, and that failed.
@@ -295,6 +298,11 @@ fn join(blocks: &[Frame], surplus: bool) {
         pool.counts.total += 1;
         pool.counts.surplus += u64::from(surplus);
     }
+    let touched = pool.has_touched();
+    drop(pool);
+    if touched {
+        want_report();
+    }
 }
 
 fn shrink(pages: u64, stop: &mut dyn FnMut() -> bool) {
@@ -309,6 +317,11 @@ fn shrink(pages: u64, stop: &mut dyn FnMut() -> bool) {
                 }
             }
             if batch.len == 0 {
+                if pool.in_report > 0 && pool.counts.spare() > 0 {
+                    drop(pool);
+                    (HELPERS.yield_now)();
+                    continue;
+                }
                 // The others leave when they are free.
                 let counts = &mut pool.counts;
                 counts.surplus += counts.persistent().saturating_sub(pages);
@@ -383,23 +396,82 @@ fn trim() {
     }
 }
 
+/// Whether the host could be told of free pages.
+pub fn has_reports() -> bool {
+    POOL.lock().has_touched()
+}
+
+/// Calls for a report, unless that was done since the last.
+fn want_report() {
+    if !REPORT_WANTED.swap(true, Ordering::Relaxed) {
+        allocator::report_wanted();
+    }
+}
+
+/// Tells the host, by `report`, of free pages of the pool for which it holds memory, all that there are. Those of a report
+/// that fails stay as they are, and end it.
+///
+/// # Errors
+/// What `report` gives.
+pub fn report<E>(mut report: impl FnMut(&[FrameRange]) -> Result<(), E>) -> Result<u64, E> {
+    // Relaxed: pages that are freed from here on ask anew.
+    REPORT_WANTED.store(false, Ordering::Relaxed);
+    let mut told = 0;
+    loop {
+        let mut batch = Batch::new();
+        {
+            let mut pool = POOL.lock();
+            while !batch.is_full()
+                && let Some(page) = pool.begin_report()
+            {
+                batch.push(page);
+            }
+        }
+        if batch.len == 0 {
+            return Ok(told);
+        }
+        let mut ranges = [FrameRange::new(Frame::new(0), 0); BATCH];
+        for (range, &page) in ranges.iter_mut().zip(batch.as_slice()) {
+            *range = FrameRange::new(page, PAGEBLOCK_FRAMES);
+        }
+        let done = report(&ranges[..batch.len]);
+        let mut pool = POOL.lock();
+        for &page in batch.as_slice() {
+            if done.is_ok() {
+                let head = &side::entry(page).head;
+                head.fetch_and(!TOUCHED, Ordering::Relaxed);
+                told += 1;
+            }
+            pool.end_report(page);
+        }
+        drop(pool);
+        done?;
+        (HELPERS.yield_now)();
+    }
+}
+
 /// A reference to a huge page of the pool.
 #[derive(Debug)]
 pub struct HugePage(Frame);
 
 impl HugePage {
-    /// A page of zeros that nobody else has; `promised`: one of those that were reserved. Does not wait.
+    /// A page of zeros that nobody else has; `promised`: one of those that were reserved. May wait for a report to the
+    /// host that is under way.
     pub fn take(promised: bool) -> Option<Self> {
-        let page = {
+        let page = loop {
             let mut pool = POOL.lock();
-            if promised {
-                pool.counts.reserved -= 1;
-                pool.get()
-            } else if pool.counts.spare() > 0 {
-                pool.get()
-            } else {
-                None
+            if !promised && pool.counts.spare() == 0 {
+                break None;
             }
+            let page = pool.get();
+            if page.is_some() || pool.in_report == 0 {
+                if promised {
+                    pool.counts.reserved -= 1;
+                }
+                break page;
+            }
+            drop(pool);
+            (HELPERS.yield_now)();
         };
         let page = match page {
             Some(page) => page,
@@ -530,6 +602,8 @@ pub fn release(frame: Frame) {
         let stays = POOL.lock().give(page);
         if !stays {
             free_blocks(&[page]);
+        } else {
+            want_report();
         }
     }
 }

@@ -47,6 +47,10 @@ impl Stack {
         self.0 = page.number();
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+
     pub(super) fn pop(&mut self) -> Option<Frame> {
         if self.0 == 0 {
             return None;
@@ -64,6 +68,8 @@ pub(super) struct Pool {
     /// Free pages for which the host holds memory, and those for which it holds none.
     touched: Stack,
     untouched: Stack,
+    /// Free pages that the host is being told of. They count as free, and are in neither list.
+    pub(super) in_report: u64,
     /// Pageblocks that left the pool and carry their part of the memmap.
     pub(super) carriers: Stack,
     /// How many.
@@ -80,6 +86,7 @@ pub(super) static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     },
     touched: Stack::new(),
     untouched: Stack::new(),
+    in_report: 0,
     carriers: Stack::new(),
     carrying: 0,
 });
@@ -105,11 +112,23 @@ impl Pool {
         Some(page)
     }
 
-    /// Takes a free page for which the host holds memory.
-    pub(super) fn get_touched(&mut self) -> Option<Frame> {
+    /// Takes a free page out to tell the host of it, one for which it holds memory.
+    pub(super) fn begin_report(&mut self) -> Option<Frame> {
         let page = self.touched.pop()?;
-        self.counts.free -= 1;
+        self.in_report += 1;
         Some(page)
+    }
+
+    /// Puts it back.
+    pub(super) fn end_report(&mut self, page: Frame) {
+        self.in_report -= 1;
+        self.counts.free -= 1;
+        self.put(page);
+    }
+
+    /// Whether there are pages to tell the host of.
+    pub(super) fn has_touched(&self) -> bool {
+        !self.touched.is_empty()
     }
 
     /// Takes a free page out of the pool because it is too large; one that costs the host nothing stays longest.
