@@ -133,9 +133,9 @@ pub(super) fn node_meminfo(text: &mut Text) -> Written {
 
 /// Obeys `hugepages=`, `hugepagesz=`, `default_hugepagesz=` and `hugetlb_free_vmemmap=`. What cannot be had is named on
 /// the console.
-pub(super) fn apply_boot_line() {
+pub(super) fn apply_boot_line(line: &str) {
     let mut size = Ok(());
-    for word in super::proc::boot_line().split_ascii_whitespace() {
+    for word in line.split_ascii_whitespace() {
         let Some((name, value)) = word.split_once('=') else {
             continue;
         };

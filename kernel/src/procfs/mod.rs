@@ -20,6 +20,6 @@ pub fn mount(boot: &'static BootInfo) {
 /// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
 pub fn finish() {
     sys::add_cpus();
-    hugepages::apply_boot_line();
+    hugepages::apply_boot_line(proc::boot_line());
     proc::apply_boot_line();
 }

@@ -10,13 +10,13 @@ use crate::arch::pte::{ACCESSED, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRIT
 use crate::arch::{BootInfo, MEMMAP_BASE, PhysRange, phys_to_virt};
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use ebb_mm::{
     Allocator, Config, Events, FRAME_SIZE, Frame, FrameRange, Front, ZoneConfig, ZoneKind,
     metadata_layout, min_free_kbytes,
 };
 
-use super::memmap::DESCRIPTOR_BYTES;
+use super::memmap::{self, DESCRIPTOR_BYTES};
 use super::tables;
 
 /// 2 MiB, a page of the memmap's mapping.
@@ -222,13 +222,13 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     };
 
     let ends = ram.as_slice().iter().map(|range| range.end().number());
-    MEMORY_END.store(ends.max().unwrap_or(0), Ordering::Relaxed);
+    memmap::set_end(ends.max().unwrap_or(0));
     map_memmap(&ram, &carving, place);
     let metadata = place.start + carving.memmap + (carving.directories << 12);
     // The memmap's own memory is the allocator's, but offline: parts of it come back (`vmemmap`).
-    let memmap = FrameRange::inside(place.start, carving.memmap);
+    let own = FrameRange::inside(place.start, carving.memmap);
     let hole = PhysRange {
-        start: memmap.end().address(),
+        start: own.end().address(),
         end: place.end,
     };
     let dma32 = ram.part(0, DMA32_END, hole);
@@ -244,10 +244,10 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     let allocator =
         allocator.unwrap_or_else(|e| panic!("the machine's RAM cannot be managed: {e}"));
 
-    if let Err(error) = allocator.offline(&mut Front::new(), memmap) {
+    if let Err(error) = allocator.offline(&mut Front::new(), own) {
         panic!("the memmap's memory: {error}");
     }
-    super::vmemmap::set_boot_pages(memmap.frames);
+    super::vmemmap::set_boot_pages(own.frames);
     allocator.set_min_free_frames(min_free_kbytes(allocator.stats().managed_frames) / 4);
     for range in taken {
         let frames = FrameRange::covering(range.start, range.end - range.start);
@@ -267,15 +267,6 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         .managed_frames
         .store(allocator.stats().managed_frames, Ordering::Release);
     super::allocator::set(allocator);
-}
-
-/// The end of RAM.
-static MEMORY_END: AtomicU64 = AtomicU64::new(0);
-
-/// The end of the memory that has descriptors.
-pub(super) fn memory_end() -> Frame {
-    // Relaxed: set once, at boot.
-    Frame::new(MEMORY_END.load(Ordering::Relaxed))
 }
 
 /// Maps the memmap of all RAM to the carved-out memory, with large pages.

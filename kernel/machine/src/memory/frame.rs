@@ -1,6 +1,7 @@
 //! Counted references to frames.
 
 use super::clear::clear_page;
+use super::hugetlb;
 use super::memmap::{self, Descriptor, Kind};
 use super::percpu::{self, Local};
 use crate::arch::layout::PAGE_SIZE;
@@ -8,7 +9,8 @@ use core::fmt;
 use core::ptr::NonNull;
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 
-/// A reference to a frame: a clone counts one more, a drop one less, and the last one frees it.
+/// A reference to a frame: a clone counts one more, a drop one less, and the last one frees it. One to a part of a huge
+/// page of the pool is one to that page.
 ///
 /// The frame may be mapped by programs, which write it while the kernel looks: its bytes are
 /// reached through raw pointers and copies, never through Rust references.
@@ -74,7 +76,12 @@ impl FrameRef {
     /// A new reference to a frame that somebody else holds one of, who cannot drop it meanwhile.
     #[inline]
     pub fn new_reference(frame: Frame) -> Self {
-        Descriptor::get(frame).get_reference();
+        let descriptor = Descriptor::get(frame);
+        if descriptor.is_huge_page() {
+            hugetlb::get_reference(frame);
+        } else {
+            descriptor.get_reference();
+        }
         Self(Descriptor::of(frame))
     }
 
@@ -112,6 +119,9 @@ impl FrameRef {
 
     /// How many references there are at this moment (mappings count too).
     pub fn references(&self) -> u32 {
+        if self.descriptor().is_huge_page() {
+            return hugetlb::references(self.frame());
+        }
         self.descriptor().references()
     }
 
@@ -149,15 +159,18 @@ impl FrameRef {
 impl Clone for FrameRef {
     #[inline]
     fn clone(&self) -> Self {
-        self.descriptor().get_reference();
-        Self(self.0)
+        Self::new_reference(self.frame())
     }
 }
 
 impl Drop for FrameRef {
     #[inline]
     fn drop(&mut self) {
-        memmap::release(self.frame());
+        if self.descriptor().is_huge_page() {
+            hugetlb::release(self.frame());
+        } else {
+            memmap::release(self.frame());
+        }
     }
 }
 

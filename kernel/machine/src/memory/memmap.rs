@@ -5,7 +5,6 @@
 //! descriptor of a free frame is all zero, so a descriptor whose frame was never used costs the
 //! host nothing, and whole pages of them go back to the host together with the frames.
 
-use super::hugetlb;
 use super::percpu::{self, Count};
 use super::tables;
 use crate::arch::{MEMMAP_BASE, phys_to_virt};
@@ -17,6 +16,20 @@ use ebb_mm::{Frame, FrameRange, Order};
 pub const DESCRIPTOR_BYTES: u64 = 64;
 /// Frames whose descriptors fill a page.
 pub const FRAMES_PER_PAGE: u64 = 4096 / DESCRIPTOR_BYTES;
+
+/// The number of the frame after the last that has a descriptor.
+static END: AtomicU64 = AtomicU64::new(0);
+
+/// The end of the memory that has descriptors.
+pub(super) fn end() -> Frame {
+    // Relaxed: set once, at boot.
+    Frame::new(END.load(Ordering::Relaxed))
+}
+
+/// Sets it.
+pub(super) fn set_end(end: u64) {
+    END.store(end, Ordering::Relaxed);
+}
 
 /// Who owns a frame. 0 is left to free frames.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -223,29 +236,21 @@ impl Descriptor {
     pub fn references(&self) -> u32 {
         // Acquire: pairs with the Release of `put`: who sees itself alone sees what the others did
         // with the frame.
-        let head = self.head.load(Ordering::Acquire);
-        if head == HUGE_PAGE_HEAD {
-            return hugetlb::references(self.own_frame());
-        }
-        references_in(head)
+        references_in(self.head.load(Ordering::Acquire))
     }
 
-    /// The frame that it belongs to.
-    #[cold]
-    fn own_frame(&self) -> Frame {
-        Self::frame(NonNull::from(self))
+    /// Whether the frame is part of a huge page of the pool: what else is to be known of it, `hugetlb` knows. Asked by
+    /// holders of the frame, or of any frame: then the answer was true a moment ago.
+    #[inline]
+    pub fn is_huge_page(&self) -> bool {
+        // Relaxed: the descriptor of a page that is in use does not change.
+        self.head.load(Ordering::Relaxed) == HUGE_PAGE_HEAD
     }
 
     /// One more reference; the caller holds one.
     #[inline]
     pub fn get_reference(&self) {
-        // Relaxed: a new reference is made from one that exists, which keeps the frame, and with it
-        // where its references are counted.
-        if self.head.load(Ordering::Relaxed) == HUGE_PAGE_HEAD {
-            hugetlb::get_reference(self.own_frame());
-            return;
-        }
-        // Relaxed: as above.
+        // Relaxed: a new reference is made from one that exists, which keeps the frame.
         let before = references_in(self.head.fetch_add(1, Ordering::Relaxed));
         assert!(
             before != 0 && before < u32::MAX / 2,
@@ -258,13 +263,8 @@ impl Descriptor {
     pub fn put(&self) -> bool {
         // A sole owner cannot lose the count to others: nobody can make a reference from none.
         // Acquire: pairs with the Release below.
-        let head = self.head.load(Ordering::Acquire);
-        if references_in(head) == 1 {
+        if self.references() == 1 {
             return true;
-        }
-        if head == HUGE_PAGE_HEAD {
-            hugetlb::release(self.own_frame());
-            return false;
         }
         // Release: what we did with the frame comes before its reuse; the fence pairs with it.
         if references_in(self.head.fetch_sub(1, Ordering::Release)) != 1 {

@@ -20,7 +20,7 @@ use logic::errno::Errno;
 use machine::arch::BootInfo;
 
 pub use sysctl::apply_boot_line;
-pub(super) use system::boot_line;
+pub use system::boot_line;
 
 /// Linux's magic number of procfs. A name there is looked up before it is created, and there can be
 /// none.

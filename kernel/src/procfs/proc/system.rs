@@ -51,7 +51,7 @@ pub(super) fn set_boot_line(line: &'static str) {
 }
 
 /// The kernel's command line.
-pub(in crate::procfs) fn boot_line() -> &'static str {
+pub fn boot_line() -> &'static str {
     BOOT_LINE.get().copied().unwrap_or_default()
 }
 

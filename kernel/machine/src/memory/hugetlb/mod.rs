@@ -10,12 +10,12 @@ mod side;
 pub use pool::Counts;
 
 use super::allocator::{self, allocator};
+use super::clear_pages;
 use super::helpers::HELPERS;
-use super::memmap::{Descriptor, HUGE_PAGE_HEAD, frame_ptr};
+use super::memmap::{self, Descriptor, HUGE_PAGE_HEAD, frame_ptr};
 use super::percpu::{self, Count};
 use super::pressure::Relief;
 use super::vmemmap::{Exchange, Restored};
-use super::{boot, clear_pages};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::ipi;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -95,7 +95,7 @@ impl Batch {
 
 /// Makes the entry of a block that is for the pool.
 fn make_entry(block: Frame, contents: Contents) -> Result<(), AllocError> {
-    let entry = side::make(block, boot::memory_end())?;
+    let entry = side::make(block, memmap::end())?;
     // Nobody was handed it: it is zero, and the host holds nothing of it.
     let head = if contents == Contents::Fresh {
         ZERO

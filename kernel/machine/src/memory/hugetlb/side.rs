@@ -3,12 +3,12 @@
 //! It has an entry of 16 bytes for each pageblock, a page of them for each 512 MiB in which there was ever a huge page.
 
 use crate::arch::once::Once;
-use crate::arch::phys_to_virt;
-use crate::memory::frame::FrameRef;
-use crate::memory::memmap::Kind;
+use crate::memory::clear_page;
+use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
+use crate::memory::percpu;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use ebb_mm::{AllocError, Frame, Mobility, Order, PAGEBLOCK_FRAMES, Reserve, ZoneKind};
+use ebb_mm::{AllocError, Frame, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve, ZoneKind};
 
 /// What is known of one huge page. All zero where there is none.
 #[derive(Debug)]
@@ -87,13 +87,13 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
         .get()
         .and_then(|directory| directory.get(place(frame).0));
     let slot = slot.ok_or(NO_ROOM)?;
-    let page = FrameRef::try_zeroed_on(
-        crate::memory::percpu::this(),
-        Kind::Kernel,
-        Mobility::Unmovable,
-        Reserve::Keep,
-    )?;
-    let leaf = phys_to_virt(page.into_counted().address()).cast::<Leaf>();
+    let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
+    let page = percpu::allocate(request)?;
+    // SAFETY: the frame is ours alone.
+    unsafe { clear_page(frame_ptr(page)) };
+    Descriptor::get(page).take(Kind::Kernel, Order::BASE);
+    percpu::add(Kind::Kernel.count(), 1);
+    let leaf = frame_ptr(page).cast::<Leaf>();
     // Release: the page is zero.
     slot.store(leaf, Ordering::Release);
     find(frame).ok_or(NO_ROOM)
