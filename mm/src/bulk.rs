@@ -152,9 +152,14 @@ impl Allocator<'_> {
             if kept == Some(frame) {
                 freed_twice(frame);
             }
-            let (zone, block) = self.locate_managed(frame);
-            self.zone(zone).block(block).give_whole();
-            self.count(zone, front, PAGEBLOCK_FRAMES.cast_signed());
+        }
+        let mut rest = blocks;
+        while let Some(&first) = rest.first() {
+            let (zone, _) = self.locate_managed(first);
+            let given = self.zone(zone).give_wholes(rest);
+            let frames = given as u64 * PAGEBLOCK_FRAMES;
+            self.count(zone, front, frames.cast_signed());
+            rest = &rest[given..];
         }
     }
 

@@ -183,9 +183,18 @@ impl AtomicGiant {
     /// Lowers the count for a block that is free; true if that was the last.
     #[inline]
     pub(crate) fn leave(&self) -> bool {
-        let old = Giant(self.0.fetch_sub(1, Ordering::AcqRel));
-        assert!(old.count() != 0, "left a giant that nobody is in: {old:?}");
-        old.count() == 1
+        self.leave_many(1)
+    }
+
+    /// The same for so many blocks.
+    #[inline]
+    pub(crate) fn leave_many(&self, blocks: u32) -> bool {
+        let old = Giant(self.0.fetch_sub(blocks, Ordering::AcqRel));
+        assert!(
+            old.count() >= blocks,
+            "{blocks} blocks left a giant that fewer are in: {old:?}"
+        );
+        old.count() == blocks
     }
 
     /// Counts blocks for which there is no memory, before anybody uses the giant.

@@ -104,6 +104,14 @@ impl AtomicSummary {
         Summary(self.0.load(Ordering::Relaxed))
     }
 
+    /// Counts so many of the same change, at most those of a tree.
+    #[inline]
+    pub(crate) fn count_many(&self, old: Class, new: Class, blocks: u64) {
+        let one = unit(new).wrapping_sub(unit(old));
+        self.0
+            .fetch_add(one.wrapping_mul(blocks), Ordering::Relaxed);
+    }
+
     /// Counts a change. `Relaxed`: nothing is published through a summary.
     #[inline]
     pub(crate) fn count(&self, old: Class, new: Class) {

@@ -35,6 +35,42 @@ impl ZoneRef<'_, '_> {
         None
     }
 
+    /// Gives pageblocks of one tree back that were taken whole, of one mobility; how many of the first of these they
+    /// are. What stands above them hears of all at once.
+    pub(crate) fn give_wholes(self, blocks: &[Frame]) -> usize {
+        let Some(first) = blocks.first().and_then(|&frame| self.zone.block_of(frame)) else {
+            return 0;
+        };
+        let tree = first / TREE_BLOCKS;
+        let mobility = self.zone.arrays.states[first].load().mobility();
+        let mut given: u32 = 0;
+        let mut changed = None;
+        for &frame in blocks {
+            let block = self
+                .zone
+                .block_of(frame)
+                .filter(|block| block / TREE_BLOCKS == tree);
+            let Some(block) = block else { break };
+            let state = &self.zone.arrays.states[block];
+            if state.load().mobility() != mobility {
+                break;
+            }
+            changed = Some(state.free_whole());
+            given += 1;
+        }
+        if let Some(change) = changed {
+            let (old, new) = (change.old.class(), change.new.class());
+            self.zone.arrays.summaries[tree].count_many(old, new, given.into());
+            self.zone.announce(Wanted::Touched, tree);
+            let giant = self.zone.giant_of(tree);
+            if self.zone.arrays.giants[giant].leave_many(given) {
+                self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
+            }
+            self.hub.freed_block();
+        }
+        crate::frame::index(given.into())
+    }
+
     fn giant_at(self, frame: Frame) -> (usize, usize) {
         let tree = self.zone.block_of(frame).map(|block| block / TREE_BLOCKS);
         let giant = tree.map(|tree| self.zone.giant_of(tree));

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use arena::{range, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, RangeError,
-    Request, Reserve, ZoneConfig, ZoneKind,
+    AllocError, Allocator, Config, Contents, Frame, FrameRange, Front, Mobility, Order, PutBack,
+    RangeError, Request, Reserve, ZoneConfig, ZoneKind,
 };
 
 const FRAMES: u64 = 8192;
@@ -140,5 +140,58 @@ fn a_range_says_why_it_is_refused() {
             .expect("all is free");
         a.free_range(&mut front, range(0, FRAMES));
         a.drain(&mut front);
+    });
+}
+
+#[test]
+fn pageblocks_come_and_go_in_bulk() {
+    memory(|a| {
+        let mut front = Front::new();
+        let blocks = usize::try_from(FRAMES / 512).expect("small");
+        let mut taken = vec![(Frame::new(0), Contents::Fresh); blocks];
+        // One is held in between, of another mobility, and one is in use in part.
+        let held = a
+            .allocate(
+                &mut front,
+                Request::new(Order::PAGEBLOCK, Mobility::Unmovable),
+            )
+            .expect("memory");
+        let single = a
+            .allocate(&mut front, request(Order::BASE))
+            .expect("memory");
+        let error = a
+            .allocate_pageblocks(&mut front, request(Order::BASE), &mut taken)
+            .expect_err("two are in use");
+        assert_eq!(error.taken, blocks - 2);
+        let mut all: Vec<_> = taken[..error.taken]
+            .iter()
+            .map(|&(frame, _)| frame)
+            .collect();
+        let different: HashSet<_> = all.iter().chain([&held]).collect();
+        assert_eq!(different.len(), blocks - 1);
+        assert!(all.iter().all(|frame| frame.is_aligned(Order::PAGEBLOCK)));
+        all.insert(3, held);
+        a.free_bulk(&mut front, &all, Order::PAGEBLOCK);
+        a.free(&mut front, single, Order::BASE);
+        a.drain(&mut front);
+        a.validate().expect("valid");
+        let mut again = vec![(Frame::new(0), Contents::Fresh); blocks];
+        a.allocate_pageblocks(&mut front, request(Order::BASE), &mut again)
+            .expect("all are free");
+        let all: Vec<_> = again.iter().map(|&(frame, _)| frame).collect();
+        a.free_bulk(&mut front, &all, Order::PAGEBLOCK);
+        a.drain(&mut front);
+    });
+}
+
+#[test]
+#[should_panic(expected = "that is not allocated whole")]
+fn a_pageblock_is_freed_once() {
+    memory(|a| {
+        let mut front = Front::new();
+        let block = a
+            .allocate(&mut front, request(Order::PAGEBLOCK))
+            .expect("memory");
+        a.free_bulk(&mut front, &[block, block], Order::PAGEBLOCK);
     });
 }

@@ -48,8 +48,8 @@ const RUNS: usize = 64;
 /// Bytes of the memmap under one table of the last level, and entries in it.
 const TABLE_BYTES: u64 = 2 << 20;
 const ENTRIES: u64 = 512;
-/// Frames that are taken at a time to restore parts of the memmap.
-const SUPPLY: usize = 64;
+/// From so many blocks on, frames for their parts of the memmap come by the pageblock.
+const MANY: u64 = 32;
 
 const PAGE_BITS: u64 = PRESENT | ACCESSED | DIRTY | GLOBAL | NO_EXECUTE;
 const TABLE_BITS: u64 = PRESENT | WRITABLE | ACCESSED | DIRTY;
@@ -85,38 +85,75 @@ struct Retired {
     len: usize,
 }
 
-/// Frames for the memmap, taken many at a time: those of `frames[at..len]`.
-struct Supply {
-    frames: [Frame; SUPPLY],
-    at: usize,
-    len: usize,
+/// Frames to restore parts of the memmap on. For many blocks they come by the pageblock, so that no other block is
+/// broken up for what may stay long; for few of them as there are any.
+pub(super) struct Supply {
+    /// Frames that follow each other.
+    run: FrameRange,
+    /// Blocks that are still to come.
+    blocks: u64,
 }
 
 impl Supply {
+    /// Nothing yet, for so many blocks.
+    pub(super) const fn new(blocks: u64) -> Self {
+        Self {
+            run: FrameRange::new(Frame::new(0), 0),
+            blocks,
+        }
+    }
+
     /// Fills a slice with frames, all or none.
     fn get(&mut self, wanted: &mut [Frame]) -> bool {
-        if self.len - self.at < wanted.len() {
-            let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
-            self.frames.copy_within(self.at..self.len, 0);
-            self.len -= core::mem::take(&mut self.at);
-            self.len += percpu::this().allocate_many(request, &mut self.frames[self.len..]);
+        let count = wanted.len() as u64;
+        if self.run.frames < count && self.blocks >= MANY {
+            self.refill();
         }
-        let end = self.at + wanted.len();
-        if end > self.len {
-            return false;
+        self.blocks = self.blocks.saturating_sub(1);
+        if self.run.frames < count {
+            return get_any(wanted);
         }
-        wanted.copy_from_slice(&self.frames[self.at..end]);
-        self.at = end;
+        for (index, frame) in (0..).zip(wanted) {
+            *frame = self.run.start.offset(index);
+        }
+        self.run = FrameRange::new(self.run.start.offset(count), self.run.frames - count);
         true
     }
 
-    /// Gives back what nobody needed.
+    fn refill(&mut self) {
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Unmovable).reserve(Reserve::Keep);
+        if let Ok(block) = percpu::allocate(request) {
+            self.free();
+            allocator().split(block, Order::PAGEBLOCK, Order::BASE);
+            self.run = FrameRange::new(block, PAGEBLOCK_FRAMES);
+        }
+    }
+
     fn free(&mut self) {
-        for &frame in &self.frames[self.at..self.len] {
+        let run = core::mem::replace(&mut self.run, FrameRange::new(Frame::new(0), 0));
+        if !run.is_empty() {
+            percpu::this().free_range(run);
+        }
+    }
+}
+
+impl Drop for Supply {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+/// Fills a slice with whatever frames there are, all or none.
+fn get_any(wanted: &mut [Frame]) -> bool {
+    let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
+    let taken = percpu::this().allocate_many(request, wanted);
+    let all = taken == wanted.len();
+    if !all {
+        for &frame in &wanted[..taken] {
             percpu::free(frame, Order::BASE);
         }
-        (self.at, self.len) = (0, 0);
     }
+    all
 }
 
 /// How a block's part of the memmap was restored.
@@ -132,7 +169,6 @@ pub(super) enum Restored {
 pub(super) struct Exchange {
     common: SpinGuard<'static, Option<Common>>,
     retired: Retired,
-    supply: Supply,
     /// Something was changed that a TLB may know.
     any: bool,
 }
@@ -261,11 +297,6 @@ impl Exchange {
                 runs: [FrameRange::new(Frame::new(0), 0); RUNS],
                 len: 0,
             },
-            supply: Supply {
-                frames: [Frame::new(0); SUPPLY],
-                at: 0,
-                len: 0,
-            },
             any: false,
         }
     }
@@ -330,8 +361,8 @@ impl Exchange {
     }
 
     /// Brings back the part of the memmap of a block whose part is shared, all zero. Never fails. The block must not be
-    /// freed before [`Self::end`]. `elsewhere`: only on frames of the allocator's; `None` where it has none.
-    pub(super) fn restore(&mut self, block: Frame, elsewhere: bool) -> Option<Restored> {
+    /// freed before [`Self::end`].
+    pub(super) fn restore(&mut self, block: Frame, supply: &mut Supply) -> Restored {
         let Some(common) = *self.common else {
             panic!("{block:?} shares its descriptors with nobody")
         };
@@ -340,10 +371,7 @@ impl Exchange {
         let mut frames = [Frame::new(0); CARRIED];
         let wanted = if needs_table { CARRIED } else { IN_BLOCK };
         let wanted = &mut frames[..wanted];
-        let found = self.supply.get(wanted);
-        if !found && elsewhere {
-            return None;
-        }
+        let found = supply.get(wanted);
         if !found {
             for (index, frame) in (0..).zip(&mut *wanted) {
                 *frame = block.offset(index);
@@ -365,11 +393,11 @@ impl Exchange {
             shared.load(Ordering::Relaxed)
         };
         shared.store(before - PAGES, Ordering::Relaxed);
-        Some(if found {
+        if found {
             Restored::Elsewhere
         } else {
             Restored::Carried(wanted.len() as u64)
-        })
+        }
     }
 
     /// Brings the part of the memmap of a block that carries it, and of which the caller has all frames, to frames of
@@ -381,7 +409,7 @@ impl Exchange {
         let mut frames = [Frame::new(0); CARRIED];
         let wanted = if carries_table { CARRIED } else { IN_BLOCK };
         let wanted = &mut frames[..wanted];
-        if !self.supply.get(wanted) {
+        if !get_any(wanted) {
             return false;
         }
         let shared = Descriptor::get(own_table).objects.load(Ordering::Relaxed);
@@ -437,7 +465,6 @@ impl Exchange {
         // What is freed may be asked for by others who exchange.
         drop(self.common);
         self.retired.free();
-        self.supply.free();
     }
 }
 

@@ -15,7 +15,7 @@ use super::helpers::HELPERS;
 use super::memmap::{self, Descriptor, HUGE_PAGE_HEAD, frame_ptr};
 use super::percpu::{self, Count};
 use super::pressure::Relief;
-use super::vmemmap::{Exchange, Restored};
+use super::vmemmap::{Exchange, Restored, Supply};
 use crate::arch::clock::{self, Nanos};
 use crate::arch::ipi;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -127,7 +127,7 @@ fn give_up_descriptors(blocks: &[Frame]) {
 }
 
 /// Gives blocks back to the allocator that have left the pool.
-fn free_blocks(blocks: &[Frame]) {
+fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     if blocks.is_empty() {
         return;
     }
@@ -138,7 +138,7 @@ fn free_blocks(blocks: &[Frame]) {
         let entry = side::entry(block);
         if entry.head.load(Ordering::Relaxed) & SHARED != 0 {
             OPTIMIZED.fetch_sub(1, Ordering::Relaxed);
-            if let Some(Restored::Carried(frames)) = exchange.restore(block, false) {
+            if let Restored::Carried(frames) = exchange.restore(block, supply) {
                 *carried = frames;
             }
         } else {
@@ -306,6 +306,7 @@ fn join(blocks: &[Frame], surplus: bool) {
 }
 
 fn shrink(pages: u64, stop: &mut dyn FnMut() -> bool) {
+    let mut supply = Supply::new(counts().persistent().saturating_sub(pages));
     loop {
         let mut batch = Batch::new();
         {
@@ -328,7 +329,7 @@ fn shrink(pages: u64, stop: &mut dyn FnMut() -> bool) {
                 return;
             }
         }
-        free_blocks(batch.as_slice());
+        free_blocks(batch.as_slice(), &mut supply);
         if stop() {
             return;
         }
@@ -392,7 +393,7 @@ fn trim() {
         if batch.len == 0 {
             return;
         }
-        free_blocks(batch.as_slice());
+        free_blocks(batch.as_slice(), &mut Supply::new(batch.len as u64));
     }
 }
 
@@ -601,7 +602,7 @@ pub fn release(frame: Frame) {
         fence(Ordering::Acquire);
         let stays = POOL.lock().give(page);
         if !stays {
-            free_blocks(&[page]);
+            free_blocks(&[page], &mut Supply::new(1));
         } else {
             want_report();
         }
