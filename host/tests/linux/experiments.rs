@@ -21,7 +21,7 @@ const SHORT: [&str; 13] = [
     "idle 0",
 ];
 /// What this kernel cannot do yet. Whoever adds it takes it out here.
-const UNSUPPORTED: &[&str] = &["hugetlb 4"];
+const UNSUPPORTED: &[&str] = &[];
 const UNSUPPORTED_STATUS: &str = "3";
 
 /// The static program: `EBB_WORKLOADS`, or what `make workloads` builds.

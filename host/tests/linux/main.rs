@@ -12,6 +12,7 @@ mod ebb;
 mod experiments;
 mod hostile;
 mod huge;
+mod hugetlb;
 mod knobs;
 mod machines;
 mod memory;

@@ -80,7 +80,8 @@ pub fn meminfo_tail() -> [(&'static str, u64); 7] {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 45] {
+pub fn vmstat() -> [(&'static str, u64); 47] {
+    let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
     let files = sum(Count::FileFrames);
@@ -120,6 +121,8 @@ pub fn vmstat() -> [(&'static str, u64); 45] {
         ("compact_stall", 0),
         ("compact_fail", 0),
         ("compact_success", 0),
+        ("htlb_vmemmap_shared", shared),
+        ("htlb_vmemmap_carried", carried),
         ("htlb_buddy_alloc_success", made),
         ("htlb_buddy_alloc_fail", not_made),
         ("thp_fault_alloc", sum(Count::HugeFaults)),

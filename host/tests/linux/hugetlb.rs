@@ -1,0 +1,64 @@
+//! The pool of huge pages, as programs see it: on this kernel and on a stock Linux, call by call and counter by counter.
+
+use crate::{ebb, programs};
+
+/// What a program prints in a guest.
+fn out(options: &[&str], words: &[&str]) -> String {
+    let mut program = vec![programs::text(programs::path(words[0]))];
+    program.extend(words[1..].iter().map(|word| (*word).to_owned()));
+    let outcome = ebb::run(240, options, &program);
+    outcome.expect(0).out()
+}
+
+#[test]
+fn the_pool_is_as_on_linux() {
+    let linux = out(
+        &["-m", "512M", "-c", "2", "--kernel", "linux"],
+        &["hugetlb"],
+    );
+    assert!(
+        linux.ends_with("in the end: Total 0 Free 0 Rsvd 0 Surp 0\n"),
+        "{linux}"
+    );
+    for options in [["-m", "256M", "-c", "1"], ["-m", "512M", "-c", "4"]] {
+        assert_eq!(out(&options, &["hugetlb"]), linux, "{options:?}");
+    }
+}
+
+/// With the descriptors of huge pages written one by one: what programs see is the same.
+#[test]
+fn the_pool_without_the_exchange_is_as_with_it() {
+    let with = out(&["-m", "256M"], &["hugetlb"]);
+    let without = ["-m", "256M", "--append", "hugetlb_free_vmemmap=off"];
+    assert_eq!(out(&without, &["hugetlb"]), with);
+}
+
+#[test]
+fn nothing_is_lost_while_the_pool_changes_its_size() {
+    for (memory, cpus, most) in [
+        ("128M", "1", "30"),
+        ("256M", "2", "80"),
+        ("256M", "4", "80"),
+    ] {
+        let said = out(
+            &["-m", memory, "-c", cpus],
+            &["hugetlb_storm", "4", "40", most],
+        );
+        let right = said
+            .lines()
+            .filter(|line| line.ends_with(": right"))
+            .count();
+        assert_eq!(right, 4, "{said}");
+        let end = "in the end: total 0, free 0, reserved 0, surplus 0\nlost: little\n";
+        assert!(said.ends_with(end), "{said}");
+    }
+}
+
+/// Where there is no frame for the descriptors of pages that leave the pool, the pages carry them, and are whole again
+/// when there is memory.
+#[test]
+fn a_full_memory_refuses_no_page_its_way_back() {
+    let said = out(&["-m", "256M", "-c", "2"], &["hugetlb_full"]);
+    let expected = "pool: 64\npool: 0, carried: some\ncarried: 0\nback: all\npool: 64\n";
+    assert_eq!(said, expected);
+}

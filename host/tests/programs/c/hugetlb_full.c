@@ -1,0 +1,87 @@
+/* Gives a pool of huge pages back while memory is full to the last frame, then has memory again. Says what became of it. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static long number_in(const char *path, const char *name)
+{
+	char line[128];
+	long value = -1;
+	FILE *file = fopen(path, "r");
+
+	while (file && fgets(line, sizeof line, file))
+		if (!strncmp(line, name, strlen(name)) && (line[strlen(name)] == ':' || line[strlen(name)] == ' '))
+			value = strtol(line + strlen(name) + 1, NULL, 10);
+	if (file)
+		fclose(file);
+	return value;
+}
+
+static void resize(const char *pages)
+{
+	int fd = open("/proc/sys/vm/nr_hugepages", O_WRONLY);
+
+	if (fd < 0 || write(fd, pages, strlen(pages)) < 0)
+		perror("nr_hugepages");
+	close(fd);
+}
+
+int main(void)
+{
+	int ready[2], go[2];
+	char byte;
+	size_t bytes = 256UL << 20;
+
+	if (pipe(ready) || pipe(go))
+		return 1;
+	resize("64");
+	printf("pool: %ld\n", number_in("/proc/meminfo", "HugePages_Total"));
+	long before = number_in("/proc/meminfo", "MemFree");
+	/* What the kernel keeps for itself, in frames, and a few more. */
+	char text[32] = "";
+	int knob = open("/proc/sys/vm/min_free_kbytes", O_RDONLY);
+	read(knob, text, sizeof text - 1);
+	long kept = atol(text) / 4 + 160;
+	pid_t hog = fork();
+	if (hog == 0) {
+		char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		/* A frame at a time, until there are hardly any left. */
+		for (size_t page = 0; page < bytes / 4096; page++) {
+			at[page * 4096] = 1;
+			if (number_in("/proc/vmstat", "nr_free_pages") < kept)
+				break;
+		}
+		write(ready[1], "", 1);
+		read(go[0], &byte, 1);
+		_exit(0);
+	}
+	/* Without the writers of the child, its end would be seen. */
+	close(ready[1]);
+	if (read(ready[0], &byte, 1) != 1)
+		printf("the hog was ended\n");
+	resize("0");
+	long carried = number_in("/proc/vmstat", "htlb_vmemmap_carried");
+	printf("pool: %ld, carried: %s\n", number_in("/proc/meminfo", "HugePages_Total"), carried > 0 ? "some" : "none");
+	write(go[1], "", 1);
+	waitpid(hog, NULL, 0);
+	for (int tries = 0; tries < 100 && number_in("/proc/vmstat", "htlb_vmemmap_carried") > 0; tries++) {
+		resize("0");
+		usleep(50000);
+	}
+	printf("carried: %ld\n", number_in("/proc/vmstat", "htlb_vmemmap_carried"));
+	long after = number_in("/proc/meminfo", "MemFree");
+	printf("back: %s\n", after - before > 125 << 10 ? "all" : "not all");
+	if (after - before <= 125 << 10)
+		printf("%ld KiB of %d\n", after - before, 128 << 10);
+	resize("64");
+	printf("pool: %ld\n", number_in("/proc/meminfo", "HugePages_Total"));
+	resize("0");
+	return 0;
+}
