@@ -21,6 +21,7 @@ pub mod list;
 pub mod lock;
 pub mod locks;
 pub mod members;
+pub mod mount_options;
 pub mod newc;
 pub mod numbers;
 pub mod path;
@@ -42,6 +43,8 @@ mod list_tests;
 mod members_tests;
 #[cfg(any(test, loom))]
 mod model_locks;
+#[cfg(test)]
+mod mount_options_tests;
 #[cfg(test)]
 mod numbers_tests;
 #[cfg(test)]
