@@ -13,6 +13,7 @@ use super::node::{
     Timestamp, downcast,
 };
 use super::text::Text;
+use super::volume::MountFlags;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -154,6 +155,7 @@ impl Synthetic {
             free_blocks: 0,
             files: 0,
             free_files: 0,
+            flags: MountFlags::RELATIVE_TIMES.bits(),
         }
     }
 

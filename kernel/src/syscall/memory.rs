@@ -5,6 +5,7 @@
 )]
 
 use super::Args;
+use crate::fs::volume::MountFlags;
 use crate::process;
 use crate::process::task;
 use crate::vm::uaccess;
@@ -54,7 +55,7 @@ pub fn mmap(a: &Args) -> SysResult {
     let backing = if flags & abi::MAP_ANONYMOUS != 0 {
         anonymous(shared)
     } else {
-        file_backing(fd, offset, shared)?
+        file_backing(fd, offset, shared, prot(a.uint(2)))?
     };
     let mut map = MapFlags::empty();
     for (bit, flag) in [
@@ -82,7 +83,7 @@ fn anonymous(shared: bool) -> Backing {
     }
 }
 
-fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
+fn file_backing(fd: i32, offset: u64, shared: bool, prot: Prot) -> Result<Backing, Errno> {
     let open = process::current().files().get(fd)?;
     let flags = open.flags();
     if !flags.readable() {
@@ -97,14 +98,16 @@ fn file_backing(fd: i32, offset: u64, shared: bool) -> Result<Backing, Errno> {
         open.file().page_source()
     };
     let source = source.ok_or(Errno::ENODEV)?;
-    let metadata = open.metadata();
+    let id = open.node().id();
+    let mut file = MappedFile::new(source, Arc::from(open.path()), id.inode, id.device);
+    file.hold = open.hold_for_mapping();
+    let mount = open.node().fs_stats().flags;
+    file.executable = mount & MountFlags::NO_EXECUTION.bits() == 0;
+    if prot.contains(Prot::EXEC) && !file.executable {
+        return Err(Errno::EPERM);
+    }
     Ok(Backing::File {
-        file: MappedFile::new(
-            source,
-            Arc::from(open.path()),
-            metadata.id.inode,
-            metadata.id.device,
-        ),
+        file,
         offset,
         shared,
         writable: flags.writable() && !open.file().maps_read_only(),

@@ -13,6 +13,7 @@ pub mod futex;
 pub mod info;
 pub mod lock;
 pub mod memory;
+pub mod mount;
 pub mod pipe;
 pub mod poll;
 pub mod process;

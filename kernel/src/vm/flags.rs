@@ -70,6 +70,8 @@ bitflags! {
         const NO_HUGE_PAGES = 1 << 13;
         /// Not counted as committed memory, whatever rights it gets.
         const NO_RESERVE = 1 << 14;
+        /// `mprotect` may not allow instruction fetches.
+        const NO_EXEC = 1 << 15;
     }
 }
 
