@@ -17,6 +17,7 @@ pub mod disk;
 pub mod elf;
 pub mod errno;
 pub mod heap;
+pub mod ipc_ids;
 pub mod list;
 pub mod lock;
 pub mod locks;
@@ -37,6 +38,8 @@ pub mod vma;
 mod elf_tests;
 #[cfg(test)]
 mod heap_tests;
+#[cfg(test)]
+mod ipc_ids_tests;
 #[cfg(test)]
 mod list_tests;
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod poll;
 pub mod process;
 mod record;
 pub mod sched;
+pub mod shm;
 pub mod signal;
 pub mod stat;
 mod table;

@@ -1,7 +1,7 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, sched, signal,
+    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, sched, shm, signal,
     stat, time,
 };
 use linux_raw_sys::general as nr;
@@ -27,6 +27,10 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_process_madvise => memory::process_madvise(a),
         nr::__NR_process_vm_readv => memory::process_vm_readv(a),
         nr::__NR_process_vm_writev => memory::process_vm_writev(a),
+        nr::__NR_shmget => shm::shmget(a),
+        nr::__NR_shmat => shm::shmat(a),
+        nr::__NR_shmdt => shm::shmdt(a),
+        nr::__NR_shmctl => shm::shmctl(a),
         nr::__NR_read => file::read(a),
         nr::__NR_write => file::write(a),
         nr::__NR_open => file::open(a),
