@@ -149,12 +149,6 @@ impl Segment {
         let removed = self.status.mode & SHM_DEST != 0;
         self.status.attached == 0 && (removed || LIMITS.forces_removal())
     }
-
-    /// Whether who made it is gone.
-    fn is_orphaned(&self) -> bool {
-        let maker = self.maker.upgrade();
-        maker.is_none_or(|maker| maker.is_zombie())
-    }
 }
 
 struct Table {
@@ -330,15 +324,13 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
     } else {
         address
     };
-    let nowhere = rounded == 0 && (replace || address != 0 && flags & SHM_RND == 0);
-    if !rounded.is_multiple_of(PAGE) || nowhere {
+    if !rounded.is_multiple_of(PAGE) || rounded == 0 && replace {
         return Err(Errno::EINVAL);
     }
     let mut prot = Prot::READ;
     prot.set(Prot::WRITE, flags & SHM_RDONLY == 0);
     prot.set(Prot::EXEC, flags & SHM_EXEC != 0);
     let mut map = MapFlags::empty();
-    // Linux takes an address that is rounded to 0 for a wish, which no mapping can have.
     let hint = (address != 0).then_some(rounded);
     if hint.is_some() {
         map.set(MapFlags::FIXED, replace);
@@ -352,6 +344,9 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
     let (source, name, bytes) = {
         let mut table = TABLE.lock();
         let segment = table.segments.get_mut(id)?;
+        if hint.is_some_and(|at| !replace && at.checked_add(segment.status.bytes).is_none()) {
+            return Err(Errno::EINVAL);
+        }
         segment.status.attached += 1;
         let source = segment.memory.source.clone();
         (source, segment.name.clone(), segment.status.bytes)
@@ -487,15 +482,19 @@ pub fn remove_forced(ends: Option<&Process>) {
     // Ends with the last segment.
     while let Some((status, next)) = next_from(place) {
         place = next;
-        let gone = {
-            let mut table = TABLE.lock();
-            let segment = table.segments.get(status.id);
-            let is_its = |segment: &Segment| {
-                ends.is_some_and(|ends| core::ptr::eq(segment.maker.as_ptr(), ends))
-            };
-            let goes = segment.is_ok_and(|s| s.is_done() && (is_its(s) || s.is_orphaned()));
-            goes.then(|| table.take(status.id))
-        };
-        drop(gone);
+        // Not under the lock: the last reference to a process may go here.
+        let maker = TABLE
+            .lock()
+            .segments
+            .get(status.id)
+            .map(|s| s.maker.clone());
+        let maker = maker.ok().and_then(|maker| maker.upgrade());
+        let stays = maker.is_some_and(|maker| {
+            !maker.is_zombie() && !ends.is_some_and(|ends| core::ptr::eq(&raw const *maker, ends))
+        });
+        if !stays {
+            let gone = TABLE.lock().take_if_done(status.id);
+            drop(gone);
+        }
     }
 }
