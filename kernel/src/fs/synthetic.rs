@@ -185,6 +185,8 @@ pub struct Directory {
     parent: Option<Weak<dyn Node>>,
     name: Box<[u8]>,
     entries: SpinLock<Vec<(Box<[u8]>, NodeRef)>>,
+    /// The root of what is mounted here.
+    covered_by: SpinLock<Option<NodeRef>>,
     this: Weak<Self>,
 }
 
@@ -205,6 +207,7 @@ impl Directory {
             parent,
             name: name.into(),
             entries: SpinLock::new(Vec::new()),
+            covered_by: SpinLock::new(None),
             this: this.clone(),
         })
     }
@@ -307,6 +310,14 @@ impl Node for Directory {
     }
     fn name(&self) -> Box<[u8]> {
         self.name.clone()
+    }
+    fn covered_by(&self) -> Option<NodeRef> {
+        self.covered_by.lock().clone()
+    }
+    fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
+        let old = core::mem::replace(&mut *self.covered_by.lock(), top);
+        drop(old);
+        Ok(())
     }
 }
 
