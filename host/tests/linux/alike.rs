@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 29] = [
+const C: [&str; 30] = [
     "process",
     "execute",
     "arguments",
@@ -17,6 +17,7 @@ const C: [&str; 29] = [
     "signals",
     "bad_frames",
     "shared",
+    "shm",
     "filefault",
     "filemap",
     "seals",

@@ -17,6 +17,7 @@ mod knobs;
 mod machines;
 mod memory;
 mod memory_storm;
+mod mounts;
 mod native;
 mod panic;
 mod programs;

@@ -36,6 +36,17 @@ fn threads() {
     );
 }
 
+#[test]
+fn shared_segments() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "shm_storm",
+        &["12", "400"],
+        0,
+        "12 ended well, 0 went wrong, 0 segments and 0 pages are left\n",
+    );
+}
+
 /// Where memory ends before the storm does, calls fail or processes die, and the guest lives.
 #[test]
 fn a_storm_that_memory_does_not_last_for() {

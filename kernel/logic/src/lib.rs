@@ -17,10 +17,12 @@ pub mod disk;
 pub mod elf;
 pub mod errno;
 pub mod heap;
+pub mod ipc_ids;
 pub mod list;
 pub mod lock;
 pub mod locks;
 pub mod members;
+pub mod mount_options;
 pub mod newc;
 pub mod numbers;
 pub mod path;
@@ -37,11 +39,15 @@ mod elf_tests;
 #[cfg(test)]
 mod heap_tests;
 #[cfg(test)]
+mod ipc_ids_tests;
+#[cfg(test)]
 mod list_tests;
 #[cfg(test)]
 mod members_tests;
 #[cfg(any(test, loom))]
 mod model_locks;
+#[cfg(test)]
+mod mount_options_tests;
 #[cfg(test)]
 mod numbers_tests;
 #[cfg(test)]

@@ -167,6 +167,13 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         self.chunks.iter().flatten()
     }
 
+    /// Exchanges backings, upwards. What was joined must come from one backing afterwards too, and what
+    /// was not must not.
+    pub fn for_each_backing(&mut self, each: impl FnMut(&mut B)) {
+        let areas = self.chunks.iter_mut().flatten();
+        areas.map(|area| &mut area.backing).for_each(each);
+    }
+
     /// The areas that overlap these addresses, upwards.
     pub fn overlapping(&self, range: Range<u64>) -> impl Iterator<Item = &Vma<F, B>> {
         let from = self.seek(range.start);

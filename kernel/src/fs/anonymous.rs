@@ -75,6 +75,7 @@ impl Node for Nameless {
             free_blocks: 0,
             files: 0,
             free_files: 0,
+            flags: 0,
         }
     }
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {

@@ -1,14 +1,28 @@
 //! Where a process stands in the tree.
 
-use super::node::NodeRef;
+use super::node::{Hold, NodeRef};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use machine::sync::SpinLock;
 
+/// A directory that a process stands in, in a file system that stays mounted meanwhile.
+#[derive(Clone, Debug)]
+struct Standing {
+    node: NodeRef,
+    _hold: Option<Hold>,
+}
+
+impl Standing {
+    fn on(node: NodeRef) -> Self {
+        let _hold = node.hold();
+        Self { node, _hold }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Places {
-    root: NodeRef,
-    cwd: NodeRef,
+    root: Standing,
+    cwd: Standing,
 }
 
 /// Root, working directory and umask. `CLONE_FS` shares it, `fork` copies it.
@@ -23,8 +37,8 @@ impl Context {
     pub fn new(root: NodeRef) -> Arc<Self> {
         Arc::new(Self {
             places: SpinLock::new(Places {
-                root: root.clone(),
-                cwd: root,
+                root: Standing::on(root.clone()),
+                cwd: Standing::on(root),
             }),
             umask: AtomicU32::new(0o022),
         })
@@ -41,24 +55,26 @@ impl Context {
 
     /// Root directory.
     pub fn root(&self) -> NodeRef {
-        self.places.lock().root.clone()
+        self.places.lock().root.node.clone()
     }
 
     /// Working directory.
     pub fn cwd(&self) -> NodeRef {
-        self.places.lock().cwd.clone()
+        self.places.lock().cwd.node.clone()
     }
 
     /// Moves the working directory to the directory `node`.
     pub fn set_cwd(&self, node: NodeRef) {
-        // The guard is a temporary of the statement, the old node outlives it.
-        let old = core::mem::replace(&mut self.places.lock().cwd, node);
+        let new = Standing::on(node);
+        // The guard is a temporary of the statement, the old place outlives it.
+        let old = core::mem::replace(&mut self.places.lock().cwd, new);
         drop(old);
     }
 
     /// Moves the root to the directory `node` (`chroot`).
     pub fn set_root(&self, node: NodeRef) {
-        let old = core::mem::replace(&mut self.places.lock().root, node);
+        let new = Standing::on(node);
+        let old = core::mem::replace(&mut self.places.lock().root, new);
         drop(old);
     }
 

@@ -1,8 +1,17 @@
 //! Device numbers. File systems without a device have minors of major 0, as Linux gives them.
 
-/// A device number of `major` and `minor`, as `st_rdev` has it for small numbers.
+use logic::errno::Errno;
+use logic::numbers::Numbers;
+use machine::sync::SpinLock;
+
+/// A device number of `major` and `minor`, as `st_rdev` has it: 12 and 20 bits.
 pub const fn number(major: u64, minor: u64) -> u64 {
-    major << 8 | minor
+    minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+/// The major and the minor of a device number.
+pub const fn parts(device: u64) -> (u64, u64) {
+    (device >> 8 & 0xfff, device & 0xff | device >> 12 & !0xff)
 }
 
 /// `/`.
@@ -19,3 +28,24 @@ pub const SYS: u64 = 5;
 pub const ANONYMOUS: u64 = 6;
 /// Memory files.
 pub const MEMFD: u64 = 7;
+
+/// The minors behind the last of these, counted from 1.
+static TAKEN: SpinLock<Numbers> = SpinLock::new(Numbers::new());
+
+/// A number for a file system that is about to be mounted, until [`give_back`].
+///
+/// # Errors
+/// `EMFILE`: all are in use.
+pub(super) fn take() -> Result<u64, Errno> {
+    let taken = TAKEN.lock().take().ok_or(Errno::EMFILE)?;
+    Ok(number(0, MEMFD + u64::from(taken)))
+}
+
+/// Gives a number back, if it came from [`take`].
+pub(super) fn give_back(device: u64) {
+    let (_, minor) = parts(device);
+    if let Some(taken) = minor.checked_sub(MEMFD).filter(|&taken| taken > 0) {
+        // Below `PID_MAX`.
+        TAKEN.lock().give_back(u32::try_from(taken).unwrap_or(0));
+    }
+}

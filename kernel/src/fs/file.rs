@@ -3,7 +3,7 @@
 use super::flags::{FileKind, OpenFlags};
 use super::io::{ByteSink, ByteSource, SliceSink};
 use super::locks;
-use super::node::{DirEntry, Metadata, NodeRef};
+use super::node::{DirEntry, Hold, Metadata, NodeRef};
 use super::poll::{Notifier, PollMask};
 use crate::vm::PageSource;
 use alloc::boxed::Box;
@@ -57,6 +57,10 @@ pub trait File: Any + Send + Sync {
     /// Whether no mapping may ever be stored to so that others see it.
     fn maps_read_only(&self) -> bool {
         false
+    }
+    /// What a mapping of it keeps besides its pages, so that it counts as open.
+    fn hold(&self) -> Option<Hold> {
+        None
     }
     /// Its length where the node does not tell it: of a block device.
     fn size(&self) -> Option<u64> {
@@ -122,6 +126,8 @@ pub struct OpenFile {
     forbids_writing: AtomicBool,
     /// Somebody asked for a lock that belongs to this open file.
     has_locks: AtomicBool,
+    /// Keeps the file system mounted.
+    hold: Option<Hold>,
 }
 
 impl Drop for OpenFile {
@@ -183,6 +189,7 @@ impl OpenFile {
         place: Option<Place>,
         flags: OpenFlags,
     ) -> Arc<Self> {
+        let hold = node.hold();
         Arc::new(Self {
             node,
             file,
@@ -192,6 +199,7 @@ impl OpenFile {
             moving: Mutex::new(()),
             forbids_writing: AtomicBool::new(false),
             has_locks: AtomicBool::new(false),
+            hold,
         })
     }
 
@@ -230,6 +238,15 @@ impl OpenFile {
     /// What `stat` tells.
     pub fn metadata(&self) -> Metadata {
         self.node.metadata()
+    }
+
+    /// What a mapping of it keeps while it exists: as on Linux the file is open until then.
+    pub fn hold_for_mapping(&self) -> Option<Hold> {
+        let uses = [self.hold.clone(), self.file.hold()];
+        match uses {
+            [None, None] => None,
+            both => Some(Arc::new(both)),
+        }
     }
 
     /// Flags.

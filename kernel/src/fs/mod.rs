@@ -6,8 +6,8 @@
 //! path --lookup-->    Node (name, attributes, directory entries) --open--> File
 //! ```
 //! A [`Node`] stands in the tree, a [`File`] is what one or more opens of it made, an [`OpenFile`]
-//! is what descriptors share. There is one tree: a root in memory filled from the initramfs, and
-//! `/tmp`, `/dev`, `/proc` and `/sys` mounted in it for good.
+//! is what descriptors share. There is one tree: a root in memory filled from the initramfs,
+//! `/tmp`, `/dev`, `/proc` and `/sys` mounted in it for good, and what programs mount ([`mounts`]).
 
 pub mod anonymous;
 pub mod block;
@@ -24,6 +24,7 @@ pub mod io;
 pub mod locks;
 pub mod lookup;
 pub mod message;
+pub mod mounts;
 pub mod node;
 pub mod pipe;
 pub mod poll;
@@ -36,6 +37,7 @@ pub mod text;
 pub mod timerfd;
 pub mod tmpfs;
 mod tree;
+pub mod volume;
 
 pub use context::Context;
 pub use file::{File, OpenFile, Place, read_exact_at};
@@ -44,25 +46,29 @@ pub use lookup::open_path;
 pub use node::{Metadata, Node, NodeRef, Timestamp, list_dots};
 pub use poll::PollMask;
 pub use table::FileTable;
-pub use tree::{memfd, mount, root};
+pub use tree::{memfd, root};
 
 use machine::arch::BootInfo;
-use machine::memory::{self};
 use tmpfs::Tmpfs;
 
 /// Builds the tree. Memory and the clock must work already.
 pub fn init(boot: &'static BootInfo) {
     stdio::init(boot);
-    // As Linux's tmpfs: up to half of RAM each.
-    let half_of_ram = memory::allocator().stats().managed_frames / 2;
-    let root: NodeRef = Tmpfs::new(devices::ROOT, half_of_ram).make_root(None, b"", 0o755);
-    tree::set(root.clone(), Tmpfs::new(devices::MEMFD, half_of_ram));
-    let tmp: NodeRef = Tmpfs::new(devices::TMP, half_of_ram).make_root(Some(&root), b"tmp", 0o1777);
+    let fs = Tmpfs::permanent(devices::ROOT);
+    let root: NodeRef = fs.make_root(None, b"", 0o755);
+    tree::set(root.clone(), Tmpfs::permanent(devices::MEMFD));
+    let (tmp, dev) = (
+        Tmpfs::permanent(devices::TMP),
+        Tmpfs::permanent(devices::DEV),
+    );
+    let tmp_top: NodeRef = tmp.make_root(Some(&root), b"tmp", 0o1777);
+    let dev_top: NodeRef = dev.make_root(Some(&root), b"dev", 0o755);
     block::init();
-    let dev: NodeRef = Tmpfs::new(devices::DEV, half_of_ram).make_root(Some(&root), b"dev", 0o755);
-    let built = dev::populate(&dev)
-        .and_then(|()| mount(&root, b"tmp", tmp))
-        .and_then(|()| mount(&root, b"dev", dev));
+    let mount = mounts::mount_permanent;
+    let built = mounts::enter_permanent("tmpfs", root.clone(), None, Some(fs))
+        .and_then(|()| dev::populate(&dev_top))
+        .and_then(|()| mount("tmpfs", &root, b"tmp", tmp_top, Some(tmp)))
+        .and_then(|()| mount("devtmpfs", &root, b"dev", dev_top, Some(dev)));
     if let Err(error) = built {
         panic!("the tree of files cannot be built: {error}");
     }

@@ -22,6 +22,9 @@ pub struct Timestamp {
     pub nanos: u32,
 }
 
+/// A use of a mounted file system: while there is one, it stays mounted and whole.
+pub type Hold = Arc<dyn Any + Send + Sync>;
+
 /// What tells a node from every other: equal in two handles exactly if they mean the same file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId {
@@ -136,6 +139,8 @@ pub struct FsStats {
     pub files: u64,
     /// How many more it can hold.
     pub free_files: u64,
+    /// How it is mounted: bits of `MountFlags`.
+    pub flags: u32,
 }
 
 /// A node of the tree.
@@ -215,6 +220,23 @@ pub trait Node: Any + Send + Sync {
     fn covered_by(&self) -> Option<NodeRef> {
         None
     }
+    /// Mounts the file system with root `top` over this directory, or none.
+    ///
+    /// # Errors
+    /// `ENOENT` if the directory was removed, `EINVAL` where nothing can be mounted.
+    fn cover(&self, _top: Option<NodeRef>) -> Result<(), Errno> {
+        Err(Errno::EINVAL)
+    }
+    /// Puts the root directory of a file system that can be mounted to its place: as this name in
+    /// `above`, or nowhere.
+    fn set_place(&self, _above: Option<&NodeRef>, _name: &[u8]) {}
+    /// A use of its file system, where these are counted.
+    fn hold(&self) -> Option<Hold> {
+        None
+    }
+    /// The file system is unmounted and this was its root: frees what is below it, a little at a
+    /// time, where the last drop would do it at once.
+    fn dismantle(self: Arc<Self>) {}
     /// Refuses to be opened for writing from now on, as long as it is a running program; `ETXTBSY`
     /// if somebody has it open so.
     fn forbid_writing(&self) -> Result<(), Errno> {

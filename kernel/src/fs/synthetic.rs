@@ -13,6 +13,7 @@ use super::node::{
     Timestamp, downcast,
 };
 use super::text::Text;
+use super::volume::MountFlags;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -154,6 +155,7 @@ impl Synthetic {
             free_blocks: 0,
             files: 0,
             free_files: 0,
+            flags: MountFlags::RELATIVE_TIMES.bits(),
         }
     }
 
@@ -183,6 +185,8 @@ pub struct Directory {
     parent: Option<Weak<dyn Node>>,
     name: Box<[u8]>,
     entries: SpinLock<Vec<(Box<[u8]>, NodeRef)>>,
+    /// The root of what is mounted here.
+    covered_by: SpinLock<Option<NodeRef>>,
     this: Weak<Self>,
 }
 
@@ -203,6 +207,7 @@ impl Directory {
             parent,
             name: name.into(),
             entries: SpinLock::new(Vec::new()),
+            covered_by: SpinLock::new(None),
             this: this.clone(),
         })
     }
@@ -305,6 +310,14 @@ impl Node for Directory {
     }
     fn name(&self) -> Box<[u8]> {
         self.name.clone()
+    }
+    fn covered_by(&self) -> Option<NodeRef> {
+        self.covered_by.lock().clone()
+    }
+    fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
+        let old = core::mem::replace(&mut *self.covered_by.lock(), top);
+        drop(old);
+        Ok(())
     }
 }
 

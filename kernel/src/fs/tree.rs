@@ -1,7 +1,7 @@
-//! The tree's root, and what is mounted below it.
+//! The tree's root, and the file system of what stands in no tree.
 
-use super::node::{NewNode, NodeRef, downcast};
-use super::tmpfs::{TmpNode, Tmpfs};
+use super::node::NodeRef;
+use super::tmpfs::Tmpfs;
 use alloc::sync::Arc;
 use logic::errno::Errno;
 use machine::sync::Once;
@@ -29,14 +29,4 @@ pub fn root() -> NodeRef {
 /// The file system of files without a name.
 pub fn memfd() -> Result<&'static Arc<Tmpfs>, Errno> {
     MEMFD.get().ok_or(Errno::ENOSYS)
-}
-
-/// Mounts the file system with root `top` at `name` in the tree's root.
-///
-/// # Errors
-/// `EEXIST`, `ENOMEM`.
-pub fn mount(root: &NodeRef, name: &[u8], top: NodeRef) -> Result<(), Errno> {
-    let point = root.create(name, NewNode::Directory, 0o755)?;
-    let point = downcast::<TmpNode>(point).ok_or(Errno::EINVAL)?;
-    point.cover(top)
 }

@@ -10,8 +10,9 @@ use machine::arch::BootInfo;
 /// Mounts both in the tree.
 pub fn mount(boot: &'static BootInfo) {
     let root = fs::root();
-    let mounted = fs::mount(&root, b"proc", proc::build(&root, boot))
-        .and_then(|()| fs::mount(&root, b"sys", sys::build(&root)));
+    let mount = fs::mounts::mount_permanent;
+    let mounted = mount("proc", &root, b"proc", proc::build(&root, boot), None)
+        .and_then(|()| mount("sysfs", &root, b"sys", sys::build(&root), None));
     if let Err(error) = mounted {
         panic!("/proc and /sys cannot be mounted: {error}");
     }

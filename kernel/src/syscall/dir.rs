@@ -379,21 +379,6 @@ pub fn umask(a: &Args) -> SysResult {
     Ok(caller::context().set_umask(a.uint(0)) as usize)
 }
 
-/// `mount(2)`: what is mounted is mounted for good.
-pub fn mount(_a: &Args) -> SysResult {
-    Err(Errno::EPERM)
-}
-
-/// `umount2(2)`.
-pub fn umount2(_a: &Args) -> SysResult {
-    Err(Errno::EPERM)
-}
-
-/// `pivot_root(2)`.
-pub fn pivot_root(_a: &Args) -> SysResult {
-    Err(Errno::EPERM)
-}
-
 /// `inotify_init(2)`.
 pub fn inotify_init(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)

@@ -5,6 +5,7 @@
 )]
 
 use super::Args;
+use crate::fs::volume::MountFlags;
 use crate::process;
 use crate::process::task;
 use crate::vm::{AddressSpace, Advice, Backing, MapFlags, MappedFile, Prot, Remap};
@@ -51,7 +52,7 @@ pub fn mmap(a: &Args) -> SysResult {
     let backing = match flags & abi::MAP_ANONYMOUS != 0 {
         true if huge => anonymous_huge(bytes, flags, shared)?,
         true => anonymous(shared),
-        false => file_backing(fd, offset, shared, huge)?,
+        false => file_backing(fd, offset, shared, prot(a.uint(2)), huge)?,
     };
     let mut map = MapFlags::empty();
     for (bit, flag) in [
@@ -93,7 +94,13 @@ fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno
     })
 }
 
-fn file_backing(fd: i32, offset: u64, shared: bool, huge: bool) -> Result<Backing, Errno> {
+fn file_backing(
+    fd: i32,
+    offset: u64,
+    shared: bool,
+    prot: Prot,
+    huge: bool,
+) -> Result<Backing, Errno> {
     let open = process::current().files().get(fd)?;
     let flags = open.flags();
     if !flags.readable() {
@@ -111,14 +118,16 @@ fn file_backing(fd: i32, offset: u64, shared: bool, huge: bool) -> Result<Backin
     if huge && source.as_huge().is_none() {
         return Err(Errno::EINVAL);
     }
-    let metadata = open.metadata();
+    let id = open.node().id();
+    let mut file = MappedFile::new(source, Arc::from(open.path()), id.inode, id.device);
+    file.hold = open.hold_for_mapping();
+    let mount = open.node().fs_stats().flags;
+    file.executable = mount & MountFlags::NO_EXECUTION.bits() == 0;
+    if prot.contains(Prot::EXEC) && !file.executable {
+        return Err(Errno::EPERM);
+    }
     Ok(Backing::File {
-        file: MappedFile::new(
-            source,
-            Arc::from(open.path()),
-            metadata.id.inode,
-            metadata.id.device,
-        ),
+        file,
         offset,
         shared,
         writable: flags.writable() && !open.file().maps_read_only(),

@@ -113,6 +113,63 @@ as_in_linux!(StatFs is raw::statfs: magic f_type, block_size f_bsize, blocks f_b
     free_blocks f_bfree, available_blocks f_bavail, files f_files, free_files f_ffree, id f_fsid,
     name_length f_namelen, fragment_size f_frsize, flags f_flags);
 
+/// `struct ipc64_perm`, which linux-raw-sys does not have.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct IpcPerm {
+    pub(super) key: i32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) maker_uid: u32,
+    pub(super) maker_gid: u32,
+    pub(super) mode: u32,
+    pub(super) round: u16,
+    pub(super) padding: [u16; 3],
+    pub(super) unused: [u64; 2],
+}
+
+/// `struct shmid64_ds`, likewise.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct ShmDs {
+    pub(super) owner: IpcPerm,
+    pub(super) bytes: u64,
+    pub(super) attached: i64,
+    pub(super) detached: i64,
+    pub(super) changed: i64,
+    pub(super) made_by: u32,
+    pub(super) last_by: u32,
+    pub(super) attachments: u64,
+    pub(super) unused: [u64; 2],
+}
+
+const _: () = assert!(size_of::<ShmDs>() == 112 && offset_of!(ShmDs, attachments) == 88);
+
+/// `struct shminfo64`, likewise.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct ShmLimits {
+    pub(super) most_bytes: u64,
+    pub(super) least_bytes: u64,
+    pub(super) most_segments: u64,
+    pub(super) most_attached: u64,
+    pub(super) most_pages: u64,
+    pub(super) unused: [u64; 4],
+}
+
+/// `struct shm_info`, likewise.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct ShmInfo {
+    pub(super) segments: u32,
+    pub(super) padding: u32,
+    pub(super) pages: u64,
+    pub(super) resident: u64,
+    pub(super) swapped: u64,
+    pub(super) swap_attempts: u64,
+    pub(super) swap_successes: u64,
+}
+
 /// `struct flock`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -3,8 +3,10 @@
 use super::Args;
 use super::at::{self, Target};
 use super::record::{Stat, StatFs, Statx, StatxTime, Time};
+use crate::fs::devices;
 use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, FsStats};
+use crate::fs::volume::MountFlags;
 use crate::fs::{FileKind, Metadata, NodeRef, OpenFlags, Timestamp};
 use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
@@ -93,8 +95,9 @@ pub fn statx(a: &Args) -> SysResult {
         nanos: time.nanos,
         reserved: 0,
     };
-    let halves =
-        |number: u64| [number >> 8 & 0xfff, number & 0xff].map(|n| u32::try_from(n).unwrap_or(0));
+    let halves = |number: u64| {
+        <[u64; 2]>::from(devices::parts(number)).map(|n| u32::try_from(n).unwrap_or(0))
+    };
     UserPtr::new(a.addr(4)).write(&Statx {
         mask: STATX_BASIC_STATS | STATX_MNT_ID,
         block_size: BLOCK_SIZE,
@@ -124,12 +127,23 @@ fn check_access(node: &NodeRef, mode: u32) -> SysResult {
     if mode & !ALL != 0 {
         return Err(Errno::EINVAL);
     }
+    const WRITE: u32 = 2;
     let metadata = node.metadata();
+    let mount = MountFlags::from_bits_truncate(node.fs_stats().flags);
+    let regular = metadata.kind == FileKind::Regular;
     if mode & EXECUTE != 0
         && metadata.kind != FileKind::Directory
-        && metadata.permissions & 0o111 == 0
+        && (metadata.permissions & 0o111 == 0
+            || regular && mount.contains(MountFlags::NO_EXECUTION))
     {
         return Err(Errno::EACCES);
+    }
+    let in_it = matches!(
+        metadata.kind,
+        FileKind::Regular | FileKind::Directory | FileKind::Symlink
+    );
+    if mode & WRITE != 0 && in_it && mount.contains(MountFlags::READ_ONLY) {
+        return Err(Errno::EROFS);
     }
     Ok(0)
 }
@@ -365,8 +379,13 @@ pub fn utimensat(a: &Args) -> SysResult {
 }
 
 fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
-    /// `ST_VALID | ST_NOSUID` would be a lie; Linux sets `ST_VALID` alone for a plain mount.
     const VALID: u64 = 0x20;
+    /// `ST_RELATIME`: all the others have the bits of `MS_*`.
+    const RELATIVE_TIMES: u64 = 0x1000;
+    /// `ST_RDONLY`, `ST_NOSUID`, `ST_NODEV`, `ST_NOEXEC`, `ST_SYNCHRONOUS`, `ST_NOATIME`, `ST_NODIRATIME`.
+    const AS_MOUNTED: u64 = 0xc1f;
+    let relative = stats.flags & MountFlags::RELATIVE_TIMES.bits() != 0;
+    let times = if relative { RELATIVE_TIMES } else { 0 };
     UserPtr::new(address).write(&StatFs {
         magic: stats.magic,
         block_size: BLOCK_SIZE.into(),
@@ -378,7 +397,7 @@ fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
         id: device,
         name_length: 255,
         fragment_size: BLOCK_SIZE.into(),
-        flags: VALID,
+        flags: VALID | times | u64::from(stats.flags) & AS_MOUNTED,
         ..StatFs::new_zeroed()
     })?;
     Ok(0)

@@ -1,7 +1,8 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, dir, fd, file, futex, info, lock, memory, pipe, poll, process, sched, signal, stat, time,
+    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, sched, shm, signal,
+    stat, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -26,6 +27,10 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_process_madvise => memory::process_madvise(a),
         nr::__NR_process_vm_readv => memory::process_vm_readv(a),
         nr::__NR_process_vm_writev => memory::process_vm_writev(a),
+        nr::__NR_shmget => shm::shmget(a),
+        nr::__NR_shmat => shm::shmat(a),
+        nr::__NR_shmdt => shm::shmdt(a),
+        nr::__NR_shmctl => shm::shmctl(a),
         nr::__NR_read => file::read(a),
         nr::__NR_write => file::write(a),
         nr::__NR_open => file::open(a),
@@ -81,9 +86,9 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_umask => dir::umask(a),
         nr::__NR_mknod => dir::mknod(a),
         nr::__NR_mknodat => dir::mknodat(a),
-        nr::__NR_mount => dir::mount(a),
-        nr::__NR_umount2 => dir::umount2(a),
-        nr::__NR_pivot_root => dir::pivot_root(a),
+        nr::__NR_mount => mount::mount(a),
+        nr::__NR_umount2 => mount::umount2(a),
+        nr::__NR_pivot_root => mount::pivot_root(a),
         nr::__NR_inotify_init => dir::inotify_init(a),
         nr::__NR_inotify_init1 => dir::inotify_init1(a),
         nr::__NR_dup => fd::dup(a),

@@ -72,6 +72,8 @@ bitflags! {
         const NO_RESERVE = 1 << 14;
         /// Mapped by pages of the pool of huge pages, and nothing else.
         const HUGETLB = 1 << 15;
+        /// `mprotect` may not allow instruction fetches.
+        const NO_EXEC = 1 << 16;
     }
 }
 

@@ -1,12 +1,14 @@
 //! Copying an address space for a child process.
 
+use super::backing::Bytes;
 use super::entry::{FILE, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
 use super::leaf::TableFrame;
 use super::map::Commitment;
 use super::pagetable::Region;
 use super::space::{Area, Sizes, State};
-use super::{AddressSpace, VmaFlags, tlb};
+use super::{AddressSpace, MappedFile, VmaFlags, tlb};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Order};
 use logic::errno::Errno;
@@ -45,7 +47,7 @@ impl AddressSpace {
     }
 
     /// Gives the child its areas, limits and names; returns a copy of the areas to go by.
-    fn copy_areas(&self, child: &Self) -> Result<VmaSet<VmaFlags, super::backing::Bytes>, Errno> {
+    fn copy_areas(&self, child: &Self) -> Result<VmaSet<VmaFlags, Bytes>, Errno> {
         let state = self.state.lock();
         let mut areas = state
             .areas
@@ -53,6 +55,7 @@ impl AddressSpace {
             .map_err(|_| Errno::ENOMEM)?;
         // What is locked is so for the parent alone.
         areas.set_flags(0..USER_END, |flags| flags - VmaFlags::LOCKED);
+        attach_again(&mut areas);
         let mut sizes = Sizes::default();
         for area in areas.iter() {
             sizes.add(Sizes::of(area.flags, area.bytes()));
@@ -74,11 +77,7 @@ impl AddressSpace {
         Ok(areas)
     }
 
-    fn copy_pages(
-        &self,
-        child: &Self,
-        areas: &VmaSet<VmaFlags, super::backing::Bytes>,
-    ) -> Result<(), Errno> {
+    fn copy_pages(&self, child: &Self, areas: &VmaSet<VmaFlags, Bytes>) -> Result<(), Errno> {
         for area in areas
             .iter()
             .filter(|a| !a.flags.contains(VmaFlags::WIPE_ON_FORK))
@@ -145,6 +144,25 @@ impl AddressSpace {
         }
         Ok(end)
     }
+}
+
+/// Gives a child mappings of its own of the files that count the spaces that map them.
+fn attach_again(areas: &mut VmaSet<VmaFlags, Bytes>) {
+    let mut known: Vec<(Arc<MappedFile>, Arc<MappedFile>)> = Vec::new();
+    areas.for_each_backing(|backing| {
+        let Bytes::File(file, _) = backing else {
+            return;
+        };
+        if !file.is_attached() {
+            return;
+        }
+        // The areas that a mapping was split into share one file.
+        if let Some((_, own)) = known.iter().find(|(theirs, _)| Arc::ptr_eq(theirs, file)) {
+            *file = own.clone();
+        } else if let Some(own) = file.for_child().map(Arc::new) {
+            known.push((core::mem::replace(file, own.clone()), own));
+        }
+    });
 }
 
 /// Has the child map a huge page, too; whoever stores to it first gets pages of its own instead.

@@ -5,7 +5,7 @@ use super::entry::REGION;
 use super::source::Backing;
 use super::space::{Area, PAGE, Sizes, State};
 use super::stack::MAP_BOTTOM;
-use super::{AddressSpace, MapFlags, Prot, VmaFlags, shared, stack};
+use super::{AddressSpace, MapFlags, MappedFile, Prot, VmaFlags, shared, stack};
 use alloc::sync::Arc;
 use core::ops::Range;
 use logic::errno::Errno;
@@ -247,6 +247,44 @@ impl AddressSpace {
         self.remove(range)
     }
 
+    /// Unmaps what is left of the counted mapping that was made at `start`.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none, `ENOMEM` as [`Self::unmap`].
+    pub fn detach(&self, start: u64) -> Result<(), Errno> {
+        if !start.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let _change = self.change.lock();
+        let mut mapping: Option<Arc<MappedFile>> = None;
+        let mut from = start;
+        loop {
+            let (range, file) = {
+                let state = self.state.lock();
+                let mut areas = state.areas.overlapping(from..USER_END);
+                // Parts that were moved are left: they are not where they were attached.
+                let found = areas.find_map(|area| match &area.backing {
+                    Bytes::File(file, offset)
+                        if area.start >= start && area.start - start == *offset =>
+                    {
+                        let known = mapping.as_ref();
+                        let wanted = known.map_or(file.is_attached(), |m| Arc::ptr_eq(m, file));
+                        wanted.then(|| (area.start..area.end, file.clone()))
+                    }
+                    _ => None,
+                });
+                match found {
+                    Some(found) => found,
+                    None if mapping.is_none() => return Err(Errno::EINVAL),
+                    None => return Ok(()),
+                }
+            };
+            from = range.end;
+            mapping.get_or_insert(file);
+            self.remove(range)?;
+        }
+    }
+
     /// Takes out whatever is in `range`; `change` is held.
     pub(super) fn remove(&self, range: Range<u64>) -> Result<(), Errno> {
         let mut from = range.start;
@@ -459,6 +497,9 @@ fn describe(
             // A file's offset has no room below where the mapping starts.
             if flags.contains(MapFlags::GROWSDOWN) {
                 return Err(Errno::EINVAL);
+            }
+            if !file.executable {
+                area |= VmaFlags::NO_EXEC;
             }
             if shared {
                 area |= VmaFlags::SHARED;

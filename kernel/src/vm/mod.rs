@@ -47,7 +47,7 @@ mod pool_fault;
 mod protect;
 mod remap;
 mod serve;
-mod shared;
+pub mod shared;
 mod source;
 mod space;
 mod stack;
@@ -60,7 +60,7 @@ mod zap;
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use protect::Advice;
 pub use remap::Remap;
-pub use source::{Backing, MappedFile, MappedName, Mappings, PageSource};
+pub use source::{Attachment, Backing, MappedFile, MappedName, Mappings, PageSource};
 pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, VmaInfo};
 

@@ -111,8 +111,11 @@ impl AddressSpace {
                 }
                 new
             };
-            let store = prot.contains(Prot::WRITE);
-            let fit = |area: &Area| !store || area.flags.contains(VmaFlags::MAY_WRITE);
+            let (store, fetch) = (prot.contains(Prot::WRITE), prot.contains(Prot::EXEC));
+            let fit = |area: &Area| {
+                (!store || area.flags.contains(VmaFlags::MAY_WRITE))
+                    && !(fetch && area.flags.contains(VmaFlags::NO_EXEC))
+            };
             if !state.areas.overlapping(range.clone()).all(fit) {
                 return Err(Errno::EACCES);
             }

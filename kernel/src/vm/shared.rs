@@ -1,4 +1,4 @@
-//! Shared anonymous memory: a file without a name.
+//! Shared memory: files without a name, of anonymous mappings and of System V.
 
 use super::source::{MappedFile, Mappings, PageSource};
 use alloc::sync::Arc;
@@ -11,26 +11,23 @@ use machine::sync::SpinLock;
 
 const PAGE: u64 = 4096;
 /// Device number of the kernel's own memory files, as on Linux.
-const DEVICE: u64 = 1;
+pub const DEVICE: u64 = 1;
 
 /// Inode numbers of such files.
 static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 
-/// Memory that parent and children share.
+/// Memory that processes share.
 #[derive(Debug)]
-struct SharedMemory {
+pub struct SharedMemory {
     pages: SpinLock<RadixTree<FrameRef>>,
-    bytes: u64,
+    /// How many pages it has room for.
+    room: u64,
     mappings: Mappings,
 }
 
 /// New shared memory of so many bytes, all zero.
 pub(super) fn file(bytes: u64) -> MappedFile {
-    let source = Arc::new(SharedMemory {
-        pages: SpinLock::new(RadixTree::new()),
-        bytes,
-        mappings: Mappings::new(),
-    });
+    let source = SharedMemory::new(bytes);
     let path = Arc::from(&b"/dev/zero (deleted)"[..]);
     // Relaxed: only has to be different each time.
     let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
@@ -40,6 +37,15 @@ pub(super) fn file(bytes: u64) -> MappedFile {
 }
 
 impl SharedMemory {
+    /// New memory of so many bytes, all zero, none of it there before it is used.
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            pages: SpinLock::new(RadixTree::new()),
+            room: bytes.div_ceil(PAGE),
+            mappings: Mappings::new(),
+        })
+    }
+
     /// Drops the pages, a few at a time so that the lock is held for moments.
     fn drop_pages(&self, pages: Range<u64>) {
         const BATCH: usize = 32;
@@ -58,7 +64,7 @@ impl SharedMemory {
 
 impl PageSource for SharedMemory {
     fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
-        if index >= self.bytes / PAGE {
+        if index >= self.room {
             return Ok(None);
         }
         if let Some(page) = self.pages.lock().get(index) {
@@ -80,7 +86,7 @@ impl PageSource for SharedMemory {
 
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         let known = self.pages.lock();
-        for (index, page) in (first..self.bytes / PAGE).zip(pages) {
+        for (index, page) in (first..self.room).zip(pages) {
             *page = known.get(index).cloned();
         }
     }
@@ -90,6 +96,10 @@ impl PageSource for SharedMemory {
         self.drop_pages(pages.clone());
         self.mappings.invalidate(self, pages);
         Ok(())
+    }
+
+    fn resident(&self) -> u64 {
+        self.pages.lock().len() as u64
     }
 
     fn mappings(&self) -> &Mappings {

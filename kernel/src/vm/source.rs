@@ -2,6 +2,7 @@
 
 use super::hugetlb::{HugeFile, Promises};
 use alloc::sync::Arc;
+use core::any::Any;
 use core::fmt;
 use core::ops::Range;
 use logic::errno::Errno;
@@ -39,9 +40,22 @@ pub trait PageSource: Send + Sync {
         None
     }
 
+    /// How many of its pages are in memory; 0 where nobody counts them.
+    fn resident(&self) -> u64 {
+        0
+    }
+
     /// Who maps it. The file keeps this and calls [`Mappings::invalidate`] *after* it has dropped
     /// pages (truncate, hole), so that nobody goes on using them.
     fn mappings(&self) -> &Mappings;
+}
+
+/// Who counts in how many spaces a file is mapped: System V shared memory does.
+pub trait Attachment: Send + Sync {
+    /// A child gets the mapping, too; its own attachment. Called with a spin lock held.
+    fn inherit(&self) -> Arc<dyn Attachment>;
+    /// The last area of the mapping is gone from its space.
+    fn leave(&self);
 }
 
 /// What a file is called in `/proc/PID/maps`.
@@ -64,6 +78,12 @@ pub struct MappedFile {
     pub name: MappedName,
     /// Counted as shared memory (`RssShmem`) rather than as file pages.
     pub shmem: bool,
+    /// Whether `mprotect` may allow instruction fetches.
+    pub executable: bool,
+    /// What stays as long as the mapping does.
+    pub hold: Option<Arc<dyn Any + Send + Sync>>,
+    /// Who counts the spaces that map it, if anybody does.
+    attachment: Option<Arc<dyn Attachment>>,
     /// Counted in [`Mappings`] as one that may store to the file.
     stores: bool,
     /// Pages that are kept for a private mapping.
@@ -81,9 +101,39 @@ impl MappedFile {
                 device,
             },
             shmem: false,
+            executable: true,
+            hold: None,
+            attachment: None,
             stores: false,
             promises: None,
         }
+    }
+
+    /// Has the mapping be counted; `attachment` is told when it is gone from its space.
+    pub fn attach(&mut self, attachment: Arc<dyn Attachment>) {
+        self.attachment = Some(attachment);
+    }
+
+    /// Whether the spaces that map it are counted: then each has a `MappedFile` of its own.
+    pub(super) fn is_attached(&self) -> bool {
+        self.attachment.is_some()
+    }
+
+    /// The same file for a child, if it is counted once more there.
+    pub(super) fn for_child(&self) -> Option<Self> {
+        let attachment = self.attachment.as_ref()?.inherit();
+        Some(Self {
+            source: self.source.clone(),
+            name: self.name.clone(),
+            shmem: self.shmem,
+            executable: self.executable,
+            hold: self.hold.clone(),
+            attachment: Some(attachment),
+            // Whose spaces are counted is never sealed.
+            stores: false,
+            // A child was promised nothing.
+            promises: None,
+        })
     }
 
     /// Makes it a mapping that may store to the file, until the last area of it is gone.
@@ -120,6 +170,9 @@ impl Drop for MappedFile {
     fn drop(&mut self) {
         if self.stores {
             self.source.mappings().release_stores();
+        }
+        if let Some(attachment) = self.attachment.take() {
+            attachment.leave();
         }
     }
 }

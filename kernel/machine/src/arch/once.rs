@@ -69,6 +69,15 @@ impl<T> Once<T> {
     }
 }
 
+impl<T> Drop for Once<T> {
+    fn drop(&mut self) {
+        if *self.ready.get_mut() {
+            // SAFETY: as in `get`; nobody else has the cell any more.
+            unsafe { self.value.get_mut().assume_init_drop() };
+        }
+    }
+}
+
 impl<T> Default for Once<T> {
     fn default() -> Self {
         Self::new()

@@ -6,10 +6,11 @@
 
 use super::super::directory::Listing;
 use super::super::node::{DirEntry, Node, NodeRef, RenameMode, downcast};
-use super::TmpNode;
+use super::{Body, TmpNode};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::ops::Bound;
 use logic::errno::Errno;
 use machine::sync::SpinLock;
@@ -156,16 +157,29 @@ impl Directory {
         self.state.lock().covered_by.clone()
     }
 
-    pub(super) fn cover(&self, top: NodeRef) {
-        let old = self.state.lock().covered_by.replace(top);
+    pub(super) fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if state.removed {
+            return Err(Errno::ENOENT);
+        }
+        let old = core::mem::replace(&mut state.covered_by, top);
+        drop(state);
         drop(old);
+        Ok(())
     }
 
-    fn set_place(&self, above: &TmpNode, name: &[u8]) {
-        let above: Weak<dyn Node> = above.this.clone();
+    pub(super) fn set_place(&self, above: Option<Weak<dyn Node>>, name: &[u8]) {
         let mut state = self.state.lock();
-        state.above = Some(above);
+        state.above = above;
         state.name = name.into();
+    }
+
+    /// Takes all entries out of a directory that nobody can reach any more.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Arc<TmpNode>> + use<> {
+        let state = self.state.get_mut();
+        state.by_cookie.clear();
+        let entries = core::mem::take(&mut state.by_name);
+        entries.into_values().map(|entry| entry.node)
     }
 }
 
@@ -247,7 +261,7 @@ pub(super) fn rename(
     target_state.insert(new_name, moved.clone());
     drop(target_state);
     if let Ok(directory) = moved.directory() {
-        directory.set_place(to, new_name);
+        directory.set_place(Some(to.this.clone()), new_name);
         from.add_links(-1);
         to.add_links(1);
     }
@@ -283,7 +297,7 @@ fn exchange(
         drop(state);
         drop(old);
         if let Ok(directory) = node.directory() {
-            directory.set_place(at, name);
+            directory.set_place(Some(at.this.clone()), name);
             at.add_links(1);
         }
         Ok(())
@@ -297,6 +311,25 @@ fn exchange(
         left.touch_modified();
     }
     Ok(())
+}
+
+/// Frees what nobody else has of `entries`, and of what is in those that are directories: in a list,
+/// as a tree may be deeper than a stack. `each` runs before a node goes.
+pub(super) fn free_trees(
+    entries: impl Iterator<Item = Arc<TmpNode>>,
+    mut each: impl FnMut(&TmpNode),
+) {
+    let mut left: Vec<Arc<TmpNode>> = entries.collect();
+    // Ends with the last node below those given.
+    while let Some(node) = left.pop() {
+        let Some(mut node) = Arc::into_inner(node) else {
+            continue;
+        };
+        if let Body::Directory(directory) = &mut node.body {
+            left.extend(directory.take_all());
+        }
+        each(&node);
+    }
 }
 
 impl TmpNode {

@@ -1,11 +1,13 @@
-//! The file system in memory: the root, `/tmp`, `/dev`, and nameless files (memfd).
+//! The file system in memory: the root, `/tmp`, `/dev`, nameless files (memfd), and what programs mount.
 //!
 //! A file's pages are ordinary frames, allocated when they are first written and freed at once by
 //! truncation or when the last name and the last open file are gone.
 
 mod directory;
+mod mounted;
 mod regular;
 
+pub use mounted::TYPE;
 use regular::Pace;
 pub use regular::Regular;
 
@@ -15,10 +17,11 @@ use super::directory::OpenDirectory;
 use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::node::{
-    AttributeChange, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, RenameMode,
-    Timestamp, downcast,
+    AttributeChange, FsStats, Hold, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef,
+    RenameMode, Timestamp, downcast,
 };
 use super::pipe::{self, Pipe};
+use super::volume::{MountFlags, Volume};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -30,32 +33,75 @@ use machine::sync::SpinLock;
 /// Linux's magic number of tmpfs.
 pub const MAGIC: u64 = 0x0102_1994;
 
-/// What a node costs beside its pages, charged against the size of the file system.
-const NODE_BYTES: u64 = 1024;
-
 /// One file system: a tree of its own with limits of its own.
 #[derive(Debug)]
 pub struct Tmpfs {
-    device: u64,
+    volume: Volume,
     next_inode: AtomicU64,
     /// Frames behind its files.
     pages: AtomicU64,
-    page_limit: u64,
+    /// The most frames; 0: no limit.
+    page_limit: AtomicU64,
     nodes: AtomicU64,
-    node_limit: u64,
+    /// The most files; 0: no limit.
+    node_limit: AtomicU64,
+    /// What it was mounted with, to be shown.
+    root_mode: u32,
+    root_owner: [u32; 2],
+}
+
+/// How much a [`Tmpfs`] holds.
+#[derive(Copy, Clone, Debug)]
+pub struct Limits {
+    /// Pages; 0: no limit.
+    pages: u64,
+    /// Files; 0: no limit.
+    nodes: u64,
+}
+
+impl Limits {
+    /// As Linux's: pages for half of RAM, and as many files.
+    pub fn half_of_ram() -> Self {
+        let pages = ram_pages() / 2;
+        Self {
+            pages,
+            nodes: pages,
+        }
+    }
+}
+
+/// Pages of RAM that there are to have.
+fn ram_pages() -> u64 {
+    memory::allocator().stats().managed_frames
+}
+
+/// Whether `used` and one more are within `limit`, of which 0 is none.
+fn fits(used: u64, limit: u64) -> bool {
+    limit == 0 || used < limit
 }
 
 impl Tmpfs {
-    /// A file system with device number `device` that holds up to `page_limit` pages.
-    pub fn new(device: u64, page_limit: u64) -> Arc<Self> {
-        Arc::new(Self {
-            device,
+    /// A file system that stays mounted, with device number `device`.
+    pub fn permanent(device: u64) -> Arc<Self> {
+        Arc::new(Self::new(
+            Volume::permanent(device),
+            Limits::half_of_ram(),
+            mounted::DEFAULT_MODE,
+            [0; 2],
+        ))
+    }
+
+    fn new(volume: Volume, limits: Limits, root_mode: u32, root_owner: [u32; 2]) -> Self {
+        Self {
+            volume,
             next_inode: AtomicU64::new(1),
             pages: AtomicU64::new(0),
-            page_limit,
+            page_limit: AtomicU64::new(limits.pages),
             nodes: AtomicU64::new(0),
-            node_limit: page_limit.saturating_mul(PAGE_SIZE as u64) / NODE_BYTES / 4,
-        })
+            node_limit: AtomicU64::new(limits.nodes),
+            root_mode,
+            root_owner,
+        }
     }
 
     /// Its root directory, to be mounted in `parent` as `name`.
@@ -74,7 +120,7 @@ impl Tmpfs {
     fn charge_page(&self) -> Result<(), Errno> {
         // Relaxed: a count that orders nothing.
         let counted = self.pages.fetch_add(1, Ordering::Relaxed);
-        if counted >= self.page_limit {
+        if !fits(counted, self.page_limit.load(Ordering::Relaxed)) {
             self.pages.fetch_sub(1, Ordering::Relaxed);
             return Err(Errno::ENOSPC);
         }
@@ -96,7 +142,8 @@ impl Tmpfs {
     }
 
     fn check_node_room(&self) -> Result<(), Errno> {
-        if self.nodes.load(Ordering::Relaxed) < self.node_limit {
+        let limit = self.node_limit.load(Ordering::Relaxed);
+        if fits(self.nodes.load(Ordering::Relaxed), limit) {
             Ok(())
         } else {
             Err(Errno::ENOSPC)
@@ -204,10 +251,15 @@ impl TmpNode {
     /// otherwise be older than the last change, or older than a day.
     fn touch_accessed(&self) {
         const DAY: i64 = 24 * 60 * 60;
+        let flags = self.fs.volume.flags();
+        if flags.intersects(MountFlags::READ_ONLY | MountFlags::NO_ACCESS_TIMES) {
+            return;
+        }
+        let always = !flags.contains(MountFlags::RELATIVE_TIMES);
         let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         let accessed = attributes.accessed;
-        if accessed <= attributes.modified || now.seconds - accessed.seconds >= DAY {
+        if always || accessed <= attributes.modified || now.seconds - accessed.seconds >= DAY {
             attributes.accessed = now;
         }
     }
@@ -226,12 +278,6 @@ impl TmpNode {
         attributes.changed = now;
     }
 
-    /// Mounts `top` over this directory.
-    pub fn cover(&self, top: NodeRef) -> Result<(), Errno> {
-        self.directory()?.cover(top);
-        Ok(())
-    }
-
     /// Sets the times as an archive has them, after the content is in place.
     pub fn set_times(&self, time: Timestamp) {
         let mut attributes = self.attributes.lock();
@@ -242,8 +288,11 @@ impl TmpNode {
 
 impl Drop for TmpNode {
     fn drop(&mut self) {
-        if let Body::Regular(regular) = &self.body {
-            regular.free_all(&self.fs, Pace::Straight);
+        match &mut self.body {
+            Body::Regular(regular) => regular.free_all(&self.fs, Pace::Straight),
+            // Empty unless it was the root, or lay in a tree that is gone.
+            Body::Directory(directory) => directory::free_trees(directory.take_all(), |_| {}),
+            _ => {}
         }
         self.fs.nodes.fetch_sub(1, Ordering::Relaxed);
     }
@@ -252,7 +301,7 @@ impl Drop for TmpNode {
 impl Node for TmpNode {
     fn id(&self) -> NodeId {
         NodeId {
-            device: self.fs.device,
+            device: self.fs.volume.device(),
             inode: self.inode,
         }
     }
@@ -300,24 +349,27 @@ impl Node for TmpNode {
 
     fn fs_stats(&self) -> FsStats {
         let fs = &self.fs;
-        let nodes = fs.nodes.load(Ordering::Relaxed);
+        // Relaxed (all): counts that order nothing.
+        let pages = fs.page_limit.load(Ordering::Relaxed);
+        let files = fs.node_limit.load(Ordering::Relaxed);
         FsStats {
             magic: MAGIC,
-            blocks: fs.page_limit,
-            free_blocks: fs
-                .page_limit
-                .saturating_sub(fs.pages.load(Ordering::Relaxed)),
-            files: fs.node_limit,
-            free_files: fs.node_limit.saturating_sub(nodes),
+            blocks: pages,
+            free_blocks: pages.saturating_sub(fs.pages.load(Ordering::Relaxed)),
+            files,
+            free_files: files.saturating_sub(fs.nodes.load(Ordering::Relaxed)),
+            flags: fs.volume.flags().bits(),
         }
     }
 
     fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        let has_devices = !self.fs.volume.flags().contains(MountFlags::NO_DEVICES);
         match &self.body {
             Body::Regular(_) => regular::open(self, flags),
             Body::Directory(_) => Ok(Arc::new(OpenDirectory(self))),
             Body::Symlink(_) => Err(Errno::ELOOP),
             Body::Fifo(current) => pipe::open_fifo(current, flags),
+            Body::Device { .. } if !has_devices => Err(Errno::EACCES),
             Body::Device {
                 block: false,
                 number,
@@ -331,6 +383,7 @@ impl Node for TmpNode {
     }
 
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
+        self.fs.volume.check_writable()?;
         let mut attributes = self.attributes.lock();
         if let Some(permissions) = change.permissions {
             attributes.permissions = permissions & 0o7777;
@@ -352,6 +405,7 @@ impl Node for TmpNode {
     }
 
     fn set_size(&self, size: u64) -> Result<(), Errno> {
+        self.fs.volume.check_writable()?;
         match &self.body {
             Body::Regular(_) => regular::set_size(self, size),
             Body::Directory(_) => Err(Errno::EISDIR),
@@ -372,6 +426,7 @@ impl Node for TmpNode {
 
     fn create(&self, name: &[u8], new: NewNode<'_>, permissions: u32) -> Result<NodeRef, Errno> {
         let directory = self.directory()?;
+        self.fs.volume.check_writable()?;
         let node = self.make(name, new, permissions)?;
         directory.insert(name, node.clone())?;
         if node.kind() == FileKind::Directory {
@@ -382,6 +437,7 @@ impl Node for TmpNode {
     }
 
     fn create_nameless(&self, permissions: u32) -> Result<NodeRef, Errno> {
+        self.fs.volume.check_writable()?;
         Ok(self.fs.make_nameless(permissions)?)
     }
 
@@ -394,6 +450,7 @@ impl Node for TmpNode {
         if node.kind() == FileKind::Directory {
             return Err(Errno::EPERM);
         }
+        self.fs.volume.check_writable()?;
         if node.attributes.lock().links >= u32::MAX / 2 {
             return Err(Errno::EMLINK);
         }
@@ -407,6 +464,7 @@ impl Node for TmpNode {
     }
 
     fn unlink(&self, name: &[u8]) -> Result<(), Errno> {
+        self.fs.volume.check_writable()?;
         let removed = self.directory()?.remove_file(name)?;
         removed.add_links(-1);
         removed.release_if_last(1);
@@ -415,6 +473,7 @@ impl Node for TmpNode {
     }
 
     fn remove_directory(&self, name: &[u8]) -> Result<(), Errno> {
+        self.fs.volume.check_writable()?;
         let removed = self.directory()?.remove_directory(name)?;
         removed.add_links(-2);
         self.add_links(-1);
@@ -434,6 +493,7 @@ impl Node for TmpNode {
         if !Arc::ptr_eq(&self.fs, &to.fs) {
             return Err(Errno::EXDEV);
         }
+        self.fs.volume.check_writable()?;
         directory::rename(self, name, &to, new_name, how)
     }
 
@@ -451,6 +511,29 @@ impl Node for TmpNode {
 
     fn covered_by(&self) -> Option<NodeRef> {
         self.directory().ok()?.covered_by()
+    }
+
+    fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
+        self.directory()?.cover(top)
+    }
+
+    fn set_place(&self, above: Option<&NodeRef>, name: &[u8]) {
+        if let Ok(directory) = self.directory() {
+            directory.set_place(above.map(Arc::downgrade), name);
+        }
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        self.fs.volume.hold()
+    }
+
+    fn dismantle(self: Arc<Self>) {
+        directory::free_trees(core::iter::once(self), |node| {
+            if let Body::Regular(regular) = &node.body {
+                regular.free_all(&node.fs, Pace::Breathing);
+            }
+            super::io::breathe(PAGE_SIZE);
+        });
     }
 
     fn forbid_writing(&self) -> Result<(), Errno> {

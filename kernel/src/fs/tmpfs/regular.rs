@@ -7,6 +7,7 @@
 use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
+use super::super::node::Hold;
 use super::{TmpNode, Tmpfs};
 use crate::vm::{Mappings, PageSource};
 use alloc::sync::Arc;
@@ -402,42 +403,62 @@ impl PageSource for TmpNode {
 }
 
 /// An open regular file.
-struct OpenRegular {
-    node: Arc<TmpNode>,
-    writes: bool,
+enum OpenRegular {
+    /// It does not count as a writer.
+    Reads(Arc<TmpNode>),
+    /// It does.
+    Writes(Arc<Writer>),
+}
+
+/// Who may write a file: an open file, and the mappings that were made of it.
+struct Writer(Arc<TmpNode>);
+
+impl Writer {
+    fn of(node: Arc<TmpNode>) -> Result<Arc<Self>, Errno> {
+        let regular = node.regular().ok_or(Errno::EINVAL)?;
+        node.fs.volume.open_writer()?;
+        if let Err(error) = regular.claim(1) {
+            node.fs.volume.close_writer();
+            return Err(error);
+        }
+        Ok(Arc::new(Self(node)))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if let Some(regular) = self.0.regular() {
+            regular.release(1);
+        }
+        self.0.fs.volume.close_writer();
+    }
 }
 
 pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
-    let writes = flags.writable();
-    if writes {
-        node.regular().ok_or(Errno::EINVAL)?.claim(1)?;
-    }
-    Ok(Arc::new(OpenRegular { node, writes }))
+    Ok(Arc::new(if flags.writable() {
+        OpenRegular::Writes(Writer::of(node)?)
+    } else {
+        OpenRegular::Reads(node)
+    }))
 }
 
 impl TmpNode {
     /// Opens a new memfd. Unlike other writers its maker does not keep it from being executed.
     pub fn open_memfd(self: &Arc<Self>) -> Arc<dyn File> {
-        Arc::new(OpenRegular {
-            node: self.clone(),
-            writes: false,
-        })
-    }
-}
-
-impl Drop for OpenRegular {
-    fn drop(&mut self) {
-        if self.writes
-            && let Some(regular) = self.node.regular()
-        {
-            regular.release(1);
-        }
+        Arc::new(OpenRegular::Reads(self.clone()))
     }
 }
 
 impl OpenRegular {
+    fn node(&self) -> &Arc<TmpNode> {
+        match self {
+            Self::Reads(node) => node,
+            Self::Writes(writer) => &writer.0,
+        }
+    }
+
     fn regular(&self) -> Result<&Regular, Errno> {
-        self.node.regular().ok_or(Errno::EINVAL)
+        self.node().regular().ok_or(Errno::EINVAL)
     }
 
     /// Writes up to the end of one page, of which the first `offset` bytes stay.
@@ -448,7 +469,7 @@ impl OpenRegular {
         offset: u64,
         count: usize,
     ) -> SysResult {
-        let fs = &self.node.fs;
+        let fs = &self.node().fs;
         let index = offset / PAGE;
         let existing = regular.content.lock().pages.get(index).cloned();
         if let Some(frame) = existing {
@@ -506,7 +527,7 @@ impl File for OpenRegular {
             super::super::io::breathe(done);
         }
         if done > 0 {
-            self.node.touch_accessed();
+            self.node().touch_accessed();
         }
         Ok(done)
     }
@@ -557,7 +578,7 @@ impl File for OpenRegular {
                     // A page that was made for the failed write, behind the end, must not stay.
                     let index = *offset / PAGE;
                     if index >= regular.extent().0.div_ceil(PAGE) {
-                        regular.free_pages(&self.node.fs, index..index + 1, Pace::Breathing);
+                        regular.free_pages(&self.node().fs, index..index + 1, Pace::Breathing);
                     }
                     return Err(error);
                 }
@@ -565,12 +586,19 @@ impl File for OpenRegular {
             }
             super::super::io::breathe(done);
         }
-        self.node.touch_modified();
+        self.node().touch_modified();
         Ok(done)
     }
 
     fn seekable(&self) -> bool {
         true
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        match self {
+            Self::Reads(_) => None,
+            Self::Writes(writer) => Some(writer.clone()),
+        }
     }
 
     fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
@@ -596,7 +624,7 @@ impl File for OpenRegular {
     }
 
     fn page_source(&self) -> Option<Arc<dyn PageSource>> {
-        Some(self.node.clone())
+        Some(self.node().clone())
     }
 
     fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
@@ -616,8 +644,8 @@ impl File for OpenRegular {
                 return Err(Errno::EOPNOTSUPP);
             }
             regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
-            regular.punch(&*self.node, &self.node.fs, offset..end);
-            self.node.touch_modified();
+            regular.punch(&**self.node(), &self.node().fs, offset..end);
+            self.node().touch_modified();
             return Ok(());
         }
         let old_size = regular.extent().0;
@@ -626,17 +654,18 @@ impl File for OpenRegular {
         }
         if mode & FALLOC_FL_ZERO_RANGE != 0 {
             regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
-            regular.punch(&*self.node, &self.node.fs, offset..end);
+            regular.punch(&**self.node(), &self.node().fs, offset..end);
         }
         let pages = offset / PAGE..end.div_ceil(PAGE);
-        if pages.end - pages.start > self.node.fs.page_limit {
+        let limit = self.node().fs.page_limit.load(Ordering::Relaxed);
+        if limit != 0 && pages.end - pages.start > limit {
             return Err(Errno::ENOSPC);
         }
         for index in pages {
-            if let Err(error) = regular.page_or_new(&self.node.fs, index) {
+            if let Err(error) = regular.page_or_new(&self.node().fs, index) {
                 // As Linux: what was not there before goes again.
                 let beyond = old_size.div_ceil(PAGE)..u64::MAX;
-                regular.free_pages(&self.node.fs, beyond, Pace::Breathing);
+                regular.free_pages(&self.node().fs, beyond, Pace::Breathing);
                 return Err(error);
             }
             super::super::io::breathe(bytes(index % 4096 * PAGE));
@@ -645,7 +674,7 @@ impl File for OpenRegular {
             let mut content = regular.content.lock();
             content.size = content.size.max(end);
         }
-        self.node.touch_modified();
+        self.node().touch_modified();
         Ok(())
     }
 }

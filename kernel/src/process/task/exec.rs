@@ -6,6 +6,7 @@ use super::image::{Loaded, Program};
 use super::process::Resources;
 use super::{exit, limits, table};
 use crate::fs::table::FilesOfProcess;
+use crate::fs::volume::MountFlags;
 use crate::fs::{self, FileKind, OpenFile, OpenFlags};
 use crate::process::signal::Actions;
 use crate::process::{self, TaskRef};
@@ -124,7 +125,9 @@ pub(super) fn open(context: &fs::Context, path: &[u8]) -> Result<Arc<OpenFile>, 
 /// Whether a file may be run.
 pub(crate) fn check(file: &OpenFile) -> Result<(), Errno> {
     let metadata = file.metadata();
-    if metadata.kind != FileKind::Regular || metadata.mode() & 0o111 == 0 {
+    let mount = file.node().fs_stats().flags;
+    let forbidden = mount & MountFlags::NO_EXECUTION.bits() != 0;
+    if metadata.kind != FileKind::Regular || metadata.mode() & 0o111 == 0 || forbidden {
         return Err(Errno::EACCES);
     }
     Ok(())

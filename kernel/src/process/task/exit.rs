@@ -135,6 +135,7 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     }
     // Memory and files go before the parent hears of the end, as under Linux.
     drop(resources);
+    process::shm::remove_forced(Some(process));
     finish_vfork(process);
     let status = process.group.lock().exit.unwrap_or(WaitStatus::exited(0));
 

@@ -1,5 +1,6 @@
 //! `/proc/locks`, and the locks in `/proc/PID/fdinfo/N`.
 
+use crate::fs::devices;
 use crate::fs::file::OpenFile;
 use crate::fs::locks::{self, shown_pid};
 use crate::fs::table::FileTable;
@@ -26,7 +27,7 @@ fn line(text: &mut Text, line: &Line) -> Result {
         None => text.write_str("-1 ")?,
     }
     let file = line.subject.file;
-    let (major, minor) = (file.device >> 8, file.device & 0xff);
+    let (major, minor) = devices::parts(file.device);
     let span = line.held.span;
     write!(
         text,

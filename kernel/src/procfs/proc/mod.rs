@@ -6,6 +6,7 @@ mod pid;
 mod subject;
 mod sysctl;
 mod system;
+mod sysvipc;
 
 use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::node::{DirEntry, FsStats, NewNode, NodeId};
@@ -45,6 +46,7 @@ pub(super) fn build(above: &NodeRef, boot: &'static BootInfo) -> NodeRef {
     fixed.add_all(system::ENTRIES);
     fixed.add_all(sysctl::ENTRIES);
     fixed.add_all(super::hugepages::PROC);
+    fixed.add_all(sysvipc::ENTRIES);
     fixed.add_link("self", || {
         Ok(format!("{}", process::current().process().pid()).into_bytes())
     });

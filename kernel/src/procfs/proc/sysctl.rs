@@ -4,6 +4,7 @@ use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
 use crate::fs::{block, lookup, pipe};
+use crate::process::shm::{self, LIMITS, MAX_SEGMENTS};
 use crate::process::{task, uts};
 use alloc::string::String;
 use core::fmt::{Result as Written, Write};
@@ -40,6 +41,30 @@ pub(super) const ENTRIES: &[Entry] = &[
         writeln!(text, "256")
     }),
     Entry::file("sys/kernel/random/poolsize", |text| writeln!(text, "256")),
+    Entry::knob(
+        "sys/kernel/shmmax",
+        |text| number(text, LIMITS.bytes.load(Ordering::Relaxed)),
+        |value| set_limit(&LIMITS.bytes, value, u64::MAX),
+    ),
+    Entry::knob(
+        "sys/kernel/shmall",
+        |text| number(text, LIMITS.pages.load(Ordering::Relaxed)),
+        |value| set_limit(&LIMITS.pages, value, u64::MAX),
+    ),
+    Entry::knob(
+        "sys/kernel/shmmni",
+        |text| number(text, LIMITS.segments.load(Ordering::Relaxed)),
+        |value| set_limit(&LIMITS.segments, value, MAX_SEGMENTS),
+    ),
+    Entry::knob(
+        "sys/kernel/shm_rmid_forced",
+        |text| number(text, LIMITS.force_removal.load(Ordering::Relaxed)),
+        |value| {
+            set_limit(&LIMITS.force_removal, value, 1)?;
+            shm::remove_forced(None);
+            Ok(())
+        },
+    ),
     Entry::knob(
         "sys/vm/overcommit_memory",
         |text| number(text, knobs::overcommit_memory()),
@@ -110,6 +135,16 @@ impl Kept {
 
 /// `vm.swappiness`: there is no swap; kept for programs that set it.
 static SWAPPINESS: Kept = Kept::new(60, 200);
+
+/// Sets a limit of System V shared memory. Relaxed, as all of them: each a value of its own.
+fn set_limit(limit: &AtomicU64, value: &str, most: u64) -> Result<(), Errno> {
+    let value = parse(value)?;
+    if value > most {
+        return Err(Errno::EINVAL);
+    }
+    limit.store(value, Ordering::Relaxed);
+    Ok(())
+}
 
 fn number(text: &mut Text, value: u64) -> Written {
     writeln!(text, "{value}")

@@ -1,8 +1,8 @@
 //! What `/proc` tells about the machine as a whole.
 
-use crate::fs::block;
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
+use crate::fs::{block, mounts};
 use crate::process::task;
 use crate::process::uts;
 use core::fmt::{Result, Write};
@@ -273,14 +273,7 @@ fn cpuinfo(text: &mut Text) -> Result {
 }
 
 fn filesystems(text: &mut Text) -> Result {
-    for name in [
-        "tmpfs",
-        "devtmpfs",
-        "proc",
-        "sysfs",
-        "pipefs",
-        "anon_inodefs",
-    ] {
+    for name in mounts::type_names() {
         writeln!(text, "nodev\t{name}")?;
     }
     Ok(())

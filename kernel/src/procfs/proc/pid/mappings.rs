@@ -1,6 +1,7 @@
 //! `/proc/PID/maps`, `smaps` and `smaps_rollup`.
 
 use super::super::subject::Subject;
+use crate::fs::devices;
 use crate::fs::text::Text;
 use crate::process::task::Process;
 use crate::vm::{AddressSpace, VmaFlags, VmaInfo, hugetlb};
@@ -24,6 +25,7 @@ fn header(text: &mut Text, area: &VmaInfo) -> Result {
         .file
         .as_ref()
         .map_or((0, 0), |file| (file.device, file.inode));
+    let (major, minor) = devices::parts(device);
     let line = alloc::format!(
         "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {inode} ",
         area.start,
@@ -37,8 +39,8 @@ fn header(text: &mut Text, area: &VmaInfo) -> Result {
             'p'
         },
         area.offset,
-        device >> 8,
-        device & 0xff,
+        major,
+        minor,
     );
     text.write_str(&line)?;
     let name = area.name();

@@ -1,0 +1,84 @@
+//! tmpfs mounted by programs, and the knobs of System V shared memory. What Linux does was settled by
+//! running `mounts` on it as root: only there it can be compared.
+
+use crate::{ebb, programs};
+
+#[track_caller]
+fn mounts(options: &[&str]) {
+    let program = programs::text(programs::path("mounts"));
+    let outcome = ebb::run(200, options, &[program.as_str(), "/place"]);
+    assert_eq!(
+        outcome.expect(0).out(),
+        "247 statements, 0 do not hold\n",
+        "{}",
+        outcome.err()
+    );
+}
+
+#[test]
+fn on_four_cpus() {
+    mounts(&["-m", "256M", "-c", "4"]);
+}
+
+#[test]
+fn on_one_cpu() {
+    mounts(&["-m", "256M", "-c", "1", "--machine", "q35"]);
+}
+
+#[track_caller]
+fn script(script: &str, expected: &str) {
+    let options = ["-m", "256M", "-c", "2"];
+    let outcome = ebb::run(60, &options, &["sh", "-c", script]);
+    assert_eq!(outcome.expect(0).out(), expected, "{}", outcome.err());
+}
+
+#[test]
+fn a_shell_mounts_fills_and_unmounts() {
+    script(
+        "mkdir /mnt; mount -t tmpfs -o size=8m none /mnt; df -k /mnt | tail -1; \
+         dd if=/dev/zero of=/mnt/f bs=1M count=9 2> /dev/null || echo full; df -k /mnt | tail -1; \
+         tail -1 /proc/mounts; tail -1 /proc/self/mountinfo; mount | tail -1; \
+         (cd /mnt; umount /mnt 2> /dev/null || echo busy); \
+         mount -o remount,size=16m /mnt; df -k /mnt | tail -1; umount /mnt; ls /mnt; \
+         umount /mnt 2> /dev/null || echo gone; mountpoint -q /mnt || echo no mount point",
+        "none                      8192         0      8192   0% /mnt\n\
+         full\n\
+         none                      8192      8192         0 100% /mnt\n\
+         none /mnt tmpfs rw,relatime,size=8192k 0 0\n\
+         8 1 0:8 / /mnt rw,relatime - tmpfs none rw,size=8192k\n\
+         none on /mnt type tmpfs (rw,relatime,size=8192k)\n\
+         busy\n\
+         none                     16384      8192      8192  50% /mnt\n\
+         gone\n\
+         no mount point\n",
+    );
+}
+
+#[test]
+fn what_the_kernel_mounted_stays() {
+    script(
+        "for m in / /tmp /dev /proc /sys; do umount -l $m 2> /dev/null || echo $m stays; done; \
+         mount -t proc proc /proc 2> /dev/null || echo once; \
+         mount -t tmpfs none / 2> /dev/null || echo not there; \
+         mount -t tmpfs -o size=1m cgroup /sys/kernel && touch /sys/kernel/here && ls /sys/kernel; \
+         umount /sys/kernel; ls -d /sys/kernel/mm; \
+         mount -t tmpfs 'a name' /tmp; tail -1 /proc/mounts; umount /tmp; \
+         mkdir '/a b'; mount -t tmpfs x '/a b'; tail -1 /proc/mounts; umount '/a b'; \
+         grep -c . /proc/mounts; grep tmpfs /proc/filesystems",
+        "/ stays\n/tmp stays\n/dev stays\n/proc stays\n/sys stays\nonce\nnot there\nhere\n\
+         /sys/kernel/mm\n\
+         a\\040name /tmp tmpfs rw,relatime 0 0\n\
+         x /a\\040b tmpfs rw,relatime 0 0\n\
+         5\nnodev\ttmpfs\nnodev\tdevtmpfs\n",
+    );
+}
+
+#[test]
+fn segments_have_knobs() {
+    script(
+        "cd /proc/sys/kernel; cat shmmax shmall shmmni shm_rmid_forced; \
+         (echo 32769 > shmmni) 2> /dev/null || echo refused; (echo 2 > shm_rmid_forced) 2> /dev/null || echo refused; \
+         echo 7 > shmmni; cat shmmni; wc -l < /proc/sysvipc/shm",
+        "18446744073692774399\n18446744073692774399\n4096\n0\nrefused\nrefused\n7\n1\n",
+    );
+}

@@ -1,0 +1,190 @@
+//! The options of `mount -o`, as the last argument of `mount(2)` has them.
+
+use crate::errno::Errno;
+
+/// One option: its name, and what stands behind the `=` where there is one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct MountOption<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The value; `None` for a bare word.
+    pub value: Option<&'a [u8]>,
+}
+
+/// The options of a text, between commas.
+pub fn options(text: &[u8]) -> impl Iterator<Item = MountOption<'_>> {
+    let words = text.split(|&byte| byte == b',');
+    words.filter_map(|word| {
+        let equals = word.iter().position(|&byte| byte == b'=');
+        let option = match equals {
+            Some(at) => MountOption {
+                name: &word[..at],
+                value: Some(&word[at + 1..]),
+            },
+            None => MountOption {
+                name: word,
+                value: None,
+            },
+        };
+        // Linux passes over what has no name.
+        (!option.name.is_empty()).then_some(option)
+    })
+}
+
+impl<'a> MountOption<'a> {
+    /// The value as text; `EINVAL` if it is missing or empty.
+    fn text(&self) -> Result<&'a str, Errno> {
+        let value = self.value.filter(|value| !value.is_empty());
+        core::str::from_utf8(value.ok_or(Errno::EINVAL)?).map_err(|_| Errno::EINVAL)
+    }
+
+    /// The option without a value.
+    ///
+    /// # Errors
+    /// `EINVAL`: it has one.
+    pub fn bare(&self) -> Result<(), Errno> {
+        match self.value {
+            None => Ok(()),
+            Some(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    /// A number below 2^32, in decimal, or in hexadecimal or octal with C's prefixes.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn number(&self) -> Result<u32, Errno> {
+        let (number, rest) = c_number(self.text()?)?;
+        end(rest)?;
+        u32::try_from(number).map_err(|_| Errno::EINVAL)
+    }
+
+    /// A number below 2^32 in octal.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn octal(&self) -> Result<u32, Errno> {
+        let text = self.text()?;
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits {
+            return Err(Errno::EINVAL);
+        }
+        u32::from_str_radix(text, 8).map_err(|_| Errno::EINVAL)
+    }
+
+    /// A user's or group's number, of which the highest is nobody's.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn identity(&self) -> Result<u32, Errno> {
+        let number = self.number()?;
+        if number == u32::MAX {
+            return Err(Errno::EINVAL);
+        }
+        Ok(number)
+    }
+
+    /// A count with one of the suffixes `k`, `m`, `g`, `t`, `p` and `e`, powers of 1024.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn count(&self) -> Result<u64, Errno> {
+        let (count, rest) = scaled(self.text()?)?;
+        end(rest)?;
+        Ok(count)
+    }
+
+    /// A count of bytes as [`Self::count`], or that many percent of `whole` bytes.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn bytes(&self, whole: u64) -> Result<u64, Errno> {
+        let (count, rest) = scaled(self.text()?)?;
+        if let Some(rest) = rest.strip_prefix('%') {
+            end(rest)?;
+            let part = u128::from(count) * u128::from(whole) / 100;
+            return u64::try_from(part).map_err(|_| Errno::EINVAL);
+        }
+        end(rest)?;
+        Ok(count)
+    }
+}
+
+fn end(rest: &str) -> Result<(), Errno> {
+    if rest.is_empty() {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+/// The number that a text begins with, and the rest of it.
+fn c_number(text: &str) -> Result<(u64, &str), Errno> {
+    let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(rest) => (rest, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    let is_digit = |c: char| c.is_digit(radix);
+    let length = digits.find(|c| !is_digit(c)).unwrap_or(digits.len());
+    let number = u64::from_str_radix(&digits[..length], radix).map_err(|_| Errno::EINVAL)?;
+    Ok((number, &digits[length..]))
+}
+
+fn scaled(text: &str) -> Result<(u64, &str), Errno> {
+    const SUFFIXES: [char; 6] = ['k', 'm', 'g', 't', 'p', 'e'];
+    let (number, rest) = c_number(text)?;
+    let suffix = rest.chars().next().map(|c| c.to_ascii_lowercase());
+    let power = SUFFIXES.iter().position(|&known| Some(known) == suffix);
+    let Some(power) = power else {
+        return Ok((number, rest));
+    };
+    let factor = 1_u64 << (10 * (power + 1));
+    let number = number.checked_mul(factor).ok_or(Errno::EINVAL)?;
+    Ok((number, &rest[1..]))
+}
+
+/// What `mount -t tmpfs -o` asks for; `None` where it says nothing.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub struct TmpfsOptions {
+    /// The most pages; 0 is no limit.
+    pub pages: Option<u64>,
+    /// The most files; 0 is no limit.
+    pub files: Option<u64>,
+    /// Permissions of the root directory.
+    pub mode: Option<u32>,
+    /// Owner of the root directory.
+    pub uid: Option<u32>,
+    /// Group of the root directory.
+    pub gid: Option<u32>,
+}
+
+impl TmpfsOptions {
+    /// Reads a text; `ram_pages` is what percentages are of.
+    ///
+    /// # Errors
+    /// `EINVAL`: an option is unknown here, or its value makes no sense.
+    pub fn parse(text: &[u8], ram_pages: u64) -> Result<Self, Errno> {
+        const PAGE: u64 = 4096;
+        // What Linux multiplies these by must not overflow.
+        const MOST_PAGES: u64 = i64::MAX.unsigned_abs();
+        const MOST_FILES: u64 = u64::MAX / 1024;
+        let below = |value: u64, most: u64| Some(value).filter(|v| *v <= most).ok_or(Errno::EINVAL);
+        let mut all = Self::default();
+        for option in options(text) {
+            match option.name {
+                b"size" => all.pages = Some(option.bytes(ram_pages * PAGE)?.div_ceil(PAGE)),
+                b"nr_blocks" => all.pages = Some(below(option.count()?, MOST_PAGES)?),
+                b"nr_inodes" => all.files = Some(below(option.count()?, MOST_FILES)?),
+                b"mode" => all.mode = Some(option.octal()? & 0o7777),
+                b"uid" => all.uid = Some(option.identity()?),
+                b"gid" => all.gid = Some(option.identity()?),
+                // What this kernel does anyway: numbers of 64 bits, no swap, small pages.
+                b"inode64" | b"noswap" => option.bare()?,
+                b"huge" if option.value == Some(b"never") => {}
+                _ => return Err(Errno::EINVAL),
+            }
+        }
+        Ok(all)
+    }
+}

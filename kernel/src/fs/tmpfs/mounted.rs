@@ -1,0 +1,90 @@
+//! tmpfs as programs mount it.
+
+use super::super::text::Text;
+use super::super::volume::{FileSystem, FileSystemType, Made, Maker, MountFlags, Volume};
+use super::{Limits, Tmpfs, ram_pages};
+use alloc::sync::Arc;
+use core::fmt::{Result as Written, Write};
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::mount_options::TmpfsOptions;
+
+/// Permissions of a root directory, unless `mode=` says otherwise.
+pub(super) const DEFAULT_MODE: u32 = 0o1777;
+
+/// The type.
+pub const TYPE: FileSystemType = FileSystemType {
+    name: "tmpfs",
+    maker: Maker::Anew(make),
+};
+
+fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
+    let options = TmpfsOptions::parse(options, ram_pages())?;
+    let usual = Limits::half_of_ram();
+    let limits = Limits {
+        pages: options.pages.unwrap_or(usual.pages),
+        nodes: options.files.unwrap_or(usual.nodes),
+    };
+    let mode = options.mode.unwrap_or(DEFAULT_MODE);
+    let owner = [options.uid.unwrap_or(0), options.gid.unwrap_or(0)];
+    let fs = Arc::new(Tmpfs::new(Volume::new(flags)?, limits, mode, owner));
+    let top = fs.make_root(None, b"", mode);
+    {
+        let mut attributes = top.attributes.lock();
+        [attributes.uid, attributes.gid] = owner;
+    }
+    Ok(Made { fs, top })
+}
+
+/// A new limit in the place of `old`: what is in use must fit, and what had no limit gets none.
+fn new_limit(wanted: Option<u64>, old: &AtomicU64, used: &AtomicU64) -> Result<Option<u64>, Errno> {
+    let Some(limit) = wanted else {
+        return Ok(None);
+    };
+    let had_none = old.load(Ordering::Relaxed) == 0;
+    if limit != 0 && (had_none || used.load(Ordering::Relaxed) > limit) {
+        return Err(Errno::EINVAL);
+    }
+    Ok(wanted)
+}
+
+impl FileSystem for Tmpfs {
+    fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    fn reconfigure(&self, options: &[u8]) -> Result<(), Errno> {
+        // As on Linux the root directory stays as it is, whatever `mode=` and the like say.
+        let options = TmpfsOptions::parse(options, ram_pages())?;
+        let pages = new_limit(options.pages, &self.page_limit, &self.pages)?;
+        let nodes = new_limit(options.files, &self.node_limit, &self.nodes)?;
+        for (limit, new) in [(&self.page_limit, pages), (&self.node_limit, nodes)] {
+            if let Some(new) = new {
+                // Relaxed: a page that is being charged goes by either.
+                limit.store(new, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    fn show_options(&self, text: &mut Text) -> Written {
+        let usual = Limits::half_of_ram();
+        let pages = self.page_limit.load(Ordering::Relaxed);
+        let nodes = self.node_limit.load(Ordering::Relaxed);
+        if pages != usual.pages {
+            write!(text, ",size={}k", pages.saturating_mul(4))?;
+        }
+        if nodes != usual.nodes {
+            write!(text, ",nr_inodes={nodes}")?;
+        }
+        if self.root_mode != DEFAULT_MODE {
+            write!(text, ",mode={:03o}", self.root_mode)?;
+        }
+        for (name, id) in [",uid", ",gid"].into_iter().zip(self.root_owner) {
+            if id != 0 {
+                write!(text, "{name}={id}")?;
+            }
+        }
+        Ok(())
+    }
+}

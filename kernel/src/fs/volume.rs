@@ -1,0 +1,231 @@
+//! What a file system is that can be mounted, besides its files: whether it may be written, who uses
+//! it, and what its type is.
+//!
+//! There are no bind mounts, so a file system is mounted in one place at most: Linux's flags of a
+//! mount and of a file system are one.
+
+use super::devices;
+use super::node::{Hold, NodeRef};
+use super::text::Text;
+use alloc::sync::{Arc, Weak};
+use bitflags::bitflags;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use linux_raw_sys::general as abi;
+use logic::errno::Errno;
+use machine::sync::Once;
+
+bitflags! {
+    /// How a file system is mounted: `MS_*` bits of `mount(2)`.
+    #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+    pub struct MountFlags: u32 {
+        /// Nothing in it changes.
+        const READ_ONLY = abi::MS_RDONLY;
+        /// Set-id bits mean nothing, as they do nowhere here.
+        const NO_SET_ID = abi::MS_NOSUID;
+        /// Device nodes in it cannot be opened.
+        const NO_DEVICES = abi::MS_NODEV;
+        /// Its files are not executed.
+        const NO_EXECUTION = abi::MS_NOEXEC;
+        /// Writes are stable when they return; memory has nothing to wait for.
+        const SYNCHRONOUS = abi::MS_SYNCHRONOUS;
+        /// The same of changes to directories.
+        const SYNCHRONOUS_NAMES = abi::MS_DIRSYNC;
+        /// Reading leaves access times alone.
+        const NO_ACCESS_TIMES = abi::MS_NOATIME;
+        /// The same of directories, whose access times are never changed here.
+        const NO_LISTING_TIMES = abi::MS_NODIRATIME;
+        /// Reading sets access times only where they are old.
+        const RELATIVE_TIMES = abi::MS_RELATIME;
+    }
+}
+
+impl MountFlags {
+    /// Those that say how access times go.
+    pub const TIMES: Self = Self::NO_ACCESS_TIMES
+        .union(Self::NO_LISTING_TIMES)
+        .union(Self::RELATIVE_TIMES);
+}
+
+/// Who uses a mounted file system: each use has a reference. Keeps the tree, as long as there are any.
+pub(super) struct Uses {
+    top: NodeRef,
+    /// Nobody has begun to use it since somebody asked for it to be unmounted when idle.
+    was_idle: AtomicBool,
+}
+
+impl Uses {
+    /// The uses of the file system with this root directory.
+    pub(super) fn of(top: NodeRef) -> Arc<Self> {
+        let was_idle = AtomicBool::new(false);
+        Arc::new(Self { top, was_idle })
+    }
+
+    /// Gives the root directory back.
+    pub(super) fn into_top(self) -> NodeRef {
+        self.top
+    }
+
+    /// Marks it as idle; whether it was so marked before.
+    pub(super) fn mark_idle(&self) -> bool {
+        // Relaxed (both): a mark of its own.
+        self.was_idle.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// What every file system that can be mounted has.
+pub struct Volume {
+    device: u64,
+    /// [`MountFlags`].
+    flags: AtomicU32,
+    /// Files that are open for writing.
+    writers: AtomicU32,
+    /// Who uses it; empty for what stays mounted for good, of which nobody counts uses.
+    uses: Once<Weak<Uses>>,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume")
+            .field("device", &self.device)
+            .field("flags", &self.flags())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// One that stays mounted, with a device number from [`devices`].
+    pub(super) const fn permanent(device: u64) -> Self {
+        Self {
+            device,
+            flags: AtomicU32::new(MountFlags::RELATIVE_TIMES.bits()),
+            writers: AtomicU32::new(0),
+            uses: Once::new(),
+        }
+    }
+
+    /// One to be mounted, with a device number of its own until it is gone.
+    ///
+    /// # Errors
+    /// `EMFILE`: none is left.
+    pub(super) fn new(flags: MountFlags) -> Result<Self, Errno> {
+        let volume = Self::permanent(devices::take()?);
+        volume.flags.store(flags.bits(), Ordering::Relaxed);
+        Ok(volume)
+    }
+
+    /// Its device number.
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// How it is mounted.
+    pub(super) fn flags(&self) -> MountFlags {
+        // Relaxed: who depends on more than the flags themselves is `open_writer`.
+        MountFlags::from_bits_truncate(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Mounts it otherwise.
+    ///
+    /// # Errors
+    /// `EBUSY`: it cannot become read-only while a file is open for writing.
+    pub(super) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
+        // SeqCst (both, and in `open_writer`): one who opens a file and one who forbids it both write
+        // before they look, so one of them sees the other.
+        let before = self.flags.swap(flags.bits(), Ordering::SeqCst);
+        if flags.contains(MountFlags::READ_ONLY) && self.writers.load(Ordering::SeqCst) != 0 {
+            self.flags.store(before, Ordering::SeqCst);
+            return Err(Errno::EBUSY);
+        }
+        Ok(())
+    }
+
+    /// Whether files may change.
+    ///
+    /// # Errors
+    /// `EROFS`.
+    pub(super) fn check_writable(&self) -> Result<(), Errno> {
+        if self.flags().contains(MountFlags::READ_ONLY) {
+            return Err(Errno::EROFS);
+        }
+        Ok(())
+    }
+
+    /// Counts a file that is open for writing, until [`Self::close_writer`].
+    ///
+    /// # Errors
+    /// `EROFS`.
+    pub(super) fn open_writer(&self) -> Result<(), Errno> {
+        self.writers.fetch_add(1, Ordering::SeqCst);
+        if self.flags.load(Ordering::SeqCst) & MountFlags::READ_ONLY.bits() != 0 {
+            self.close_writer();
+            return Err(Errno::EROFS);
+        }
+        Ok(())
+    }
+
+    /// Takes [`Self::open_writer`] back.
+    pub(super) fn close_writer(&self) {
+        self.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Has uses counted from here on: it is about to be mounted.
+    pub(super) fn count_uses(&self, uses: &Arc<Uses>) {
+        // Only once: a file system is mounted once.
+        let _ = self.uses.set(Arc::downgrade(uses));
+    }
+
+    /// A use of it, which keeps it from being unmounted.
+    pub(super) fn hold(&self) -> Option<Hold> {
+        let uses = self.uses.get()?.upgrade()?;
+        uses.was_idle.store(false, Ordering::Relaxed);
+        Some(uses)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        devices::give_back(self.device);
+    }
+}
+
+/// A file system that can be mounted, seen from its mount.
+pub trait FileSystem: Send + Sync {
+    /// What all have.
+    fn volume(&self) -> &Volume;
+    /// Takes the options of a mount that is changed (`MS_REMOUNT`).
+    ///
+    /// # Errors
+    /// `EINVAL`, with nothing changed.
+    fn reconfigure(&self, options: &[u8]) -> Result<(), Errno>;
+    /// Writes its own options for `/proc/mounts`, each with a comma before it.
+    fn show_options(&self, text: &mut Text) -> fmt::Result;
+}
+
+/// A file system and its root directory.
+pub struct Made {
+    /// The file system.
+    pub fs: Arc<dyn FileSystem>,
+    /// Its root directory, which stands nowhere yet.
+    pub top: NodeRef,
+}
+
+/// How a file system of a type comes to be.
+#[derive(Copy, Clone)]
+pub enum Maker {
+    /// Each mount makes one, from the options of `mount -o` and the flags.
+    Anew(fn(&[u8], MountFlags) -> Result<Made, Errno>),
+    /// There is one, and it is mounted.
+    Mounted,
+    /// It is the kernel's own, and in no tree.
+    Internal,
+}
+
+/// A type of file system.
+#[derive(Copy, Clone)]
+pub struct FileSystemType {
+    /// As `mount -t` names it.
+    pub name: &'static str,
+    /// How one of it is made.
+    pub maker: Maker,
+}

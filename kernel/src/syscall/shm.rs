@@ -1,0 +1,120 @@
+//! Calls on System V shared memory.
+
+use super::record::{IpcPerm, ShmDs, ShmInfo, ShmLimits};
+use super::{Args, value};
+use crate::process;
+use crate::process::shm::{self, LIMITS, Status};
+use crate::vm::uaccess::UserPtr;
+use core::sync::atomic::Ordering;
+use logic::errno::{Errno, SysResult};
+use zerocopy::FromZeros;
+
+/// A number that the kernel made: not negative.
+fn result(number: i32) -> SysResult {
+    Ok(usize::try_from(number).unwrap_or(0))
+}
+
+/// `shmget(2)`.
+pub fn shmget(a: &Args) -> SysResult {
+    result(shm::get(a.int(0), a.0[1], a.uint(2))?)
+}
+
+/// `shmat(2)`.
+pub fn shmat(a: &Args) -> SysResult {
+    let current = process::current();
+    let space = current.vm().ok_or(Errno::EFAULT)?;
+    Ok(value(shm::attach(space, a.int(0), a.addr(1), a.uint(2))?))
+}
+
+/// `shmdt(2)`.
+pub fn shmdt(a: &Args) -> SysResult {
+    shm::detach(a.addr(0))?;
+    Ok(0)
+}
+
+fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
+    let [attached, detached, changed] = status.times;
+    let [made_by, last_by] = status.pids;
+    UserPtr::new(address).write(&ShmDs {
+        owner: IpcPerm {
+            key: status.key,
+            uid: status.owner[0],
+            gid: status.owner[1],
+            maker_uid: status.maker[0],
+            maker_gid: status.maker[1],
+            mode: status.mode,
+            // Above the place: it fits by what numbers are.
+            round: u16::try_from(status.id >> 15).unwrap_or(0),
+            ..IpcPerm::new_zeroed()
+        },
+        bytes: status.bytes,
+        attached,
+        detached,
+        changed,
+        made_by,
+        last_by,
+        attachments: status.attached,
+        ..ShmDs::new_zeroed()
+    })
+}
+
+/// `shmctl(2)`.
+pub fn shmctl(a: &Args) -> SysResult {
+    const IPC_RMID: i32 = 0;
+    const IPC_SET: i32 = 1;
+    const IPC_STAT: i32 = 2;
+    const IPC_INFO: i32 = 3;
+    const SHM_LOCK: i32 = 11;
+    const SHM_UNLOCK: i32 = 12;
+    const SHM_STAT: i32 = 13;
+    const SHM_INFO: i32 = 14;
+    const SHM_STAT_ANY: i32 = 15;
+    let (id, command, buffer) = (a.int(0), a.int(1), a.addr(2));
+    if id < 0 {
+        return Err(Errno::EINVAL);
+    }
+    match command {
+        IPC_INFO => {
+            // Relaxed: each a value of its own.
+            let segments = LIMITS.segments.load(Ordering::Relaxed);
+            UserPtr::new(buffer).write(&ShmLimits {
+                most_bytes: LIMITS.bytes.load(Ordering::Relaxed),
+                least_bytes: 1,
+                most_segments: segments,
+                most_attached: segments,
+                most_pages: LIMITS.pages.load(Ordering::Relaxed),
+                ..ShmLimits::new_zeroed()
+            })?;
+            Ok(shm::totals().highest)
+        }
+        SHM_INFO => {
+            let totals = shm::totals();
+            UserPtr::new(buffer).write(&ShmInfo {
+                // Far fewer than 2^32.
+                segments: u32::try_from(totals.segments).unwrap_or(u32::MAX),
+                pages: totals.pages,
+                resident: totals.resident,
+                ..ShmInfo::new_zeroed()
+            })?;
+            Ok(totals.highest)
+        }
+        IPC_STAT => {
+            write_status(buffer, &shm::status(id)?)?;
+            Ok(0)
+        }
+        SHM_STAT | SHM_STAT_ANY => {
+            let status = shm::status_at(id)?;
+            write_status(buffer, &status)?;
+            result(status.id)
+        }
+        IPC_SET => {
+            let new = UserPtr::<ShmDs>::new(buffer).read()?.owner;
+            shm::set(id, [new.uid, new.gid], new.mode)?;
+            Ok(0)
+        }
+        IPC_RMID => shm::remove(id).map(|()| 0),
+        SHM_LOCK => shm::lock(id, true).map(|()| 0),
+        SHM_UNLOCK => shm::lock(id, false).map(|()| 0),
+        _ => Err(Errno::EINVAL),
+    }
+}
