@@ -10,19 +10,24 @@ fn out(options: &[&str], words: &[&str]) -> String {
     outcome.expect(0).out()
 }
 
+#[track_caller]
+fn is_as_on_linux(program: &str) {
+    let linux = out(&["-m", "512M", "-c", "2", "--kernel", "linux"], &[program]);
+    let end = "in the end: Total 0 Free 0 Rsvd 0 Surp 0\n";
+    assert!(linux.ends_with(end), "{linux}");
+    for options in [["-m", "256M", "-c", "1"], ["-m", "512M", "-c", "4"]] {
+        assert_eq!(out(&options, &[program]), linux, "{options:?}");
+    }
+}
+
 #[test]
 fn the_pool_is_as_on_linux() {
-    let linux = out(
-        &["-m", "512M", "-c", "2", "--kernel", "linux"],
-        &["hugetlb"],
-    );
-    assert!(
-        linux.ends_with("in the end: Total 0 Free 0 Rsvd 0 Surp 0\n"),
-        "{linux}"
-    );
-    for options in [["-m", "256M", "-c", "1"], ["-m", "512M", "-c", "4"]] {
-        assert_eq!(out(&options, &["hugetlb"]), linux, "{options:?}");
-    }
+    is_as_on_linux("hugetlb");
+}
+
+#[test]
+fn files_of_huge_pages_are_as_on_linux() {
+    is_as_on_linux("hugetlbfs");
 }
 
 /// With the descriptors of huge pages written one by one: what programs see is the same.

@@ -144,6 +144,51 @@ fn scaled(text: &str) -> Result<(u64, &str), Errno> {
     Ok((number, &rest[1..]))
 }
 
+/// What `mount -t hugetlbfs -o` asks for; `None` where it says nothing.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub struct HugetlbfsOptions {
+    /// The most huge pages.
+    pub pages: Option<u64>,
+    /// Huge pages that are kept for it.
+    pub least_pages: Option<u64>,
+    /// The most files; 0 is no limit.
+    pub files: Option<u64>,
+    /// Permissions of the root directory.
+    pub mode: Option<u32>,
+    /// Owner of the root directory.
+    pub uid: Option<u32>,
+    /// Group of the root directory.
+    pub gid: Option<u32>,
+}
+
+impl HugetlbfsOptions {
+    /// Reads a text; `page` is the size of huge pages in bytes, `pool` the number of them that percentages are of.
+    ///
+    /// # Errors
+    /// `EINVAL`: an option is unknown, or its value makes no sense.
+    pub fn parse(text: &[u8], page: u64, pool: u64) -> Result<Self, Errno> {
+        let mut all = Self::default();
+        for option in options(text) {
+            match option.name {
+                b"size" => all.pages = Some(option.bytes(pool * page)? / page),
+                b"min_size" => all.least_pages = Some(option.bytes(pool * page)? / page),
+                b"nr_inodes" => all.files = Some(option.count()?),
+                b"mode" => all.mode = Some(option.octal()? & 0o1777),
+                b"uid" => all.uid = Some(option.identity()?),
+                b"gid" => all.gid = Some(option.identity()?),
+                b"pagesize" if option.count()? == page => {}
+                _ => return Err(Errno::EINVAL),
+            }
+        }
+        if let (Some(least), Some(most)) = (all.least_pages, all.pages)
+            && least > most
+        {
+            return Err(Errno::EINVAL);
+        }
+        Ok(all)
+    }
+}
+
 /// What `mount -t tmpfs -o` asks for; `None` where it says nothing.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct TmpfsOptions {

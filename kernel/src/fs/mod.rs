@@ -46,7 +46,7 @@ pub use lookup::open_path;
 pub use node::{Metadata, Node, NodeRef, Timestamp, list_dots};
 pub use poll::PollMask;
 pub use table::FileTable;
-pub use tree::{memfd, root};
+pub use tree::{huge_memfd, memfd, root};
 
 use machine::arch::BootInfo;
 use tmpfs::Tmpfs;
@@ -56,7 +56,11 @@ pub fn init(boot: &'static BootInfo) {
     stdio::init(boot);
     let fs = Tmpfs::permanent(devices::ROOT);
     let root: NodeRef = fs.make_root(None, b"", 0o755);
-    tree::set(root.clone(), Tmpfs::permanent(devices::MEMFD));
+    tree::set(
+        root.clone(),
+        Tmpfs::permanent(devices::MEMFD),
+        Tmpfs::huge_nameless(devices::HUGE_MEMFD),
+    );
     let (tmp, dev) = (
         Tmpfs::permanent(devices::TMP),
         Tmpfs::permanent(devices::DEV),

@@ -19,6 +19,7 @@ use machine::sync::Mutex;
 /// The types that there are, as `/proc/filesystems` lists them. Another one is a line here.
 const TYPES: &[FileSystemType] = &[
     tmpfs::TYPE,
+    tmpfs::HUGETLBFS,
     of_kernel("devtmpfs", Maker::Mounted),
     of_kernel("proc", Maker::Mounted),
     of_kernel("sysfs", Maker::Mounted),

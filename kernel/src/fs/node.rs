@@ -143,6 +143,9 @@ pub struct FsStats {
     pub flags: u32,
 }
 
+/// The usual block, in bytes.
+pub const BLOCK_SIZE: u32 = 4096;
+
 /// A node of the tree.
 pub trait Node: Any + Send + Sync {
     /// Identity.
@@ -151,6 +154,10 @@ pub trait Node: Any + Send + Sync {
     fn kind(&self) -> FileKind;
     /// What `stat` tells.
     fn metadata(&self) -> Metadata;
+    /// What `stat` and `statfs` call a block, in bytes.
+    fn block_size(&self) -> u32 {
+        BLOCK_SIZE
+    }
     /// What `statfs` tells of its file system.
     fn fs_stats(&self) -> FsStats;
     /// Opens it. May block (a FIFO waits for its peer), may make a new object.

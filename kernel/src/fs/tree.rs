@@ -8,14 +8,15 @@ use machine::sync::Once;
 
 static ROOT: Once<NodeRef> = Once::new();
 static MEMFD: Once<Arc<Tmpfs>> = Once::new();
+static HUGE_MEMFD: Once<Arc<Tmpfs>> = Once::new();
 
 /// Sets the root, and the file system of files without a name.
 ///
 /// # Panics
 /// If that was done before.
-pub(super) fn set(root: NodeRef, nameless: Arc<Tmpfs>) {
-    let both = ROOT.set(root).is_ok() && MEMFD.set(nameless).is_ok();
-    assert!(both, "files are set up twice");
+pub(super) fn set(root: NodeRef, nameless: Arc<Tmpfs>, huge: Arc<Tmpfs>) {
+    let nameless = MEMFD.set(nameless).is_ok() && HUGE_MEMFD.set(huge).is_ok();
+    assert!(ROOT.set(root).is_ok() && nameless, "files are set up twice");
 }
 
 /// The root of the tree.
@@ -24,6 +25,11 @@ pub fn root() -> NodeRef {
         Some(root) => root.clone(),
         None => panic!("files are used before they are set up"),
     }
+}
+
+/// The file system of files of huge pages without a name.
+pub fn huge_memfd() -> Result<&'static Arc<Tmpfs>, Errno> {
+    HUGE_MEMFD.get().ok_or(Errno::ENOSYS)
 }
 
 /// The file system of files without a name.

@@ -6,6 +6,7 @@
 
 use super::task::Process;
 use crate::fs::Timestamp;
+use crate::vm::hugetlb;
 use crate::vm::shared::{self, SharedMemory};
 use crate::vm::{
     AddressSpace, Attachment, Backing, MapFlags, MappedFile, PageSource, Prot, current_space,
@@ -24,6 +25,8 @@ const PAGE: u64 = PAGE_SIZE as u64;
 const IPC_CREAT: u32 = 0o1000;
 const IPC_EXCL: u32 = 0o2000;
 const SHM_HUGETLB: u32 = 0o4000;
+const SHM_HUGE_SHIFT: u32 = 26;
+const SHM_HUGE_MASK: u32 = 0x3f;
 const SHM_NORESERVE: u32 = 0o10000;
 const SHM_RDONLY: u32 = 0o10000;
 const SHM_RND: u32 = 0o20000;
@@ -76,8 +79,18 @@ impl Memory {
     /// when the flags ask for it.
     fn new(bytes: u64, flags: u32) -> Result<Self, Errno> {
         if flags & SHM_HUGETLB != 0 {
-            // As on a Linux without huge page pools.
-            return Err(Errno::EINVAL);
+            hugetlb::check_size(flags >> SHM_HUGE_SHIFT & SHM_HUGE_MASK)?;
+            let whole = bytes
+                .checked_next_multiple_of(hugetlb::BYTES)
+                .ok_or(Errno::EINVAL)?;
+            let file = hugetlb::HugeFile::new(whole);
+            if flags & SHM_NORESERVE == 0 {
+                file.promise(&(0..whole))?;
+            }
+            return Ok(Self {
+                source: Arc::new(file),
+                committed: 0,
+            });
         }
         let reserve = flags & SHM_NORESERVE == 0 || knobs::overcommit_memory() == 2;
         let committed = if reserve { bytes.div_ceil(PAGE) } else { 0 };

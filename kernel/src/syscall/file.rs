@@ -5,13 +5,15 @@ use super::record::OpenHow;
 use super::{Args, transfer};
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
 use crate::fs::lookup::{self, LastLink};
+use crate::fs::node::Node;
 use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place};
 use crate::process::caller;
+use crate::vm::hugetlb;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    AT_FDCWD, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA,
-    SEEK_END, SEEK_HOLE, SEEK_SET,
+    AT_FDCWD, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK, MFD_HUGE_SHIFT, MFD_HUGETLB,
+    MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET,
 };
 use logic::errno::{Errno, SysResult};
 
@@ -399,9 +401,19 @@ pub fn memfd_create(a: &Args) -> SysResult {
     /// `NAME_MAX` less the prefix `memfd:`.
     const LONGEST_NAME: usize = 249;
     let flags = a.uint(1);
-    if flags & !(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC | MFD_NOEXEC_SEAL) != 0 {
+    let huge = flags & MFD_HUGETLB != 0;
+    let known = MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC | MFD_NOEXEC_SEAL | MFD_HUGETLB;
+    let size = flags >> MFD_HUGE_SHIFT & MFD_HUGE_MASK;
+    let of_size = if huge {
+        MFD_HUGE_MASK << MFD_HUGE_SHIFT
+    } else {
+        0
+    };
+    // Files of huge pages have no seals here.
+    if flags & !(known | of_size) != 0 || huge && flags & MFD_ALLOW_SEALING != 0 {
         return Err(Errno::EINVAL);
     }
+    hugetlb::check_size(size).map_err(|_| Errno::ENODEV)?;
     let name = uaccess::read_cstr(a.addr(0), LONGEST_NAME + 1).map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         other => other,
@@ -411,7 +423,12 @@ pub fn memfd_create(a: &Args) -> SysResult {
     } else {
         0o777
     };
-    let node = fs::memfd()?.make_nameless(permissions)?;
+    let home = if huge {
+        fs::huge_memfd()?
+    } else {
+        fs::memfd()?
+    };
+    let node = home.make_nameless(permissions)?;
     if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0
         && let Some(regular) = node.regular()
     {
@@ -422,7 +439,11 @@ pub fn memfd_create(a: &Args) -> SysResult {
         parent: fs::root(),
         name: label,
     };
-    let file = node.open_memfd();
+    let file = if huge {
+        node.clone().open(OpenFlags::READ_WRITE)?
+    } else {
+        node.open_memfd()
+    };
     let file = OpenFile::new(node, file, Some(place), OpenFlags::READ_WRITE);
     caller::install(file, flags & MFD_CLOEXEC != 0)
 }

@@ -5,9 +5,9 @@ use super::at::{self, Target};
 use super::record::{Stat, StatFs, Statx, StatxTime, Time};
 use crate::fs::devices;
 use crate::fs::lookup::LastLink;
-use crate::fs::node::{AttributeChange, FsStats};
+use crate::fs::node::{AttributeChange, Node};
 use crate::fs::volume::MountFlags;
-use crate::fs::{FileKind, Metadata, NodeRef, OpenFlags, Timestamp};
+use crate::fs::{FileKind, NodeRef, OpenFlags, Timestamp};
 use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general::{
@@ -17,9 +17,6 @@ use linux_raw_sys::general::{
 use logic::errno::{Errno, SysResult};
 use zerocopy::FromZeros;
 
-/// What programs should read and write at a time.
-const BLOCK_SIZE: u32 = 4096;
-
 fn last_link(flags: u32) -> LastLink {
     if flags & AT_SYMLINK_NOFOLLOW != 0 {
         LastLink::Keep
@@ -28,7 +25,8 @@ fn last_link(flags: u32) -> LastLink {
     }
 }
 
-fn write_stat(address: u64, metadata: &Metadata) -> SysResult {
+fn write_stat(address: u64, node: &dyn Node) -> SysResult {
+    let metadata = node.metadata();
     let time = |time: Timestamp| [time.seconds.cast_unsigned(), time.nanos.into()];
     UserPtr::new(address).write(&Stat {
         device: metadata.id.device,
@@ -39,7 +37,7 @@ fn write_stat(address: u64, metadata: &Metadata) -> SysResult {
         gid: metadata.gid,
         rdev: metadata.rdev,
         size: metadata.size,
-        block_size: BLOCK_SIZE.into(),
+        block_size: node.block_size().into(),
         blocks: metadata.blocks,
         accessed: time(metadata.accessed),
         modified: time(metadata.modified),
@@ -51,7 +49,7 @@ fn write_stat(address: u64, metadata: &Metadata) -> SysResult {
 
 fn stat_path(fd: i32, path: u64, address: u64, flags: u32) -> SysResult {
     let target = at::target(fd, path, flags, last_link(flags))?;
-    write_stat(address, &target.node().metadata())
+    write_stat(address, &**target.node())
 }
 
 /// `stat(2)`.
@@ -66,7 +64,7 @@ pub fn lstat(a: &Args) -> SysResult {
 
 /// `fstat(2)`.
 pub fn fstat(a: &Args) -> SysResult {
-    write_stat(a.addr(1), &caller::file(a.int(0))?.metadata())
+    write_stat(a.addr(1), &**caller::file(a.int(0))?.node())
 }
 
 /// `newfstatat(2)`.
@@ -100,7 +98,7 @@ pub fn statx(a: &Args) -> SysResult {
     };
     UserPtr::new(a.addr(4)).write(&Statx {
         mask: STATX_BASIC_STATS | STATX_MNT_ID,
-        block_size: BLOCK_SIZE,
+        block_size: target.node().block_size(),
         links: metadata.links,
         uid: metadata.uid,
         gid: metadata.gid,
@@ -378,7 +376,8 @@ pub fn utimensat(a: &Args) -> SysResult {
     )
 }
 
-fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
+fn write_statfs(address: u64, node: &dyn Node) -> SysResult {
+    let (stats, block_size) = (node.fs_stats(), u64::from(node.block_size()));
     const VALID: u64 = 0x20;
     /// `ST_RELATIME`: all the others have the bits of `MS_*`.
     const RELATIVE_TIMES: u64 = 0x1000;
@@ -388,15 +387,15 @@ fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
     let times = if relative { RELATIVE_TIMES } else { 0 };
     UserPtr::new(address).write(&StatFs {
         magic: stats.magic,
-        block_size: BLOCK_SIZE.into(),
+        block_size,
         blocks: stats.blocks,
         free_blocks: stats.free_blocks,
         available_blocks: stats.free_blocks,
         files: stats.files,
         free_files: stats.free_files,
-        id: device,
+        id: node.id().device,
         name_length: 255,
-        fragment_size: BLOCK_SIZE.into(),
+        fragment_size: block_size,
         flags: VALID | times | u64::from(stats.flags) & AS_MOUNTED,
         ..StatFs::new_zeroed()
     })?;
@@ -406,14 +405,14 @@ fn write_statfs(address: u64, stats: &FsStats, device: u64) -> SysResult {
 /// `statfs(2)`.
 pub fn statfs(a: &Args) -> SysResult {
     let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
-    write_statfs(a.addr(1), &node.fs_stats(), node.id().device)
+    write_statfs(a.addr(1), &*node)
 }
 
 /// `fstatfs(2)`.
 pub fn fstatfs(a: &Args) -> SysResult {
     let file = caller::file(a.int(0))?;
     let node = file.node();
-    write_statfs(a.addr(1), &node.fs_stats(), node.id().device)
+    write_statfs(a.addr(1), &**node)
 }
 
 /// Checks the path of a call on extended attributes, of which no file has any.

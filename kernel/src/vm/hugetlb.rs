@@ -32,8 +32,89 @@ enum Slot {
     Page(HugePage),
 }
 
+/// The part of the pool that the files of one file system may have.
+pub struct Subpool {
+    /// The most pages.
+    most: u64,
+    /// Pages of the pool that are kept for these files, whether or not they have so many.
+    least: u64,
+    /// Pages that the files have or were promised.
+    used: SpinLock<u64>,
+}
+
+impl fmt::Debug for Subpool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subpool")
+            .field("most", &self.most)
+            .field("least", &self.least)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Subpool {
+    /// A part of at most so many pages, of which `least` are kept from now on.
+    ///
+    /// # Errors
+    /// `ENOMEM`: the pool has not as many to keep.
+    pub fn new(most: u64, least: u64) -> Result<Arc<Self>, Errno> {
+        hugetlb::reserve(least)?;
+        Ok(Arc::new(Self {
+            most,
+            least,
+            used: SpinLock::new(0),
+        }))
+    }
+
+    /// As much as there is.
+    pub fn unlimited() -> Arc<Self> {
+        Arc::new(Self {
+            most: u64::MAX,
+            least: 0,
+            used: SpinLock::new(0),
+        })
+    }
+
+    /// The most pages, `u64::MAX` for no limit, and those that are kept.
+    pub const fn limits(&self) -> (u64, u64) {
+        (self.most, self.least)
+    }
+
+    /// The most pages and those that are used, for `statfs`; both 0 without a limit.
+    pub fn usage(&self) -> (u64, u64) {
+        if self.most == u64::MAX {
+            return (0, 0);
+        }
+        (self.most, *self.used.lock())
+    }
+
+    /// Counts pages; how many of them were not kept for these files.
+    fn charge(&self, pages: u64) -> Result<u64, Errno> {
+        let mut used = self.used.lock();
+        let sum = used.checked_add(pages).filter(|&sum| sum <= self.most);
+        let sum = sum.ok_or(Errno::ENOSPC)?;
+        let kept = self.least.saturating_sub(*used).min(pages);
+        *used = sum;
+        Ok(pages - kept)
+    }
+
+    /// Takes that back; how many of them are not kept any more.
+    fn discharge(&self, pages: u64) -> u64 {
+        let mut used = self.used.lock();
+        let before = self.least.saturating_sub(*used);
+        *used -= pages;
+        pages - (self.least.saturating_sub(*used) - before)
+    }
+}
+
+impl Drop for Subpool {
+    fn drop(&mut self) {
+        hugetlb::unreserve(self.least);
+    }
+}
+
 /// A file of huge pages.
 pub struct HugeFile {
+    subpool: Arc<Subpool>,
     slots: SpinLock<RadixTree<Slot>>,
     /// Held by who makes a page, so that no two make the same.
     making: Mutex<()>,
@@ -57,10 +138,18 @@ fn touched(range: &Range<u64>) -> Range<u64> {
 impl HugeFile {
     /// An empty file of so many bytes.
     pub fn new(bytes: u64) -> Self {
+        let file = Self::in_subpool(Subpool::unlimited());
+        file.extend(bytes);
+        file
+    }
+
+    /// An empty file of a file system.
+    pub fn in_subpool(subpool: Arc<Subpool>) -> Self {
         Self {
+            subpool,
             slots: SpinLock::new(RadixTree::new()),
             making: Mutex::new(()),
-            bytes: AtomicU64::new(bytes),
+            bytes: AtomicU64::new(0),
             mappings: Mappings::new(),
         }
     }
@@ -101,7 +190,7 @@ impl HugeFile {
     ///
     /// # Errors
     /// `ENOMEM`: the pool has not as many.
-    pub(super) fn promise(&self, range: &Range<u64>) -> Result<(), Errno> {
+    pub fn promise(&self, range: &Range<u64>) -> Result<(), Errno> {
         let _making = self.making.lock();
         let missing = || {
             let slots = self.slots.lock();
@@ -110,7 +199,11 @@ impl HugeFile {
                 .count() as u64
         };
         let wanted = missing();
-        hugetlb::reserve(wanted)?;
+        let new = self.subpool.charge(wanted).map_err(|_| Errno::ENOMEM)?;
+        if let Err(error) = hugetlb::reserve(new) {
+            self.subpool.discharge(wanted);
+            return Err(error);
+        }
         let mut left = wanted;
         for index in touched(range) {
             let mut slots = self.slots.lock();
@@ -119,12 +212,12 @@ impl HugeFile {
             }
             if slots.insert(index, Slot::Promised).is_err() {
                 drop(slots);
-                hugetlb::unreserve(left);
+                hugetlb::unreserve(self.subpool.discharge(left));
                 return Err(Errno::ENOMEM);
             }
             left -= 1;
         }
-        hugetlb::unreserve(left);
+        hugetlb::unreserve(self.subpool.discharge(left));
         Ok(())
     }
 
@@ -143,17 +236,20 @@ impl HugeFile {
         }
         let _making = self.making.lock();
         let promised = {
-            let mut slots = self.slots.lock();
+            let slots = self.slots.lock();
             let known = match slots.get(index) {
                 Some(Slot::Page(page)) => return Some(page.clone()),
                 Some(Slot::Promised) => true,
                 None => false,
             };
-            // A place for the page, before there is one.
-            if !known && slots.insert(index, Slot::Promised).is_err() {
+            drop(slots);
+            // A place for the page, before there is one. Of those that are kept for the files it has been promised.
+            let kept = !known && self.subpool.charge(1).ok()? == 0;
+            if !known && self.slots.lock().insert(index, Slot::Promised).is_err() {
+                self.renounce(kept);
                 return None;
             }
-            known
+            known || kept
         };
         let page = HugePage::take(promised);
         let mut slots = self.slots.lock();
@@ -164,11 +260,23 @@ impl HugeFile {
             (None, Some(_)) => {
                 drop(slots);
                 self.forget(index);
+                self.renounce(false);
             }
             // It was cut off meanwhile; then it is not the file's.
             (_, None) => {}
         }
         page
+    }
+
+    /// Takes the count of one page back; `promised`: one of the pool was kept for it.
+    fn renounce(&self, promised: bool) {
+        let gone = self.subpool.discharge(1);
+        match (promised, gone) {
+            (true, 1..) => hugetlb::unreserve(1),
+            // As far as there is one: the files may do with less than is kept.
+            (false, 0) => drop(hugetlb::reserve(1)),
+            _ => {}
+        }
     }
 
     /// Takes out the place of a page that could not be made.
@@ -189,8 +297,17 @@ impl HugeFile {
             let promised = batch
                 .iter()
                 .filter(|slot| matches!(slot, Some(Slot::Promised)))
-                .count();
-            hugetlb::unreserve(promised as u64);
+                .count() as u64;
+            drop(batch);
+            let gone = self.subpool.discharge(taken as u64);
+            // Promises that nobody needs, less what is kept for the files from here on.
+            let kept = taken as u64 - gone;
+            if promised >= kept {
+                hugetlb::unreserve(promised - kept);
+            } else {
+                // As far as there are any, as above.
+                let _ = hugetlb::reserve(kept - promised);
+            }
             if taken < BATCH {
                 return;
             }

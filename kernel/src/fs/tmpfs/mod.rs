@@ -4,9 +4,11 @@
 //! truncation or when the last name and the last open file are gone.
 
 mod directory;
+mod huge;
 mod mounted;
 mod regular;
 
+pub use huge::TYPE as HUGETLBFS;
 pub use mounted::TYPE;
 use regular::Pace;
 pub use regular::Regular;
@@ -22,6 +24,7 @@ use super::node::{
 };
 use super::pipe::{self, Pipe};
 use super::volume::{MountFlags, Volume};
+use crate::vm::hugetlb::{self, HugeFile, Subpool};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +51,8 @@ pub struct Tmpfs {
     /// What it was mounted with, to be shown.
     root_mode: u32,
     root_owner: [u32; 2],
+    /// What its regular files have in common, where they are of huge pages.
+    huge: Option<Arc<Subpool>>,
 }
 
 /// How much a [`Tmpfs`] holds.
@@ -101,6 +106,7 @@ impl Tmpfs {
             node_limit: AtomicU64::new(limits.nodes),
             root_mode,
             root_owner,
+            huge: None,
         }
     }
 
@@ -136,7 +142,7 @@ impl Tmpfs {
     /// A regular file without a name.
     pub fn make_nameless(self: &Arc<Self>, permissions: u32) -> Result<Arc<TmpNode>, Errno> {
         self.check_node_room()?;
-        let node = TmpNode::new(self, Body::Regular(Regular::new()), permissions);
+        let node = TmpNode::new(self, self.new_content(), permissions);
         node.attributes.lock().links = 0;
         Ok(node)
     }
@@ -165,6 +171,7 @@ struct Attributes {
 #[derive(Debug)]
 enum Body {
     Regular(Regular),
+    Huge(Arc<HugeFile>),
     Directory(Directory),
     Symlink(Box<[u8]>),
     Fifo(SpinLock<Weak<Pipe>>),
@@ -212,11 +219,13 @@ impl TmpNode {
     fn make(&self, name: &[u8], new: NewNode<'_>, permissions: u32) -> Result<Arc<Self>, Errno> {
         self.fs.check_node_room()?;
         let body = match new {
-            NewNode::Regular => Body::Regular(Regular::new()),
+            NewNode::Regular => self.fs.new_content(),
             NewNode::Directory => {
                 let above: Weak<dyn Node> = self.this.clone();
                 Body::Directory(Directory::new(Some(above), name, false))
             }
+            // The text of a link would need an ordinary page: Linux refuses it, too.
+            NewNode::Symlink(_) if self.fs.huge.is_some() => return Err(Errno::EINVAL),
             NewNode::Symlink(target) => Body::Symlink(target.into()),
             NewNode::Fifo => Body::Fifo(SpinLock::new(Weak::new())),
             NewNode::Character(number) => Body::Device {
@@ -308,7 +317,7 @@ impl Node for TmpNode {
 
     fn kind(&self) -> FileKind {
         match &self.body {
-            Body::Regular(_) => FileKind::Regular,
+            Body::Regular(_) | Body::Huge(_) => FileKind::Regular,
             Body::Directory(_) => FileKind::Directory,
             Body::Symlink(_) => FileKind::Symlink,
             Body::Fifo(_) => FileKind::Fifo,
@@ -323,6 +332,10 @@ impl Node for TmpNode {
             Body::Regular(regular) => {
                 let (size, pages) = regular.extent();
                 (size, pages, 0)
+            }
+            Body::Huge(file) => {
+                let pages = file.pages() * (hugetlb::BYTES / PAGE_SIZE as u64);
+                (file.bytes(), pages, 0)
             }
             // What Linux's tmpfs counts for an entry.
             Body::Directory(directory) => (directory.len() as u64 * 20 + 40, 0, 0),
@@ -352,6 +365,27 @@ impl Node for TmpNode {
         // Relaxed (all): counts that order nothing.
         let pages = fs.page_limit.load(Ordering::Relaxed);
         let files = fs.node_limit.load(Ordering::Relaxed);
+        if let Some(subpool) = &fs.huge {
+            let (most, used) = subpool.usage();
+            // As Linux has it: figures where there is a size, and all files that there could be where there is no
+            // limit of them.
+            let (files, free_files) = match (most, files) {
+                (0, _) => (0, 0),
+                (_, 0) => (u64::MAX, u64::MAX),
+                _ => (
+                    files,
+                    files.saturating_sub(fs.nodes.load(Ordering::Relaxed)),
+                ),
+            };
+            return FsStats {
+                magic: huge::MAGIC,
+                blocks: most,
+                free_blocks: most.saturating_sub(used),
+                files,
+                free_files,
+                flags: fs.volume.flags().bits(),
+            };
+        }
         FsStats {
             magic: MAGIC,
             blocks: pages,
@@ -366,6 +400,7 @@ impl Node for TmpNode {
         let has_devices = !self.fs.volume.flags().contains(MountFlags::NO_DEVICES);
         match &self.body {
             Body::Regular(_) => regular::open(self, flags),
+            Body::Huge(_) => huge::open(self, flags),
             Body::Directory(_) => Ok(Arc::new(OpenDirectory(self))),
             Body::Symlink(_) => Err(Errno::ELOOP),
             Body::Fifo(current) => pipe::open_fifo(current, flags),
@@ -379,6 +414,13 @@ impl Node for TmpNode {
                 number,
             } => block::open(*number),
             Body::Socket => Err(Errno::ENXIO),
+        }
+    }
+
+    fn block_size(&self) -> u32 {
+        match &self.fs.huge {
+            Some(_) => u32::try_from(hugetlb::BYTES).unwrap_or(u32::MAX),
+            None => super::node::BLOCK_SIZE,
         }
     }
 
@@ -408,6 +450,7 @@ impl Node for TmpNode {
         self.fs.volume.check_writable()?;
         match &self.body {
             Body::Regular(_) => regular::set_size(self, size),
+            Body::Huge(file) => huge::set_size(self, file, size),
             Body::Directory(_) => Err(Errno::EISDIR),
             _ => Err(Errno::EINVAL),
         }

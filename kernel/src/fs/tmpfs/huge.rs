@@ -1,0 +1,254 @@
+//! hugetlbfs: a tmpfs whose regular files are of huge pages of the pool. They are mapped and read, not written.
+
+use super::super::file::File;
+use super::super::flags::OpenFlags;
+use super::super::io::{ByteSink, MAX_RW_COUNT};
+use super::super::node::Hold;
+use super::super::text::Text;
+use super::super::volume::{FileSystem, FileSystemType, Made, Maker, MountFlags, Volume};
+use super::{Body, Limits, TmpNode, Tmpfs};
+use crate::vm::PageSource;
+use crate::vm::hugetlb::{BYTES, HugeFile, Subpool};
+use alloc::sync::Arc;
+use core::fmt::{Result as Written, Write};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE};
+use logic::errno::{Errno, SysResult};
+use logic::mount_options::HugetlbfsOptions;
+use machine::memory::hugetlb;
+use machine::memory::{FrameRef, PAGE_SIZE};
+
+/// Linux's magic number of hugetlbfs.
+pub(super) const MAGIC: u64 = 0x9584_58f6;
+/// Permissions of a root directory, unless `mode=` says otherwise.
+const DEFAULT_MODE: u32 = 0o755;
+/// The largest file.
+const MAX_SIZE: u64 = i64::MAX as u64;
+
+/// The type.
+pub const TYPE: FileSystemType = FileSystemType {
+    name: "hugetlbfs",
+    maker: Maker::Anew(make),
+};
+
+fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
+    let options = HugetlbfsOptions::parse(options, BYTES, hugetlb::counts().total)?;
+    let most = options.pages.unwrap_or(u64::MAX);
+    let least = options.least_pages.unwrap_or(0);
+    let subpool = Subpool::new(most, least)?;
+    let limits = Limits {
+        pages: 0,
+        nodes: options.files.unwrap_or(0),
+    };
+    let mode = options.mode.unwrap_or(DEFAULT_MODE);
+    let owner = [options.uid.unwrap_or(0), options.gid.unwrap_or(0)];
+    let mut fs = Tmpfs::new(Volume::new(flags)?, limits, mode, owner);
+    fs.huge = Some(subpool);
+    let fs = Arc::new(fs);
+    let top = fs.make_root(None, b"", mode);
+    {
+        let mut attributes = top.attributes.lock();
+        [attributes.uid, attributes.gid] = owner;
+    }
+    Ok(Made {
+        fs: Arc::new(Mounted(fs)),
+        top,
+    })
+}
+
+/// What `mount -o remount` and `/proc/mounts` see.
+struct Mounted(Arc<Tmpfs>);
+
+impl FileSystem for Mounted {
+    fn volume(&self) -> &Volume {
+        &self.0.volume
+    }
+
+    /// As on Linux, only the flags change.
+    fn reconfigure(&self, options: &[u8]) -> Result<(), Errno> {
+        HugetlbfsOptions::parse(options, BYTES, hugetlb::counts().total).map(|_| ())
+    }
+
+    fn show_options(&self, text: &mut Text) -> Written {
+        let fs = &self.0;
+        for (name, id) in [",uid", ",gid"].into_iter().zip(fs.root_owner) {
+            if id != 0 {
+                write!(text, "{name}={id}")?;
+            }
+        }
+        if fs.root_mode != DEFAULT_MODE {
+            write!(text, ",mode={:o}", fs.root_mode)?;
+        }
+        write!(text, ",pagesize={}M", BYTES >> 20)?;
+        let nodes = fs.node_limit.load(Ordering::Relaxed);
+        if nodes != 0 {
+            write!(text, ",nr_inodes={nodes}")?;
+        }
+        if let Some(subpool) = &fs.huge {
+            let (most, least) = subpool.limits();
+            if most != u64::MAX {
+                write!(text, ",size={}K", most * (BYTES >> 10))?;
+            }
+            if least != 0 {
+                write!(text, ",min_size={}K", least * (BYTES >> 10))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tmpfs {
+    /// The file system of huge memory files without a name.
+    pub fn huge_nameless(device: u64) -> Arc<Self> {
+        let limits = Limits { pages: 0, nodes: 0 };
+        let mut fs = Self::new(Volume::permanent(device), limits, DEFAULT_MODE, [0; 2]);
+        fs.huge = Some(Subpool::unlimited());
+        Arc::new(fs)
+    }
+
+    /// The content of a new regular file.
+    pub(super) fn new_content(&self) -> Body {
+        match &self.huge {
+            Some(subpool) => Body::Huge(Arc::new(HugeFile::in_subpool(subpool.clone()))),
+            None => Body::Regular(super::Regular::new()),
+        }
+    }
+}
+
+/// Cuts or extends a file, by whole pages.
+pub(super) fn set_size(node: &TmpNode, file: &HugeFile, size: u64) -> Result<(), Errno> {
+    if !size.is_multiple_of(BYTES) {
+        return Err(Errno::EINVAL);
+    }
+    if size > MAX_SIZE {
+        return Err(Errno::EFBIG);
+    }
+    file.set_bytes(size);
+    node.touch_modified();
+    Ok(())
+}
+
+/// Opens a file of huge pages.
+pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+    let writer = if flags.writable() {
+        node.fs.volume.open_writer()?;
+        Some(Writer(node.clone()))
+    } else {
+        None
+    };
+    Ok(Arc::new(OpenHuge {
+        node,
+        _writer: writer.map(Arc::new),
+    }))
+}
+
+/// Who may write a file, so that its file system is not made read-only meanwhile.
+struct Writer(Arc<TmpNode>);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.0.fs.volume.close_writer();
+    }
+}
+
+/// An open file of huge pages.
+struct OpenHuge {
+    node: Arc<TmpNode>,
+    _writer: Option<Arc<Writer>>,
+}
+
+impl OpenHuge {
+    fn file(&self) -> Result<&Arc<HugeFile>, Errno> {
+        match &self.node.body {
+            Body::Huge(file) => Ok(file),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+fn small(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+impl File for OpenHuge {
+    fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
+        const PAGE: u64 = PAGE_SIZE as u64;
+        let file = self.file()?;
+        let mut done = 0;
+        while to.room() > 0 && done < MAX_RW_COUNT {
+            let left = file.bytes().saturating_sub(*offset);
+            if left == 0 {
+                break;
+            }
+            let in_page = small(*offset % PAGE);
+            let count = (PAGE_SIZE - in_page).min(small(left)).min(to.room());
+            let moved = match file.present(*offset / BYTES) {
+                Some(page) => {
+                    let frame = page.frame().offset(*offset % BYTES / PAGE);
+                    to.put_frame(&FrameRef::new_reference(frame), in_page, count)
+                }
+                None => to.put_zeros(count),
+            };
+            match moved {
+                Ok(moved) => {
+                    done += moved;
+                    *offset += moved as u64;
+                    if moved < count {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+            super::super::io::breathe(done);
+        }
+        if done > 0 {
+            self.node.touch_accessed();
+        }
+        Ok(done)
+    }
+
+    fn seekable(&self) -> bool {
+        true
+    }
+
+    fn hold(&self) -> Option<Hold> {
+        Some(self.node.clone())
+    }
+
+    fn page_source(&self) -> Option<Arc<dyn PageSource>> {
+        let source: Arc<dyn PageSource> = self.file().ok()?.clone();
+        Some(source)
+    }
+
+    fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
+        let file = self.file()?;
+        if mode & !(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let end = offset
+            .checked_add(length)
+            .filter(|&end| end <= MAX_SIZE)
+            .ok_or(Errno::EFBIG)?;
+        if mode & FALLOC_FL_PUNCH_HOLE != 0 {
+            if mode & FALLOC_FL_KEEP_SIZE == 0 {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            file.punch_bytes(offset..end.min(file.bytes().max(offset)));
+            self.node.touch_modified();
+            return Ok(());
+        }
+        for index in offset / BYTES..end.div_ceil(BYTES) {
+            file.page_or_new(index).ok_or(Errno::ENOSPC)?;
+            super::super::io::breathe(small(BYTES));
+            if machine::sched::current().signal_pending() {
+                return Err(Errno::EINTR);
+            }
+        }
+        if mode & FALLOC_FL_KEEP_SIZE == 0 {
+            file.extend(end);
+        }
+        self.node.touch_modified();
+        Ok(())
+    }
+}
