@@ -149,8 +149,10 @@ impl AddressSpace {
                 },
                 Step::NeedsHuge => supplies.get_huge(),
                 Step::NeedsPool(need) => {
-                    supplies.pool = Some(need.get(self).ok_or(Fault::BeyondFile)?);
+                    let got = need.get(self, &mut supplies.surrendered);
+                    supplies.pool = got.ok_or(Fault::BeyondFile)?;
                 }
+                Step::Lost => return Err(Fault::BeyondFile),
             }
         }
         Err(Fault::NoMemory)

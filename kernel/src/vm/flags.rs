@@ -72,6 +72,8 @@ bitflags! {
         const NO_RESERVE = 1 << 14;
         /// Mapped by pages of the pool of huge pages, and nothing else.
         const HUGETLB = 1 << 15;
+        /// Of such an area: pages were given up for the process that was promised them. What is not there cannot be had.
+        const POOL_LOST = 1 << 17;
         /// `mprotect` may not allow instruction fetches.
         const NO_EXEC = 1 << 16;
     }

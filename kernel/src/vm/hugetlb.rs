@@ -16,7 +16,7 @@ use machine::sync::{Mutex, SpinLock};
 
 /// Bytes of a huge page.
 pub const BYTES: u64 = hugetlb::BYTES;
-const PAGES: u64 = BYTES / 4096;
+pub(super) const PAGES: u64 = BYTES / 4096;
 /// Device number of the kernel's own files of huge pages.
 const DEVICE: u64 = 15;
 /// Pages that are dropped between two looks at the lock.
@@ -424,6 +424,11 @@ impl Promises {
             owner,
             indices: SpinLock::new(tree),
         })
+    }
+
+    /// Whether a space was promised these pages.
+    pub(super) const fn is_of(&self, space: u64) -> bool {
+        self.owner == space
     }
 
     /// Makes use of the promise of a page; false: there is none for this space.

@@ -22,6 +22,8 @@ pub(super) enum Reach {
 pub(super) trait Shows: Send + Sync {
     /// Takes out what comes from these pages of the file that `source` is the address of.
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach);
+    /// Gives up what it shows privately in the place of these pages: who touches it from here on gets `SIGBUS`.
+    fn surrender(&self, source: *const (), pages: &Range<u64>);
 }
 
 /// A space that maps the file.
@@ -116,6 +118,23 @@ impl Mappings {
         self.members.walk(|space| {
             if let Some(space) = space.0.upgrade() {
                 space.take_out(source, pages, reach);
+            }
+        });
+    }
+
+    /// Has all spaces but one give up what they show privately in the place of these pages. No spin lock is held.
+    pub(super) fn surrender<S: ?Sized, K: Shows>(
+        &self,
+        source: &S,
+        pages: &Range<u64>,
+        keeper: *const K,
+    ) {
+        let source: *const () = core::ptr::from_ref(source).cast();
+        self.members.walk(|space| {
+            if !core::ptr::addr_eq(space.0.as_ptr(), keeper)
+                && let Some(space) = space.0.upgrade()
+            {
+                space.surrender(source, pages);
             }
         });
     }

@@ -4,7 +4,7 @@ use super::AddressSpace;
 use super::VmaFlags;
 use super::backing::Bytes;
 use super::entry::{FILE, HUGE, POOL, REGION, WRITABLE, frame_of};
-use super::hugetlb::BYTES;
+use super::hugetlb::{BYTES, PAGES};
 use super::pagetable::{Leaf, PageTables};
 use super::serve::{Asked, Step};
 use super::source::MappedFile;
@@ -53,8 +53,15 @@ impl Drop for PoolSupply {
 
 impl PoolNeed {
     /// Gets the page; may wait. `None`: the file ends before it, or the pool has none.
+    ///
+    /// A process that was promised its pages shares them with its children. Where it stores to one and the pool has no
+    /// other, the children give it up (`surrendered` is set): it is the process's own when the fault looks again.
     #[cold]
-    pub(super) fn get(self, space: &AddressSpace) -> Option<PoolSupply> {
+    pub(super) fn get(
+        self,
+        space: &AddressSpace,
+        surrendered: &mut bool,
+    ) -> Option<Option<PoolSupply>> {
         let huge = self.file.source.as_huge()?;
         // Before the page: who takes it out of the file meanwhile counts up.
         let sequence = self.file.source.mappings().sequence();
@@ -72,21 +79,32 @@ impl PoolNeed {
         };
         if self.shared {
             let page = huge.page_or_new(self.index)?;
-            return Some(supply(page, None, true, false, self.file));
+            return Some(Some(supply(page, None, true, false, self.file)));
         }
         let of_file = huge.present(self.index);
         if let (None, false, Some(page)) = (&self.source, self.store, &of_file) {
-            return Some(supply(page.clone(), None, true, false, self.file));
+            return Some(Some(supply(page.clone(), None, true, false, self.file)));
         }
         let promised = self
             .file
             .promises()
             .is_some_and(|promises| promises.claim(space.id(), self.index));
-        let page = HugePage::take(promised)?;
+        let Some(page) = HugePage::take(promised) else {
+            let owns = self
+                .file
+                .promises()
+                .is_some_and(|promises| promises.is_of(space.id()));
+            if self.source.is_none() || !owns || core::mem::replace(surrendered, true) {
+                return None;
+            }
+            let pages = self.index * PAGES..(self.index + 1) * PAGES;
+            self.file.source.mappings().surrender(huge, &pages, space);
+            return Some(None);
+        };
         if let Some(from) = self.source.as_ref().or(of_file.as_ref()) {
             page.copy_from(from);
         }
-        Some(supply(page, self.source, false, promised, self.file))
+        Some(Some(supply(page, self.source, false, promised, self.file)))
     }
 }
 
@@ -130,6 +148,9 @@ impl Asked<'_> {
                 && got.sequence == file.source.mappings().sequence()
                 && got.source.as_ref().map(HugePage::frame) == (old != 0).then(|| frame_of(old))
         };
+        if old == 0 && flags.contains(VmaFlags::POOL_LOST) {
+            return Step::Lost;
+        }
         let got = supply.take().filter(fits);
         let Some((mut got, page)) = got.and_then(|mut got| got.page.take().map(|page| (got, page)))
         else {

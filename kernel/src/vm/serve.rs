@@ -45,6 +45,8 @@ pub(super) enum Step {
     NeedsHuge,
     /// A page of the pool must be got first.
     NeedsPool(PoolNeed),
+    /// The page was given up for another process.
+    Lost,
 }
 
 /// What was got without the lock for a fault.
@@ -53,6 +55,8 @@ pub(super) struct Supplies {
     page: Option<Supply>,
     huge: HugeTry,
     pub(super) pool: Option<PoolSupply>,
+    /// Others were asked to give a page of the pool up.
+    pub(super) surrendered: bool,
 }
 
 impl Supplies {

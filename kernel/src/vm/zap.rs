@@ -4,11 +4,11 @@
 //! between two batches, so each looks at the areas anew; only who holds `change` and has taken the
 //! areas out may go by a range alone.
 
-use super::AddressSpace;
 use super::backing::Bytes;
 use super::gather::Gather;
 use super::mappings::{Reach, Shows};
 use super::space::{Area, PAGE, State};
+use super::{AddressSpace, VmaFlags};
 use core::ops::Range;
 use logic::errno::Errno;
 use machine::arch::USER_END;
@@ -188,5 +188,31 @@ impl Shows for AddressSpace {
         // Areas never fail this, so nothing is left out.
         let _ = self.zap_areas(0..USER_END, reach, |area| Ok(shown(area, source, pages)));
         self.zap_leaving();
+    }
+
+    fn surrender(&self, source: *const (), pages: &Range<u64>) {
+        let is_private = |area: &Area| !area.flags.contains(VmaFlags::SHARED);
+        {
+            let mut state = self.state.lock();
+            let mut at = 0;
+            while let Some(area) = state.areas.next_from(at) {
+                let range = area.start..area.end;
+                at = range.end;
+                if is_private(area) && !shown(area, source, pages).is_empty() {
+                    state
+                        .areas
+                        .set_flags(range, |flags| flags | VmaFlags::POOL_LOST);
+                }
+            }
+            state.changed();
+        }
+        // As above.
+        let _ = self.zap_areas(0..USER_END, Reach::AllPages, |area| {
+            Ok(if is_private(area) {
+                shown(area, source, pages)
+            } else {
+                area.start..area.start
+            })
+        });
     }
 }

@@ -170,6 +170,41 @@ static void beyond_the_pool(void)
 	counters("unmapped");
 }
 
+/* Who was promised a page keeps it when the pool is empty: the child that shares it gives it up. */
+static void a_child_gives_way(void)
+{
+	int go[2], status;
+	char byte;
+	char *at = map(HUGE, MAP_PRIVATE), *rest = map(7 * HUGE, MAP_PRIVATE);
+
+	at[0] = 'p';
+	memset(rest, 1, 7 * HUGE);
+	counters("all taken");
+	if (pipe(go))
+		return;
+	pid_t child = fork();
+	if (child == 0) {
+		printf("the child loads %c\n", at[0]);
+		fflush(stdout);
+		read(go[0], &byte, 1);
+		printf("then a load gets %d, of another page %d\n", touch(at, 0), touch(rest, 0));
+		fflush(stdout);
+		_exit(0);
+	}
+	usleep(200000);
+	printf("the parent's store gets %d\n", touch(at, 1));
+	printf("it loads %d\n", at[0]);
+	fflush(stdout);
+	write(go[1], "", 1);
+	waitpid(child, &status, 0);
+	printf("the child: %x\n", status);
+	close(go[0]);
+	close(go[1]);
+	munmap(at, HUGE);
+	munmap(rest, 7 * HUGE);
+	counters("unmapped");
+}
+
 static void odd_arguments(void)
 {
 	int result;
@@ -235,6 +270,7 @@ int main(void)
 	private_memory();
 	shared_memory();
 	beyond_the_pool();
+	a_child_gives_way();
 	odd_arguments();
 	surplus();
 	write_knob(POOL, "0");
