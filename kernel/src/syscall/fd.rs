@@ -87,12 +87,8 @@ pub fn close_range(a: &Args) -> SysResult {
     Ok(0)
 }
 
-fn seals(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
-    let node = downcast::<TmpNode>(file.node().clone()).ok_or(Errno::EINVAL)?;
-    if node.regular().is_none() {
-        return Err(Errno::EINVAL);
-    }
-    Ok(node)
+fn sealable(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
+    downcast::<TmpNode>(file.node().clone()).ok_or(Errno::EINVAL)
 }
 
 /// `fcntl(2)`.
@@ -142,8 +138,8 @@ pub fn fcntl(a: &Args) -> SysResult {
                 .set_capacity(usize::try_from(a.int(2)).map_err(|_| Errno::EINVAL)?)
         }
         F_GET_SEALS => {
-            let node = seals(&file)?;
-            Ok(node.regular().map_or(0, |regular| regular.seals() as usize))
+            let seals = sealable(&file)?.seals()?;
+            Ok(seals as usize)
         }
         F_ADD_SEALS => {
             let known =
@@ -154,8 +150,7 @@ pub fn fcntl(a: &Args) -> SysResult {
             if !file.flags().writable() {
                 return Err(Errno::EPERM);
             }
-            let node = seals(&file)?;
-            node.regular().ok_or(Errno::EINVAL)?.add_seals(a.uint(2))?;
+            sealable(&file)?.add_seals(a.uint(2))?;
             Ok(0)
         }
         _ => Err(Errno::EINVAL),

@@ -409,8 +409,7 @@ pub fn memfd_create(a: &Args) -> SysResult {
     } else {
         0
     };
-    // Files of huge pages have no seals here.
-    if flags & !(known | of_size) != 0 || huge && flags & MFD_ALLOW_SEALING != 0 {
+    if flags & !(known | of_size) != 0 {
         return Err(Errno::EINVAL);
     }
     hugetlb::check_size(size).map_err(|_| Errno::ENODEV)?;
@@ -429,10 +428,8 @@ pub fn memfd_create(a: &Args) -> SysResult {
         fs::memfd()?
     };
     let node = home.make_nameless(permissions)?;
-    if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0
-        && let Some(regular) = node.regular()
-    {
-        regular.allow_seals();
+    if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0 {
+        node.allow_seals();
     }
     let label = [b"memfd:", name.as_slice()].concat().into_boxed_slice();
     let place = Place {

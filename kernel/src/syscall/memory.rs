@@ -85,7 +85,7 @@ fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno
     hugetlb::check_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
     let whole = bytes
         .checked_next_multiple_of(hugetlb::BYTES)
-        .ok_or(Errno::ENOMEM)?;
+        .ok_or(Errno::EINVAL)?;
     Ok(Backing::File {
         file: hugetlb::anonymous(whole),
         offset: 0,
@@ -103,6 +103,14 @@ fn file_backing(
 ) -> Result<Backing, Errno> {
     let open = process::current().files().get(fd)?;
     let flags = open.flags();
+    if huge
+        && open
+            .file()
+            .page_source()
+            .is_none_or(|source| source.as_huge().is_none())
+    {
+        return Err(Errno::EINVAL);
+    }
     if !flags.readable() {
         return Err(Errno::EACCES);
     }
@@ -115,9 +123,6 @@ fn file_backing(
         open.file().page_source()
     };
     let source = source.ok_or(Errno::ENODEV)?;
-    if huge && source.as_huge().is_none() {
-        return Err(Errno::EINVAL);
-    }
     let id = open.node().id();
     let mut file = MappedFile::new(source, Arc::from(open.path()), id.inode, id.device);
     file.hold = open.hold_for_mapping();
@@ -233,9 +238,8 @@ fn advice(number: u32) -> Option<Advice> {
         | abi::MADV_MERGEABLE
         | abi::MADV_UNMERGEABLE
         | abi::MADV_DONTDUMP
-        | abi::MADV_DODUMP
-        | abi::MADV_COLD
-        | abi::MADV_PAGEOUT => Advice::Nothing,
+        | abi::MADV_DODUMP => Advice::Nothing,
+        abi::MADV_COLD | abi::MADV_PAGEOUT => Advice::Cold,
         _ => return None,
     })
 }

@@ -52,6 +52,8 @@ pub(super) struct Graveyard {
     len: usize,
     /// Huge pages that were kept for areas and are not needed any more.
     promises: u64,
+    /// The areas come again elsewhere: what is kept for them stays so.
+    moves: bool,
 }
 
 impl Graveyard {
@@ -61,7 +63,15 @@ impl Graveyard {
             files: [const { None }; 16],
             len: 0,
             promises: 0,
+            moves: false,
         }
+    }
+
+    /// For areas that come again elsewhere in their space.
+    pub(super) fn of_moved(space: u64) -> Self {
+        let mut graveyard = Self::of(space);
+        graveyard.moves = true;
+        graveyard
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -71,7 +81,7 @@ impl Graveyard {
     pub(super) fn bury<F: Copy + PartialEq>(&mut self, area: vma::Vma<F, Bytes>) {
         let bytes = area.bytes();
         if let Bytes::File(file, offset) = area.backing {
-            if let Some(promises) = file.promises() {
+            if let (Some(promises), false) = (file.promises(), self.moves) {
                 self.promises += promises.end(self.space, &(offset..offset + bytes));
             }
             self.files[self.len] = Some(file);

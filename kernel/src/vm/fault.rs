@@ -6,6 +6,7 @@
 
 use super::entry::REGION;
 use super::pagetable::Leaf;
+use super::pool_fault::Turn;
 use super::serve::{Asked, Step, Supplies, new_anonymous, new_hot_anonymous};
 use super::space::{PAGE, State};
 use super::want::Want;
@@ -149,6 +150,14 @@ impl AddressSpace {
                 },
                 Step::NeedsHuge => supplies.get_huge(),
                 Step::NeedsPool(need) => {
+                    if let Some(turn) = need.turn(supplies.turn.as_ref()) {
+                        // Not both at once, nor with a page in hand: another could wait for those.
+                        drop(need);
+                        supplies.pool = None;
+                        supplies.turn = None;
+                        supplies.turn = Some(Turn::take(turn).ok_or(Fault::NoMemory)?);
+                        continue;
+                    }
                     let got = need.get(self, &mut supplies.surrendered);
                     supplies.pool = got.ok_or(Fault::BeyondFile)?;
                 }

@@ -81,6 +81,8 @@ impl AddressSpace {
         for area in areas
             .iter()
             .filter(|a| !a.flags.contains(VmaFlags::WIPE_ON_FORK))
+            // As on Linux, the child gets what the file has of them when it asks.
+            .filter(|a| !a.flags.contains(VmaFlags::HUGETLB | VmaFlags::SHARED))
         {
             let mut relief = pressure::Relief::new(Order::BASE);
             let mut at = area.start;
@@ -109,7 +111,7 @@ impl AddressSpace {
             Region::AbsentUntil(next) => return Ok(next),
             Region::Huge(entry) => {
                 if entry.load(Ordering::Relaxed) & POOL != 0 {
-                    share_pool(entry, &mut target, at, shared)?;
+                    share_pool(entry, &mut target, at)?;
                 } else {
                     share_huge(entry, &mut target, at)?;
                 }
@@ -178,20 +180,13 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
     Ok(())
 }
 
-/// The same of a page of the pool. What is shared for good stays writable.
-fn share_pool(
-    from: &AtomicU64,
-    target: &mut State,
-    at: u64,
-    shared: bool,
-) -> Result<(), AllocError> {
+/// The same of a page of the pool.
+fn share_pool(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), AllocError> {
     let to = target.tables.region_slot_or_new(at)?;
     // Relaxed: both locks are held.
-    let mut entry = from.load(Ordering::Relaxed);
-    if !shared {
-        entry &= !WRITABLE;
-        from.store(entry, Ordering::Relaxed);
-    }
+    let entry = from.load(Ordering::Relaxed) & !WRITABLE;
+    from.store(entry, Ordering::Relaxed);
+    target.tables.pool_pages += 1;
     hugetlb::get_reference(frame_of(entry));
     to.store(entry, Ordering::Relaxed);
     Ok(())

@@ -36,10 +36,18 @@ enum Slot {
 pub struct Subpool {
     /// The most pages.
     most: u64,
-    /// Pages of the pool that are kept for these files, whether or not they have so many.
+    /// Pages of the pool that are kept for these files, whether or not they have so many; fewer for a while where the
+    /// pool had none left when files gave theirs up.
     least: u64,
+    usage: SpinLock<Usage>,
+}
+
+#[derive(Copy, Clone, Default)]
+struct Usage {
     /// Pages that the files have or were promised.
-    used: SpinLock<u64>,
+    used: u64,
+    /// Pages of the pool that are promised to the file system and not yet to a file.
+    kept: u64,
 }
 
 impl fmt::Debug for Subpool {
@@ -61,7 +69,10 @@ impl Subpool {
         Ok(Arc::new(Self {
             most,
             least,
-            used: SpinLock::new(0),
+            usage: SpinLock::new(Usage {
+                used: 0,
+                kept: least,
+            }),
         }))
     }
 
@@ -70,7 +81,7 @@ impl Subpool {
         Arc::new(Self {
             most: u64::MAX,
             least: 0,
-            used: SpinLock::new(0),
+            usage: SpinLock::new(Usage::default()),
         })
     }
 
@@ -84,31 +95,57 @@ impl Subpool {
         if self.most == u64::MAX {
             return (0, 0);
         }
-        (self.most, *self.used.lock())
+        (self.most, self.usage.lock().used)
     }
 
-    /// Counts pages; how many of them were not kept for these files.
+    /// Counts pages. Those that it says the pool has promised to the file system; the others are yet to be had.
     fn charge(&self, pages: u64) -> Result<u64, Errno> {
-        let mut used = self.used.lock();
-        let sum = used.checked_add(pages).filter(|&sum| sum <= self.most);
-        let sum = sum.ok_or(Errno::ENOSPC)?;
-        let kept = self.least.saturating_sub(*used).min(pages);
-        *used = sum;
-        Ok(pages - kept)
+        let mut usage = self.usage.lock();
+        let sum = usage
+            .used
+            .checked_add(pages)
+            .filter(|&sum| sum <= self.most);
+        usage.used = sum.ok_or(Errno::ENOSPC)?;
+        let promised = usage.kept.min(pages);
+        usage.kept -= promised;
+        Ok(promised)
     }
 
-    /// Takes that back; how many of them are not kept any more.
-    fn discharge(&self, pages: u64) -> u64 {
-        let mut used = self.used.lock();
-        let before = self.least.saturating_sub(*used);
-        *used -= pages;
-        pages - (self.least.saturating_sub(*used) - before)
+    /// Takes that back, together with the promises that some of the pages had and nobody needs.
+    fn discharge(&self, pages: u64, promised: u64) {
+        let (spare, missing) = {
+            let mut usage = self.usage.lock();
+            usage.used -= pages;
+            let wanted = self.least.saturating_sub(usage.used + usage.kept);
+            let kept = wanted.min(promised);
+            usage.kept += kept;
+            (promised - kept, wanted - kept)
+        };
+        if spare != 0 {
+            hugetlb::unreserve(spare);
+        }
+        for _ in 0..missing {
+            // The pages are free now, and another may be faster. Then the files have to do with fewer.
+            if hugetlb::reserve(1).is_err() {
+                return;
+            }
+            let excess = {
+                let mut usage = self.usage.lock();
+                let excess = usage.used + usage.kept >= self.least;
+                usage.kept += u64::from(!excess);
+                excess
+            };
+            if excess {
+                hugetlb::unreserve(1);
+                return;
+            }
+        }
     }
 }
 
 impl Drop for Subpool {
     fn drop(&mut self) {
-        hugetlb::unreserve(self.least);
+        hugetlb::unreserve(self.usage.lock().kept);
     }
 }
 
@@ -199,9 +236,9 @@ impl HugeFile {
                 .count() as u64
         };
         let wanted = missing();
-        let new = self.subpool.charge(wanted).map_err(|_| Errno::ENOMEM)?;
-        if let Err(error) = hugetlb::reserve(new) {
-            self.subpool.discharge(wanted);
+        let kept = self.subpool.charge(wanted).map_err(|_| Errno::ENOMEM)?;
+        if let Err(error) = hugetlb::reserve(wanted - kept) {
+            self.subpool.discharge(wanted, kept);
             return Err(error);
         }
         let mut left = wanted;
@@ -212,12 +249,12 @@ impl HugeFile {
             }
             if slots.insert(index, Slot::Promised).is_err() {
                 drop(slots);
-                hugetlb::unreserve(self.subpool.discharge(left));
+                self.subpool.discharge(left, left);
                 return Err(Errno::ENOMEM);
             }
             left -= 1;
         }
-        hugetlb::unreserve(self.subpool.discharge(left));
+        debug_assert_eq!(left, 0, "what is made or dropped waits");
         Ok(())
     }
 
@@ -229,60 +266,55 @@ impl HugeFile {
         }
     }
 
-    /// The page with this number, made where there is none. `None`: the pool has none.
+    /// The page with this number that a mapping shows, made where there is none. `None`: the pool has none, or the file
+    /// ends before it.
+    pub(super) fn mapped_page(&self, index: u64) -> Option<HugePage> {
+        self.make(index, || index < self.bytes().div_ceil(BYTES))
+    }
+
+    /// The page with this number, wherever the file ends.
     pub fn page_or_new(&self, index: u64) -> Option<HugePage> {
+        self.make(index, || true)
+    }
+
+    /// `wanted` is asked when nobody can drop pages: who cuts the file does so after it has set its size.
+    fn make(&self, index: u64, wanted: impl Fn() -> bool) -> Option<HugePage> {
         if let Some(page) = self.present(index) {
             return Some(page);
         }
         let _making = self.making.lock();
-        let promised = {
-            let slots = self.slots.lock();
-            let known = match slots.get(index) {
-                Some(Slot::Page(page)) => return Some(page.clone()),
-                Some(Slot::Promised) => true,
-                None => false,
-            };
-            drop(slots);
-            // A place for the page, before there is one. Of those that are kept for the files it has been promised.
-            let kept = !known && self.subpool.charge(1).ok()? == 0;
-            if !known && self.slots.lock().insert(index, Slot::Promised).is_err() {
-                self.renounce(kept);
+        if !wanted() {
+            return None;
+        }
+        let known = match self.slots.lock().get(index) {
+            Some(Slot::Page(page)) => return Some(page.clone()),
+            Some(Slot::Promised) => true,
+            None => false,
+        };
+        let promised = known || {
+            let kept = self.subpool.charge(1).ok()?;
+            // A place for the page, before there is one.
+            if self.slots.lock().insert(index, Slot::Promised).is_err() {
+                self.subpool.discharge(1, kept);
                 return None;
             }
-            known || kept
+            kept == 1
         };
         let page = HugePage::take(promised);
-        let mut slots = self.slots.lock();
-        match (&page, slots.get_mut(index)) {
-            (Some(page), Some(slot)) => {
-                *slot = Slot::Page(page.clone());
+        match &page {
+            Some(page) => {
+                if let Some(slot) = self.slots.lock().get_mut(index) {
+                    *slot = Slot::Page(page.clone());
+                }
             }
-            (None, Some(_)) => {
-                drop(slots);
-                self.forget(index);
-                self.renounce(false);
+            None => {
+                // It was not promised.
+                let mut place = [None];
+                self.slots.lock().take_batch(index, index + 1, &mut place);
+                self.subpool.discharge(1, 0);
             }
-            // It was cut off meanwhile; then it is not the file's.
-            (_, None) => {}
         }
         page
-    }
-
-    /// Takes the count of one page back; `promised`: one of the pool was kept for it.
-    fn renounce(&self, promised: bool) {
-        let gone = self.subpool.discharge(1);
-        match (promised, gone) {
-            (true, 1..) => hugetlb::unreserve(1),
-            // As far as there is one: the files may do with less than is kept.
-            (false, 0) => drop(hugetlb::reserve(1)),
-            _ => {}
-        }
-    }
-
-    /// Takes out the place of a page that could not be made.
-    fn forget(&self, index: u64) {
-        let mut out = [None];
-        self.slots.lock().take_batch(index, index + 1, &mut out);
     }
 
     /// Drops pages, and promises that were not kept yet.
@@ -299,14 +331,8 @@ impl HugeFile {
                 .filter(|slot| matches!(slot, Some(Slot::Promised)))
                 .count() as u64;
             drop(batch);
-            let gone = self.subpool.discharge(taken as u64);
-            // Promises that nobody needs, less what is kept for the files from here on.
-            let kept = taken as u64 - gone;
-            if promised >= kept {
-                hugetlb::unreserve(promised - kept);
-            } else {
-                // As far as there are any, as above.
-                let _ = hugetlb::reserve(kept - promised);
+            if taken != 0 {
+                self.subpool.discharge(taken as u64, promised);
             }
             if taken < BATCH {
                 return;
@@ -314,11 +340,37 @@ impl HugeFile {
         }
     }
 
-    /// Frees the bytes of a range: whole pages go, of others the part is zeroed.
+    /// Drops pages; promises stay.
+    fn drop_pages(&self, indices: Range<u64>) {
+        let _making = self.making.lock();
+        let mut from = indices.start;
+        loop {
+            let mut taken = [None];
+            {
+                let mut slots = self.slots.lock();
+                let Some((index, slot)) = slots.next_from(from).filter(|&(at, _)| at < indices.end)
+                else {
+                    return;
+                };
+                from = index + 1;
+                if matches!(slot, Slot::Page(_)) {
+                    slots.take_batch(index, from, &mut taken);
+                }
+            }
+            let [page] = taken;
+            if page.is_some() {
+                drop(page);
+                self.subpool.discharge(1, 0);
+            }
+            machine::sched::cond_resched();
+        }
+    }
+
+    /// Frees the bytes of a range: whole pages go, of others the part is zeroed. As on Linux, what is promised stays so.
     pub fn punch_bytes(&self, range: Range<u64>) {
         let whole = range.start.div_ceil(BYTES)..range.end / BYTES;
         if whole.start < whole.end {
-            self.drop_slots(whole.clone());
+            self.drop_pages(whole.clone());
             self.mappings
                 .invalidate(self, whole.start * PAGES..whole.end * PAGES);
             self.zero(range.start..whole.start * BYTES);
@@ -348,12 +400,15 @@ impl PageSource for HugeFile {
         if index >= self.bytes().div_ceil(4096) {
             return Ok(None);
         }
-        let page = self.page_or_new(index / PAGES).ok_or(Errno::ENOMEM)?;
+        let page = self.mapped_page(index / PAGES).ok_or(Errno::ENOMEM)?;
         let frame = page.frame().offset(index % PAGES);
         Ok(Some(FrameRef::new_reference(frame)))
     }
 
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
+        if self.mappings.denies_stores() {
+            return Err(Errno::EPERM);
+        }
         self.punch_bytes(range);
         Ok(())
     }
@@ -437,9 +492,11 @@ impl Promises {
         space == self.owner && self.indices.lock().take_batch(index, index + 1, &mut out).0 == 1
     }
 
-    /// Promises a page again that was not used.
-    pub(super) fn renew(&self, index: u64) {
-        if hugetlb::reserve(1).is_ok() && self.indices.lock().insert(index, ()).is_err() {
+    /// Promises a page again that was made for this and not used.
+    pub(super) fn renew(&self, index: u64, page: HugePage) {
+        // In this order: who finds the promise finds the page.
+        page.renounce();
+        if self.indices.lock().insert(index, ()).is_err() {
             hugetlb::unreserve(1);
         }
     }

@@ -96,6 +96,7 @@ impl PageTables {
         let entry = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);
         if entry & POOL != 0 {
+            self.pool_pages -= 1;
             gather.pool(frame_of(entry));
             return;
         }

@@ -82,19 +82,28 @@ impl AddressSpace {
         if bytes == 0 {
             return Err(Errno::EINVAL);
         }
-        let mut bytes = page_up(bytes).ok_or(Errno::ENOMEM)?;
-        let mut backing = backing;
-        if backing.is_huge() {
-            bytes = bytes
+        let bytes = if backing.is_huge() {
+            let bytes = bytes
                 .checked_next_multiple_of(REGION)
-                .filter(|&b| b <= USER_END)
-                .ok_or(Errno::ENOMEM)?;
+                .ok_or(Errno::EINVAL)?;
+            if bytes > USER_END {
+                return Err(Errno::ENOMEM);
+            }
             if !hint.unwrap_or(0).is_multiple_of(REGION) && flags.intersects(FIXED) {
                 return Err(Errno::EINVAL);
             }
-            self.promise(&mut backing, bytes, prot, flags)?;
-        }
-        let (area_flags, source) = describe(prot, flags, bytes, backing)?;
+            bytes
+        } else {
+            page_up(bytes).ok_or(Errno::ENOMEM)?
+        };
+        let replaces =
+            flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE);
+        let (area_flags, mut source) = describe(prot, flags, bytes, backing)?;
+        let promised = match self.promise(&mut source, bytes, area_flags, flags) {
+            // What it replaces may be what it needs.
+            Err(Errno::ENOMEM) if replaces => false,
+            done => done.map(|()| true)?,
+        };
         let commitment = Commitment::new(Sizes::of(area_flags, bytes).accounted)?;
 
         let change = self.change.lock();
@@ -104,11 +113,15 @@ impl AddressSpace {
         if let Some(file) = source.file() {
             file.source.mappings().register(self)?;
         }
-        if flags.contains(MapFlags::FIXED) && !flags.contains(MapFlags::FIXED_NOREPLACE) {
+        if replaces {
             self.state
                 .lock()
                 .check_replacing(&range, Sizes::of(area_flags, bytes))?;
-            self.remove(range.clone())?;
+            // As on Linux, whatever is the matter.
+            self.remove(range.clone()).map_err(|_| Errno::ENOMEM)?;
+        }
+        if !promised {
+            self.promise(&mut source, bytes, area_flags, flags)?;
         }
         self.insert(range.clone(), area_flags, source)?;
         commitment.keep();
@@ -120,39 +133,34 @@ impl AddressSpace {
         Ok(start)
     }
 
-    /// Has pages of the pool kept for a mapping of them, unless it asks for none.
+    /// Has pages of the pool kept for a new mapping of them, unless it asks for none.
     fn promise(
         &self,
-        backing: &mut Backing,
+        source: &mut Bytes,
         bytes: u64,
-        prot: Prot,
+        area: VmaFlags,
         flags: MapFlags,
     ) -> Result<(), Errno> {
-        let Backing::File {
-            file,
-            offset,
-            shared,
-            ..
-        } = backing
-        else {
+        let Bytes::File(file, offset) = source else {
             return Ok(());
         };
-        if !offset.is_multiple_of(REGION) {
-            return Err(Errno::EINVAL);
-        }
-        check_offset(*offset, bytes)?;
-        let range = *offset..*offset + bytes;
         let Some(huge) = file.source.as_huge() else {
             return Ok(());
         };
+        let range = *offset..*offset + bytes;
+        let shared = area.contains(VmaFlags::SHARED);
         let reserve = !flags.contains(MapFlags::NORESERVE);
-        if reserve && *shared {
+        if reserve && shared {
             huge.promise(&range)?;
         }
-        if prot.contains(Prot::WRITE) {
+        if area.contains(VmaFlags::WRITE) {
             huge.extend(range.end);
         }
-        if reserve && !*shared {
+        // Nobody else has the file yet.
+        if reserve
+            && !shared
+            && let Some(file) = Arc::get_mut(file)
+        {
             file.promise(self.id(), &range)?;
         }
         Ok(())
@@ -517,8 +525,12 @@ fn describe(
             }
             let huge = file.source.as_huge().is_some();
             if huge {
-                // The pool keeps account of them.
+                if !offset.is_multiple_of(REGION) {
+                    return Err(Errno::EINVAL);
+                }
+                // The pool keeps account of them, and they stay in memory anyway.
                 area |= VmaFlags::HUGETLB;
+                area -= VmaFlags::LOCKED;
             }
             let private_writable = !shared && prot.contains(Prot::WRITE) && !huge;
             if reserve && private_writable {

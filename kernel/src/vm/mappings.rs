@@ -159,6 +159,11 @@ impl Mappings {
         debug_assert_ne!(before & !DENIED, 0, "more mappings may store than do");
     }
 
+    /// Whether the file is sealed against stores, be it only against new ones.
+    pub(super) fn denies_stores(&self) -> bool {
+        self.stores.load(Ordering::Relaxed) & DENIED != 0
+    }
+
     /// From now on no mapping is made that may store; those that exist stay (`F_SEAL_FUTURE_WRITE`).
     pub fn deny_new_stores(&self) {
         self.stores.fetch_or(DENIED, Ordering::Relaxed);

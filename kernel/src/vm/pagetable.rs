@@ -76,6 +76,8 @@ pub(super) struct PageTables {
     pub(super) count: u64,
     /// One for each huge page.
     pub(super) deposits: Deposits,
+    /// Pages of the pool that they map.
+    pub(super) pool_pages: u64,
     /// The last-level table used last, and the region that it is for.
     pub(super) recent_region: u64,
     pub(super) recent_table: *const Table,
@@ -105,6 +107,7 @@ impl PageTables {
             root,
             count: 1,
             deposits: Deposits::default(),
+            pool_pages: 0,
             recent_region: NO_REGION,
             recent_table: core::ptr::null(),
             hot: HotPlaces::new(),

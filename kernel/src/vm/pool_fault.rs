@@ -14,11 +14,14 @@ use super::want::{entry_flags, store_flags};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::memory::hugetlb::{self, HugePage};
+use machine::sync::{Mutex, MutexGuard};
 
 /// A huge page that a fault needs.
 pub(super) struct PoolNeed {
     file: Arc<MappedFile>,
     index: u64,
+    /// Its address.
+    region: u64,
     shared: bool,
     store: bool,
     /// The page to copy, which the program shares with others.
@@ -42,16 +45,46 @@ pub(super) struct PoolSupply {
 
 impl Drop for PoolSupply {
     fn drop(&mut self) {
-        if let Some(page) = self.page.take() {
-            drop(page);
-            if let (true, Some(promises)) = (self.promised, self.file.promises()) {
-                promises.renew(self.index);
-            }
+        if let (Some(page), true, Some(promises)) =
+            (self.page.take(), self.promised, self.file.promises())
+        {
+            promises.renew(self.index, page);
         }
     }
 }
 
+/// The right to get pages for one place of one file, privately.
+///
+/// Without it, two faults of one place would both take a page, and the second might find none: one that is promised
+/// exists once, and the last one of the pool goes to who finds that he needs no copy when the other has his.
+static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
+
+/// One of [`TURNS`], taken.
+pub(super) struct Turn {
+    number: usize,
+    _guard: MutexGuard<'static, ()>,
+}
+
+impl Turn {
+    /// Waits for a turn; `None`: the task is being killed.
+    pub(super) fn take(number: usize) -> Option<Self> {
+        let guard = TURNS[number].lock_killable().ok()?;
+        Some(Self {
+            number,
+            _guard: guard,
+        })
+    }
+}
+
 impl PoolNeed {
+    /// The turn that must be waited for first, with all that is needed looked at anew; `None`: it is `held`, or none is
+    /// needed.
+    pub(super) fn turn(&self, held: Option<&Turn>) -> Option<usize> {
+        let place = Arc::as_ptr(&self.file.source).cast::<()>().addr() as u64;
+        let number = (place / 64).wrapping_add(self.index) as usize % TURNS.len();
+        (!self.shared && held.is_none_or(|turn| turn.number != number)).then_some(number)
+    }
+
     /// Gets the page; may wait. `None`: the file ends before it, or the pool has none.
     ///
     /// A process that was promised its pages shares them with its children. Where it stores to one and the pool has no
@@ -78,7 +111,7 @@ impl PoolNeed {
             promised,
         };
         if self.shared {
-            let page = huge.page_or_new(self.index)?;
+            let page = huge.mapped_page(self.index)?;
             return Some(Some(supply(page, None, true, false, self.file)));
         }
         let of_file = huge.present(self.index);
@@ -102,6 +135,10 @@ impl PoolNeed {
             return Some(None);
         };
         if let Some(from) = self.source.as_ref().or(of_file.as_ref()) {
+            if self.source.is_some() && space.has_flushes() {
+                // Another CPU may not know yet that the page is shared: its stores must not be lost.
+                tlb::flush(&space.cpus, self.region..self.region + 1);
+            }
             page.copy_from(from);
         }
         Some(Some(supply(page, self.source, false, promised, self.file)))
@@ -158,6 +195,7 @@ impl Asked<'_> {
             return Step::NeedsPool(PoolNeed {
                 file: file.clone(),
                 index,
+                region,
                 shared,
                 store: self.store,
                 source,
@@ -176,6 +214,8 @@ impl Asked<'_> {
             tlb::flush(&self.space.cpus, region..region + 1);
             hugetlb::release(frame_of(old));
             got.source = None;
+        } else {
+            tables.pool_pages += 1;
         }
         slot.store(entry | entry_flags(flags) | store, Ordering::Release);
         done()

@@ -44,6 +44,8 @@ pub enum Advice {
     HugePages,
     /// Never mapped by huge pages from here on.
     NoHugePages,
+    /// Not used soon; changes nothing, as there is no swap. Not where pages stay anyway.
+    Cold,
     /// Accepted, changes nothing.
     Nothing,
 }
@@ -211,26 +213,22 @@ impl AddressSpace {
         if range.is_empty() {
             return Ok(());
         }
-        let whole = {
-            let state = self.state.lock();
-            // Pages of the pool are not parted.
-            if matches!(
-                advice,
-                Advice::DontNeed | Advice::DontNeedLocked | Advice::Free
-            ) {
-                state.check_pool_pages(&range)?;
-            }
-            state.areas.covers(range.clone())
-        };
+        let whole = self.state.lock().areas.covers(range.clone());
         let any = |_: &Area| true;
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
+                let first = range.start;
                 self.zap_areas(range, Reach::AllPages, |area| {
-                    let fit = match advice {
-                        Advice::DontNeedLocked => true,
-                        Advice::DontNeed => !area.flags.contains(VmaFlags::LOCKED),
-                        _ => area.backing.file().is_none(),
-                    };
+                    // Of pages of the pool whole ones go; as on Linux, the range must begin with one.
+                    let cut = area.flags.contains(VmaFlags::HUGETLB)
+                        && area.start < first
+                        && !first.is_multiple_of(REGION);
+                    let fit = !cut
+                        && match advice {
+                            Advice::DontNeedLocked => true,
+                            Advice::DontNeed => !area.flags.contains(VmaFlags::LOCKED),
+                            _ => area.backing.file().is_none(),
+                        };
                     if fit {
                         Ok(area.start..area.end)
                     } else {
@@ -262,6 +260,17 @@ impl AddressSpace {
             }
             Advice::NoHugePages => {
                 self.set_flags(range, VmaFlags::HUGE_PAGES, VmaFlags::NO_HUGE_PAGES, any)?;
+            }
+            Advice::Cold => {
+                let unfit = VmaFlags::LOCKED | VmaFlags::HUGETLB;
+                let state = self.state.lock();
+                if state
+                    .areas
+                    .overlapping(range)
+                    .any(|a| a.flags.intersects(unfit))
+                {
+                    return Err(Errno::EINVAL);
+                }
             }
             Advice::Nothing => {}
         }
@@ -321,8 +330,23 @@ impl AddressSpace {
         if !state.areas.overlapping(range.clone()).all(fit) {
             return Err(Errno::EINVAL);
         }
+        let with = |flags: VmaFlags| {
+            // As on Linux: pages of the pool stay anyway.
+            let none = flags.contains(VmaFlags::HUGETLB) && set == VmaFlags::LOCKED;
+            if none { flags } else { (flags - clear) | set }
+        };
+        // Where nothing changes, nothing is split.
+        let changed = |a: &&Area| with(a.flags) != a.flags;
+        let Some(first) = state.areas.overlapping(range.clone()).find(changed) else {
+            return Ok(());
+        };
+        let last = state
+            .areas
+            .overlapping(range.clone())
+            .filter(changed)
+            .last();
+        let range = range.start.max(first.start)..range.end.min(last.map_or(first.end, |a| a.end));
         state.make_boundaries(&range)?;
-        let with = |flags: VmaFlags| (flags - clear) | set;
         let (before, after) = (state.sizes_in(&range, same), state.sizes_in(&range, with));
         state.sizes.subtract(before);
         state.sizes.add(after);

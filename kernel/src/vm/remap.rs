@@ -37,16 +37,16 @@ impl AddressSpace {
         to: Remap,
         keep: bool,
     ) -> Result<u64, Errno> {
-        let old = page_range(start, old_bytes, Errno::EINVAL)?;
-        let bytes = page_up(new_bytes)
+        let mut old = page_range(start, old_bytes, Errno::EINVAL)?;
+        let mut bytes = page_up(new_bytes)
             .filter(|&b| b != 0)
             .ok_or(Errno::EINVAL)?;
-        let old_bytes = old.end - old.start;
+        let mut old_bytes = old.end - old.start;
         // Linux makes a second mapping of a shared area of 0 old bytes; nobody is known to need it.
         if old.is_empty() || keep && (old_bytes != bytes || to == Remap::InPlace) {
             return Err(Errno::EINVAL);
         }
-        let target = match to {
+        let mut target = match to {
             Remap::Fixed(at) => {
                 let range = page_range(at, bytes, Errno::EINVAL)?;
                 if range.start < old.end && old.start < range.end {
@@ -60,12 +60,27 @@ impl AddressSpace {
         let area = self.check_one_area(&old)?;
         if area.flags.contains(VmaFlags::HUGETLB) {
             let at = target.as_ref().map_or(0, |range| range.start);
-            let whole = [old.start, old_bytes, bytes, at]
-                .into_iter()
-                .all(|value| value.is_multiple_of(REGION));
             // As on Linux, one of huge pages does not grow: nothing is kept for what would come.
-            if !whole || bytes > old_bytes {
+            bytes = bytes
+                .checked_next_multiple_of(REGION)
+                .ok_or(Errno::EINVAL)?;
+            old_bytes = old_bytes.next_multiple_of(REGION);
+            let aligned = old.start.is_multiple_of(REGION) && at.is_multiple_of(REGION);
+            if !aligned || keep || bytes > old_bytes {
                 return Err(Errno::EINVAL);
+            }
+            old.end = old.start + old_bytes;
+            if let Some(range) = &mut target {
+                *range = page_range(range.start, bytes, Errno::EINVAL)?;
+                if range.start < old.end && old.start < range.end {
+                    return Err(Errno::EINVAL);
+                }
+                if bytes < old_bytes {
+                    // What goes is not moved, and neither are promises of it.
+                    self.remove(old.start + bytes..old.end)?;
+                    old.end = old.start + bytes;
+                    old_bytes = bytes;
+                }
             }
         }
         if target.is_none() && !keep && bytes <= old_bytes {
@@ -149,7 +164,11 @@ impl AddressSpace {
         let commitment = Commitment::new(sizes.accounted)?;
         let moved_bytes = moved.end - moved.start;
         let mut relief = pressure::Relief::new(Order::BASE);
-        let mut graveyard = Graveyard::of(self.id());
+        let mut graveyard = if area.flags.contains(VmaFlags::HUGETLB) {
+            Graveyard::of_moved(self.id())
+        } else {
+            Graveyard::of(self.id())
+        };
         let start = loop {
             // Files that drop pages meet the entries at the old place or at the new one. Not held
             // while memory is waited for.

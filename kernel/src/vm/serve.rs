@@ -4,7 +4,7 @@
 
 use super::entry::{ADDRESS, DIRTY, FILE, PAGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
 use super::pagetable::{Leaf, PageTables};
-use super::pool_fault::{PoolNeed, PoolSupply};
+use super::pool_fault::{PoolNeed, PoolSupply, Turn};
 use super::source::MappedFile;
 use super::space::Area;
 use super::thp::{HugeTry, allow_huge, pin_huge, put_huge, wants_huge};
@@ -55,6 +55,8 @@ pub(super) struct Supplies {
     page: Option<Supply>,
     huge: HugeTry,
     pub(super) pool: Option<PoolSupply>,
+    /// Held from before a page of the pool is got until it is in place.
+    pub(super) turn: Option<Turn>,
     /// Others were asked to give a page of the pool up.
     pub(super) surrendered: bool,
 }

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "a CPU's tables are changed")]
 
 use super::backing::{Bytes, Graveyard};
-use super::entry::{POOL, REGION, ZERO, frame_of};
+use super::entry::{FILE, POOL, REGION, ZERO, frame_of};
 use super::gather::kind_index;
 use super::pagetable::{PageTables, Run};
 use super::thp::wants_huge;
@@ -150,6 +150,8 @@ pub struct Usage {
     pub locked: u64,
     /// Page tables.
     pub page_tables: u64,
+    /// Pages of the pool of huge pages.
+    pub hugetlb: u64,
 }
 
 impl Usage {
@@ -349,6 +351,7 @@ impl AddressSpace {
             text: state.sizes.text,
             locked: state.sizes.locked,
             page_tables: state.tables.count() * PAGE,
+            hugetlb: state.tables.pool_pages * REGION,
         }
     }
 
@@ -405,7 +408,9 @@ impl AddressSpace {
                     Run::Huge(entry, count) => {
                         let entry = entry.load(Ordering::Relaxed);
                         if entry & POOL != 0 {
-                            let own = hugetlb::references(frame_of(entry)) == 1;
+                            // A file has a reference to its page, too.
+                            let of_file = u32::from(entry & FILE != 0);
+                            let own = hugetlb::references(frame_of(entry)) == 1 + of_file;
                             pages[if own { 4 } else { 5 }] += count as u64;
                             return true;
                         }

@@ -5,6 +5,7 @@
 //! areas out may go by a range alone.
 
 use super::backing::Bytes;
+use super::entry::REGION;
 use super::gather::Gather;
 use super::mappings::{Reach, Shows};
 use super::space::{Area, PAGE, State};
@@ -126,7 +127,12 @@ impl AddressSpace {
                         break;
                     }
                 };
-                let selected = selected.start.max(range.start)..selected.end.min(range.end);
+                let mut selected = selected.start.max(range.start)..selected.end.min(range.end);
+                if area.flags.contains(VmaFlags::HUGETLB) {
+                    // Whole pages of the pool alone, also where such an area has come in the middle of the walk.
+                    selected.end &= !(REGION - 1);
+                    zapping.at = zapping.at.next_multiple_of(REGION);
+                }
                 if selected.end > from && !selected.is_empty() {
                     part = Some(selected);
                     break;

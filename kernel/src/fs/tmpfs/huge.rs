@@ -6,17 +6,22 @@ use super::super::io::{ByteSink, MAX_RW_COUNT};
 use super::super::node::Hold;
 use super::super::text::Text;
 use super::super::volume::{FileSystem, FileSystemType, Made, Maker, MountFlags, Volume};
+use super::seals::Seals;
 use super::{Body, Limits, TmpNode, Tmpfs};
 use crate::vm::PageSource;
 use crate::vm::hugetlb::{BYTES, HugeFile, Subpool};
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::Ordering;
-use linux_raw_sys::general::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE};
+use linux_raw_sys::general::{
+    F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SHRINK, F_SEAL_WRITE, FALLOC_FL_KEEP_SIZE,
+    FALLOC_FL_PUNCH_HOLE,
+};
 use logic::errno::{Errno, SysResult};
 use logic::mount_options::HugetlbfsOptions;
 use machine::memory::hugetlb;
 use machine::memory::{FrameRef, PAGE_SIZE};
+use machine::sync::Mutex;
 
 /// Linux's magic number of hugetlbfs.
 pub(super) const MAGIC: u64 = 0x9584_58f6;
@@ -109,23 +114,58 @@ impl Tmpfs {
     /// The content of a new regular file.
     pub(super) fn new_content(&self) -> Body {
         match &self.huge {
-            Some(subpool) => Body::Huge(Arc::new(HugeFile::in_subpool(subpool.clone()))),
+            Some(subpool) => Body::Huge(Huge {
+                file: Arc::new(HugeFile::in_subpool(subpool.clone())),
+                changing: Mutex::new(()),
+                seals: Seals::new(),
+            }),
             None => Body::Regular(super::Regular::new()),
         }
     }
 }
 
-/// Cuts or extends a file, by whole pages.
-pub(super) fn set_size(node: &TmpNode, file: &HugeFile, size: u64) -> Result<(), Errno> {
-    if !size.is_multiple_of(BYTES) {
-        return Err(Errno::EINVAL);
+/// The content of a regular file.
+#[derive(Debug)]
+pub(super) struct Huge {
+    file: Arc<HugeFile>,
+    /// Held by who changes the size or the pages by a call, and while seals are added.
+    changing: Mutex<()>,
+    seals: Seals,
+}
+
+impl Huge {
+    pub(super) const fn file(&self) -> &Arc<HugeFile> {
+        &self.file
     }
-    if size > MAX_SIZE {
-        return Err(Errno::EFBIG);
+
+    pub(super) const fn seals(&self) -> &Seals {
+        &self.seals
     }
-    file.set_bytes(size);
-    node.touch_modified();
-    Ok(())
+
+    pub(super) fn add_seals(&self, seals: u32) -> Result<(), Errno> {
+        let _changing = self.changing.lock();
+        self.seals.add(seals, self.file.mappings())
+    }
+
+    /// Cuts or extends the file, by whole pages.
+    pub(super) fn set_size(&self, node: &TmpNode, size: u64) -> Result<(), Errno> {
+        if !size.is_multiple_of(BYTES) {
+            return Err(Errno::EINVAL);
+        }
+        if size > MAX_SIZE {
+            return Err(Errno::EFBIG);
+        }
+        let _changing = self.changing.lock();
+        let before = self.file.bytes();
+        if size < before {
+            self.seals.check(F_SEAL_SHRINK)?;
+        } else if size > before {
+            self.seals.check(F_SEAL_GROW)?;
+        }
+        self.file.set_bytes(size);
+        node.touch_modified();
+        Ok(())
+    }
 }
 
 /// Opens a file of huge pages.
@@ -158,11 +198,15 @@ struct OpenHuge {
 }
 
 impl OpenHuge {
-    fn file(&self) -> Result<&Arc<HugeFile>, Errno> {
+    fn huge(&self) -> Result<&Huge, Errno> {
         match &self.node.body {
-            Body::Huge(file) => Ok(file),
+            Body::Huge(huge) => Ok(huge),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    fn file(&self) -> Result<&Arc<HugeFile>, Errno> {
+        Ok(self.huge()?.file())
     }
 }
 
@@ -212,6 +256,15 @@ impl File for OpenHuge {
         true
     }
 
+    /// As on Linux, all of it counts as data.
+    fn seek_data(&self, offset: u64, hole: bool) -> Result<u64, Errno> {
+        let size = self.file()?.bytes();
+        if offset >= size {
+            return Err(Errno::ENXIO);
+        }
+        Ok(if hole { size } else { offset })
+    }
+
     fn hold(&self) -> Option<Hold> {
         Some(self.node.clone())
     }
@@ -222,7 +275,8 @@ impl File for OpenHuge {
     }
 
     fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
-        let file = self.file()?;
+        let huge = self.huge()?;
+        let file = huge.file();
         if mode & !(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -234,9 +288,15 @@ impl File for OpenHuge {
             if mode & FALLOC_FL_KEEP_SIZE == 0 {
                 return Err(Errno::EOPNOTSUPP);
             }
-            file.punch_bytes(offset..end.min(file.bytes().max(offset)));
+            let _changing = huge.changing.lock();
+            huge.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+            file.punch_bytes(offset..end);
             self.node.touch_modified();
             return Ok(());
+        }
+        let _changing = huge.changing.lock();
+        if end > file.bytes() {
+            huge.seals.check(F_SEAL_GROW)?;
         }
         for index in offset / BYTES..end.div_ceil(BYTES) {
             file.page_or_new(index).ok_or(Errno::ENOSPC)?;

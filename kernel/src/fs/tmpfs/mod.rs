@@ -7,7 +7,9 @@ mod directory;
 mod huge;
 mod mounted;
 mod regular;
+mod seals;
 
+use huge::Huge;
 pub use huge::TYPE as HUGETLBFS;
 pub use mounted::TYPE;
 use regular::Pace;
@@ -24,7 +26,7 @@ use super::node::{
 };
 use super::pipe::{self, Pipe};
 use super::volume::{MountFlags, Volume};
-use crate::vm::hugetlb::{self, HugeFile, Subpool};
+use crate::vm::hugetlb::{self, Subpool};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -171,7 +173,7 @@ struct Attributes {
 #[derive(Debug)]
 enum Body {
     Regular(Regular),
-    Huge(Arc<HugeFile>),
+    Huge(Huge),
     Directory(Directory),
     Symlink(Box<[u8]>),
     Fifo(SpinLock<Weak<Pipe>>),
@@ -333,9 +335,9 @@ impl Node for TmpNode {
                 let (size, pages) = regular.extent();
                 (size, pages, 0)
             }
-            Body::Huge(file) => {
-                let pages = file.pages() * (hugetlb::BYTES / PAGE_SIZE as u64);
-                (file.bytes(), pages, 0)
+            Body::Huge(huge) => {
+                let pages = huge.file().pages() * (hugetlb::BYTES / PAGE_SIZE as u64);
+                (huge.file().bytes(), pages, 0)
             }
             // What Linux's tmpfs counts for an entry.
             Body::Directory(directory) => (directory.len() as u64 * 20 + 40, 0, 0),
@@ -450,7 +452,7 @@ impl Node for TmpNode {
         self.fs.volume.check_writable()?;
         match &self.body {
             Body::Regular(_) => regular::set_size(self, size),
-            Body::Huge(file) => huge::set_size(self, file, size),
+            Body::Huge(huge) => huge.set_size(self, size),
             Body::Directory(_) => Err(Errno::EISDIR),
             _ => Err(Errno::EINVAL),
         }

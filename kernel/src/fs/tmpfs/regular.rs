@@ -8,14 +8,15 @@ use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
+use super::seals::Seals;
 use super::{TmpNode, Tmpfs};
 use crate::vm::{Mappings, PageSource};
 use alloc::sync::Arc;
 use core::ops::Range;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, Ordering};
 use linux_raw_sys::general::{
-    F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE,
-    FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
+    F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SHRINK, F_SEAL_WRITE, FALLOC_FL_KEEP_SIZE,
+    FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
 };
 use logic::errno::{Errno, SysResult};
 use logic::radix::RadixTree;
@@ -75,8 +76,7 @@ pub struct Regular {
     content: SpinLock<Content>,
     writing: Mutex<()>,
     mappings: Mappings,
-    /// `F_SEAL_*` bits; changed under `writing`.
-    seals: AtomicU32,
+    seals: Seals,
     /// Positive: open files that may write. Negative: running programs that forbid it.
     writers: AtomicI32,
 }
@@ -87,8 +87,7 @@ impl Regular {
             content: SpinLock::new(Content::default()),
             writing: Mutex::new(()),
             mappings: Mappings::new(),
-            // Only a memfd that asks for it can be sealed.
-            seals: AtomicU32::new(F_SEAL_SEAL),
+            seals: Seals::new(),
             writers: AtomicI32::new(0),
         }
     }
@@ -135,42 +134,17 @@ impl Regular {
     }
 
     /// The seals.
-    pub fn seals(&self) -> u32 {
-        // Relaxed: `writing` orders those who act on it.
-        self.seals.load(Ordering::Relaxed)
-    }
-
-    /// Opens the file for sealing (a memfd with `MFD_ALLOW_SEALING`).
-    pub fn allow_seals(&self) {
-        self.seals.store(0, Ordering::Relaxed);
+    pub(super) fn seals(&self) -> &Seals {
+        &self.seals
     }
 
     /// Adds seals.
     ///
     /// # Errors
     /// `EPERM` once sealed against it; `EBUSY` for `F_SEAL_WRITE` while a mapping may store.
-    pub fn add_seals(&self, seals: u32) -> Result<(), Errno> {
+    pub(super) fn add_seals(&self, seals: u32) -> Result<(), Errno> {
         let _writing = self.writing.lock();
-        let old = self.seals();
-        if old & F_SEAL_SEAL != 0 {
-            return Err(Errno::EPERM);
-        }
-        if seals & F_SEAL_WRITE != 0 {
-            self.mappings.deny_stores()?;
-        }
-        if seals & F_SEAL_FUTURE_WRITE != 0 {
-            self.mappings.deny_new_stores();
-        }
-        self.seals.store(old | seals, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn check_seals(&self, any_of: u32) -> Result<(), Errno> {
-        if self.seals() & any_of == 0 {
-            Ok(())
-        } else {
-            Err(Errno::EPERM)
-        }
+        self.seals.add(seals, &self.mappings)
     }
 
     /// Takes a frame that already holds page `index`, as the archive's unpacking does.
@@ -333,7 +307,7 @@ fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
     let _writing = regular.writing.lock();
     let old = regular.extent().0;
     if size < old {
-        regular.check_seals(F_SEAL_SHRINK)?;
+        regular.seals.check(F_SEAL_SHRINK)?;
         regular.set_size_field(size);
         let first_gone = size.div_ceil(PAGE);
         if !size.is_multiple_of(PAGE) {
@@ -343,7 +317,7 @@ fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
         regular.free_pages(&node.fs, first_gone..u64::MAX, Pace::Breathing);
         regular.mappings.truncate(node, first_gone..u64::MAX);
     } else if size > old {
-        regular.check_seals(F_SEAL_GROW)?;
+        regular.seals.check(F_SEAL_GROW)?;
         regular.set_size_field(size);
     }
     node.touch_modified();
@@ -391,7 +365,7 @@ impl PageSource for TmpNode {
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         let regular = self.regular().ok_or(Errno::EOPNOTSUPP)?;
         let _writing = regular.writing.lock();
-        regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+        regular.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
         regular.punch(self, &self.fs, range);
         Ok(())
     }
@@ -538,7 +512,7 @@ impl File for OpenRegular {
             return Ok(0);
         }
         let _writing = regular.writing.lock();
-        regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+        regular.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
         let old_size = regular.extent().0;
         if flags.contains(OpenFlags::APPEND) {
             *offset = old_size;
@@ -553,7 +527,7 @@ impl File for OpenRegular {
             }
             room = room.min(limit - *offset);
         }
-        if regular.seals() & F_SEAL_GROW != 0 {
+        if regular.seals.get() & F_SEAL_GROW != 0 {
             room = room.min(old_size.saturating_sub(*offset));
             if room == 0 {
                 return Err(Errno::EPERM);
@@ -643,17 +617,17 @@ impl File for OpenRegular {
             if !keep_size || mode & FALLOC_FL_ZERO_RANGE != 0 {
                 return Err(Errno::EOPNOTSUPP);
             }
-            regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+            regular.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
             regular.punch(&**self.node(), &self.node().fs, offset..end);
             self.node().touch_modified();
             return Ok(());
         }
         let old_size = regular.extent().0;
         if !keep_size && end > old_size {
-            regular.check_seals(F_SEAL_GROW)?;
+            regular.seals.check(F_SEAL_GROW)?;
         }
         if mode & FALLOC_FL_ZERO_RANGE != 0 {
-            regular.check_seals(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
+            regular.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
             regular.punch(&**self.node(), &self.node().fs, offset..end);
         }
         let pages = offset / PAGE..end.div_ceil(PAGE);

@@ -527,6 +527,20 @@ impl HugePage {
         frame
     }
 
+    /// Gives back a page that nobody else has, and promises one again in its place: nobody can take it in between.
+    pub fn renounce(self) {
+        let page = self.into_counted();
+        // Release: as in `release`.
+        let before = side::entry(page).head.fetch_sub(1, Ordering::Release) & REFERENCES;
+        assert_eq!(before, 1, "{page:?} is given back and shared");
+        fence(Ordering::Acquire);
+        let mut pool = POOL.lock();
+        pool.put(page);
+        pool.counts.reserved += 1;
+        drop(pool);
+        want_report();
+    }
+
     /// Its first frame.
     pub fn frame(&self) -> Frame {
         self.0

@@ -169,7 +169,7 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
             ("VmLib", 0),
             ("VmPTE", usage.page_tables),
             ("VmSwap", 0),
-            ("HugetlbPages", 0),
+            ("HugetlbPages", usage.hugetlb),
         ];
         for (name, bytes) in lines {
             writeln!(text, "{name}:\t{:>8} kB", bytes >> 10)?;

@@ -1,0 +1,93 @@
+//! What a memory file is sealed against.
+
+use super::{Body, TmpNode};
+use crate::vm::Mappings;
+use core::sync::atomic::{AtomicU32, Ordering};
+use linux_raw_sys::general::{F_SEAL_FUTURE_WRITE, F_SEAL_SEAL, F_SEAL_WRITE};
+use logic::errno::Errno;
+
+/// `F_SEAL_*` bits of a file. They are changed and asked under the lock that its content is changed under.
+#[derive(Debug)]
+pub(super) struct Seals(AtomicU32);
+
+impl Seals {
+    /// Of a file that cannot be sealed: only a memfd that asks for it can.
+    pub(super) const fn new() -> Self {
+        Self(AtomicU32::new(F_SEAL_SEAL))
+    }
+
+    /// The seals.
+    pub(super) fn get(&self) -> u32 {
+        // Relaxed (all): the file's lock orders those who act on it.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds seals; the file's lock is held.
+    ///
+    /// # Errors
+    /// `EPERM` once sealed against it; `EBUSY` for `F_SEAL_WRITE` while a mapping may store.
+    pub(super) fn add(&self, seals: u32, mappings: &Mappings) -> Result<(), Errno> {
+        let old = self.get();
+        if old & F_SEAL_SEAL != 0 {
+            return Err(Errno::EPERM);
+        }
+        if seals & F_SEAL_WRITE != 0 {
+            mappings.deny_stores()?;
+        }
+        if seals & F_SEAL_FUTURE_WRITE != 0 {
+            mappings.deny_new_stores();
+        }
+        self.0.store(old | seals, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the file has none of these seals.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub(super) fn check(&self, any_of: u32) -> Result<(), Errno> {
+        if self.get() & any_of == 0 {
+            Ok(())
+        } else {
+            Err(Errno::EPERM)
+        }
+    }
+}
+
+impl TmpNode {
+    fn seals_of_file(&self) -> Result<&Seals, Errno> {
+        match &self.body {
+            Body::Regular(regular) => Ok(regular.seals()),
+            Body::Huge(huge) => Ok(huge.seals()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// The seals.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is no regular file.
+    pub fn seals(&self) -> Result<u32, Errno> {
+        Ok(self.seals_of_file()?.get())
+    }
+
+    /// Opens the file for sealing (a memfd with `MFD_ALLOW_SEALING`).
+    pub fn allow_seals(&self) {
+        if let Ok(seals) = self.seals_of_file() {
+            seals.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds seals.
+    ///
+    /// # Errors
+    /// `EPERM` once sealed against it; `EBUSY` for `F_SEAL_WRITE` while a mapping may store; `EINVAL`: it is no
+    /// regular file.
+    pub fn add_seals(&self, seals: u32) -> Result<(), Errno> {
+        match &self.body {
+            Body::Regular(regular) => regular.add_seals(seals),
+            Body::Huge(huge) => huge.add_seals(seals),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
