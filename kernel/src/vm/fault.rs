@@ -149,16 +149,14 @@ impl AddressSpace {
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
                 Step::NeedsHuge => supplies.get_huge(),
+                Step::NeedsTurn(turn) => {
+                    // Not two at once, nor with a page in hand: others could wait for those.
+                    supplies.pool = None;
+                    supplies.turn = None;
+                    supplies.turn = Some(Turn::take(turn).ok_or(Fault::NoMemory)?);
+                }
                 Step::NeedsPool(need) => {
-                    if let Some(turn) = need.turn(supplies.turn.as_ref()) {
-                        // Not both at once, nor with a page in hand: another could wait for those.
-                        drop(need);
-                        supplies.pool = None;
-                        supplies.turn = None;
-                        supplies.turn = Some(Turn::take(turn).ok_or(Fault::NoMemory)?);
-                        continue;
-                    }
-                    let got = need.get(self, &mut supplies.surrendered);
+                    let got = need.get(self, &mut supplies.surrenders);
                     supplies.pool = got.ok_or(Fault::BeyondFile)?;
                 }
                 Step::Lost => return Err(Fault::BeyondFile),

@@ -53,6 +53,9 @@ impl Drop for PoolSupply {
     }
 }
 
+/// How often a page is asked back from those who share it.
+const MAX_SURRENDERS: u32 = 100;
+
 /// The right to get pages for one place of one file, privately.
 ///
 /// Without it, two faults of one place would both take a page, and the second might find none: one that is promised
@@ -66,6 +69,12 @@ pub(super) struct Turn {
 }
 
 impl Turn {
+    /// The number of the turn for a place of a file.
+    fn number(file: &MappedFile, index: u64) -> usize {
+        let place = Arc::as_ptr(&file.source).cast::<()>().addr() as u64;
+        (place / 64).wrapping_add(index) as usize % TURNS.len()
+    }
+
     /// Waits for a turn; `None`: the task is being killed.
     pub(super) fn take(number: usize) -> Option<Self> {
         let guard = TURNS[number].lock_killable().ok()?;
@@ -77,23 +86,16 @@ impl Turn {
 }
 
 impl PoolNeed {
-    /// The turn that must be waited for first, with all that is needed looked at anew; `None`: it is `held`, or none is
-    /// needed.
-    pub(super) fn turn(&self, held: Option<&Turn>) -> Option<usize> {
-        let place = Arc::as_ptr(&self.file.source).cast::<()>().addr() as u64;
-        let number = (place / 64).wrapping_add(self.index) as usize % TURNS.len();
-        (!self.shared && held.is_none_or(|turn| turn.number != number)).then_some(number)
-    }
-
     /// Gets the page; may wait. `None`: the file ends before it, or the pool has none.
     ///
     /// A process that was promised its pages shares them with its children. Where it stores to one and the pool has no
-    /// other, the children give it up (`surrendered` is set): it is the process's own when the fault looks again.
+    /// other, the children give it up (`surrenders` counts it): it is the process's own when the fault looks again,
+    /// unless somebody still has a reference for a moment.
     #[cold]
     pub(super) fn get(
         self,
         space: &AddressSpace,
-        surrendered: &mut bool,
+        surrenders: &mut u32,
     ) -> Option<Option<PoolSupply>> {
         let huge = self.file.source.as_huge()?;
         // Before the page: who takes it out of the file meanwhile counts up.
@@ -127,9 +129,13 @@ impl PoolNeed {
                 .file
                 .promises()
                 .is_some_and(|promises| promises.is_of(space.id()));
-            if self.source.is_none() || !owns || core::mem::replace(surrendered, true) {
+            if self.source.is_none() || !owns || *surrenders == MAX_SURRENDERS {
                 return None;
             }
+            if *surrenders != 0 {
+                machine::sched::yield_now();
+            }
+            *surrenders += 1;
             let pages = self.index * PAGES..(self.index + 1) * PAGES;
             self.file.source.mappings().surrender(huge, &pages, space);
             return Some(None);
@@ -148,7 +154,12 @@ impl PoolNeed {
 impl Asked<'_> {
     /// One look at a fault in an area of the pool.
     #[cold]
-    pub(super) fn pool(&self, tables: &mut PageTables, supply: &mut Option<PoolSupply>) -> Step {
+    pub(super) fn pool(
+        &self,
+        tables: &mut PageTables,
+        supply: &mut Option<PoolSupply>,
+        turn: Option<&Turn>,
+    ) -> Step {
         let flags = self.area.flags;
         let shared = flags.contains(VmaFlags::SHARED);
         let Bytes::File(file, offset) = &self.area.backing else {
@@ -191,6 +202,11 @@ impl Asked<'_> {
         let got = supply.take().filter(fits);
         let Some((mut got, page)) = got.and_then(|mut got| got.page.take().map(|page| (got, page)))
         else {
+            let turn_wanted = Turn::number(file, index);
+            if !shared && turn.is_none_or(|turn| turn.number != turn_wanted) {
+                // Before there is a reference to the page: another could take it for a sharer's.
+                return Step::NeedsTurn(turn_wanted);
+            }
             let source = (old != 0).then(|| HugePage::new_reference(frame_of(old)));
             return Step::NeedsPool(PoolNeed {
                 file: file.clone(),

@@ -43,6 +43,8 @@ pub(super) enum Step {
     NeedsPage(Arc<MappedFile>, u64),
     /// A huge page would do.
     NeedsHuge,
+    /// A turn to get a page of the pool must be waited for first.
+    NeedsTurn(usize),
     /// A page of the pool must be got first.
     NeedsPool(PoolNeed),
     /// The page was given up for another process.
@@ -57,8 +59,8 @@ pub(super) struct Supplies {
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is got until it is in place.
     pub(super) turn: Option<Turn>,
-    /// Others were asked to give a page of the pool up.
-    pub(super) surrendered: bool,
+    /// How often others were asked to give a page of the pool up.
+    pub(super) surrenders: u32,
 }
 
 impl Supplies {
@@ -158,7 +160,7 @@ impl<'a> Asked<'a> {
     ) -> Step {
         let flags = self.area.flags;
         if flags.contains(VmaFlags::HUGETLB) {
-            return self.pool(tables, &mut supplies.pool);
+            return self.pool(tables, &mut supplies.pool, supplies.turn.as_ref());
         }
         if self.store && self.area.backing.file().is_none() && flags.contains(VmaFlags::WRITE) {
             let bits = entry_flags(flags) | store_flags(flags);
