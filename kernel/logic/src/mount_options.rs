@@ -94,6 +94,24 @@ impl<'a> MountOption<'a> {
         Ok(count)
     }
 
+    /// A count as [`Self::count`] that a text begins with, or that many percent of `whole`; what follows is let pass, as
+    /// hugetlbfs does.
+    ///
+    /// # Errors
+    /// `EINVAL`: it does not begin with a digit.
+    pub fn leading(&self, whole: u64) -> Result<u64, Errno> {
+        let text = self.text()?;
+        if !text.starts_with(|first: char| first.is_ascii_digit()) {
+            return Err(Errno::EINVAL);
+        }
+        let (count, rest) = scaled(text)?;
+        if rest.starts_with('%') {
+            let part = u128::from(count) * u128::from(whole) / 100;
+            return u64::try_from(part).map_err(|_| Errno::EINVAL);
+        }
+        Ok(count)
+    }
+
     /// A count of bytes as [`Self::count`], or that many percent of `whole` bytes.
     ///
     /// # Errors
@@ -159,6 +177,8 @@ pub struct HugetlbfsOptions {
     pub uid: Option<u32>,
     /// Group of the root directory.
     pub gid: Option<u32>,
+    /// It is mounted read-only, or not, whatever the flags say.
+    pub read_only: Option<bool>,
 }
 
 impl HugetlbfsOptions {
@@ -170,13 +190,17 @@ impl HugetlbfsOptions {
         let mut all = Self::default();
         for option in options(text) {
             match option.name {
-                b"size" => all.pages = Some(option.bytes(pool * page)? / page),
-                b"min_size" => all.least_pages = Some(option.bytes(pool * page)? / page),
-                b"nr_inodes" => all.files = Some(option.count()?),
+                b"size" => all.pages = Some(option.leading(pool * page)? / page),
+                b"min_size" => all.least_pages = Some(option.leading(pool * page)? / page),
+                b"nr_inodes" => all.files = Some(option.leading(0)?),
+                b"ro" | b"rw" => {
+                    option.bare()?;
+                    all.read_only = Some(option.name == b"ro");
+                }
                 b"mode" => all.mode = Some(option.octal()? & 0o1777),
                 b"uid" => all.uid = Some(option.identity()?),
                 b"gid" => all.gid = Some(option.identity()?),
-                b"pagesize" if option.count()? == page => {}
+                b"pagesize" if option.leading(0)? == page => {}
                 _ => return Err(Errno::EINVAL),
             }
         }

@@ -364,6 +364,10 @@ pub fn attach(space: &Arc<AddressSpace>, id: i32, address: u64, flags: u32) -> R
         let source = segment.memory.source.clone();
         (source, segment.name.clone(), segment.status.bytes)
     };
+    if source.as_huge().is_some() {
+        // What is promised was so when the segment was made.
+        map |= MapFlags::NORESERVE;
+    }
     let mut file = MappedFile::new(source, name, u64::from(id.cast_unsigned()), shared::DEVICE);
     file.shmem = true;
     file.attach(attached.clone());
@@ -480,7 +484,12 @@ pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
 /// `EINVAL`: none has this number.
 pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
     let mut table = TABLE.lock();
-    let mode = &mut table.segments.get_mut(id)?.status.mode;
+    let segment = table.segments.get_mut(id)?;
+    if segment.memory.source.as_huge().is_some() {
+        // As on Linux: they stay anyway.
+        return Ok(());
+    }
+    let mode = &mut segment.status.mode;
     *mode = *mode & !SHM_LOCKED | if locked { SHM_LOCKED } else { 0 };
     Ok(())
 }

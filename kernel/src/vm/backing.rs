@@ -1,9 +1,9 @@
 //! The bytes behind an area, as the area knows them.
 
+use super::hugetlb::Ended;
 use super::source::MappedFile;
 use alloc::sync::Arc;
 use logic::vma;
-use machine::memory::hugetlb;
 
 /// Where an area's bytes come from.
 #[derive(Clone, Debug)]
@@ -48,10 +48,9 @@ impl Bytes {
 pub(super) struct Graveyard {
     /// The space that the areas were of.
     space: u64,
-    files: [Option<Arc<MappedFile>>; 16],
+    /// With the huge pages that were kept for the area and are not needed any more.
+    files: [Option<(Arc<MappedFile>, Ended)>; 16],
     len: usize,
-    /// Huge pages that were kept for areas and are not needed any more.
-    promises: u64,
     /// The areas come again elsewhere: what is kept for them stays so.
     moves: bool,
 }
@@ -62,7 +61,6 @@ impl Graveyard {
             space,
             files: [const { None }; 16],
             len: 0,
-            promises: 0,
             moves: false,
         }
     }
@@ -81,10 +79,13 @@ impl Graveyard {
     pub(super) fn bury<F: Copy + PartialEq>(&mut self, area: vma::Vma<F, Bytes>) {
         let bytes = area.bytes();
         if let Bytes::File(file, offset) = area.backing {
-            if let (Some(promises), false) = (file.promises(), self.moves) {
-                self.promises += promises.end(self.space, &(offset..offset + bytes));
-            }
-            self.files[self.len] = Some(file);
+            let ended = match file.promises() {
+                Some(promises) if !self.moves => {
+                    promises.end(self.space, &(offset..offset + bytes))
+                }
+                _ => Ended::default(),
+            };
+            self.files[self.len] = Some((file, ended));
             self.len += 1;
         }
     }
@@ -92,8 +93,10 @@ impl Graveyard {
 
 impl Drop for Graveyard {
     fn drop(&mut self) {
-        if self.promises != 0 {
-            hugetlb::unreserve(self.promises);
+        for (file, ended) in self.files.iter().flatten() {
+            if let Some(promises) = file.promises() {
+                promises.discharge(*ended);
+            }
         }
     }
 }

@@ -34,11 +34,11 @@ enum Slot {
 
 /// The part of the pool that the files of one file system may have.
 pub struct Subpool {
-    /// The most pages.
-    most: u64,
+    /// The most pages; `None`: as many as there are.
+    most: Option<u64>,
     /// Pages of the pool that are kept for these files, whether or not they have so many; fewer for a while where the
-    /// pool had none left when files gave theirs up.
-    least: u64,
+    /// pool had none left when files gave theirs up. `None`: as 0.
+    least: Option<u64>,
     usage: SpinLock<Usage>,
 }
 
@@ -64,38 +64,41 @@ impl Subpool {
     ///
     /// # Errors
     /// `ENOMEM`: the pool has not as many to keep.
-    pub fn new(most: u64, least: u64) -> Result<Arc<Self>, Errno> {
-        hugetlb::reserve(least)?;
+    pub fn new(most: Option<u64>, least: Option<u64>) -> Result<Arc<Self>, Errno> {
+        let kept = least.unwrap_or(0);
+        hugetlb::reserve(kept)?;
         Ok(Arc::new(Self {
             most,
             least,
-            usage: SpinLock::new(Usage {
-                used: 0,
-                kept: least,
-            }),
+            usage: SpinLock::new(Usage { used: 0, kept }),
         }))
     }
 
     /// As much as there is.
     pub fn unlimited() -> Arc<Self> {
         Arc::new(Self {
-            most: u64::MAX,
-            least: 0,
+            most: None,
+            least: None,
             usage: SpinLock::new(Usage::default()),
         })
     }
 
-    /// The most pages, `u64::MAX` for no limit, and those that are kept.
-    pub const fn limits(&self) -> (u64, u64) {
+    /// The most pages, and those that are kept, where that was said.
+    pub const fn limits(&self) -> (Option<u64>, Option<u64>) {
         (self.most, self.least)
     }
 
-    /// The most pages and those that are used, for `statfs`; both 0 without a limit.
-    pub fn usage(&self) -> (u64, u64) {
-        if self.most == u64::MAX {
-            return (0, 0);
+    /// All pages and those that are left, for `statfs`; `None` where no limit was set.
+    pub fn room(&self) -> Option<(u64, u64)> {
+        match (self.most, self.least) {
+            (Some(most), _) => Some((most, most.saturating_sub(self.usage.lock().used))),
+            (None, Some(_)) => Some((u64::MAX, u64::MAX)),
+            (None, None) => None,
         }
-        (self.most, self.usage.lock().used)
+    }
+
+    fn least(&self) -> u64 {
+        self.least.unwrap_or(0)
     }
 
     /// Counts pages. Those that it says the pool has promised to the file system; the others are yet to be had.
@@ -104,7 +107,7 @@ impl Subpool {
         let sum = usage
             .used
             .checked_add(pages)
-            .filter(|&sum| sum <= self.most);
+            .filter(|&sum| self.most.is_none_or(|most| sum <= most));
         usage.used = sum.ok_or(Errno::ENOSPC)?;
         let promised = usage.kept.min(pages);
         usage.kept -= promised;
@@ -116,7 +119,7 @@ impl Subpool {
         let (spare, missing) = {
             let mut usage = self.usage.lock();
             usage.used -= pages;
-            let wanted = self.least.saturating_sub(usage.used + usage.kept);
+            let wanted = self.least().saturating_sub(usage.used + usage.kept);
             let kept = wanted.min(promised);
             usage.kept += kept;
             (promised - kept, wanted - kept)
@@ -131,7 +134,7 @@ impl Subpool {
             }
             let excess = {
                 let mut usage = self.usage.lock();
-                let excess = usage.used + usage.kept >= self.least;
+                let excess = usage.used + usage.kept >= self.least();
                 usage.kept += u64::from(!excess);
                 excess
             };
@@ -205,8 +208,9 @@ impl HugeFile {
     /// Sets its size; what lies beyond is dropped.
     pub fn set_bytes(&self, bytes: u64) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
-        if bytes < before {
-            self.drop_slots(bytes.div_ceil(BYTES)..u64::MAX);
+        // As on Linux also those that were allocated beyond its end.
+        let dropped = self.drop_slots(bytes.div_ceil(BYTES)..u64::MAX);
+        if dropped || bytes < before {
             let pages = bytes.div_ceil(4096)..u64::MAX;
             self.mappings.truncate(self, pages);
         }
@@ -317,11 +321,11 @@ impl HugeFile {
         page
     }
 
-    /// Drops pages, and promises that were not kept yet.
-    fn drop_slots(&self, indices: Range<u64>) {
+    /// Drops pages, and promises that were not kept yet; whether there were any.
+    fn drop_slots(&self, indices: Range<u64>) -> bool {
         // Who makes a page has promised it to himself for the moment.
         let _making = self.making.lock();
-        let mut from = indices.start;
+        let (mut from, mut any) = (indices.start, false);
         loop {
             let mut batch = [const { None }; BATCH];
             let (taken, next) = self.slots.lock().take_batch(from, indices.end, &mut batch);
@@ -333,9 +337,10 @@ impl HugeFile {
             drop(batch);
             if taken != 0 {
                 self.subpool.discharge(taken as u64, promised);
+                any = true;
             }
             if taken < BATCH {
-                return;
+                return any;
             }
         }
     }
@@ -413,6 +418,10 @@ impl PageSource for HugeFile {
         Ok(())
     }
 
+    fn resident(&self) -> u64 {
+        self.pages() * PAGES
+    }
+
     fn mappings(&self) -> &Mappings {
         &self.mappings
     }
@@ -452,32 +461,56 @@ pub fn anonymous(bytes: u64) -> MappedFile {
     )
 }
 
-/// Pages that are kept for a private mapping, by their numbers in the file.
+/// Pages that are kept for a private mapping. They count for its file system, too, until they are unmapped.
 pub(super) struct Promises {
     /// The space that was promised them.
     owner: u64,
-    indices: SpinLock<RadixTree<()>>,
+    subpool: Arc<Subpool>,
+    held: SpinLock<Held>,
+}
+
+struct Held {
+    /// Pages that are promised and were not touched yet, by their numbers in the file.
+    indices: RadixTree<()>,
+    /// Pages that count for the file system.
+    counted: u64,
+}
+
+/// What the end of a part of a mapping makes void.
+#[derive(Copy, Clone, Default, Debug)]
+pub(super) struct Ended {
+    pages: u64,
+    promised: u64,
 }
 
 impl Promises {
     /// Keeps pages for a range of bytes of a file.
     ///
     /// # Errors
-    /// `ENOMEM`: the pool has not as many.
-    pub(super) fn new(owner: u64, range: &Range<u64>) -> Result<Self, Errno> {
+    /// `ENOMEM`: the pool has not as many, or the file system may not.
+    pub(super) fn new(owner: u64, file: &HugeFile, range: &Range<u64>) -> Result<Self, Errno> {
         let indices = touched(range);
         let count = indices.end - indices.start;
-        hugetlb::reserve(count)?;
+        let subpool = file.subpool.clone();
+        let kept = subpool.charge(count).map_err(|_| Errno::ENOMEM)?;
+        if let Err(error) = hugetlb::reserve(count - kept) {
+            subpool.discharge(count, kept);
+            return Err(error);
+        }
         let mut tree = RadixTree::new();
         for index in indices {
             if tree.insert(index, ()).is_err() {
-                hugetlb::unreserve(count);
+                subpool.discharge(count, count);
                 return Err(Errno::ENOMEM);
             }
         }
         Ok(Self {
             owner,
-            indices: SpinLock::new(tree),
+            subpool,
+            held: SpinLock::new(Held {
+                indices: tree,
+                counted: count,
+            }),
         })
     }
 
@@ -489,39 +522,59 @@ impl Promises {
     /// Makes use of the promise of a page; false: there is none for this space.
     pub(super) fn claim(&self, space: u64, index: u64) -> bool {
         let mut out = [None];
-        space == self.owner && self.indices.lock().take_batch(index, index + 1, &mut out).0 == 1
+        let mut take = || {
+            self.held
+                .lock()
+                .indices
+                .take_batch(index, index + 1, &mut out)
+                .0
+        };
+        space == self.owner && take() == 1
     }
 
     /// Promises a page again that was made for this and not used.
     pub(super) fn renew(&self, index: u64, page: HugePage) {
         // In this order: who finds the promise finds the page.
         page.renounce();
-        if self.indices.lock().insert(index, ()).is_err() {
+        if self.held.lock().indices.insert(index, ()).is_err() {
             hugetlb::unreserve(1);
         }
     }
 
-    /// The space needs nothing of this range of bytes any more; how many promises that makes void.
-    pub(super) fn end(&self, space: u64, range: &Range<u64>) -> u64 {
+    /// The space needs nothing of this range of bytes any more. What that makes void goes by [`Self::discharge`],
+    /// without a lock held.
+    pub(super) fn end(&self, space: u64, range: &Range<u64>) -> Ended {
         if space != self.owner {
-            return 0;
+            return Ended::default();
         }
-        let (mut from, end, mut count) = (range.start / BYTES, range.end.div_ceil(BYTES), 0);
+        let Range { start, end } = touched(range);
+        let (mut from, mut promised) = (start, 0);
+        let mut held = self.held.lock();
         loop {
             let mut batch = [None; BATCH];
-            let (taken, next) = self.indices.lock().take_batch(from, end, &mut batch);
+            let (taken, next) = held.indices.take_batch(from, end, &mut batch);
             from = next;
-            count += taken as u64;
+            promised += taken as u64;
             if taken < BATCH {
-                return count;
+                break;
             }
+        }
+        let pages = held.counted.min(end - start);
+        held.counted -= pages;
+        Ended { pages, promised }
+    }
+
+    /// Takes back what is void.
+    pub(super) fn discharge(&self, ended: Ended) {
+        if ended.pages != 0 || ended.promised != 0 {
+            self.subpool.discharge(ended.pages, ended.promised);
         }
     }
 }
 
 impl Drop for Promises {
     fn drop(&mut self) {
-        let count = self.end(self.owner, &(0..u64::MAX));
-        hugetlb::unreserve(count);
+        let ended = self.end(self.owner, &(0..u64::MAX));
+        self.discharge(ended);
     }
 }

@@ -151,7 +151,9 @@ impl MappedFile {
     /// # Errors
     /// `ENOMEM`: the pool has not as many.
     pub(super) fn promise(&mut self, owner: u64, range: &Range<u64>) -> Result<(), Errno> {
-        self.promises = Some(Promises::new(owner, range)?);
+        if let Some(huge) = self.source.as_huge() {
+            self.promises = Some(Promises::new(owner, huge, range)?);
+        }
         Ok(())
     }
 

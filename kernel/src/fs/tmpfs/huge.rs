@@ -38,9 +38,15 @@ pub const TYPE: FileSystemType = FileSystemType {
 
 fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
     let options = HugetlbfsOptions::parse(options, BYTES, hugetlb::counts().total)?;
-    let most = options.pages.unwrap_or(u64::MAX);
-    let least = options.least_pages.unwrap_or(0);
-    let subpool = Subpool::new(most, least)?;
+    if options.files == Some(0) {
+        // The root directory is one, too.
+        return Err(Errno::ENOMEM);
+    }
+    let mut flags = flags;
+    if let Some(read_only) = options.read_only {
+        flags.set(MountFlags::READ_ONLY, read_only);
+    }
+    let subpool = Subpool::new(options.pages, options.least_pages)?;
     let limits = Limits {
         pages: 0,
         nodes: options.files.unwrap_or(0),
@@ -84,18 +90,18 @@ impl FileSystem for Mounted {
         if fs.root_mode != DEFAULT_MODE {
             write!(text, ",mode={:o}", fs.root_mode)?;
         }
-        write!(text, ",pagesize={}M", BYTES >> 20)?;
         let nodes = fs.node_limit.load(Ordering::Relaxed);
         if nodes != 0 {
             write!(text, ",nr_inodes={nodes}")?;
         }
+        write!(text, ",pagesize={}M", BYTES >> 20)?;
         if let Some(subpool) = &fs.huge {
             let (most, least) = subpool.limits();
-            if most != u64::MAX {
-                write!(text, ",size={}K", most * (BYTES >> 10))?;
+            if let Some(most) = most {
+                write!(text, ",size={}", u128::from(most) * u128::from(BYTES))?;
             }
-            if least != 0 {
-                write!(text, ",min_size={}K", least * (BYTES >> 10))?;
+            if let Some(least) = least {
+                write!(text, ",min_size={}", u128::from(least) * u128::from(BYTES))?;
             }
         }
         Ok(())

@@ -339,7 +339,8 @@ impl Node for TmpNode {
                 let pages = huge.file().pages() * (hugetlb::BYTES / PAGE_SIZE as u64);
                 (huge.file().bytes(), pages, 0)
             }
-            // What Linux's tmpfs counts for an entry.
+            // On Linux hugetlbfs counts nothing, and tmpfs that for an entry.
+            Body::Directory(_) if self.fs.huge.is_some() => (0, 0, 0),
             Body::Directory(directory) => (directory.len() as u64 * 20 + 40, 0, 0),
             Body::Symlink(target) => (target.len() as u64, 0, 0),
             Body::Device { number, .. } => (0, 0, *number),
@@ -368,11 +369,12 @@ impl Node for TmpNode {
         let pages = fs.page_limit.load(Ordering::Relaxed);
         let files = fs.node_limit.load(Ordering::Relaxed);
         if let Some(subpool) = &fs.huge {
-            let (most, used) = subpool.usage();
-            // As Linux has it: figures where there is a size, and all files that there could be where there is no
-            // limit of them.
-            let (files, free_files) = match (most, files) {
-                (0, _) => (0, 0),
+            // As Linux has it: figures where pages have a limit, and all files that there could be where there is none
+            // for them.
+            let room = subpool.room();
+            let (blocks, free_blocks) = room.unwrap_or((0, 0));
+            let (files, free_files) = match (room, files) {
+                (None, _) => (0, 0),
                 (_, 0) => (u64::MAX, u64::MAX),
                 _ => (
                     files,
@@ -381,8 +383,8 @@ impl Node for TmpNode {
             };
             return FsStats {
                 magic: huge::MAGIC,
-                blocks: most,
-                free_blocks: most.saturating_sub(used),
+                blocks,
+                free_blocks,
                 files,
                 free_files,
                 flags: fs.volume.flags().bits(),
