@@ -5,15 +5,16 @@ use super::record::OpenHow;
 use super::{Args, transfer};
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
 use crate::fs::lookup::{self, LastLink};
-use crate::fs::node::Node;
+use crate::fs::node::{Node, NodeRef};
 use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place};
 use crate::process::caller;
 use crate::vm::hugetlb;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    AT_FDCWD, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK, MFD_HUGE_SHIFT, MFD_HUGETLB,
-    MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE, SEEK_SET,
+    AT_FDCWD, FALLOC_FL_PUNCH_HOLE, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK,
+    MFD_HUGE_SHIFT, MFD_HUGETLB, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
+    SEEK_SET,
 };
 use logic::errno::{Errno, SysResult};
 
@@ -290,10 +291,24 @@ pub fn copy_file_range(a: &Args) -> SysResult {
     Ok(moved)
 }
 
+/// Whether a file may be made as large as that.
+///
+/// # Errors
+/// `FILE_SIZE_LIMIT`: the process's limit is against it.
+fn check_size_limit(node: &NodeRef, size: u64) -> Result<(), Errno> {
+    match caller::file_size_limit() {
+        Some(limit) if size > limit && size > node.metadata().size => Err(Errno::FILE_SIZE_LIMIT),
+        _ => Ok(()),
+    }
+}
+
 /// `truncate(2)`.
 pub fn truncate(a: &Args) -> SysResult {
     let size = offset(a, 1)?;
     let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
+    if node.kind() == FileKind::Regular {
+        check_size_limit(&node, size)?;
+    }
     node.set_size(size)?;
     Ok(0)
 }
@@ -308,6 +323,7 @@ pub fn ftruncate(a: &Args) -> SysResult {
     if !file.flags().writable() || file.node().kind() != FileKind::Regular {
         return Err(Errno::EINVAL);
     }
+    check_size_limit(file.node(), size)?;
     file.node().set_size(size)?;
     Ok(0)
 }
@@ -325,6 +341,9 @@ pub fn fallocate(a: &Args) -> SysResult {
     match file.node().kind() {
         FileKind::Fifo => return Err(Errno::ESPIPE),
         FileKind::Directory => return Err(Errno::EISDIR),
+        FileKind::Regular if a.uint(1) & FALLOC_FL_PUNCH_HOLE == 0 => {
+            check_size_limit(file.node(), offset.saturating_add(length))?;
+        }
         _ => {}
     }
     file.file().allocate(a.uint(1), offset, length)?;
