@@ -30,6 +30,11 @@ fn files_of_huge_pages_are_as_on_linux() {
     is_as_on_linux("hugetlbfs");
 }
 
+#[test]
+fn its_corners_are_as_on_linux() {
+    is_as_on_linux("hugetlb_edges");
+}
+
 /// With the descriptors of huge pages written one by one: what programs see is the same.
 #[test]
 fn the_pool_without_the_exchange_is_as_with_it() {
@@ -66,4 +71,33 @@ fn a_full_memory_refuses_no_page_its_way_back() {
     let said = out(&["-m", "256M", "-c", "2"], &["hugetlb_full"]);
     let expected = "pool: 64\npool: 0, carried: some\ncarried: 0\nback: all\npool: 64\n";
     assert_eq!(said, expected);
+}
+
+/// The first storm ends where the second begins: what is there then must be there at the end.
+#[test]
+fn nothing_is_lost_while_files_come_and_go() {
+    for (memory, cpus, most, seed) in [
+        ("256M", "4", "60", "13"),
+        ("128M", "2", "30", "2"),
+        ("64M", "1", "20", "3"),
+    ] {
+        let said = out(
+            &["-m", memory, "-c", cpus],
+            &["hugetlb_files_storm", "6", "150", most, seed],
+        );
+        let right = "right: Total 0 Free 0 Rsvd 0 Surp 0\n";
+        assert_eq!(said, format!("{right}{right}lost: little\n"), "seed {seed}");
+    }
+}
+
+#[test]
+fn no_call_meets_half_a_page() {
+    for (cpus, seed) in [("1", "1"), ("2", "2"), ("4", "3")] {
+        let storm = ["hugetlb_parts_storm", "2000", seed];
+        let said = out(&["-m", "256M", "-c", cpus], &storm);
+        assert_eq!(
+            said, "in the end: Total 0 Free 0 Rsvd 0 Surp 0\n",
+            "seed {seed}"
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! Options of mounts, as people write them and as they get them wrong.
 
 use crate::errno::Errno;
-use crate::mount_options::{MountOption, TmpfsOptions, options};
+use crate::mount_options::{HugetlbfsOptions, MountOption, TmpfsOptions, options};
 use std::vec::Vec;
 
 /// Pages of a machine with 256 MiB.
@@ -119,4 +119,36 @@ fn no_text_is_too_odd() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let _ = TmpfsOptions::parse(&text, RAM);
     }
+}
+
+#[test]
+fn hugetlbfs_lets_pass_what_follows_a_count() {
+    const HUGE: u64 = 2 << 20;
+    let parse = |text: &str| HugetlbfsOptions::parse(text.as_bytes(), HUGE, 10);
+    for (text, pages) in [
+        ("size=4M", 2),
+        ("size=4MB", 2),
+        ("size=5M", 2),
+        ("size=33%", 3),
+        ("size=33%more", 3),
+        ("size=0x400000,", 2),
+    ] {
+        assert_eq!(parse(text).map(|o| o.pages), Ok(Some(pages)), "{text}");
+    }
+    for text in [
+        "size=",
+        "size",
+        "size=-1",
+        "size= 4M",
+        "nr_inodes=k",
+        "pagesize=4k",
+        "ro=1",
+    ] {
+        assert_eq!(parse(text), Err(Errno::EINVAL), "{text}");
+    }
+    assert_eq!(parse("ro,rw").map(|o| o.read_only), Ok(Some(false)));
+    assert_eq!(
+        parse("min_size=1M,size=1").map(|o| (o.least_pages, o.pages)),
+        Ok((Some(0), Some(0)))
+    );
 }

@@ -153,15 +153,17 @@ impl AddressSpace {
         if reserve && shared {
             huge.promise(&range)?;
         }
-        if area.contains(VmaFlags::WRITE) {
-            huge.extend(range.end);
-        }
         // Nobody else has the file yet.
         if reserve
             && !shared
             && let Some(file) = Arc::get_mut(file)
         {
             file.promise(self.id(), &range)?;
+        }
+        if area.contains(VmaFlags::WRITE)
+            && let Some(huge) = file.source.as_huge()
+        {
+            huge.extend(range.end);
         }
         Ok(())
     }
