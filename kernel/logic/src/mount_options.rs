@@ -136,8 +136,11 @@ fn end(rest: &str) -> Result<(), Errno> {
     }
 }
 
-/// The number that a text begins with, and the rest of it.
-fn c_number(text: &str) -> Result<(u64, &str), Errno> {
+/// The number that a text begins with, with C's prefixes, and the rest of it.
+///
+/// # Errors
+/// `EINVAL`: it begins with none, or with one that does not fit.
+pub fn c_number(text: &str) -> Result<(u64, &str), Errno> {
     let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(rest) => (rest, 16),
         None if text.starts_with('0') => (text, 8),

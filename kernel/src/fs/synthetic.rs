@@ -530,6 +530,9 @@ impl File for TextFile {
 
     fn write(&self, from: &mut dyn ByteSource, offset: &mut u64, _: OpenFlags) -> SysResult {
         let length = from.left();
+        if length == 0 {
+            return Ok(0);
+        }
         if length > MAX_STORE {
             return Err(Errno::EINVAL);
         }

@@ -4,13 +4,20 @@ use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
 use core::fmt::{Result as Written, Write};
 use logic::errno::Errno;
+use logic::mount_options;
 use machine::memory::hugetlb::{self, Counts};
 use machine::sched;
 
 pub(super) const PROC: &[Entry] = &[
-    Entry::knob("sys/vm/nr_hugepages", total, set_total),
-    Entry::knob("sys/vm/nr_hugepages_mempolicy", total, set_total),
-    Entry::knob("sys/vm/nr_overcommit_hugepages", overcommit, set_overcommit),
+    Entry::knob("sys/vm/nr_hugepages", total, |value| {
+        set_total(c_number(value)?)
+    }),
+    Entry::knob("sys/vm/nr_hugepages_mempolicy", total, |value| {
+        set_total(c_number(value)?)
+    }),
+    Entry::knob("sys/vm/nr_overcommit_hugepages", overcommit, |value| {
+        set_overcommit(c_number(value)?)
+    }),
     Entry::knob(
         "sys/vm/hugetlb_optimize_vmemmap",
         |text| writeln!(text, "{}", u8::from(hugetlb::optimizes())),
@@ -26,17 +33,17 @@ pub(super) const SYS: &[Entry] = &[
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
         total,
-        set_total,
+        |value| set_total(parse(value)?),
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages_mempolicy",
         total,
-        set_total,
+        |value| set_total(parse(value)?),
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages",
         overcommit,
-        set_overcommit,
+        |value| set_overcommit(parse(value)?),
     ),
     Entry::file("kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free),
     Entry::file(
@@ -50,7 +57,7 @@ pub(super) const SYS: &[Entry] = &[
     Entry::knob(
         "devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
         total,
-        set_total,
+        |value| set_total(parse(value)?),
     ),
     Entry::file(
         "devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages",
@@ -84,8 +91,17 @@ fn overcommit(text: &mut Text) -> Written {
     count(text, |counts| counts.overcommit)
 }
 
+/// A number as those of `/sys` are written.
 fn parse(value: &str) -> Result<u64, Errno> {
     value.parse().map_err(|_| Errno::EINVAL)
+}
+
+/// A number as those of `/proc/sys` are written: with C's prefixes.
+fn c_number(value: &str) -> Result<u64, Errno> {
+    match mount_options::c_number(value)? {
+        (number, "") => Ok(number),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 fn hugetlb_optimize(on: bool) -> Result<(), Errno> {
@@ -94,16 +110,16 @@ fn hugetlb_optimize(on: bool) -> Result<(), Errno> {
 }
 
 /// A signal ends the work; the pool is then as large as it has become.
-fn set_total(value: &str) -> Result<(), Errno> {
-    hugetlb::resize(parse(value)?, || {
+fn set_total(pages: u64) -> Result<(), Errno> {
+    hugetlb::resize(pages, || {
         sched::cond_resched();
         sched::current().signal_pending()
     });
     Ok(())
 }
 
-fn set_overcommit(value: &str) -> Result<(), Errno> {
-    hugetlb::set_overcommit(parse(value)?);
+fn set_overcommit(pages: u64) -> Result<(), Errno> {
+    hugetlb::set_overcommit(pages);
     Ok(())
 }
 

@@ -492,23 +492,28 @@ impl HugePage {
 
     /// A page beyond the pool's size, if that is allowed.
     fn surplus() -> Option<Frame> {
-        {
-            let counts = &mut POOL.lock().counts;
-            if counts.surplus >= counts.overcommit {
-                return None;
-            }
-            counts.surplus += 1;
-            counts.total += 1;
+        if !POOL.lock().counts.may_exceed() {
+            return None;
         }
         let mut batch = Batch::new();
         batch.fill(1);
         let Some(&block) = batch.as_slice().first() else {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);
-            let counts = &mut POOL.lock().counts;
-            counts.surplus -= 1;
-            counts.total -= 1;
             return None;
         };
+        // Counted when it is there: meanwhile others count pages that they give back, and may have made the last one.
+        let counted = {
+            let counts = &mut POOL.lock().counts;
+            let may = counts.may_exceed();
+            counts.surplus += u64::from(may);
+            counts.total += u64::from(may);
+            may
+        };
+        if !counted {
+            side::entry(block).head.store(0, Ordering::Relaxed);
+            percpu::free(block, Order::PAGEBLOCK);
+            return None;
+        }
         MADE.fetch_add(1, Ordering::Relaxed);
         give_up_descriptors(batch.as_slice());
         Some(block)

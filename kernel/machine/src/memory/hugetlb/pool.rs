@@ -26,6 +26,11 @@ impl Counts {
         self.total - self.surplus
     }
 
+    /// Whether another surplus page may be made.
+    pub(super) const fn may_exceed(&self) -> bool {
+        self.surplus < self.overcommit
+    }
+
     /// Free pages that nobody was promised.
     pub const fn spare(&self) -> u64 {
         self.free.saturating_sub(self.reserved)

@@ -62,8 +62,7 @@ pub(super) fn entry(frame: Frame) -> &'static Entry {
     }
 }
 
-/// The entry of a pageblock below `end`, the end of memory, made where there is none. Not to be called by several at
-/// once.
+/// The entry of a pageblock below `end`, the end of memory, made where there is none.
 ///
 /// # Errors
 /// If there is no memory for the table.
@@ -91,10 +90,15 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
     let page = percpu::allocate(request)?;
     // SAFETY: the frame is ours alone.
     unsafe { clear_page(frame_ptr(page)) };
-    Descriptor::get(page).take(Kind::Kernel, Order::BASE);
-    percpu::add(Kind::Kernel.count(), 1);
     let leaf = frame_ptr(page).cast::<Leaf>();
-    // Release: the page is zero.
-    slot.store(leaf, Ordering::Release);
+    let none = core::ptr::null_mut();
+    // Release: the page is zero. Surplus pages are made by several at once, and the first one's leaf stays.
+    let first = slot.compare_exchange(none, leaf, Ordering::Release, Ordering::Relaxed);
+    if first.is_ok() {
+        Descriptor::get(page).take(Kind::Kernel, Order::BASE);
+        percpu::add(Kind::Kernel.count(), 1);
+    } else {
+        percpu::free(page, Order::BASE);
+    }
     find(frame).ok_or(NO_ROOM)
 }
