@@ -249,6 +249,28 @@ static void segments(void)
 	counters("detached");
 }
 
+/* Of what cannot be had as a whole nothing stays. */
+static void more_than_memory(void)
+{
+	write_knob(OVERCOMMIT, 100000);
+	WORKS("private", map_pool(2000 * HUGE, MAP_PRIVATE));
+	counters("private");
+	WORKS("shared", map_pool(2000 * HUGE, MAP_SHARED));
+	counters("shared");
+	WORKS("segment", shmget(IPC_PRIVATE, 2000 * HUGE, IPC_CREAT | SHM_HUGETLB | 0600));
+	counters("segment");
+	RESULT("file system", mount("none", "/edge", "hugetlbfs", 0, "min_size=4000M"));
+	counters("file system");
+	char *at = map_pool(10 * HUGE, MAP_PRIVATE);
+	counters("ten");
+	write_knob(OVERCOMMIT, 0);
+	memset(at, 1, 10 * HUGE);
+	munmap(at, HUGE);
+	counters("nine");
+	munmap(at + HUGE, 9 * HUGE);
+	counters("none");
+}
+
 int main(void)
 {
 	catch_signals();
@@ -260,6 +282,7 @@ int main(void)
 	advice();
 	file_systems();
 	segments();
+	more_than_memory();
 	write_knob(POOL, 0);
 	counters("in the end");
 	return 0;

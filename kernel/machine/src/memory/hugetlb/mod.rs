@@ -341,6 +341,7 @@ fn shrink(pages: u64, stop: &mut dyn FnMut() -> bool) {
 /// # Errors
 /// `ENOMEM`: there are not as many free ones, nor may as many be made.
 pub fn reserve(pages: u64) -> Result<(), Errno> {
+    let mut made = 0;
     loop {
         let mut batch = Batch::new();
         let missing = {
@@ -351,20 +352,25 @@ pub fn reserve(pages: u64) -> Result<(), Errno> {
                 return Ok(());
             }
             let may = pool.counts.overcommit.saturating_sub(pool.counts.surplus);
-            if pages - spare > may {
-                return Err(Errno::ENOMEM);
-            }
-            pages - spare
+            let missing = pages - spare;
+            (missing <= may).then_some(missing)
+        };
+        let Some(missing) = missing else {
+            trim(made);
+            return Err(Errno::ENOMEM);
         };
         // Made first, promised then: somebody else may take them in between, and then more are made.
         batch.fill(missing);
         MADE.fetch_add(batch.len as u64, Ordering::Relaxed);
         if batch.len == 0 {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);
+            trim(made);
             return Err(Errno::ENOMEM);
         }
         join(batch.as_slice(), true);
+        made += batch.len as u64;
         if (HELPERS.killed)() {
+            trim(made);
             return Err(Errno::ENOMEM);
         }
     }
@@ -373,25 +379,32 @@ pub fn reserve(pages: u64) -> Result<(), Errno> {
 /// Takes a promise back that nobody has made use of. Surplus pages that were made for it leave.
 pub fn unreserve(pages: u64) {
     POOL.lock().counts.reserved -= pages;
-    trim();
+    trim(pages);
 }
 
-/// Frees surplus pages that nobody has or was promised.
-fn trim() {
-    loop {
+/// Frees up to so many surplus pages that nobody has or was promised.
+fn trim(mut most: u64) {
+    while most != 0 {
         let mut batch = Batch::new();
         {
             let mut pool = POOL.lock();
-            while !batch.is_full() && pool.counts.surplus > 0 {
+            while !batch.is_full() && pool.counts.surplus > 0 && most != 0 {
                 match pool.remove() {
                     Some(page) => batch.push(page),
                     None => break,
                 }
                 pool.counts.surplus -= 1;
+                most -= 1;
             }
         }
         if batch.len == 0 {
-            return;
+            let pool = POOL.lock();
+            if pool.in_report == 0 || pool.counts.spare() == 0 || pool.counts.surplus == 0 {
+                return;
+            }
+            drop(pool);
+            (HELPERS.yield_now)();
+            continue;
         }
         free_blocks(batch.as_slice(), &mut Supply::new(batch.len as u64));
     }
