@@ -104,7 +104,7 @@ fn no_call_meets_half_a_page() {
 
 #[test]
 fn surplus_pages_that_cannot_be_made_cost_the_pool_nothing() {
-    let said = out(&["-m", "128M", "-c", "4"], &["hugetlb_surplus", "1000"]);
+    let said = out(&["-m", "128M", "-c", "4"], &["hugetlb_surplus", "4000"]);
     let expected =
         "at last: Total 6 Free 6 Rsvd 0 Surp 0\nin the end: Total 0 Free 0 Rsvd 0 Surp 0\n";
     assert_eq!(said, expected);
