@@ -300,12 +300,7 @@ impl Task {
 
     /// Runs rounds until `until`, after one that warms up and does not count. `alone` where no
     /// others take turns with it, and the first round of all may be that of a pool that nobody used.
-    fn run(
-        &self,
-        until: Until,
-        rest: Option<Rest<'_>>,
-        alone: bool,
-    ) -> Result<Outcome, Failure> {
+    fn run(&self, until: Until, rest: Option<Rest<'_>>, alone: bool) -> Result<Outcome, Failure> {
         let beyond_clearing = alone && self.mode == Mode::Pool;
         let mut first_round_ns = 0;
         if beyond_clearing {
