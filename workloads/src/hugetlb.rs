@@ -18,9 +18,10 @@ memory holds. --1g takes pages of 1 GiB, by
 /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages.
 
 Prints how many were obtained (huge_pages), the time to allocate and to free them in all and a page
-(allocate_s, free_s, allocate_page_ns, free_page_ns), MemTotal and MemFree before, with the pages
-and after, and the memory saved: what became free beside the pages themselves (saved_kib), as page
-descriptors do that are given back. With all also the share of MemTotal that the pages are
+(allocate_s, free_s, allocate_page_ns, free_page_ns), MemTotal and what is free before, with the
+pages and after, and the memory saved: what became free beside the pages themselves (saved_kib), as
+page descriptors do that are given back. Free are MemFree and what Linux's CPUs hold in reserve, by
+/proc/zoneinfo. With all also the share of MemTotal that the pages are
 (pool_share), by what MemTotal is with them.",
     run,
 };
@@ -34,6 +35,7 @@ const ALL: &str = "all";
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     total: u64,
+    /// With what the CPUs hold in reserve.
     free: u64,
     /// Pages in the pool.
     pool: u64,
@@ -41,13 +43,10 @@ struct Memory {
 
 impl Memory {
     fn read(pool: &Pool) -> Result<Self, Failure> {
-        let field = |name: &str| {
-            meminfo::kib(name)
-                .ok_or_else(|| Failure::Unsupported(format!("{name} in /proc/meminfo")))
-        };
+        let lacks = |name: &str| Failure::Unsupported(format!("{name} in /proc/meminfo"));
         Ok(Self {
-            total: field("MemTotal")?,
-            free: field("MemFree")?,
+            total: meminfo::kib("MemTotal").ok_or_else(|| lacks("MemTotal"))?,
+            free: meminfo::free_kib().ok_or_else(|| lacks("MemFree"))?,
             pool: pool.pages()?,
         })
     }
@@ -128,7 +127,7 @@ fn show(name: &str, pool: &Pool, out: &mut Output) -> Result<Memory, Failure> {
     let memory = Memory::read(pool)?;
     out.phase(name, None)?;
     out.say(&format!(
-        "  MemTotal {} kB, MemFree {} kB, {} huge pages",
+        "  MemTotal {} kB, free {} kB, {} huge pages",
         memory.total, memory.free, memory.pool
     ))?;
     out.fact("mem_total_kib", memory.total, name)?;
