@@ -63,6 +63,7 @@ fn sample(complete: bool) -> Value {
     };
     let phases = json!([
         {"host_s": 0.1, "event": "phase", "name": "start", "at_s": 0.1, "bytes": 104857600},
+        {"host_s": 0.4, "event": "phase", "name": "pooled", "at_s": 0.4, "bytes": 104857600},
         {"host_s": 1.0, "event": "phase", "name": "touched", "at_s": 1.0, "bytes": 104857600},
         {"host_s": 2.0, "event": "phase", "name": "free", "at_s": 2.0, "bytes": 104857600},
         {"host_s": 2.0, "event": "phase", "name": "freed", "at_s": 2.1, "bytes": 104857600},
@@ -170,10 +171,12 @@ fn the_list_names_every_experiment() {
         "page-fault/file",
         "messaging",
         "stream",
-        "hugetlb",
+        "hugetlb/kept",
+        "hugetlb/given-up",
+        "hugetlb-32g/1g",
         "heap/fresh",
         "huge-latency/fragmented",
-        "pin",
+        "pin/hugetlb",
         "swap-pressure",
         "boots",
     ] {
@@ -241,6 +244,13 @@ fn a_report_becomes_table_page_markdown_and_itself() {
         table
             .lines()
             .any(|line| line.contains("half back") && line.contains("4.00×")),
+        "{table}"
+    );
+    // 10 MB were resident at the start, 40 MB when the pool was there.
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains("taken by the pool") && line.contains("28.6")),
         "{table}"
     );
     assert!(table.contains("Not supported, and no pass"), "{table}");
@@ -504,6 +514,62 @@ fn counted_figures_are_the_same_in_every_comparison() {
     let first = table();
     assert!(first.to_string().contains("release_s"), "{first}");
     assert_eq!(table(), first);
+}
+
+/// Whether Debian's kernel is here or can be fetched.
+fn has_linux() -> bool {
+    let words = ["run", "--kernel", "linux", "--print-qemu", "--", "true"];
+    let asked = Command::new(env!("CARGO_BIN_EXE_ebb")).args(words).output();
+    let found = asked.expect("ebb starts").status.success();
+    if !found {
+        eprintln!("SKIPPED, there is no stock kernel");
+    }
+    found
+}
+
+#[test]
+fn the_pool_of_huge_pages_is_compared_on_both_kernels() {
+    if !has_linux() {
+        return;
+    }
+    let scratch = Scratch::new("pool");
+    let json = scratch.path("r.json");
+    let wanted = [
+        ("hugetlb/kept", "allocate_page_ns"),
+        ("hugetlb/given-up", "saved_kib"),
+        ("hugetlb/all", "pool_share"),
+        ("hugetlb/fault", "beyond_clearing_ns"),
+        ("hugetlb/fault-file", "fault_ns"),
+        ("pin/hugetlb", "pin_page_ns"),
+    ];
+    let mut words: Vec<&str> = wanted.iter().map(|(experiment, _)| *experiment).collect();
+    words.extend(["--icount", "--reporting", "on", "--rounds", "1"]);
+    words.extend(["-m", "512M", "--json", &json]);
+    let made = output(&words);
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert_eq!(made.status.code(), Some(0), "{said}");
+    let report = read(&json);
+    for (experiment, metric) in wanted {
+        let mut rows = report["table"].as_array().expect("rows").iter();
+        let row = rows.find(|row| row["experiment"] == experiment && row["metric"] == metric);
+        let row = row.unwrap_or_else(|| panic!("{experiment} has no {metric}"));
+        let guests: Vec<&str> = row["cells"]
+            .as_array()
+            .expect("cells")
+            .iter()
+            .filter_map(|cell| cell["guest"].as_str())
+            .collect();
+        assert_eq!(guests, ["ebb", "linux"], "{row}");
+    }
+    // Only Linux is told what to do with descriptors.
+    for run in report["runs"].as_array().expect("runs") {
+        let experiment = run["experiment"].as_str().expect("a name");
+        let told = run["command"].to_string();
+        let on_linux = run["guest"] == "linux";
+        assert_eq!(told.contains("init_on_alloc=0"), on_linux, "{told}");
+        let kept = on_linux && experiment == "hugetlb/kept";
+        assert_eq!(told.contains("hugetlb_free_vmemmap=off"), kept, "{told}");
+    }
 }
 
 #[test]

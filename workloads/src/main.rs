@@ -21,6 +21,7 @@ mod output;
 mod page_fault;
 mod percentiles;
 mod pin;
+mod pool;
 mod rests;
 mod size;
 mod stream;

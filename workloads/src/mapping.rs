@@ -1,4 +1,4 @@
-//! Private mappings that are unmapped when they are dropped.
+//! Mappings that are unmapped when they are dropped.
 
 use crate::Failure;
 use std::fs::File;
@@ -20,9 +20,11 @@ pub(crate) enum PageSize {
     Base,
     /// Huge pages where they can be had (`MADV_HUGEPAGE`); begins at a multiple of their size.
     Huge,
+    /// Huge pages of the kernel's pool (`MAP_HUGETLB`); there must be enough of them.
+    Pool,
 }
 
-/// A private mapping, readable and writable.
+/// A mapping, readable and writable.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// First of the `mapped` bytes; `bytes` of them from `skipped` on are for use.
@@ -42,14 +44,18 @@ impl Mapping {
     /// [`Failure::System`] where `mmap` fails; [`Failure::Unsupported`] where the kernel knows no
     /// huge pages and they were asked for.
     pub(crate) fn anonymous(bytes: usize, pages: PageSize) -> Result<Self, Failure> {
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        if pages == PageSize::Pool {
+            return Self::map(bytes, 0, kind | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, -1);
+        }
         let slack = if pages == PageSize::Huge {
             HUGE_BYTES
         } else {
             0
         };
-        let mapping = Self::map(bytes, slack, None)?;
+        let mapping = Self::map(bytes, slack, kind, -1)?;
         let advice = match pages {
-            PageSize::Default => return Ok(mapping),
+            PageSize::Default | PageSize::Pool => return Ok(mapping),
             PageSize::Base => libc::MADV_NOHUGEPAGE,
             PageSize::Huge => libc::MADV_HUGEPAGE,
         };
@@ -67,21 +73,25 @@ impl Mapping {
     /// # Errors
     /// [`Failure::System`] where `mmap` fails.
     pub(crate) fn of_file(file: &File, bytes: usize) -> Result<Self, Failure> {
-        Self::map(bytes, 0, Some(file))
+        Self::map(bytes, 0, libc::MAP_PRIVATE, file.as_raw_fd())
     }
 
-    fn map(bytes: usize, slack: usize, file: Option<&File>) -> Result<Self, Failure> {
-        let (kind, descriptor) = match file {
-            Some(file) => (0, file.as_raw_fd()),
-            None => (libc::MAP_ANONYMOUS, -1),
-        };
+    /// Maps the first `bytes` bytes of `file`; what is written is written into the file.
+    ///
+    /// # Errors
+    /// [`Failure::System`] where `mmap` fails.
+    pub(crate) fn of_shared_file(file: &File, bytes: usize) -> Result<Self, Failure> {
+        Self::map(bytes, 0, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    fn map(bytes: usize, slack: usize, flags: i32, descriptor: i32) -> Result<Self, Failure> {
         // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 bytes + slack,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | kind,
+                flags,
                 descriptor,
                 0,
             )
@@ -129,7 +139,12 @@ impl Mapping {
 
     /// Writes one byte into every base page of a part that begins with a page.
     pub(crate) fn touch_part(&mut self, part: Range<usize>) {
-        for offset in part.step_by(PAGE_BYTES) {
+        self.touch_each(PAGE_BYTES, part);
+    }
+
+    /// Writes one byte into every `step` bytes of a part.
+    pub(crate) fn touch_each(&mut self, step: usize, part: Range<usize>) {
+        for offset in part.step_by(step) {
             self.write(offset, 1);
         }
     }
@@ -154,8 +169,16 @@ impl Mapping {
     /// # Errors
     /// [`Failure::Wrong`] with the number of pages that lost it.
     pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.check_each(PAGE_BYTES)
+    }
+
+    /// The same of [`Mapping::touch_each`] of all of it.
+    ///
+    /// # Errors
+    /// As [`Mapping::check`].
+    pub(crate) fn check_each(&self, step: usize) -> Result<(), Failure> {
         let lost = (0..self.bytes)
-            .step_by(PAGE_BYTES)
+            .step_by(step)
             .filter(|&offset| self.read(offset) != 1)
             .count();
         match lost {

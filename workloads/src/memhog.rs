@@ -4,21 +4,24 @@
 //! the program and its guest live on.
 
 use crate::clock::{monotonic_ns, ratio};
-use crate::mapping::{Mapping, PAGE_BYTES, PageSize};
+use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
+use crate::pool::Pool;
 use crate::{Experiment, Failure, args, size};
 use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "memhog",
-    usage: "[SIZE [HOLD_SECONDS [STAY_SECONDS]]]",
+    usage: "[SIZE [HOLD_SECONDS [STAY_SECONDS]]] [--hugetlb]",
     summary: "touch memory once, hold it, free it, stay alive",
     help: "\
 SIZE is 512M by default, HOLD_SECONDS 1, STAY_SECONDS 60. What was freed should leave the host
 while the program stays. With --turns it also waits for its turn between the eighths of SIZE that
-it touches, and before it holds.
+it touches, and before it holds. With --hugetlb it takes the memory from the kernel's pool of huge
+pages: it adds SIZE to the pool, holds that for HOLD_SECONDS before it touches anything, and leaves
+the pool as large until the end.
 
-Prints the phases start, touched, free, freed and end, each with the guest's monotonic time and
+Prints the phases start, touched, free, freed and end, with --hugetlb also pooled, each with the guest's monotonic time and
 what the guest then has free, the time to touch all (touch_s) and to free it (release_s).",
     run,
 };
@@ -30,7 +33,8 @@ const DEFAULT_STAY: Duration = Duration::from_secs(60);
 /// Touching is cut into so many pieces, between which others may have their turn.
 const PIECES: usize = 8;
 
-fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+    let from_pool = args::take_flag(&mut words, "--hugetlb");
     args::no_more(&words, 3)?;
     let mut words = words.iter();
     let bytes = words.next().map_or(Ok(DEFAULT_BYTES), |w| size::parse(w))?;
@@ -40,9 +44,21 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let stay = words
         .next()
         .map_or(Ok(DEFAULT_STAY), |w| args::duration(w))?;
+    let (pages, page_bytes, bytes) = if from_pool {
+        let bytes = bytes.next_multiple_of(HUGE_BYTES);
+        (PageSize::Pool, HUGE_BYTES, bytes)
+    } else {
+        (PageSize::Default, PAGE_BYTES, bytes)
+    };
     out.phase("start", Some(bytes))?;
-    let mut mapping = Mapping::anonymous(bytes, PageSize::Default)?;
-    let piece_bytes = bytes.div_ceil(PIECES).next_multiple_of(PAGE_BYTES);
+    let mut lent = None;
+    if from_pool {
+        lent = Some(Pool::lend(bytes)?);
+        std::thread::sleep(hold);
+        out.phase("pooled", Some(bytes))?;
+    }
+    let mut mapping = Mapping::anonymous(bytes, pages)?;
+    let piece_bytes = bytes.div_ceil(PIECES).next_multiple_of(page_bytes);
     let mut touch_ns = 0;
     for start in (0..bytes).step_by(piece_bytes) {
         if start > 0 {
@@ -63,6 +79,7 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     out.phase("freed", Some(bytes))?;
     std::thread::sleep(stay);
     out.phase("end", Some(bytes))?;
+    drop(lent);
     for (name, ns) in [("touch_s", touch_ns), ("release_s", release_ns)] {
         out.result(&Metric {
             name,

@@ -13,13 +13,7 @@ const PAGES_A_WRITE: usize = 256;
 
 /// Makes a file of `bytes` bytes without a name; all of it is in the page cache.
 pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
-    // SAFETY: the name is a C string; the call has no other memory to read or write.
-    let descriptor = unsafe { libc::memfd_create(c"ebb-experiment".as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(Failure::last_os("memfd_create"));
-    }
-    // SAFETY: the descriptor is new and belongs to nobody else.
-    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    let mut file = create(0)?;
     let mut buffer = vec![0; PAGES_A_WRITE * PAGE_BYTES];
     for start in (0..bytes).step_by(buffer.len()) {
         for offset in (0..buffer.len()).step_by(PAGE_BYTES) {
@@ -32,7 +26,26 @@ pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
     Ok(file)
 }
 
-/// Checks that a mapping of such a file has the file's contents.
+/// Makes a file of `bytes` bytes of huge pages of the kernel's pool; it has none of them yet.
+pub(crate) fn of_huge_pages(bytes: usize) -> Result<File, Failure> {
+    let file = create(libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)?;
+    file.set_len(bytes as u64)
+        .map_err(Failure::system(format!("make a file {bytes} bytes long")))?;
+    Ok(file)
+}
+
+fn create(flags: libc::c_uint) -> Result<File, Failure> {
+    let flags = libc::MFD_CLOEXEC | flags;
+    // SAFETY: the name is a C string; the call has no other memory to read or write.
+    let descriptor = unsafe { libc::memfd_create(c"ebb-experiment".as_ptr(), flags) };
+    if descriptor < 0 {
+        return Err(Failure::last_os("memfd_create"));
+    }
+    // SAFETY: the descriptor is new and belongs to nobody else.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+}
+
+/// Checks that a mapping of a file that [`filled`] made has the file's contents.
 pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     let wrong = (0..bytes / PAGE_BYTES)
         .map(|page| page * PAGE_BYTES)

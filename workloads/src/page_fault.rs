@@ -8,6 +8,7 @@ use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio, seconds};
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
+use crate::pool::Pool;
 use crate::rests::{Rest, Rests};
 use crate::tasks::{self, Kind};
 use crate::{Experiment, Failure, memory_file, thp};
@@ -16,22 +17,32 @@ use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "page-fault",
-    usage: "[4k|thp|file [TASKS [SECONDS|ROUNDSr]]] [--threads]",
+    usage: "[4k|thp|file|hugetlb|hugetlb-file [TASKS [SECONDS|ROUNDSr]]] [--threads]",
     summary: "map 128 MiB, write a byte a page, unmap, again and again",
     help: "\
   4k       private anonymous memory in base pages (the default)
   thp      private anonymous memory advised to be in huge pages
   file     a private mapping of a file in memory, copied page by page as it is written
-TASKS (1) processes, or threads of one process with --threads, for SECONDS (5) or a fixed number
+  hugetlb  private anonymous memory from the kernel's pool of huge pages; one byte a huge page
+  hugetlb-file  a shared mapping of a file of such pages, which are in the file from the second
+                round on: a fault neither takes a page from the pool nor clears one
+The pool has enough pages for the last two while they run. TASKS (1) processes, or threads of one process with --threads, for SECONDS (5) or a fixed number
 of rounds (10r). A round that warms up comes first and does not count. With --turns and rounds,
 processes also wait for their turn before each quarter of a round.
 
 Prints faults a second of each task (faults_per_second_per_task) and of all (faults_per_second),
 and the time of a fault with its part of mmap and munmap (fault_ns). Every base page counts as one
-fault in 4k and file, every 2 MiB in thp, where huge_share says how much was in huge pages.",
+fault in 4k and file, every 2 MiB in the others; huge_share says how much of thp was in huge pages.
+hugetlb without --turns also prints what a fault takes beyond clearing its page
+(beyond_clearing_ns). Where the very first faults, on pages that nobody has used, take less than half
+of the later ones, their pages were known to be zero, and the figure is theirs. Elsewhere it is
+fault_ns less clear_ns, what a loop of rep stosq takes in this program to clear as much; the
+kernel's own loop over the 512 parts of a page stays in the figure.",
     run,
 };
 
+/// Figures that a task sends.
+const FIGURES: usize = 7;
 /// What one round maps.
 const ROUND_BYTES: usize = 128 << 20;
 /// A round is cut into so many pieces where others have their turn between them. More of them would
@@ -47,16 +58,26 @@ enum Mode {
     Base,
     Huge,
     File,
+    Pool,
+    PoolFile,
 }
 
 impl Mode {
-    const ALL: [Self; 3] = [Self::Base, Self::Huge, Self::File];
+    const ALL: [Self; 5] = [
+        Self::Base,
+        Self::Huge,
+        Self::File,
+        Self::Pool,
+        Self::PoolFile,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::Base => "4k",
             Self::Huge => "thp",
             Self::File => "file",
+            Self::Pool => "hugetlb",
+            Self::PoolFile => "hugetlb-file",
         }
     }
 
@@ -66,7 +87,8 @@ impl Mode {
             .find(|mode| mode.name() == text)
             .ok_or_else(|| {
                 Failure::Usage(format!(
-                    "{text:?} is not a kind of page; known: 4k, thp, file"
+                    "{text:?} is not a kind of page; known: {}",
+                    Self::ALL.map(Self::name).join(", ")
                 ))
             })
     }
@@ -75,8 +97,20 @@ impl Mode {
     fn fault_bytes(self) -> usize {
         match self {
             Self::Base | Self::File => PAGE_BYTES,
-            Self::Huge => HUGE_BYTES,
+            Self::Huge | Self::Pool | Self::PoolFile => HUGE_BYTES,
         }
+    }
+
+    /// How far the bytes that are written lie from each other.
+    fn step(self) -> usize {
+        match self {
+            Self::Base | Self::File | Self::Huge => PAGE_BYTES,
+            Self::Pool | Self::PoolFile => HUGE_BYTES,
+        }
+    }
+
+    fn is_of_the_pool(self) -> bool {
+        matches!(self, Self::Pool | Self::PoolFile)
     }
 
     fn faults_a_round(self) -> u64 {
@@ -85,16 +119,53 @@ impl Mode {
 }
 
 /// What one task did after its warm-up round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Outcome {
     rounds: u64,
     total_ns: u64,
     fastest_round_ns: u64,
     slowest_round_ns: u64,
     huge_bytes: u64,
+    /// The very first round; 0 where it was not timed.
+    first_round_ns: u64,
+    /// Clearing as much memory as a round has; 0 where it was not timed.
+    clear_ns: u64,
 }
 
 impl Outcome {
+    fn to_figures(self) -> [u64; FIGURES] {
+        [
+            self.rounds,
+            self.total_ns,
+            self.fastest_round_ns,
+            self.slowest_round_ns,
+            self.huge_bytes,
+            self.first_round_ns,
+            self.clear_ns,
+        ]
+    }
+
+    fn of_figures(figures: [u64; FIGURES]) -> Self {
+        let [
+            rounds,
+            total_ns,
+            fastest_round_ns,
+            slowest_round_ns,
+            huge_bytes,
+            first_round_ns,
+            clear_ns,
+        ] = figures;
+        Self {
+            rounds,
+            total_ns,
+            fastest_round_ns,
+            slowest_round_ns,
+            huge_bytes,
+            first_round_ns,
+            clear_ns,
+        }
+    }
+
     fn per_second(self, mode: Mode) -> f64 {
         ratio(self.rounds * mode.faults_a_round(), self.total_ns) * 1e9
     }
@@ -117,6 +188,13 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         thp::require()?;
     }
     let count = usize::try_from(tasks).expect("bounded above");
+    // For as long as the tasks run.
+    let _lent = if mode.is_of_the_pool() {
+        Some(Pool::lend(count * ROUND_BYTES)?)
+    } else {
+        None
+    };
+    let alone = !out.takes_turns();
     let pieces = match until {
         Until::Rounds(rounds) if out.takes_turns() && kind == Kind::Processes => {
             rounds * PIECES as u64
@@ -129,25 +207,12 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     };
     let work = |_, rest: Rest<'_>| {
         let task = Task::new(mode)?;
-        task.run(until, (pieces > 0).then_some(rest))
+        task.run(until, (pieces > 0).then_some(rest), alone)
+            .map(Outcome::to_figures)
     };
     let outcomes: Vec<Outcome> = tasks::run(kind, count, rests, work)?
         .into_iter()
-        .map(
-            |[
-                rounds,
-                total_ns,
-                fastest_round_ns,
-                slowest_round_ns,
-                huge_bytes,
-            ]| Outcome {
-                rounds,
-                total_ns,
-                fastest_round_ns,
-                slowest_round_ns,
-                huge_bytes,
-            },
-        )
+        .map(Outcome::of_figures)
         .collect();
     report(&outcomes, mode, kind, out)
 }
@@ -155,7 +220,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
 /// One task's work.
 struct Task {
     mode: Mode,
-    /// What `file` maps; each task has its own, so that they share no pages.
+    /// What `file` and `hugetlb-file` map; each task has its own, so that they share no pages.
     file: Option<File>,
 }
 
@@ -163,22 +228,25 @@ impl Task {
     fn new(mode: Mode) -> Result<Self, Failure> {
         let file = match mode {
             Mode::File => Some(memory_file::filled(ROUND_BYTES)?),
-            Mode::Base | Mode::Huge => None,
+            Mode::PoolFile => Some(memory_file::of_huge_pages(ROUND_BYTES)?),
+            Mode::Base | Mode::Huge | Mode::Pool => None,
         };
         Ok(Self { mode, file })
     }
 
     fn map(&self) -> Result<Mapping, Failure> {
         match (&self.file, self.mode) {
+            (Some(file), Mode::PoolFile) => Mapping::of_shared_file(file, ROUND_BYTES),
             (Some(file), _) => Mapping::of_file(file, ROUND_BYTES),
             (None, Mode::Huge) => Mapping::anonymous(ROUND_BYTES, PageSize::Huge),
+            (None, Mode::Pool) => Mapping::anonymous(ROUND_BYTES, PageSize::Pool),
             (None, _) => Mapping::anonymous(ROUND_BYTES, PageSize::Base),
         }
     }
 
     fn round(&self) -> Result<(), Failure> {
         let mut mapping = self.map()?;
-        mapping.touch();
+        mapping.touch_each(self.mode.step(), 0..ROUND_BYTES);
         drop(mapping);
         Ok(())
     }
@@ -194,7 +262,8 @@ impl Task {
                 Some(whole) => whole,
                 None => self.map()?,
             };
-            whole.touch_part(piece * PIECE_BYTES..(piece + 1) * PIECE_BYTES);
+            let part = piece * PIECE_BYTES..(piece + 1) * PIECE_BYTES;
+            whole.touch_each(self.mode.step(), part);
             if piece + 1 < PIECES {
                 mapping = Some(whole);
             } else {
@@ -208,17 +277,37 @@ impl Task {
     /// A round that does not count: it checks contents, and says how many bytes are in huge pages.
     fn checked_round(&self) -> Result<u64, Failure> {
         let mut mapping = self.map()?;
-        mapping.touch();
-        mapping.check()?;
+        mapping.touch_each(self.mode.step(), 0..ROUND_BYTES);
+        mapping.check_each(self.mode.step())?;
         match self.mode {
-            Mode::Base => Ok(0),
+            Mode::Base | Mode::Pool | Mode::PoolFile => Ok(0),
             Mode::Huge => thp::huge_bytes(&mapping),
             Mode::File => memory_file::check(&mapping, ROUND_BYTES).map(|()| 0),
         }
     }
 
-    /// Runs rounds until `until`, after one that warms up and does not count.
-    fn run(&self, until: Until, rest: Option<Rest<'_>>) -> Result<[u64; 5], Failure> {
+    /// What it takes to clear as much memory as a round has, in the way that Linux does it, memory
+    /// that is there already.
+    fn clear(&self) -> Result<u64, Failure> {
+        let mut mapping = self.map()?;
+        mapping.touch_each(self.mode.step(), 0..ROUND_BYTES);
+        let begin = monotonic_ns();
+        for page in mapping.as_mut_slice().chunks_exact_mut(PAGE_BYTES) {
+            clear_page(page);
+        }
+        Ok(monotonic_ns() - begin)
+    }
+
+    /// Runs rounds until `until`, after one that warms up and does not count. `alone` where no
+    /// others take turns with it, and the first round of all may be that of a pool that nobody used.
+    fn run(&self, until: Until, rest: Option<Rest<'_>>, alone: bool) -> Result<Outcome, Failure> {
+        let beyond_clearing = alone && self.mode == Mode::Pool;
+        let mut first_round_ns = 0;
+        if beyond_clearing {
+            let begin = monotonic_ns();
+            self.round()?;
+            first_round_ns = monotonic_ns() - begin;
+        }
         let huge_first = self.checked_round()?;
         let [mut rounds, mut total_ns, mut fastest_ns, mut slowest_ns] = [0, 0, u64::MAX, 0];
         while !until.reached(rounds, total_ns) {
@@ -238,9 +327,31 @@ impl Task {
         // Huge pages can run out on the way: what holds before and after held between.
         let huge = match self.mode {
             Mode::Huge => huge_first.min(self.checked_round()?),
-            Mode::Base | Mode::File => 0,
+            Mode::Base | Mode::File | Mode::Pool | Mode::PoolFile => 0,
         };
-        Ok([rounds, total_ns, fastest_ns, slowest_ns, huge])
+        Ok(Outcome {
+            rounds,
+            total_ns,
+            fastest_round_ns: fastest_ns,
+            slowest_round_ns: slowest_ns,
+            huge_bytes: huge,
+            first_round_ns,
+            clear_ns: if beyond_clearing { self.clear()? } else { 0 },
+        })
+    }
+}
+
+/// Clears a page as Linux does on a CPU without fast strings, 8 bytes a step.
+fn clear_page(page: &mut [u8]) {
+    // SAFETY: it writes so many whole words into `page`, which this function alone may use.
+    unsafe {
+        core::arch::asm!(
+            "rep stosq",
+            inout("rcx") page.len() / 8 => _,
+            inout("rdi") page.as_mut_ptr() => _,
+            in("rax") 0_u64,
+            options(nostack, preserves_flags),
+        );
     }
 }
 
@@ -284,10 +395,62 @@ fn report(outcomes: &[Outcome], mode: Mode, kind: Kind, out: &mut Output) -> Res
         Better::Higher,
     )?;
     result("fault_ns", ratio(ns, faults), "ns", Better::Lower)?;
+    let first: u64 = outcomes.iter().map(|o| o.first_round_ns).sum();
+    if first > 0 {
+        let clear: u64 = outcomes.iter().map(|o| o.clear_ns).sum();
+        let of_a_fault = |ns| ratio(ns, tasks * a_round);
+        let (all_in, first) = (ratio(ns, faults), of_a_fault(first));
+        result("first_fault_ns", first, "ns", Better::Lower)?;
+        result("clear_ns", of_a_fault(clear), "ns", Better::Lower)?;
+        let beyond = beyond_clearing(first, all_in, of_a_fault(clear));
+        result("beyond_clearing_ns", beyond, "ns", Better::Lower)?;
+    }
     if mode == Mode::Huge {
         let huge: u64 = outcomes.iter().map(|o| o.huge_bytes).sum();
         let share = ratio(huge, tasks * ROUND_BYTES as u64);
         result("huge_share", share, "share", Better::Higher)?;
     }
     Ok(())
+}
+
+/// What a fault takes beyond clearing its page, by the first faults of all, later ones all in, and
+/// what clearing such a page takes this program.
+fn beyond_clearing(first: f64, all_in: f64, clear: f64) -> f64 {
+    // The kernel knew of the first pages that they were zero.
+    if first < all_in / 2.0 {
+        first
+    } else {
+        all_in - clear
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clearing_is_left_out_or_taken_away() {
+        let is = |beyond: f64, wanted: f64| assert!((beyond - wanted).abs() < 1e-9, "{beyond}");
+        is(beyond_clearing(3e3, 70e3, 260e3), 3e3);
+        is(beyond_clearing(301e3, 300e3, 260e3), 40e3);
+    }
+
+    #[test]
+    fn a_page_is_cleared_from_end_to_end() {
+        let mut bytes = vec![7_u8; PAGE_BYTES + 2];
+        clear_page(&mut bytes[1..=PAGE_BYTES]);
+        assert_eq!([bytes[0], bytes[PAGE_BYTES + 1]], [7, 7]);
+        assert!(bytes[1..=PAGE_BYTES].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn figures_of_a_task_are_those_that_it_sent() {
+        let outcome = Outcome {
+            rounds: 1,
+            huge_bytes: 2,
+            clear_ns: 3,
+            ..Outcome::default()
+        };
+        assert_eq!(Outcome::of_figures(outcome.to_figures()), outcome);
+    }
 }

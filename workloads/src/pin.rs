@@ -8,18 +8,20 @@
 
 use crate::args::{self, Until};
 use crate::clock::{monotonic_ns, ratio, seconds};
-use crate::mapping::{Mapping, PAGE_BYTES, PageSize};
+use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
+use crate::pool::Pool;
 use crate::{Experiment, Failure, size, thp};
 use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "pin",
-    usage: "[SIZE [SECONDS|ROUNDSr]] [--thp]",
+    usage: "[SIZE [SECONDS|ROUNDSr]] [--thp|--hugetlb]",
     summary: "have the kernel hold and let go every page of a mapping",
     help: "\
 SIZE (128M) is touched; then process_vm_readv reads a byte of every page of it, 512 pages a call,
-for SECONDS (3) or a number of rounds (10r). --thp advises the memory to be in huge pages.
+for SECONDS (3) or a number of rounds (10r). --thp advises the memory to be in huge pages,
+--hugetlb takes it from the kernel's pool of huge pages, to which it is added first.
 
 Prints the time of a page (pin_page_ns), with its part of the call.",
     run,
@@ -32,17 +34,26 @@ const PAGES_A_CALL: usize = 512;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let huge = args::take_flag(&mut words, "--thp");
+    let pool = args::take_flag(&mut words, "--hugetlb");
+    if huge && pool {
+        let why = "--thp and --hugetlb do not go together";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     args::no_more(&words, 2)?;
     let mut words = words.iter().map(String::as_str);
     let bytes = words.next().map_or(Ok(DEFAULT_BYTES), size::parse)?;
     let until = words.next().map_or(Ok(DEFAULT_UNTIL), Until::parse)?;
-    let bytes = bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES;
-    let pages = if huge {
-        thp::require()?;
-        PageSize::Huge
-    } else {
-        PageSize::Base
+    let (pages, mode, page_bytes) = match (huge, pool) {
+        (true, _) => (PageSize::Huge, "thp", PAGE_BYTES),
+        (_, true) => (PageSize::Pool, "hugetlb", HUGE_BYTES),
+        _ => (PageSize::Base, "4k", PAGE_BYTES),
     };
+    let bytes = bytes.next_multiple_of(page_bytes);
+    if huge {
+        thp::require()?;
+    }
+    // Dropped after the mapping, which comes later.
+    let _lent = if pool { Some(Pool::lend(bytes)?) } else { None };
     let mut mapping = Mapping::anonymous(bytes, pages)?;
     mapping.touch();
     round(&mapping)?;
@@ -60,7 +71,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         value: ratio(ns, held),
         unit: "ns",
         better: Better::Lower,
-        labels: Labels::from([("mode", if huge { "thp" } else { "4k" }.to_owned())]),
+        labels: Labels::from([("mode", mode.to_owned())]),
     })?;
     if huge {
         let share = ratio(thp::huge_bytes(&mapping)?, bytes as u64);

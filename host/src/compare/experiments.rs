@@ -21,6 +21,8 @@ pub(crate) struct Experiment {
     seconds: f64,
     /// How its guests share the machine.
     pub(crate) pace: Pace,
+    /// What stands on the stock kernel's command line besides; empty for nothing. Ebb gets none of it.
+    pub(crate) linux_boot: &'static str,
     words: Words,
 }
 
@@ -115,6 +117,10 @@ pub(crate) struct Case {
 const DISK: &str = "disk";
 
 const GUEST_MIB: &[u64] = &[1024];
+/// Debian's kernel clears whatever it allocates, which would hide all else that a pool costs. Page
+/// descriptors are kept, its default, or given up.
+const POOL_KEPT: &str = "init_on_alloc=0 hugetlb_free_vmemmap=off";
+const POOL_GIVEN_UP: &str = "init_on_alloc=0 hugetlb_free_vmemmap=on";
 /// Seconds that a rate is measured for in a guest that runs alone.
 const RATE_SECONDS: &str = "2";
 /// Seconds that a rate is measured for in one turn. A machine that is shared keeps its speed for
@@ -157,15 +163,38 @@ fn fragmented([experiment, size]: [&str; 2]) -> Vec<String> {
     words(["fragment", "92%", "1", "--", experiment, size])
 }
 
+/// Mebibytes of pages of 2 MiB that fit into a guest and leave a ninth of it to the rest.
+fn for_a_pool(shape: &Shape) -> u64 {
+    (shape.memory.bytes() >> 20) / 9 * 8
+}
+
+/// So many huge pages, or what fits into a smaller guest that the user wants.
+fn pool(shape: &Shape, pages: u64) -> Vec<String> {
+    let pages = pages.min(for_a_pool(shape) / 2);
+    words(["hugetlb", &pages.to_string()])
+}
+
+/// A pool of so many mebibytes, or of what fits, that is used and left alone.
+fn idle_pool(shape: &Shape, mebibytes: u64) -> Vec<String> {
+    let size = format!("{}M", mebibytes.min(for_a_pool(shape)));
+    let (hold, stay) = hold_and_stay(shape);
+    words(["memhog", &size, hold, stay, "--hugetlb"])
+}
+
 fn memhog(shape: &Shape) -> Vec<String> {
+    let (hold, stay) = hold_and_stay(shape);
+    words(["memhog", &share(shape, 70), hold, stay])
+}
+
+/// Seconds for which memory is held, and for which the program stays when it has freed it.
+fn hold_and_stay(shape: &Shape) -> (&'static str, &'static str) {
     // What is not reported does not come back, however long one waits. Sleep takes no time where
     // instructions are counted.
-    let (hold, stay) = match (shape.icount, shape.reporting) {
+    match (shape.icount, shape.reporting) {
         (true, _) => ("0", "0"),
         (false, true) => ("1", "20"),
         (false, false) => ("1", "3"),
-    };
-    words(["memhog", &share(shape, 70), hold, stay])
+    }
 }
 
 /// All experiments, in the order in which they run.
@@ -178,6 +207,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[1024, 16384],
         cpus: &[1],
         seconds: 1.0,
+        linux_boot: "",
         words: Words::Workloads(|_| words(["idle", "0"])),
     },
     Experiment {
@@ -188,6 +218,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[2048],
         cpus: &[1],
         seconds: 24.0,
+        linux_boot: "",
         words: Words::Workloads(memhog),
     },
     Experiment {
@@ -198,6 +229,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
         seconds: 0.6,
+        linux_boot: "",
         words: Words::Workloads(|shape| page_fault("4k", shape)),
     },
     Experiment {
@@ -208,6 +240,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
         seconds: 0.6,
+        linux_boot: "",
         words: Words::Workloads(|shape| page_fault("thp", shape)),
     },
     Experiment {
@@ -218,6 +251,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1, 2],
         seconds: 0.6,
+        linux_boot: "",
         words: Words::Workloads(|shape| page_fault("file", shape)),
     },
     Experiment {
@@ -228,6 +262,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[2],
         seconds: 0.45,
+        linux_boot: "",
         words: Words::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
             words(["messaging", "4", rounds])
@@ -241,6 +276,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[2],
         seconds: 0.6,
+        linux_boot: "",
         words: Words::Workloads(|shape| words(["stream", rate(shape)])),
     },
     Experiment {
@@ -251,6 +287,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 1.5,
+        linux_boot: "",
         words: Words::Workloads(|shape| words(["huge-latency", &share(shape, 25)])),
     },
     Experiment {
@@ -261,6 +298,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
+        linux_boot: "",
         words: Words::Workloads(|shape| fragmented(["huge-latency", &share(shape, 25)])),
     },
     Experiment {
@@ -271,6 +309,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 2.0,
+        linux_boot: "",
         words: Words::Workloads(|shape| words(["heap", &share(shape, 35)])),
     },
     Experiment {
@@ -281,17 +320,143 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 12.0,
+        linux_boot: "",
         words: Words::Workloads(|shape| fragmented(["heap", &share(shape, 35)])),
     },
     Experiment {
-        name: "hugetlb",
+        name: "hugetlb/kept",
         pace: Pace::Apart,
-        summary: "a pool of 64 huge pages: time, and memory saved",
+        summary: "a pool of 1,024 huge pages, where Linux keeps their descriptors",
+        usual: false,
+        memory_mib: &[3072],
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: POOL_KEPT,
+        words: Words::Workloads(|shape| pool(shape, 1024)),
+    },
+    Experiment {
+        name: "hugetlb/given-up",
+        pace: Pace::Apart,
+        summary: "the same where Linux gives most of them up, as Ebb does all",
+        usual: false,
+        memory_mib: &[3072],
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| pool(shape, 1024)),
+    },
+    Experiment {
+        name: "hugetlb/all",
+        pace: Pace::Apart,
+        summary: "a pool of as many huge pages as there is memory for",
+        usual: false,
+        memory_mib: &[3072],
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|_| words(["hugetlb", "all"])),
+    },
+    Experiment {
+        name: "hugetlb/fault",
+        pace: Pace::Timed,
+        summary: "faults on 2 MiB pages of the pool",
         usual: false,
         memory_mib: GUEST_MIB,
         cpus: &[1],
-        seconds: 1.0,
-        words: Words::Workloads(|_| words(["hugetlb", "64"])),
+        seconds: 0.6,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| {
+            words([
+                "page-fault",
+                "hugetlb",
+                &shape.cpus.to_string(),
+                rate(shape),
+            ])
+        }),
+    },
+    Experiment {
+        name: "hugetlb/fault-file",
+        pace: Pace::Timed,
+        summary: "the same on pages that a file has already: none is taken or cleared",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 0.6,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| {
+            words([
+                "page-fault",
+                "hugetlb-file",
+                &shape.cpus.to_string(),
+                rate(shape),
+            ])
+        }),
+    },
+    Experiment {
+        name: "hugetlb/idle",
+        pace: Pace::Apart,
+        summary: "what a pool of 512 MiB costs the host before it is used, and after",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 24.0,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| idle_pool(shape, 512)),
+    },
+    Experiment {
+        name: "hugetlb-10240/kept",
+        pace: Pace::Apart,
+        summary: "10,240 huge pages, the number of the patch series; Linux keeps descriptors",
+        usual: false,
+        memory_mib: &[24 << 10],
+        cpus: &[1],
+        seconds: 3.0,
+        linux_boot: POOL_KEPT,
+        words: Words::Workloads(|shape| pool(shape, 10_240)),
+    },
+    Experiment {
+        name: "hugetlb-10240/given-up",
+        pace: Pace::Apart,
+        summary: "the same where Linux gives most of them up",
+        usual: false,
+        memory_mib: &[24 << 10],
+        cpus: &[1],
+        seconds: 3.0,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| pool(shape, 10_240)),
+    },
+    Experiment {
+        name: "hugetlb-32g/2m",
+        pace: Pace::Apart,
+        summary: "32 GiB in pages of 2 MiB: memory saved",
+        usual: false,
+        memory_mib: &[40 << 10],
+        cpus: &[1],
+        seconds: 4.0,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| pool(shape, 16 << 10)),
+    },
+    Experiment {
+        name: "hugetlb-32g/1g",
+        pace: Pace::Apart,
+        summary: "32 GiB in pages of 1 GiB: memory saved",
+        usual: false,
+        memory_mib: &[40 << 10],
+        cpus: &[1],
+        seconds: 4.0,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|_| words(["hugetlb", "32", "--1g"])),
+    },
+    Experiment {
+        name: "hugetlb-8g",
+        pace: Pace::Apart,
+        summary: "what a pool of 8 GiB costs the host before it is used, and after",
+        usual: false,
+        memory_mib: &[10 << 10],
+        cpus: &[1],
+        seconds: 60.0,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| idle_pool(shape, 8 << 10)),
     },
     Experiment {
         name: "pin",
@@ -301,7 +466,30 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 0.7,
+        linux_boot: "",
         words: Words::Workloads(|shape| words(["pin", "128M", rate(shape)])),
+    },
+    Experiment {
+        name: "pin/thp",
+        pace: Pace::Timed,
+        summary: "the same with transparent huge pages",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 0.7,
+        linux_boot: "",
+        words: Words::Workloads(|shape| words(["pin", "128M", rate(shape), "--thp"])),
+    },
+    Experiment {
+        name: "pin/hugetlb",
+        pace: Pace::Timed,
+        summary: "the same with huge pages of the pool",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 0.7,
+        linux_boot: POOL_GIVEN_UP,
+        words: Words::Workloads(|shape| words(["pin", "128M", rate(shape), "--hugetlb"])),
     },
     Experiment {
         name: "swap-pressure",
@@ -311,6 +499,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: GUEST_MIB,
         cpus: &[1],
         seconds: 18.0,
+        linux_boot: "",
         words: Words::Workloads(|shape| {
             let stay = match (shape.icount, shape.reporting) {
                 (true, _) => "0",
@@ -328,6 +517,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[512],
         cpus: &[1],
         seconds: 5.0,
+        linux_boot: "",
         words: Words::Workloads(|shape| {
             let time = if shape.icount {
                 RATE_ROUNDS
@@ -345,6 +535,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         memory_mib: &[256],
         cpus: &[1],
         seconds: 0.1,
+        linux_boot: "",
         words: Words::Boots,
     },
 ];

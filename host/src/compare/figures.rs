@@ -284,6 +284,9 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) {
             figures.push(lower(metric, "s", seconds));
         }
     }
+    if let Some(unused) = moment(run, "pooled").and_then(|at| resident_at(&run.timeline, at)) {
+        figures.push(lower("pool_before_use", "B", unused - before));
+    }
     figures.push(lower("resident_at_peak", "B", peak));
     figures.push(lower("resident_at_end", "B", last));
     figures.push(Figure {

@@ -346,7 +346,7 @@ fn listing() -> String {
     for experiment in EXPERIMENTS {
         let mark = if experiment.usual { '*' } else { ' ' };
         text.push_str(&format!(
-            "{mark} {:<20} {}\n",
+            "{mark} {:<24} {}\n",
             experiment.name, experiment.summary
         ));
     }

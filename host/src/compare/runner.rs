@@ -176,6 +176,10 @@ impl Runner<'_> {
         let work = case.guess() * PATIENCE_FACTOR * step.rounds;
         let limit = PATIENCE + work * u32::try_from(step.guests.len()).unwrap_or(1);
         let mut words = self.words(guest, shape, &call, limit, [&timeline, &record]);
+        let boot = case.experiment.linux_boot;
+        if guest == Guest::Linux && !boot.is_empty() {
+            words.splice(1..1, ["--append".into(), boot.into()]);
+        }
         if let Some(disk) = case.disk() {
             // Behind `run`.
             words.splice(1..1, ["--disk".into(), disk.into()]);

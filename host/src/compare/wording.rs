@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 21] = [
+const NAMES: [(&str, &str); 29] = [
     ("ready_s", "first statement"),
     ("ready_on_host", "first statement, host"),
     ("resident_at_start", "resident then"),
@@ -25,6 +25,14 @@ const NAMES: [(&str, &str); 21] = [
     ("message_ns", "a message"),
     ("huge_fault_ns", "a huge fault"),
     ("bytes_per_second", "throughput"),
+    ("huge_pages", "pages obtained"),
+    ("allocate_page_ns", "a page into the pool"),
+    ("free_page_ns", "a page back"),
+    ("saved_kib", "memory gained"),
+    ("pool_share", "share of memory in the pool"),
+    ("pin_page_ns", "a page held and let go"),
+    ("beyond_clearing_ns", "a fault beyond clearing"),
+    ("pool_before_use", "taken by the pool, unused"),
 ];
 
 /// A figure's unit as printed, and what its values are divided by for it.
@@ -205,7 +213,15 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Figures that say once more what another of the same experiment says.
-const DOUBLES: [&str; 3] = ["faults_per_second", "fault_ns", "message_ns"];
+const DOUBLES: [&str; 7] = [
+    "faults_per_second",
+    "fault_ns",
+    "message_ns",
+    "allocate_s",
+    "free_s",
+    "first_fault_ns",
+    "clear_ns",
+];
 /// Figures that lead to another one, or that explain it.
 const SECONDARY: [&str; 6] = [
     "huge_share",

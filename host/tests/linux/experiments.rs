@@ -5,23 +5,29 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 13] = [
+const SHORT: [&str; 19] = [
     "memhog 64M 0 0",
+    "memhog 64M 0 0 --hugetlb",
     "page-fault 4k 2 1r",
     "page-fault thp 1 1r",
     "page-fault file 2 1r --threads",
+    "page-fault hugetlb 2 1r",
+    "page-fault hugetlb-file 2 1r --threads",
     "swap-pressure 64M 0",
     "fragment 64M 0 -- huge-latency 16M",
     "heap 32M",
     "hugetlb 4",
+    "hugetlb all",
+    "hugetlb 1 --1g",
     "pin 16M 1r",
     "pin 16M 1r --thp",
+    "pin 16M 1r --hugetlb",
     "messaging 2 20r",
     "stream 2r",
     "idle 0",
 ];
 /// What this kernel cannot do yet. Whoever adds it takes it out here.
-const UNSUPPORTED: &[&str] = &[];
+const UNSUPPORTED: &[&str] = &["hugetlb 1 --1g"];
 const UNSUPPORTED_STATUS: &str = "3";
 
 /// The static program: `EBB_WORKLOADS`, or what `make workloads` builds.
@@ -48,7 +54,7 @@ fn every_experiment_runs_in_a_guest_or_says_what_it_lacks() {
         ));
     }
     let file = format!("{}:/w", program().display());
-    let options = ["-m", "1G", "-c", "2", "--file", &file];
+    let options = ["-m", "3G", "-c", "2", "--file", &file];
     let outcome = ebb::run(120, &options, &["sh", "-c", &script]);
     let said = outcome.expect(0).out();
     let mut lines = said.lines().map(|line| -> Value {

@@ -1,0 +1,132 @@
+//! The kernel's pool of huge pages: how large it is, and a part of it for as long as it is needed.
+
+use crate::clock::monotonic_ns;
+use crate::mapping::HUGE_BYTES;
+use crate::{Failure, meminfo};
+use std::path::PathBuf;
+
+const DEFAULT: &str = "/proc/sys/vm/nr_hugepages";
+/// Directories of it are called after the size of their pages.
+const SIZES: &str = "/sys/kernel/mm/hugepages";
+/// A page of 1 GiB, in KiB.
+pub(crate) const GIANT_KIB: u64 = 1 << 20;
+
+/// The pool of pages of one size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pool {
+    /// The file that sets how many pages it has.
+    file: PathBuf,
+    page_kib: u64,
+}
+
+impl Pool {
+    /// The pool that the kernel has where nobody says which.
+    ///
+    /// # Errors
+    /// [`Failure::Unsupported`] where the guest has none.
+    pub(crate) fn of_the_default() -> Result<Self, Failure> {
+        let page_kib = meminfo::kib("Hugepagesize").ok_or_else(|| {
+            Failure::Unsupported("huge pages (Hugepagesize in /proc/meminfo)".to_owned())
+        })?;
+        Self::at(PathBuf::from(DEFAULT), page_kib)
+    }
+
+    /// The pool of pages of `page_kib` KiB.
+    ///
+    /// # Errors
+    /// [`Failure::Unsupported`] where the guest has no pages of that size.
+    pub(crate) fn of(page_kib: u64) -> Result<Self, Failure> {
+        let file = PathBuf::from(format!("{SIZES}/hugepages-{page_kib}kB/nr_hugepages"));
+        Self::at(file, page_kib)
+    }
+
+    fn at(file: PathBuf, page_kib: u64) -> Result<Self, Failure> {
+        let pool = Self { file, page_kib };
+        pool.pages().map(|_| pool)
+    }
+
+    pub(crate) fn page_kib(&self) -> u64 {
+        self.page_kib
+    }
+
+    /// Pages that it has.
+    pub(crate) fn pages(&self) -> Result<u64, Failure> {
+        let name = self.file.display();
+        let text = std::fs::read_to_string(&self.file).map_err(|_| {
+            Failure::Unsupported(format!("huge pages of {} KiB ({name})", self.page_kib))
+        })?;
+        let number = text.trim().parse();
+        number.map_err(|_| Failure::Wrong(format!("{name} says {text:?}")))
+    }
+
+    /// Sets how many pages it shall have, as far as there is memory; gives the nanoseconds of the
+    /// write.
+    pub(crate) fn resize(&self, pages: u64) -> Result<u64, Failure> {
+        let text = pages.to_string();
+        let begin = monotonic_ns();
+        let written = std::fs::write(&self.file, &text);
+        let ns = monotonic_ns() - begin;
+        let name = self.file.display();
+        match written {
+            Ok(()) => Ok(ns),
+            // SAFETY: a call without arguments that cannot fail.
+            Err(error) if is_refused(&error) && unsafe { libc::geteuid() } == 0 => Err(
+                Failure::Unsupported(format!("a pool of huge pages ({name} cannot be written)")),
+            ),
+            Err(error) => Err(Failure::system(format!("write {text} to {name}"))(error)),
+        }
+    }
+
+    /// Adds pages of 2 MiB for `bytes` bytes, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// [`Failure::Unsupported`] where there is no pool, [`Failure::Wrong`] where there is no memory
+    /// for so many pages.
+    pub(crate) fn lend(bytes: usize) -> Result<Lent, Failure> {
+        let pool = Self::of((HUGE_BYTES >> 10) as u64)?;
+        let before = pool.pages()?;
+        let wanted = bytes.div_ceil(HUGE_BYTES) as u64;
+        let lent = Lent { pool, before };
+        lent.pool.resize(before + wanted)?;
+        match lent.pool.pages()? - before {
+            got if got >= wanted => Ok(lent),
+            got => Err(Failure::Wrong(format!(
+                "{got} of {wanted} huge pages could be had"
+            ))),
+        }
+    }
+}
+
+/// Pages that are in the pool until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    pool: Pool,
+    before: u64,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // Where that fails the pool stays larger, which hurts nobody.
+        let _ = self.pool.resize(self.before);
+    }
+}
+
+/// What a kernel answers, even to root, where the file is there and the pool is not.
+fn is_refused(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EACCES | libc::EPERM | libc::EROFS | libc::EOPNOTSUPP)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_no_machine_has_is_unsupported() {
+        let error = Pool::of(12_345).expect_err("no such pages");
+        assert!(matches!(error, Failure::Unsupported(_)), "{error}");
+        assert!(error.to_string().contains("hugepages-12345kB"), "{error}");
+    }
+}
