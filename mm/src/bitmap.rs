@@ -38,7 +38,7 @@ pub(crate) struct Line {
 }
 
 /// The lowest `n` bits of those set.
-fn lowest(mut set: u64, n: u32) -> u64 {
+pub(crate) fn lowest(mut set: u64, n: u32) -> u64 {
     let mut rest = set;
     for _ in 0..n.min(set.count_ones()) {
         rest &= rest - 1;

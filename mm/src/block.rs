@@ -73,7 +73,7 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Uses the block as a whole by this step, which refuses unless it is free.
-    fn use_whole(&self, step: impl Fn(&AtomicState) -> Option<Change>) -> Option<Change> {
+    pub(crate) fn use_whole(&self, step: impl Fn(&AtomicState) -> Option<Change>) -> Option<Change> {
         if !self.state.load().is_free() || !self.watch.enter() {
             return None;
         }
@@ -90,7 +90,7 @@ impl<W: Watch> Block<'_, W> {
         self.watch.changed(self.state.let_go());
     }
 
-    fn release(&self, frames: u32) -> Change {
+    pub(crate) fn release(&self, frames: u32) -> Change {
         let change = self.state.release(frames);
         self.watch.changed(change);
         change
@@ -104,7 +104,7 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Says that the block has no larger runs than these, unless its bits show some.
-    fn lower(&self, to: Reach) {
+    pub(crate) fn lower(&self, to: Reach) {
         if self.reach.load() > to {
             self.reach.lower(to);
             self.watch.reaches(to);
@@ -177,7 +177,7 @@ impl<W: Watch> Block<'_, W> {
     /// Notes that frames just taken will be used. Looked up after they were taken: should the
     /// reporter have made the marks exact before, whose clearing of these frames' marks is then
     /// over as well, for it held them.
-    fn touch(&self, taken: Taken) {
+    pub(crate) fn touch(&self, taken: Taken) {
         if self.state.load().is_fine() {
             self.mark(taken);
         }
@@ -195,7 +195,7 @@ impl<W: Watch> Block<'_, W> {
         let state = self.given(taken.mask.count_ones(), taken.word, word);
         Left {
             word,
-            frames: state.count(),
+            frames: state.used(),
         }
     }
 
@@ -209,7 +209,7 @@ impl<W: Watch> Block<'_, W> {
     #[inline]
     fn given(&self, frames: u32, word: usize, after: u64) -> State {
         let change = self.state.release(frames);
-        if change.old.count() == BLOCK_FRAMES {
+        if change.old.used() == BLOCK_FRAMES {
             // It had none before: the best moment to know exactly what it has.
             let reach = self.bits.reach_of(word, after);
             self.lower(reach);

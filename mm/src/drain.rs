@@ -41,7 +41,7 @@ impl Allocator<'_> {
     pub(crate) fn complete_block(&self, front: &mut Front, frame: Frame) {
         let (zone, block) = self.locate_managed(frame);
         let state = self.zone(zone).zone.arrays.states[block].load();
-        self.complete(front, frame, state.count());
+        self.complete(front, frame, state.used());
     }
 
     /// Gives freed frames of one word back, and what else the front holds of their pageblock if it

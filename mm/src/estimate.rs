@@ -59,7 +59,7 @@ impl FreeEstimate {
         let free = self.frames();
         let of = |usable: u64| match ((free - usable) * 1000).checked_div(free) {
             Some(index) => u32::try_from(index).unwrap_or(1000),
-            None => 0,
+            None => 1000,
         };
         let Bounds { least, most } = self.bounds(order);
         of(most)..=of(least)

@@ -9,12 +9,12 @@ impl FreeAreas {
     }
 
     /// The part of the free memory, in thousandths, that a request of this order cannot use, as it
-    /// lies in smaller blocks: Linux's *unusable free space index*. 0: all can be used; 1000: none.
-    /// 0 as well if no memory is free.
+    /// lies in smaller blocks: Linux's *unusable free space index*. 0: all can be used; 1000: none,
+    /// also where no memory is free.
     pub fn unusable_index(&self, order: Order) -> u32 {
         let free = self.frames();
         if free == 0 {
-            return 0;
+            return 1000;
         }
         let usable: u64 = Order::all()
             .filter(|&of| of >= order)
@@ -49,9 +49,9 @@ mod tests {
     }
 
     #[test]
-    fn no_free_memory_is_no_fragmentation() {
+    fn without_free_memory_none_is_usable_and_it_is_not_fragmented() {
         let none = FreeAreas::default();
-        assert_eq!(none.unusable_index(order(9)), 0);
+        assert_eq!(none.unusable_index(order(9)), 1000);
         assert_eq!(none.fragmentation_index(order(9)), 0);
     }
 

@@ -225,6 +225,16 @@ impl AtomicGiant {
         });
     }
 
+    /// Takes it whole, all of whose blocks are the caller's: so many. False if somebody else is about
+    /// to look at one, or if it is in use as a whole.
+    pub(crate) fn join(&self, blocks: u32, mobility: Mobility) -> bool {
+        self.update(|old| {
+            let joined = old.0 & !(COUNT | MOBILITY) | HUGE | (mobility as u32) << MOBILITY_SHIFT;
+            (old.count() == blocks && !old.is_huge()).then_some(Giant(joined))
+        })
+        .is_some()
+    }
+
     /// It is in use block by block from here on, all of which the caller has taken: so many.
     pub(crate) fn split(&self, blocks: u32) {
         self.update(|old| Some(Giant(old.0 & !(HUGE | TOUCHED) | blocks)));

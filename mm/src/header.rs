@@ -9,7 +9,7 @@ use crate::{
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
 /// The layout that this crate writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Where an extent's frames and blocks are.
 #[derive(Debug)]

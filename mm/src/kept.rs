@@ -107,13 +107,13 @@ impl Allocator<'_> {
         let in_use = if order == Order::PAGEBLOCK {
             state.is_huge()
         } else {
-            !state.is_whole() && u64::from(state.count()) >= order.frames()
+            !state.is_whole() && u64::from(state.used()) >= order.frames()
         };
         if in_use {
             kept.mobility = state.mobility();
             kept.here = true;
             if self.hub.listens() {
-                self.complete(front, frame, state.count());
+                self.complete(front, frame, state.used());
             }
         }
         in_use

@@ -158,7 +158,7 @@ impl ZoneRef<'_, '_> {
         let state = self.zone.arrays.states[block].load();
         let used = self.zone.arrays.bits[block].word(word.word) & word.mask;
         let first = self.frame_of(block, word);
-        if state.is_isolated() {
+        if state.is_isolated() || state.is_emptying() {
             Err(RangeError::Isolated(first))
         } else if state.is_missing() || state.is_offline() {
             Err(RangeError::NotManaged(first))

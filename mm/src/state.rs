@@ -21,6 +21,8 @@ const FINE: u16 = 1 << 11;
 const HELD: u16 = 1 << 12;
 const MOBILITY_SHIFT: u32 = 13;
 const MOBILITY: u16 = 3 << MOBILITY_SHIFT;
+/// Above all other bits: with it a count is that of a block of which nothing can be taken.
+const EMPTYING: u16 = 1 << 15;
 
 /// A number of frames of a block, at most [`BLOCK_FRAMES`], as the word counts them.
 #[expect(clippy::cast_possible_truncation, reason = "at most 512")]
@@ -45,6 +47,7 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 /// | 11 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
 /// | 12 | held | 1 = a front takes its frames here: others look elsewhere first |
 /// | 13–14 | mobility | that of its frames in use; means nothing while the count is 0 |
+/// | 15 | emptying | 1 = somebody moves what is in use elsewhere: nothing of it can be taken, and it is not free at a count of 0 |
 ///
 /// The count is raised before bits are set and lowered after they are cleared, so it is never less
 /// than the number of bits set, and a count of 0 means that no operation on its frames is under
@@ -63,7 +66,7 @@ pub(crate) enum Class {
     Partial(Mobility),
     /// No frame is free.
     Full(Mobility),
-    /// Taken out whole by `isolate`.
+    /// Taken out whole by `isolate`, or being emptied.
     Isolated,
 }
 
@@ -73,9 +76,9 @@ impl State {
         Self(bits)
     }
 
-    /// Frames that cannot be taken.
+    /// Frames that cannot be taken: all of a block that is being emptied.
     pub(crate) const fn count(self) -> u32 {
-        let count = (self.0 & COUNT) as u32;
+        let count = (self.0 & (COUNT | EMPTYING)) as u32;
         if count < BLOCK_FRAMES {
             count
         } else {
@@ -83,8 +86,17 @@ impl State {
         }
     }
 
+    /// Frames that are in use, or out of reach as a whole, of a block that is being emptied too.
+    pub(crate) const fn used(self) -> u32 {
+        Self(self.0 & COUNT).count()
+    }
+
     pub(crate) const fn is_free(self) -> bool {
-        self.0 & COUNT == 0
+        self.0 & (COUNT | EMPTYING) == 0
+    }
+
+    pub(crate) const fn is_emptying(self) -> bool {
+        self.0 & EMPTYING != 0
     }
 
     pub(crate) const fn is_huge(self) -> bool {
@@ -129,9 +141,7 @@ impl State {
     }
 
     pub(crate) const fn class(self) -> Class {
-        if self.is_isolated() {
-            Class::Isolated
-        } else if self.is_free() {
+        if self.is_free() {
             if self.is_touched() {
                 Class::Touched
             } else {
@@ -139,6 +149,8 @@ impl State {
             }
         } else if self.count() < BLOCK_FRAMES {
             Class::Partial(self.mobility())
+        } else if self.is_isolated() || self.is_emptying() {
+            Class::Isolated
         } else {
             Class::Full(self.mobility())
         }
@@ -148,8 +160,8 @@ impl State {
     #[inline]
     pub(crate) const fn is(self, class: Class) -> bool {
         match class {
-            Class::Untouched => self.0 & (COUNT | TOUCHED) == 0,
-            Class::Touched => self.0 & (COUNT | TOUCHED) == TOUCHED,
+            Class::Untouched => self.0 & (COUNT | TOUCHED | EMPTYING) == 0,
+            Class::Touched => self.0 & (COUNT | TOUCHED | EMPTYING) == TOUCHED,
             Class::Partial(mobility) => {
                 self.0 & MOBILITY == (mobility as u16) << MOBILITY_SHIFT
                     && self.count().wrapping_sub(1) < BLOCK_FRAMES - 1
@@ -190,7 +202,8 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State")
             .field("class", &self.class())
-            .field("count", &self.count())
+            .field("used", &self.used())
+            .field("emptying", &self.is_emptying())
             .field("huge", &self.is_huge())
             .field("missing", &(self.is_missing() || self.is_offline()))
             .field("touched", &self.is_touched())
@@ -344,13 +357,54 @@ impl AtomicState {
     pub(crate) fn release(&self, frames: u32) -> Change {
         let old = State(self.0.fetch_sub(frames_of(frames), Ordering::SeqCst));
         assert!(
-            old.count() >= frames && !old.is_whole(),
+            old.used() >= frames && !old.is_whole(),
             "freed {frames} frames of a block that has fewer: {old:?}"
         );
         Change {
             old,
             new: State(old.0 - frames_of(frames)),
         }
+    }
+
+    /// Raises the count by up to `most` frames of a block that is in use for this mobility, and by at
+    /// least one: never of one that is free.
+    pub(crate) fn join(&self, most: u32, mobility: Mobility) -> Option<(u32, Change)> {
+        let change = self.update(|old| {
+            let room = BLOCK_FRAMES - old.count();
+            old.is(Class::Partial(mobility))
+                .then_some(State(old.0 + frames_of(room.min(most))))
+        })?;
+        Some((change.new.used() - change.old.used(), change))
+    }
+
+    /// Begins to empty a block, if `wanted` says so. Of a free one the caller has entered the giant.
+    pub(crate) fn begin_emptying(&self, wanted: impl Fn(State) -> bool) -> Option<Change> {
+        self.update(|old| {
+            let there = !old.is_whole() || old.is_huge();
+            (there && !old.is_emptying() && wanted(old)).then_some(State(old.0 | EMPTYING))
+        })
+    }
+
+    /// Ends that: what is free of it can be taken from here on.
+    ///
+    /// # Panics
+    /// If it is not being emptied.
+    pub(crate) fn end_emptying(&self) -> Change {
+        let old = State(self.0.fetch_and(!EMPTYING, Ordering::SeqCst));
+        assert!(old.is_emptying(), "{old:?} is not being emptied");
+        Change {
+            old,
+            new: State(old.0 & !EMPTYING),
+        }
+    }
+
+    /// Takes a block whole that is being emptied and has nothing in use.
+    pub(crate) fn take_emptied(&self, mobility: Mobility) -> Option<Change> {
+        self.update(|old| {
+            let empty = old.is_emptying() && old.used() == 0;
+            let taken = State(old.0 & !EMPTYING | HUGE | TOUCHED);
+            empty.then_some(taken.with_mobility(mobility))
+        })
     }
 
     /// Takes a free block whole.

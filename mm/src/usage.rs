@@ -20,6 +20,8 @@ pub enum Usage {
     Whole,
     /// Somebody has taken it out.
     Isolated,
+    /// Somebody moves what is in use of it elsewhere: still so many frames, 0 to 512.
+    Emptying(u16),
 }
 
 /// A pageblock, as it was when it was looked at.
@@ -38,6 +40,8 @@ impl BlockView {
     pub(crate) fn new(start: Frame, giant: Giant, state: State) -> Self {
         let usage = if giant.is_huge() {
             Usage::Whole
+        } else if state.is_emptying() {
+            Usage::Emptying(u16::try_from(state.used()).unwrap_or(0))
         } else if state.is_isolated() {
             Usage::Isolated
         } else if state.is_missing() || state.is_offline() {

@@ -103,6 +103,7 @@ impl Allocator<'_> {
     fn validate_zone(&self, index: usize) -> Result<(), Broken> {
         let zone = self.zone(index).zone;
         let arrays = &zone.arrays;
+        // Signed: of a block that is being emptied the room for what is in use is set aside.
         let mut free = 0;
         for (tree, summary) in arrays.summaries.iter().enumerate() {
             let counted = AtomicSummary::new();
@@ -116,7 +117,7 @@ impl Allocator<'_> {
                 if whole && set != 0 {
                     return Err(Broken::WholeWithBits { zone: index, block });
                 }
-                let count = state.count();
+                let count = state.used();
                 if !whole && count != set || whole && count != BLOCK_FRAMES {
                     return Err(Broken::Count {
                         zone: index,
@@ -135,8 +136,10 @@ impl Allocator<'_> {
                 {
                     return Err(Broken::Reach { zone: index, block });
                 }
-                if !zone.giant(tree).load().is_huge() {
-                    free += u64::from(BLOCK_FRAMES - count);
+                if state.is_emptying() {
+                    free -= i64::from(count);
+                } else if !zone.giant(tree).load().is_huge() {
+                    free += i64::from(BLOCK_FRAMES - count);
                 }
             }
             if counted.load() != summary.load() {
@@ -148,7 +151,7 @@ impl Allocator<'_> {
             }
         }
         validate_giants(index, zone)?;
-        let count = zone.free_frames();
+        let (count, free) = (zone.free_frames(), u64::try_from(free).unwrap_or(0));
         if count != free {
             return Err(Broken::Free {
                 zone: index,

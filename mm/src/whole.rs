@@ -43,7 +43,7 @@ impl ZoneRef<'_, '_> {
         };
         let tree = first / TREE_BLOCKS;
         let mobility = self.zone.arrays.states[first].load().mobility();
-        let mut given: u32 = 0;
+        let (mut given, mut freed): (u32, u32) = (0, 0);
         let mut changed = None;
         for &frame in blocks {
             let block = self
@@ -55,15 +55,20 @@ impl ZoneRef<'_, '_> {
             if state.load().mobility() != mobility {
                 break;
             }
-            changed = Some(state.free_whole());
+            let change = state.free_whole();
             given += 1;
+            // One that is being emptied is not free yet.
+            if change.new.is_free() {
+                changed = Some(change);
+                freed += 1;
+            }
         }
         if let Some(change) = changed {
             let (old, new) = (change.old.class(), change.new.class());
-            self.zone.arrays.summaries[tree].count_many(old, new, given.into());
+            self.zone.arrays.summaries[tree].count_many(old, new, freed.into());
             self.zone.announce(Wanted::Touched, tree);
             let giant = self.zone.giant_of(tree);
-            if self.zone.arrays.giants[giant].leave_many(given) {
+            if self.zone.arrays.giants[giant].leave_many(freed) {
                 self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
             }
             self.hub.freed_block();

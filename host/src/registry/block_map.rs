@@ -100,7 +100,7 @@ fn cell_of(usage: Usage, held: bool) -> Cell {
         }
         Usage::Full => Cell::Full,
         Usage::Whole => Cell::Huge,
-        Usage::Isolated => Cell::Isolated,
+        Usage::Isolated | Usage::Emptying(_) => Cell::Isolated,
     }
 }
 
