@@ -73,7 +73,10 @@ impl<W: Watch> Block<'_, W> {
     }
 
     /// Uses the block as a whole by this step, which refuses unless it is free.
-    pub(crate) fn use_whole(&self, step: impl Fn(&AtomicState) -> Option<Change>) -> Option<Change> {
+    pub(crate) fn use_whole(
+        &self,
+        step: impl Fn(&AtomicState) -> Option<Change>,
+    ) -> Option<Change> {
         if !self.state.load().is_free() || !self.watch.enter() {
             return None;
         }

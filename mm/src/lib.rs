@@ -20,6 +20,7 @@ mod bitmap;
 mod block;
 mod bulk;
 mod claim;
+mod compaction;
 mod config;
 mod contents;
 mod drain;
@@ -63,6 +64,9 @@ mod zone;
 
 pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
+pub use compaction::{
+    BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Plan,
+};
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
 pub use error::{AllocError, ClaimError};

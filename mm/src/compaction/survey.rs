@@ -1,0 +1,273 @@
+//! What there is to be had in a zone, by one look at the state words of the blocks in partial use:
+//! the emptiest of them, and how much room the others have.
+
+use crate::{
+    Mobility,
+    state::{BLOCK_FRAMES, Class, State},
+    summary::TREE_BLOCKS,
+    zone::Zone,
+};
+
+/// How many of the emptiest blocks one survey finds.
+pub(crate) const SOURCES: usize = 64;
+
+/// A block that may be emptied, ordered by what that costs; of blocks that cost the same the highest
+/// comes first, as targets are sought upwards.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Source {
+    used: u32,
+    /// Distance from the last block that there could be.
+    from_end: u32,
+}
+
+impl Source {
+    const NONE: Self = Self {
+        used: 0,
+        from_end: 0,
+    };
+
+    fn new(block: usize, used: u32) -> Self {
+        let block = u32::try_from(block).unwrap_or(u32::MAX);
+        Self {
+            used,
+            from_end: u32::MAX - block,
+        }
+    }
+
+    /// Frames in use.
+    pub(crate) const fn used(self) -> u32 {
+        self.used
+    }
+
+    pub(crate) const fn block(self) -> usize {
+        (u32::MAX - self.from_end) as usize
+    }
+}
+
+/// Whether frames may be moved out of a block in this state, or into it: movable ones are in it, some
+/// are free, and no front takes its frames from there just now.
+pub(crate) fn is_movable(state: State) -> bool {
+    state.is(Class::Partial(Mobility::Movable)) && !state.is_held()
+}
+
+/// What a survey found.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    /// How many movable blocks have so many frames in use.
+    blocks: [u32; BLOCK_FRAMES as usize],
+    /// The emptiest, cheapest first.
+    sources: [Source; SOURCES],
+    len: usize,
+    /// Those before it have been taken.
+    next: usize,
+    /// Free frames in all movable blocks.
+    room: u64,
+}
+
+impl Survey {
+    pub(crate) const fn new() -> Self {
+        Self {
+            blocks: [0; BLOCK_FRAMES as usize],
+            sources: [Source::NONE; SOURCES],
+            len: 0,
+            next: 0,
+            room: 0,
+        }
+    }
+
+    /// Looks at a zone anew; how many state words it looked at. `skip` says which blocks cannot be
+    /// emptied, though frames may be moved into them.
+    pub(crate) fn look(
+        &mut self,
+        zone: &Zone<'_>,
+        mut skip: impl FnMut(usize, u32) -> bool,
+    ) -> u64 {
+        *self = Self::new();
+        let mut best = Best::new();
+        let mut looked = 0;
+        for tree in 0..zone.trees() {
+            if zone.summary(tree).count(Class::Partial(Mobility::Movable)) == 0 {
+                continue;
+            }
+            looked += TREE_BLOCKS as u64;
+            for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
+                let state = zone.arrays.states[block].load();
+                if !is_movable(state) {
+                    continue;
+                }
+                let used = state.used();
+                self.blocks[used as usize] += 1;
+                self.room += u64::from(BLOCK_FRAMES - used);
+                let source = Source::new(block, used);
+                if best.admits(source) && !skip(block, used) {
+                    best.add(source);
+                }
+            }
+        }
+        let found = best.finish();
+        self.len = found.len();
+        self.sources[..found.len()].copy_from_slice(found);
+        looked
+    }
+
+    /// The blocks to empty, cheapest first: as many as the room in the others is enough for. Each
+    /// that is emptied costs the room of a block, whatever is in use of it: its own room goes, and
+    /// that of its frames.
+    pub(crate) fn sources(&self) -> &[Source] {
+        let most = usize::try_from(self.room / u64::from(BLOCK_FRAMES)).unwrap_or(SOURCES);
+        &self.sources[self.next..self.len.min(self.next.saturating_add(most))]
+    }
+
+    /// Takes the first of them.
+    pub(crate) fn pop(&mut self) -> Option<Source> {
+        let source = *self.sources().first()?;
+        self.next += 1;
+        Some(source)
+    }
+
+    /// From how many frames in use on blocks have room for what is in use of these sources, which
+    /// are not among them.
+    pub(crate) fn fullest_with_room(&self, sources: &[Source]) -> u32 {
+        let wanted: u64 = sources.iter().map(|source| u64::from(source.used)).sum();
+        let mut sources = sources.iter().rev().peekable();
+        let mut room = 0;
+        for used in (1..BLOCK_FRAMES).rev() {
+            let mut blocks = self.blocks[used as usize];
+            while sources.next_if(|source| source.used == used).is_some() {
+                blocks = blocks.saturating_sub(1);
+            }
+            room += u64::from(blocks) * u64::from(BLOCK_FRAMES - used);
+            if room >= wanted {
+                return used;
+            }
+        }
+        1
+    }
+
+    /// Notes that a block has so many frames in use now, where it had so many before; 0 and 512 are
+    /// those that are movable ones no longer.
+    pub(crate) fn changed(&mut self, before: u32, after: u32) {
+        let partial = 1..BLOCK_FRAMES;
+        if partial.contains(&before) {
+            let blocks = &mut self.blocks[before as usize];
+            *blocks = blocks.saturating_sub(1);
+            self.room = self.room.saturating_sub(u64::from(BLOCK_FRAMES - before));
+        }
+        if partial.contains(&after) {
+            self.blocks[after as usize] += 1;
+            self.room += u64::from(BLOCK_FRAMES - after);
+        }
+    }
+}
+
+/// The cheapest of many sources: twice as many as are wanted, of which the dearer half goes when
+/// they are complete.
+struct Best {
+    list: [Source; 2 * SOURCES],
+    len: usize,
+    /// Of no more use than this: as many as are wanted are cheaper.
+    limit: Option<Source>,
+}
+
+impl Best {
+    const fn new() -> Self {
+        Self {
+            list: [Source::NONE; 2 * SOURCES],
+            len: 0,
+            limit: None,
+        }
+    }
+
+    fn admits(&self, source: Source) -> bool {
+        self.limit.is_none_or(|limit| source < limit)
+    }
+
+    fn add(&mut self, source: Source) {
+        if self.len == self.list.len() {
+            let (_, last, _) = self.list.select_nth_unstable(SOURCES - 1);
+            self.limit = Some(*last);
+            self.len = SOURCES;
+        }
+        self.list[self.len] = source;
+        self.len += 1;
+    }
+
+    fn finish(&mut self) -> &[Source] {
+        let found = &mut self.list[..self.len];
+        found.sort_unstable();
+        &found[..self.len.min(SOURCES)]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn survey(used: &[u32]) -> Survey {
+        let mut survey = Survey::new();
+        let mut best = Best::new();
+        for (block, &used) in used.iter().enumerate() {
+            survey.changed(0, used);
+            let source = Source::new(block, used);
+            if best.admits(source) {
+                best.add(source);
+            }
+        }
+        let found = best.finish();
+        survey.len = found.len();
+        survey.sources[..found.len()].copy_from_slice(found);
+        survey
+    }
+
+    #[test]
+    fn the_cheapest_come_first_and_of_those_the_highest() {
+        let counts: std::vec::Vec<u32> = (0..500).map(|block| 1 + block * 7 % 100).collect();
+        let survey = survey(&counts);
+        let mut all: std::vec::Vec<_> = counts.iter().zip(0_usize..).collect();
+        all.sort_by_key(|&(&used, block)| (used, usize::MAX - block));
+        assert_eq!(survey.sources().len(), SOURCES);
+        for (source, (&used, block)) in survey.sources().iter().zip(all) {
+            assert_eq!((source.used(), source.block()), (used, block));
+        }
+    }
+
+    #[test]
+    fn so_many_can_be_had_as_the_room_of_all_fills() {
+        // Brute force: of every set of blocks, whether the others have room for it.
+        let counts = [100, 300, 511, 7, 450, 200, 128];
+        let survey = survey(&counts);
+        let room = |set: u32| {
+            let of = |inside: bool| move |block: &usize| (set >> block & 1 != 0) == inside;
+            let blocks = 0..counts.len();
+            let taken: u32 = blocks.clone().filter(of(true)).map(|b| counts[b]).sum();
+            let free: u32 = blocks.filter(of(false)).map(|b| 512 - counts[b]).sum();
+            (taken <= free).then_some((set.count_ones() as usize, taken))
+        };
+        let fits: std::vec::Vec<_> = (1..1 << counts.len()).filter_map(room).collect();
+        let most = fits.iter().map(|fit| fit.0).max().expect("some fit");
+        assert_eq!(survey.sources().len(), most);
+        for blocks in 1..=most {
+            let least = fits
+                .iter()
+                .filter(|fit| fit.0 == blocks)
+                .map(|fit| fit.1)
+                .min();
+            let cost = survey.sources()[..blocks].iter().map(|s| s.used()).sum();
+            assert_eq!(least, Some(cost), "{blocks} blocks");
+        }
+    }
+
+    #[test]
+    fn the_fullest_that_have_room_are_the_targets() {
+        let survey = survey(&[10, 20, 400, 500, 510]);
+        let sources = survey.sources();
+        assert_eq!(
+            survey.fullest_with_room(&sources[..1]),
+            500,
+            "2 + 12 frames"
+        );
+        assert_eq!(survey.fullest_with_room(&sources[..2]), 400);
+        let same = self::survey(&[128; 8]);
+        assert_eq!(same.fullest_with_room(&same.sources()[..6]), 128);
+    }
+}
