@@ -65,7 +65,8 @@ mod zone;
 pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
-    BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Plan,
+    BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, EmptyingGiant,
+    GiantPlan, Plan,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;

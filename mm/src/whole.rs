@@ -118,7 +118,7 @@ impl ZoneRef<'_, '_> {
         }
     }
 
-    fn count_free_class(self, block: usize, change: Change) {
+    pub(crate) fn count_free_class(self, block: usize, change: Change) {
         let tree = block / TREE_BLOCKS;
         let (old, new) = (change.old.class(), change.new.class());
         self.zone.arrays.summaries[tree].count(old, new);

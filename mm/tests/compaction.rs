@@ -22,7 +22,7 @@ use ebb_mm::{
 };
 use proptest::prelude::*;
 
-const BLOCKS: u64 = 32;
+const BLOCKS: usize = 32;
 const NOW: Duration = Duration::from_secs(100);
 
 /// The frames in use of a memory of which each block has so many, spread over it.
@@ -188,7 +188,7 @@ fn a_block_that_does_not_move_is_remembered() {
 #[test]
 fn where_nothing_is_to_be_had_nothing_is_looked_at() {
     in_small_memory(|a, front| {
-        let held = fill(a, front, &[512; BLOCKS as usize]);
+        let held = fill(a, front, &[512; BLOCKS]);
         for frame in &held[..700] {
             a.free(front, *frame, Order::BASE);
         }
@@ -197,14 +197,14 @@ fn where_nothing_is_to_be_had_nothing_is_looked_at() {
         let mut compactor = Compactor::new(0);
         assert_eq!(compactor.plan(NOW, a, 1, Compacts::Direct), None);
         let looked = compactor.counters().migrate_scanned;
-        assert!(looked <= BLOCKS);
+        assert!(looked <= BLOCKS as u64);
         for ms in 0..400 {
             let now = NOW + Duration::from_millis(ms);
             assert_eq!(compactor.plan(now, a, 1, Compacts::Direct), None);
         }
         assert_eq!(compactor.counters().migrate_scanned, looked);
         // A block's worth more, and it looks again.
-        for frame in held[BLOCKS as usize * 512 - 1400..].iter().step_by(2) {
+        for frame in held[BLOCKS * 512 - 1400..].iter().step_by(2) {
             a.free(front, *frame, Order::BASE);
         }
         a.drain(front);
@@ -238,7 +238,7 @@ fn whole_blocks_and_parts_of_them_are_freed_while_they_are_emptied() {
         }
         validate_after(a, front);
         assert_eq!(a.stats().free_frames, total);
-        assert_eq!(a.free_blocks(0, order(10), None), BLOCKS / 2);
+        assert_eq!(a.free_blocks(0, order(10), None), BLOCKS as u64 / 2);
     });
 }
 
@@ -295,7 +295,7 @@ proptest! {
                 a.free(front, frame, Order::BASE);
             }
             validate_after(a, front);
-            assert_eq!(a.zone_stats(0).free_blocks, BLOCKS);
+            assert_eq!(a.zone_stats(0).free_blocks, BLOCKS as u64);
         });
     }
 }

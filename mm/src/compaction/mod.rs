@@ -6,6 +6,7 @@
 mod compactor;
 mod counters;
 mod emptying;
+mod giant;
 mod stuck;
 mod survey;
 mod targets;
@@ -13,3 +14,4 @@ mod targets;
 pub use compactor::{Compactor, Emptied, Plan};
 pub use counters::{CompactionCounters, Compacts};
 pub use emptying::{BlockPlace, EmptyingBlock};
+pub use giant::{EmptyingGiant, GiantPlan};

@@ -1,0 +1,157 @@
+//! A GiB made of memory in use.
+#![cfg(not(loom))]
+
+mod arena;
+
+use std::time::Duration;
+
+use arena::{MIB, one, range, validate_after, with_giants};
+use ebb_mm::{
+    Allocator, Compactor, EmptyingGiant, Frame, FrameRange, Front, Mobility, Order,
+    PAGEBLOCK_FRAMES, Request,
+};
+
+const GIB: u64 = 1024 * MIB;
+const NOW: Duration = Duration::from_secs(9);
+/// The first frame of the first whole GiB.
+const FIRST: u64 = (1 << 20) + GIB;
+
+/// Takes every so many-th frame of so many.
+fn hold(a: &Allocator<'_>, front: &mut Front, start: u64, frames: u64, step: u64) -> Vec<Frame> {
+    let starts = (start..start + frames).step_by(usize::try_from(step).expect("small"));
+    let take = |start| {
+        a.allocate_range(front, range(start, 1), Mobility::Movable)
+            .expect("free");
+        Frame::new(start)
+    };
+    starts.map(take).collect()
+}
+
+/// Moves everything out that `moves`.
+fn clear(
+    (a, front): (&Allocator<'_>, &mut Front),
+    compactor: &mut Compactor,
+    giant: &EmptyingGiant,
+    held: &mut [(Frame, Order)],
+    moves: impl Fn(Frame) -> bool,
+) {
+    for place in giant.blocks(a) {
+        let (from, order): (Vec<_>, _) = if a.is_whole(place) {
+            (vec![place.range().start], Order::PAGEBLOCK)
+        } else {
+            (a.frames_in_use(place).collect(), Order::BASE)
+        };
+        for from in from.into_iter().filter(|&from| moves(from)) {
+            let mut to = [Frame::new(0)];
+            if order != Order::BASE || compactor.targets(a, &mut to) == 0 {
+                to[0] = one(a, front, order);
+            }
+            assert!(giant.blocks(a).all(|place| !place.range().contains(to[0])));
+            let mut owned = held.iter_mut().filter(|held| held.0 == from);
+            *owned.next().expect("somebody's") = (to[0], order);
+            a.free(front, from, order);
+        }
+    }
+    a.drain(front);
+}
+
+#[test]
+fn the_cheapest_gib_is_made_of_memory_in_use() {
+    with_giants(|a, front| {
+        let total = a.stats().managed_frames;
+        let mut held: Vec<_> = [
+            hold(a, front, FIRST, GIB, 100),
+            hold(a, front, FIRST + GIB, 9 * PAGEBLOCK_FRAMES, 7),
+            hold(a, front, FIRST + 2 * GIB, GIB, 1000),
+        ]
+        .concat()
+        .into_iter()
+        .map(|frame| (frame, Order::BASE))
+        .collect();
+        // The second would be cheaper if it were not for a frame that does not move.
+        a.claim(range(FIRST + GIB + 77 * PAGEBLOCK_FRAMES, 1))
+            .expect("free");
+        let request = Request::new(Order::GIANT, Mobility::Movable);
+        assert!(a.allocate(front, request).is_err());
+        let mut compactor = Compactor::new(0);
+        let plan = compactor.plan_giant(NOW, a).expect("room");
+        assert_eq!((plan.frames, plan.wholes), (GIB.div_ceil(1000), 0));
+        let free = a.stats().free_frames;
+        let giant = compactor.begin_giant(a, plan).expect("movable");
+        assert_eq!(a.stats().free_frames, free - GIB);
+        assert_eq!(a.stats().isolated_frames, GIB);
+        let giant = a
+            .take_emptied_giant(giant, Mobility::Movable)
+            .expect_err("in use");
+        clear((a, front), &mut compactor, &giant, &mut held, |_| true);
+        let frame = a
+            .take_emptied_giant(giant, Mobility::Movable)
+            .expect("empty");
+        assert_eq!(frame, Frame::new(FIRST + 2 * GIB));
+        validate_after(a, front);
+        assert_eq!(a.stats().isolated_frames, 0);
+        assert_eq!(a.stats().free_frames, total - GIB - 1 - held.len() as u64);
+        a.free(front, frame, Order::GIANT);
+        validate_after(a, front);
+        assert_eq!(a.allocate(front, request), Ok(frame));
+        a.free(front, frame, Order::GIANT);
+        for (frame, order) in held {
+            a.free(front, frame, order);
+        }
+        a.free(
+            front,
+            Frame::new(FIRST + GIB + 77 * PAGEBLOCK_FRAMES),
+            Order::BASE,
+        );
+        validate_after(a, front);
+        assert_eq!(a.stats().free_frames, total);
+        assert_eq!(a.zone_stats(0).free_blocks, total / PAGEBLOCK_FRAMES);
+    });
+}
+
+#[test]
+fn whole_blocks_move_and_what_does_not_is_remembered() {
+    with_giants(|a, front| {
+        let claims = [FIRST + 5, FIRST + GIB + 5].map(|frame| {
+            a.claim(range(frame, 1)).expect("free");
+            Frame::new(frame)
+        });
+        let mut held = Vec::new();
+        // All of the first GiB but 60 blocks is taken before anything of the second is.
+        let third = FrameRange::new(Frame::new(FIRST + 2 * GIB), GIB);
+        while !held.iter().any(|&(frame, _)| third.contains(frame)) {
+            held.push((one(a, front, Order::PAGEBLOCK), Order::PAGEBLOCK));
+        }
+        for _ in 0..60 {
+            let (frame, order) = held.remove(0);
+            a.free(front, frame, order);
+        }
+        a.drain(front);
+        let mut compactor = Compactor::new(0);
+        let plan = compactor.plan_giant(NOW, a).expect("room");
+        assert_eq!((plan.frames, plan.wholes), (0, 1));
+        let pinned = hold(a, front, third.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
+        held.extend(pinned.iter().map(|&frame| (frame, Order::BASE)));
+        let plan = compactor.plan_giant(NOW, a).expect("room");
+        assert_eq!((plan.frames, plan.wholes), (3, 1));
+        let giant = compactor.begin_giant(a, plan).expect("movable");
+        clear((a, front), &mut compactor, &giant, &mut held, |frame| {
+            frame != pinned[1]
+        });
+        let giant = a
+            .take_emptied_giant(giant, Mobility::Movable)
+            .expect_err("pinned");
+        compactor.end_giant(NOW, a, giant, false);
+        validate_after(a, front);
+        assert_eq!(a.stats().isolated_frames, 0);
+        assert_eq!(compactor.plan_giant(NOW, a), None, "it is known");
+        for (frame, order) in held {
+            a.free(front, frame, order);
+        }
+        for frame in claims {
+            a.free(front, frame, Order::BASE);
+        }
+        validate_after(a, front);
+        assert!(compactor.plan_giant(NOW, a).is_some());
+    });
+}
