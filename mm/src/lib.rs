@@ -65,8 +65,10 @@ mod zone;
 pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
-    BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, EmptyingGiant,
-    GiantPlan, Plan,
+    BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock,
+    EmptyingGiant, GiantPlan, GiveBack, GiveBackPoll, NotAProactiveness, PROACTIVE_INTERVAL,
+    PROACTIVE_SHARE, PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive, ProactivePoll, QUIET,
+    Thresholds, ZoneFragmentation,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;

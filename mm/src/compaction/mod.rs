@@ -7,6 +7,9 @@ mod compactor;
 mod counters;
 mod emptying;
 mod giant;
+mod give_back;
+mod proactive;
+mod score;
 mod stuck;
 mod survey;
 mod targets;
@@ -15,3 +18,9 @@ pub use compactor::{Compactor, Emptied, Plan};
 pub use counters::{CompactionCounters, Compacts};
 pub use emptying::{BlockPlace, EmptyingBlock};
 pub use giant::{EmptyingGiant, GiantPlan};
+pub use give_back::{COPY_PAYS_AFTER, GiveBack, GiveBackPoll, QUIET};
+pub use proactive::{
+    NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SLICE, PROACTIVENESS,
+    Proactive, ProactivePoll, Thresholds,
+};
+pub use score::ZoneFragmentation;

@@ -1,0 +1,125 @@
+//! How fragmented a zone is for huge pages, as the seed counts it (Nitin Gupta, *Proactive
+//! compaction*, v7, 2020).
+
+use crate::{Allocator, ZoneStats, frame::PAGEBLOCK_FRAMES};
+
+/// What the score of a zone follows from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ZoneFragmentation {
+    /// Frames that there are.
+    pub present_frames: u64,
+    /// Frames that are free.
+    pub free_frames: u64,
+    /// Pageblocks that are free.
+    pub free_blocks: u64,
+}
+
+impl From<&ZoneStats> for ZoneFragmentation {
+    fn from(zone: &ZoneStats) -> Self {
+        Self {
+            present_frames: zone.managed_frames,
+            free_frames: zone.free_frames,
+            free_blocks: zone.free_blocks,
+        }
+    }
+}
+
+impl ZoneFragmentation {
+    /// Free frames that are in no free pageblock. Fronts tell late of what they take and free, so
+    /// there may seem to be fewer free frames than free pageblocks have: none then.
+    pub const fn pieces(&self) -> u64 {
+        self.free_frames
+            .saturating_sub(self.free_blocks * PAGEBLOCK_FRAMES)
+    }
+
+    /// External fragmentation at the order of a pageblock: the part of the free frames that is in
+    /// smaller blocks, in percent. 0 if none is free. Linux's `extfrag_for_order`.
+    pub const fn percent(&self) -> u64 {
+        match (self.pieces() * 100).checked_div(self.free_frames) {
+            Some(percent) => percent,
+            None => 0,
+        }
+    }
+
+    /// The zone's part of its node's score: its fragmentation, weighted by its size, so that small
+    /// zones count for little.
+    pub const fn score(&self, node_present_frames: u64) -> u64 {
+        self.present_frames * self.percent() / (node_present_frames + 1)
+    }
+
+    /// How many pageblocks have to become free for the score to be at most this.
+    pub fn blocks_to(&self, score: u64, node_present_frames: u64) -> u64 {
+        let mut after = *self;
+        // By halves: each block that becomes free lowers the score, or leaves it.
+        let (mut least, mut most) = (0, self.pieces().div_ceil(PAGEBLOCK_FRAMES));
+        while least < most {
+            let middle = least.midpoint(most);
+            after.free_blocks = self.free_blocks + middle;
+            if after.score(node_present_frames) <= score {
+                most = middle;
+            } else {
+                least = middle + 1;
+            }
+        }
+        least
+    }
+}
+
+impl Allocator<'_> {
+    /// What a zone's score follows from. Reads 8 bytes for each 64 MiB.
+    ///
+    /// # Panics
+    /// If there is no such zone.
+    pub fn fragmentation(&self, zone: usize) -> ZoneFragmentation {
+        ZoneFragmentation::from(&self.zone_stats(zone))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_score_is_that_of_the_seed() {
+        let zone = ZoneFragmentation {
+            present_frames: 1000,
+            free_frames: 0,
+            free_blocks: 0,
+        };
+        assert_eq!((zone.percent(), zone.score(1000)), (0, 0));
+        let zone = ZoneFragmentation {
+            present_frames: 262_144,
+            free_frames: 100_000,
+            free_blocks: 20,
+        };
+        // (100000 - 20 * 512) * 100 / 100000, then times 262144 / 1048577.
+        assert_eq!(zone.percent(), 89);
+        assert_eq!(zone.score(1_048_576), 22);
+        assert_eq!(zone.score(262_144), 88);
+        let late = ZoneFragmentation {
+            free_frames: 20,
+            ..zone
+        };
+        assert_eq!(late.percent(), 0);
+    }
+
+    #[test]
+    fn as_many_blocks_as_it_takes_and_no_more() {
+        for (free_frames, free_blocks) in [(100_000, 0), (100_000, 60), (9_999, 3), (600, 0)] {
+            let zone = ZoneFragmentation {
+                present_frames: 262_144,
+                free_frames,
+                free_blocks,
+            };
+            for low in [5, 50, 80, 90] {
+                let blocks = zone.blocks_to(low, 300_000);
+                let with = |blocks| ZoneFragmentation {
+                    free_blocks: free_blocks + blocks,
+                    ..zone
+                };
+                assert!(with(blocks).score(300_000) <= low);
+                assert!(blocks == 0 || with(blocks - 1).score(300_000) > low);
+            }
+        }
+    }
+}
