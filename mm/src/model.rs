@@ -17,7 +17,8 @@ use crate::{
 /// Preemptions that are explored; loom's authors found 2 to 3 to find nearly all faults.
 const PREEMPTIONS: usize = 3;
 
-struct Unwatched;
+#[derive(Debug)]
+pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {
     fn enter(&self) -> bool {
@@ -29,7 +30,7 @@ impl Watch for Unwatched {
 }
 
 /// A block's place in a giant.
-struct InGiant<'a>(&'a AtomicGiant);
+pub(crate) struct InGiant<'a>(&'a AtomicGiant);
 
 impl Watch for InGiant<'_> {
     fn enter(&self) -> bool {
@@ -47,16 +48,16 @@ impl Watch for InGiant<'_> {
 }
 
 /// A block, and for each of its words the contents of a frame.
-struct Memory {
-    state: AtomicState,
+pub(crate) struct Memory {
+    pub(crate) state: AtomicState,
     bits: Line,
     touched: Line,
     reach: AtomicReach,
-    giant: AtomicGiant,
+    pub(crate) giant: AtomicGiant,
     frames: [UnsafeCell<u32>; WORDS],
 }
 
-const ADMIT: Admission = Admission {
+pub(crate) const ADMIT: Admission = Admission {
     mobility: Mobility::Movable,
     any: false,
     fine: false,
@@ -69,7 +70,7 @@ const FINE: Admission = Admission {
 };
 
 impl Memory {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             state: AtomicState::zero(),
             bits: Line::zero(),
@@ -89,7 +90,7 @@ impl Memory {
         memory
     }
 
-    fn block(&self) -> Block<'_, Unwatched> {
+    pub(crate) fn block(&self) -> Block<'_, Unwatched> {
         Block {
             state: &self.state,
             bits: &self.bits,
@@ -100,7 +101,7 @@ impl Memory {
     }
 
     /// The block as one of a giant of which it is the only one.
-    fn block_of_giant(&self) -> Block<'_, InGiant<'_>> {
+    pub(crate) fn block_of_giant(&self) -> Block<'_, InGiant<'_>> {
         Block {
             state: &self.state,
             bits: &self.bits,
@@ -112,7 +113,7 @@ impl Memory {
 
     /// Writes to the frames that stand for these words. Loom fails if another does so at a time
     /// that is not ordered with this one.
-    fn write(&self, words: impl IntoIterator<Item = usize>) {
+    pub(crate) fn write(&self, words: impl IntoIterator<Item = usize>) {
         for word in words {
             // SAFETY: the caller owns frames of the word; that nobody else does is what loom checks.
             #[allow(unsafe_code, reason = "the access that loom watches")]
@@ -120,13 +121,13 @@ impl Memory {
         }
     }
 
-    fn assert_free(&self) {
+    pub(crate) fn assert_free(&self) {
         assert_eq!(self.bits.count_ones(), 0);
         assert!(self.state.load().is_free());
     }
 }
 
-fn check(threads: Vec<fn(&Memory)>, start: fn() -> Memory, end: fn(&Memory)) {
+pub(crate) fn check(threads: Vec<fn(&Memory)>, start: fn() -> Memory, end: fn(&Memory)) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(PREEMPTIONS);
     builder.check(move || {
@@ -159,7 +160,7 @@ fn take_run(memory: &Memory, of: Order) -> bool {
     true
 }
 
-fn take_word(memory: &Memory) -> bool {
+pub(crate) fn take_word(memory: &Memory) -> bool {
     let Some(taken) = memory.block().take_word(64, ADMIT) else {
         return false;
     };
@@ -380,7 +381,7 @@ fn take_giant(memory: &Memory) {
     }
 }
 
-fn take_word_of_giant(memory: &Memory) {
+pub(crate) fn take_word_of_giant(memory: &Memory) {
     let block = memory.block_of_giant();
     if let Some(taken) = block.take_word(64, ADMIT) {
         memory.write([taken.word]);
@@ -388,7 +389,7 @@ fn take_word_of_giant(memory: &Memory) {
     }
 }
 
-fn assert_giant_free(memory: &Memory) {
+pub(crate) fn assert_giant_free(memory: &Memory) {
     memory.assert_free();
     assert!(memory.giant.load().is_free());
 }

@@ -202,7 +202,7 @@ impl Compactor {
             if let Some(block) = begun {
                 self.survey.changed(source.used(), 0);
                 let frames = u64::from(block.used());
-                self.counters.count_sources(self.by, 0, frames);
+                self.counters.count_sources(self.by, 1, frames);
                 return Some(block);
             }
         }

@@ -12,11 +12,12 @@ pub enum Compacts {
 /// Counters, by Linux's names.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CompactionCounters {
-    /// `compact_migrate_scanned`: what was looked at to find what to move. One for each state word of
-    /// a pageblock, which stands for its 512 frames, and one for each frame that was to be moved.
+    /// `compact_migrate_scanned`: what was looked at to find what to move, in cache lines, as Linux
+    /// counts its descriptors of frames: one for the state words of 32 pageblocks, one for the bits
+    /// of a pageblock, and one for each frame that was to be moved.
     pub migrate_scanned: u64,
-    /// `compact_free_scanned`: what was looked at to find where to. One for each state word, and one
-    /// for each frame that was taken.
+    /// `compact_free_scanned`: what was looked at to find where to, in the same way: one for each frame
+    /// that was taken.
     pub free_scanned: u64,
     /// `compact_isolated`: frames taken out to be moved, and frames taken to move them to.
     pub isolated: u64,

@@ -6,6 +6,8 @@
 mod compactor;
 mod counters;
 mod emptying;
+#[cfg(all(test, loom))]
+mod emptying_model;
 mod giant;
 mod give_back;
 mod proactive;

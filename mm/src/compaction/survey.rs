@@ -75,7 +75,7 @@ impl Survey {
         }
     }
 
-    /// Looks at a zone anew; how many state words it looked at. `skip` says which blocks cannot be
+    /// Looks at a zone anew; how many lines of state words it looked at, each of 32 blocks. `skip` says which blocks cannot be
     /// emptied, though frames may be moved into them.
     pub(crate) fn look(
         &mut self,
@@ -89,7 +89,7 @@ impl Survey {
             if zone.summary(tree).count(Class::Partial(Mobility::Movable)) == 0 {
                 continue;
             }
-            looked += TREE_BLOCKS as u64;
+            looked += 1;
             for block in tree * TREE_BLOCKS..(tree + 1) * TREE_BLOCKS {
                 let state = zone.arrays.states[block].load();
                 if !is_movable(state) {

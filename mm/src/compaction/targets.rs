@@ -25,7 +25,7 @@ pub(crate) struct Targets {
 pub(crate) struct Filled {
     /// Frames that were found.
     pub(crate) frames: usize,
-    /// State words that were looked at.
+    /// Cache lines of state words and bits that were looked at.
     pub(crate) looked: u64,
 }
 
@@ -73,7 +73,7 @@ impl Targets {
                 self.at += TREE_BLOCKS;
                 continue;
             }
-            filled.looked += 1;
+            filled.looked += u64::from(self.at.is_multiple_of(TREE_BLOCKS));
             let state = zone.zone.arrays.states[self.at].load();
             let used = state.used();
             let sources = &survey.sources()[..kept.min(survey.sources().len())];
@@ -82,6 +82,7 @@ impl Targets {
                 let complete = take_from(zone, self.at, frames, &mut filled.frames);
                 let taken = u32::try_from(filled.frames - before).unwrap_or(0);
                 survey.changed(used, used + taken);
+                filled.looked += 1;
                 if complete {
                     return filled;
                 }
