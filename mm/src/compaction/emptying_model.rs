@@ -151,7 +151,6 @@ fn a_place_in_a_block_is_had_while_it_is_in_use_only() {
                 }
             },
             |m| _ = m.block_of_giant().give_word(IN_USE),
-            take_word_of_giant,
         ],
         one_word,
         assert_giant_free,
