@@ -103,11 +103,12 @@ impl Allocator<'_> {
             freed_twice(frame);
         }
         // Another front may have freed it since, and whoever took it then may have handed it to us.
+        // One that is being emptied must not be handed out again.
         let state = self.zone(kept.zone).zone.arrays.states[kept.block].load();
         let in_use = if order == Order::PAGEBLOCK {
-            state.is_huge()
+            state.stays_huge()
         } else {
-            !state.is_whole() && u64::from(state.used()) >= order.frames()
+            state.stays_in_use(1 << order.get())
         };
         if in_use {
             kept.mobility = state.mobility();

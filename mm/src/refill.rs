@@ -109,9 +109,9 @@ impl Allocator<'_> {
             }
             let (zone, block) = self.locate_managed(Frame::new(piece.base()));
             let at = self.zone(zone);
-            if !self.suits(zone, front, request)
-                || !own && at.zone.arrays.states[block].load().mobility() != mobility
-            {
+            let state = || at.zone.arrays.states[block].load();
+            let other = || state().mobility() != mobility || state().is_emptying();
+            if !self.suits(zone, front, request) || !own && other() {
                 continue;
             }
             if !request.takes_any() {

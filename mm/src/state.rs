@@ -103,6 +103,17 @@ impl State {
         self.0 & COUNT == HUGE
     }
 
+    /// Whether it is allocated whole, and nobody is about to empty it.
+    pub(crate) const fn stays_huge(self) -> bool {
+        self.0 & (COUNT | EMPTYING) == HUGE
+    }
+
+    /// Whether so many of its frames are allocated in parts, and nobody is about to move them.
+    pub(crate) const fn stays_in_use(self, frames: u32) -> bool {
+        let count = (self.0 & (COUNT | EMPTYING)) as u32;
+        frames <= count && count <= BLOCK_FRAMES
+    }
+
     pub(crate) const fn is_isolated(self) -> bool {
         self.0 & COUNT == ISOLATED
     }

@@ -188,6 +188,7 @@ fn a_block_that_does_not_move_is_remembered() {
 #[test]
 fn where_nothing_is_to_be_had_nothing_is_looked_at() {
     in_small_memory(|a, front| {
+        a.set_watermarks(0, ebb_mm::Watermarks::default());
         let held = fill(a, front, &[512; BLOCKS]);
         for frame in &held[..700] {
             a.free(front, *frame, Order::BASE);
@@ -463,4 +464,122 @@ fn pages_move_while_programs_use_them() {
         }
         assert_eq!(a.stats().free_frames, FRAMES - seen.len() as u64);
     });
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Allocate { order: u8, mobility: Mobility },
+    Free(usize),
+    Begin(usize),
+    End(usize),
+    Take(usize),
+    Targets(usize),
+    Drain,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let mobility = prop::sample::select(Mobility::ALL.to_vec());
+    prop_oneof![
+        6 => (0..=9_u8, mobility).prop_map(|(order, mobility)| Event::Allocate { order, mobility }),
+        6 => any::<usize>().prop_map(Event::Free),
+        3 => any::<usize>().prop_map(Event::Begin),
+        2 => any::<usize>().prop_map(Event::End),
+        1 => any::<usize>().prop_map(Event::Take),
+        1 => (1..700_usize).prop_map(Event::Targets),
+        1 => Just(Event::Drain),
+    ]
+}
+
+proptest! {
+    /// Blocks of all orders come and go while any of them are being emptied: nothing is handed out
+    /// that is taken out, in use, or (as a target) in a free block, and in the end nothing is missing.
+    #[test]
+    fn nothing_is_lost_whatever_happens(events in prop::collection::vec(event(), 1..250)) {
+        in_small_memory(|a, front| {
+            a.set_watermarks(0, ebb_mm::Watermarks::default());
+            let total = a.stats().free_frames;
+            let mut held: Vec<(Frame, Order)> = Vec::new();
+            let mut emptying: Vec<EmptyingBlock> = Vec::new();
+            let mut compactor = Compactor::new(0);
+            let mut used = vec![false; usize::try_from(total).expect("small")];
+            let frames = |frame: Frame, order: Order| {
+                let first = usize::try_from(frame.number()).expect("small");
+                first..first + usize::try_from(order.frames()).expect("small")
+            };
+            for event in &events {
+                match *event {
+                    Event::Allocate { order: of, mobility } => {
+                        if let Ok(frame) = a.allocate(front, Request::new(order(of), mobility)) {
+                            // Frames that the front held before may be of any block.
+                            let inside = emptying.iter().any(|block| block.range().contains(frame));
+                            assert!(!inside || of != 9, "a block that is being emptied");
+                            for at in frames(frame, order(of)) {
+                                assert!(!std::mem::replace(&mut used[at], true), "two owners");
+                            }
+                            held.push((frame, order(of)));
+                        }
+                    }
+                    Event::Free(which) if !held.is_empty() => {
+                        let (frame, order) = held.swap_remove(which % held.len());
+                        used[frames(frame, order)].fill(false);
+                        a.free(front, frame, order);
+                    }
+                    Event::Begin(which) if !held.is_empty() => {
+                        // So that from here on nothing of it can come out of the front.
+                        a.drain(front);
+                        emptying.extend(a.begin_emptying(held[which % held.len()].0));
+                    }
+                    Event::End(which) if !emptying.is_empty() => {
+                        let block = emptying.swap_remove(which % emptying.len());
+                        a.drain(front);
+                        let left = a.frames_left(*block);
+                        assert_eq!(a.end_emptying(block), left);
+                    }
+                    Event::Take(which) if !emptying.is_empty() => {
+                        let block = emptying.swap_remove(which % emptying.len());
+                        match a.take_emptied(block, Mobility::Movable) {
+                            Ok(frame) => {
+                                for at in frames(frame, order(9)) {
+                                    assert!(!std::mem::replace(&mut used[at], true), "two owners");
+                                }
+                                held.push((frame, order(9)));
+                            }
+                            Err(block) => emptying.push(block),
+                        }
+                    }
+                    Event::Targets(count) => {
+                        a.drain(front);
+                        let mut targets = vec![Frame::new(0); count];
+                        let free = a.zone_stats(0).free_blocks;
+                        let found = compactor.targets(a, &mut targets);
+                        assert_eq!(a.zone_stats(0).free_blocks, free);
+                        for &frame in &targets[..found] {
+                            assert!(emptying.iter().all(|block| !block.range().contains(frame)));
+                            for at in frames(frame, Order::BASE) {
+                                assert!(!std::mem::replace(&mut used[at], true), "two owners");
+                            }
+                            held.push((frame, Order::BASE));
+                        }
+                    }
+                    Event::Drain => {
+                        a.drain(front);
+                        a.validate().expect("valid");
+                    }
+                    _ => {}
+                }
+            }
+            for (frame, order) in held {
+                a.free(front, frame, order);
+            }
+            validate_after(a, front);
+            for block in emptying {
+                assert_eq!(a.end_emptying(block), 0);
+            }
+            validate_after(a, front);
+            assert_eq!(a.stats().free_frames, total);
+            assert_eq!(a.stats().isolated_frames, 0);
+            assert_eq!(a.zone_stats(0).free_blocks, BLOCKS as u64);
+            assert!(a.allocate(front, Request::new(Order::MAX, Mobility::Movable)).is_ok());
+        });
+    }
 }
