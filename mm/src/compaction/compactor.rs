@@ -15,7 +15,7 @@ use super::{
 /// For so long a survey is gone by; each block is looked at again before it is emptied.
 const SURVEY_LASTS: Duration = Duration::from_secs(1);
 /// After so many blocks in a row that could not be emptied the zone is let alone,
-const FRUITLESS: u32 = 32;
+const FRUITLESS: u32 = 16;
 /// for so long: what the seed's proactive compaction waits after a run without progress.
 const FRUITLESS_REST: Duration = Duration::from_secs(32);
 /// For so long nothing is sought where there was nothing, unless a pageblock's worth was freed.
