@@ -82,12 +82,12 @@ fn anonymous(shared: bool) -> Backing {
 
 /// Anonymous memory of the pool of huge pages.
 fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno> {
-    hugetlb::check_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
+    let size = hugetlb::named_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
     let whole = bytes
-        .checked_next_multiple_of(hugetlb::BYTES)
+        .checked_next_multiple_of(size.bytes())
         .ok_or(Errno::EINVAL)?;
     Ok(Backing::File {
-        file: hugetlb::anonymous(whole),
+        file: hugetlb::anonymous(size, whole),
         offset: 0,
         shared,
         writable: true,

@@ -3,9 +3,8 @@
 use super::AddressSpace;
 use super::VmaFlags;
 use super::backing::Bytes;
-use super::entry::{FILE, HUGE, POOL, REGION, WRITABLE, frame_of};
-use super::hugetlb::{BYTES, PAGES};
-use super::pagetable::{Leaf, PageTables};
+use super::entry::{FILE, HUGE, PAGE, POOL, WRITABLE, frame_of};
+use super::pagetable::{HUGEST, Leaf, PageTables};
 use super::serve::{Asked, Step};
 use super::source::MappedFile;
 use super::thp::pin_part;
@@ -13,7 +12,7 @@ use super::tlb;
 use super::want::{entry_flags, store_flags};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use machine::memory::hugetlb::{self, HugePage};
+use machine::memory::hugetlb::{self, HugePage, PageSize};
 use machine::sync::{Mutex, MutexGuard};
 
 /// A huge page that a fault needs.
@@ -100,7 +99,8 @@ impl PoolNeed {
         let huge = self.file.source.as_huge()?;
         // Before the page: who takes it out of the file meanwhile counts up.
         let sequence = self.file.source.mappings().sequence();
-        if self.index >= huge.bytes().div_ceil(BYTES) {
+        let size = huge.page_size();
+        if self.index >= huge.bytes().div_ceil(size.bytes()) {
             return None;
         }
         let supply = |page, source, of_file, promised, file: Arc<MappedFile>| PoolSupply {
@@ -124,7 +124,7 @@ impl PoolNeed {
             .file
             .promises()
             .is_some_and(|promises| promises.claim(space.id(), self.index));
-        let Some(page) = HugePage::take(promised) else {
+        let Some(page) = HugePage::take(size, promised) else {
             let owns = self
                 .file
                 .promises()
@@ -136,7 +136,7 @@ impl PoolNeed {
                 machine::sched::yield_now();
             }
             *surrenders += 1;
-            let pages = self.index * PAGES..(self.index + 1) * PAGES;
+            let pages = self.index * size.frames()..(self.index + 1) * size.frames();
             self.file.source.mappings().surrender(huge, &pages, space);
             return Some(None);
         };
@@ -148,6 +148,22 @@ impl PoolNeed {
             page.copy_from(from);
         }
         Some(Some(supply(page, self.source, false, promised, self.file)))
+    }
+}
+
+/// The size of the pages of a mapped file, which is one of huge pages.
+fn pool_page_size(file: &MappedFile) -> PageSize {
+    match file.source.as_huge() {
+        Some(huge) => huge.page_size(),
+        None => panic!("the file of an area of huge pages is one of others"),
+    }
+}
+
+/// The level of the entries that stand for pages of a size.
+pub(super) const fn level_of(size: PageSize) -> usize {
+    match size {
+        PageSize::Mib2 => 1,
+        PageSize::Gib1 => HUGEST,
     }
 }
 
@@ -165,17 +181,18 @@ impl Asked<'_> {
         let Bytes::File(file, offset) = &self.area.backing else {
             panic!("an area of huge pages has no file")
         };
-        let region = self.page & !(REGION - 1);
-        let index = (offset + (region - self.area.start)) / BYTES;
+        let size = pool_page_size(file);
+        let region = self.page & !(size.bytes() - 1);
+        let index = (offset + (region - self.area.start)) / size.bytes();
         let slot = match tables.leaf(self.page) {
             Leaf::Huge(slot) => slot,
-            Leaf::Absent => match tables.region_slot_or_new(self.page) {
+            Leaf::Absent => match tables.slot_or_new(self.page, level_of(size)) {
                 Ok(slot) => slot,
                 Err(error) => return error.into(),
             },
             Leaf::Page(_) => panic!("pages of 4 KiB in an area of huge pages"),
         };
-        let done = || Step::Done(pin_part(slot, self.page, self.want));
+        let done = || Step::Done(pin_part(slot, (self.page - region) / PAGE, self.want));
         // Relaxed (all): under the lock.
         let old = slot.load(Ordering::Relaxed);
         let own = old & FILE == 0 && old != 0 && hugetlb::references(frame_of(old)) == 1;
@@ -231,7 +248,7 @@ impl Asked<'_> {
             hugetlb::release(frame_of(old));
             got.source = None;
         } else {
-            tables.pool_pages += 1;
+            tables.pool_bytes += size.bytes();
         }
         slot.store(entry | entry_flags(flags) | store, Ordering::Release);
         done()

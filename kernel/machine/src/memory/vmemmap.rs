@@ -43,6 +43,8 @@ const IN_BLOCK: usize = 8;
 const _: () = assert!(IN_BLOCK as u64 == PAGES);
 /// The most frames that a block carries: its part of the memmap, and a table to map it.
 const CARRIED: usize = IN_BLOCK + 1;
+/// Frames whose descriptors fill the memory under one table of the last level.
+pub(super) const LARGE_FRAMES: u64 = TABLE_BYTES / DESCRIPTOR_BYTES;
 /// Runs of frames that are kept until all CPUs have flushed.
 const RUNS: usize = 64;
 /// Bytes of the memmap under one table of the last level, and entries in it.
@@ -360,6 +362,47 @@ impl Exchange {
         Ok(())
     }
 
+    /// The same of a block of 1 GiB, by whole tables.
+    ///
+    /// # Errors
+    /// As [`Self::share`].
+    pub(super) fn share_giant(&mut self, block: Frame) -> Result<(), AllocError> {
+        let common = self.common()?;
+        let mut part = block;
+        while part.number() < block.number() + Order::GIANT.frames() {
+            let slot = slot_of(part);
+            let old = slot.load(Ordering::Relaxed);
+            // Release: the shared table was filled before.
+            slot.store(common.table.address() | TABLE_BITS, Ordering::Release);
+            self.any = true;
+            self.retire_table(old, &common);
+            part = part.offset(LARGE_FRAMES);
+        }
+        Ok(())
+    }
+
+    /// Retires what an entry led to that stood for the descriptors of [`LARGE_FRAMES`].
+    fn retire_table(&mut self, old: u64, common: &Common) {
+        debug_assert_ne!(old & ADDRESS, common.table.address(), "shared twice");
+        if old & LARGE != 0 {
+            let first = Frame::containing(old & ADDRESS & !(TABLE_BYTES - 1));
+            for index in 0..ENTRIES {
+                self.retire(first.offset(index));
+            }
+            return;
+        }
+        for index in 0..ENTRIES {
+            let page = tables::memmap_entry(old, index * 4096).load(Ordering::Relaxed);
+            let page = Frame::containing(page & ADDRESS);
+            if page != common.page {
+                self.retire(page);
+            }
+        }
+        let table = Frame::containing(old & ADDRESS);
+        Descriptor::get(table).objects.store(0, Ordering::Relaxed);
+        self.retire(table);
+    }
+
     /// Brings back the part of the memmap of a block whose part is shared, all zero. Never fails. The block must not be
     /// freed before [`Self::end`].
     pub(super) fn restore(&mut self, block: Frame, supply: &mut Supply) -> Restored {
@@ -466,6 +509,38 @@ impl Exchange {
         drop(self.common);
         self.retired.free();
     }
+}
+
+/// Brings back the part of the memmap of [`LARGE_FRAMES`] frames from `first` on, all of which are of huge pages that are not
+/// in use, by one pageblock of zeros; false: there is none. When this returns, every CPU knows.
+pub(super) fn restore_large(first: Frame) -> bool {
+    let request = Request::new(Order::PAGEBLOCK, Mobility::Unmovable).reserve(Reserve::Keep);
+    let Ok(block) = percpu::allocate(request) else {
+        return false;
+    };
+    allocator().split(block, Order::PAGEBLOCK, Order::BASE);
+    for batch in 0..PAGEBLOCK_FRAMES / PAGES {
+        // SAFETY: the block is ours alone.
+        unsafe { clear_pages(frame_ptr(block.offset(batch * PAGES)), PAGES) };
+        ipi::poll_mailbox();
+    }
+    for index in 0..PAGEBLOCK_FRAMES {
+        Descriptor::get(block.offset(index)).take(Kind::Memmap, Order::BASE);
+    }
+    percpu::add(Count::MemmapFrames, PAGEBLOCK_FRAMES);
+    let mut exchange = Exchange::begin();
+    let slot = slot_of(first);
+    let shared = exchange.common.map(|common| common.table.address());
+    let old = slot.load(Ordering::Relaxed) & ADDRESS;
+    assert_eq!(Some(old), shared, "{first:?} shares no table");
+    // Release: the block is clear.
+    slot.store(
+        block.address() | PAGE_BITS | WRITABLE | LARGE,
+        Ordering::Release,
+    );
+    exchange.any = true;
+    exchange.end();
+    true
 }
 
 /// Gives a table of pages in the place of a large page.

@@ -1,5 +1,6 @@
-//! The pool: which huge pages there are, and who was promised some. Linux's counters and its rules for them.
+//! A pool: which huge pages of one size there are, and who was promised some. Linux's counters and its rules for them.
 
+use super::PageSize;
 use super::side::{self, REFERENCES, TOUCHED};
 use crate::arch::spin::SpinLock;
 use core::sync::atomic::Ordering;
@@ -75,13 +76,9 @@ pub(super) struct Pool {
     untouched: Stack,
     /// Free pages that the host is being told of. They count as free, and are in neither list.
     pub(super) in_report: u64,
-    /// Pageblocks that left the pool and carry their part of the memmap.
-    pub(super) carriers: Stack,
-    /// How many.
-    pub(super) carrying: u64,
 }
 
-pub(super) static POOL: SpinLock<Pool> = SpinLock::new(Pool {
+const NO_PAGES: SpinLock<Pool> = SpinLock::new(Pool {
     counts: Counts {
         total: 0,
         free: 0,
@@ -92,9 +89,14 @@ pub(super) static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     touched: Stack::new(),
     untouched: Stack::new(),
     in_report: 0,
-    carriers: Stack::new(),
-    carrying: 0,
 });
+
+static POOLS: [SpinLock<Pool>; PageSize::ALL.len()] = [const { NO_PAGES }; PageSize::ALL.len()];
+
+/// The pool of a size.
+pub(super) fn pool(size: PageSize) -> &'static SpinLock<Pool> {
+    &POOLS[size as usize]
+}
 
 impl Pool {
     /// Puts a page that nobody has among the free ones.

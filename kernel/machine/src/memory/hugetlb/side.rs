@@ -20,6 +20,7 @@ pub(super) struct Entry {
     /// | 32 | its part of the memmap is shared |
     /// | 33 | it is known to be zero |
     /// | 34 | the host holds memory for it |
+    /// | 35 | it is part of a page of 1 GiB, whose other fields stand in its first entry |
     /// | 40–47 | frames with its part of the memmap that it carries itself: it is free otherwise |
     pub(super) head: AtomicU64,
     /// The next one in the list that it is in, as a frame number; 0: none. Guarded by the pool's lock.
@@ -30,6 +31,8 @@ pub(super) const REFERENCES: u64 = 0xffff_ffff;
 pub(super) const SHARED: u64 = 1 << 32;
 pub(super) const ZERO: u64 = 1 << 33;
 pub(super) const TOUCHED: u64 = 1 << 34;
+/// Set and taken back while nobody refers to the page.
+pub(super) const GIGANTIC: u64 = 1 << 35;
 pub(super) const CARRIED_SHIFT: u32 = 40;
 
 const LEAF_ENTRIES: usize = 4096 / size_of::<Entry>();

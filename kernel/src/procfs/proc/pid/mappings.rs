@@ -4,7 +4,7 @@ use super::super::subject::Subject;
 use crate::fs::devices;
 use crate::fs::text::Text;
 use crate::process::task::Process;
-use crate::vm::{AddressSpace, VmaFlags, VmaInfo, hugetlb};
+use crate::vm::{AddressSpace, VmaFlags, VmaInfo};
 use alloc::sync::Arc;
 use core::fmt::{Result, Write};
 
@@ -177,11 +177,7 @@ pub(super) fn smaps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Resu
     for_each(text, process, |text, space, area| {
         header(text, area)?;
         line(text, "Size", (area.end - area.start) >> 10)?;
-        let page = if area.flags.contains(VmaFlags::HUGETLB) {
-            hugetlb::BYTES >> 10
-        } else {
-            PAGE_KIB
-        };
+        let page = area.page_bytes >> 10;
         line(text, "KernelPageSize", page)?;
         line(text, "MMUPageSize", page)?;
         Resident::of(space, area).write(text)?;
