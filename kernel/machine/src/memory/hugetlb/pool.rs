@@ -78,20 +78,8 @@ pub(super) struct Pool {
     pub(super) in_report: u64,
 }
 
-const NO_PAGES: SpinLock<Pool> = SpinLock::new(Pool {
-    counts: Counts {
-        total: 0,
-        free: 0,
-        reserved: 0,
-        surplus: 0,
-        overcommit: 0,
-    },
-    touched: Stack::new(),
-    untouched: Stack::new(),
-    in_report: 0,
-});
-
-static POOLS: [SpinLock<Pool>; PageSize::ALL.len()] = [const { NO_PAGES }; PageSize::ALL.len()];
+static POOLS: [SpinLock<Pool>; PageSize::ALL.len()] =
+    [const { SpinLock::new(Pool::new()) }; PageSize::ALL.len()];
 
 /// The pool of a size.
 pub(super) fn pool(size: PageSize) -> &'static SpinLock<Pool> {
@@ -99,6 +87,21 @@ pub(super) fn pool(size: PageSize) -> &'static SpinLock<Pool> {
 }
 
 impl Pool {
+    const fn new() -> Self {
+        Self {
+            counts: Counts {
+                total: 0,
+                free: 0,
+                reserved: 0,
+                surplus: 0,
+                overcommit: 0,
+            },
+            touched: Stack::new(),
+            untouched: Stack::new(),
+            in_report: 0,
+        }
+    }
+
     /// Puts a page that nobody has among the free ones.
     pub(super) fn put(&mut self, page: Frame) {
         // Relaxed: the page is the caller's, and the lock is held.

@@ -10,7 +10,6 @@ use core::fmt::{Result, Write};
 
 /// The column at which the name of an area starts.
 const NAME_COLUMN: usize = 73;
-const PAGE_KIB: u64 = 4;
 
 /// Writes an area's line; the width of what is before the name is counted to pad it.
 fn header(text: &mut Text, area: &VmaInfo) -> Result {
