@@ -1,5 +1,8 @@
 //! The experiments, and what each is called with.
 
+use super::calls::{
+    RATE_ROUNDS, RATE_SECONDS, fragmented, idle_pool, memhog, page_fault, pool, rate, share, words,
+};
 use super::options::CompareOptions;
 use crate::text::Size;
 use std::time::Duration;
@@ -121,81 +124,6 @@ const GUEST_MIB: &[u64] = &[1024];
 /// descriptors are kept, its default, or given up.
 const POOL_KEPT: &str = "init_on_alloc=0 hugetlb_free_vmemmap=off";
 const POOL_GIVEN_UP: &str = "init_on_alloc=0 hugetlb_free_vmemmap=on";
-/// Seconds that a rate is measured for in a guest that runs alone.
-const RATE_SECONDS: &str = "2";
-/// Seconds that a rate is measured for in one turn. A machine that is shared keeps its speed for
-/// not much longer.
-const TURN_SECONDS: &str = "0.3";
-/// Rounds of page faults in one round; they are cut into pieces with a turn for each.
-const TURN_ROUNDS: &str = "2r";
-/// Rounds of a rate where instructions are counted: the same work each time.
-const RATE_ROUNDS: &str = "10r";
-
-fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
-    words.map(str::to_owned).to_vec()
-}
-
-/// A share of the guest's memory, in whole MiB, as the program reads it.
-fn share(shape: &Shape, percent: u64) -> String {
-    format!("{}M", (shape.memory.bytes() >> 20) * percent / 100)
-}
-
-fn rate(shape: &Shape) -> &'static str {
-    if shape.icount {
-        RATE_ROUNDS
-    } else {
-        TURN_SECONDS
-    }
-}
-
-fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
-    let rounds = if shape.icount {
-        RATE_ROUNDS
-    } else {
-        TURN_ROUNDS
-    };
-    words(["page-fault", kind, &shape.cpus.to_string(), rounds])
-}
-
-/// An experiment in memory that another one has fragmented: nearly all that is free, so that most huge
-/// pages must be made by compaction. Of 95 % Linux's OOM killer ends it.
-fn fragmented([experiment, size]: [&str; 2]) -> Vec<String> {
-    words(["fragment", "92%", "1", "--", experiment, size])
-}
-
-/// Mebibytes of pages of 2 MiB that fit into a guest and leave a ninth of it to the rest.
-fn for_a_pool(shape: &Shape) -> u64 {
-    (shape.memory.bytes() >> 20) / 9 * 8
-}
-
-/// So many huge pages, or what fits into a smaller guest that the user wants.
-fn pool(shape: &Shape, pages: u64) -> Vec<String> {
-    let pages = pages.min(for_a_pool(shape) / 2);
-    words(["hugetlb", &pages.to_string()])
-}
-
-/// A pool of so many mebibytes, or of what fits, that is used and left alone.
-fn idle_pool(shape: &Shape, mebibytes: u64) -> Vec<String> {
-    let size = format!("{}M", mebibytes.min(for_a_pool(shape)));
-    let (hold, stay) = hold_and_stay(shape);
-    words(["memhog", &size, hold, stay, "--hugetlb"])
-}
-
-fn memhog(shape: &Shape) -> Vec<String> {
-    let (hold, stay) = hold_and_stay(shape);
-    words(["memhog", &share(shape, 70), hold, stay])
-}
-
-/// Seconds for which memory is held, and for which the program stays when it has freed it.
-fn hold_and_stay(shape: &Shape) -> (&'static str, &'static str) {
-    // What is not reported does not come back, however long one waits. Sleep takes no time where
-    // instructions are counted.
-    match (shape.icount, shape.reporting) {
-        (true, _) => ("0", "0"),
-        (false, true) => ("1", "20"),
-        (false, false) => ("1", "3"),
-    }
-}
 
 /// All experiments, in the order in which they run.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[

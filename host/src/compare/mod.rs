@@ -1,6 +1,7 @@
 //! `ebb compare`: the same experiments in guests of both kernels, side by side.
 
 mod agreement;
+mod calls;
 mod cpus;
 mod experiments;
 mod figures;

@@ -12,6 +12,7 @@
 #define PAGES_IN_HUGE 512
 /* Regions of the model. */
 #define REGIONS 8
+#define SPOILT 4
 #define PAGES (REGIONS * PAGES_IN_HUGE)
 
 static unsigned long state, step;
@@ -523,8 +524,21 @@ static void at_random(unsigned long seed, unsigned long steps)
 	MUST(munmap(base, (long)PAGES * PAGE));
 }
 
+/* Leaves one page of each of some huge pages' frames in use, so that none of them is whole. */
+static char *some_parts(void)
+{
+	char *a = place(SPOILT * HUGE);
+	map_at(a, SPOILT * HUGE);
+	MUST(madvise(a, SPOILT * HUGE, MADV_NOHUGEPAGE));
+	fill(a, SPOILT * HUGE / PAGE, 0);
+	for (int i = 0; i < SPOILT; i++)
+		MUST(madvise(a + i * HUGE + PAGE, HUGE - PAGE, MADV_DONTNEED));
+	return a;
+}
+
 static void nearly_all(void)
 {
+	char *spoilt = some_parts();
 	long pages = (figure("/proc/meminfo", "MemAvailable") - 2048) / 4;
 	long bytes = (pages * PAGE + HUGE - 1) & -HUGE;
 	char *a = map_huge(bytes);
@@ -537,6 +551,7 @@ static void nearly_all(void)
 	HOLDS(parts > 0);
 	HOLDS(figure("/proc/vmstat", "thp_fault_alloc") - allocated > parts);
 	MUST(munmap(a, bytes));
+	MUST(munmap(spoilt, SPOILT * HUGE));
 }
 
 int main(int argc, char **argv)
