@@ -12,8 +12,10 @@ use ebb_mm::{Frame, FrameRange};
 /// The reporter knows that pages of a pool were freed.
 static REPORT_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the host could be told of free pages.
+/// Whether the host could be told of free pages; for the reporter, who is woken again for those that are freed after.
 pub fn has_reports() -> bool {
+    // Before the look: a page freed after it asks anew. SeqCst: the store must not pass the look at the lists.
+    REPORT_WANTED.store(false, Ordering::SeqCst);
     PageSize::ALL
         .into_iter()
         .any(|size| pool(size).lock().has_touched())
@@ -21,7 +23,7 @@ pub fn has_reports() -> bool {
 
 /// Calls for a report, unless that was done since the last.
 pub(super) fn want_report() {
-    if !REPORT_WANTED.swap(true, Ordering::Relaxed) {
+    if !REPORT_WANTED.swap(true, Ordering::SeqCst) {
         allocator::report_wanted();
     }
 }
