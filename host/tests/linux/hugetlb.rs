@@ -11,13 +11,19 @@ fn out(options: &[&str], words: &[&str]) -> String {
 }
 
 #[track_caller]
-fn is_as_on_linux(program: &str) {
-    let linux = out(&["-m", "512M", "-c", "2", "--kernel", "linux"], &[program]);
+fn is_as_on_linux_with(program: &str, memory: &str, ebb: &[[&str; 4]]) {
+    let linux = out(&["-m", memory, "-c", "2", "--kernel", "linux"], &[program]);
     let end = "in the end: Total 0 Free 0 Rsvd 0 Surp 0\n";
     assert!(linux.ends_with(end), "{linux}");
-    for options in [["-m", "256M", "-c", "1"], ["-m", "512M", "-c", "4"]] {
-        assert_eq!(out(&options, &[program]), linux, "{options:?}");
+    for options in ebb {
+        assert_eq!(out(options, &[program]), linux, "{options:?}");
     }
+}
+
+#[track_caller]
+fn is_as_on_linux(program: &str) {
+    let guests = [["-m", "256M", "-c", "1"], ["-m", "512M", "-c", "4"]];
+    is_as_on_linux_with(program, "512M", &guests);
 }
 
 #[test]
@@ -33,6 +39,11 @@ fn files_of_huge_pages_are_as_on_linux() {
 #[test]
 fn its_corners_are_as_on_linux() {
     is_as_on_linux("hugetlb_edges");
+}
+
+#[test]
+fn pages_of_1_gib_are_as_on_linux() {
+    is_as_on_linux_with("hugetlb_gigantic", "8G", &[["-m", "8G", "-c", "2"]]);
 }
 
 /// With the descriptors of huge pages written one by one: what programs see is the same.
