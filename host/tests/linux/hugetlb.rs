@@ -46,6 +46,36 @@ fn pages_of_1_gib_are_as_on_linux() {
     is_as_on_linux_with("hugetlb_gigantic", "8G", &[["-m", "8G", "-c", "2"]]);
 }
 
+#[test]
+fn boot_words_make_both_pools_as_on_linux() {
+    let shown = "cd /sys/kernel/mm/hugepages; grep -H . */*_hugepages; grep -i -E 'huge(pages_|pagesize|tlb)' \
+                 /proc/meminfo; cat /proc/sys/vm/nr_hugepages";
+    for words in [
+        "hugepagesz=1G hugepages=2 hugepagesz=2M hugepages=10",
+        "default_hugepagesz=1G hugepages=1 hugepagesz=2M hugepages=5",
+        "hugepages=7",
+        "hugepagesz=1G hugepages=9",
+    ] {
+        let told = |kernel: &[&str]| {
+            let options = [&["-m", "6G", "--append", words], kernel].concat();
+            let program = ["busybox", "sh", "-c", shown].map(str::to_owned);
+            ebb::run(240, &options, &program).expect(0).out()
+        };
+        assert_eq!(told(&[]), told(&["--kernel", "linux"]), "{words}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
+    for (cpus, seed) in [("1", "5"), ("2", "5"), ("4", "6")] {
+        let storm = ["hugetlb_gigantic_storm", "6", "200", seed];
+        let said = out(&["-m", "5G", "-c", cpus], &storm);
+        let right = "right, with pages of all sizes: yes\n\
+                     in the end: Total 0 Free 0 Rsvd 0 Surp 0\nHugetlb 0\nlost: little\n";
+        assert_eq!(said, right, "seed {seed}");
+    }
+}
+
 /// With the descriptors of huge pages written one by one: what programs see is the same.
 #[test]
 fn the_pool_without_the_exchange_is_as_with_it() {

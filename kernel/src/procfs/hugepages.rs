@@ -251,7 +251,7 @@ pub(super) fn meminfo(text: &mut Text) -> Written {
         ("Rsvd", counts.reserved),
         ("Surp", counts.surplus),
     ] {
-        let name_width = 9_usize.saturating_sub(name.len());
+        let name_width = 8_usize.saturating_sub(name.len());
         writeln!(text, "HugePages_{name}:{:name_width$}{value:>5}", "")?;
     }
     let all = PageSize::ALL.map(|size| hugetlb::counts(size).total * size.bytes());
