@@ -7,7 +7,7 @@ use crate::arch::spin::SpinLock;
 use crate::memory::allocator::allocator;
 use crate::memory::memmap::{self, Descriptor, HUGE_PAGE_HEAD};
 use crate::memory::percpu::{self, Count};
-use crate::memory::vmemmap::{self, Exchange, Restored, Supply};
+use crate::memory::vmemmap::{self, Restored, Supply};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{
     AllocError, Contents, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
@@ -111,7 +111,7 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
 /// Gives up the descriptors of blocks that are about to join the pool.
 pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     let optimize = OPTIMIZE.load(Ordering::Relaxed);
-    let mut exchange = Exchange::begin();
+    let mut exchange = vmemmap::begin();
     for &page in blocks {
         // Without a frame for a table the descriptors stay.
         let shared = optimize
@@ -217,12 +217,12 @@ const _: () = assert!(
 /// Gives pageblocks back to the allocator that have left the pool.
 fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     let mut carried = [0; BATCH];
-    let mut exchange = Exchange::begin();
+    let mut exchange = vmemmap::begin();
     for (&block, carried) in blocks.iter().zip(&mut carried) {
         let entry = side::entry(block);
         if entry.head.load(Ordering::Relaxed) & SHARED != 0 {
             OPTIMIZED.fetch_sub(1, Ordering::Relaxed);
-            if let Restored::Carried(frames) = exchange.restore(block, supply) {
+            if let Restored::Carried(frames) = exchange.restore(block, &mut supply.0) {
                 *carried = frames;
             }
         } else {
@@ -275,21 +275,9 @@ pub fn relieve() {
 fn relieve_block(block: Frame) -> bool {
     let entry = side::entry(block);
     let carried = entry.head.load(Ordering::Relaxed) >> CARRIED_SHIFT;
-    let this = percpu::this();
-    let rest = FrameRange::new(block.offset(carried), PAGEBLOCK_FRAMES - carried);
-    if !this.allocate_range(rest) {
-        return false;
-    }
-    let mut exchange = Exchange::begin();
-    let moved = exchange.move_out(block, carried);
-    exchange.end();
-    if moved {
-        entry.head.store(0, Ordering::Relaxed);
-        percpu::this().free_range(FrameRange::new(block, PAGEBLOCK_FRAMES));
-    } else {
-        percpu::this().free_range(rest);
-    }
-    moved
+    // Before it is freed: then its entry may be another page's.
+    let is_whole = || entry.head.store(0, Ordering::Relaxed);
+    vmemmap::relieve(block, carried, is_whole)
 }
 
 /// Pageblocks whose descriptors are given up, and those that carry theirs.
