@@ -37,6 +37,17 @@ mod retired;
 mod shared;
 mod supply;
 
+#[cfg(all(test, loom))]
+mod model_tests;
+#[cfg(all(test, not(loom)))]
+mod pool;
+#[cfg(all(test, not(loom)))]
+mod refused_tests;
+#[cfg(all(test, not(loom)))]
+mod replay_tests;
+#[cfg(test)]
+mod simulated;
+
 pub use carried::relieve;
 pub use exchange::{Exchange, Restored};
 pub use large::restore_large;
