@@ -21,13 +21,29 @@ static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
 /// Pageblocks that left the pool and carry their part of the memmap.
 static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     stack: Stack::new(),
+    tried: Stack::new(),
     count: 0,
 });
 
+/// Blocks that [`relieve`] finds not to be free before it leaves the others to the next call.
+const TRIES: u32 = 8;
+
 struct Carriers {
+    /// Those whose turn is to come.
     stack: Stack,
-    /// Those in the stack, and those that [`relieve`] looks at.
+    /// Those that were not free: their turn comes when the stack is empty.
+    tried: Stack,
+    /// Those in both, and those that [`relieve`] looks at.
     count: u64,
+}
+
+impl Carriers {
+    fn next(&mut self) -> Option<Frame> {
+        if self.stack.is_empty() {
+            core::mem::swap(&mut self.stack, &mut self.tried);
+        }
+        self.stack.pop()
+    }
 }
 
 /// Up to [`BATCH`] pages.
@@ -254,19 +270,23 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
 }
 
 /// Makes blocks whole that carry their part of the memmap, where the rest of them is free and there are frames for it
-/// elsewhere. Those that cannot be yet stay in the list.
+/// elsewhere. Those that cannot be yet come again, after the others.
 pub fn relieve() {
     let count = CARRIERS.lock().count;
+    let mut tries = 0;
     for _ in 0..count {
-        let Some(block) = CARRIERS.lock().stack.pop() else {
+        let Some(block) = CARRIERS.lock().next() else {
             return;
         };
         let done = relieve_block(block);
         let mut carriers = CARRIERS.lock();
         if done {
             carriers.count -= 1;
-        } else {
-            carriers.stack.push(block);
+            continue;
+        }
+        carriers.tried.push(block);
+        tries += 1;
+        if tries == TRIES {
             return;
         }
     }
