@@ -7,7 +7,7 @@ use crate::arch::spin::SpinLock;
 use crate::memory::allocator::allocator;
 use crate::memory::memmap::{self, Descriptor, HUGE_PAGE_HEAD};
 use crate::memory::percpu::{self, Count};
-use crate::memory::vmemmap::{self, Exchange, Restored, Supply};
+use crate::memory::vmemmap::{self, Restored, Supply};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{
     AllocError, Contents, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
@@ -21,13 +21,29 @@ static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
 /// Pageblocks that left the pool and carry their part of the memmap.
 static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     stack: Stack::new(),
+    tried: Stack::new(),
     count: 0,
 });
 
+/// Blocks that [`relieve`] finds not to be free before it leaves the others to the next call.
+const TRIES: u32 = 8;
+
 struct Carriers {
+    /// Those whose turn is to come.
     stack: Stack,
-    /// Those in the stack, and those that [`relieve`] looks at.
+    /// Those that were not free: their turn comes when the stack is empty.
+    tried: Stack,
+    /// Those in both, and those that [`relieve`] looks at.
     count: u64,
+}
+
+impl Carriers {
+    fn next(&mut self) -> Option<Frame> {
+        if self.stack.is_empty() {
+            core::mem::swap(&mut self.stack, &mut self.tried);
+        }
+        self.stack.pop()
+    }
 }
 
 /// Up to [`BATCH`] pages.
@@ -111,7 +127,7 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
 /// Gives up the descriptors of blocks that are about to join the pool.
 pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
     let optimize = OPTIMIZE.load(Ordering::Relaxed);
-    let mut exchange = Exchange::begin();
+    let mut exchange = vmemmap::begin();
     for &page in blocks {
         // Without a frame for a table the descriptors stay.
         let shared = optimize
@@ -217,12 +233,12 @@ const _: () = assert!(
 /// Gives pageblocks back to the allocator that have left the pool.
 fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
     let mut carried = [0; BATCH];
-    let mut exchange = Exchange::begin();
+    let mut exchange = vmemmap::begin();
     for (&block, carried) in blocks.iter().zip(&mut carried) {
         let entry = side::entry(block);
         if entry.head.load(Ordering::Relaxed) & SHARED != 0 {
             OPTIMIZED.fetch_sub(1, Ordering::Relaxed);
-            if let Restored::Carried(frames) = exchange.restore(block, supply) {
+            if let Restored::Carried(frames) = exchange.restore(block, &mut supply.0) {
                 *carried = frames;
             }
         } else {
@@ -254,19 +270,23 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
 }
 
 /// Makes blocks whole that carry their part of the memmap, where the rest of them is free and there are frames for it
-/// elsewhere. Those that cannot be yet stay in the list.
+/// elsewhere. Those that cannot be yet come again, after the others.
 pub fn relieve() {
     let count = CARRIERS.lock().count;
+    let mut tries = 0;
     for _ in 0..count {
-        let Some(block) = CARRIERS.lock().stack.pop() else {
+        let Some(block) = CARRIERS.lock().next() else {
             return;
         };
         let done = relieve_block(block);
         let mut carriers = CARRIERS.lock();
         if done {
             carriers.count -= 1;
-        } else {
-            carriers.stack.push(block);
+            continue;
+        }
+        carriers.tried.push(block);
+        tries += 1;
+        if tries == TRIES {
             return;
         }
     }
@@ -275,21 +295,9 @@ pub fn relieve() {
 fn relieve_block(block: Frame) -> bool {
     let entry = side::entry(block);
     let carried = entry.head.load(Ordering::Relaxed) >> CARRIED_SHIFT;
-    let this = percpu::this();
-    let rest = FrameRange::new(block.offset(carried), PAGEBLOCK_FRAMES - carried);
-    if !this.allocate_range(rest) {
-        return false;
-    }
-    let mut exchange = Exchange::begin();
-    let moved = exchange.move_out(block, carried);
-    exchange.end();
-    if moved {
-        entry.head.store(0, Ordering::Relaxed);
-        percpu::this().free_range(FrameRange::new(block, PAGEBLOCK_FRAMES));
-    } else {
-        percpu::this().free_range(rest);
-    }
-    moved
+    // Before it is freed: then its entry may be another page's.
+    let is_whole = || entry.head.store(0, Ordering::Relaxed);
+    vmemmap::relieve(block, carried, is_whole)
 }
 
 /// Pageblocks whose descriptors are given up, and those that carry theirs.
