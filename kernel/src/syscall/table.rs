@@ -1,8 +1,8 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, process_vm, sched, shm, signal,
-    stat, time,
+    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, process_vm, sched,
+    shm, signal, stat, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};

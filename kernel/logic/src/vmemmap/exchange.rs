@@ -1,7 +1,7 @@
 //! Parts of the memmap given up, brought back and moved, with one flush for many.
 
 use super::machine::{
-    AtomicU64, MAX_PAGES, Machine, entries, large_target, page_entry, table_entry, take, target,
+    AtomicU64, MAX_PAGES, Machine, entries, page_entry, part_entry, table_entry, take, target,
 };
 use super::retired::Retired;
 use super::shared::Shared;
@@ -49,11 +49,17 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     }
 
     #[inline]
-    fn retire(&mut self, frame: Frame) {
-        if !self.retired.push(frame) {
+    fn retire(&mut self, frame: Frame, owned: bool) {
+        if !self.retired.push(frame, owned) {
             self.make_room();
-            self.retired.push(frame);
+            self.retired.push(frame, owned);
         }
+    }
+
+    /// Retires the page of an entry.
+    #[inline]
+    fn retire_page(&mut self, entry: u64) {
+        self.retire(target::<M>(entry), entry & M::BITS.owned != 0);
     }
 
     #[cold]
@@ -101,7 +107,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
             let old = entry.load(Ordering::Relaxed);
             // Release: the shared page was filled before.
             entry.store(shared.entry::<M>(), Ordering::Release);
-            self.retire(target::<M>(old));
+            self.retire_page(old);
         }
         let counter = machine.shared_entries(table);
         let count = counter.load(Ordering::Relaxed) + M::PAGES as u64;
@@ -110,7 +116,7 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
             counter.store(0, Ordering::Relaxed);
             // Release: the shared table was filled before.
             slot.store(table_entry::<M>(shared.table), Ordering::Release);
-            self.retire(table);
+            self.retire(table, true);
         }
         Ok(())
     }
@@ -120,11 +126,10 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
         let machine = self.machine;
         let table = machine.allocate()?;
         take(machine, &[table]);
-        let first = large_target::<M>(large);
         for index in 0..M::ENTRIES {
             machine
                 .entry(table, index)
-                .store(page_entry::<M>(first.offset(index)), Ordering::Relaxed);
+                .store(part_entry::<M>(large, index), Ordering::Relaxed);
         }
         // Release: the entries come first. Both ways lead to the same frames.
         slot.store(table_entry::<M>(table), Ordering::Release);
@@ -154,22 +159,21 @@ impl<M: Machine, G: DerefMut<Target = Option<Shared>>> Exchange<M, G> {
     fn retire_table(&mut self, old: u64, shared: Shared) {
         let machine = self.machine;
         if old & M::BITS.large != 0 {
-            let first = large_target::<M>(old);
             for index in 0..M::ENTRIES {
-                self.retire(first.offset(index));
+                self.retire_page(part_entry::<M>(old, index));
             }
             return;
         }
         let table = target::<M>(old);
         debug_assert_ne!(table, shared.table, "shared twice");
         for index in 0..M::ENTRIES {
-            let page = target::<M>(machine.entry(table, index).load(Ordering::Relaxed));
-            if page != shared.page {
-                self.retire(page);
+            let page = machine.entry(table, index).load(Ordering::Relaxed);
+            if target::<M>(page) != shared.page {
+                self.retire_page(page);
             }
         }
         machine.shared_entries(table).store(0, Ordering::Relaxed);
-        self.retire(table);
+        self.retire(table, true);
     }
 
     /// Brings back the part of the memmap of a block whose part is shared, all zero. Never fails. The block must not be

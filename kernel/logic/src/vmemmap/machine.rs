@@ -22,6 +22,8 @@ pub struct Bits {
     pub writable: u64,
     /// What an entry has that leads to a table.
     pub table: u64,
+    /// Ours, in the entry of a page: its frame came from the allocator. The memmap has others from boot.
+    pub owned: u64,
 }
 
 /// A machine: its memmap and the tables that map it, its allocator, its CPUs. The methods need not lock anything: one
@@ -59,8 +61,6 @@ pub trait Machine: Copy {
 
     /// Marks a frame from the allocator as the memmap's.
     fn own(self, frame: Frame);
-    /// Whether a frame of the memmap is marked so. It is not if the memmap has it from boot.
-    fn is_owned(self, frame: Frame) -> bool;
     /// Takes the mark back: the descriptor is zero.
     fn disown(self, frame: Frame);
     /// Counts so many more frames that are marked.
@@ -116,10 +116,17 @@ pub(super) const fn target<M: Machine>(entry: u64) -> Frame {
     Frame::containing(entry & M::BITS.address)
 }
 
-/// The entry of a page that can be written.
+/// The entry of a page that can be written, and that came from the allocator.
 #[inline]
 pub(super) const fn page_entry<M: Machine>(page: Frame) -> u64 {
-    page.address() | M::BITS.page | M::BITS.writable
+    page.address() | M::BITS.page | M::BITS.writable | M::BITS.owned
+}
+
+/// The entry of one page of a large page.
+#[inline]
+pub(super) fn part_entry<M: Machine>(large: u64, index: u64) -> u64 {
+    let page = large_target::<M>(large).offset(index);
+    page.address() | M::BITS.page | M::BITS.writable | large & M::BITS.owned
 }
 
 /// The entry that leads to a table.

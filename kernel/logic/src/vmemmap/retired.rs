@@ -9,7 +9,9 @@ pub(super) const RUNS: usize = 64;
 /// Frames that were taken out of the memmap.
 #[derive(Debug)]
 pub(super) struct Retired {
-    runs: [FrameRange; RUNS],
+    /// Each with whether it came from the allocator. The entries say so, and not the descriptors, of which the host may
+    /// hold nothing yet.
+    runs: [(FrameRange, bool); RUNS],
     len: usize,
 }
 
@@ -17,16 +19,17 @@ impl Retired {
     #[inline]
     pub(super) const fn new() -> Self {
         Self {
-            runs: [FrameRange::new(Frame::new(0), 0); RUNS],
+            runs: [(FrameRange::new(Frame::new(0), 0), false); RUNS],
             len: 0,
         }
     }
 
     /// Keeps a frame; false: it is full.
     #[inline]
-    pub(super) fn push(&mut self, frame: Frame) -> bool {
-        if let Some(last) = self.runs[..self.len].last_mut()
+    pub(super) fn push(&mut self, frame: Frame, owned: bool) -> bool {
+        if let Some((last, of)) = self.runs[..self.len].last_mut()
             && last.end() == frame
+            && *of == owned
         {
             last.frames += 1;
             return true;
@@ -34,38 +37,28 @@ impl Retired {
         if self.len == RUNS {
             return false;
         }
-        self.runs[self.len] = FrameRange::new(frame, 1);
+        self.runs[self.len] = (FrameRange::new(frame, 1), owned);
         self.len += 1;
         true
     }
 
     /// Frees all of them.
     pub(super) fn free<M: Machine>(&mut self, machine: M) {
-        for run in &self.runs[..core::mem::take(&mut self.len)] {
-            let mut start = run.start;
-            while start != run.end() {
-                let owned = machine.is_owned(start);
-                let mut end = start.offset(1);
-                while end != run.end() && machine.is_owned(end) == owned {
-                    end = end.offset(1);
-                }
-                let part = FrameRange::new(start, end.number() - start.number());
-                free_part(machine, part, owned);
-                start = end;
-            }
+        for &(run, owned) in &self.runs[..core::mem::take(&mut self.len)] {
+            free_run(machine, run, owned);
         }
     }
 }
 
 /// Frees frames that came from the allocator, or that the memmap has from boot.
-fn free_part<M: Machine>(machine: M, part: FrameRange, owned: bool) {
+fn free_run<M: Machine>(machine: M, run: FrameRange, owned: bool) {
     if owned {
-        for index in 0..part.frames {
-            machine.disown(part.start.offset(index));
+        for index in 0..run.frames {
+            machine.disown(run.start.offset(index));
         }
-        machine.uncount(part.frames);
+        machine.uncount(run.frames);
     } else {
-        machine.admit(part);
+        machine.admit(run);
     }
-    machine.free(part);
+    machine.free(run);
 }

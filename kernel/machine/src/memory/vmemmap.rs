@@ -67,6 +67,9 @@ pub(super) fn relieve(block: Frame, carried: u64, is_whole: impl FnOnce()) -> bo
     logic::vmemmap::relieve(Hardware, || SHARED.lock(), block, carried, is_whole)
 }
 
+/// Ours, of the bits that the CPU leaves: the page came from the allocator.
+const OWNED: u64 = 1 << 9;
+
 /// This machine.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Hardware;
@@ -88,6 +91,7 @@ impl Machine for Hardware {
         page: PRESENT | ACCESSED | DIRTY | GLOBAL | NO_EXECUTE,
         writable: WRITABLE,
         table: PRESENT | WRITABLE | ACCESSED | DIRTY,
+        owned: OWNED,
     };
 
     #[inline]
@@ -137,14 +141,8 @@ impl Machine for Hardware {
     }
 
     #[inline]
-    fn is_owned(self, frame: Frame) -> bool {
-        let kind = Descriptor::get(frame).kind();
-        debug_assert!(matches!(kind, None | Some(Kind::Memmap)), "{kind:?}");
-        kind.is_some()
-    }
-
-    #[inline]
     fn disown(self, frame: Frame) {
+        debug_assert_eq!(Descriptor::get(frame).kind(), Some(Kind::Memmap));
         Descriptor::get(frame).clear();
     }
 

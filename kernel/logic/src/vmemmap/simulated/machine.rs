@@ -1,7 +1,8 @@
 //! The simulated machine as the exchange knows it.
 
 use super::{
-    ADDRESS, FOREIGN, FREE, HUGE, LARGE, MEMMAP, Owner, PRESENT, Simulated, WRITABLE, WRITER, Wrong,
+    ADDRESS, FOREIGN, FREE, HUGE, LARGE, MEMMAP, OWNED, Owner, PRESENT, Simulated, WRITABLE,
+    WRITER, Wrong,
 };
 use crate::lock::Lock;
 use crate::vmemmap::machine::AtomicU64;
@@ -23,6 +24,7 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
         page: PRESENT,
         writable: WRITABLE,
         table: PRESENT | WRITABLE,
+        owned: OWNED,
     };
 
     fn slot<'a>(self, block: Frame) -> &'a AtomicU64
@@ -63,13 +65,8 @@ impl<const E: usize, const P: usize> Machine for &Simulated<E, P> {
         self.write(frame, MEMMAP);
     }
 
-    fn is_owned(self, frame: Frame) -> bool {
-        let head = self.read(WRITER, frame);
-        assert!(head == FREE || head == MEMMAP, "{frame:?}: {head}");
-        head == MEMMAP
-    }
-
     fn disown(self, frame: Frame) {
+        assert_eq!(self.read(WRITER, frame), MEMMAP, "{frame:?}");
         self.write(frame, FREE);
     }
 

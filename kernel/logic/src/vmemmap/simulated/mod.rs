@@ -28,6 +28,7 @@ const FOREIGN: u64 = u64::MAX;
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 2;
 const LARGE: u64 = 1 << 7;
+const OWNED: u64 = 1 << 9;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// The CPU that exchanges.
