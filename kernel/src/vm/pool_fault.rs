@@ -74,6 +74,15 @@ impl Turn {
         (place / 64).wrapping_add(index) as usize % TURNS.len()
     }
 
+    /// Takes a turn if nobody has it.
+    fn take_now(number: usize) -> Option<Self> {
+        let guard = TURNS[number].try_lock()?;
+        Some(Self {
+            number,
+            _guard: guard,
+        })
+    }
+
     /// Waits for a turn; `None`: the task is being killed.
     pub(super) fn take(number: usize) -> Option<Self> {
         let guard = TURNS[number].lock_killable().ok()?;
@@ -174,7 +183,7 @@ impl Asked<'_> {
         &self,
         tables: &mut PageTables,
         supply: &mut Option<PoolSupply>,
-        turn: Option<&Turn>,
+        turn: &mut Option<Turn>,
     ) -> Step {
         let flags = self.area.flags;
         let shared = flags.contains(VmaFlags::SHARED);
@@ -220,9 +229,18 @@ impl Asked<'_> {
         let Some((mut got, page)) = got.and_then(|mut got| got.page.take().map(|page| (got, page)))
         else {
             let turn_wanted = Turn::number(file, index);
-            if !shared && turn.is_none_or(|turn| turn.number != turn_wanted) {
+            if !shared && turn.as_ref().is_none_or(|turn| turn.number != turn_wanted) {
                 // Before there is a reference to the page: another could take it for a sharer's.
-                return Step::NeedsTurn(turn_wanted);
+                if turn.is_none() {
+                    *turn = Turn::take_now(turn_wanted);
+                }
+                if turn.as_ref().is_none_or(|turn| turn.number != turn_wanted) {
+                    return Step::NeedsTurn(turn_wanted);
+                }
+                if old != 0 {
+                    // Who had the turn may have let go of the page since.
+                    return self.pool(tables, supply, turn);
+                }
             }
             let source = (old != 0).then(|| HugePage::new_reference(frame_of(old)));
             return Step::NeedsPool(PoolNeed {

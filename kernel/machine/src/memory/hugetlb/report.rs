@@ -12,13 +12,21 @@ use ebb_mm::{Frame, FrameRange};
 /// The reporter knows that pages of a pool were freed.
 static REPORT_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the host could be told of free pages; for the reporter, who is woken again for those that are freed after.
-pub fn has_reports() -> bool {
-    // Before the look: a page freed after it asks anew. SeqCst: the store must not pass the look at the lists.
-    REPORT_WANTED.store(false, Ordering::SeqCst);
+fn any_touched() -> bool {
     PageSize::ALL
         .into_iter()
         .any(|size| pool(size).lock().has_touched())
+}
+
+/// Whether the host could be told of free pages; for the reporter, who is woken for those that are freed later if there
+/// are none now.
+pub fn has_reports() -> bool {
+    if any_touched() {
+        return true;
+    }
+    REPORT_WANTED.store(false, Ordering::SeqCst);
+    // Again: who freed one before that woke nobody. SeqCst: his list comes before his flag, our flag before the look.
+    any_touched()
 }
 
 /// Calls for a report, unless that was done since the last.
