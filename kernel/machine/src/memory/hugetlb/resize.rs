@@ -107,23 +107,34 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Has blocks join the pool.
-fn join(size: PageSize, blocks: &[Frame], surplus: bool) {
+/// Has blocks join the pool; how many. Surplus pages do so as far as they are allowed: meanwhile others may have made
+/// some. The rest goes back.
+fn join(size: PageSize, blocks: &[Frame], surplus: bool) -> u64 {
     if blocks.is_empty() {
-        return;
+        return 0;
     }
     give_up_descriptors(size, blocks);
     let mut pool = pool(size).lock();
+    let mut joined = 0;
     for &block in blocks {
+        if surplus && !pool.counts.may_exceed() {
+            break;
+        }
         pool.put(block);
         pool.counts.total += 1;
         pool.counts.surplus += u64::from(surplus);
+        joined += 1;
     }
     let touched = pool.has_touched();
     drop(pool);
     if touched {
         want_report();
     }
+    let rest = &blocks[joined..];
+    if !rest.is_empty() {
+        free_pages(size, rest, &mut Supply::new(rest.len() as u64));
+    }
+    joined as u64
 }
 
 fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
@@ -188,8 +199,7 @@ pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
             trim(size, made);
             return Err(Errno::ENOMEM);
         }
-        join(size, batch.as_slice(), true);
-        made += batch.len() as u64;
+        made += join(size, batch.as_slice(), true);
         if (HELPERS.killed)() {
             trim(size, made);
             return Err(Errno::ENOMEM);
