@@ -141,7 +141,6 @@ fn hugetlbfs_lets_pass_what_follows_a_count() {
         "size=-1",
         "size= 4M",
         "nr_inodes=k",
-        "pagesize=4k",
         "ro=1",
     ] {
         assert_eq!(parse(text), Err(Errno::EINVAL), "{text}");
