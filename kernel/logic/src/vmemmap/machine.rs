@@ -138,8 +138,7 @@ pub(super) const fn table_entry<M: Machine>(table: Frame) -> u64 {
 /// The first frame of a large page.
 #[inline]
 pub(super) fn large_target<M: Machine>(entry: u64) -> Frame {
-    // The bit below the address that some machines have for a large page's own is not set in the memmap's, but it
-    // costs nothing to be sure.
+    // Below the address of a large page x86 has a bit that is no part of it.
     Frame::new(target::<M>(entry).number() & !(M::ENTRIES - 1))
 }
 
