@@ -48,7 +48,7 @@ mod replay_tests;
 #[cfg(test)]
 mod simulated;
 
-pub use carried::relieve;
+pub use carried::{Carrier, TOGETHER, relieve};
 pub use exchange::{Exchange, Restored};
 pub use large::restore_large;
 pub use machine::{Bits, MAX_PAGES, Machine};

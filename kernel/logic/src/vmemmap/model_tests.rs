@@ -2,7 +2,7 @@
 //! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
 
 use super::simulated::{FREE, HUGE, MEMMAP, READER, Refuse, Simulated, Wrong};
-use super::{Exchange, Machine, Shared, Supply, relieve, restore_large};
+use super::{Carrier, Exchange, Machine, Shared, Supply, relieve, restore_large};
 use ebb_mm::{Frame, FrameRange};
 use loom::sync::Arc;
 use loom::thread;
@@ -215,7 +215,9 @@ fn carry_and_relieve(machine: &Small, shared: &mut Option<Shared>, page: Frame) 
     let carried = restore(machine, shared, page);
     assert_eq!(carried, 3, "two pages and a table");
     machine.refuse(Refuse::None);
-    assert!(relieve(machine, || shared, page, carried, || ()));
+    let mut carriers = [Carrier::new(page, carried)];
+    relieve(machine, || shared, &mut carriers, |_| ());
+    assert!(carriers[0].whole);
 }
 
 /// After it was parted nothing is exchanged until the parts leave the pool.

@@ -1,7 +1,9 @@
 //! A pool of huge pages on the simulated machine, with a naive table of what each frame is.
 
 use super::simulated::{FREE, HUGE, MEMMAP, Owner, READER, Refuse, Simulated, WRITER};
-use super::{Exchange, Machine, Restored, Shared, Supply, relieve, restore_large};
+use super::{
+    Carrier, Exchange, Machine, Restored, Shared, Supply, TOGETHER, relieve, restore_large,
+};
 use ebb_mm::{Frame, FrameRange};
 use std::vec;
 use std::vec::Vec;
@@ -197,13 +199,23 @@ impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
     pub(super) fn relieve(&mut self) {
         let carriers = core::mem::take(&mut self.carriers);
         self.machine.allow(self.allowed(&[]));
-        for (block, carried) in carriers {
-            let mut called = false;
-            let is_whole = || called = true;
-            let whole = relieve(self.machine, || &mut self.shared, block, carried, is_whole);
-            assert_eq!(called, whole);
-            if !whole {
-                self.carriers.push((block, carried));
+        for some in carriers.chunks(TOGETHER) {
+            let carrier = |&(block, carried): &(Frame, u64)| Carrier::new(block, carried);
+            let mut some: Vec<Carrier> = some.iter().map(carrier).collect();
+            let mut whole = Vec::new();
+            relieve(
+                self.machine,
+                || &mut self.shared,
+                &mut some,
+                |block| {
+                    whole.push(block);
+                },
+            );
+            for carrier in some {
+                assert_eq!(carrier.whole, whole.contains(&carrier.block));
+                if !carrier.whole {
+                    self.carriers.push((carrier.block, carrier.carried));
+                }
             }
         }
     }

@@ -84,6 +84,25 @@ fn a_flush_in_the_middle_of_a_block_is_not_its_last() {
     }
 }
 
+/// Blocks that carry are made whole together: what one carried does not move into the free rest of another.
+#[test]
+fn no_block_that_carries_takes_another_in() {
+    for seed in 0..8 {
+        let machine = Simulated::<32, 8>::new(4096, seed);
+        let mut pool = Pool::new(&machine);
+        pool.add(8, 32);
+        pool.fill(4096);
+        pool.give_back(0, 8, 0);
+        assert!(pool.carries());
+        // As many as all carry together, tables too.
+        pool.release(0, 8 * 9);
+        pool.relieve();
+        assert!(!pool.carries());
+        pool.check();
+        pool.empty();
+    }
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(), 1..60)
 }

@@ -9,8 +9,8 @@ use crate::arch::spin::{SpinGuard, SpinLock};
 use crate::arch::{MEMMAP_BASE, cpu, online_cpus};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve};
-pub(super) use logic::vmemmap::Restored;
 use logic::vmemmap::{Bits, Machine, Shared};
+pub(super) use logic::vmemmap::{Carrier, Restored, TOGETHER};
 
 /// Pages of the memmap that describe a pageblock.
 const PAGES: u64 = PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES / 4096;
@@ -62,9 +62,9 @@ pub(super) fn restore_large(first: Frame) -> bool {
     logic::vmemmap::restore_large(Hardware, || SHARED.lock(), first)
 }
 
-/// Makes a block whole that carries its part of the memmap; see [`logic::vmemmap::relieve`].
-pub(super) fn relieve(block: Frame, carried: u64, is_whole: impl FnOnce()) -> bool {
-    logic::vmemmap::relieve(Hardware, || SHARED.lock(), block, carried, is_whole)
+/// Makes blocks whole that carry their part of the memmap; see [`logic::vmemmap::relieve`].
+pub(super) fn relieve(carriers: &mut [Carrier], is_whole: impl FnMut(Frame)) {
+    logic::vmemmap::relieve(Hardware, || SHARED.lock(), carriers, is_whole);
 }
 
 /// Ours, of the bits that the CPU leaves: the page came from the allocator.

@@ -7,7 +7,7 @@ use crate::arch::spin::SpinLock;
 use crate::memory::allocator::allocator;
 use crate::memory::memmap::{self, Descriptor, HUGE_PAGE_HEAD};
 use crate::memory::percpu::{self, Count};
-use crate::memory::vmemmap::{self, Restored, Supply};
+use crate::memory::vmemmap::{self, Carrier, Restored, Supply};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{
     AllocError, Contents, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
@@ -24,9 +24,6 @@ static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     tried: Stack::new(),
     count: 0,
 });
-
-/// Blocks that [`relieve`] finds not to be free before it leaves the others to the next call.
-const TRIES: u32 = 8;
 
 struct Carriers {
     /// Those whose turn is to come.
@@ -270,34 +267,37 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
 }
 
 /// Makes blocks whole that carry their part of the memmap, where the rest of them is free and there are frames for it
-/// elsewhere. Those that cannot be yet come again, after the others.
+/// elsewhere. Those that cannot be yet come again, after the others. Ends where none of some can be.
 pub fn relieve() {
     let count = CARRIERS.lock().count;
-    let mut tries = 0;
-    for _ in 0..count {
-        let Some(block) = CARRIERS.lock().next() else {
-            return;
-        };
-        let done = relieve_block(block);
-        let mut carriers = CARRIERS.lock();
-        if done {
-            carriers.count -= 1;
-            continue;
+    for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {
+        let mut some = [Carrier::new(Frame::new(0), 0); vmemmap::TOGETHER];
+        let mut len = 0;
+        while len < some.len() {
+            let Some(block) = CARRIERS.lock().next() else {
+                break;
+            };
+            let carried = side::entry(block).head.load(Ordering::Relaxed) >> CARRIED_SHIFT;
+            some[len] = Carrier::new(block, carried);
+            len += 1;
         }
-        carriers.tried.push(block);
-        tries += 1;
-        if tries == TRIES {
+        let some = &mut some[..len];
+        // Before one is freed: then its entry may be another page's.
+        vmemmap::relieve(some, |block| {
+            side::entry(block).head.store(0, Ordering::Relaxed);
+        });
+        let mut carriers = CARRIERS.lock();
+        for carrier in some.iter() {
+            if carrier.whole {
+                carriers.count -= 1;
+            } else {
+                carriers.tried.push(carrier.block);
+            }
+        }
+        if some.iter().all(|carrier| !carrier.whole) {
             return;
         }
     }
-}
-
-fn relieve_block(block: Frame) -> bool {
-    let entry = side::entry(block);
-    let carried = entry.head.load(Ordering::Relaxed) >> CARRIED_SHIFT;
-    // Before it is freed: then its entry may be another page's.
-    let is_whole = || entry.head.store(0, Ordering::Relaxed);
-    vmemmap::relieve(block, carried, is_whole)
 }
 
 /// Pageblocks whose descriptors are given up, and those that carry theirs.
