@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -65,6 +65,23 @@ pub struct GuestHeader {
     pub count_stride: AtomicU32,
     /// How many CPUs' counts there are.
     pub count_cpus: AtomicU32,
+    /// Guest-physical address of a list of addresses, of 64 bits each, of the pages of [`pool`]; 0 before there is one.
+    pub pool_table: AtomicU64,
+    /// How many addresses that list has; those that are 0 have no page yet.
+    pub pool_pages: AtomicU64,
+}
+
+/// What is known of each huge page of the guest's pools, page by page. A page has entries of 16 bytes for so many
+/// pageblocks that follow each other, the first page from frame 0 on; the bits here are those of an entry's first word.
+pub mod pool {
+    /// Pageblocks that a page has entries for.
+    pub const ENTRIES: u64 = 256;
+    /// How often the huge page is referred to; 0: it is free.
+    pub const REFERENCES: u64 = 0xffff_ffff;
+    /// The pageblock is part of a page of 1 GiB, whose references stand with its first pageblock.
+    pub const GIGANTIC: u64 = 1 << 35;
+    /// The pageblock is in a pool.
+    pub const POOLED: u64 = 1 << 36;
 }
 
 impl GuestHeader {
@@ -87,6 +104,8 @@ impl GuestHeader {
             file_counts: AtomicU64::new(0),
             count_stride: AtomicU32::new(0),
             count_cpus: AtomicU32::new(0),
+            pool_table: AtomicU64::new(0),
+            pool_pages: AtomicU64::new(0),
         }
     }
 }

@@ -145,6 +145,8 @@ pub(crate) struct Counts {
     pub(crate) partial: u64,
     pub(crate) full: u64,
     pub(crate) huge: u64,
+    #[serde(default)]
+    pub(crate) pool: u64,
     pub(crate) isolated: u64,
     pub(crate) reserved: u64,
 }
@@ -162,6 +164,8 @@ pub(crate) enum Cell {
     Full,
     /// Allocated as one huge page.
     Huge,
+    /// A free page of a pool of huge pages, or part of one.
+    Pool,
     /// Taken out to be reported or moved.
     Isolated,
     /// Not the allocator's: the kernel image and what describes the memory.
@@ -177,6 +181,7 @@ impl Cell {
             Self::Partial(level) => char::from(b'0' + level.clamp(1, 9)),
             Self::Full => '#',
             Self::Huge => 'H',
+            Self::Pool => 'P',
             Self::Isolated => '!',
             Self::Reserved => 'x',
         }
@@ -190,6 +195,7 @@ impl Cell {
             '1'..='9' => Self::Partial(letter.to_digit(10).map_or(1, |level| level.min(9) as u8)),
             '#' => Self::Full,
             'H' => Self::Huge,
+            'P' => Self::Pool,
             '!' => Self::Isolated,
             _ => Self::Reserved,
         }
@@ -205,6 +211,7 @@ impl Counts {
             Cell::Partial(_) => &mut self.partial,
             Cell::Full => &mut self.full,
             Cell::Huge => &mut self.huge,
+            Cell::Pool => &mut self.pool,
             Cell::Isolated => &mut self.isolated,
             Cell::Reserved => &mut self.reserved,
         };
@@ -281,6 +288,7 @@ mod tests {
             Cell::Held,
             Cell::Full,
             Cell::Huge,
+            Cell::Pool,
             Cell::Isolated,
             Cell::Reserved,
         ];

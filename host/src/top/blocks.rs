@@ -79,12 +79,16 @@ fn together(cells: &[Cell]) -> Cell {
     let count = |wanted: fn(&Cell) -> bool| cells.iter().filter(|cell| wanted(cell)).count();
     let reserved = count(|cell| *cell == Cell::Reserved);
     let isolated = count(|cell| *cell == Cell::Isolated);
+    let pool = count(|cell| *cell == Cell::Pool);
     let rest = cells.len() - reserved;
     if reserved * 2 > cells.len() || rest == 0 {
         return Cell::Reserved;
     }
     if isolated * 2 >= rest {
         return Cell::Isolated;
+    }
+    if pool * 2 >= rest {
+        return Cell::Pool;
     }
     let ninths: usize = cells
         .iter()
@@ -152,11 +156,12 @@ impl Widget for Blocks<'_> {
 }
 
 /// The kinds of pageblocks with their signs, names and how many there are.
-pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 7] {
+pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 8] {
     let counts = &map.counts;
     [
         (Cell::Full, "full", counts.full),
         (Cell::Huge, "huge", counts.huge),
+        (Cell::Pool, "pool", counts.pool),
         (Cell::Partial(5), "partly", counts.partial),
         (Cell::Held, "held", counts.held),
         (Cell::Returned, "returned", counts.returned),

@@ -20,9 +20,10 @@ const COLUMNS: [Column; 10] = [
     Column::ReportRate,
     Column::FaultRate,
 ];
-const CELLS: [(Cell, &str); 7] = [
+const CELLS: [(Cell, &str); 8] = [
     (Cell::Full, "a block of 2 MiB without a free page"),
     (Cell::Huge, "a block that is one huge page"),
+    (Cell::Pool, "a free page of a pool of huge pages"),
     (Cell::Partial(5), "partly in use, the higher the more"),
     (Cell::Held, "free, and the host still holds some of it"),
     (Cell::Returned, "free, and nothing of it is on the host"),
@@ -67,7 +68,12 @@ pub(super) fn draw(palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     let (x, mut y) = if area.width >= BESIDE_FROM {
         (area.x + 60, area.y)
     } else {
-        (area.x, y + 1)
+        // A line between the two, if there is one to spare.
+        let lines = u16::try_from(CELLS.len() + 2).unwrap_or(u16::MAX);
+        (
+            area.x,
+            y + u16::from(area.bottom() >= y.saturating_add(lines)),
+        )
     };
     line(x, y, "Map of a guest's memory", heading, "", 12);
     y += 1;

@@ -13,6 +13,7 @@ pub(super) enum Role {
     Returned,
     Partial,
     Huge,
+    Pool,
     Isolated,
     Reserved,
     Heading,
@@ -57,7 +58,7 @@ impl Palette {
             Role::Used => modified.fg(Color::Blue),
             Role::Held => modified.fg(Color::Yellow),
             Role::Partial => modified.fg(Color::Cyan),
-            Role::Huge => modified.fg(Color::Magenta),
+            Role::Huge | Role::Pool => modified.fg(Color::Magenta),
             Role::Isolated | Role::Warning => modified.fg(Color::Red),
             Role::Key | Role::Title => modified.fg(Color::Cyan),
             _ => modified,
@@ -72,6 +73,7 @@ impl Palette {
             Cell::Partial(_) => Role::Partial,
             Cell::Full => Role::Used,
             Cell::Huge => Role::Huge,
+            Cell::Pool => Role::Pool,
             Cell::Isolated => Role::Isolated,
             Cell::Reserved => Role::Reserved,
         }
@@ -89,6 +91,7 @@ impl Palette {
             Cell::Partial(level) => LEVELS[usize::from(level.clamp(1, 9)) - 1],
             Cell::Full => '█',
             Cell::Huge => '▓',
+            Cell::Pool => '▒',
             Cell::Isolated => '!',
             Cell::Reserved => 'x',
         }

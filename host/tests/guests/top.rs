@@ -241,6 +241,32 @@ fn the_map_follows_what_the_program_does() {
 }
 
 #[test]
+fn the_map_shows_the_pool_of_huge_pages() {
+    let runtime = Runtime::new("pool");
+    let script = "echo ready; read x; echo 40 > /proc/sys/vm/nr_hugepages; echo made; read x; \
+        mkdir /huge; mount -t hugetlbfs none /huge; fallocate -l 20M /huge/file; echo taken; read x; \
+        rm /huge/file; echo 10 > /proc/sys/vm/nr_hugepages; echo fewer; read x";
+    let mut guest = Guest::start(&runtime.0, &[], script);
+    let socket = guest.socket(&runtime);
+    let shows = |pool: u64, huge: u64| {
+        eventually("the pool in the map", || {
+            let now = counts(&socket);
+            (now("pool") == pool && now("huge") == huge).then_some(())
+        });
+    };
+    shows(0, 0);
+    guest.go_on();
+    guest.wait_for("made");
+    shows(40, 0);
+    guest.go_on();
+    guest.wait_for("taken");
+    shows(30, 10);
+    guest.go_on();
+    guest.wait_for("fewer");
+    shows(10, 0);
+}
+
+#[test]
 fn sockets_of_killed_runs_are_removed() {
     let runtime = Runtime::new("stale");
     let mut guest = Guest::start(&runtime.0, &[], "echo ready; read x");

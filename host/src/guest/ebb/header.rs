@@ -1,5 +1,6 @@
 //! Reads the page that the guest kernel shows its host.
 
+use crate::guest::running::PoolTable;
 use crate::guest::{Stage, WaitStatus};
 use crate::qemu::{GuestAddress, GuestRam};
 use ebb_mm::view::{Memory, View};
@@ -107,6 +108,18 @@ impl Header {
                 .cast_unsigned()
                 .min(self.ram.frames()),
             faults: self.counted(offset_of!(GuestHeader, fault_counts))?,
+        })
+    }
+
+    /// Where the table of the pools of huge pages is, if there is one.
+    pub(crate) fn pool_table(&self) -> Option<PoolTable> {
+        self.read()?;
+        // Acquire pairs with the kernel's Release: the number was stored before the address.
+        let table = self.field(offset_of!(GuestHeader, pool_table))?;
+        let address = self.ram.atomic_u64(table)?.load(Acquire);
+        (address != 0).then_some(PoolTable {
+            address: GuestAddress(address),
+            pages: self.u64(offset_of!(GuestHeader, pool_pages))?,
         })
     }
 

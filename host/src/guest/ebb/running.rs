@@ -1,7 +1,7 @@
 //! A guest with the kernel of this repository, as its page of counters shows it.
 
 use super::header::Header;
-use crate::guest::running::{Guest, Metadata};
+use crate::guest::running::{Guest, Metadata, PoolTable};
 use crate::guest::sample::Sample;
 use crate::guest::stage::Stage;
 use ebb_mm::FRAME_SIZE;
@@ -61,5 +61,9 @@ impl Guest for EbbGuest {
             address: reading.metadata,
             bytes: reading.metadata_bytes,
         })
+    }
+
+    fn pool_table(&self) -> Option<PoolTable> {
+        self.header.pool_table()
     }
 }

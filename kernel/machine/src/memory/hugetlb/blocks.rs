@@ -1,7 +1,7 @@
 //! How blocks of the allocator become pages of the pool, and pages blocks again.
 
 use super::pool::Stack;
-use super::side::{self, CARRIED_SHIFT, GIGANTIC, SHARED, TOUCHED, ZERO};
+use super::side::{self, CARRIED_SHIFT, GIGANTIC, POOLED, SHARED, TOUCHED, ZERO};
 use super::{OPTIMIZE, PageSize};
 use crate::arch::spin::SpinLock;
 use crate::memory::allocator::allocator;
@@ -117,7 +117,7 @@ fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), A
         TOUCHED
     };
     let kind = if size == PageSize::Gib1 { GIGANTIC } else { 0 };
-    set_entries(size, page, known | kind);
+    set_entries(size, page, POOLED | known | kind);
     Ok(())
 }
 
