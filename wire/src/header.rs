@@ -69,6 +69,11 @@ pub struct GuestHeader {
     pub pool_table: AtomicU64,
     /// How many addresses that list has; those that are 0 have no page yet.
     pub pool_pages: AtomicU64,
+    /// Guest-physical addresses of [`pool::COUNTS`] words in which the pool of pages of 2 MiB, and that of pages of 1 GiB,
+    /// counts its pages; 0 where there is no such pool. What they say is as fresh as the pool's last change.
+    pub pool_counts: [AtomicU64; 2],
+    /// Guest-physical address of a word that counts the pageblocks whose descriptors are given up; 0 before there is one.
+    pub given_up: AtomicU64,
 }
 
 /// What is known of each huge page of the guest's pools, page by page. A page has entries of 16 bytes for so many
@@ -82,6 +87,12 @@ pub mod pool {
     pub const GIGANTIC: u64 = 1 << 35;
     /// The pageblock is in a pool.
     pub const POOLED: u64 = 1 << 36;
+    /// What a pool counts, a word each: all its pages, the free ones, those of them that are promised, and surplus ones.
+    pub const COUNTS: usize = 4;
+    /// Bytes of the pages of each pool.
+    pub const PAGE_BYTES: [u64; 2] = [2 << 20, 1 << 30];
+    /// Bytes of the descriptors of a pageblock.
+    pub const DESCRIPTORS_BYTES: u64 = 32 << 10;
 }
 
 impl GuestHeader {
@@ -106,6 +117,8 @@ impl GuestHeader {
             count_cpus: AtomicU32::new(0),
             pool_table: AtomicU64::new(0),
             pool_pages: AtomicU64::new(0),
+            pool_counts: [const { AtomicU64::new(0) }; 2],
+            given_up: AtomicU64::new(0),
         }
     }
 }

@@ -66,7 +66,7 @@ impl Mapper {
                 {
                     let held = resident.get(before + index).copied().unwrap_or(false);
                     *cell = match cell_of(block.usage, held) {
-                        Cell::Huge if pool.is_free(address / BLOCK) => Cell::Pool,
+                        Cell::Huge => pool.cell(address / BLOCK).unwrap_or(Cell::Huge),
                         cell => cell,
                     };
                     break;

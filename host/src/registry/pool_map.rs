@@ -1,5 +1,6 @@
-//! Which pageblocks of a guest are free pages of its pools of huge pages, by the table that it shows.
+//! Which pageblocks of a guest are pages of its pools of huge pages, by the table that it shows.
 
+use super::protocol::Cell;
 use super::snapshot::Snapshot;
 use crate::guest::Guest;
 use crate::qemu::{GuestAddress, GuestRam};
@@ -45,21 +46,21 @@ impl PoolMap {
         Self(heads)
     }
 
-    /// Whether a pageblock, by its number, is of a page of a pool that nobody has.
-    pub(super) fn is_free(&self, block: u64) -> bool {
+    /// What a pageblock, by its number, is in the pools; `None`: it is in none.
+    pub(super) fn cell(&self, block: u64) -> Option<Cell> {
         let head = |block: u64| {
             let index = usize::try_from(block).ok()?;
             self.0.get(index).copied().filter(|head| head & POOLED != 0)
         };
-        let Some(own) = head(block) else {
-            return false;
-        };
-        let of_page = if own & GIGANTIC == 0 {
-            Some(own)
-        } else {
-            head(block - block % IN_GIGANTIC)
-        };
-        of_page.is_some_and(|head| head & REFERENCES == 0)
+        let own = head(block)?;
+        if own & GIGANTIC == 0 {
+            let free = own & REFERENCES == 0;
+            return Some(Cell::Pool { free });
+        }
+        // While its entries are being written, the first one may be in no pool.
+        let first = head(block - block % IN_GIGANTIC)?;
+        let free = first & REFERENCES == 0;
+        Some(Cell::Gib { free })
     }
 }
 
@@ -75,12 +76,18 @@ mod tests {
         heads[5] = 7;
         heads[512..1536].fill(POOLED | GIGANTIC);
         heads[512] |= 2;
-        let map = PoolMap(heads);
-        for (block, free) in [(2, false), (3, true), (4, false), (5, false)] {
-            assert_eq!(map.is_free(block), free, "{block}");
+        let mut map = PoolMap(heads);
+        let pool = |free| Some(Cell::Pool { free });
+        let gib = |free| Some(Cell::Gib { free });
+        let expected = [(2, None), (3, pool(true)), (4, pool(false)), (5, None)];
+        for (block, cell) in expected {
+            assert_eq!(map.cell(block), cell, "{block}");
         }
-        assert!(!map.is_free(512) && !map.is_free(1023));
-        assert!(map.is_free(1024) && map.is_free(1535));
-        assert!(!map.is_free(1536) && !map.is_free(u64::MAX));
+        assert_eq!([map.cell(512), map.cell(1023)], [gib(false); 2]);
+        assert_eq!([map.cell(1024), map.cell(1535)], [gib(true); 2]);
+        assert_eq!([map.cell(1536), map.cell(u64::MAX)], [None; 2]);
+        // Half of it is not in the pool yet.
+        map.0[1024] = 0;
+        assert_eq!(map.cell(1025), None);
     }
 }

@@ -14,6 +14,7 @@ pub(super) enum Role {
     Partial,
     Huge,
     Pool,
+    PoolFree,
     Isolated,
     Reserved,
     Heading,
@@ -59,6 +60,7 @@ impl Palette {
             Role::Held => modified.fg(Color::Yellow),
             Role::Partial => modified.fg(Color::Cyan),
             Role::Huge | Role::Pool => modified.fg(Color::Magenta),
+            Role::PoolFree => modified.fg(Color::Green),
             Role::Isolated | Role::Warning => modified.fg(Color::Red),
             Role::Key | Role::Title => modified.fg(Color::Cyan),
             _ => modified,
@@ -73,7 +75,8 @@ impl Palette {
             Cell::Partial(_) => Role::Partial,
             Cell::Full => Role::Used,
             Cell::Huge => Role::Huge,
-            Cell::Pool => Role::Pool,
+            Cell::Pool { free: false } | Cell::Gib { free: false } => Role::Pool,
+            Cell::Pool { free: true } | Cell::Gib { free: true } => Role::PoolFree,
             Cell::Isolated => Role::Isolated,
             Cell::Reserved => Role::Reserved,
         }
@@ -91,9 +94,7 @@ impl Palette {
             Cell::Partial(level) => LEVELS[usize::from(level.clamp(1, 9)) - 1],
             Cell::Full => '█',
             Cell::Huge => '▓',
-            Cell::Pool => '▒',
-            Cell::Isolated => '!',
-            Cell::Reserved => 'x',
+            Cell::Pool { .. } | Cell::Gib { .. } | Cell::Isolated | Cell::Reserved => cell.letter(),
         }
     }
 

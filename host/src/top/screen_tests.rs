@@ -51,7 +51,7 @@ fn here(name: &str, resident: u64) -> (GuestId, Presence) {
 /// use, pieces of what it freed.
 fn map() -> BlockMap {
     let low = format!(
-        "x5{}{}{}{}HHHHPPP!{}xx",
+        "x5{}{}{}{}HHHHPpg!{}xx",
         "#".repeat(300),
         "9876543211".repeat(6),
         "o".repeat(200),

@@ -48,6 +48,8 @@ impl Guest for EbbGuest {
             reported_ranges: Some(reading.reported_ranges),
             file: Some(bytes(reading.file_frames)),
             faults: Some(reading.faults),
+            huge_pages: reading.huge_pages,
+            given_up: reading.given_up,
             cpus: reading.cpus,
             first_user: reading.first_user_ns.map(Duration::from_nanos),
             stage: Some(reading.stage),

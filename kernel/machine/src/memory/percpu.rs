@@ -300,6 +300,11 @@ pub fn subtract(count: Count, by: u64) {
     this().subtract(count, by);
 }
 
+/// Bytes that the CPUs keep for themselves.
+pub fn bytes() -> u64 {
+    (cpu_count() * size_of::<Local>()) as u64
+}
+
 /// The sum over all CPUs.
 pub fn sum(count: Count) -> u64 {
     // A CPU counts nothing before it is online; before the first one is, only that one runs.

@@ -16,8 +16,8 @@ use ebb_mm::{
 /// Pages that are made or given up together.
 pub(super) const BATCH: usize = 32;
 
-/// Pageblocks whose descriptors are given up. For `/proc/vmstat`.
-static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
+/// Pageblocks whose descriptors are given up. For `/proc/vmstat` and the host.
+pub(super) static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
 /// Pageblocks that left the pool and carry their part of the memmap.
 static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     stack: Stack::new(),

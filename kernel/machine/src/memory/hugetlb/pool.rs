@@ -3,11 +3,14 @@
 use super::PageSize;
 use super::side::{self, REFERENCES, TOUCHED};
 use crate::arch::spin::SpinLock;
+use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use ebb_mm::Frame;
+use ebb_wire::header::pool as wire;
 
-/// The counters of `/sys/kernel/mm/hugepages/*`, in pages.
+/// The counters of `/sys/kernel/mm/hugepages/*`, in pages. The host reads the first ones where they stand.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Counts {
     /// All pages, surplus ones included (`nr_hugepages` counts them, too).
     pub total: u64,
@@ -20,6 +23,14 @@ pub struct Counts {
     /// The most surplus pages that may be made (`nr_overcommit_hugepages`).
     pub overcommit: u64,
 }
+
+const _: () = assert!(
+    offset_of!(Counts, total) == 0
+        && offset_of!(Counts, free) == 8
+        && offset_of!(Counts, reserved) == 16
+        && offset_of!(Counts, surplus) == 24
+        && wire::COUNTS == 4
+);
 
 impl Counts {
     /// Pages of the size that was asked for.
