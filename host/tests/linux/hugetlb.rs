@@ -65,36 +65,6 @@ fn boot_words_make_both_pools_as_on_linux() {
     }
 }
 
-/// The commands of the patch series that this is from, word for word.
-#[test]
-fn the_commands_of_the_series_say_the_same_but_for_the_times() {
-    let script = "time echo 10240 > /proc/sys/vm/nr_hugepages; cat /proc/sys/vm/nr_hugepages; \
-                  grep -E 'HugePages_|Hugepagesize|Hugetlb' /proc/meminfo; \
-                  time echo 0 > /proc/sys/vm/nr_hugepages; cat /proc/sys/vm/nr_hugepages; \
-                  grep -E 'HugePages_|Hugepagesize|Hugetlb' /proc/meminfo";
-    let told = |kernel: &[&str], word: &str| {
-        let options = [&["-m", "24G", "--append", word], kernel].concat();
-        let program = ["busybox", "sh", "-c", &format!("exec 2>&1; {script}")].map(str::to_owned);
-        let out = ebb::run(240, &options, &program).expect(0).out();
-        let is_time = |line: &&str| {
-            ["real", "user", "sys"]
-                .iter()
-                .any(|of| line.starts_with(of))
-        };
-        assert_eq!(out.lines().filter(is_time).count(), 6, "{out}");
-        let lines = out
-            .lines()
-            .map(|line| line.split('\t').next().unwrap_or(line));
-        lines.map(|line| format!("{line}\n")).collect::<String>()
-    };
-    for word in ["hugetlb_free_vmemmap=on", "hugetlb_free_vmemmap=off"] {
-        // Else Linux clears 20 GiB.
-        let for_linux = format!("{word} init_on_alloc=0");
-        let linux = told(&["--kernel", "linux"], &for_linux);
-        assert_eq!(told(&[], word), linux, "{word}");
-    }
-}
-
 #[test]
 fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
     for (cpus, seed) in [("1", "5"), ("2", "5"), ("4", "6")] {

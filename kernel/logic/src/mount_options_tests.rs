@@ -166,7 +166,12 @@ fn the_last_size_of_pages_counts() {
     ] {
         assert_eq!(read(text), Ok(bytes), "{text}");
     }
-    for text in ["pagesize", "pagesize=", "pagesize=-2M", "pagesize=2M,pagesize=x"] {
+    for text in [
+        "pagesize",
+        "pagesize=",
+        "pagesize=-2M",
+        "pagesize=2M,pagesize=x",
+    ] {
         assert_eq!(read(text), Err(Errno::EINVAL), "{text}");
     }
 }
