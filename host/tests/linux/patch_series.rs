@@ -64,6 +64,12 @@ fn allocating_and_freeing_10240_pages() {
         assert_eq!(without_numbers(&ours), without_numbers(&linux), "{words}");
         assert_eq!(of_the_pool(&ours), of_the_pool(&linux), "{words}");
         assert!(ours.contains("HugePages_Free:    10240\n"), "{ours}");
+        for said in [&ours, &linux] {
+            // The pool's half is not there for other promises; what descriptors give up is.
+            let limit = kib(said, "CommitLimit:");
+            let fell = limit[0] - limit[1];
+            assert!((9 << 20..=10 << 20).contains(&fell), "{fell}: {said}");
+        }
     }
 }
 
@@ -98,6 +104,13 @@ fn what_a_pool_from_boot_on_leaves() {
             "{pages}: {linux:?}"
         );
     }
+}
+
+/// What `/proc/meminfo` says of one thing, each time that it was shown.
+fn kib(text: &str, name: &str) -> Vec<u64> {
+    let values = text.lines().filter_map(|line| line.strip_prefix(name));
+    let numbers = values.filter_map(|value| value.split_ascii_whitespace().next()?.parse().ok());
+    numbers.collect()
 }
 
 /// The first number of `free -m`.
