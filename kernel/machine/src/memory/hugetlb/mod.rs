@@ -9,6 +9,7 @@ mod page;
 mod pool;
 mod report;
 mod resize;
+mod show;
 mod side;
 mod size;
 
@@ -17,23 +18,11 @@ pub use page::{HugePage, get_reference, page_of, references, release};
 pub use pool::Counts;
 pub use report::{has_reports, report};
 pub use resize::{demote, reserve, resize, unreserve};
+pub(super) use show::show_counts;
 pub use size::PageSize;
 
-use crate::arch::header::HEADER;
-use crate::arch::virt_to_phys;
-use crate::memory::memmap::DESCRIPTOR_BYTES;
-use blocks::OPTIMIZED;
-use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ebb_mm::PAGEBLOCK_FRAMES;
-use ebb_wire::header::pool as wire;
 use pool::pool;
-
-const _: () = assert!(
-    PageSize::Mib2.bytes() == wire::PAGE_BYTES[0]
-        && PageSize::Gib1.bytes() == wire::PAGE_BYTES[1]
-        && PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES == wire::DESCRIPTORS_BYTES
-);
 
 /// Whether descriptors are given up: `hugetlb_free_vmemmap=`, `vm.hugetlb_optimize_vmemmap`.
 static OPTIMIZE: AtomicBool = AtomicBool::new(true);
@@ -42,19 +31,6 @@ static GIGANTIC_BY_DEFAULT: AtomicBool = AtomicBool::new(false);
 /// Requests for a huge page that succeeded, and that failed.
 static MADE: AtomicU64 = AtomicU64::new(0);
 static NOT_MADE: AtomicU64 = AtomicU64::new(0);
-
-/// Tells the host where the pools count, so that it reads what is true at that moment and nobody spends anything on it.
-pub(super) fn show_counts() {
-    for size in PageSize::ALL {
-        if size.is_supported() {
-            let counts = ptr::from_ref(&pool(size).lock().counts);
-            // Relaxed (both): the counters are there from the start.
-            HEADER.pool_counts[size as usize].store(virt_to_phys(counts.cast()), Ordering::Relaxed);
-        }
-    }
-    let given_up = virt_to_phys(ptr::from_ref(&OPTIMIZED).cast());
-    HEADER.given_up.store(given_up, Ordering::Relaxed);
-}
 
 /// The counters of a pool at this moment.
 pub fn counts(size: PageSize) -> Counts {
