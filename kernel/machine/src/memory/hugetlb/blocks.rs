@@ -1,16 +1,13 @@
 //! How blocks of the allocator become pages of the pool, and pages blocks again.
 
-use super::pool::{Stack, pool};
+use super::pool::Stack;
 use super::side::{self, CARRIED_SHIFT, GIGANTIC, POOLED, SHARED, TOUCHED, ZERO};
 use super::{OPTIMIZE, PageSize};
-use crate::arch::header::HEADER;
 use crate::arch::spin::SpinLock;
-use crate::arch::virt_to_phys;
 use crate::memory::allocator::allocator;
 use crate::memory::memmap::{self, Descriptor, HUGE_PAGE_HEAD};
 use crate::memory::percpu::{self, Count};
 use crate::memory::vmemmap::{self, Carrier, Restored, Supply};
-use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{
     AllocError, Contents, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
@@ -20,7 +17,7 @@ use ebb_mm::{
 pub(super) const BATCH: usize = 32;
 
 /// Pageblocks whose descriptors are given up. For `/proc/vmstat` and the host.
-static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
+pub(super) static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
 /// Pageblocks that left the pool and carry their part of the memmap.
 static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
     stack: Stack::new(),
@@ -301,19 +298,6 @@ pub fn relieve() {
             return;
         }
     }
-}
-
-/// Tells the host where the pools count, so that it reads what is true at that moment and nobody spends anything on it.
-pub(in crate::memory) fn show_counts() {
-    for size in PageSize::ALL {
-        if size.is_supported() {
-            let counts = ptr::from_ref(&pool(size).lock().counts);
-            // Relaxed (both): the counters are there from the start.
-            HEADER.pool_counts[size as usize].store(virt_to_phys(counts.cast()), Ordering::Relaxed);
-        }
-    }
-    let given_up = virt_to_phys(ptr::from_ref(&OPTIMIZED).cast());
-    HEADER.given_up.store(given_up, Ordering::Relaxed);
 }
 
 /// Pageblocks whose descriptors are given up, and those that carry theirs.

@@ -9,28 +9,20 @@ mod page;
 mod pool;
 mod report;
 mod resize;
+mod show;
 mod side;
 mod size;
 
-pub(super) use blocks::show_counts;
 pub use blocks::{optimized, relieve};
 pub use page::{HugePage, get_reference, page_of, references, release};
 pub use pool::Counts;
 pub use report::{has_reports, report};
 pub use resize::{demote, reserve, resize, unreserve};
+pub(super) use show::show_counts;
 pub use size::PageSize;
 
-use crate::memory::memmap::DESCRIPTOR_BYTES;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ebb_mm::PAGEBLOCK_FRAMES;
-use ebb_wire::header::pool as wire;
 use pool::pool;
-
-const _: () = assert!(
-    PageSize::Mib2.bytes() == wire::PAGE_BYTES[0]
-        && PageSize::Gib1.bytes() == wire::PAGE_BYTES[1]
-        && PAGEBLOCK_FRAMES * DESCRIPTOR_BYTES == wire::DESCRIPTORS_BYTES
-);
 
 /// Whether descriptors are given up: `hugetlb_free_vmemmap=`, `vm.hugetlb_optimize_vmemmap`.
 static OPTIMIZE: AtomicBool = AtomicBool::new(true);
