@@ -115,6 +115,15 @@ fn a_full_memory_refuses_no_page_its_way_back() {
     assert_eq!(said, expected);
 }
 
+/// More CPUs than the host has: some stand still while they hold a page that its owner wants.
+#[test]
+fn an_owner_always_has_its_pages() {
+    for cpus in ["1", "4", "16"] {
+        let said = out(&["-m", "256M", "-c", cpus], &["hugetlb_owner", "8", "100"]);
+        assert_eq!(said, "right\naccount: settled\n", "{cpus} CPUs");
+    }
+}
+
 #[test]
 fn nothing_is_lost_while_files_come_and_go() {
     for (memory, cpus, most, seed) in [

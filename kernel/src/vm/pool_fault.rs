@@ -12,7 +12,9 @@ use super::tlb;
 use super::want::{entry_flags, store_flags};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
+use machine::arch::clock::{self, Nanos};
 use machine::memory::hugetlb::{self, HugePage, PageSize};
+use machine::sched;
 use machine::sync::{Mutex, MutexGuard};
 
 /// A huge page that a fault needs.
@@ -52,8 +54,13 @@ impl Drop for PoolSupply {
     }
 }
 
-/// How often a page is asked back from those who share it.
-const MAX_SURRENDERS: u32 = 100;
+/// How often a page is asked back from those who share it. Who ends or copies just then lets go of it by himself, however
+/// long his CPU does not run: the first times others may run meanwhile, later there is a pause.
+const MAX_SURRENDERS: u32 = 60_000;
+/// Times without a pause.
+const EAGER_SURRENDERS: u32 = 20;
+/// The pause.
+const SURRENDER_PAUSE: Nanos = Nanos(1_000_000);
 
 /// The right to get pages for one place of one file, privately.
 ///
@@ -141,13 +148,17 @@ impl PoolNeed {
             if self.source.is_none() || !owns || *surrenders == MAX_SURRENDERS {
                 return None;
             }
-            if *surrenders != 0 {
-                machine::sched::yield_now();
-            }
             *surrenders += 1;
             let pages = self.index * size.frames()..(self.index + 1) * size.frames();
             self.file.source.mappings().surrender(huge, &pages, space);
-            return Some(None);
+            // Before the pause: it is one too many.
+            drop(self.source);
+            if *surrenders > EAGER_SURRENDERS {
+                sched::sleep_until(clock::now().saturating_add(SURRENDER_PAUSE));
+            } else if *surrenders > 1 {
+                sched::yield_now();
+            }
+            return (!sched::current().killed()).then_some(None);
         };
         if let Some(from) = self.source.as_ref().or(of_file.as_ref()) {
             if self.source.is_some() && space.has_flushes() {
