@@ -27,7 +27,7 @@ fn the_page_and_the_tables_name_the_same_knobs() {
     known.extend(knobs(&read("src/procfs/proc/system.rs"), "/proc"));
     known.extend(knobs(&read("src/procfs/sys/mod.rs"), "/sys"));
     let pool = read("src/procfs/hugepages.rs");
-    let (of_proc, of_sys) = pool.split_once("const SYS").expect("two tables");
+    let (of_proc, of_sys) = pool.split_once("const SYS").expect("three tables");
     known.extend(knobs(of_proc, "/proc"));
     known.extend(knobs(of_sys, "/sys"));
     let process = read("src/procfs/proc/pid/mod.rs");

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -65,6 +65,34 @@ pub struct GuestHeader {
     pub count_stride: AtomicU32,
     /// How many CPUs' counts there are.
     pub count_cpus: AtomicU32,
+    /// Guest-physical address of a list of addresses, of 64 bits each, of the pages of [`pool`]; 0 before there is one.
+    pub pool_table: AtomicU64,
+    /// How many addresses that list has; those that are 0 have no page yet.
+    pub pool_pages: AtomicU64,
+    /// Guest-physical addresses of [`pool::COUNTS`] words in which the pool of pages of 2 MiB, and that of pages of 1 GiB,
+    /// counts its pages; 0 where there is no such pool. What they say is as fresh as the pool's last change.
+    pub pool_counts: [AtomicU64; 2],
+    /// Guest-physical address of a word that counts the pageblocks whose descriptors are given up; 0 before there is one.
+    pub given_up: AtomicU64,
+}
+
+/// What is known of each huge page of the guest's pools, page by page. A page has entries of 16 bytes for so many
+/// pageblocks that follow each other, the first page from frame 0 on; the bits here are those of an entry's first word.
+pub mod pool {
+    /// Pageblocks that a page has entries for.
+    pub const ENTRIES: u64 = 256;
+    /// How often the huge page is referred to; 0: it is free.
+    pub const REFERENCES: u64 = 0xffff_ffff;
+    /// The pageblock is part of a page of 1 GiB, whose references stand with its first pageblock.
+    pub const GIGANTIC: u64 = 1 << 35;
+    /// The pageblock is in a pool.
+    pub const POOLED: u64 = 1 << 36;
+    /// What a pool counts, a word each: all its pages, the free ones, those of them that are promised, and surplus ones.
+    pub const COUNTS: usize = 4;
+    /// Bytes of the pages of each pool.
+    pub const PAGE_BYTES: [u64; 2] = [2 << 20, 1 << 30];
+    /// Bytes of the descriptors of a pageblock.
+    pub const DESCRIPTORS_BYTES: u64 = 32 << 10;
 }
 
 impl GuestHeader {
@@ -87,6 +115,10 @@ impl GuestHeader {
             file_counts: AtomicU64::new(0),
             count_stride: AtomicU32::new(0),
             count_cpus: AtomicU32::new(0),
+            pool_table: AtomicU64::new(0),
+            pool_pages: AtomicU64::new(0),
+            pool_counts: [const { AtomicU64::new(0) }; 2],
+            given_up: AtomicU64::new(0),
         }
     }
 }

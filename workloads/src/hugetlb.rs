@@ -7,6 +7,7 @@ use crate::clock::ratio;
 use crate::output::{Better, Labels, Metric, Output};
 use crate::pool::{GIANT_KIB, Pool};
 use crate::{Experiment, Failure, args, meminfo};
+use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "hugetlb",
@@ -117,6 +118,9 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How long memory settles before it is looked at.
+const SETTLE: Duration = Duration::from_secs(1);
+
 /// What is free with `pages_kib` of pages beyond what they leave of what was free before; negative
 /// where they cost more than themselves.
 fn saved_kib(before: Memory, with: Memory, pages_kib: u64) -> f64 {
@@ -124,6 +128,8 @@ fn saved_kib(before: Memory, with: Memory, pages_kib: u64) -> f64 {
 }
 
 fn show(name: &str, pool: &Pool, out: &mut Output) -> Result<Memory, Failure> {
+    // What the kernel keeps at hand for a moment is free again then.
+    std::thread::sleep(SETTLE);
     let memory = Memory::read(pool)?;
     out.phase(name, None)?;
     out.say(&format!(

@@ -1,6 +1,6 @@
 //! The words that the program of an experiment is called with.
 
-use super::experiments::Shape;
+use super::shape::Shape;
 
 /// Seconds that a rate is measured for in a guest that runs alone.
 pub(super) const RATE_SECONDS: &str = "2";

@@ -4,6 +4,7 @@ use super::calls::{
     RATE_ROUNDS, RATE_SECONDS, fragmented, idle_pool, memhog, page_fault, pool, rate, share, words,
 };
 use super::options::CompareOptions;
+use super::shape::Shape;
 use crate::text::Size;
 use std::time::Duration;
 
@@ -98,15 +99,6 @@ impl Rounds {
             most: rounds,
         }
     }
-}
-
-/// One guest of an experiment.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Shape {
-    pub(crate) memory: Size,
-    pub(crate) cpus: u32,
-    pub(crate) reporting: bool,
-    pub(crate) icount: bool,
 }
 
 /// What is done with one shape of one experiment.

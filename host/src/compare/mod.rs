@@ -19,6 +19,7 @@ mod report;
 mod runner;
 mod schema;
 mod scratch;
+mod shape;
 mod statistics;
 mod svg;
 mod table;

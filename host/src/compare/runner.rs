@@ -1,11 +1,12 @@
 //! Runs one guest as a child process, `ebb run …`, and gathers all that it says.
 
 use super::cpus::Cpus;
-use super::experiments::{Call, Case, Shape};
+use super::experiments::{Call, Case};
 use super::interrupt::Interrupt;
 use super::plan::Step;
 use super::schema::{Better, Event, Guest, Outcome, Point, Run, TurnCost, What};
 use super::scratch::Scratch;
+use super::shape::Shape;
 use crate::failure::Failure;
 use crate::qemu::cpu_time;
 use rustix::process::{Pid, Signal, kill_process};

@@ -30,7 +30,7 @@ const NAMES: [(&str, &str); 29] = [
     ("free_page_ns", "a page back"),
     ("saved_kib", "memory gained"),
     ("pool_share", "share of memory in the pool"),
-    ("pin_page_ns", "a page held and let go"),
+    ("pin_page_ns", "a page looked up and read"),
     ("beyond_clearing_ns", "a fault beyond clearing"),
     ("pool_before_use", "taken by the pool, unused"),
 ];

@@ -20,5 +20,5 @@ pub(crate) use linux::{
     CacheError, FormatError as LinuxFormatError, InitError, LinuxKernelError, Stock, StockError,
 };
 pub(crate) use running::{Complaint, Guest};
-pub(crate) use sample::Sample;
+pub(crate) use sample::{HugePages, Sample};
 pub(crate) use stage::{Stage, WaitStatus};

@@ -24,6 +24,14 @@ pub(crate) struct Metadata {
     pub(crate) bytes: u64,
 }
 
+/// Where a guest has the table of its pools of huge pages: a list of the addresses of its pages.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PoolTable {
+    pub(crate) address: GuestAddress,
+    /// Entries of the list.
+    pub(crate) pages: u64,
+}
+
 /// A running guest, as its host sees it. All of it is what the guest alleges.
 pub(crate) trait Guest: Debug + Send + Sync {
     /// Where it is in its life; `None` while its kernel does not speak yet.
@@ -58,6 +66,12 @@ pub(crate) trait Guest: Debug + Send + Sync {
 
     /// Where its allocator's metadata is; `None` until it works, and where no host can read it.
     fn metadata(&self) -> Option<Metadata> {
+        None
+    }
+
+    /// Where the table of its pools of huge pages is; `None` while there was never a page in them, and where no host can
+    /// read it.
+    fn pool_table(&self) -> Option<PoolTable> {
         None
     }
 }

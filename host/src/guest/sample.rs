@@ -1,7 +1,23 @@
 //! One look at a guest.
 
 use super::stage::Stage;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
+
+/// What the pool of huge pages of one size counts, in pages.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct HugePages {
+    /// Bytes of a page.
+    pub(crate) page_bytes: u64,
+    /// All pages, surplus ones included.
+    pub(crate) total: u64,
+    /// Those that nobody has.
+    pub(crate) free: u64,
+    /// Of the free ones, those that are promised.
+    pub(crate) reserved: u64,
+    /// Those beyond the size that was asked for.
+    pub(crate) surplus: u64,
+}
 
 /// One look. All amounts are bytes. What is `None` is not known: yet, or of this kernel.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -26,6 +42,10 @@ pub(crate) struct Sample {
     /// What files in the guest occupy.
     pub(crate) file: Option<u64>,
     pub(crate) faults: Option<u64>,
+    /// The pools of huge pages that there are, the smaller pages first.
+    pub(crate) huge_pages: [Option<HugePages>; 2],
+    /// What the descriptors of huge pages would take that are given up.
+    pub(crate) given_up: Option<u64>,
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,

@@ -1,5 +1,6 @@
 //! The guests as OpenMetrics text (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
 
+use crate::guest::HugePages;
 use crate::registry::{Figures, Life};
 use std::fmt::Write;
 
@@ -33,7 +34,7 @@ fn whole(value: Option<u64>) -> Option<Value> {
     value.map(Value::Whole)
 }
 
-const FAMILIES: [Family; 15] = [
+const FAMILIES: [Family; 16] = [
     Family {
         name: "ebb_guest_memory_bytes",
         kind: Kind::Gauge,
@@ -139,6 +140,43 @@ const FAMILIES: [Family; 15] = [
         help: "Reports a second, over the last two seconds.",
         value: |figures| figures.reports_per_s.map(Value::Real),
     },
+    Family {
+        name: "ebb_guest_huge_descriptors_given_up_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "Memory that the descriptors of huge pages would take, were they not given up.",
+        value: |figures| whole(figures.huge_descriptors_given_up_bytes),
+    },
+];
+
+/// A family with a sample for each pool of huge pages of each guest.
+struct PoolFamily {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&HugePages) -> u64,
+}
+
+const POOL_FAMILIES: [PoolFamily; 4] = [
+    PoolFamily {
+        name: "ebb_guest_huge_pages",
+        help: "Pages of the pool of huge pages of this size, surplus ones included.",
+        value: |pool| pool.total,
+    },
+    PoolFamily {
+        name: "ebb_guest_huge_pages_free",
+        help: "Those that nobody has.",
+        value: |pool| pool.free,
+    },
+    PoolFamily {
+        name: "ebb_guest_huge_pages_reserved",
+        help: "Of the free ones, those that are promised.",
+        value: |pool| pool.reserved,
+    },
+    PoolFamily {
+        name: "ebb_guest_huge_pages_surplus",
+        help: "Those beyond the size of the pool that was asked for.",
+        value: |pool| pool.surplus,
+    },
 ];
 
 /// The text for these guests; so many more did not answer.
@@ -194,6 +232,17 @@ fn write_all(text: &mut String, guests: &[&Figures], silent: usize) -> std::fmt:
             match value {
                 Value::Whole(value) => writeln!(text, "{name}{suffix}{{{identity}}} {value}")?,
                 Value::Real(value) => writeln!(text, "{name}{suffix}{{{identity}}} {value:?}")?,
+            }
+        }
+    }
+    for family in POOL_FAMILIES {
+        writeln!(text, "# TYPE {} gauge", family.name)?;
+        writeln!(text, "# HELP {} {}", family.name, family.help)?;
+        for figures in guests {
+            for pool in &figures.huge_pages {
+                let (name, identity) = (family.name, identity(figures));
+                let (bytes, value) = (pool.page_bytes, (family.value)(pool));
+                writeln!(text, "{name}{{{identity},page_bytes=\"{bytes}\"}} {value}")?;
             }
         }
     }
@@ -323,6 +372,11 @@ mod tests {
         odd.pid = 78;
         odd.used_bytes = None;
         odd.faults = None;
+        let gib = HugePages {
+            page_bytes: 1 << 30,
+            ..odd.huge_pages[0]
+        };
+        odd.huge_pages.push(gib);
         let plain = figures("plain", 3 << 29);
         let read = read(&render(&[&plain, &odd], 1));
         let value = |name: &str, guest: &str| {
@@ -340,7 +394,18 @@ mod tests {
         assert_eq!(value("ebb_guest_used_bytes", &odd.name), None);
         assert_eq!(value("ebb_guest_page_faults_total", &odd.name), None);
         assert_eq!(read.samples[0].2 + read.samples[1].2, 3.0);
-        assert_eq!(read.kinds.len(), FAMILIES.len() + 2);
+        assert_eq!(value("ebb_guest_huge_pages", "plain"), Some(12.0));
+        assert_eq!(value("ebb_guest_huge_pages_free", "plain"), Some(9.0));
+        let gib = |labels: &BTreeMap<_, _>| {
+            labels["guest"] == odd.name && labels["page_bytes"] == "1073741824"
+        };
+        let reserved = read
+            .samples
+            .iter()
+            .find(|(name, labels, _)| name == "ebb_guest_huge_pages_reserved" && gib(labels));
+        assert_eq!(reserved.map(|(.., value)| *value), Some(2.0));
+        let kinds = FAMILIES.len() + POOL_FAMILIES.len() + 2;
+        assert_eq!(read.kinds.len(), kinds);
     }
 
     #[test]

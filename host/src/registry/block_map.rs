@@ -4,6 +4,7 @@
 //! that memory says what is resident. No agent in the guest, nothing written, nothing trusted: the
 //! map has the blocks that the host gave, whatever the guest claims.
 
+use super::pool_map::PoolMap;
 use super::protocol::{BlockMap, Cell, Counts, Region};
 use super::snapshot::Snapshot;
 use crate::guest::Guest;
@@ -40,6 +41,7 @@ impl Mapper {
         let snapshot = Snapshot::new(&self.ram, metadata.address, metadata.bytes);
         let view = View::new(snapshot).map_err(|_| not_yet())?;
         let view = view.within(self.ram.frames());
+        let pool = PoolMap::read(&self.ram, self.guest.as_ref());
         let mut regions: Vec<(u64, Vec<Cell>)> = self
             .ram
             .regions()
@@ -63,7 +65,10 @@ impl Mapper {
                     && let Some(cell) = cells.get_mut(index)
                 {
                     let held = resident.get(before + index).copied().unwrap_or(false);
-                    *cell = cell_of(block.usage, held);
+                    *cell = match cell_of(block.usage, held) {
+                        Cell::Huge => pool.cell(address / BLOCK).unwrap_or(Cell::Huge),
+                        cell => cell,
+                    };
                     break;
                 }
                 before += cells.len();

@@ -7,6 +7,7 @@
 mod block_map;
 mod client;
 mod folder;
+mod pool_map;
 mod protocol;
 mod published;
 #[cfg(test)]

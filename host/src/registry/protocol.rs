@@ -2,6 +2,7 @@
 //!
 //! One JSON object a line, in both directions. A client asks, the run answers in order.
 
+use crate::guest::HugePages;
 use crate::machine::KernelKind;
 use ebb_blk::control;
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,12 @@ pub(crate) struct Figures {
     pub(crate) reports_per_s: Option<f64>,
     pub(crate) faults: Option<u64>,
     pub(crate) faults_per_s: Option<f64>,
+    /// The pools of huge pages, the smaller pages first.
+    #[serde(default)]
+    pub(crate) huge_pages: Vec<HugePages>,
+    /// What the descriptors of their pages would take, where they are given up.
+    #[serde(default)]
+    pub(crate) huge_descriptors_given_up_bytes: Option<u64>,
 }
 
 /// The curve of the last minutes.
@@ -145,6 +152,16 @@ pub(crate) struct Counts {
     pub(crate) partial: u64,
     pub(crate) full: u64,
     pub(crate) huge: u64,
+    /// Pages of the pool of huge pages of 2 MiB, free and in use.
+    #[serde(default)]
+    pub(crate) pool_free: u64,
+    #[serde(default)]
+    pub(crate) pool_used: u64,
+    /// Parts of pages of 1 GiB.
+    #[serde(default)]
+    pub(crate) gib_free: u64,
+    #[serde(default)]
+    pub(crate) gib_used: u64,
     pub(crate) isolated: u64,
     pub(crate) reserved: u64,
 }
@@ -162,6 +179,10 @@ pub(crate) enum Cell {
     Full,
     /// Allocated as one huge page.
     Huge,
+    /// A page of the pool of huge pages of 2 MiB.
+    Pool { free: bool },
+    /// Part of a page of that of 1 GiB.
+    Gib { free: bool },
     /// Taken out to be reported or moved.
     Isolated,
     /// Not the allocator's: the kernel image and what describes the memory.
@@ -177,6 +198,10 @@ impl Cell {
             Self::Partial(level) => char::from(b'0' + level.clamp(1, 9)),
             Self::Full => '#',
             Self::Huge => 'H',
+            Self::Pool { free: true } => 'p',
+            Self::Pool { free: false } => 'P',
+            Self::Gib { free: true } => 'g',
+            Self::Gib { free: false } => 'G',
             Self::Isolated => '!',
             Self::Reserved => 'x',
         }
@@ -190,6 +215,12 @@ impl Cell {
             '1'..='9' => Self::Partial(letter.to_digit(10).map_or(1, |level| level.min(9) as u8)),
             '#' => Self::Full,
             'H' => Self::Huge,
+            'p' | 'P' => Self::Pool {
+                free: letter == 'p',
+            },
+            'g' | 'G' => Self::Gib {
+                free: letter == 'g',
+            },
             '!' => Self::Isolated,
             _ => Self::Reserved,
         }
@@ -205,6 +236,10 @@ impl Counts {
             Cell::Partial(_) => &mut self.partial,
             Cell::Full => &mut self.full,
             Cell::Huge => &mut self.huge,
+            Cell::Pool { free: true } => &mut self.pool_free,
+            Cell::Pool { free: false } => &mut self.pool_used,
+            Cell::Gib { free: true } => &mut self.gib_free,
+            Cell::Gib { free: false } => &mut self.gib_used,
             Cell::Isolated => &mut self.isolated,
             Cell::Reserved => &mut self.reserved,
         };
@@ -281,6 +316,10 @@ mod tests {
             Cell::Held,
             Cell::Full,
             Cell::Huge,
+            Cell::Pool { free: true },
+            Cell::Pool { free: false },
+            Cell::Gib { free: true },
+            Cell::Gib { free: false },
             Cell::Isolated,
             Cell::Reserved,
         ];

@@ -140,6 +140,8 @@ impl Published {
             ),
             faults: sample.faults,
             faults_per_s: rate(sample.faults, before.map(|point| (point.at, point.faults))),
+            huge_pages: sample.huge_pages.into_iter().flatten().collect(),
+            huge_descriptors_given_up_bytes: sample.given_up,
         }
     }
 

@@ -86,11 +86,19 @@ fn together(cells: &[Cell]) -> Cell {
     if isolated * 2 >= rest {
         return Cell::Isolated;
     }
+    let alike = |kinds: &[Cell]| {
+        let of = |kind: &Cell| cells.iter().filter(|cell| *cell == kind).count();
+        kinds.iter().copied().find(|kind| of(kind) * 2 > rest)
+    };
+    let free = [Cell::Pool { free: true }, Cell::Gib { free: true }];
+    if let Some(kind) = alike(&free) {
+        return kind;
+    }
     let ninths: usize = cells
         .iter()
         .map(|cell| match cell {
             Cell::Partial(level) => usize::from(*level),
-            Cell::Full | Cell::Huge => 9,
+            Cell::Full | Cell::Huge | Cell::Pool { free: false } | Cell::Gib { free: false } => 9,
             _ => 0,
         })
         .sum();
@@ -103,12 +111,8 @@ fn together(cells: &[Cell]) -> Cell {
         };
     }
     if ninths == 9 * rest {
-        let huge = count(|cell| *cell == Cell::Huge);
-        return if huge * 2 > rest {
-            Cell::Huge
-        } else {
-            Cell::Full
-        };
+        let (pool, gib) = (Cell::Pool { free: false }, Cell::Gib { free: false });
+        return alike(&[Cell::Huge, pool, gib]).unwrap_or(Cell::Full);
     }
     Cell::Partial(u8::try_from(ninths.div_ceil(rest)).unwrap_or(9).clamp(1, 9))
 }
@@ -152,7 +156,7 @@ impl Widget for Blocks<'_> {
 }
 
 /// The kinds of pageblocks with their signs, names and how many there are.
-pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 7] {
+pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 11] {
     let counts = &map.counts;
     [
         (Cell::Full, "full", counts.full),
@@ -160,6 +164,10 @@ pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 7] {
         (Cell::Partial(5), "partly", counts.partial),
         (Cell::Held, "held", counts.held),
         (Cell::Returned, "returned", counts.returned),
+        (Cell::Pool { free: false }, "pool", counts.pool_used),
+        (Cell::Pool { free: true }, "pool free", counts.pool_free),
+        (Cell::Gib { free: false }, "1G", counts.gib_used),
+        (Cell::Gib { free: true }, "1G free", counts.gib_free),
         (Cell::Isolated, "isolated", counts.isolated),
         (Cell::Reserved, "kernel", counts.reserved),
     ]
@@ -262,6 +270,12 @@ mod tests {
         assert_eq!(of("xxx#"), Cell::Reserved);
         assert_eq!(of("x###"), Cell::Full);
         assert_eq!(of("!!#."), Cell::Isolated);
+        assert_eq!(of("PPP#"), Cell::Pool { free: false });
+        assert_eq!(of("GGGH"), Cell::Gib { free: false });
+        assert_eq!(of("PPHH"), Cell::Full);
+        assert_eq!(of("ppp#"), Cell::Pool { free: true });
+        assert_eq!(of("ggg."), Cell::Gib { free: true });
+        assert_eq!(of("ppPP"), Cell::Partial(5));
     }
 
     #[test]

@@ -20,14 +20,25 @@ const COLUMNS: [Column; 10] = [
     Column::ReportRate,
     Column::FaultRate,
 ];
-const CELLS: [(Cell, &str); 7] = [
-    (Cell::Full, "a block of 2 MiB without a free page"),
-    (Cell::Huge, "a block that is one huge page"),
-    (Cell::Partial(5), "partly in use, the higher the more"),
-    (Cell::Held, "free, and the host still holds some of it"),
-    (Cell::Returned, "free, and nothing of it is on the host"),
-    (Cell::Isolated, "taken out, to be reported or moved"),
-    (Cell::Reserved, "the kernel's own, never free"),
+/// Kinds of pageblocks, by one sign or two: those that differ in one thing share a line.
+const CELLS: [([Cell; 2], &str); 8] = [
+    ([Cell::Full; 2], "a block of 2 MiB without a free page"),
+    ([Cell::Huge; 2], "a block that is one huge page"),
+    (
+        [Cell::Pool { free: false }, Cell::Pool { free: true }],
+        "a page of the pool of huge pages, in use or free",
+    ),
+    (
+        [Cell::Gib { free: false }, Cell::Gib { free: true }],
+        "the same, as part of a page of 1 GiB",
+    ),
+    ([Cell::Partial(5); 2], "partly in use, the higher the more"),
+    (
+        [Cell::Held, Cell::Returned],
+        "free; the host still holds some of it, or nothing",
+    ),
+    ([Cell::Isolated; 2], "taken out, to be reported or moved"),
+    ([Cell::Reserved; 2], "the kernel's own, never free"),
 ];
 /// From this width on the signs stand beside the columns.
 const BESIDE_FROM: u16 = 112;
@@ -67,13 +78,27 @@ pub(super) fn draw(palette: Palette, frame: &mut Frame<'_>, area: Rect) {
     let (x, mut y) = if area.width >= BESIDE_FROM {
         (area.x + 60, area.y)
     } else {
-        (area.x, y + 1)
+        // A line between the two, if there is one to spare.
+        let lines = u16::try_from(CELLS.len() + 2).unwrap_or(u16::MAX);
+        (
+            area.x,
+            y + u16::from(area.bottom() >= y.saturating_add(lines)),
+        )
     };
     line(x, y, "Map of a guest's memory", heading, "", 12);
     y += 1;
-    for (cell, meaning) in CELLS {
-        let sign = palette.sign(cell).to_string().repeat(2);
-        line(x, y, &sign, palette.style(Palette::role(cell)), meaning, 12);
+    for ([first, second], meaning) in CELLS {
+        for (at, cell, text) in [(0, first, ""), (1, second, meaning)] {
+            let sign = palette.sign(cell).to_string();
+            line(
+                x + at,
+                y,
+                &sign,
+                palette.style(Palette::role(cell)),
+                text,
+                12 - at,
+            );
+        }
         y += 1;
     }
 }

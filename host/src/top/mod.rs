@@ -34,6 +34,7 @@ pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use crate::guest::HugePages;
     use crate::machine::KernelKind;
     use crate::registry::{Figures, Life};
 
@@ -63,6 +64,14 @@ pub(crate) mod tests {
             reports_per_s: Some(0.5),
             faults: Some(1234),
             faults_per_s: Some(120.0),
+            huge_pages: vec![HugePages {
+                page_bytes: 2 << 20,
+                total: 12,
+                free: 9,
+                reserved: 2,
+                surplus: 1,
+            }],
+            huge_descriptors_given_up_bytes: Some(12 * (32 << 10)),
         }
     }
 }

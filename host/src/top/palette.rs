@@ -13,6 +13,8 @@ pub(super) enum Role {
     Returned,
     Partial,
     Huge,
+    Pool,
+    PoolFree,
     Isolated,
     Reserved,
     Heading,
@@ -57,7 +59,8 @@ impl Palette {
             Role::Used => modified.fg(Color::Blue),
             Role::Held => modified.fg(Color::Yellow),
             Role::Partial => modified.fg(Color::Cyan),
-            Role::Huge => modified.fg(Color::Magenta),
+            Role::Huge | Role::Pool => modified.fg(Color::Magenta),
+            Role::PoolFree => modified.fg(Color::Green),
             Role::Isolated | Role::Warning => modified.fg(Color::Red),
             Role::Key | Role::Title => modified.fg(Color::Cyan),
             _ => modified,
@@ -72,6 +75,8 @@ impl Palette {
             Cell::Partial(_) => Role::Partial,
             Cell::Full => Role::Used,
             Cell::Huge => Role::Huge,
+            Cell::Pool { free: false } | Cell::Gib { free: false } => Role::Pool,
+            Cell::Pool { free: true } | Cell::Gib { free: true } => Role::PoolFree,
             Cell::Isolated => Role::Isolated,
             Cell::Reserved => Role::Reserved,
         }
@@ -89,8 +94,7 @@ impl Palette {
             Cell::Partial(level) => LEVELS[usize::from(level.clamp(1, 9)) - 1],
             Cell::Full => '█',
             Cell::Huge => '▓',
-            Cell::Isolated => '!',
-            Cell::Reserved => 'x',
+            Cell::Pool { .. } | Cell::Gib { .. } | Cell::Isolated | Cell::Reserved => cell.letter(),
         }
     }
 

@@ -125,8 +125,13 @@ fn ask(socket: &Path, request: &str) -> Value {
     serde_json::from_str(&line).expect("JSON")
 }
 
-/// Pageblocks of each kind.
+/// Pageblocks of each kind in a guest of 256 MiB.
 fn counts(socket: &Path) -> impl Fn(&str) -> u64 + use<> {
+    counts_of(socket, 128)
+}
+
+/// Pageblocks of each kind in a guest that has so many.
+fn counts_of(socket: &Path, blocks: u64) -> impl Fn(&str) -> u64 + use<> {
     let reply = ask(socket, r#"{"get":"map"}"#);
     let map = reply["map"].clone();
     let regions = map["regions"].as_array().expect("a list").iter();
@@ -140,8 +145,8 @@ fn counts(socket: &Path) -> impl Fn(&str) -> u64 + use<> {
         .values()
         .map(|count| count.as_u64().expect("a number"))
         .sum();
-    assert_eq!(sum, 128, "256 MiB are 128 blocks: {counts}");
-    assert_eq!(letters, 128, "each has a letter");
+    assert_eq!(sum, blocks, "each is counted: {counts}");
+    assert_eq!(letters as u64, blocks, "each has a letter");
     assert_eq!(map["block_bytes"], 2 * MIB);
     move |kind| counts[kind].as_u64().expect("a number")
 }
@@ -238,6 +243,80 @@ fn the_map_follows_what_the_program_does() {
     });
     let after = counts(&socket);
     assert!(after("full") + after("partial") <= before("full") + before("partial") + 4);
+}
+
+#[test]
+fn the_map_shows_the_pool_of_huge_pages() {
+    let runtime = Runtime::new("pool");
+    let script = "echo ready; read x; echo 40 > /proc/sys/vm/nr_hugepages; echo made; read x; \
+        mkdir /huge; mount -t hugetlbfs none /huge; fallocate -l 20M /huge/file; echo taken; read x; \
+        rm /huge/file; echo 10 > /proc/sys/vm/nr_hugepages; echo fewer; read x";
+    let mut guest = Guest::start(&runtime.0, &[], script);
+    let socket = guest.socket(&runtime);
+    let pid = guest.0.id();
+    let shows = |free: u64, used: u64| {
+        eventually("the pool in the map", || {
+            let now = counts(&socket);
+            (now("pool_free") == free && now("pool_used") == used && now("huge") == 0).then_some(())
+        });
+        let sample = |name: &str, more: &str, value: u64| {
+            format!("{name}{{guest=\"sh-{pid}\",pid=\"{pid}\"{more}}} {value}\n")
+        };
+        let size = ",page_bytes=\"2097152\"";
+        let given_up = (free + used) * (32 << 10);
+        let samples = [
+            sample("ebb_guest_huge_pages", size, free + used),
+            sample("ebb_guest_huge_pages_free", size, free),
+            sample("ebb_guest_huge_pages_reserved", size, 0),
+            sample("ebb_guest_huge_pages_surplus", size, 0),
+            sample("ebb_guest_huge_descriptors_given_up_bytes", "", given_up),
+        ];
+        eventually("the pool in the metrics", || {
+            let metrics = runtime.ebb(&["metrics", "--once"]).stdout;
+            let metrics = String::from_utf8(metrics).expect("text");
+            let told = samples.iter().all(|sample| metrics.contains(sample));
+            told.then_some(())
+        });
+    };
+    shows(0, 0);
+    guest.go_on();
+    guest.wait_for("made");
+    shows(40, 0);
+    guest.go_on();
+    guest.wait_for("taken");
+    shows(30, 10);
+    guest.go_on();
+    guest.wait_for("fewer");
+    shows(10, 0);
+}
+
+/// Pages of 1 GiB are shown as such, and as pages of 2 MiB once they are parted.
+#[test]
+fn the_map_shows_pages_of_1_gib() {
+    let runtime = Runtime::new("gib");
+    let script = "cd /sys/kernel/mm/hugepages/hugepages-1048576kB; echo ready; read x; \
+        echo 2 > nr_hugepages; echo made; read x; mkdir /huge; \
+        mount -t hugetlbfs -o pagesize=1G none /huge; fallocate -l 1G /huge/file; echo taken; read x; \
+        rm /huge/file; echo 1 > demote; echo parted; read x";
+    let mut guest = Guest::start(&runtime.0, &["-m", "5G"], script);
+    let socket = guest.socket(&runtime);
+    let shows = |wanted: [u64; 4]| {
+        eventually("pages of 1 GiB in the map", || {
+            let now = counts_of(&socket, 5 << 9);
+            let now = ["gib_free", "gib_used", "pool_free", "pool_used"].map(now);
+            (now == wanted).then_some(())
+        });
+    };
+    shows([0; 4]);
+    for (said, wanted) in [
+        ("made", [1024, 0, 0, 0]),
+        ("taken", [512, 512, 0, 0]),
+        ("parted", [512, 0, 512, 0]),
+    ] {
+        guest.go_on();
+        guest.wait_for(said);
+        shows(wanted);
+    }
 }
 
 #[test]

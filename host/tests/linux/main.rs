@@ -20,6 +20,7 @@ mod memory_storm;
 mod mounts;
 mod native;
 mod panic;
+mod patch_series;
 mod programs;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]

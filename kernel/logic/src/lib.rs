@@ -33,6 +33,7 @@ pub mod signal_set;
 pub mod slab;
 pub mod strings;
 pub mod vma;
+pub mod vmemmap;
 
 #[cfg(test)]
 mod elf_tests;

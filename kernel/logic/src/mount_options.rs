@@ -152,7 +152,11 @@ pub fn c_number(text: &str) -> Result<(u64, &str), Errno> {
     Ok((number, &digits[length..]))
 }
 
-fn scaled(text: &str) -> Result<(u64, &str), Errno> {
+/// The number that a text begins with, with C's prefixes and a suffix such as `M`, and the rest of it.
+///
+/// # Errors
+/// As [`c_number`].
+pub fn scaled(text: &str) -> Result<(u64, &str), Errno> {
     const SUFFIXES: [char; 6] = ['k', 'm', 'g', 't', 'p', 'e'];
     let (number, rest) = c_number(text)?;
     let suffix = rest.chars().next().map(|c| c.to_ascii_lowercase());
@@ -185,6 +189,18 @@ pub struct HugetlbfsOptions {
 }
 
 impl HugetlbfsOptions {
+    /// The size of huge pages in bytes that a text asks for, if it does.
+    ///
+    /// # Errors
+    /// `EINVAL`: the value makes no sense.
+    pub fn page_bytes(text: &[u8]) -> Result<Option<u64>, Errno> {
+        let mut found = None;
+        for option in options(text).filter(|option| option.name == b"pagesize") {
+            found = Some(option.leading(0)?);
+        }
+        Ok(found)
+    }
+
     /// Reads a text; `page` is the size of huge pages in bytes, `pool` the number of them that percentages are of.
     ///
     /// # Errors
@@ -203,7 +219,8 @@ impl HugetlbfsOptions {
                 b"mode" => all.mode = Some(option.octal()? & 0o1777),
                 b"uid" => all.uid = Some(option.identity()?),
                 b"gid" => all.gid = Some(option.identity()?),
-                b"pagesize" if option.leading(0)? == page => {}
+                // Of several the last one counts, which gave `page`.
+                b"pagesize" => drop(option.leading(0)?),
                 _ => return Err(Errno::EINVAL),
             }
         }

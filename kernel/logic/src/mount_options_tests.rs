@@ -141,7 +141,6 @@ fn hugetlbfs_lets_pass_what_follows_a_count() {
         "size=-1",
         "size= 4M",
         "nr_inodes=k",
-        "pagesize=4k",
         "ro=1",
     ] {
         assert_eq!(parse(text), Err(Errno::EINVAL), "{text}");
@@ -151,4 +150,28 @@ fn hugetlbfs_lets_pass_what_follows_a_count() {
         parse("min_size=1M,size=1").map(|o| (o.least_pages, o.pages)),
         Ok((Some(0), Some(0)))
     );
+}
+
+/// Which sizes there are is the mount's to know: it refuses the others.
+#[test]
+fn the_last_size_of_pages_counts() {
+    let read = |text: &str| HugetlbfsOptions::page_bytes(text.as_bytes());
+    for (text, bytes) in [
+        ("", None),
+        ("size=4M", None),
+        ("pagesize=2M", Some(2 << 20)),
+        ("pagesize=1G,size=2G", Some(1 << 30)),
+        ("pagesize=1G,pagesize=2048k", Some(2 << 20)),
+        ("pagesize=4k", Some(4096)),
+    ] {
+        assert_eq!(read(text), Ok(bytes), "{text}");
+    }
+    for text in [
+        "pagesize",
+        "pagesize=",
+        "pagesize=-2M",
+        "pagesize=2M,pagesize=x",
+    ] {
+        assert_eq!(read(text), Err(Errno::EINVAL), "{text}");
+    }
 }

@@ -157,9 +157,9 @@ impl PoolReports {
         self.due = None;
         let told = hugetlb::report(|ranges| sink.send(ranges));
         match told {
-            Ok(pages) => {
-                let frames = pages * ebb_mm::PAGEBLOCK_FRAMES;
-                stats::count_reports(core::mem::take(&mut sink.reports), pages, frames);
+            Ok(frames) => {
+                let blocks = frames / ebb_mm::PAGEBLOCK_FRAMES;
+                stats::count_reports(core::mem::take(&mut sink.reports), blocks, frames);
             }
             Err(error) => {
                 if stats::count_report_error() {

@@ -49,6 +49,7 @@ pub use table::FileTable;
 pub use tree::{huge_memfd, memfd, root};
 
 use machine::arch::BootInfo;
+use machine::memory::hugetlb::PageSize;
 use tmpfs::Tmpfs;
 
 /// Builds the tree. Memory and the clock must work already.
@@ -59,7 +60,10 @@ pub fn init(boot: &'static BootInfo) {
     tree::set(
         root.clone(),
         Tmpfs::permanent(devices::MEMFD),
-        Tmpfs::huge_nameless(devices::HUGE_MEMFD),
+        [
+            Tmpfs::huge_nameless(devices::HUGE_MEMFD, PageSize::Mib2),
+            Tmpfs::huge_nameless(devices::GIGANTIC_MEMFD, PageSize::Gib1),
+        ],
     );
     let (tmp, dev) = (
         Tmpfs::permanent(devices::TMP),

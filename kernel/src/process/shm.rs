@@ -79,11 +79,11 @@ impl Memory {
     /// when the flags ask for it.
     fn new(bytes: u64, flags: u32) -> Result<Self, Errno> {
         if flags & SHM_HUGETLB != 0 {
-            hugetlb::check_size(flags >> SHM_HUGE_SHIFT & SHM_HUGE_MASK)?;
+            let size = hugetlb::named_size(flags >> SHM_HUGE_SHIFT & SHM_HUGE_MASK)?;
             let whole = bytes
-                .checked_next_multiple_of(hugetlb::BYTES)
+                .checked_next_multiple_of(size.bytes())
                 .ok_or(Errno::EINVAL)?;
-            let file = hugetlb::HugeFile::new(whole);
+            let file = hugetlb::HugeFile::new(size, whole);
             if flags & SHM_NORESERVE == 0 {
                 file.promise(&(0..whole))?;
             }

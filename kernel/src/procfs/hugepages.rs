@@ -1,23 +1,25 @@
-//! The pool of huge pages as `/proc` and `/sys` show it: Linux's knobs and counters, and the boot line's words.
+//! The pools of huge pages as `/proc` and `/sys` show them: Linux's knobs and counters, and the boot line's words.
 
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
 use core::fmt::{Result as Written, Write};
 use logic::errno::Errno;
 use logic::mount_options;
-use machine::memory::hugetlb::{self, Counts};
+use machine::memory::hugetlb::{self, Counts, PageSize};
 use machine::sched;
 
 pub(super) const PROC: &[Entry] = &[
-    Entry::knob("sys/vm/nr_hugepages", total, |value| {
-        set_total(c_number(value)?)
-    }),
-    Entry::knob("sys/vm/nr_hugepages_mempolicy", total, |value| {
-        set_total(c_number(value)?)
-    }),
-    Entry::knob("sys/vm/nr_overcommit_hugepages", overcommit, |value| {
-        set_overcommit(c_number(value)?)
-    }),
+    Entry::knob("sys/vm/nr_hugepages", usual_total, set_usual_total),
+    Entry::knob(
+        "sys/vm/nr_hugepages_mempolicy",
+        usual_total,
+        set_usual_total,
+    ),
+    Entry::knob(
+        "sys/vm/nr_overcommit_hugepages",
+        |text| count(text, hugetlb::default_size(), |counts| counts.overcommit),
+        |value| set_overcommit(hugetlb::default_size(), c_number(value)?),
+    ),
     Entry::knob(
         "sys/vm/hugetlb_optimize_vmemmap",
         |text| writeln!(text, "{}", u8::from(hugetlb::optimizes())),
@@ -32,63 +34,159 @@ pub(super) const PROC: &[Entry] = &[
 pub(super) const SYS: &[Entry] = &[
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
-        total,
-        |value| set_total(parse(value)?),
+        Mib2::total,
+        Mib2::set_total,
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_hugepages_mempolicy",
-        total,
-        |value| set_total(parse(value)?),
+        Mib2::total,
+        Mib2::set_total,
     ),
     Entry::knob(
         "kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages",
-        overcommit,
-        |value| set_overcommit(parse(value)?),
+        Mib2::overcommit,
+        Mib2::set_overcommit,
     ),
-    Entry::file("kernel/mm/hugepages/hugepages-2048kB/free_hugepages", free),
+    Entry::file(
+        "kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+        Mib2::free,
+    ),
     Entry::file(
         "kernel/mm/hugepages/hugepages-2048kB/resv_hugepages",
-        |text| count(text, |counts| counts.reserved),
+        Mib2::reserved,
     ),
     Entry::file(
         "kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages",
-        surplus,
+        Mib2::surplus,
     ),
     Entry::knob(
         "devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages",
-        total,
-        |value| set_total(parse(value)?),
+        Mib2::total,
+        Mib2::set_total,
     ),
     Entry::file(
         "devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages",
-        free,
+        Mib2::free,
     ),
     Entry::file(
         "devices/system/node/node0/hugepages/hugepages-2048kB/surplus_hugepages",
-        surplus,
+        Mib2::surplus,
     ),
 ];
 
-const KIB: u64 = hugetlb::BYTES >> 10;
+/// Where the CPUs have such pages.
+pub(super) const SYS_GIGANTIC: &[Entry] = &[
+    Entry::knob(
+        "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
+        Gib1::total,
+        Gib1::set_total,
+    ),
+    Entry::knob(
+        "kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages_mempolicy",
+        Gib1::total,
+        Gib1::set_total,
+    ),
+    Entry::knob(
+        "kernel/mm/hugepages/hugepages-1048576kB/nr_overcommit_hugepages",
+        Gib1::overcommit,
+        Gib1::set_overcommit,
+    ),
+    Entry::file(
+        "kernel/mm/hugepages/hugepages-1048576kB/free_hugepages",
+        Gib1::free,
+    ),
+    Entry::file(
+        "kernel/mm/hugepages/hugepages-1048576kB/resv_hugepages",
+        Gib1::reserved,
+    ),
+    Entry::file(
+        "kernel/mm/hugepages/hugepages-1048576kB/surplus_hugepages",
+        Gib1::surplus,
+    ),
+    Entry::trigger("kernel/mm/hugepages/hugepages-1048576kB/demote", demote),
+    Entry::knob(
+        "kernel/mm/hugepages/hugepages-1048576kB/demote_size",
+        |text| writeln!(text, "2048kB"),
+        set_demote_size,
+    ),
+    Entry::knob(
+        "devices/system/node/node0/hugepages/hugepages-1048576kB/nr_hugepages",
+        Gib1::total,
+        Gib1::set_total,
+    ),
+    Entry::file(
+        "devices/system/node/node0/hugepages/hugepages-1048576kB/free_hugepages",
+        Gib1::free,
+    ),
+    Entry::file(
+        "devices/system/node/node0/hugepages/hugepages-1048576kB/surplus_hugepages",
+        Gib1::surplus,
+    ),
+    Entry::trigger(
+        "devices/system/node/node0/hugepages/hugepages-1048576kB/demote",
+        demote,
+    ),
+    Entry::knob(
+        "devices/system/node/node0/hugepages/hugepages-1048576kB/demote_size",
+        |text| writeln!(text, "2048kB"),
+        set_demote_size,
+    ),
+];
 
-fn count(text: &mut Text, of: fn(&Counts) -> u64) -> Written {
-    writeln!(text, "{}", of(&hugetlb::counts()))
+/// The files of one size.
+trait OfSize {
+    const SIZE: PageSize;
+
+    fn total(text: &mut Text) -> Written {
+        count(text, Self::SIZE, |counts| counts.total)
+    }
+
+    fn free(text: &mut Text) -> Written {
+        count(text, Self::SIZE, |counts| counts.free)
+    }
+
+    fn reserved(text: &mut Text) -> Written {
+        count(text, Self::SIZE, |counts| counts.reserved)
+    }
+
+    fn surplus(text: &mut Text) -> Written {
+        count(text, Self::SIZE, |counts| counts.surplus)
+    }
+
+    fn overcommit(text: &mut Text) -> Written {
+        count(text, Self::SIZE, |counts| counts.overcommit)
+    }
+
+    fn set_total(value: &str) -> Result<(), Errno> {
+        set_total(Self::SIZE, parse(value)?)
+    }
+
+    fn set_overcommit(value: &str) -> Result<(), Errno> {
+        set_overcommit(Self::SIZE, parse(value)?)
+    }
 }
 
-fn total(text: &mut Text) -> Written {
-    count(text, |counts| counts.total)
+struct Mib2;
+struct Gib1;
+
+impl OfSize for Mib2 {
+    const SIZE: PageSize = PageSize::Mib2;
 }
 
-fn free(text: &mut Text) -> Written {
-    count(text, |counts| counts.free)
+impl OfSize for Gib1 {
+    const SIZE: PageSize = PageSize::Gib1;
 }
 
-fn surplus(text: &mut Text) -> Written {
-    count(text, |counts| counts.surplus)
+fn count(text: &mut Text, size: PageSize, of: fn(&Counts) -> u64) -> Written {
+    writeln!(text, "{}", of(&hugetlb::counts(size)))
 }
 
-fn overcommit(text: &mut Text) -> Written {
-    count(text, |counts| counts.overcommit)
+fn usual_total(text: &mut Text) -> Written {
+    count(text, hugetlb::default_size(), |counts| counts.total)
+}
+
+fn set_usual_total(value: &str) -> Result<(), Errno> {
+    set_total(hugetlb::default_size(), c_number(value)?)
 }
 
 /// A number as those of `/sys` are written.
@@ -109,80 +207,119 @@ fn hugetlb_optimize(on: bool) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether one who works on a pool is to end; lets others run.
+fn stops() -> bool {
+    sched::cond_resched();
+    sched::current().signal_pending()
+}
+
 /// A signal ends the work; the pool is then as large as it has become.
-fn set_total(pages: u64) -> Result<(), Errno> {
-    hugetlb::resize(pages, || {
-        sched::cond_resched();
-        sched::current().signal_pending()
-    });
+fn set_total(size: PageSize, pages: u64) -> Result<(), Errno> {
+    hugetlb::resize(size, pages, stops);
     Ok(())
 }
 
-fn set_overcommit(pages: u64) -> Result<(), Errno> {
-    hugetlb::set_overcommit(pages);
+/// As on Linux, there are no surplus pages of 1 GiB.
+fn set_overcommit(size: PageSize, pages: u64) -> Result<(), Errno> {
+    if size == PageSize::Gib1 {
+        return Err(Errno::EINVAL);
+    }
+    hugetlb::set_overcommit(size, pages);
     Ok(())
+}
+
+fn demote(value: &str) -> Result<(), Errno> {
+    hugetlb::demote(parse(value)?, stops);
+    Ok(())
+}
+
+/// There is one size below.
+fn set_demote_size(value: &str) -> Result<(), Errno> {
+    match mount_options::scaled(value)? {
+        (bytes, _) if bytes == PageSize::Mib2.bytes() => Ok(()),
+        _ => Err(Errno::EINVAL),
+    }
 }
 
 /// The last lines of `/proc/meminfo`.
 pub(super) fn meminfo(text: &mut Text) -> Written {
-    let counts = hugetlb::counts();
+    let size = hugetlb::default_size();
+    let counts = hugetlb::counts(size);
     for (name, value) in [
         ("Total", counts.total),
         ("Free", counts.free),
         ("Rsvd", counts.reserved),
         ("Surp", counts.surplus),
     ] {
-        let name_width = 9_usize.saturating_sub(name.len());
+        let name_width = 8_usize.saturating_sub(name.len());
         writeln!(text, "HugePages_{name}:{:name_width$}{value:>5}", "")?;
     }
-    writeln!(text, "Hugepagesize:   {KIB:>8} kB")?;
-    writeln!(text, "Hugetlb:        {:>8} kB", counts.total * KIB)
+    let all = PageSize::ALL.map(|size| hugetlb::counts(size).total * size.bytes());
+    writeln!(text, "Hugepagesize:   {:>8} kB", size.bytes() >> 10)?;
+    writeln!(
+        text,
+        "Hugetlb:        {:>8} kB",
+        all.iter().sum::<u64>() >> 10
+    )
 }
 
 /// The lines of node 0's `meminfo`.
 pub(super) fn node_meminfo(text: &mut Text) -> Written {
-    let counts = hugetlb::counts();
+    let counts = hugetlb::counts(hugetlb::default_size());
     writeln!(text, "Node 0 HugePages_Total: {:>5}", counts.total)?;
     writeln!(text, "Node 0 HugePages_Free:  {:>5}", counts.free)?;
     writeln!(text, "Node 0 HugePages_Surp:  {:>5}", counts.surplus)
 }
 
+/// The size of huge pages that a boot word names, if this machine has it.
+fn boot_size(value: &str) -> Option<PageSize> {
+    match mount_options::scaled(value) {
+        Ok((bytes, "")) => PageSize::of_bytes(bytes),
+        _ => None,
+    }
+}
+
 /// Obeys `hugepages=`, `hugepagesz=`, `default_hugepagesz=` and `hugetlb_free_vmemmap=`. What cannot be had is named on
 /// the console.
 pub(super) fn apply_boot_line(line: &str) {
-    let mut size = Ok(());
-    for word in line.split_ascii_whitespace() {
-        let Some((name, value)) = word.split_once('=') else {
-            continue;
-        };
-        match name {
-            "hugepagesz" | "default_hugepagesz" => {
-                size = match value {
-                    "2M" | "2m" | "2048K" | "2048k" | "2097152" => Ok(()),
-                    _ => Err(value),
-                };
-                if size.is_err() {
-                    machine::console!("{word}: huge pages have 2M");
-                }
-            }
-            "hugetlb_free_vmemmap" => match value {
-                "on" | "1" => hugetlb::set_optimize(true),
-                "off" | "0" => hugetlb::set_optimize(false),
-                _ => machine::console!("{word}: not on or off"),
+    let words = || {
+        line.split_ascii_whitespace()
+            .filter_map(|word| Some((word, word.split_once('=')?)))
+    };
+    for (word, (name, value)) in words() {
+        match (name, value) {
+            ("default_hugepagesz" | "hugepagesz", _) => match boot_size(value) {
+                Some(size) if name == "default_hugepagesz" => hugetlb::set_default_size(size),
+                Some(_) => {}
+                None => machine::console!("{word}: no such huge pages here"),
             },
+            ("hugetlb_free_vmemmap", "on" | "1") => hugetlb::set_optimize(true),
+            ("hugetlb_free_vmemmap", "off" | "0") => hugetlb::set_optimize(false),
+            ("hugetlb_free_vmemmap", _) => machine::console!("{word}: not on or off"),
             _ => {}
         }
-        if name == "hugepages" && size.is_ok() {
-            match value.parse() {
-                Ok(pages) => {
-                    hugetlb::resize(pages, || false);
-                    let got = hugetlb::counts().total;
-                    if got < pages {
-                        machine::console!("{word}: there is memory for {got}");
-                    }
-                }
-                Err(_) => machine::console!("{word}: not a number"),
+    }
+    // The large ones first: the others find room between them.
+    for wanted in [PageSize::Gib1, PageSize::Mib2] {
+        let mut size = Some(hugetlb::default_size());
+        for (word, (name, value)) in words() {
+            match name {
+                "hugepagesz" | "default_hugepagesz" => size = boot_size(value),
+                "hugepages" if size == Some(wanted) => fill_at_boot(word, wanted, value),
+                _ => {}
             }
         }
+    }
+}
+
+fn fill_at_boot(word: &str, size: PageSize, value: &str) {
+    let Ok(pages) = value.parse() else {
+        machine::console!("{word}: not a number");
+        return;
+    };
+    hugetlb::resize(size, pages, || false);
+    let got = hugetlb::counts(size).total;
+    if got < pages {
+        machine::console!("{word}: there is memory for {got}");
     }
 }

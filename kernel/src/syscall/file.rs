@@ -431,7 +431,7 @@ pub fn memfd_create(a: &Args) -> SysResult {
     if flags & !(known | of_size) != 0 {
         return Err(Errno::EINVAL);
     }
-    hugetlb::check_size(size).map_err(|_| Errno::ENODEV)?;
+    let size = hugetlb::named_size(size).map_err(|_| Errno::ENODEV)?;
     let name = uaccess::read_cstr(a.addr(0), LONGEST_NAME + 1).map_err(|error| match error {
         Errno::ENAMETOOLONG => Errno::EINVAL,
         other => other,
@@ -442,7 +442,7 @@ pub fn memfd_create(a: &Args) -> SysResult {
         0o777
     };
     let home = if huge {
-        fs::huge_memfd()?
+        fs::huge_memfd(size)?
     } else {
         fs::memfd()?
     };

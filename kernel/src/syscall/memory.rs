@@ -7,23 +7,14 @@
 use super::Args;
 use crate::fs::volume::MountFlags;
 use crate::process;
-use crate::process::task;
 use crate::vm::{AddressSpace, Advice, Backing, MapFlags, MappedFile, Prot, Remap};
 use crate::vm::{hugetlb, uaccess};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use linux_raw_sys::general as abi;
 use logic::errno::{Errno, SysResult};
 use machine::memory::PAGE_SIZE;
-use machine::sched;
 
 const PAGE: u64 = PAGE_SIZE as u64;
-/// The most segments of a vectored call, Linux's `UIO_MAXIOV`.
-const MAX_SEGMENTS: u64 = 1024;
-/// The most bytes that a vectored call moves, Linux's `MAX_RW_COUNT`.
-const MAX_BYTES: u64 = 0x7fff_f000;
-/// Bytes that are carried from one space to the other at a time.
-const CARRY_BYTES: usize = 1024;
 
 /// The space of the calling process.
 fn space() -> Result<Arc<AddressSpace>, Errno> {
@@ -82,12 +73,12 @@ fn anonymous(shared: bool) -> Backing {
 
 /// Anonymous memory of the pool of huge pages.
 fn anonymous_huge(bytes: u64, flags: u32, shared: bool) -> Result<Backing, Errno> {
-    hugetlb::check_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
+    let size = hugetlb::named_size(flags >> abi::MAP_HUGE_SHIFT & abi::MAP_HUGE_MASK)?;
     let whole = bytes
-        .checked_next_multiple_of(hugetlb::BYTES)
+        .checked_next_multiple_of(size.bytes())
         .ok_or(Errno::EINVAL)?;
     Ok(Backing::File {
-        file: hugetlb::anonymous(whole),
+        file: hugetlb::anonymous(size, whole),
         offset: 0,
         shared,
         writable: true,
@@ -289,88 +280,4 @@ pub fn mlock2(a: &Args) -> SysResult {
 /// `process_madvise(2)`: there are no process descriptors to name a process by.
 pub fn process_madvise(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
-}
-
-/// `process_vm_readv(2)`.
-pub fn process_vm_readv(a: &Args) -> SysResult {
-    process_vm(a, |other, there, here, buffer| {
-        other.read_bytes(there, buffer)?;
-        uaccess::copy_out(here, buffer)
-    })
-}
-
-/// `process_vm_writev(2)`.
-pub fn process_vm_writev(a: &Args) -> SysResult {
-    process_vm(a, |other, there, here, buffer| {
-        uaccess::copy_in(buffer, here)?;
-        other.write_bytes(there, buffer, false)
-    })
-}
-
-/// Segments of a vectored call: addresses and lengths.
-fn segments(address: u64, count: u64) -> Result<Vec<(u64, u64)>, Errno> {
-    if count > MAX_SEGMENTS {
-        return Err(Errno::EINVAL);
-    }
-    let mut list = Vec::new();
-    list.try_reserve_exact(count as usize)
-        .map_err(|_| Errno::ENOMEM)?;
-    let mut total = 0u64;
-    for index in 0..count {
-        let at = address.checked_add(index * 16).ok_or(Errno::EFAULT)?;
-        let [base, bytes]: [u64; 2] = uaccess::UserPtr::new(at).read()?;
-        total = total
-            .checked_add(bytes)
-            .filter(|&t| t <= i64::MAX as u64)
-            .ok_or(Errno::EINVAL)?;
-        list.push((base, bytes));
-    }
-    Ok(list)
-}
-
-/// Carries bytes between this process's segments and another's, piece by piece; what was carried
-/// before an error counts.
-fn process_vm(
-    a: &Args,
-    mut carry: impl FnMut(&AddressSpace, u64, u64, &mut [u8]) -> Result<(), Errno>,
-) -> SysResult {
-    if a.0[5] != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let local = segments(a.addr(1), a.0[2])?;
-    let remote = segments(a.addr(3), a.0[4])?;
-    let process = task::find(a.uint(0)).ok_or(Errno::ESRCH)?;
-    let other = process.vm().ok_or(Errno::ESRCH)?;
-    let mut buffer = [0; CARRY_BYTES];
-    let (mut here, mut there) = (local.into_iter(), remote.into_iter());
-    let (mut near, mut far) = ((0, 0), (0, 0));
-    let mut done = 0;
-    while done < MAX_BYTES {
-        while near.1 == 0 {
-            let Some(next) = here.next() else {
-                return Ok(done as usize);
-            };
-            near = next;
-        }
-        while far.1 == 0 {
-            let Some(next) = there.next() else {
-                return Ok(done as usize);
-            };
-            far = next;
-        }
-        // Not across a page on either side, so that an error comes exactly where it is.
-        let in_page = |at: u64| PAGE - at % PAGE;
-        let bytes = near.1.min(far.1).min(in_page(near.0)).min(in_page(far.0));
-        let bytes = bytes.min(CARRY_BYTES as u64).min(MAX_BYTES - done);
-        match carry(&other, far.0, near.0, &mut buffer[..bytes as usize]) {
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
-            Ok(()) => {}
-        }
-        near = (near.0.wrapping_add(bytes), near.1 - bytes);
-        far = (far.0.wrapping_add(bytes), far.1 - bytes);
-        done += bytes;
-        sched::cond_resched();
-    }
-    Ok(done as usize)
 }

@@ -17,6 +17,7 @@ pub mod mount;
 pub mod pipe;
 pub mod poll;
 pub mod process;
+mod process_vm;
 mod record;
 pub mod sched;
 pub mod shm;

@@ -1,8 +1,8 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, sched, shm, signal,
-    stat, time,
+    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, process_vm, sched,
+    shm, signal, stat, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -25,8 +25,8 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_munlockall => memory::munlockall(a),
         nr::__NR_mlock2 => memory::mlock2(a),
         nr::__NR_process_madvise => memory::process_madvise(a),
-        nr::__NR_process_vm_readv => memory::process_vm_readv(a),
-        nr::__NR_process_vm_writev => memory::process_vm_writev(a),
+        nr::__NR_process_vm_readv => process_vm::process_vm_readv(a),
+        nr::__NR_process_vm_writev => process_vm::process_vm_writev(a),
         nr::__NR_shmget => shm::shmget(a),
         nr::__NR_shmat => shm::shmat(a),
         nr::__NR_shmdt => shm::shmdt(a),

@@ -1,7 +1,7 @@
 //! The kernel's access to the memory of any space, by its frames.
 
 use super::backing::Bytes;
-use super::entry::{FILE, SHMEM, WRITABLE, ZERO, frame_of, index};
+use super::entry::{FILE, PAGE, SHMEM, WRITABLE, ZERO, frame_of, index};
 use super::fault::{Access, Fault};
 use super::pagetable::Region;
 use super::space::State;
@@ -54,10 +54,10 @@ impl State {
                 let entry = table[index(address, 0)].load(Ordering::Relaxed);
                 (entry, frame_of(entry))
             }
-            Region::Huge(slot) => {
+            Region::Huge(slot, span) => {
                 // Relaxed (both): under the lock.
                 let entry = slot.load(Ordering::Relaxed);
-                (entry, frame_of(entry).offset(index(address, 0) as u64))
+                (entry, frame_of(entry).offset(address % span / PAGE))
             }
             Region::AbsentUntil(_) => return false,
         };

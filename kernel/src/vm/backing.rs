@@ -1,9 +1,11 @@
 //! The bytes behind an area, as the area knows them.
 
+use super::entry::PAGE;
 use super::hugetlb::Ended;
 use super::source::MappedFile;
 use alloc::sync::Arc;
 use logic::vma;
+use machine::memory::hugetlb::PageSize;
 
 /// Where an area's bytes come from.
 #[derive(Clone, Debug)]
@@ -34,6 +36,16 @@ impl vma::Backing for Bytes {
 }
 
 impl Bytes {
+    /// The size of huge pages that it consists of, if it does.
+    pub(super) fn huge_size(&self) -> Option<PageSize> {
+        Some(self.file()?.source.as_huge()?.page_size())
+    }
+
+    /// Bytes of the pages that it consists of: areas of it begin and end with such.
+    pub(super) fn page_bytes(&self) -> u64 {
+        self.huge_size().map_or(PAGE, PageSize::bytes)
+    }
+
     /// The file, where there is one.
     pub(super) fn file(&self) -> Option<&Arc<MappedFile>> {
         match self {

@@ -188,10 +188,9 @@ impl AddressSpace {
 
     /// Where the page of an address, or the huge page around it, ends.
     fn after_page(&self, page: u64) -> u64 {
-        let region = page / REGION;
         // Where the last-level table is, no huge page is: mostly that of the page before.
         match self.state.lock().tables.leaf(page) {
-            Leaf::Huge(_) => (region + 1) * REGION,
+            Leaf::Huge(_) => (page / REGION + 1) * REGION,
             Leaf::Page(_) | Leaf::Absent => page + PAGE,
         }
     }

@@ -4,7 +4,7 @@ use super::backing::Bytes;
 use super::entry::{FILE, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
 use super::leaf::TableFrame;
 use super::map::Commitment;
-use super::pagetable::Region;
+use super::pagetable::{HUGEST, Region};
 use super::space::{Area, Sizes, State};
 use super::{AddressSpace, MappedFile, VmaFlags, tlb};
 use alloc::sync::Arc;
@@ -109,13 +109,13 @@ impl AddressSpace {
         state.tables.split_edges(&(at..end), &self.cpus);
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
-            Region::Huge(entry) => {
+            Region::Huge(entry, span) => {
                 if entry.load(Ordering::Relaxed) & POOL != 0 {
-                    share_pool(entry, &mut target, at)?;
+                    share_pool(entry, span, &mut target, at)?;
                 } else {
                     share_huge(entry, &mut target, at)?;
                 }
-                return Ok(end);
+                return Ok(area.end.min((at / span + 1) * span));
             }
             Region::Table(table) => table,
         };
@@ -180,13 +180,14 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
     Ok(())
 }
 
-/// The same of a page of the pool.
-fn share_pool(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), AllocError> {
-    let to = target.tables.region_slot_or_new(at)?;
+/// The same of a page of the pool, of so many bytes.
+fn share_pool(from: &AtomicU64, bytes: u64, target: &mut State, at: u64) -> Result<(), AllocError> {
+    let level = if bytes == REGION { 1 } else { HUGEST };
+    let to = target.tables.slot_or_new(at, level)?;
     // Relaxed: both locks are held.
     let entry = from.load(Ordering::Relaxed) & !WRITABLE;
     from.store(entry, Ordering::Relaxed);
-    target.tables.pool_pages += 1;
+    target.tables.pool_bytes += bytes;
     hugetlb::get_reference(frame_of(entry));
     to.store(entry, Ordering::Relaxed);
     Ok(())

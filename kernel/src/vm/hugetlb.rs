@@ -11,12 +11,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::memory::FrameRef;
-use machine::memory::hugetlb::{self, HugePage};
+use machine::memory::hugetlb::{self, HugePage, PageSize};
 use machine::sync::{Mutex, SpinLock};
 
-/// Bytes of a huge page.
-pub const BYTES: u64 = hugetlb::BYTES;
-pub(super) const PAGES: u64 = BYTES / 4096;
 /// Device number of the kernel's own files of huge pages.
 const DEVICE: u64 = 15;
 /// Pages that are dropped between two looks at the lock.
@@ -32,8 +29,9 @@ enum Slot {
     Page(HugePage),
 }
 
-/// The part of the pool that the files of one file system may have.
+/// The part of a pool that the files of one file system may have.
 pub struct Subpool {
+    size: PageSize,
     /// The most pages; `None`: as many as there are.
     most: Option<u64>,
     /// Pages of the pool that are kept for these files, whether or not they have so many; fewer for a while where the
@@ -53,6 +51,7 @@ struct Usage {
 impl fmt::Debug for Subpool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subpool")
+            .field("size", &self.size)
             .field("most", &self.most)
             .field("least", &self.least)
             .finish_non_exhaustive()
@@ -64,10 +63,11 @@ impl Subpool {
     ///
     /// # Errors
     /// `ENOMEM`: the pool has not as many to keep.
-    pub fn new(most: Option<u64>, least: Option<u64>) -> Result<Arc<Self>, Errno> {
+    pub fn new(size: PageSize, most: Option<u64>, least: Option<u64>) -> Result<Arc<Self>, Errno> {
         let kept = least.unwrap_or(0);
-        hugetlb::reserve(kept)?;
+        hugetlb::reserve(size, kept)?;
         Ok(Arc::new(Self {
+            size,
             most,
             least,
             usage: SpinLock::new(Usage { used: 0, kept }),
@@ -75,12 +75,18 @@ impl Subpool {
     }
 
     /// As much as there is.
-    pub fn unlimited() -> Arc<Self> {
+    pub fn unlimited(size: PageSize) -> Arc<Self> {
         Arc::new(Self {
+            size,
             most: None,
             least: None,
             usage: SpinLock::new(Usage::default()),
         })
+    }
+
+    /// The size of the files' pages.
+    pub const fn size(&self) -> PageSize {
+        self.size
     }
 
     /// The most pages, and those that are kept, where that was said.
@@ -125,11 +131,11 @@ impl Subpool {
             (promised - kept, wanted - kept)
         };
         if spare != 0 {
-            hugetlb::unreserve(spare);
+            hugetlb::unreserve(self.size, spare);
         }
         for _ in 0..missing {
             // The pages are free now, and another may be faster. Then the files have to do with fewer.
-            if hugetlb::reserve(1).is_err() {
+            if hugetlb::reserve(self.size, 1).is_err() {
                 return;
             }
             let excess = {
@@ -139,7 +145,7 @@ impl Subpool {
                 excess
             };
             if excess {
-                hugetlb::unreserve(1);
+                hugetlb::unreserve(self.size, 1);
                 return;
             }
         }
@@ -148,7 +154,7 @@ impl Subpool {
 
 impl Drop for Subpool {
     fn drop(&mut self) {
-        hugetlb::unreserve(self.usage.lock().kept);
+        hugetlb::unreserve(self.size, self.usage.lock().kept);
     }
 }
 
@@ -171,14 +177,14 @@ impl fmt::Debug for HugeFile {
 }
 
 /// The huge pages that a range of bytes touches.
-fn touched(range: &Range<u64>) -> Range<u64> {
-    range.start / BYTES..range.end.div_ceil(BYTES)
+fn touched(size: PageSize, range: &Range<u64>) -> Range<u64> {
+    range.start / size.bytes()..range.end.div_ceil(size.bytes())
 }
 
 impl HugeFile {
     /// An empty file of so many bytes.
-    pub fn new(bytes: u64) -> Self {
-        let file = Self::in_subpool(Subpool::unlimited());
+    pub fn new(size: PageSize, bytes: u64) -> Self {
+        let file = Self::in_subpool(Subpool::unlimited(size));
         file.extend(bytes);
         file
     }
@@ -192,6 +198,11 @@ impl HugeFile {
             bytes: AtomicU64::new(0),
             mappings: Mappings::new(),
         }
+    }
+
+    /// The size of its pages.
+    pub fn page_size(&self) -> PageSize {
+        self.subpool.size
     }
 
     /// Its size in bytes.
@@ -209,7 +220,7 @@ impl HugeFile {
     pub fn set_bytes(&self, bytes: u64) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         // As on Linux also those that were allocated beyond its end.
-        let dropped = self.drop_slots(bytes.div_ceil(BYTES)..u64::MAX);
+        let dropped = self.drop_slots(bytes.div_ceil(self.page_size().bytes())..u64::MAX);
         if dropped || bytes < before {
             let pages = bytes.div_ceil(4096)..u64::MAX;
             self.mappings.truncate(self, pages);
@@ -235,18 +246,18 @@ impl HugeFile {
         let _making = self.making.lock();
         let missing = || {
             let slots = self.slots.lock();
-            touched(range)
+            touched(self.page_size(), range)
                 .filter(|&index| slots.get(index).is_none())
                 .count() as u64
         };
         let wanted = missing();
         let kept = self.subpool.charge(wanted).map_err(|_| Errno::ENOMEM)?;
-        if let Err(error) = hugetlb::reserve(wanted - kept) {
+        if let Err(error) = hugetlb::reserve(self.page_size(), wanted - kept) {
             self.subpool.discharge(wanted, kept);
             return Err(error);
         }
         let mut left = wanted;
-        for index in touched(range) {
+        for index in touched(self.page_size(), range) {
             let mut slots = self.slots.lock();
             if slots.get(index).is_some() {
                 continue;
@@ -273,7 +284,9 @@ impl HugeFile {
     /// The page with this number that a mapping shows, made where there is none. `None`: the pool has none, or the file
     /// ends before it.
     pub(super) fn mapped_page(&self, index: u64) -> Option<HugePage> {
-        self.make(index, || index < self.bytes().div_ceil(BYTES))
+        self.make(index, || {
+            index < self.bytes().div_ceil(self.page_size().bytes())
+        })
     }
 
     /// The page with this number, wherever the file ends.
@@ -304,7 +317,7 @@ impl HugeFile {
             }
             kept == 1
         };
-        let page = HugePage::take(promised);
+        let page = HugePage::take(self.page_size(), promised);
         match &page {
             Some(page) => {
                 if let Some(slot) = self.slots.lock().get_mut(index) {
@@ -373,13 +386,14 @@ impl HugeFile {
 
     /// Frees the bytes of a range: whole pages go, of others the part is zeroed. As on Linux, what is promised stays so.
     pub fn punch_bytes(&self, range: Range<u64>) {
-        let whole = range.start.div_ceil(BYTES)..range.end / BYTES;
+        let size = self.page_size();
+        let whole = range.start.div_ceil(size.bytes())..range.end / size.bytes();
         if whole.start < whole.end {
             self.drop_pages(whole.clone());
             self.mappings
-                .invalidate(self, whole.start * PAGES..whole.end * PAGES);
-            self.zero(range.start..whole.start * BYTES);
-            self.zero(whole.end * BYTES..range.end);
+                .invalidate(self, whole.start * size.frames()..whole.end * size.frames());
+            self.zero(range.start..whole.start * size.bytes());
+            self.zero(whole.end * size.bytes()..range.end);
         } else {
             self.zero(range);
         }
@@ -390,8 +404,9 @@ impl HugeFile {
         let mut at = range.start;
         while at < range.end {
             let end = range.end.min((at / 4096 + 1) * 4096);
-            if let Some(page) = self.present(at / BYTES) {
-                let frame = FrameRef::new_reference(page.frame().offset(at % BYTES / 4096));
+            let bytes = self.page_size().bytes();
+            if let Some(page) = self.present(at / bytes) {
+                let frame = FrameRef::new_reference(page.frame().offset(at % bytes / 4096));
                 #[expect(clippy::cast_possible_truncation, reason = "within a page")]
                 frame.zero((at % 4096) as usize, (end - at) as usize);
             }
@@ -405,8 +420,9 @@ impl PageSource for HugeFile {
         if index >= self.bytes().div_ceil(4096) {
             return Ok(None);
         }
-        let page = self.mapped_page(index / PAGES).ok_or(Errno::ENOMEM)?;
-        let frame = page.frame().offset(index % PAGES);
+        let frames = self.page_size().frames();
+        let page = self.mapped_page(index / frames).ok_or(Errno::ENOMEM)?;
+        let frame = page.frame().offset(index % frames);
         Ok(Some(FrameRef::new_reference(frame)))
     }
 
@@ -419,7 +435,7 @@ impl PageSource for HugeFile {
     }
 
     fn resident(&self) -> u64 {
-        self.pages() * PAGES
+        self.pages() * self.page_size().frames()
     }
 
     fn mappings(&self) -> &Mappings {
@@ -437,24 +453,24 @@ impl Drop for HugeFile {
     }
 }
 
-/// Checks a size of huge pages as programs name it (`MAP_HUGE_SHIFT`): the logarithm, or 0 for the usual one.
+/// A size of huge pages as programs name it (`MAP_HUGE_SHIFT`): the logarithm, or 0 for the usual one.
 ///
 /// # Errors
 /// `EINVAL` for a size of which there is no pool.
-pub fn check_size(logarithm: u32) -> Result<(), Errno> {
-    if logarithm == 0 || 1_u64.checked_shl(logarithm) == Some(BYTES) {
-        Ok(())
-    } else {
-        Err(Errno::EINVAL)
+pub fn named_size(logarithm: u32) -> Result<PageSize, Errno> {
+    if logarithm == 0 {
+        return Ok(hugetlb::default_size());
     }
+    let bytes = 1_u64.checked_shl(logarithm);
+    bytes.and_then(PageSize::of_bytes).ok_or(Errno::EINVAL)
 }
 
 /// Anonymous memory of so many bytes, whole huge pages.
-pub fn anonymous(bytes: u64) -> MappedFile {
+pub fn anonymous(size: PageSize, bytes: u64) -> MappedFile {
     // Relaxed: only has to be different each time.
     let inode = NEXT_INODE.fetch_add(1, Ordering::Relaxed);
     MappedFile::new(
-        Arc::new(HugeFile::new(bytes)),
+        Arc::new(HugeFile::new(size, bytes)),
         Arc::from(&b"/anon_hugepage (deleted)"[..]),
         inode,
         DEVICE,
@@ -489,11 +505,12 @@ impl Promises {
     /// # Errors
     /// `ENOMEM`: the pool has not as many, or the file system may not.
     pub(super) fn new(owner: u64, file: &HugeFile, range: &Range<u64>) -> Result<Self, Errno> {
-        let indices = touched(range);
+        let size = file.page_size();
+        let indices = touched(size, range);
         let count = indices.end - indices.start;
         let subpool = file.subpool.clone();
         let kept = subpool.charge(count).map_err(|_| Errno::ENOMEM)?;
-        if let Err(error) = hugetlb::reserve(count - kept) {
+        if let Err(error) = hugetlb::reserve(size, count - kept) {
             subpool.discharge(count, kept);
             return Err(error);
         }
@@ -537,7 +554,7 @@ impl Promises {
         // In this order: who finds the promise finds the page.
         page.renounce();
         if self.held.lock().indices.insert(index, ()).is_err() {
-            hugetlb::unreserve(1);
+            hugetlb::unreserve(self.subpool.size, 1);
         }
     }
 
@@ -547,7 +564,7 @@ impl Promises {
         if space != self.owner {
             return Ended::default();
         }
-        let Range { start, end } = touched(range);
+        let Range { start, end } = touched(self.subpool.size, range);
         let (mut from, mut promised) = (start, 0);
         let mut held = self.held.lock();
         loop {

@@ -1,4 +1,4 @@
-//! Entries of 2 MiB: a huge block mapped by the entry that otherwise leads to a last-level table.
+//! Entries of 2 MiB, and of 1 GiB from the pool: a huge block mapped by the entry that otherwise leads to a last-level table.
 //!
 //! Splitting one into a table of pages must not fail for want of memory: unmapping, for one, has no
 //! way to say so. Each such entry has a table in reserve, got when the entry was made and not
@@ -91,12 +91,12 @@ impl PageTables {
         slot.store(entry | HUGE, Ordering::Release);
     }
 
-    /// Takes a huge page out; the gather has room for it.
-    pub(super) fn take_huge(&mut self, slot: &AtomicU64, gather: &mut Gather) {
+    /// Takes a huge page of so many bytes out; the gather has room for it.
+    pub(super) fn take_huge(&mut self, slot: &AtomicU64, bytes: u64, gather: &mut Gather) {
         let entry = slot.load(Ordering::Relaxed);
         slot.store(0, Ordering::Relaxed);
         if entry & POOL != 0 {
-            self.pool_pages -= 1;
+            self.pool_bytes -= bytes;
             gather.pool(frame_of(entry));
             return;
         }

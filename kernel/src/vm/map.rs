@@ -2,6 +2,7 @@
 
 use super::backing::{Bytes, Graveyard};
 use super::entry::REGION;
+use super::hugetlb::HugeFile;
 use super::source::Backing;
 use super::space::{Area, PAGE, Sizes, State};
 use super::stack::MAP_BOTTOM;
@@ -82,14 +83,14 @@ impl AddressSpace {
         if bytes == 0 {
             return Err(Errno::EINVAL);
         }
-        let bytes = if backing.is_huge() {
+        let bytes = if let Some(size) = backing.huge_size() {
             let bytes = bytes
-                .checked_next_multiple_of(REGION)
+                .checked_next_multiple_of(size.bytes())
                 .ok_or(Errno::EINVAL)?;
             if bytes > USER_END {
                 return Err(Errno::ENOMEM);
             }
-            if !hint.unwrap_or(0).is_multiple_of(REGION) && flags.intersects(FIXED) {
+            if !hint.unwrap_or(0).is_multiple_of(size.bytes()) && flags.intersects(FIXED) {
                 return Err(Errno::EINVAL);
             }
             bytes
@@ -107,8 +108,7 @@ impl AddressSpace {
         let commitment = Commitment::new(Sizes::of(area_flags, bytes).accounted)?;
 
         let change = self.change.lock();
-        let huge = area_flags.contains(VmaFlags::HUGETLB);
-        let start = self.place(hint, bytes, flags, huge)?;
+        let start = self.place(hint, bytes, flags, source.page_bytes())?;
         let range = start..start + bytes;
         if let Some(file) = source.file() {
             file.source.mappings().register(self)?;
@@ -174,7 +174,7 @@ impl AddressSpace {
         hint: Option<u64>,
         bytes: u64,
         flags: MapFlags,
-        huge: bool,
+        align: u64,
     ) -> Result<u64, Errno> {
         let state = self.state.lock();
         if flags.intersects(FIXED) {
@@ -190,11 +190,7 @@ impl AddressSpace {
             return Ok(start);
         }
         if let Some(hint) = hint {
-            let start = if huge {
-                hint & !(REGION - 1)
-            } else {
-                hint & !(PAGE - 1)
-            };
+            let start = hint & !(align - 1);
             if start >= MAP_BOTTOM
                 && let Ok(range) = page_range(start, bytes, Errno::ENOMEM)
                 && state.areas.overlapping(range).next().is_none()
@@ -205,8 +201,8 @@ impl AddressSpace {
         let low = flags.contains(MapFlags::LOW);
         let top = if low { LOW_TOP } else { MAP_TOP };
         state
-            .find_gap(bytes, top)
-            .filter(|start| !huge || start.is_multiple_of(REGION))
+            .find_gap(bytes, top, align)
+            .filter(|start| start.is_multiple_of(align))
             .ok_or(Errno::ENOMEM)
     }
 
@@ -383,10 +379,10 @@ impl AddressSpace {
 impl State {
     /// The highest free place below `top`, or above it if there is none; not right below a stack, if
     /// there are others.
-    pub(super) fn find_gap(&self, bytes: u64, top: u64) -> Option<u64> {
+    pub(super) fn find_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
         let mut below = top;
         for _ in 0..STACKS_AVOIDED {
-            let start = self.find_any_gap(bytes, below)?;
+            let start = self.find_any_gap(bytes, below, align)?;
             let next = self.areas.next_from(start + bytes);
             let Some(stack) = next.filter(|area| {
                 area.flags.contains(VmaFlags::GROWS_DOWN)
@@ -397,18 +393,20 @@ impl State {
             };
             below = stack.start.saturating_sub(stack::GUARD);
         }
-        self.find_any_gap(bytes, top)
+        self.find_any_gap(bytes, top, align)
     }
 
     /// The same wherever stacks are. Places of whole regions are aligned to them, so that huge pages
-    /// and page tables are used wholly.
-    fn find_any_gap(&self, bytes: u64, top: u64) -> Option<u64> {
-        if bytes.is_multiple_of(REGION)
+    /// and page tables are used wholly; all places to `align`, if that can be.
+    fn find_any_gap(&self, bytes: u64, top: u64, align: u64) -> Option<u64> {
+        let whole = bytes.is_multiple_of(REGION);
+        let align = if whole { align.max(REGION) } else { align };
+        if align > PAGE
             && let Some(start) = self
                 .areas
-                .highest_gap(bytes + REGION - PAGE, MAP_BOTTOM..top)
+                .highest_gap(bytes.saturating_add(align - PAGE), MAP_BOTTOM..top)
         {
-            return Some(start.next_multiple_of(REGION));
+            return Some(start.next_multiple_of(align));
         }
         self.areas
             .highest_gap(bytes, MAP_BOTTOM..top)
@@ -437,7 +435,7 @@ impl State {
     pub(super) fn check_pool_pages(&self, range: &Range<u64>) -> Result<(), Errno> {
         let cuts = |at: u64| {
             let area = self.areas.find(at);
-            !at.is_multiple_of(REGION) && area.is_some_and(|a| a.flags.contains(VmaFlags::HUGETLB))
+            area.is_some_and(|area| !at.is_multiple_of(area.backing.page_bytes()))
         };
         if cuts(range.start) || cuts(range.end) {
             return Err(Errno::EINVAL);
@@ -525,16 +523,16 @@ fn describe(
                     area -= VmaFlags::MAY_WRITE;
                 }
             }
-            let huge = file.source.as_huge().is_some();
-            if huge {
-                if !offset.is_multiple_of(REGION) {
+            let huge = file.source.as_huge().map(HugeFile::page_size);
+            if let Some(size) = huge {
+                if !offset.is_multiple_of(size.bytes()) {
                     return Err(Errno::EINVAL);
                 }
                 // The pool keeps account of them, and they stay in memory anyway.
                 area |= VmaFlags::HUGETLB;
                 area -= VmaFlags::LOCKED;
             }
-            let private_writable = !shared && prot.contains(Prot::WRITE) && !huge;
+            let private_writable = !shared && prot.contains(Prot::WRITE) && huge.is_none();
             if reserve && private_writable {
                 area |= VmaFlags::ACCOUNTED;
             }

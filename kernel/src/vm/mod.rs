@@ -43,6 +43,7 @@ mod leaf;
 mod map;
 mod mappings;
 mod pagetable;
+mod peek;
 mod pool_fault;
 mod protect;
 mod remap;

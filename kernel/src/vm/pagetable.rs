@@ -1,4 +1,4 @@
-//! Page tables of an address space: four levels, pages of 4 KiB and (`leaf`) of 2 MiB.
+//! Page tables of an address space: four levels, pages of 4 KiB, (`leaf`) of 2 MiB, and of 1 GiB from the pool.
 //!
 //! An entry of the last level that is not zero holds one reference to its frame, whether or not it
 //! is present: pages without any rights (`PROT_NONE`) keep their frames in entries that are not
@@ -19,6 +19,9 @@ use ebb_mm::{AllocError, Frame};
 use machine::arch::CpuSet;
 use machine::memory::memmap::frame_ptr;
 use machine::memory::{clear_page, kernel_root};
+
+/// The level whose entries can stand for the largest pages.
+pub(super) const HUGEST: usize = 2;
 
 /// The address after `address`, whose entry is unused, that the next used entry of the table stands
 /// for, or the end of what the table does.
@@ -44,8 +47,8 @@ fn slot(table: &'static Table, address: u64, level: usize) -> &'static AtomicU64
 pub(super) enum Region {
     /// A table of the last level.
     Table(&'static Table),
-    /// A huge page: its entry.
-    Huge(&'static AtomicU64),
+    /// A huge page: its entry, and its bytes.
+    Huge(&'static AtomicU64, u64),
     /// Nothing up to this address.
     AbsentUntil(u64),
 }
@@ -76,8 +79,8 @@ pub(super) struct PageTables {
     pub(super) count: u64,
     /// One for each huge page.
     pub(super) deposits: Deposits,
-    /// Pages of the pool that they map.
-    pub(super) pool_pages: u64,
+    /// Bytes of the pools that they map.
+    pub(super) pool_bytes: u64,
     /// The last-level table used last, and the region that it is for.
     pub(super) recent_region: u64,
     pub(super) recent_table: *const Table,
@@ -107,7 +110,7 @@ impl PageTables {
             root,
             count: 1,
             deposits: Deposits::default(),
-            pool_pages: 0,
+            pool_bytes: 0,
             recent_region: NO_REGION,
             recent_table: core::ptr::null(),
             hot: HotPlaces::new(),
@@ -154,8 +157,17 @@ impl PageTables {
         &mut self,
         address: u64,
     ) -> Result<&'static AtomicU64, AllocError> {
+        self.slot_or_new(address, 1)
+    }
+
+    /// The entry of a level, above the last one, that stands for an address; tables above it are made.
+    pub(super) fn slot_or_new(
+        &mut self,
+        address: u64,
+        to: usize,
+    ) -> Result<&'static AtomicU64, AllocError> {
         let mut table = table_at(self.root.address());
-        for level in [3, 2] {
+        for level in (to + 1..4).rev() {
             let slot = slot(table, address, level);
             // Relaxed (as all entry accesses here): changed under the space's lock; the CPU's
             // walker takes entries in any order, and new tables are zeroed before they are hung
@@ -164,9 +176,10 @@ impl PageTables {
             if entry == 0 {
                 entry = self.hang_in(slot)?;
             }
+            debug_assert_eq!(entry & HUGE, 0, "a huge page is taken for a table");
             table = table_at(entry);
         }
-        Ok(slot(table, address, 1))
+        Ok(slot(table, address, to))
     }
 
     /// Puts a new table in; returns its entry.
@@ -196,7 +209,7 @@ impl PageTables {
             if entry == 0 {
                 return Leaf::Absent;
             }
-            if level == 1 && entry & HUGE != 0 {
+            if entry & HUGE != 0 {
                 return Leaf::Huge(slot);
             }
             table = table_at(entry);
@@ -206,7 +219,7 @@ impl PageTables {
         Leaf::Page(slot(table, address, 0))
     }
 
-    /// The entry of the huge page around an address, if there is one.
+    /// The entry of the huge page of 2 MiB around an address, if there is one.
     pub(super) fn huge_slot(&self, address: u64) -> Option<&'static AtomicU64> {
         self.upper_slot(address, 1)
             .ok()
@@ -217,7 +230,7 @@ impl PageTables {
     pub(super) fn entry(&self, address: u64) -> Option<&'static AtomicU64> {
         match self.region(address) {
             Region::Table(table) => Some(slot(table, address, 0)),
-            Region::Huge(_) | Region::AbsentUntil(_) => None,
+            Region::Huge(..) | Region::AbsentUntil(_) => None,
         }
     }
 
@@ -245,30 +258,34 @@ impl PageTables {
             if entry == 0 {
                 return Region::AbsentUntil(next_used(table, address, level));
             }
-            if level == 1 && entry & HUGE != 0 {
-                return Region::Huge(slot);
+            if entry & HUGE != 0 {
+                return Region::Huge(slot, SPANS[level]);
             }
             table = table_at(entry);
         }
         Region::Table(table)
     }
 
-    /// Calls `each` with every run of entries in `range` that there is, each of one region: the
+    /// Calls `each` with every run of entries in `range` that there is, each of one region or huge page: the
     /// run's first address and the entries. Stops when `each` gives false; returns the address where it stopped.
     pub(super) fn runs(&self, range: Range<u64>, mut each: impl FnMut(u64, Run) -> bool) -> u64 {
         let mut at = range.start;
         while at < range.end {
-            let end = range.end.min((at / REGION + 1) * REGION);
-            let pages = pages_in(end - at);
-            let run = match self.region(at) {
+            let end_of = |span: u64| range.end.min((at / span + 1) * span);
+            let (run, end) = match self.region(at) {
                 Region::AbsentUntil(next) => {
                     at = next;
                     continue;
                 }
-                Region::Huge(slot) => Run::Huge(slot, pages),
+                Region::Huge(slot, span) => {
+                    let end = end_of(span);
+                    (Run::Huge(slot, ((end - at) / PAGE) as usize), end)
+                }
                 Region::Table(table) => {
+                    let end = end_of(REGION);
                     let first = index(at, 0);
-                    Run::Pages(&table[first..first + pages])
+                    let pages = pages_in(end - at);
+                    (Run::Pages(&table[first..first + pages]), end)
                 }
             };
             if !each(at, run) {
@@ -290,16 +307,16 @@ impl PageTables {
                     at = next;
                     continue;
                 }
-                Region::Huge(slot) => {
-                    debug_assert!(at.is_multiple_of(REGION) && range.end - at >= REGION);
+                Region::Huge(slot, span) => {
+                    debug_assert!(at.is_multiple_of(span) && range.end - at >= span);
                     let entry = slot.load(Ordering::Relaxed);
                     if !files_only || entry & (POOL | FILE) == POOL | FILE {
                         if !gather.has_room_for_huge() {
                             return at;
                         }
-                        self.take_huge(slot, gather);
+                        self.take_huge(slot, span, gather);
                     }
-                    at += REGION;
+                    at += span;
                     continue;
                 }
                 Region::Table(table) => table,
@@ -358,7 +375,7 @@ impl PageTables {
         true
     }
 
-    /// The used entry at `level` for an address, or up to where there is none.
+    /// The used entry at `level` for an address, or up to where there is none; a larger page has none.
     fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
         for upper in (level..4).rev() {
@@ -369,6 +386,9 @@ impl PageTables {
             }
             if upper == level {
                 return Ok(slot);
+            }
+            if entry & HUGE != 0 {
+                return Err((address / SPANS[upper] + 1) * SPANS[upper]);
             }
             table = table_at(entry);
         }
@@ -388,6 +408,20 @@ impl PageTables {
             let region = self.region(source);
             if let Region::AbsentUntil(next) = region {
                 done = next - from;
+                continue;
+            }
+            if let Region::Huge(old, span) = region
+                && span > REGION
+            {
+                let Ok(new) = self.slot_or_new(target, HUGEST) else {
+                    panic!("no place for the page of {source:#x} was made at {target:#x}")
+                };
+                // Where an empty table stands for the new place, it is the old place's from here on.
+                let (a, b) = (old.load(Ordering::Relaxed), new.load(Ordering::Relaxed));
+                old.store(b, Ordering::Relaxed);
+                new.store(a, Ordering::Relaxed);
+                self.forget_tables();
+                done += span;
                 continue;
             }
             if whole
@@ -434,7 +468,11 @@ impl PageTables {
         while done < bytes {
             match self.region(from + done) {
                 Region::AbsentUntil(next) => done = next - from,
-                Region::Table(_) | Region::Huge(_) => {
+                Region::Huge(_, span) if span > REGION => {
+                    self.slot_or_new(to + done, HUGEST)?;
+                    done += span;
+                }
+                Region::Table(_) | Region::Huge(..) => {
                     let step = REGION - (from + done) % REGION;
                     self.find_or_new(to + done)?;
                     let last = (done + step).min(bytes) - PAGE;

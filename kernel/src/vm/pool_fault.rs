@@ -3,9 +3,8 @@
 use super::AddressSpace;
 use super::VmaFlags;
 use super::backing::Bytes;
-use super::entry::{FILE, HUGE, POOL, REGION, WRITABLE, frame_of};
-use super::hugetlb::{BYTES, PAGES};
-use super::pagetable::{Leaf, PageTables};
+use super::entry::{FILE, HUGE, PAGE, POOL, WRITABLE, frame_of};
+use super::pagetable::{HUGEST, Leaf, PageTables};
 use super::serve::{Asked, Step};
 use super::source::MappedFile;
 use super::thp::pin_part;
@@ -13,7 +12,9 @@ use super::tlb;
 use super::want::{entry_flags, store_flags};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use machine::memory::hugetlb::{self, HugePage};
+use machine::arch::clock::{self, Nanos};
+use machine::memory::hugetlb::{self, HugePage, PageSize};
+use machine::sched;
 use machine::sync::{Mutex, MutexGuard};
 
 /// A huge page that a fault needs.
@@ -53,8 +54,13 @@ impl Drop for PoolSupply {
     }
 }
 
-/// How often a page is asked back from those who share it.
-const MAX_SURRENDERS: u32 = 100;
+/// How often a page is asked back from those who share it. Who ends or copies just then lets go of it by himself, however
+/// long his CPU does not run: the first times others may run meanwhile, later there is a pause.
+const MAX_SURRENDERS: u32 = 60_000;
+/// Times without a pause.
+const EAGER_SURRENDERS: u32 = 20;
+/// The pause.
+const SURRENDER_PAUSE: Nanos = Nanos(1_000_000);
 
 /// The right to get pages for one place of one file, privately.
 ///
@@ -73,6 +79,15 @@ impl Turn {
     fn number(file: &MappedFile, index: u64) -> usize {
         let place = Arc::as_ptr(&file.source).cast::<()>().addr() as u64;
         (place / 64).wrapping_add(index) as usize % TURNS.len()
+    }
+
+    /// Takes a turn if nobody has it.
+    fn take_now(number: usize) -> Option<Self> {
+        let guard = TURNS[number].try_lock()?;
+        Some(Self {
+            number,
+            _guard: guard,
+        })
     }
 
     /// Waits for a turn; `None`: the task is being killed.
@@ -100,7 +115,8 @@ impl PoolNeed {
         let huge = self.file.source.as_huge()?;
         // Before the page: who takes it out of the file meanwhile counts up.
         let sequence = self.file.source.mappings().sequence();
-        if self.index >= huge.bytes().div_ceil(BYTES) {
+        let size = huge.page_size();
+        if self.index >= huge.bytes().div_ceil(size.bytes()) {
             return None;
         }
         let supply = |page, source, of_file, promised, file: Arc<MappedFile>| PoolSupply {
@@ -124,7 +140,7 @@ impl PoolNeed {
             .file
             .promises()
             .is_some_and(|promises| promises.claim(space.id(), self.index));
-        let Some(page) = HugePage::take(promised) else {
+        let Some(page) = HugePage::take(size, promised) else {
             let owns = self
                 .file
                 .promises()
@@ -132,13 +148,17 @@ impl PoolNeed {
             if self.source.is_none() || !owns || *surrenders == MAX_SURRENDERS {
                 return None;
             }
-            if *surrenders != 0 {
-                machine::sched::yield_now();
-            }
             *surrenders += 1;
-            let pages = self.index * PAGES..(self.index + 1) * PAGES;
+            let pages = self.index * size.frames()..(self.index + 1) * size.frames();
             self.file.source.mappings().surrender(huge, &pages, space);
-            return Some(None);
+            // Before the pause: it is one too many.
+            drop(self.source);
+            if *surrenders > EAGER_SURRENDERS {
+                sched::sleep_until(clock::now().saturating_add(SURRENDER_PAUSE));
+            } else if *surrenders > 1 {
+                sched::yield_now();
+            }
+            return (!sched::current().killed()).then_some(None);
         };
         if let Some(from) = self.source.as_ref().or(of_file.as_ref()) {
             if self.source.is_some() && space.has_flushes() {
@@ -151,6 +171,22 @@ impl PoolNeed {
     }
 }
 
+/// The size of the pages of a mapped file, which is one of huge pages.
+fn pool_page_size(file: &MappedFile) -> PageSize {
+    match file.source.as_huge() {
+        Some(huge) => huge.page_size(),
+        None => panic!("the file of an area of huge pages is one of others"),
+    }
+}
+
+/// The level of the entries that stand for pages of a size.
+pub(super) const fn level_of(size: PageSize) -> usize {
+    match size {
+        PageSize::Mib2 => 1,
+        PageSize::Gib1 => HUGEST,
+    }
+}
+
 impl Asked<'_> {
     /// One look at a fault in an area of the pool.
     #[cold]
@@ -158,24 +194,25 @@ impl Asked<'_> {
         &self,
         tables: &mut PageTables,
         supply: &mut Option<PoolSupply>,
-        turn: Option<&Turn>,
+        turn: &mut Option<Turn>,
     ) -> Step {
         let flags = self.area.flags;
         let shared = flags.contains(VmaFlags::SHARED);
         let Bytes::File(file, offset) = &self.area.backing else {
             panic!("an area of huge pages has no file")
         };
-        let region = self.page & !(REGION - 1);
-        let index = (offset + (region - self.area.start)) / BYTES;
+        let size = pool_page_size(file);
+        let region = self.page & !(size.bytes() - 1);
+        let index = (offset + (region - self.area.start)) / size.bytes();
         let slot = match tables.leaf(self.page) {
             Leaf::Huge(slot) => slot,
-            Leaf::Absent => match tables.region_slot_or_new(self.page) {
+            Leaf::Absent => match tables.slot_or_new(self.page, level_of(size)) {
                 Ok(slot) => slot,
                 Err(error) => return error.into(),
             },
             Leaf::Page(_) => panic!("pages of 4 KiB in an area of huge pages"),
         };
-        let done = || Step::Done(pin_part(slot, self.page, self.want));
+        let done = || Step::Done(pin_part(slot, (self.page - region) / PAGE, self.want));
         // Relaxed (all): under the lock.
         let old = slot.load(Ordering::Relaxed);
         let own = old & FILE == 0 && old != 0 && hugetlb::references(frame_of(old)) == 1;
@@ -203,9 +240,18 @@ impl Asked<'_> {
         let Some((mut got, page)) = got.and_then(|mut got| got.page.take().map(|page| (got, page)))
         else {
             let turn_wanted = Turn::number(file, index);
-            if !shared && turn.is_none_or(|turn| turn.number != turn_wanted) {
+            if !shared && turn.as_ref().is_none_or(|turn| turn.number != turn_wanted) {
                 // Before there is a reference to the page: another could take it for a sharer's.
-                return Step::NeedsTurn(turn_wanted);
+                if turn.is_none() {
+                    *turn = Turn::take_now(turn_wanted);
+                }
+                if turn.as_ref().is_none_or(|turn| turn.number != turn_wanted) {
+                    return Step::NeedsTurn(turn_wanted);
+                }
+                if old != 0 {
+                    // Who had the turn may have let go of the page since.
+                    return self.pool(tables, supply, turn);
+                }
             }
             let source = (old != 0).then(|| HugePage::new_reference(frame_of(old)));
             return Step::NeedsPool(PoolNeed {
@@ -231,7 +277,7 @@ impl Asked<'_> {
             hugetlb::release(frame_of(old));
             got.source = None;
         } else {
-            tables.pool_pages += 1;
+            tables.pool_bytes += size.bytes();
         }
         slot.store(entry | entry_flags(flags) | store, Ordering::Release);
         done()

@@ -220,9 +220,8 @@ impl AddressSpace {
                 let first = range.start;
                 self.zap_areas(range, Reach::AllPages, |area| {
                     // Of pages of the pool whole ones go; as on Linux, the range must begin with one.
-                    let cut = area.flags.contains(VmaFlags::HUGETLB)
-                        && area.start < first
-                        && !first.is_multiple_of(REGION);
+                    let cut =
+                        area.start < first && !first.is_multiple_of(area.backing.page_bytes());
                     let fit = !cut
                         && match advice {
                             Advice::DontNeedLocked => true,

@@ -59,13 +59,12 @@ impl AddressSpace {
         let change = self.change.lock();
         let area = self.check_one_area(&old)?;
         if area.flags.contains(VmaFlags::HUGETLB) {
+            let unit = area.backing.page_bytes();
             let at = target.as_ref().map_or(0, |range| range.start);
             // As on Linux, one of huge pages does not grow: nothing is kept for what would come.
-            bytes = bytes
-                .checked_next_multiple_of(REGION)
-                .ok_or(Errno::EINVAL)?;
-            old_bytes = old_bytes.next_multiple_of(REGION);
-            let aligned = old.start.is_multiple_of(REGION) && at.is_multiple_of(REGION);
+            bytes = bytes.checked_next_multiple_of(unit).ok_or(Errno::EINVAL)?;
+            old_bytes = old_bytes.next_multiple_of(unit);
+            let aligned = old.start.is_multiple_of(unit) && at.is_multiple_of(unit);
             if !aligned || keep || bytes > old_bytes {
                 return Err(Errno::EINVAL);
             }
@@ -178,15 +177,16 @@ impl AddressSpace {
                 Some(start) => start,
                 None => {
                     // Aligned like the old place within 2 MiB, so that whole tables move.
+                    let unit = area.backing.page_bytes().max(REGION);
                     let slack = if moved_bytes >= REGION {
-                        REGION - PAGE
+                        unit - PAGE
                     } else {
                         0
                     };
                     let at = state
-                        .find_gap(bytes + slack, MAP_TOP)
+                        .find_gap(bytes + slack, MAP_TOP, PAGE)
                         .ok_or(Errno::ENOMEM)?;
-                    let shift = (moved.start % REGION + REGION - at % REGION) % REGION;
+                    let shift = (moved.start % unit + unit - at % unit) % unit;
                     if slack == 0 { at } else { at + shift }
                 }
             };

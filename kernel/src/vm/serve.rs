@@ -160,7 +160,7 @@ impl<'a> Asked<'a> {
     ) -> Step {
         let flags = self.area.flags;
         if flags.contains(VmaFlags::HUGETLB) {
-            return self.pool(tables, &mut supplies.pool, supplies.turn.as_ref());
+            return self.pool(tables, &mut supplies.pool, &mut supplies.turn);
         }
         if self.store && self.area.backing.file().is_none() && flags.contains(VmaFlags::WRITE) {
             let bits = entry_flags(flags) | store_flags(flags);

@@ -87,7 +87,7 @@ impl PageSource for SharedMemory {
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         let known = self.pages.lock();
         for (index, page) in (first..self.room).zip(pages) {
-            *page = known.get(index).cloned();
+            *page = known.get(index).map(FrameRef::clone_of_base);
         }
     }
 

@@ -7,6 +7,7 @@ use core::fmt;
 use core::ops::Range;
 use logic::errno::Errno;
 use machine::memory::FrameRef;
+use machine::memory::hugetlb::PageSize;
 
 pub use super::mappings::Mappings;
 
@@ -188,9 +189,12 @@ impl fmt::Debug for MappedFile {
 }
 
 impl Backing {
-    /// Whether it is a file of huge pages.
-    pub(super) fn is_huge(&self) -> bool {
-        matches!(self, Self::File { file, .. } if file.source.as_huge().is_some())
+    /// The size of its pages, if it is a file of huge ones.
+    pub(super) fn huge_size(&self) -> Option<PageSize> {
+        match self {
+            Self::File { file, .. } => Some(file.source.as_huge()?.page_size()),
+            _ => None,
+        }
     }
 }
 

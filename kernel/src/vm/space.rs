@@ -174,6 +174,8 @@ pub struct VmaInfo {
     pub offset: u64,
     /// The file; `None` for anonymous memory.
     pub file: Option<MappedName>,
+    /// Bytes of the pages that it consists of.
+    pub page_bytes: u64,
 }
 
 impl VmaInfo {
@@ -351,7 +353,7 @@ impl AddressSpace {
             text: state.sizes.text,
             locked: state.sizes.locked,
             page_tables: state.tables.count() * PAGE,
-            hugetlb: state.tables.pool_pages * REGION,
+            hugetlb: state.tables.pool_bytes,
         }
     }
 
@@ -374,6 +376,7 @@ impl AddressSpace {
                     flags: area.flags,
                     offset,
                     file,
+                    page_bytes: area.backing.page_bytes(),
                 }
             };
             at = info.end;

@@ -89,15 +89,15 @@ pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameR
         return None;
     }
     huge::part(frame_of(slot.load(Ordering::Relaxed)));
-    pin_part(slot, page, want)
+    pin_part(slot, index(page, 0) as u64, want)
 }
 
 /// The same of a page of the pool, or of a huge page whose frames have descriptors of their own.
-pub(super) fn pin_part(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameRef> {
+pub(super) fn pin_part(slot: &AtomicU64, part: u64, want: Want) -> Option<FrameRef> {
     if want == Want::Mapped {
         return None;
     }
     let block = frame_of(slot.load(Ordering::Relaxed));
     // The entry holds a reference to each frame while the lock is held.
-    Some(FrameRef::new_reference(block.offset(index(page, 0) as u64)))
+    Some(FrameRef::new_reference(block.offset(part)))
 }

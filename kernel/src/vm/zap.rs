@@ -5,7 +5,6 @@
 //! areas out may go by a range alone.
 
 use super::backing::Bytes;
-use super::entry::REGION;
 use super::gather::Gather;
 use super::mappings::{Reach, Shows};
 use super::space::{Area, PAGE, State};
@@ -128,10 +127,10 @@ impl AddressSpace {
                     }
                 };
                 let mut selected = selected.start.max(range.start)..selected.end.min(range.end);
-                if area.flags.contains(VmaFlags::HUGETLB) {
+                if let Some(size) = area.backing.huge_size() {
                     // Whole pages of the pool alone, also where such an area has come in the middle of the walk.
-                    selected.end &= !(REGION - 1);
-                    zapping.at = zapping.at.next_multiple_of(REGION);
+                    selected.end &= !(size.bytes() - 1);
+                    zapping.at = zapping.at.next_multiple_of(size.bytes());
                 }
                 if selected.end > from && !selected.is_empty() {
                     part = Some(selected);

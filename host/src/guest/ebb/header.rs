@@ -1,9 +1,10 @@
 //! Reads the page that the guest kernel shows its host.
 
-use crate::guest::{Stage, WaitStatus};
+use crate::guest::running::PoolTable;
+use crate::guest::{HugePages, Stage, WaitStatus};
 use crate::qemu::{GuestAddress, GuestRam};
 use ebb_mm::view::{Memory, View};
-use ebb_wire::header::{GuestHeader, MAGIC, VERSION, stage};
+use ebb_wire::header::{GuestHeader, MAGIC, VERSION, pool, stage};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -30,6 +31,10 @@ pub(crate) struct Reading {
     pub(crate) reported_frames: u64,
     pub(crate) file_frames: u64,
     pub(crate) faults: u64,
+    /// The pools of huge pages that there are.
+    pub(crate) huge_pages: [Option<HugePages>; 2],
+    /// Bytes of the descriptors of huge pages that are given up.
+    pub(crate) given_up: Option<u64>,
 }
 
 /// What the guest's allocator tells, in frames.
@@ -107,7 +112,56 @@ impl Header {
                 .cast_unsigned()
                 .min(self.ram.frames()),
             faults: self.counted(offset_of!(GuestHeader, fault_counts))?,
+            huge_pages: [self.huge_pages(0), self.huge_pages(1)],
+            given_up: self.given_up(),
         })
+    }
+
+    /// Where the table of the pools of huge pages is, if there is one.
+    pub(crate) fn pool_table(&self) -> Option<PoolTable> {
+        self.read()?;
+        // Acquire pairs with the kernel's Release: the number was stored before the address.
+        let table = self.field(offset_of!(GuestHeader, pool_table))?;
+        let address = self.ram.atomic_u64(table)?.load(Acquire);
+        (address != 0).then_some(PoolTable {
+            address: GuestAddress(address),
+            pages: self.u64(offset_of!(GuestHeader, pool_pages))?,
+        })
+    }
+
+    /// What the pool of huge pages of one size counts; `None` where there is no such pool.
+    fn huge_pages(&self, number: usize) -> Option<HugePages> {
+        let page_bytes = *pool::PAGE_BYTES.get(number)?;
+        let counts = self.pointer(offset_of!(GuestHeader, pool_counts) + number * 8)?;
+        // No more than there is memory for.
+        let most = self.ram.bytes() / page_bytes;
+        let mut words = [0; pool::COUNTS];
+        for (offset, word) in (0..).step_by(8).zip(&mut words) {
+            let address = counts.checked_add(offset)?;
+            *word = self.ram.atomic_u64(address)?.load(Relaxed).min(most);
+        }
+        let [total, free, reserved, surplus] = words;
+        Some(HugePages {
+            page_bytes,
+            total,
+            free,
+            reserved,
+            surplus,
+        })
+    }
+
+    /// Bytes of the descriptors of huge pages that are given up; `None` where the guest does not count them.
+    fn given_up(&self) -> Option<u64> {
+        let blocks = self.pointer(offset_of!(GuestHeader, given_up))?;
+        let blocks = self.ram.atomic_u64(blocks)?.load(Relaxed);
+        let most = self.ram.bytes() / pool::PAGE_BYTES[0];
+        Some(blocks.min(most) * pool::DESCRIPTORS_BYTES)
+    }
+
+    /// The address that a field holds, unless it is 0.
+    fn pointer(&self, field: usize) -> Option<GuestAddress> {
+        let address = self.u64(field)?;
+        (address != 0).then_some(GuestAddress(address))
     }
 
     /// The sum of what the guest's CPUs count, each in its own word; 0 if it does not say where, or
@@ -291,6 +345,38 @@ mod tests {
             put64(&ram, offset_of!(GuestHeader, fault_counts), first);
             assert_eq!(header.read().unwrap().faults, 0, "{first:#x}");
         }
+    }
+
+    #[test]
+    fn pools_of_huge_pages_are_no_larger_than_memory() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 32 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        put64(&ram, offset_of!(GuestHeader, magic), MAGIC);
+        put32(&ram, offset_of!(GuestHeader, version), VERSION);
+        let reading = header.read().unwrap();
+        assert_eq!((reading.huge_pages, reading.given_up), ([None; 2], None));
+        let at = 0x8000 - usize::try_from(AT).unwrap();
+        for (word, value) in [7, 5, 3, u64::MAX].into_iter().enumerate() {
+            put64(&ram, at + word * 8, value);
+        }
+        put64(&ram, offset_of!(GuestHeader, pool_counts), 0x8000);
+        put64(&ram, offset_of!(GuestHeader, given_up), 0x8000);
+        let reading = header.read().unwrap();
+        let expected = HugePages {
+            page_bytes: 2 << 20,
+            total: 7,
+            free: 5,
+            reserved: 3,
+            surplus: 16,
+        };
+        assert_eq!(reading.huge_pages, [Some(expected), None]);
+        assert_eq!(reading.given_up, Some(7 * (32 << 10)));
+        for lie in [1, (32 << 20) - 8, 32 << 20, u64::MAX - 7] {
+            put64(&ram, offset_of!(GuestHeader, pool_counts), lie);
+            assert_eq!(header.read().unwrap().huge_pages, [None; 2], "{lie:#x}");
+        }
+        put64(&ram, offset_of!(GuestHeader, given_up), 0x8018);
+        assert_eq!(header.read().unwrap().given_up, Some(16 * (32 << 10)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A guest with the kernel of this repository, as its page of counters shows it.
 
 use super::header::Header;
-use crate::guest::running::{Guest, Metadata};
+use crate::guest::running::{Guest, Metadata, PoolTable};
 use crate::guest::sample::Sample;
 use crate::guest::stage::Stage;
 use ebb_mm::FRAME_SIZE;
@@ -48,6 +48,8 @@ impl Guest for EbbGuest {
             reported_ranges: Some(reading.reported_ranges),
             file: Some(bytes(reading.file_frames)),
             faults: Some(reading.faults),
+            huge_pages: reading.huge_pages,
+            given_up: reading.given_up,
             cpus: reading.cpus,
             first_user: reading.first_user_ns.map(Duration::from_nanos),
             stage: Some(reading.stage),
@@ -61,5 +63,9 @@ impl Guest for EbbGuest {
             address: reading.metadata,
             bytes: reading.metadata_bytes,
         })
+    }
+
+    fn pool_table(&self) -> Option<PoolTable> {
+        self.header.pool_table()
     }
 }

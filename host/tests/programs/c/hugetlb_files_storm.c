@@ -3,6 +3,7 @@
  * memory. A word of a shared page is 0 or what its place says; what is private stays what its owner wrote.
  * Arguments: workers, rounds of each, pages that the pool may have, seed. */
 #include "pool.h"
+#include "account.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/mount.h>
@@ -368,13 +369,8 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	sigaction(SIGBUS, &action, NULL);
-	/* The first one fills caches. */
+	struct account before = take_account();
 	bad |= storm(workers, rounds / 4, most, seed);
-	long before = meminfo("MemFree");
 	bad |= storm(workers, rounds, most, seed + 1000);
-	long lost = before - meminfo("MemFree");
-	printf("lost: %s\n", lost > 8192 ? "MUCH" : "little");
-	if (lost > 8192)
-		printf("%ld KiB\n", lost);
-	return bad;
+	return bad | settle(&before);
 }

@@ -1,6 +1,7 @@
 /* Threads put pages of the pool and ordinary ones in each other's place, while others advise, protect, lock and move
  * odd parts of the same addresses. No call may meet half a page of the pool. Arguments: rounds, seed. */
 #include "pool.h"
+#include "account.h"
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/wait.h>
@@ -77,6 +78,7 @@ int main(int argc, char **argv)
 	uintptr_t seed = argc > 2 ? strtoul(argv[2], NULL, 0) : 1;
 
 	rounds = argc > 1 ? atoi(argv[1]) : 1000;
+	struct account before = take_account();
 	write_knob(POOL, PAGES);
 	place = mmap(NULL, (PAGES + 4) * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	place = (char *)(((uintptr_t)place + HUGE - 1) & ~(HUGE - 1));
@@ -89,5 +91,5 @@ int main(int argc, char **argv)
 	munmap(place, (PAGES + 3) * HUGE);
 	write_knob(POOL, 0);
 	counters("in the end");
-	return 0;
+	return settle(&before);
 }

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "account.h"
+
 #define HUGE (2UL << 20)
 
 static uint64_t state;
@@ -136,7 +138,7 @@ int main(int argc, char **argv)
 	int status, bad = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	long before = meminfo("MemFree");
+	struct account before = take_account();
 	pid_t sizes = fork();
 	if (sizes == 0)
 		resizer(most);
@@ -152,9 +154,5 @@ int main(int argc, char **argv)
 	write_knob("/proc/sys/vm/nr_hugepages", 0);
 	printf("in the end: total %ld, free %ld, reserved %ld, surplus %ld\n", meminfo("HugePages_Total"),
 	       meminfo("HugePages_Free"), meminfo("HugePages_Rsvd"), meminfo("HugePages_Surp"));
-	long lost = before - meminfo("MemFree");
-	printf("lost: %s\n", lost > 20480 ? "MUCH" : "little");
-	if (lost > 20480)
-		printf("%ld KiB\n", lost);
-	return bad;
+	return bad | settle(&before);
 }

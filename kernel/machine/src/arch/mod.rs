@@ -46,7 +46,7 @@ pub use cpuset::{CpuSet, MAX_CPUS};
 pub use entries::{Entries, ExitToUser, Syscall, UserFault};
 pub use frame::UserFrame;
 pub use layout::{KERNEL_BASE, MEMMAP_BASE, PhysRange, USER_END, phys_to_virt, virt_to_phys};
-pub use paging::map_device;
+pub use paging::{map_device, physmap_bytes};
 pub use percpu::{
     cpu_count, cpu_id, current_thread, online_cpus, set_current_thread, set_fs_base,
     set_gs_base_user, set_kernel_stack, set_work_flags,

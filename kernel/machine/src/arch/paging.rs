@@ -62,6 +62,16 @@ pub(super) fn low_mapped_end() -> u64 {
     LOW_MAPPED_END.load(Ordering::Relaxed)
 }
 
+/// Pages of 2 MiB and of 1 GiB that map the physmap.
+static PHYSMAP_PAGES: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Bytes of the physmap that are mapped by pages of 2 MiB, and of 1 GiB. None are by pages of 4 KiB.
+pub fn physmap_bytes() -> [u64; 2] {
+    // Relaxed: written before other CPUs start.
+    let pages = |level: usize| PHYSMAP_PAGES[level].load(Ordering::Relaxed);
+    [pages(0) * LARGE, pages(1) * HUGE]
+}
+
 /// Pages of device registers given out.
 static DEVICE_PAGES: AtomicU64 = AtomicU64::new(0);
 
@@ -184,10 +194,12 @@ fn map_physmap(carver: &mut Carver, top: u64, start: u64, end: u64) {
         let directory_pointers = carver.below(top, index(PHYSMAP_BASE + at, 3));
         if huge && at.is_multiple_of(HUGE) && at + HUGE <= end {
             carver.set(directory_pointers, index(PHYSMAP_BASE + at, 2), at | flags);
+            PHYSMAP_PAGES[1].fetch_add(1, Ordering::Relaxed);
             at += HUGE;
         } else {
             let directory = carver.below(directory_pointers, index(PHYSMAP_BASE + at, 2));
             carver.set(directory, index(PHYSMAP_BASE + at, 1), at | flags);
+            PHYSMAP_PAGES[0].fetch_add(1, Ordering::Relaxed);
             at += LARGE;
         }
     }

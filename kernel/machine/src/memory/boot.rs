@@ -1,6 +1,6 @@
 //! From the machine's RAM ranges to an allocator, a memmap and a heap.
 //!
-//! The allocator's metadata and the memmap are carved out of the top of RAM. They must be zero, and
+//! The allocator's metadata and the memmap are carved out of RAM. They must be zero, and
 //! they are: the host gives zeroed memory, and where firmware wrote in what it says is free is
 //! avoided. So nothing here is proportional to the size of RAM: a guest of 64 GiB
 //! starts in the resident memory of one of 1 GiB.
@@ -35,6 +35,8 @@ const FIRMWARE_SKIPS: u64 = 16 << 20;
 const FIRMWARE_SCRATCH: u64 = 4 << 20;
 /// Below this is what firmware, boot loader and the start of other CPUs use.
 const LOW_END: u64 = 1 << 20;
+/// Firmware that moves its work above [`LOW_END`] stays below this.
+const FIRMWARE_END: u64 = 16 << 20;
 
 const ACCESSED_DIRTY: u64 = ACCESSED | DIRTY;
 
@@ -109,29 +111,27 @@ impl Carving {
             + (self.metadata.size() as u64).next_multiple_of(FRAME_SIZE as u64)
     }
 
-    /// The highest place in RAM, aligned for the memmap, that overlaps nothing `taken`.
+    /// The lowest place in the highest range that has one, aligned for the memmap, that overlaps nothing `taken`. Low,
+    /// because memory is handed out from there: what lies above stays whole for pages of 1 GiB.
     fn place(&self, ram: &Ranges, taken: &[PhysRange]) -> Option<PhysRange> {
-        let bytes = self.bytes();
-        for range in ram.as_slice().iter().rev() {
-            let mut end = range.end().address();
-            while let Some(start) = end.checked_sub(bytes).map(|s| s & !(LARGE_PAGE - 1)) {
-                if start < range.start.address() {
-                    break;
-                }
-                let candidate = PhysRange {
-                    start,
-                    end: start + bytes,
-                };
-                match taken
-                    .iter()
-                    .find(|t| t.start < candidate.end && candidate.start < t.end)
-                {
-                    Some(hit) => end = hit.start,
-                    None => return Some(candidate),
-                }
+        let mut places = ram.as_slice().iter().rev();
+        places.find_map(|range| self.place_in(range, taken))
+    }
+
+    fn place_in(&self, range: &FrameRange, taken: &[PhysRange]) -> Option<PhysRange> {
+        let mut start = range.start.address().max(FIRMWARE_END);
+        loop {
+            start = start.next_multiple_of(LARGE_PAGE);
+            let end = start + self.bytes();
+            if end > range.end().address() {
+                return None;
+            }
+            // Each turn leaves one that is taken behind.
+            match taken.iter().find(|t| t.start < end && start < t.end) {
+                Some(hit) => start = hit.end,
+                None => return Some(PhysRange { start, end }),
             }
         }
-        None
     }
 }
 

@@ -85,6 +85,14 @@ impl FrameRef {
         Self(Descriptor::of(frame))
     }
 
+    /// A clone of a reference to a frame that is no part of a huge page of the pool, which spares a look.
+    #[inline]
+    pub fn clone_of_base(&self) -> Self {
+        debug_assert!(!self.descriptor().is_huge_page());
+        self.descriptor().get_reference();
+        Self(self.0)
+    }
+
     /// Gives the reference up without dropping it: the caller holds it in another form.
     #[inline]
     pub fn into_counted(self) -> Frame {

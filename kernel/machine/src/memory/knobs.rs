@@ -1,5 +1,6 @@
 //! The knobs of `/proc/sys/vm` that this part obeys, and what is committed.
 
+use super::percpu::{self, Count};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use ebb_mm::FRAME_SIZE;
 use logic::errno::Errno;
@@ -99,11 +100,11 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `CommitLimit` of `/proc/meminfo`, in pages.
+/// `CommitLimit` of `/proc/meminfo`, in pages. Those of the pools of huge pages are promised by other rules.
 pub fn commit_limit() -> u64 {
-    super::allocator()
-        .stats()
-        .managed_frames
+    let frames = super::allocator().stats().managed_frames;
+    frames
+        .saturating_sub(percpu::sum(Count::HugetlbFrames))
         .saturating_mul(overcommit_ratio())
         / 100
 }

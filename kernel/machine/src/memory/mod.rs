@@ -42,6 +42,7 @@ pub fn init(boot: &'static BootInfo, events: &'static dyn Events) {
     clear::init();
     allocator::set_events(events);
     boot::build(boot, events);
+    hugetlb::show_counts();
     if let Some(name) = boot.option("transparent_hugepage")
         && huge::set_policy(name).is_err()
     {

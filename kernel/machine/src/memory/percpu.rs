@@ -194,22 +194,35 @@ impl Local {
         taken
     }
 
-    /// Fills a slice with pageblocks, as far as there are any, and says whether anybody had them before; how many, and
-    /// why no more. Does not wait.
-    pub fn allocate_pageblocks(
+    /// Fills a slice with blocks of the request's order, which is that of a pageblock or more, as far as there are any, and
+    /// says whether anybody had them before; how many, and why no more. Does not wait.
+    pub fn allocate_blocks(
         &self,
         request: Request,
         blocks: &mut [(Frame, Contents)],
     ) -> (usize, Option<AllocError>) {
         // SAFETY: as in `allocate`.
         let front = unsafe { &mut *self.front.get() };
-        let done = super::allocator().allocate_pageblocks(front, request, blocks);
-        let (taken, error) = match done {
-            Ok(()) => (blocks.len(), None),
-            Err(error) => (error.taken, Some(error.error)),
+        let (taken, error) = if request.order == Order::PAGEBLOCK {
+            match super::allocator().allocate_pageblocks(front, request, blocks) {
+                Ok(()) => (blocks.len(), None),
+                Err(error) => (error.taken, Some(error.error)),
+            }
+        } else {
+            let mut taken = 0;
+            loop {
+                let Some(block) = blocks.get_mut(taken) else {
+                    break (taken, None);
+                };
+                match super::allocator().allocate_known(front, request) {
+                    Ok(known) => *block = known,
+                    Err(error) => break (taken, Some(error)),
+                }
+                taken += 1;
+            }
         };
         for (block, _) in &blocks[..taken] {
-            self.count_allocated(*block, Order::PAGEBLOCK);
+            self.count_allocated(*block, request.order);
         }
         (taken, error)
     }
@@ -285,6 +298,11 @@ pub fn add(count: Count, by: u64) {
 #[inline]
 pub fn subtract(count: Count, by: u64) {
     this().subtract(count, by);
+}
+
+/// Bytes that the CPUs keep for themselves.
+pub fn bytes() -> u64 {
+    (cpu_count() * size_of::<Local>()) as u64
 }
 
 /// The sum over all CPUs.

@@ -2,9 +2,11 @@
 //! `/proc/zoneinfo`. The files themselves are made by the
 //! upper half, and what the upper half alone knows it counts here.
 
+use super::hugetlb::PageSize;
 use super::knobs;
 use super::percpu::{Count, add, sum};
 use crate::arch::header::HEADER;
+use crate::arch::physmap_bytes;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{FRAME_SIZE, FreeAreas, Mobility, Order, Stats, ZoneKind, ZoneStats};
 
@@ -22,7 +24,7 @@ pub fn frames() -> Stats {
 }
 
 /// The fields of `/proc/meminfo`, in KiB, in Linux's order.
-pub fn meminfo() -> [(&'static str, u64); 28] {
+pub fn meminfo() -> [(&'static str, u64); 34] {
     let stats = frames();
     let files = sum(Count::FileFrames);
     let shared = sum(Count::SharedFrames).min(files);
@@ -50,6 +52,8 @@ pub fn meminfo() -> [(&'static str, u64); 28] {
         ("Mlocked", 0),
         ("SwapTotal", 0),
         ("SwapFree", 0),
+        ("Zswap", 0),
+        ("Zswapped", 0),
         ("Dirty", dirty),
         ("Writeback", writing),
         ("AnonPages", anonymous),
@@ -61,22 +65,41 @@ pub fn meminfo() -> [(&'static str, u64); 28] {
         ("SUnreclaim", slab),
         ("KernelStack", sum(Count::StackFrames)),
         ("PageTables", sum(Count::PageTableFrames)),
+        ("SecPageTables", 0),
+        ("NFS_Unstable", 0),
+        ("Bounce", 0),
+        ("WritebackTmp", 0),
         ("CommitLimit", knobs::commit_limit()),
     ];
     frames.map(|(name, pages)| (name, pages * KIB))
 }
 
 /// What `/proc/meminfo` has after [`meminfo`]: `Committed_AS` and the rest, in KiB.
-pub fn meminfo_tail() -> [(&'static str, u64); 7] {
+pub fn meminfo_tail() -> [(&'static str, u64); 11] {
     [
         ("Committed_AS", knobs::committed() * KIB),
         ("VmallocTotal", 34_359_738_367),
         ("VmallocUsed", sum(Count::KernelFrames) * KIB),
         ("VmallocChunk", 0),
+        ("Percpu", super::percpu::bytes() >> 10),
+        ("HardwareCorrupted", 0),
         ("AnonHugePages", sum(Count::HugeFrames) * KIB),
         ("ShmemHugePages", 0),
         ("ShmemPmdMapped", 0),
+        ("FileHugePages", 0),
+        ("FilePmdMapped", 0),
     ]
+}
+
+/// The last lines of `/proc/meminfo`, in KiB: the pages by which all memory is mapped for the kernel.
+pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
+    let [large, huge] = physmap_bytes();
+    let huge = PageSize::Gib1
+        .is_supported()
+        .then_some(("DirectMap1G", huge >> 10));
+    [("DirectMap4k", 0), ("DirectMap2M", large >> 10)]
+        .into_iter()
+        .chain(huge)
 }
 
 /// The fields of `/proc/vmstat`.

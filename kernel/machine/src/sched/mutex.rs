@@ -40,6 +40,13 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { mutex: self }
     }
 
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        // Acquire: as in `lock`.
+        (!self.locked.swap(true, Ordering::Acquire)).then(|| MutexGuard { mutex: self })
+    }
+
     /// Takes the lock, waiting until it is free.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use super::super::volume::{FileSystem, FileSystemType, Made, Maker, MountFlags, 
 use super::seals::Seals;
 use super::{Body, Limits, TmpNode, Tmpfs};
 use crate::vm::PageSource;
-use crate::vm::hugetlb::{BYTES, HugeFile, Subpool};
+use crate::vm::hugetlb::{HugeFile, Subpool};
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use linux_raw_sys::general::{
 };
 use logic::errno::{Errno, SysResult};
 use logic::mount_options::HugetlbfsOptions;
-use machine::memory::hugetlb;
+use machine::memory::hugetlb::{self, PageSize};
 use machine::memory::{FrameRef, PAGE_SIZE};
 use machine::sync::Mutex;
 
@@ -36,8 +36,18 @@ pub const TYPE: FileSystemType = FileSystemType {
     maker: Maker::Anew(make),
 };
 
+/// Reads options and the size of pages that they ask for.
+fn parse(text: &[u8]) -> Result<(HugetlbfsOptions, PageSize), Errno> {
+    let size = match HugetlbfsOptions::page_bytes(text)? {
+        Some(bytes) => PageSize::of_bytes(bytes).ok_or(Errno::EINVAL)?,
+        None => hugetlb::default_size(),
+    };
+    let pool = hugetlb::counts(size).total;
+    Ok((HugetlbfsOptions::parse(text, size.bytes(), pool)?, size))
+}
+
 fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
-    let options = HugetlbfsOptions::parse(options, BYTES, hugetlb::counts().total)?;
+    let (options, size) = parse(options)?;
     if options.files == Some(0) {
         // The root directory is one, too.
         return Err(Errno::ENOMEM);
@@ -46,7 +56,7 @@ fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
     if let Some(read_only) = options.read_only {
         flags.set(MountFlags::READ_ONLY, read_only);
     }
-    let subpool = Subpool::new(options.pages, options.least_pages)?;
+    let subpool = Subpool::new(size, options.pages, options.least_pages)?;
     let limits = Limits {
         pages: 0,
         nodes: options.files.unwrap_or(0),
@@ -77,7 +87,7 @@ impl FileSystem for Mounted {
 
     /// As on Linux, only the flags change.
     fn reconfigure(&self, options: &[u8]) -> Result<(), Errno> {
-        HugetlbfsOptions::parse(options, BYTES, hugetlb::counts().total).map(|_| ())
+        parse(options).map(|_| ())
     }
 
     fn show_options(&self, text: &mut Text) -> Written {
@@ -94,14 +104,15 @@ impl FileSystem for Mounted {
         if nodes != 0 {
             write!(text, ",nr_inodes={nodes}")?;
         }
-        write!(text, ",pagesize={}M", BYTES >> 20)?;
         if let Some(subpool) = &fs.huge {
+            let bytes = subpool.size().bytes();
+            write!(text, ",pagesize={}M", bytes >> 20)?;
             let (most, least) = subpool.limits();
             if let Some(most) = most {
-                write!(text, ",size={}", u128::from(most) * u128::from(BYTES))?;
+                write!(text, ",size={}", u128::from(most) * u128::from(bytes))?;
             }
             if let Some(least) = least {
-                write!(text, ",min_size={}", u128::from(least) * u128::from(BYTES))?;
+                write!(text, ",min_size={}", u128::from(least) * u128::from(bytes))?;
             }
         }
         Ok(())
@@ -109,11 +120,11 @@ impl FileSystem for Mounted {
 }
 
 impl Tmpfs {
-    /// The file system of huge memory files without a name.
-    pub fn huge_nameless(device: u64) -> Arc<Self> {
+    /// The file system of memory files without a name of huge pages of a size.
+    pub fn huge_nameless(device: u64, size: PageSize) -> Arc<Self> {
         let limits = Limits { pages: 0, nodes: 0 };
         let mut fs = Self::new(Volume::permanent(device), limits, DEFAULT_MODE, [0; 2]);
-        fs.huge = Some(Subpool::unlimited());
+        fs.huge = Some(Subpool::unlimited(size));
         Arc::new(fs)
     }
 
@@ -155,7 +166,7 @@ impl Huge {
 
     /// Cuts or extends the file, by whole pages.
     pub(super) fn set_size(&self, node: &TmpNode, size: u64) -> Result<(), Errno> {
-        if !size.is_multiple_of(BYTES) {
+        if !size.is_multiple_of(self.file.page_size().bytes()) {
             return Err(Errno::EINVAL);
         }
         if size > MAX_SIZE {
@@ -224,6 +235,7 @@ impl File for OpenHuge {
     fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
         const PAGE: u64 = PAGE_SIZE as u64;
         let file = self.file()?;
+        let bytes = file.page_size().bytes();
         let mut done = 0;
         while to.room() > 0 && done < MAX_RW_COUNT {
             let left = file.bytes().saturating_sub(*offset);
@@ -232,9 +244,9 @@ impl File for OpenHuge {
             }
             let in_page = small(*offset % PAGE);
             let count = (PAGE_SIZE - in_page).min(small(left)).min(to.room());
-            let moved = match file.present(*offset / BYTES) {
+            let moved = match file.present(*offset / bytes) {
                 Some(page) => {
-                    let frame = page.frame().offset(*offset % BYTES / PAGE);
+                    let frame = page.frame().offset(*offset % bytes / PAGE);
                     to.put_frame(&FrameRef::new_reference(frame), in_page, count)
                 }
                 None => to.put_zeros(count),
@@ -304,9 +316,10 @@ impl File for OpenHuge {
         if end > file.bytes() {
             huge.seals.check(F_SEAL_GROW)?;
         }
-        for index in offset / BYTES..end.div_ceil(BYTES) {
+        let bytes = file.page_size().bytes();
+        for index in offset / bytes..end.div_ceil(bytes) {
             file.page_or_new(index).ok_or(Errno::ENOSPC)?;
-            super::super::io::breathe(small(BYTES));
+            super::super::io::breathe(small(bytes));
             if machine::sched::current().signal_pending() {
                 return Err(Errno::EINTR);
             }

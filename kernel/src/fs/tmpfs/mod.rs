@@ -26,7 +26,7 @@ use super::node::{
 };
 use super::pipe::{self, Pipe};
 use super::volume::{MountFlags, Volume};
-use crate::vm::hugetlb::{self, Subpool};
+use crate::vm::hugetlb::Subpool;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -336,7 +336,7 @@ impl Node for TmpNode {
                 (size, pages, 0)
             }
             Body::Huge(huge) => {
-                let pages = huge.file().pages() * (hugetlb::BYTES / PAGE_SIZE as u64);
+                let pages = huge.file().pages() * huge.file().page_size().frames();
                 (huge.file().bytes(), pages, 0)
             }
             // On Linux hugetlbfs counts nothing, and tmpfs that for an entry.
@@ -423,7 +423,7 @@ impl Node for TmpNode {
 
     fn block_size(&self) -> u32 {
         match &self.fs.huge {
-            Some(_) => u32::try_from(hugetlb::BYTES).unwrap_or(u32::MAX),
+            Some(subpool) => u32::try_from(subpool.size().bytes()).unwrap_or(u32::MAX),
             None => super::node::BLOCK_SIZE,
         }
     }

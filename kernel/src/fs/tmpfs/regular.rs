@@ -358,7 +358,7 @@ impl PageSource for TmpNode {
         let content = regular.content.lock();
         let end = content.size.div_ceil(PAGE);
         for (index, page) in (first..end).zip(pages) {
-            *page = content.pages.get(index).cloned();
+            *page = content.pages.get(index).map(FrameRef::clone_of_base);
         }
     }
 

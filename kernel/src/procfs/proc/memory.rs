@@ -23,11 +23,19 @@ const MOBILITIES: [Mobility; 3] = [
 
 fn meminfo(text: &mut Text) -> Result {
     for (name, kib) in stats::meminfo().into_iter().chain(stats::meminfo_tail()) {
-        // The name and its colon fill 16 columns, the number the next 8.
-        let padding = 15_usize.saturating_sub(name.len());
-        writeln!(text, "{name}:{:padding$}{kib:>8} kB", "")?;
+        meminfo_line(text, name, kib)?;
     }
-    crate::procfs::hugepages::meminfo(text)
+    crate::procfs::hugepages::meminfo(text)?;
+    for (name, kib) in stats::direct_map() {
+        meminfo_line(text, name, kib)?;
+    }
+    Ok(())
+}
+
+/// The name and its colon fill 16 columns, the number the next 8.
+fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
+    let padding = 15_usize.saturating_sub(name.len());
+    writeln!(text, "{name}:{:padding$}{kib:>8} kB", "")
 }
 
 fn vmstat(text: &mut Text) -> Result {

@@ -11,6 +11,7 @@ use core::fmt::{Result as Written, Write};
 use ebb_mm::Order;
 use logic::errno::Errno;
 use machine::arch::cpu_count;
+use machine::memory::hugetlb::PageSize;
 use machine::memory::{huge, stats};
 use machine::sync::Once;
 
@@ -84,6 +85,9 @@ pub(super) fn build(above: &NodeRef) -> NodeRef {
     let root = Directory::new(&fs, Some(Arc::downgrade(above)), b"sys");
     root.add_all(ENTRIES);
     root.add_all(crate::procfs::hugepages::SYS);
+    if PageSize::Gib1.is_supported() {
+        root.add_all(crate::procfs::hugepages::SYS_GIGANTIC);
+    }
     block::tables::add(&root);
     let _ = ROOT.set(root.clone());
     root

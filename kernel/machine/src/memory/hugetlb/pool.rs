@@ -1,12 +1,16 @@
-//! The pool: which huge pages there are, and who was promised some. Linux's counters and its rules for them.
+//! A pool: which huge pages of one size there are, and who was promised some. Linux's counters and its rules for them.
 
+use super::PageSize;
 use super::side::{self, REFERENCES, TOUCHED};
 use crate::arch::spin::SpinLock;
+use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use ebb_mm::Frame;
+use ebb_wire::header::pool as wire;
 
-/// The counters of `/sys/kernel/mm/hugepages/*`, in pages.
+/// The counters of `/sys/kernel/mm/hugepages/*`, in pages. The host reads the first ones where they stand.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Counts {
     /// All pages, surplus ones included (`nr_hugepages` counts them, too).
     pub total: u64,
@@ -19,6 +23,14 @@ pub struct Counts {
     /// The most surplus pages that may be made (`nr_overcommit_hugepages`).
     pub overcommit: u64,
 }
+
+const _: () = assert!(
+    offset_of!(Counts, total) == 0
+        && offset_of!(Counts, free) == 8
+        && offset_of!(Counts, reserved) == 16
+        && offset_of!(Counts, surplus) == 24
+        && wire::COUNTS == 4
+);
 
 impl Counts {
     /// Pages of the size that was asked for.
@@ -75,28 +87,32 @@ pub(super) struct Pool {
     untouched: Stack,
     /// Free pages that the host is being told of. They count as free, and are in neither list.
     pub(super) in_report: u64,
-    /// Pageblocks that left the pool and carry their part of the memmap.
-    pub(super) carriers: Stack,
-    /// How many.
-    pub(super) carrying: u64,
 }
 
-pub(super) static POOL: SpinLock<Pool> = SpinLock::new(Pool {
-    counts: Counts {
-        total: 0,
-        free: 0,
-        reserved: 0,
-        surplus: 0,
-        overcommit: 0,
-    },
-    touched: Stack::new(),
-    untouched: Stack::new(),
-    in_report: 0,
-    carriers: Stack::new(),
-    carrying: 0,
-});
+static POOLS: [SpinLock<Pool>; PageSize::ALL.len()] =
+    [const { SpinLock::new(Pool::new()) }; PageSize::ALL.len()];
+
+/// The pool of a size.
+pub(super) fn pool(size: PageSize) -> &'static SpinLock<Pool> {
+    &POOLS[size as usize]
+}
 
 impl Pool {
+    const fn new() -> Self {
+        Self {
+            counts: Counts {
+                total: 0,
+                free: 0,
+                reserved: 0,
+                surplus: 0,
+                overcommit: 0,
+            },
+            touched: Stack::new(),
+            untouched: Stack::new(),
+            in_report: 0,
+        }
+    }
+
     /// Puts a page that nobody has among the free ones.
     pub(super) fn put(&mut self, page: Frame) {
         // Relaxed: the page is the caller's, and the lock is held.

@@ -2,13 +2,16 @@
 //!
 //! It has an entry of 16 bytes for each pageblock, a page of them for each 512 MiB in which there was ever a huge page.
 
+use crate::arch::header::HEADER;
 use crate::arch::once::Once;
+use crate::arch::virt_to_phys;
 use crate::memory::clear_page;
 use crate::memory::memmap::{Descriptor, Kind, frame_ptr};
 use crate::memory::percpu;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve, ZoneKind};
+use ebb_wire::header::pool;
 
 /// What is known of one huge page. All zero where there is none.
 #[derive(Debug)]
@@ -20,24 +23,31 @@ pub(super) struct Entry {
     /// | 32 | its part of the memmap is shared |
     /// | 33 | it is known to be zero |
     /// | 34 | the host holds memory for it |
+    /// | 35 | it is part of a page of 1 GiB, whose other fields stand in its first entry |
+    /// | 36 | it is in a pool |
     /// | 40–47 | frames with its part of the memmap that it carries itself: it is free otherwise |
     pub(super) head: AtomicU64,
     /// The next one in the list that it is in, as a frame number; 0: none. Guarded by the pool's lock.
     pub(super) next: AtomicU64,
 }
 
-pub(super) const REFERENCES: u64 = 0xffff_ffff;
+pub(super) const REFERENCES: u64 = pool::REFERENCES;
 pub(super) const SHARED: u64 = 1 << 32;
 pub(super) const ZERO: u64 = 1 << 33;
 pub(super) const TOUCHED: u64 = 1 << 34;
+/// Set and taken back while nobody refers to the page.
+pub(super) const GIGANTIC: u64 = pool::GIGANTIC;
+pub(super) const POOLED: u64 = pool::POOLED;
 pub(super) const CARRIED_SHIFT: u32 = 40;
 
 const LEAF_ENTRIES: usize = 4096 / size_of::<Entry>();
+const _: () = assert!(LEAF_ENTRIES as u64 == pool::ENTRIES);
 const LEAF_FRAMES: u64 = LEAF_ENTRIES as u64 * PAGEBLOCK_FRAMES;
 
 type Leaf = [Entry; LEAF_ENTRIES];
 
-static DIRECTORY: Once<Vec<AtomicPtr<Leaf>>> = Once::new();
+/// Physical addresses of the leaves; 0: there is none. The host reads it, too.
+static DIRECTORY: Once<Vec<AtomicU64>> = Once::new();
 
 fn place(frame: Frame) -> (usize, usize) {
     let (leaf, frame) = (frame.number() / LEAF_FRAMES, frame.number() % LEAF_FRAMES);
@@ -50,8 +60,12 @@ pub(super) fn find(frame: Frame) -> Option<&'static Entry> {
     let (leaf, index) = place(frame);
     // Acquire: pairs with the Release in `make`.
     let leaf = DIRECTORY.get()?.get(leaf)?.load(Ordering::Acquire);
-    // SAFETY: null, or a page of entries that stays for good. All fields are atomic.
-    unsafe { leaf.as_ref() }.map(|leaf| &leaf[index])
+    if leaf == 0 {
+        return None;
+    }
+    let leaf = frame_ptr(Frame::containing(leaf)).cast::<Leaf>();
+    // SAFETY: a page of entries that stays for good. All fields are atomic.
+    Some(&unsafe { &*leaf }[index])
 }
 
 /// The entry of a pageblock that is in the pool.
@@ -78,9 +92,11 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
         let leaves = place(end).0 + 1;
         let mut directory = Vec::new();
         directory.try_reserve_exact(leaves).map_err(|_| NO_ROOM)?;
-        directory.resize_with(leaves, AtomicPtr::default);
-        // Whoever is faster has made the same.
-        let _ = DIRECTORY.set(directory);
+        directory.resize_with(leaves, AtomicU64::default);
+        if DIRECTORY.set(directory).is_ok() {
+            show();
+        }
+        // Else somebody was faster, and has made the same.
     }
     let slot = DIRECTORY
         .get()
@@ -90,10 +106,8 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
     let page = percpu::allocate(request)?;
     // SAFETY: the frame is ours alone.
     unsafe { clear_page(frame_ptr(page)) };
-    let leaf = frame_ptr(page).cast::<Leaf>();
-    let none = core::ptr::null_mut();
     // Release: the page is zero. Surplus pages are made by several at once, and the first one's leaf stays.
-    let first = slot.compare_exchange(none, leaf, Ordering::Release, Ordering::Relaxed);
+    let first = slot.compare_exchange(0, page.address(), Ordering::Release, Ordering::Relaxed);
     if first.is_ok() {
         Descriptor::get(page).take(Kind::Kernel, Order::BASE);
         percpu::add(Kind::Kernel.count(), 1);
@@ -101,4 +115,15 @@ pub(super) fn make(frame: Frame, end: Frame) -> Result<&'static Entry, AllocErro
         percpu::free(page, Order::BASE);
     }
     find(frame).ok_or(NO_ROOM)
+}
+
+/// Shows the host where the table is.
+fn show() {
+    if let Some(directory) = DIRECTORY.get() {
+        let pages = directory.len() as u64;
+        HEADER.pool_pages.store(pages, Ordering::Relaxed);
+        let table = virt_to_phys(directory.as_ptr().cast());
+        // Release: the number comes first.
+        HEADER.pool_table.store(table, Ordering::Release);
+    }
 }

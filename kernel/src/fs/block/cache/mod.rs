@@ -200,7 +200,7 @@ impl Cache {
                 && !page.loading
             {
                 page.used();
-                *place = Some(page.frame.clone());
+                *place = Some(page.frame.clone_of_base());
             }
         }
     }

@@ -4,13 +4,12 @@ use super::super::subject::Subject;
 use crate::fs::devices;
 use crate::fs::text::Text;
 use crate::process::task::Process;
-use crate::vm::{AddressSpace, VmaFlags, VmaInfo, hugetlb};
+use crate::vm::{AddressSpace, VmaFlags, VmaInfo};
 use alloc::sync::Arc;
 use core::fmt::{Result, Write};
 
 /// The column at which the name of an area starts.
 const NAME_COLUMN: usize = 73;
-const PAGE_KIB: u64 = 4;
 
 /// Writes an area's line; the width of what is before the name is counted to pad it.
 fn header(text: &mut Text, area: &VmaInfo) -> Result {
@@ -177,11 +176,7 @@ pub(super) fn smaps(text: &mut Text, _: Subject, process: &Arc<Process>) -> Resu
     for_each(text, process, |text, space, area| {
         header(text, area)?;
         line(text, "Size", (area.end - area.start) >> 10)?;
-        let page = if area.flags.contains(VmaFlags::HUGETLB) {
-            hugetlb::BYTES >> 10
-        } else {
-            PAGE_KIB
-        };
+        let page = area.page_bytes >> 10;
         line(text, "KernelPageSize", page)?;
         line(text, "MMUPageSize", page)?;
         Resident::of(space, area).write(text)?;

@@ -1,0 +1,12 @@
+//! What kind of guest an experiment runs in.
+
+use crate::text::Size;
+
+/// One guest of an experiment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    pub(crate) memory: Size,
+    pub(crate) cpus: u32,
+    pub(crate) reporting: bool,
+    pub(crate) icount: bool,
+}

@@ -1,0 +1,248 @@
+//! A CPU reads descriptors while another exchanges them: it finds one of two truths, and never what is another's.
+//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+
+use super::simulated::{FREE, HUGE, MEMMAP, READER, Refuse, Simulated, Wrong};
+use super::{Carrier, Exchange, Machine, Shared, Supply, relieve, restore_large};
+use ebb_mm::{Frame, FrameRange};
+use loom::sync::Arc;
+use loom::thread;
+
+/// Blocks of four frames, described by two pages; two of them to a table, two tables to a page of 1 GiB.
+type Small = Simulated<4, 2>;
+
+const BLOCK: usize = 4;
+const GIANT: usize = Small::IN_GIANT;
+
+/// What was given up before the readers come.
+#[derive(Copy, Clone)]
+enum Before {
+    /// Nothing of two blocks under one table. What all share exists.
+    None,
+    /// Nothing of a page of 1 GiB.
+    Room,
+    /// Both blocks under the table.
+    Table,
+    /// The page of 1 GiB.
+    Giant,
+}
+
+/// One CPU reads frames of a page one after the other and remembers all that it finds on its way; the other does `work`
+/// with the page. What the first reads is one of the truths, and when the work is done, it is the last of them.
+fn race(
+    wrong: Wrong,
+    before: Before,
+    reads: &'static [u64],
+    truths: &'static [u64],
+    work: impl Fn(&Small, &mut Option<Shared>, Frame) + Copy + Send + Sync + 'static,
+) {
+    loom::model(move || {
+        let machine = Arc::new(Small::new(3 * GIANT, 0));
+        let mut shared = None;
+        let (frames, page) = match before {
+            Before::None | Before::Table => (2 * BLOCK, machine.take_aligned(2 * BLOCK)),
+            Before::Room | Before::Giant => (GIANT, machine.take_aligned(GIANT)),
+        };
+        let page = page.unwrap();
+        let other = machine.take_aligned(BLOCK).unwrap();
+        share(&machine, &mut shared, other, BLOCK);
+        if matches!(before, Before::Table | Before::Giant) {
+            share(&machine, &mut shared, page, frames);
+        }
+        machine.set_wrong(wrong);
+        let reader = thread::spawn({
+            let machine = machine.clone();
+            move || {
+                for &frame in reads {
+                    let head = machine.read(READER, page.offset(frame));
+                    assert!(truths.contains(&head), "{head}");
+                }
+            }
+        });
+        work(&machine, &mut shared, page);
+        let head = machine.read(READER, page.offset(reads[0]));
+        assert_eq!(Some(&head), truths.last(), "a CPU remembers what is over");
+        reader.join().unwrap();
+    });
+}
+
+/// Gives up what describes the blocks of a page of so many frames.
+fn share(machine: &Small, shared: &mut Option<Shared>, page: Frame, frames: usize) {
+    let mut exchange = Exchange::begin(machine, shared);
+    if frames == GIANT {
+        exchange.share_giant(page).unwrap();
+    } else {
+        for block in (0..frames as u64).step_by(BLOCK) {
+            exchange.share(page.offset(block)).unwrap();
+        }
+    }
+    exchange.end();
+}
+
+/// Brings back what describes a block, and frees what is free of it; how many frames are not.
+fn restore(machine: &Small, shared: &mut Option<Shared>, block: Frame) -> u64 {
+    let mut supply = Supply::new(machine, 0);
+    let mut exchange = Exchange::begin(machine, shared);
+    let carried = match exchange.restore(block, &mut supply) {
+        super::Restored::Elsewhere => 0,
+        super::Restored::Carried(frames) => frames,
+    };
+    exchange.end();
+    let rest = FrameRange::new(block.offset(carried), BLOCK as u64 - carried);
+    machine.free(rest);
+    carried
+}
+
+#[test]
+fn a_block_becomes_a_huge_page() {
+    race(
+        Wrong::Nothing,
+        Before::None,
+        &[0, 2, 0],
+        &[FREE, HUGE],
+        |machine, shared, page| {
+            share(machine, shared, page, BLOCK);
+        },
+    );
+}
+
+#[test]
+#[should_panic(expected = "another's")]
+fn without_a_flush_a_reader_finds_what_is_another_s() {
+    race(
+        Wrong::NoFlush,
+        Before::None,
+        &[0, 2, 0],
+        &[FREE, HUGE],
+        |machine, shared, page| {
+            share(machine, shared, page, BLOCK);
+        },
+    );
+}
+
+#[test]
+#[should_panic(expected = "another's")]
+fn so_it_does_where_frames_are_freed_before_the_flush() {
+    race(
+        Wrong::LateFlush,
+        Before::None,
+        &[0, 2, 0],
+        &[FREE, HUGE],
+        |machine, shared, page| {
+            share(machine, shared, page, BLOCK);
+        },
+    );
+}
+
+#[test]
+fn a_table_goes_with_the_last_of_its_blocks() {
+    race(
+        Wrong::Nothing,
+        Before::None,
+        &[0, 5, 0],
+        &[FREE, HUGE],
+        |machine, shared, page| {
+            share(machine, shared, page, 2 * BLOCK);
+        },
+    );
+}
+
+#[test]
+fn a_page_of_a_gib_gives_up_tables() {
+    race(
+        Wrong::Nothing,
+        Before::Room,
+        &[0, 9, 0],
+        &[FREE, HUGE],
+        |machine, shared, page| {
+            share(machine, shared, page, GIANT);
+        },
+    );
+}
+
+#[test]
+fn a_huge_page_becomes_a_block() {
+    race(
+        Wrong::Nothing,
+        Before::Table,
+        &[0, 5, 0],
+        &[HUGE, FREE],
+        |machine, shared, page| {
+            assert_eq!(restore(machine, shared, page), 0);
+        },
+    );
+}
+
+#[test]
+fn a_block_comes_and_goes() {
+    race(
+        Wrong::Nothing,
+        Before::None,
+        &[0, 2, 0],
+        &[HUGE, FREE],
+        |machine, shared, page| {
+            share(machine, shared, page, BLOCK);
+            assert_eq!(restore(machine, shared, page), 0);
+        },
+    );
+}
+
+/// With its part of the memmap on itself, and off it again.
+#[test]
+fn a_block_that_carries_is_made_whole() {
+    race(
+        Wrong::Nothing,
+        Before::Table,
+        &[0, 2, 0],
+        &[HUGE, MEMMAP, FREE],
+        carry_and_relieve,
+    );
+}
+
+#[test]
+#[should_panic(expected = "remembers what is over")]
+fn without_a_flush_a_reader_keeps_what_was() {
+    race(
+        Wrong::NoFlush,
+        Before::Table,
+        &[0, 2, 0],
+        &[HUGE, MEMMAP, FREE],
+        carry_and_relieve,
+    );
+}
+
+fn carry_and_relieve(machine: &Small, shared: &mut Option<Shared>, page: Frame) {
+    machine.refuse(Refuse::From(1));
+    let carried = restore(machine, shared, page);
+    assert_eq!(carried, 3, "two pages and a table");
+    machine.refuse(Refuse::None);
+    let mut carriers = [Carrier::new(page, carried)];
+    relieve(machine, || shared, &mut carriers, |_| ());
+    assert!(carriers[0].whole);
+}
+
+/// After it was parted nothing is exchanged until the parts leave the pool.
+#[test]
+fn a_part_of_a_gib_becomes_a_block() {
+    race(
+        Wrong::Nothing,
+        Before::Giant,
+        &[0, 5, 0],
+        &[HUGE, FREE],
+        |machine, shared, page| {
+            assert_eq!(restore(machine, shared, page), 0);
+        },
+    );
+}
+
+#[test]
+fn a_table_of_a_gib_becomes_a_large_page() {
+    race(
+        Wrong::Nothing,
+        Before::Giant,
+        &[0, 9, 0],
+        &[HUGE, FREE],
+        |machine, shared, page| {
+            assert!(restore_large(machine, || shared, page));
+        },
+    );
+}

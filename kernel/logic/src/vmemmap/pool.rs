@@ -1,0 +1,343 @@
+//! A pool of huge pages on the simulated machine, with a naive table of what each frame is.
+
+use super::simulated::{FREE, HUGE, MEMMAP, Owner, READER, Refuse, Simulated, WRITER};
+use super::{
+    Carrier, Exchange, Machine, Restored, Shared, Supply, TOGETHER, relieve, restore_large,
+};
+use ebb_mm::{Frame, FrameRange};
+use std::vec;
+use std::vec::Vec;
+
+/// The head of a frame that a program has.
+const PROGRAM: u64 = 1;
+
+/// A huge page that is free.
+#[derive(Copy, Clone, Debug)]
+struct Page {
+    start: Frame,
+    frames: usize,
+    /// Its descriptors are given up.
+    shared: bool,
+}
+
+/// The pool, and all else that is in use.
+#[derive(Debug)]
+pub(super) struct Pool<'m, const E: usize, const P: usize> {
+    pub(super) machine: &'m Simulated<E, P>,
+    shared: Option<Shared>,
+    pages: Vec<Page>,
+    /// Blocks that carry their part of the memmap, and how many frames it is.
+    carriers: Vec<(Frame, u64)>,
+    programs: Vec<Frame>,
+}
+
+impl<'m, const E: usize, const P: usize> Pool<'m, E, P> {
+    pub(super) const fn new(machine: &'m Simulated<E, P>) -> Self {
+        Self {
+            machine,
+            shared: None,
+            pages: Vec::new(),
+            carriers: Vec::new(),
+            programs: Vec::new(),
+        }
+    }
+
+    fn in_block(&self, start: Frame, frames: usize) -> impl Iterator<Item = Frame> + use<E, P> {
+        (0..frames as u64).map(move |index| start.offset(index))
+    }
+
+    /// What a reader may see of each frame, but of those of these pages, which are exchanged.
+    fn allowed(&self, exchanged: &[Page]) -> Vec<u16> {
+        // The memmap's own come and go.
+        let mut allowed = vec![1 << FREE | 1 << MEMMAP; self.machine.frames()];
+        let mut set = |start: Frame, frames, value| {
+            allowed[start.number() as usize..][..frames].fill(value);
+        };
+        for page in &self.pages {
+            set(page.start, page.frames, 1 << HUGE);
+        }
+        for &frame in &self.programs {
+            set(frame, 1, 1 << PROGRAM);
+        }
+        for page in exchanged {
+            let either = 1 << FREE | 1 << HUGE | 1 << MEMMAP;
+            set(page.start, page.frames, either);
+        }
+        allowed
+    }
+
+    /// Takes up to so many blocks of so many frames into the pool, by one exchange.
+    pub(super) fn add(&mut self, pages: usize, frames: usize) {
+        let taken = (0..pages).map_while(|_| self.machine.take_aligned(frames));
+        let mut new: Vec<_> = taken
+            .map(|start| Page {
+                start,
+                frames,
+                shared: false,
+            })
+            .collect();
+        self.machine.allow(self.allowed(&new));
+        let mut exchange = Exchange::begin(self.machine, &mut self.shared);
+        for page in &mut new {
+            let shared = if frames == E {
+                exchange.share(page.start)
+            } else {
+                exchange.share_giant(page.start)
+            };
+            page.shared = shared.is_ok();
+            if !page.shared {
+                for index in 0..frames as u64 {
+                    self.machine.write(page.start.offset(index), HUGE);
+                }
+            }
+        }
+        exchange.end();
+        self.pages.extend(new);
+    }
+
+    /// The pages of this size from the one at a place on, taken out of the pool.
+    fn remove(&mut self, place: usize, pages: usize, frames: usize) -> Vec<Page> {
+        let mut removed = Vec::new();
+        let mut at = place % self.pages.len().max(1);
+        while removed.len() < pages && at < self.pages.len() {
+            if self.pages[at].frames == frames {
+                removed.push(self.pages.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        removed
+    }
+
+    /// Gives up to so many pages of the pool back, with a supply for so many.
+    pub(super) fn give_back(&mut self, place: usize, pages: usize, supply: u64) {
+        let removed = self.remove(place, pages, E);
+        self.machine.allow(self.allowed(&removed));
+        self.give_back_blocks(&removed, &mut Supply::new(self.machine, supply));
+    }
+
+    fn give_back_blocks(&mut self, pages: &[Page], supply: &mut Supply<&'m Simulated<E, P>>) {
+        let machine = self.machine;
+        let mut exchange = Exchange::begin(machine, &mut self.shared);
+        let mut restored = Vec::new();
+        for page in pages {
+            restored.push(if page.shared {
+                exchange.restore(page.start, supply)
+            } else {
+                for index in 0..E as u64 {
+                    machine.write(page.start.offset(index), FREE);
+                }
+                Restored::Elsewhere
+            });
+        }
+        exchange.end();
+        for (page, restored) in pages.iter().zip(restored) {
+            let carried = match restored {
+                Restored::Elsewhere => 0,
+                Restored::Carried(frames) => {
+                    self.carriers.push((page.start, frames));
+                    frames
+                }
+            };
+            machine.free(FrameRange::new(
+                page.start.offset(carried),
+                E as u64 - carried,
+            ));
+        }
+    }
+
+    /// The same of one of 1 GiB, by large pages first.
+    pub(super) fn give_back_giant(&mut self, place: usize) {
+        let machine = self.machine;
+        let in_table = Simulated::<E, P>::IN_TABLE;
+        for page in self.remove(place, 1, E * E) {
+            self.machine.allow(self.allowed(&[page]));
+            let mut done = 0;
+            while page.shared
+                && done < page.frames
+                && restore_large(machine, || &mut self.shared, page.start.offset(done as u64))
+            {
+                done += in_table;
+            }
+            if !page.shared {
+                for frame in self.in_block(page.start, page.frames) {
+                    machine.write(frame, FREE);
+                }
+                done = page.frames;
+            }
+            if done > 0 {
+                machine.free(FrameRange::new(page.start, done as u64));
+            }
+            let rest: Vec<_> = (done..page.frames)
+                .step_by(E)
+                .map(|from| Page {
+                    start: page.start.offset(from as u64),
+                    frames: E,
+                    shared: true,
+                })
+                .collect();
+            let mut supply = Supply::new(machine, rest.len() as u64);
+            for batch in rest.chunks(4) {
+                self.give_back_blocks(batch, &mut supply);
+            }
+        }
+    }
+
+    /// Parts a page of 1 GiB.
+    pub(super) fn demote(&mut self, place: usize) {
+        for page in self.remove(place, 1, E * E) {
+            let part = |index| Page {
+                start: page.start.offset((index * E) as u64),
+                frames: E,
+                ..page
+            };
+            self.pages.extend((0..E).map(part));
+        }
+    }
+
+    /// Makes blocks whole that carry, as far as that goes.
+    pub(super) fn relieve(&mut self) {
+        let carriers = core::mem::take(&mut self.carriers);
+        self.machine.allow(self.allowed(&[]));
+        for some in carriers.chunks(TOGETHER) {
+            let carrier = |&(block, carried): &(Frame, u64)| Carrier::new(block, carried);
+            let mut some: Vec<Carrier> = some.iter().map(carrier).collect();
+            let mut whole = Vec::new();
+            relieve(
+                self.machine,
+                || &mut self.shared,
+                &mut some,
+                |block| {
+                    whole.push(block);
+                },
+            );
+            for carrier in some {
+                assert_eq!(carrier.whole, whole.contains(&carrier.block));
+                if !carrier.whole {
+                    self.carriers.push((carrier.block, carrier.carried));
+                }
+            }
+        }
+    }
+
+    /// Programs take up to so many frames.
+    pub(super) fn fill(&mut self, frames: usize) {
+        let taken = (0..frames).map_while(|_| self.machine.take_one());
+        for frame in taken {
+            self.machine.write(frame, PROGRAM);
+            self.programs.push(frame);
+        }
+    }
+
+    /// They give so many back, from a place on.
+    pub(super) fn release(&mut self, place: usize, frames: usize) {
+        for _ in 0..frames.min(self.programs.len()) {
+            let frame = self.programs.swap_remove(place % self.programs.len());
+            self.machine.write(frame, FREE);
+            self.machine.free(FrameRange::new(frame, 1));
+        }
+    }
+
+    /// They give so many back, none of which follows another.
+    pub(super) fn release_even(&mut self, frames: usize) {
+        for _ in 0..frames {
+            let even = |frame: &Frame| frame.number().is_multiple_of(2);
+            let place = self.programs.iter().position(even);
+            self.release(place.expect("enough are in use"), 1);
+        }
+    }
+
+    /// All goes back that can.
+    pub(super) fn empty(&mut self) {
+        self.machine.refuse(Refuse::None);
+        self.release(0, self.programs.len());
+        while let Some(page) = self.pages.first() {
+            if page.frames == E {
+                self.give_back(0, 4, 0);
+            } else {
+                self.give_back_giant(0);
+            }
+        }
+        // The first may need what the last one gives.
+        for _ in 0..=self.carriers.len() {
+            self.relieve();
+        }
+        self.check();
+        // Those that still carry are not free but for that: others' parts of the memmap lie in them.
+        for &(block, carried) in &self.carriers {
+            let rest = self.in_block(block, E).skip(carried as usize);
+            let used = |frame| self.machine.owner(frame) != Owner::Nobody;
+            assert!(rest.into_iter().any(used), "{block:?} carries {carried}");
+        }
+    }
+
+    pub(super) fn carries(&self) -> bool {
+        !self.carriers.is_empty()
+    }
+
+    pub(super) fn gave_up(&self) -> usize {
+        self.pages.iter().filter(|page| page.shared).count()
+    }
+
+    /// Every frame is somebody's and of one alone, and every descriptor says whose, on each CPU.
+    pub(super) fn check(&self) {
+        let machine = self.machine;
+        let mut heads = vec![None; machine.frames()];
+        let mut set = |frame: Frame, head| {
+            let place = &mut heads[frame.number() as usize];
+            assert_eq!(*place, None, "{frame:?} is of two");
+            *place = Some(head);
+        };
+        for page in &self.pages {
+            for frame in self.in_block(page.start, page.frames) {
+                set(frame, HUGE);
+            }
+        }
+        for &frame in &self.programs {
+            set(frame, PROGRAM);
+        }
+        let mut counted = 0;
+        let mut memmap = |frame| {
+            let from_boot = machine.owner(frame) == Owner::Boot;
+            counted += u64::from(!from_boot);
+            set(frame, if from_boot { FREE } else { MEMMAP });
+        };
+        let common = self.shared.map(|shared| (shared.page, shared.table));
+        if let Some((page, table)) = common {
+            memmap(page);
+            memmap(table);
+        }
+        for (table, pages) in machine.reached() {
+            let is_common = |page: &&Frame| common.is_some_and(|common| common.0 == **page);
+            let shared = pages.iter().filter(is_common).count();
+            if let Some(table) = table {
+                if common.is_some_and(|common| common.1 == table) {
+                    assert_eq!(shared, E, "the shared table");
+                    continue;
+                }
+                assert_ne!(shared, E, "a table leads to nothing else");
+                let noted = machine.shared_entries(table);
+                assert_eq!(
+                    noted.load(core::sync::atomic::Ordering::Relaxed),
+                    shared as u64
+                );
+                memmap(table);
+            }
+            for &page in pages.iter().filter(|page| !is_common(page)) {
+                memmap(page);
+            }
+        }
+        assert_eq!(machine.counted(), counted);
+        for (frame, head) in (0..).map(Frame::new).zip(heads) {
+            let free = machine.owner(frame) == Owner::Nobody;
+            assert_eq!(head.is_none(), free, "{frame:?} {head:?}");
+            let head = head.unwrap_or(FREE);
+            let seen = [
+                machine.walk(frame),
+                machine.read(WRITER, frame),
+                machine.read(READER, frame),
+            ];
+            assert_eq!(seen, [head; 3], "{frame:?}");
+        }
+    }
+}

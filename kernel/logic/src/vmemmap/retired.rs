@@ -1,0 +1,64 @@
+//! Frames on their way out of the memmap.
+
+use super::machine::Machine;
+use ebb_mm::{Frame, FrameRange};
+
+/// Runs of frames that are kept until all CPUs have flushed.
+pub(super) const RUNS: usize = 64;
+
+/// Frames that were taken out of the memmap.
+#[derive(Debug)]
+pub(super) struct Retired {
+    /// Each with whether it came from the allocator. The entries say so, and not the descriptors, of which the host may
+    /// hold nothing yet.
+    runs: [(FrameRange, bool); RUNS],
+    len: usize,
+}
+
+impl Retired {
+    #[inline]
+    pub(super) const fn new() -> Self {
+        Self {
+            runs: [(FrameRange::new(Frame::new(0), 0), false); RUNS],
+            len: 0,
+        }
+    }
+
+    /// Keeps a frame; false: it is full.
+    #[inline]
+    pub(super) fn push(&mut self, frame: Frame, owned: bool) -> bool {
+        if let Some((last, of)) = self.runs[..self.len].last_mut()
+            && last.end() == frame
+            && *of == owned
+        {
+            last.frames += 1;
+            return true;
+        }
+        if self.len == RUNS {
+            return false;
+        }
+        self.runs[self.len] = (FrameRange::new(frame, 1), owned);
+        self.len += 1;
+        true
+    }
+
+    /// Frees all of them.
+    pub(super) fn free<M: Machine>(&mut self, machine: M) {
+        for &(run, owned) in &self.runs[..core::mem::take(&mut self.len)] {
+            free_run(machine, run, owned);
+        }
+    }
+}
+
+/// Frees frames that came from the allocator, or that the memmap has from boot.
+fn free_run<M: Machine>(machine: M, run: FrameRange, owned: bool) {
+    if owned {
+        for index in 0..run.frames {
+            machine.disown(run.start.offset(index));
+        }
+        machine.uncount(run.frames);
+    } else {
+        machine.admit(run);
+    }
+    machine.free(run);
+}

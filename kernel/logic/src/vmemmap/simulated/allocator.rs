@@ -1,0 +1,90 @@
+//! The simulated machine's allocator, which can be told to refuse.
+
+use ebb_mm::Frame;
+use std::vec::Vec;
+
+/// Whose a frame is, as the allocator sees it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    Nobody,
+    Somebody,
+    /// The memmap's, from boot.
+    Boot,
+}
+
+/// Which calls of the allocator find nothing, by their number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refuse {
+    None,
+    #[cfg(not(loom))]
+    One(u64),
+    From(u64),
+}
+
+/// The allocator.
+#[derive(Debug)]
+pub(super) struct Allocator {
+    pub(super) owners: Vec<Owner>,
+    /// Not 0: a free frame is found by chance, else it is the first.
+    seed: u64,
+    pub(super) calls: u64,
+    pub(super) refuse: Refuse,
+    /// Frames that are counted as the memmap's from here.
+    pub(super) counted: u64,
+    /// Only of a machine that does it wrong.
+    pub(super) flush_is_due: bool,
+}
+
+impl Allocator {
+    pub(super) const fn new(owners: Vec<Owner>, seed: u64) -> Self {
+        Self {
+            owners,
+            seed,
+            calls: 0,
+            refuse: Refuse::None,
+            counted: 0,
+            flush_is_due: false,
+        }
+    }
+
+    /// Whether this call is refused.
+    pub(super) fn is_refused(&mut self) -> bool {
+        self.calls += 1;
+        match self.refuse {
+            Refuse::None => false,
+            #[cfg(not(loom))]
+            Refuse::One(call) => self.calls == call,
+            Refuse::From(call) => self.calls >= call,
+        }
+    }
+
+    pub(super) fn take(&mut self, start: usize, frames: usize) -> Option<Frame> {
+        let wanted = self.owners.get_mut(start..start + frames)?;
+        if wanted.iter().any(|&owner| owner != Owner::Nobody) {
+            return None;
+        }
+        wanted.fill(Owner::Somebody);
+        Some(Frame::new(start as u64))
+    }
+
+    /// A number below a limit.
+    fn chance(&mut self, limit: usize) -> usize {
+        if self.seed == 0 {
+            return 0;
+        }
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        (self.seed % limit as u64) as usize
+    }
+
+    pub(super) fn take_aligned(&mut self, frames: usize) -> Option<Frame> {
+        let blocks = self.owners.len() / frames;
+        let from = self.chance(blocks);
+        (0..blocks).find_map(|index| self.take((from + index) % blocks * frames, frames))
+    }
+
+    pub(super) fn take_one(&mut self) -> Option<Frame> {
+        self.take_aligned(1)
+    }
+}

@@ -1,0 +1,306 @@
+//! How blocks of the allocator become pages of the pool, and pages blocks again.
+
+use super::pool::Stack;
+use super::side::{self, CARRIED_SHIFT, GIGANTIC, POOLED, SHARED, TOUCHED, ZERO};
+use super::{OPTIMIZE, PageSize};
+use crate::arch::spin::SpinLock;
+use crate::memory::allocator::allocator;
+use crate::memory::memmap::{self, Descriptor, HUGE_PAGE_HEAD};
+use crate::memory::percpu::{self, Count};
+use crate::memory::vmemmap::{self, Carrier, Restored, Supply};
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{
+    AllocError, Contents, Frame, FrameRange, Mobility, Order, PAGEBLOCK_FRAMES, Request, Reserve,
+};
+
+/// Pages that are made or given up together.
+pub(super) const BATCH: usize = 32;
+
+/// Pageblocks whose descriptors are given up. For `/proc/vmstat` and the host.
+pub(super) static OPTIMIZED: AtomicU64 = AtomicU64::new(0);
+/// Pageblocks that left the pool and carry their part of the memmap.
+static CARRIERS: SpinLock<Carriers> = SpinLock::new(Carriers {
+    stack: Stack::new(),
+    tried: Stack::new(),
+    count: 0,
+});
+
+struct Carriers {
+    /// Those whose turn is to come.
+    stack: Stack,
+    /// Those that were not free: their turn comes when the stack is empty.
+    tried: Stack,
+    /// Those in both, and those that [`relieve`] looks at.
+    count: u64,
+}
+
+impl Carriers {
+    fn next(&mut self) -> Option<Frame> {
+        if self.stack.is_empty() {
+            core::mem::swap(&mut self.stack, &mut self.tried);
+        }
+        self.stack.pop()
+    }
+}
+
+/// Up to [`BATCH`] pages.
+pub(super) struct Batch {
+    pages: [Frame; BATCH],
+    len: usize,
+}
+
+impl Batch {
+    pub(super) const fn new() -> Self {
+        Self {
+            pages: [Frame::new(0); BATCH],
+            len: 0,
+        }
+    }
+
+    pub(super) fn push(&mut self, page: Frame) {
+        self.pages[self.len] = page;
+        self.len += 1;
+    }
+
+    /// Takes up to so many blocks from the allocator; why it has no more. Does not wait.
+    pub(super) fn fill(&mut self, size: PageSize, pages: u64) -> Option<AllocError> {
+        let request = Request::new(size.order(), Mobility::Movable).reserve(Reserve::Keep);
+        let mut blocks = [(Frame::new(0), Contents::Unknown); BATCH];
+        let most = usize::try_from(pages).map_or(BATCH, |pages| pages.min(BATCH));
+        let (taken, mut error) = percpu::this().allocate_blocks(request, &mut blocks[..most]);
+        for &(block, contents) in &blocks[..taken] {
+            match make_entries(size, block, contents) {
+                Ok(()) => self.push(block),
+                Err(no_room) => {
+                    free_block(size, block);
+                    error = Some(no_room);
+                }
+            }
+        }
+        error
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.len == BATCH
+    }
+
+    pub(super) fn as_slice(&self) -> &[Frame] {
+        &self.pages[..self.len]
+    }
+}
+
+/// The pageblocks of a page.
+fn pageblocks(size: PageSize, page: Frame) -> impl Iterator<Item = Frame> {
+    (0..size.pageblocks()).map(move |index| page.offset(index * PAGEBLOCK_FRAMES))
+}
+
+/// Sets the entries of all pageblocks of a page.
+fn set_entries(size: PageSize, page: Frame, head: u64) {
+    for block in pageblocks(size, page) {
+        side::entry(block).head.store(head, Ordering::Relaxed);
+    }
+}
+
+/// Makes the entries of a block that is for the pool.
+fn make_entries(size: PageSize, page: Frame, contents: Contents) -> Result<(), AllocError> {
+    for block in pageblocks(size, page) {
+        side::make(block, memmap::end())?;
+    }
+    // Nobody was handed it: it is zero, and the host holds nothing of it.
+    let known = if contents == Contents::Fresh {
+        ZERO
+    } else {
+        TOUCHED
+    };
+    let kind = if size == PageSize::Gib1 { GIGANTIC } else { 0 };
+    set_entries(size, page, POOLED | known | kind);
+    Ok(())
+}
+
+/// Gives up the descriptors of blocks that are about to join the pool.
+pub(super) fn give_up_descriptors(size: PageSize, blocks: &[Frame]) {
+    let optimize = OPTIMIZE.load(Ordering::Relaxed);
+    let mut exchange = vmemmap::begin();
+    for &page in blocks {
+        // Without a frame for a table the descriptors stay.
+        let shared = optimize
+            && match size {
+                PageSize::Mib2 => exchange.share(page).is_ok(),
+                PageSize::Gib1 => exchange.share_giant(page).is_ok(),
+            };
+        if shared {
+            for block in pageblocks(size, page) {
+                side::entry(block).head.fetch_or(SHARED, Ordering::Relaxed);
+            }
+            OPTIMIZED.fetch_add(size.pageblocks(), Ordering::Relaxed);
+        } else {
+            for index in 0..size.frames() {
+                let head = &Descriptor::get(page.offset(index)).head;
+                head.store(HUGE_PAGE_HEAD, Ordering::Relaxed);
+            }
+        }
+    }
+    exchange.end();
+    percpu::add(Count::HugetlbFrames, blocks.len() as u64 * size.frames());
+}
+
+/// Gives a block back to the allocator that did not become a page.
+pub(super) fn free_block(size: PageSize, page: Frame) {
+    for block in pageblocks(size, page) {
+        if let Some(entry) = side::find(block) {
+            entry.head.store(0, Ordering::Relaxed);
+        }
+    }
+    percpu::free(page, size.order());
+}
+
+/// Gives pages back to the allocator that have left the pool.
+pub(super) fn free_pages(size: PageSize, pages: &[Frame], supply: &mut Supply) {
+    percpu::subtract(Count::HugetlbFrames, pages.len() as u64 * size.frames());
+    match size {
+        PageSize::Mib2 => free_blocks(pages, supply),
+        PageSize::Gib1 => {
+            for &page in pages {
+                free_giant(page);
+            }
+        }
+    }
+}
+
+/// The same of one of 1 GiB. Its part of the memmap is restored by 2 MiB, as it was at boot, where there are pageblocks for
+/// it; elsewhere as for pages of 2 MiB.
+fn free_giant(page: Frame) {
+    let shared = side::entry(page).head.load(Ordering::Relaxed) & SHARED != 0;
+    let parts = PageSize::Gib1.frames() / vmemmap::LARGE_FRAMES;
+    let mut whole = 0;
+    if shared {
+        while whole < parts && vmemmap::restore_large(page.offset(whole * vmemmap::LARGE_FRAMES)) {
+            whole += 1;
+            OPTIMIZED.fetch_sub(vmemmap::LARGE_FRAMES / PAGEBLOCK_FRAMES, Ordering::Relaxed);
+        }
+    } else {
+        for index in 0..PageSize::Gib1.frames() {
+            Descriptor::get(page.offset(index)).clear();
+        }
+        whole = parts;
+    }
+    if whole == parts {
+        free_block(PageSize::Gib1, page);
+        return;
+    }
+    allocator().split(page, Order::GIANT, Order::PAGEBLOCK);
+    let rest = whole * vmemmap::LARGE_FRAMES / PAGEBLOCK_FRAMES;
+    for (index, block) in (0..).zip(pageblocks(PageSize::Gib1, page)) {
+        let head = if index < rest { 0 } else { SHARED };
+        side::entry(block).head.store(head, Ordering::Relaxed);
+    }
+    // Those that are free first: the others may need frames of them.
+    let mut blocks = [Frame::new(0); BATCH];
+    let mut supply = Supply::new(PageSize::Gib1.pageblocks() - rest);
+    let mut from = 0;
+    while from < PageSize::Gib1.pageblocks() {
+        for (index, block) in (from..).zip(&mut blocks) {
+            *block = page.offset(index * PAGEBLOCK_FRAMES);
+        }
+        if from < rest {
+            percpu::this().free_pageblocks(&blocks);
+        } else {
+            free_blocks(&blocks, &mut supply);
+        }
+        from += BATCH as u64;
+    }
+}
+
+/// Parts a free page of 1 GiB that is in no list: its pageblocks are pages of 2 MiB from here on.
+pub(super) fn demote(page: Frame) {
+    let head = side::entry(page).head.load(Ordering::Relaxed) & !GIGANTIC;
+    allocator().split(page, Order::GIANT, Order::PAGEBLOCK);
+    set_entries(PageSize::Gib1, page, head);
+}
+
+const _: () = assert!(
+    (vmemmap::LARGE_FRAMES / PAGEBLOCK_FRAMES).is_multiple_of(BATCH as u64),
+    "batches hold blocks of one part"
+);
+
+/// Gives pageblocks back to the allocator that have left the pool.
+fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
+    let mut carried = [0; BATCH];
+    let mut exchange = vmemmap::begin();
+    for (&block, carried) in blocks.iter().zip(&mut carried) {
+        let entry = side::entry(block);
+        if entry.head.load(Ordering::Relaxed) & SHARED != 0 {
+            OPTIMIZED.fetch_sub(1, Ordering::Relaxed);
+            if let Restored::Carried(frames) = exchange.restore(block, &mut supply.0) {
+                *carried = frames;
+            }
+        } else {
+            for index in 0..PAGEBLOCK_FRAMES {
+                Descriptor::get(block.offset(index)).clear();
+            }
+        }
+        entry
+            .head
+            .store(*carried << CARRIED_SHIFT, Ordering::Relaxed);
+    }
+    exchange.end();
+    if carried == [0; BATCH] {
+        percpu::this().free_pageblocks(blocks);
+        return;
+    }
+    for (&block, &carried) in blocks.iter().zip(&carried) {
+        if carried == 0 {
+            percpu::free(block, Order::PAGEBLOCK);
+            continue;
+        }
+        allocator().split(block, Order::PAGEBLOCK, Order::BASE);
+        let rest = FrameRange::new(block.offset(carried), PAGEBLOCK_FRAMES - carried);
+        percpu::this().free_range(rest);
+        let mut carriers = CARRIERS.lock();
+        carriers.stack.push(block);
+        carriers.count += 1;
+    }
+}
+
+/// Makes blocks whole that carry their part of the memmap, where the rest of them is free and there are frames for it
+/// elsewhere. Those that cannot be yet come again, after the others. Ends where none of some can be.
+pub fn relieve() {
+    let count = CARRIERS.lock().count;
+    for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {
+        let mut some = [Carrier::new(Frame::new(0), 0); vmemmap::TOGETHER];
+        let mut len = 0;
+        while len < some.len() {
+            let Some(block) = CARRIERS.lock().next() else {
+                break;
+            };
+            let carried = side::entry(block).head.load(Ordering::Relaxed) >> CARRIED_SHIFT;
+            some[len] = Carrier::new(block, carried);
+            len += 1;
+        }
+        let some = &mut some[..len];
+        // Before one is freed: then its entry may be another page's.
+        vmemmap::relieve(some, |block| {
+            side::entry(block).head.store(0, Ordering::Relaxed);
+        });
+        let mut carriers = CARRIERS.lock();
+        for carrier in some.iter() {
+            if carrier.whole {
+                carriers.count -= 1;
+            } else {
+                carriers.tried.push(carrier.block);
+            }
+        }
+        if some.iter().all(|carrier| !carrier.whole) {
+            return;
+        }
+    }
+}
+
+/// Pageblocks whose descriptors are given up, and those that carry theirs.
+pub fn optimized() -> (u64, u64) {
+    (OPTIMIZED.load(Ordering::Relaxed), CARRIERS.lock().count)
+}

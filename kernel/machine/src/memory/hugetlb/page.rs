@@ -1,0 +1,228 @@
+//! References to huge pages of the pools.
+
+use super::blocks::{Batch, free_block, free_pages, give_up_descriptors};
+use super::pool::pool;
+use super::report::want_report;
+use super::side::{self, GIGANTIC, REFERENCES, TOUCHED, ZERO};
+use super::{MADE, NOT_MADE, PageSize};
+use crate::arch::ipi;
+use crate::memory::helpers::HELPERS;
+use crate::memory::memmap::frame_ptr;
+use crate::memory::vmemmap::Supply;
+use crate::memory::{clear_pages, copy_page};
+use core::sync::atomic::{Ordering, fence};
+use ebb_mm::{Frame, PAGEBLOCK_FRAMES};
+
+/// Frames that are cleared between two looks at what other CPUs ask for.
+const CLEAR_BATCH: u64 = 32;
+
+/// A reference to a huge page of the pool.
+#[derive(Debug)]
+pub struct HugePage(Frame);
+
+impl HugePage {
+    /// A page of zeros that nobody else has; `promised`: one of those that were reserved. May wait for a report to the
+    /// host that is under way, and lets others run while it clears 1 GiB.
+    pub fn take(size: PageSize, promised: bool) -> Option<Self> {
+        let page = loop {
+            let mut pool = pool(size).lock();
+            if !promised && pool.counts.spare() == 0 {
+                break None;
+            }
+            let page = pool.get();
+            if page.is_some() || pool.in_report == 0 {
+                if promised {
+                    pool.counts.reserved -= 1;
+                }
+                break page;
+            }
+            drop(pool);
+            (HELPERS.yield_now)();
+        };
+        let page = match page {
+            Some(page) => page,
+            None if promised => panic!("a huge page was promised and is not there"),
+            None => Self::surplus(size)?,
+        };
+        let entry = side::entry(page);
+        let head = entry.head.load(Ordering::Relaxed);
+        debug_assert_eq!(head & REFERENCES, 0);
+        if head & ZERO == 0 {
+            clear(size, page);
+        }
+        let head = (head & !ZERO) | TOUCHED | 1;
+        entry.head.store(head, Ordering::Relaxed);
+        Some(Self(page))
+    }
+
+    /// A page beyond the pool's size, if that is allowed.
+    fn surplus(size: PageSize) -> Option<Frame> {
+        if !pool(size).lock().counts.may_exceed() {
+            return None;
+        }
+        let mut batch = Batch::new();
+        batch.fill(size, 1);
+        let Some(&block) = batch.as_slice().first() else {
+            NOT_MADE.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        // Counted when it is there: meanwhile others count pages that they give back, and may have made the last one.
+        let counted = {
+            let counts = &mut pool(size).lock().counts;
+            let may = counts.may_exceed();
+            counts.surplus += u64::from(may);
+            counts.total += u64::from(may);
+            may
+        };
+        if !counted {
+            free_block(size, block);
+            return None;
+        }
+        MADE.fetch_add(1, Ordering::Relaxed);
+        give_up_descriptors(size, batch.as_slice());
+        Some(block)
+    }
+
+    /// A new reference to the page around a frame; the caller holds one, in whatever form.
+    pub fn new_reference(frame: Frame) -> Self {
+        get_reference(frame);
+        Self(page_of(frame))
+    }
+
+    /// Gives the reference up without dropping it: the caller holds it in another form.
+    pub fn into_counted(self) -> Frame {
+        let frame = self.0;
+        core::mem::forget(self);
+        frame
+    }
+
+    /// Gives back a page that nobody else has, and promises one again in its place: nobody can take it in between.
+    pub fn renounce(self) {
+        let size = self.size();
+        let page = self.into_counted();
+        // Release: as in `release`.
+        let before = side::entry(page).head.fetch_sub(1, Ordering::Release) & REFERENCES;
+        assert_eq!(before, 1, "{page:?} is given back and shared");
+        fence(Ordering::Acquire);
+        let mut pool = pool(size).lock();
+        pool.put(page);
+        pool.counts.reserved += 1;
+        drop(pool);
+        want_report();
+    }
+
+    /// Its first frame.
+    pub fn frame(&self) -> Frame {
+        self.0
+    }
+
+    /// References at this moment.
+    pub fn references(&self) -> u32 {
+        references(self.0)
+    }
+
+    /// Its size.
+    pub fn size(&self) -> PageSize {
+        size_of(self.0)
+    }
+
+    /// Copies all bytes of a page of the same size; lets others run while it copies 1 GiB.
+    pub fn copy_from(&self, other: &Self) {
+        let size = self.size();
+        debug_assert_eq!(size, other.size());
+        each_pageblock(size, |block| {
+            for index in block..block + PAGEBLOCK_FRAMES {
+                let (to, from) = (self.0.offset(index), other.0.offset(index));
+                // SAFETY: both pages are held by references.
+                unsafe { copy_page(frame_ptr(to), frame_ptr(from)) };
+                if index % CLEAR_BATCH == 0 {
+                    ipi::poll_mailbox();
+                }
+            }
+        });
+    }
+}
+
+impl Clone for HugePage {
+    fn clone(&self) -> Self {
+        get_reference(self.0);
+        Self(self.0)
+    }
+}
+
+impl Drop for HugePage {
+    fn drop(&mut self) {
+        release(self.0);
+    }
+}
+
+/// Calls `work` for each pageblock of a page, by the number of its first frame in the page. Between them others may run.
+fn each_pageblock(size: PageSize, work: impl Fn(u64)) {
+    for block in 0..size.pageblocks() {
+        if block != 0 {
+            (HELPERS.yield_now)();
+        }
+        work(block * PAGEBLOCK_FRAMES);
+    }
+}
+
+fn clear(size: PageSize, page: Frame) {
+    each_pageblock(size, |block| {
+        for batch in 0..PAGEBLOCK_FRAMES / CLEAR_BATCH {
+            let first = page.offset(block + batch * CLEAR_BATCH);
+            // SAFETY: the caller has just taken the page, nobody else has it.
+            unsafe { clear_pages(frame_ptr(first), CLEAR_BATCH) };
+            ipi::poll_mailbox();
+        }
+    });
+}
+
+/// The size of the huge page around a frame.
+fn size_of(frame: Frame) -> PageSize {
+    // Relaxed: it does not change while there are references, and the caller holds one.
+    if side::entry(frame).head.load(Ordering::Relaxed) & GIGANTIC == 0 {
+        PageSize::Mib2
+    } else {
+        PageSize::Gib1
+    }
+}
+
+/// The first frame of the huge page around a frame; the caller holds a reference to it.
+pub fn page_of(frame: Frame) -> Frame {
+    Frame::new(frame.number() & !(size_of(frame).frames() - 1))
+}
+
+/// References to the huge page around a frame; the caller holds one.
+pub fn references(frame: Frame) -> u32 {
+    // Acquire: pairs with the Release of `release`.
+    (side::entry(page_of(frame)).head.load(Ordering::Acquire) & REFERENCES) as u32
+}
+
+/// One more reference to the huge page around a frame; the caller holds one.
+pub fn get_reference(frame: Frame) {
+    // Relaxed: made from one that exists.
+    let head = &side::entry(page_of(frame)).head;
+    let before = head.fetch_add(1, Ordering::Relaxed) & REFERENCES;
+    assert!(
+        before != 0 && before < REFERENCES / 2,
+        "{before} references to the huge page around {frame:?}"
+    );
+}
+
+/// Drops one reference to the huge page around a frame.
+pub fn release(frame: Frame) {
+    let size = size_of(frame);
+    let page = page_of(frame);
+    // Release: what was done with the page comes before its next use; the fence pairs with it.
+    let before = side::entry(page).head.fetch_sub(1, Ordering::Release) & REFERENCES;
+    assert_ne!(before, 0, "{page:?} is released and free");
+    if before == 1 {
+        fence(Ordering::Acquire);
+        let stays = pool(size).lock().give(page);
+        if !stays {
+            free_pages(size, &[page], &mut Supply::new(1));
+        } else {
+            want_report();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Free pages of the pools are told to the host, as other free memory is.
+
+use super::PageSize;
+use super::blocks::{BATCH, Batch};
+use super::pool::pool;
+use super::side::{self, TOUCHED};
+use crate::memory::allocator;
+use crate::memory::helpers::HELPERS;
+use core::sync::atomic::{AtomicBool, Ordering};
+use ebb_mm::{Frame, FrameRange};
+
+/// The reporter knows that pages of a pool were freed.
+static REPORT_WANTED: AtomicBool = AtomicBool::new(false);
+
+fn any_touched() -> bool {
+    PageSize::ALL
+        .into_iter()
+        .any(|size| pool(size).lock().has_touched())
+}
+
+/// Whether the host could be told of free pages; for the reporter, who is woken for those that are freed later if there
+/// are none now.
+pub fn has_reports() -> bool {
+    if any_touched() {
+        return true;
+    }
+    REPORT_WANTED.store(false, Ordering::SeqCst);
+    // Again: who freed one before that woke nobody. SeqCst: his list comes before his flag, our flag before the look.
+    any_touched()
+}
+
+/// Calls for a report, unless that was done since the last.
+pub(super) fn want_report() {
+    if !REPORT_WANTED.swap(true, Ordering::SeqCst) {
+        allocator::report_wanted();
+    }
+}
+
+/// Tells the host, by `report`, of free pages of the pools for which it holds memory, all that there are; how many frames.
+/// Those of a report that fails stay as they are, and end it.
+///
+/// # Errors
+/// What `report` gives.
+pub fn report<E>(mut report: impl FnMut(&[FrameRange]) -> Result<(), E>) -> Result<u64, E> {
+    // Relaxed: pages that are freed from here on ask anew.
+    REPORT_WANTED.store(false, Ordering::Relaxed);
+    let mut told = 0;
+    for size in PageSize::ALL {
+        told += report_size(size, &mut report)?;
+    }
+    Ok(told)
+}
+
+fn report_size<E>(
+    size: PageSize,
+    report: &mut impl FnMut(&[FrameRange]) -> Result<(), E>,
+) -> Result<u64, E> {
+    let mut told = 0;
+    loop {
+        let mut batch = Batch::new();
+        {
+            let mut pool = pool(size).lock();
+            while !batch.is_full()
+                && let Some(page) = pool.begin_report()
+            {
+                batch.push(page);
+            }
+        }
+        if batch.len() == 0 {
+            return Ok(told);
+        }
+        let mut ranges = [FrameRange::new(Frame::new(0), 0); BATCH];
+        for (range, &page) in ranges.iter_mut().zip(batch.as_slice()) {
+            *range = FrameRange::new(page, size.frames());
+        }
+        let done = report(&ranges[..batch.len()]);
+        let mut pool = pool(size).lock();
+        for &page in batch.as_slice() {
+            if done.is_ok() {
+                let head = &side::entry(page).head;
+                head.fetch_and(!TOUCHED, Ordering::Relaxed);
+                told += size.frames();
+            }
+            pool.end_report(page);
+        }
+        drop(pool);
+        done?;
+        (HELPERS.yield_now)();
+    }
+}

@@ -1,0 +1,242 @@
+//! How large the pools are: the size that is asked for, promises, and pages beyond it for them.
+
+use super::blocks::{Batch, demote as part, free_pages, give_up_descriptors, relieve};
+use super::pool::pool;
+use super::report::want_report;
+use super::{MADE, NOT_MADE, PageSize, counts};
+use crate::arch::clock::{self, Nanos};
+use crate::memory::helpers::HELPERS;
+use crate::memory::pressure::Relief;
+use crate::memory::vmemmap::Supply;
+use core::sync::atomic::{AtomicBool, Ordering};
+use ebb_mm::{Frame, PAGEBLOCK_FRAMES};
+use logic::errno::Errno;
+
+/// How long one who changes the size of a pool waits for another, in nanoseconds.
+const RESIZE_WAIT: u64 = 1_000_000;
+
+/// Somebody changes the size of a pool.
+static RESIZING: AtomicBool = AtomicBool::new(false);
+
+/// Gives a pool a size, as far as there is memory and as pages are free. Those that are in use beyond it become
+/// surplus. Between batches it asks `stop` whether to go on, which may let others run.
+pub fn resize(size: PageSize, pages: u64, mut stop: impl FnMut() -> bool) {
+    let Some(_resizing) = Resizing::begin(&mut stop) else {
+        return;
+    };
+    relieve();
+    grow(size, pages, &mut stop);
+    shrink(size, pages, &mut stop);
+}
+
+/// The right to change the size of pools.
+struct Resizing;
+
+impl Resizing {
+    /// Waits for it; `None`: the caller has had enough.
+    fn begin(stop: &mut dyn FnMut() -> bool) -> Option<Self> {
+        // Acquire: pairs with the Release of `drop`.
+        while RESIZING.swap(true, Ordering::Acquire) {
+            if stop() {
+                return None;
+            }
+            (HELPERS.sleep_until)(Nanos(clock::now().0 + RESIZE_WAIT));
+        }
+        Some(Self)
+    }
+}
+
+impl Drop for Resizing {
+    fn drop(&mut self) {
+        RESIZING.store(false, Ordering::Release);
+    }
+}
+
+/// Makes up to so many free pages of 1 GiB that nobody was promised pages of 2 MiB.
+pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
+    let Some(_resizing) = Resizing::begin(&mut stop) else {
+        return;
+    };
+    for _ in 0..pages {
+        let Some(page) = pool(PageSize::Gib1).lock().remove() else {
+            return;
+        };
+        part(page);
+        let small = pool(PageSize::Mib2);
+        for index in 0..PageSize::Gib1.pageblocks() {
+            // Locked for each: others must not wait for all.
+            let mut pool = small.lock();
+            pool.put(page.offset(index * PAGEBLOCK_FRAMES));
+            pool.counts.total += 1;
+        }
+        if small.lock().has_touched() {
+            want_report();
+        }
+        if stop() {
+            return;
+        }
+    }
+}
+
+fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
+    {
+        // Surplus pages become ordinary ones first.
+        let counts = &mut pool(size).lock().counts;
+        let wanted = pages.saturating_sub(counts.persistent());
+        counts.surplus -= wanted.min(counts.surplus);
+    }
+    let mut relief = Relief::new(size.order());
+    loop {
+        let missing = pages.saturating_sub(counts(size).persistent());
+        if missing == 0 {
+            return;
+        }
+        let mut batch = Batch::new();
+        let failed = batch.fill(size, missing);
+        MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        join(size, batch.as_slice(), false);
+        if stop() {
+            return;
+        }
+        if let Some(error) = failed
+            && relief.step(error).is_err()
+        {
+            NOT_MADE.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+/// Has blocks join the pool; how many. Surplus pages do so as far as they are allowed: meanwhile others may have made
+/// some. The rest goes back.
+fn join(size: PageSize, blocks: &[Frame], surplus: bool) -> u64 {
+    if blocks.is_empty() {
+        return 0;
+    }
+    give_up_descriptors(size, blocks);
+    let mut pool = pool(size).lock();
+    let mut joined = 0;
+    for &block in blocks {
+        if surplus && !pool.counts.may_exceed() {
+            break;
+        }
+        pool.put(block);
+        pool.counts.total += 1;
+        pool.counts.surplus += u64::from(surplus);
+        joined += 1;
+    }
+    let touched = pool.has_touched();
+    drop(pool);
+    if touched {
+        want_report();
+    }
+    let rest = &blocks[joined..];
+    if !rest.is_empty() {
+        free_pages(size, rest, &mut Supply::new(rest.len() as u64));
+    }
+    joined as u64
+}
+
+fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
+    let mut supply = Supply::new(counts(size).persistent().saturating_sub(pages));
+    loop {
+        let mut batch = Batch::new();
+        {
+            let mut pool = pool(size).lock();
+            while !batch.is_full() && pool.counts.persistent() > pages {
+                match pool.remove() {
+                    Some(page) => batch.push(page),
+                    None => break,
+                }
+            }
+            if batch.len() == 0 {
+                if pool.in_report > 0 && pool.counts.spare() > 0 {
+                    drop(pool);
+                    (HELPERS.yield_now)();
+                    continue;
+                }
+                // The others leave when they are free.
+                let counts = &mut pool.counts;
+                counts.surplus += counts.persistent().saturating_sub(pages);
+                return;
+            }
+        }
+        free_pages(size, batch.as_slice(), &mut supply);
+        if stop() {
+            return;
+        }
+    }
+}
+
+/// Promises so many pages: whoever was promised one gets it by [`HugePage::take`](super::HugePage::take).
+///
+/// # Errors
+/// `ENOMEM`: there are not as many free ones, nor may as many be made.
+pub fn reserve(size: PageSize, pages: u64) -> Result<(), Errno> {
+    let mut made = 0;
+    loop {
+        let mut batch = Batch::new();
+        let missing = {
+            let mut pool = pool(size).lock();
+            let spare = pool.counts.spare();
+            if pages <= spare {
+                pool.counts.reserved += pages;
+                return Ok(());
+            }
+            let may = pool.counts.overcommit.saturating_sub(pool.counts.surplus);
+            let missing = pages - spare;
+            (missing <= may).then_some(missing)
+        };
+        let Some(missing) = missing else {
+            trim(size, made);
+            return Err(Errno::ENOMEM);
+        };
+        // Made first, promised then: somebody else may take them in between, and then more are made.
+        batch.fill(size, missing);
+        MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        if batch.len() == 0 {
+            NOT_MADE.fetch_add(1, Ordering::Relaxed);
+            trim(size, made);
+            return Err(Errno::ENOMEM);
+        }
+        made += join(size, batch.as_slice(), true);
+        if (HELPERS.killed)() {
+            trim(size, made);
+            return Err(Errno::ENOMEM);
+        }
+    }
+}
+
+/// Takes a promise back that nobody has made use of. Surplus pages that were made for it leave.
+pub fn unreserve(size: PageSize, pages: u64) {
+    pool(size).lock().counts.reserved -= pages;
+    trim(size, pages);
+}
+
+/// Frees up to so many surplus pages that nobody has or was promised.
+fn trim(size: PageSize, mut most: u64) {
+    while most != 0 {
+        let mut batch = Batch::new();
+        {
+            let mut pool = pool(size).lock();
+            while !batch.is_full() && pool.counts.surplus > 0 && most != 0 {
+                match pool.remove() {
+                    Some(page) => batch.push(page),
+                    None => break,
+                }
+                pool.counts.surplus -= 1;
+                most -= 1;
+            }
+        }
+        if batch.len() == 0 {
+            let pool = pool(size).lock();
+            if pool.in_report == 0 || pool.counts.spare() == 0 || pool.counts.surplus == 0 {
+                return;
+            }
+            drop(pool);
+            (HELPERS.yield_now)();
+            continue;
+        }
+        free_pages(size, batch.as_slice(), &mut Supply::new(batch.len() as u64));
+    }
+}

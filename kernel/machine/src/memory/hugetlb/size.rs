@@ -1,0 +1,52 @@
+//! The sizes of huge pages.
+
+use crate::arch::features::{self, Feature};
+use ebb_mm::{Order, PAGEBLOCK_FRAMES};
+
+/// The size of a huge page.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// 2 MiB: a pageblock.
+    Mib2,
+    /// 1 GiB: 512 of them.
+    Gib1,
+}
+
+impl PageSize {
+    /// All of them, the smaller first.
+    pub const ALL: [Self; 2] = [Self::Mib2, Self::Gib1];
+
+    /// That of the allocator's blocks that become such pages.
+    pub const fn order(self) -> Order {
+        match self {
+            Self::Mib2 => Order::PAGEBLOCK,
+            Self::Gib1 => Order::GIANT,
+        }
+    }
+
+    /// Frames of such a page.
+    pub const fn frames(self) -> u64 {
+        self.order().frames()
+    }
+
+    /// Bytes of such a page.
+    pub const fn bytes(self) -> u64 {
+        self.frames() * 4096
+    }
+
+    /// Pageblocks of such a page.
+    pub const fn pageblocks(self) -> u64 {
+        self.frames() / PAGEBLOCK_FRAMES
+    }
+
+    /// Whether this machine's CPUs have such pages.
+    pub fn is_supported(self) -> bool {
+        self == Self::Mib2 || features::has(Feature::GibPages)
+    }
+
+    /// The size of so many bytes, if this machine has it.
+    pub fn of_bytes(bytes: u64) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|size| size.bytes() == bytes && size.is_supported())
+    }
+}

@@ -1,0 +1,105 @@
+//! Bytes of many places of a space, read at once.
+
+#![expect(unsafe_code, reason = "pages are read by their frames")]
+
+use super::AddressSpace;
+use super::entry::{PAGE, PRESENT, REGION, SPANS, Table, USER, frame_of, index};
+use super::pagetable::{PageTables, Region};
+use core::sync::atomic::Ordering;
+use machine::arch::USER_END;
+use machine::memory::memmap::frame_ptr;
+
+/// The most pieces that are read under one hold of the lock.
+const PIECES: usize = 64;
+
+/// What was last looked up in the tables.
+enum Found {
+    Nothing,
+    /// A table of the last level, for the region from this address on.
+    Table(u64, &'static Table),
+    /// A huge page that the program may read: its first address, its bytes, its memory.
+    Huge(u64, u64, *const u8),
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "addresses and `usize` have 64 bits"
+)]
+impl Found {
+    /// Where the memory of an address is; `None`: a fault has to show it, or it is none of the program's.
+    #[inline]
+    fn show(&mut self, tables: &PageTables, address: u64) -> Option<*const u8> {
+        match *self {
+            // Below its start the difference is huge.
+            Self::Table(start, table) if address.wrapping_sub(start) < REGION => {
+                return page(table, address);
+            }
+            Self::Huge(start, span, memory) if address.wrapping_sub(start) < span => {
+                return Some(memory.wrapping_add((address - start) as usize));
+            }
+            _ => {}
+        }
+        if address >= USER_END {
+            return None;
+        }
+        match tables.region(address) {
+            Region::AbsentUntil(_) => None,
+            Region::Table(table) => {
+                *self = Self::Table(address & !(REGION - 1), table);
+                page(table, address)
+            }
+            Region::Huge(slot, span) => {
+                // Relaxed: under the space's lock.
+                let entry = slot.load(Ordering::Relaxed);
+                if !is_readable(entry) {
+                    return None;
+                }
+                let memory = frame_ptr(frame_of(entry)).cast_const().cast();
+                *self = Self::Huge(address & !(span - 1), span, memory);
+                self.show(tables, address)
+            }
+        }
+    }
+}
+
+const fn is_readable(entry: u64) -> bool {
+    entry & (PRESENT | USER) == PRESENT | USER
+}
+
+#[inline]
+fn page(table: &Table, address: u64) -> Option<*const u8> {
+    // Relaxed: as above.
+    let entry = table[index(address, 0)].load(Ordering::Relaxed);
+    let page = frame_ptr(frame_of(entry)).cast_const().cast::<u8>();
+    is_readable(entry).then(|| page.wrapping_add((address % PAGE) as usize))
+}
+
+impl AddressSpace {
+    /// Copies pieces of the space, which need not be the current one, into `to`, one behind the other; each is given by
+    /// address and length, and lies in one page. Ends at a page that is not there, at the end of `to`, and after some
+    /// pieces. No page is held: the lock keeps them. How many bytes were copied, all of whole pieces.
+    pub fn peek(&self, pieces: impl Iterator<Item = (u64, usize)>, to: &mut [u8]) -> usize {
+        let state = self.state.lock();
+        let mut found = Found::Nothing;
+        let mut done = 0;
+        for (address, bytes) in pieces.take(PIECES) {
+            assert!(
+                address % PAGE + bytes as u64 <= PAGE,
+                "a piece is of one page"
+            );
+            let Some(to) = to.get_mut(done..done + bytes) else {
+                break;
+            };
+            let Some(from) = found.show(&state.tables, address) else {
+                break;
+            };
+            // SAFETY: `from` is in a page that the program may read, and all of the piece is. Its entry keeps it while
+            // the lock is held. Programs may write to it meanwhile, as to any memory that a call reads.
+            unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), bytes) };
+            done += bytes;
+        }
+        done
+    }
+}
+
+const _: () = assert!(SPANS[1] == REGION);
