@@ -17,6 +17,8 @@ pub(super) const FILE: u64 = 1 << 9;
 pub(super) const SHMEM: u64 = 1 << 10;
 /// Ours: the huge page is of the pool.
 pub(super) const POOL: u64 = 1 << 52;
+/// Ours: the frame is being moved, see `moving`. Whatever changes the entry meanwhile drops this.
+pub(super) const MOVING: u64 = 1 << 53;
 /// Ours: the frame is the shared frame of zeros.
 pub(super) const ZERO: u64 = 1 << 11;
 

@@ -5,6 +5,7 @@
 //! the lock go while it waits for memory or a file's page and then looks at everything again.
 
 use super::entry::REGION;
+use super::family::Owner;
 use super::pagetable::Leaf;
 use super::pool_fault::Turn;
 use super::serve::{Asked, Step, Supplies, new_anonymous, new_hot_anonymous};
@@ -94,7 +95,7 @@ impl AddressSpace {
             if let Some((entry, rights)) = state.hot_hole(address)
                 && let Ok(frame) = new_hot_anonymous(this)
             {
-                state.put_hot(entry, rights, frame);
+                state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
                 return Ok(());
             }
         }
@@ -111,7 +112,7 @@ impl AddressSpace {
             if let Some((entry, rights)) = state.hot_hole(address)
                 && let Some(frame) = frame.take()
             {
-                state.put_hot(entry, rights, frame);
+                state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
                 return Ok(());
             }
         }
@@ -210,7 +211,8 @@ impl State {
 
     /// Maps a zeroed frame there.
     #[inline(always)]
-    fn put_hot(&mut self, entry: &AtomicU64, rights: u64, frame: FrameRef) {
+    fn put_hot(&mut self, entry: &AtomicU64, rights: u64, frame: FrameRef, owner: Owner) {
+        frame.set_owner(owner.0);
         entry.store(frame.into_counted().address() | rights, Ordering::Relaxed);
         self.count_page(0);
     }

@@ -1,7 +1,7 @@
 //! Copying an address space for a child process.
 
 use super::backing::Bytes;
-use super::entry::{FILE, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
+use super::entry::{FILE, MOVING, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
 use super::leaf::TableFrame;
 use super::map::Commitment;
 use super::pagetable::{HUGEST, Region};
@@ -26,7 +26,7 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`.
     pub fn fork(&self) -> Result<Arc<Self>, Errno> {
-        let child = Self::new()?;
+        let child = Self::of_family(self.family().clone())?;
         child.decline_huge_pages(self.declines_huge_pages());
         let _change = self.change.lock();
         let areas = self.copy_areas(&child)?;
@@ -43,7 +43,10 @@ impl AddressSpace {
         // Even after a failure: pages that were shared so far may be known as writable.
         tlb::flush(&self.cpus, 0..USER_END);
         drop(pending);
-        copied.map(|()| child)
+        copied?;
+        // Not before: what moves must not be met half-way.
+        child.join_family();
+        Ok(child)
     }
 
     /// Gives the child its areas, limits and names; returns a copy of the areas to go by.
@@ -142,7 +145,7 @@ impl AddressSpace {
                     percpu::add(Count::MappedFile, 1);
                 }
             }
-            to.store(entry, Ordering::Relaxed);
+            to.store(entry & !MOVING, Ordering::Relaxed);
         }
         Ok(end)
     }

@@ -32,7 +32,9 @@
 
 mod access;
 mod backing;
+pub(crate) mod compaction;
 mod entry;
+mod family;
 mod fault;
 mod flags;
 mod fork;
@@ -42,6 +44,7 @@ pub mod hugetlb;
 mod leaf;
 mod map;
 mod mappings;
+mod moving;
 mod pagetable;
 mod peek;
 mod pool_fault;

@@ -205,7 +205,14 @@ impl<'a> Asked<'a> {
                     HugeTry::NotTried => Some(Step::NeedsHuge),
                     HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
                         Ok(slot) => {
-                            put_huge(tables, mapped, slot, supply, flags);
+                            put_huge(
+                                tables,
+                                mapped,
+                                slot,
+                                supply,
+                                flags,
+                                self.space.owner_of(region),
+                            );
                             Some(Step::Done(pin_huge(slot, page, self.want)))
                         }
                         Err(error) => {
@@ -351,6 +358,9 @@ impl Change<'_> {
     /// Puts a frame in where nothing was; `kind`: 0, `FILE` or `SHMEM`.
     fn put(&mut self, frame: FrameRef, kind: u64, store: bool) {
         let rights = entry_flags(self.flags) | if store { store_flags(self.flags) } else { 0 };
+        if kind == 0 {
+            frame.set_owner(self.space.owner_of(self.page).0);
+        }
         let value = frame.into_counted().address() | rights | kind;
         self.entry.store(value, Ordering::Relaxed);
         self.count(value, 1);

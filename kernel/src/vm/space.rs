@@ -4,6 +4,7 @@
 
 use super::backing::{Bytes, Graveyard};
 use super::entry::{FILE, POOL, REGION, ZERO, frame_of};
+use super::family::{Family, Owner};
 use super::gather::kind_index;
 use super::pagetable::{PageTables, Run};
 use super::thp::wants_huge;
@@ -44,6 +45,11 @@ pub struct AddressSpace {
     root: u64,
     /// A number that no other space has had.
     id: u64,
+    /// Those that show its private memory, and its place among them.
+    family: Arc<Family>,
+    place: usize,
+    /// What the frames of its private memory have in their words.
+    tag: u64,
 }
 
 /// What the lock of a space guards.
@@ -246,6 +252,13 @@ impl AddressSpace {
     /// # Errors
     /// `ENOMEM`.
     pub fn new() -> Result<Arc<Self>, Errno> {
+        let space = Self::of_family(Family::new()?)?;
+        space.join_family();
+        Ok(space)
+    }
+
+    /// A new, empty space of a family. Until it joins, what it shows does not move.
+    pub(super) fn of_family(family: Arc<Family>) -> Result<Arc<Self>, Errno> {
         let mut relief = pressure::Relief::new(Order::BASE);
         let tables = loop {
             match PageTables::new() {
@@ -254,7 +267,7 @@ impl AddressSpace {
             }
         };
         let root = tables.root();
-        let state = State {
+        let mut state = State {
             areas: VmaSet::new(),
             tables,
             version: 0,
@@ -268,6 +281,8 @@ impl AddressSpace {
             arguments: 0..0,
             environment: 0..0,
         };
+        let place = family.reserve().inspect_err(|_| state.tables.free_root())?;
+        let tag = family.tag(place);
         Ok(Arc::new(Self {
             change: Mutex::new(()),
             state: SpinLock::new(state),
@@ -277,7 +292,26 @@ impl AddressSpace {
             root,
             // Relaxed: only has to be different each time.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            family,
+            place,
+            tag,
         }))
+    }
+
+    /// Has its private memory be found in it from here on.
+    pub(super) fn join_family(self: &Arc<Self>) {
+        self.family.join(self.place, self);
+    }
+
+    /// Those that show its private memory.
+    pub(super) fn family(&self) -> &Arc<Family> {
+        &self.family
+    }
+
+    /// The word of a frame that a store to this page got.
+    #[inline]
+    pub(super) fn owner_of(&self, page: u64) -> Owner {
+        Owner::new(self.tag, page)
     }
 
     /// Makes it the space of this CPU: called on a switch to a task of it. Cheap when it is already.
@@ -469,6 +503,16 @@ impl AddressSpace {
         PendingFlush(&self.flushes)
     }
 
+    /// The same where the flush ends elsewhere: by `end_moves`.
+    pub(super) fn begin_moves(&self) {
+        core::mem::forget(self.begin_flush());
+    }
+
+    /// All CPUs know what `begin_moves` announced.
+    pub(super) fn end_moves(&self) {
+        drop(PendingFlush(&self.flushes));
+    }
+
     /// Whether a change of entries may not be known to all CPUs; asked under the lock.
     pub(super) fn has_flushes(&self) -> bool {
         // Acquire: pairs with the Release of `PendingFlush::drop`.
@@ -554,6 +598,7 @@ impl Drop for AddressSpace {
         );
         GOING.fetch_add(1, Ordering::Relaxed);
         self.leave_files();
+        self.family.leave(self.place);
         loop {
             let mut graveyard = Graveyard::of(self.id);
             if self.state.lock().take_areas(0..USER_END, &mut graveyard) {

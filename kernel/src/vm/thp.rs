@@ -2,12 +2,14 @@
 
 use super::VmaFlags;
 use super::entry::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
+use super::family::Owner;
 use super::leaf::{HugeSupply, TableFrame};
 use super::pagetable::PageTables;
 use super::want::{Want, entry_flags, store_flags};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::frame::FrameRef;
 use machine::memory::huge::{self, HugeFrame, Policy};
+use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
 
 /// How far a fault came with a huge page.
@@ -42,8 +44,10 @@ pub(super) fn put_huge(
     slot: &AtomicU64,
     supply: HugeSupply,
     flags: VmaFlags,
+    owner: Owner,
 ) {
     let frame = supply.block.into_counted();
+    Descriptor::get(frame).set_owner(owner.0);
     let entry = frame.address() | entry_flags(flags) | store_flags(flags);
     tables.set_huge(slot, entry, supply.table);
     mapped[0] += huge::FRAMES;

@@ -5,6 +5,7 @@
 //! areas out may go by a range alone.
 
 use super::backing::Bytes;
+use super::compaction::daemon;
 use super::gather::Gather;
 use super::mappings::{Reach, Shows};
 use super::space::{Area, PAGE, State};
@@ -75,6 +76,7 @@ impl<'a> Zapping<'a> {
         gather.flush(&space.cpus, flush);
         drop(pending);
         gather.free();
+        daemon::memory_freed();
         sched::cond_resched();
     }
 }

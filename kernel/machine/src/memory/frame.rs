@@ -93,6 +93,12 @@ impl FrameRef {
         Self(self.0)
     }
 
+    /// Notes whose page of private memory this is, as [`Descriptor::set_owner`].
+    #[inline]
+    pub fn set_owner(&self, owner: u64) {
+        self.descriptor().set_owner(owner);
+    }
+
     /// Gives the reference up without dropping it: the caller holds it in another form.
     #[inline]
     pub fn into_counted(self) -> Frame {

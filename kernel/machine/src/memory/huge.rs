@@ -14,7 +14,7 @@ use super::percpu::{self, Count, Local};
 use super::{allocator, clear_pages};
 use crate::arch::ipi;
 use core::sync::atomic::{AtomicU8, Ordering};
-use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+use ebb_mm::{AllocError, FRAME_SIZE, Frame, Mobility, Order, Request, Reserve};
 use logic::errno::Errno;
 
 /// Frames in a block.
@@ -139,9 +139,14 @@ pub fn part(frame: Frame) {
     }
     debug_assert_ne!(references, 0, "a free huge block is parted");
     let head = (new_head(Kind::Anonymous, Order::BASE) & SHAPE) | u64::from(references);
+    let owner = descriptor.owner();
     for index in 1..FRAMES {
         let other = Descriptor::get(frame.offset(index));
         debug_assert_eq!(other.head.load(Ordering::Relaxed), 0);
+        if owner != 0 {
+            // The address of the page is a part of it.
+            other.set_owner(owner + index * FRAME_SIZE as u64);
+        }
         // Relaxed: the Release below publishes it.
         other.head.store(head, Ordering::Relaxed);
     }

@@ -91,10 +91,9 @@ pub struct Descriptor {
     /// reserve: the next one.
     pub(super) next: AtomicU64,
     pub(super) previous: AtomicU64,
-    /// Room for the reverse mapping: whose page this is, and which of theirs.
-    _owner: AtomicU64,
-    _index: AtomicU64,
-    _room: [AtomicU64; 2],
+    /// Private memory: whose page this is, and which of theirs, as the address spaces write it.
+    owner: AtomicU64,
+    _room: [AtomicU64; 3],
 }
 
 const _: () = assert!(size_of::<Descriptor>() as u64 == DESCRIPTOR_BYTES);
@@ -155,6 +154,28 @@ impl Descriptor {
     pub fn clear(&self) {
         // Relaxed: as in `take`; nobody else refers to the frame.
         self.head.store(0, Ordering::Relaxed);
+        self.owner.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes whose page of private memory this is; the caller holds the frame.
+    #[inline]
+    pub fn set_owner(&self, owner: u64) {
+        // Relaxed (both): who goes by it looks at the page tables, under their lock.
+        self.owner.store(owner, Ordering::Relaxed);
+    }
+
+    /// What `set_owner` noted; 0: nothing. Of any frame: true a moment ago, or never.
+    #[inline]
+    pub fn owner(&self) -> u64 {
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is a frame of private memory by itself, with so many references. Of any frame: it was, a moment ago.
+    #[inline]
+    pub fn is_anonymous(&self, references: u32) -> bool {
+        // Acquire: as in `references`.
+        let head = self.head.load(Ordering::Acquire);
+        head == (new_head(Kind::Anonymous, Order::BASE) - 1) | u64::from(references)
     }
 
     /// Frees a private page's descriptor if nobody else refers to it; the frame is then the

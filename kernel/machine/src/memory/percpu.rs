@@ -69,9 +69,13 @@ pub enum Count {
     BalloonInflated,
     /// Pages that came out of it, for the host or for want of memory.
     BalloonDeflated,
+    /// Frames whose bytes were moved to others.
+    Migrated,
+    /// Frames that could not be moved.
+    MigrateFailed,
 }
 
-const COUNTS: usize = Count::BalloonDeflated as usize + 1;
+const COUNTS: usize = Count::MigrateFailed as usize + 1;
 
 /// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
 #[repr(C, align(128))]
@@ -351,6 +355,14 @@ pub fn free(frame: Frame, order: Order) {
     // SAFETY: as in `Local::allocate`.
     let front = unsafe { &mut *this.front.get() };
     super::allocator().free(front, frame, order);
+}
+
+/// Counts frames as allocated that were taken from the allocator without a front.
+pub fn count_taken(frames: &[Frame]) {
+    let this = this();
+    for &frame in frames {
+        this.count_allocated(frame, Order::BASE);
+    }
 }
 
 /// Empties this CPU's front.

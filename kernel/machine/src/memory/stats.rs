@@ -103,7 +103,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 47] {
+pub fn vmstat() -> [(&'static str, u64); 49] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
@@ -136,6 +136,8 @@ pub fn vmstat() -> [(&'static str, u64); 47] {
         ("pgalloc_dma32", sum(Count::AllocatedDma32)),
         ("pgalloc_normal", sum(Count::AllocatedNormal)),
         ("pgfree", sum(Count::Freed)),
+        ("pgmigrate_success", sum(Count::Migrated)),
+        ("pgmigrate_fail", sum(Count::MigrateFailed)),
         ("pgfault", sum(Count::Faults)),
         ("pgmajfault", sum(Count::MajorFaults)),
         ("allocstall_normal", sum(Count::Stalls)),

@@ -75,6 +75,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
     sched::start_cpu_with(|| {
         drivers::start_threads(signal_program);
         fs::block::start_thread();
+        crate::vm::compaction::daemon::start();
         if let Some(task) = FIRST.get() {
             sched::start_new(owner::to_thread(task.clone()));
         }

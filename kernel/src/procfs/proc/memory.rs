@@ -2,6 +2,7 @@
 
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
+use crate::vm::compaction;
 use core::fmt::{Result, Write};
 use ebb_mm::{Mobility, PAGEBLOCK_ORDER};
 use machine::memory::stats;
@@ -40,6 +41,23 @@ fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
 
 fn vmstat(text: &mut Text) -> Result {
     for (name, value) in stats::vmstat() {
+        writeln!(text, "{name} {value}")?;
+    }
+    let done = compaction::counters();
+    for (name, value) in [
+        ("compact_migrate_scanned", done.migrate_scanned),
+        ("compact_free_scanned", done.free_scanned),
+        ("compact_isolated", done.isolated),
+        ("compact_stall", done.stall),
+        ("compact_fail", done.fail),
+        ("compact_success", done.success),
+        ("compact_daemon_wake", done.daemon_wake),
+        (
+            "compact_daemon_migrate_scanned",
+            done.daemon_migrate_scanned,
+        ),
+        ("compact_daemon_free_scanned", done.daemon_free_scanned),
+    ] {
         writeln!(text, "{name} {value}")?;
     }
     Ok(())

@@ -6,6 +6,7 @@ use crate::fs::text::Text;
 use crate::fs::{block, lookup, pipe};
 use crate::process::shm::{self, LIMITS, MAX_SEGMENTS};
 use crate::process::{task, uts};
+use crate::vm::compaction;
 use alloc::string::String;
 use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -84,6 +85,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         "sys/vm/min_free_kbytes",
         |text| number(text, knobs::min_free_kbytes()),
         |value| knobs::set_min_free_kbytes(parse(value)?),
+    ),
+    // As on Linux it cannot be read, and what is written does not matter.
+    Entry::knob(
+        "sys/vm/compact_memory",
+        |text| number(text, 0),
+        |value| {
+            parse(value)?;
+            compaction::compact_all()
+        },
+    ),
+    Entry::knob(
+        "sys/vm/compaction_proactiveness",
+        |text| number(text, compaction::daemon::proactiveness()),
+        |value| compaction::daemon::set_proactiveness(parse(value)?),
     ),
     Entry::knob("sys/vm/drop_caches", |text| number(text, 0), drop_caches),
     Entry::knob(

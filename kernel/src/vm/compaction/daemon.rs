@@ -1,0 +1,238 @@
+//! `kcompactd`: compacts before anybody asks, when the rules of the allocator's policy say so, and has nothing to do in a
+//! guest in which no memory is freed.
+
+use super::{End, empty_next, is_over, now};
+use crate::vm::moving::Mover;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::time::Duration;
+use ebb_mm::{
+    Compacts, GiveBack, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SLICE, PROACTIVENESS,
+    Proactive,
+};
+use logic::errno::Errno;
+use machine::arch;
+use machine::arch::clock::{self, Nanos};
+use machine::memory::percpu::{self, Count};
+use machine::memory::{allocator, pressure};
+use machine::sched;
+use machine::sync::WaitQueue;
+
+static QUEUE: WaitQueue = WaitQueue::new();
+/// It sleeps until memory is freed.
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+/// `vm.compaction_proactiveness`.
+static PROACTIVE: AtomicU8 = AtomicU8::new(PROACTIVENESS);
+/// Goes up when that is set.
+static KNOB_SET: AtomicU64 = AtomicU64::new(0);
+
+/// Programs have freed memory; no lock is held.
+#[inline]
+pub(crate) fn memory_freed() {
+    // Relaxed: a hint; who misses it frees more, or the rest is too little to be looked at.
+    if ASLEEP.load(Ordering::Relaxed) {
+        wake();
+    }
+}
+
+#[cold]
+fn wake() {
+    if ASLEEP.swap(false, Ordering::Relaxed) && pressure::may_block() {
+        QUEUE.wake_one();
+    }
+}
+
+/// `vm.compaction_proactiveness`.
+pub(crate) fn proactiveness() -> u64 {
+    u64::from(PROACTIVE.load(Ordering::Relaxed))
+}
+
+/// Sets it.
+///
+/// # Errors
+/// `EINVAL` above 100.
+pub(crate) fn set_proactiveness(value: u64) -> Result<(), Errno> {
+    Proactive::new()
+        .set_proactiveness(value)
+        .map_err(|_| Errno::EINVAL)?;
+    PROACTIVE.store(u8::try_from(value).unwrap_or(0), Ordering::Relaxed);
+    KNOB_SET.fetch_add(1, Ordering::Relaxed);
+    ASLEEP.store(false, Ordering::Relaxed);
+    QUEUE.wake_one();
+    Ok(())
+}
+
+/// Starts the thread.
+pub(crate) fn start() {
+    sched::spawn_kernel("kcompactd", run);
+}
+
+/// The idle time of each CPU at the last look.
+struct IdleTimes {
+    at: Nanos,
+    idle: [u64; arch::MAX_CPUS],
+}
+
+impl IdleTimes {
+    /// The part of the time since the last look, in percent, for which that CPU was idle that was so most.
+    fn most(&mut self) -> u32 {
+        let now = clock::now();
+        let span = now.saturating_sub(self.at).0.max(1);
+        let mut most = 0;
+        for cpu in arch::online_cpus().iter() {
+            let idle = sched::cpu_times(cpu).idle.0;
+            most = most.max(idle.saturating_sub(self.idle[cpu]));
+            self.idle[cpu] = idle;
+        }
+        self.at = now;
+        u32::try_from(most * 100 / span).unwrap_or(100)
+    }
+}
+
+/// Frames that were allocated and freed so far, all together: what has not changed is not looked at again.
+fn traffic() -> u64 {
+    [Count::Freed, Count::AllocatedDma32, Count::AllocatedNormal]
+        .into_iter()
+        .fold(0, |sum, count| sum.wrapping_add(percpu::sum(count)))
+}
+
+struct Daemon {
+    proactive: Proactive,
+    knob: u64,
+    give_back: [GiveBack; ebb_mm::MAX_ZONES],
+    idle: IdleTimes,
+    mover: Mover,
+}
+
+fn run() {
+    let mover = loop {
+        match Mover::new() {
+            Ok(mover) => break mover,
+            Err(_) => sched::sleep_until(clock::now().saturating_add(Nanos(1_000_000_000))),
+        }
+    };
+    let mut daemon = Daemon {
+        proactive: Proactive::new(),
+        knob: 0,
+        give_back: [const { GiveBack::new() }; ebb_mm::MAX_ZONES],
+        idle: IdleTimes {
+            at: clock::now(),
+            idle: [0; arch::MAX_CPUS],
+        },
+        mover,
+    };
+    let mut seen = 0;
+    loop {
+        let next = daemon.look();
+        let traffic = traffic();
+        let quiet = traffic.wrapping_sub(seen) < PAGEBLOCK_FRAMES;
+        seen = traffic;
+        // While memory comes and goes it looks now and then.
+        let watch = (!quiet).then(|| now() + PROACTIVE_INTERVAL);
+        match next.into_iter().chain(watch).min() {
+            Some(next) => {
+                let nanos = u64::try_from(next.as_nanos()).unwrap_or(u64::MAX);
+                sched::sleep_until(Nanos(nanos));
+            }
+            None => {
+                ASLEEP.store(true, Ordering::Relaxed);
+                QUEUE.wait_uninterruptible(|| !ASLEEP.load(Ordering::Relaxed));
+                // What is being freed is freed by then.
+                let soon = now() + PROACTIVE_INTERVAL;
+                sched::sleep_until(Nanos(u64::try_from(soon.as_nanos()).unwrap_or(u64::MAX)));
+            }
+        }
+    }
+}
+
+impl Daemon {
+    /// Does what is due; when to come again.
+    fn look(&mut self) -> Option<Duration> {
+        let knob = KNOB_SET.load(Ordering::Relaxed);
+        if knob != self.knob {
+            self.knob = knob;
+            // Checked when it was set.
+            let _ = self
+                .proactive
+                .set_proactiveness(u64::from(PROACTIVE.load(Ordering::Relaxed)));
+        }
+        let proactive = self.compact_proactively();
+        let give_back = self.give_back();
+        proactive.into_iter().chain(give_back).min()
+    }
+
+    fn compact_proactively(&mut self) -> Option<Duration> {
+        let (score, _) = scores();
+        let poll = self.proactive.poll(now(), score, false);
+        if !poll.compact {
+            return poll.next;
+        }
+        let start = clock::now();
+        let low = self.proactive.thresholds().low;
+        let (_, present) = scores();
+        let mut more = false;
+        for zone in 0..allocator().zones() {
+            loop {
+                if allocator().fragmentation(zone).score(present) <= low {
+                    break;
+                }
+                if is_over(start, PROACTIVE_SLICE) {
+                    more = true;
+                    break;
+                }
+                if empty_next(zone, Compacts::Daemon, u64::MAX, &mut self.mover) == End::Nothing {
+                    break;
+                }
+            }
+        }
+        let spent = Duration::from_nanos(clock::now().saturating_sub(start).0);
+        self.proactive.worked(now(), spent, scores().0, more);
+        self.proactive.poll(now(), scores().0, false).next
+    }
+
+    /// Empties blocks for the host's sake.
+    fn give_back(&mut self) -> Option<Duration> {
+        allocator().reporting_order()?;
+        let idle = self.idle.most();
+        let mut next: Option<Duration> = None;
+        for zone in 0..allocator().zones() {
+            let cheapest = || {
+                let mut compactor = super::COMPACTORS[zone].lock();
+                compactor.plan(now(), allocator(), 1, Compacts::Daemon)
+            };
+            let rule = &mut self.give_back[zone];
+            let pieces = allocator().fragmentation(zone).pieces();
+            let poll = rule.poll(now(), pieces, idle, cheapest);
+            if poll.blocks == 0 {
+                next = next.into_iter().chain(poll.next).min();
+                continue;
+            }
+            let (start, mut done) = (clock::now(), 0);
+            while done < poll.blocks && !is_over(start, PROACTIVE_SLICE) {
+                let plan =
+                    super::COMPACTORS[zone]
+                        .lock()
+                        .plan(now(), allocator(), 1, Compacts::Daemon);
+                let Some(plan) = plan.filter(|&plan| rule.pays(now(), plan)) else {
+                    break;
+                };
+                match empty_next(zone, Compacts::Daemon, plan.frames, &mut self.mover) {
+                    End::Whole => done += 1,
+                    End::Stuck => {}
+                    End::Nothing => break,
+                }
+            }
+            let spent = Duration::from_nanos(clock::now().saturating_sub(start).0);
+            rule.worked(now(), spent, done);
+            let again = now() + spent.max(Duration::from_millis(1));
+            next = Some(next.map_or(again, |next| next.min(again)));
+        }
+        next
+    }
+}
+
+/// The score of the node, and its present frames.
+fn scores() -> (u64, u64) {
+    let zones = || (0..allocator().zones()).map(|zone| allocator().fragmentation(zone));
+    let present = zones().map(|zone| zone.present_frames).sum();
+    (zones().map(|zone| zone.score(present)).sum(), present)
+}

@@ -1,0 +1,300 @@
+//! Moving frames of private memory while programs use them.
+//!
+//! A batch of frames moves in four steps:
+//!
+//! 1. Each frame's entries are *parked*: found by the frame's word (`family`) and made not present, with a bit of their own.
+//!    An access faults, and the fault gives the entry its rights again, as it does for any that is not present: then the
+//!    frame stays where it is. Nobody waits for a move.
+//! 2. The CPUs that use the spaces forget the entries: one flush for each space. From here on nobody reads or writes the
+//!    frames by them.
+//! 3. The references are counted. As many as entries were parked, and all of those parked still: then nobody else has the
+//!    frame, a call that copies or a device least of all, and nobody can get it but by an entry. The bytes are copied, with
+//!    no lock held.
+//! 4. Each entry that is parked still is pointed at the new frame. No TLB knows it, so nothing is flushed again. One that
+//!    is not was asked for meanwhile: it keeps the old frame, of which both have the same bytes.
+//!
+//! Only faults take the bit away; whatever else changes an entry drops it, too (`ADDRESS` and the kind are what they keep).
+
+#![expect(unsafe_code, reason = "frames are copied")]
+
+use super::AddressSpace;
+use super::entry::{ADDRESS, FILE, MOVING, PAGE, PRESENT, SHMEM, WRITABLE, ZERO, frame_of};
+use super::family::{Family, Owner};
+use super::pagetable::Leaf;
+use super::tlb;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::{Frame, Order};
+use logic::errno::Errno;
+use machine::arch::ipi;
+use machine::memory::copy_page;
+use machine::memory::memmap::{self, Descriptor, Kind, frame_ptr};
+use machine::memory::percpu::{self, Count};
+
+/// The most frames that move together.
+pub(super) const BATCH: usize = 32;
+/// The most entries that show them.
+const ENTRIES: usize = 4 * BATCH;
+/// Frames that are copied between two looks at what other CPUs ask for.
+const COPIES: usize = 4;
+
+/// A space some of whose entries are parked.
+struct Shown {
+    space: Arc<AddressSpace>,
+    pages: Range<u64>,
+}
+
+/// A parked entry.
+struct Parked {
+    /// Which of the spaces.
+    space: usize,
+    page: u64,
+    /// What it was.
+    before: u64,
+}
+
+impl Parked {
+    const fn parked(&self) -> u64 {
+        parked(self.before)
+    }
+}
+
+const fn parked(entry: u64) -> u64 {
+    entry & !(PRESENT | WRITABLE) | MOVING
+}
+
+/// A frame that is on its way.
+struct Item {
+    frame: Frame,
+    owner: Owner,
+    /// Its entries among the parked ones.
+    entries: Range<usize>,
+}
+
+/// Moves frames, batch by batch.
+pub(super) struct Mover {
+    shown: Vec<Shown>,
+    parked: Vec<Parked>,
+    items: Vec<Item>,
+    family: Option<(u64, Arc<Family>)>,
+}
+
+/// The entry of a page; only looked at with the space's lock held.
+fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bool) -> bool {
+    let mut state = space.state.lock();
+    match state.tables.leaf(page) {
+        Leaf::Page(entry) => then(entry),
+        Leaf::Huge(_) | Leaf::Absent => false,
+    }
+}
+
+impl Mover {
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Self, Errno> {
+        let mut mover = Self {
+            shown: Vec::new(),
+            parked: Vec::new(),
+            items: Vec::new(),
+            family: None,
+        };
+        let room = mover
+            .shown
+            .try_reserve_exact(ENTRIES)
+            .and_then(|()| mover.parked.try_reserve_exact(ENTRIES))
+            .and_then(|()| mover.items.try_reserve_exact(BATCH));
+        room.map_err(|_| Errno::ENOMEM)?;
+        Ok(mover)
+    }
+
+    /// Moves frames of private memory, [`BATCH`] at most, to frames that nobody has, as many. Those that moved are freed;
+    /// what was not needed of the targets is the caller's still. How many, each to the next of the targets. No lock is held.
+    pub(super) fn run(&mut self, from: &[Frame], to: &[Frame]) -> usize {
+        debug_assert!(from.len() <= to.len() && from.len() <= BATCH);
+        for &frame in from {
+            self.park(frame);
+        }
+        for shown in &self.shown {
+            tlb::flush(&shown.space.cpus, shown.pages.clone());
+            shown.space.end_moves();
+        }
+        let mut targets = to.iter().copied();
+        let mut target = targets.next();
+        let mut frames = 0;
+        for (count, item) in self.items.iter().enumerate() {
+            let Some(to) = target else { break };
+            if count % COPIES == 0 {
+                ipi::poll_mailbox();
+            }
+            if self.carry(item, to) {
+                frames += 1;
+                target = targets.next();
+            }
+        }
+        let failed = from.len() - frames;
+        percpu::add(Count::Migrated, frames as u64);
+        percpu::add(Count::MigrateFailed, failed as u64);
+        self.items.clear();
+        self.parked.clear();
+        // Spaces whose last reference this is go here, with their memory.
+        self.shown.clear();
+        self.family = None;
+        frames
+    }
+
+    /// Parks the entries of a frame, if it can move.
+    fn park(&mut self, frame: Frame) {
+        let descriptor = Descriptor::get(frame);
+        let references = descriptor.references();
+        if !descriptor.is_anonymous(references) || references == 0 {
+            return;
+        }
+        let owner = Owner(descriptor.owner());
+        let room = ENTRIES - self.parked.len();
+        if !owner.is_known() || references as usize > room {
+            return;
+        }
+        let Some(family) = self.family_of(owner) else {
+            return;
+        };
+        let first = self.parked.len();
+        let page = owner.page();
+        family.ask(owner, |space| {
+            self.park_entry(space, page, frame);
+            self.parked.len() - first == references as usize
+        });
+        let entries = first..self.parked.len();
+        if entries.len() == references as usize {
+            self.items.push(Item {
+                frame,
+                owner,
+                entries,
+            });
+        } else {
+            // Some show it elsewhere, or a call or a device has it.
+            for parked in &self.parked[first..] {
+                self.unpark(parked);
+            }
+            // They stay in the list: what was parked is flushed.
+        }
+    }
+
+    fn family_of(&mut self, owner: Owner) -> Option<Arc<Family>> {
+        let number = owner.family();
+        if let Some((known, family)) = &self.family
+            && *known == number
+        {
+            return Some(family.clone());
+        }
+        let family = Family::of(owner)?;
+        self.family = Some((number, family.clone()));
+        Some(family)
+    }
+
+    /// Parks one entry, if it shows the frame.
+    fn park_entry(&mut self, space: &Arc<AddressSpace>, page: u64, frame: Frame) {
+        // Where the last one was, mostly.
+        let known = self
+            .shown
+            .iter()
+            .rposition(|shown| Arc::ptr_eq(&shown.space, space));
+        let mut before = 0;
+        let parked = entry_of(space, page, |entry| {
+            // Relaxed (all accesses to entries): the space's lock is held, and the CPU does not write entries.
+            before = entry.load(Ordering::Relaxed);
+            let is_it =
+                before & (FILE | SHMEM | ZERO) == 0 && before != 0 && frame_of(before) == frame;
+            if is_it {
+                if known.is_none() {
+                    // Until it is flushed others may store by the entry.
+                    space.begin_moves();
+                }
+                entry.store(parked(before), Ordering::Relaxed);
+            }
+            is_it
+        });
+        if !parked {
+            return;
+        }
+        let place = known.unwrap_or_else(|| {
+            self.shown.push(Shown {
+                space: space.clone(),
+                pages: page..page,
+            });
+            self.shown.len() - 1
+        });
+        let pages = &mut self.shown[place].pages;
+        *pages = pages.start.min(page)..pages.end.max(page + PAGE);
+        self.parked.push(Parked {
+            space: place,
+            page,
+            before: before & !MOVING,
+        });
+    }
+
+    /// Gives an entry its rights again, but for that to store: others may have the frame by now, and a fault looks.
+    fn unpark(&self, parked: &Parked) {
+        self.replace(parked, parked.before & !WRITABLE);
+    }
+
+    /// Changes a parked entry; false: it is not parked any more.
+    fn replace(&self, parked: &Parked, with: u64) -> bool {
+        entry_of(&self.shown[parked.space].space, parked.page, |entry| {
+            let still = entry.load(Ordering::Relaxed) == parked.parked();
+            if still {
+                // Release: the bytes come before it; x86 keeps that order anyway.
+                entry.store(with, Ordering::Release);
+            }
+            still
+        })
+    }
+
+    fn is_parked(&self, parked: &Parked) -> bool {
+        entry_of(&self.shown[parked.space].space, parked.page, |entry| {
+            entry.load(Ordering::Relaxed) == parked.parked()
+        })
+    }
+
+    /// Moves one frame to another, if it can still be.
+    fn carry(&self, item: &Item, to: Frame) -> bool {
+        let entries = &self.parked[item.entries.clone()];
+        let from = Descriptor::get(item.frame);
+        // In this order: entries that are parked after the count were so at the count, and had a reference each. With one
+        // entry, that it is swapped says so; where one of several has gone, another reference could stand in for it.
+        let alone = from.is_anonymous(entries.len() as u32)
+            && (entries.len() == 1 || entries.iter().all(|parked| self.is_parked(parked)));
+        if !alone {
+            entries.iter().for_each(|parked| self.unpark(parked));
+            return false;
+        }
+        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended: then what is copied is
+        // never shown. It is RAM in any case.
+        unsafe { copy_page(frame_ptr(to), frame_ptr(item.frame)) };
+        let target = Descriptor::get(to);
+        // One reference is ours until all entries are done.
+        target.take(Kind::Anonymous, Order::BASE);
+        target.set_owner(item.owner.0);
+        percpu::add(Kind::Anonymous.count(), 1);
+        let mut swapped = 0;
+        for parked in entries {
+            target.get_reference();
+            let entry = parked.before & !ADDRESS | to.address();
+            if self.replace(parked, entry) {
+                swapped += 1;
+                memmap::release(item.frame);
+            } else {
+                // Ours is left.
+                target.put();
+            }
+        }
+        if swapped == 0 {
+            target.clear();
+            percpu::subtract(Kind::Anonymous.count(), 1);
+            return false;
+        }
+        memmap::release(to);
+        true
+    }
+}
