@@ -149,7 +149,7 @@ impl AddressSpace {
                     Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
-                Step::NeedsHuge => supplies.get_huge(),
+                Step::NeedsHuge(asks) => supplies.get_huge(asks),
                 Step::NeedsTurn(turn) => {
                     // Not two at once, nor with a page in hand: others could wait for those.
                     supplies.pool = None;

@@ -41,8 +41,8 @@ pub(super) enum Step {
     NeedsFrame(AllocError),
     /// The file's page must be got first.
     NeedsPage(Arc<MappedFile>, u64),
-    /// A huge page would do.
-    NeedsHuge,
+    /// A huge page would do; whether the area asks for such.
+    NeedsHuge(bool),
     /// A turn to get a page of the pool must be waited for first.
     NeedsTurn(usize),
     /// A page of the pool must be got first.
@@ -81,9 +81,9 @@ impl Supplies {
         Ok(true)
     }
 
-    /// Gets a huge page, if there is one; does not wait.
-    pub(super) fn get_huge(&mut self) {
-        self.huge = HugeTry::get();
+    /// Gets a huge page, if there is one or can be; may wait.
+    pub(super) fn get_huge(&mut self, asks: bool) {
+        self.huge = HugeTry::get(asks);
     }
 
     /// The page of a file, if it was got and the file is what it was then.
@@ -202,7 +202,9 @@ impl<'a> Asked<'a> {
                     && !self.space.declines_huge_pages() =>
             {
                 match core::mem::take(huge) {
-                    HugeTry::NotTried => Some(Step::NeedsHuge),
+                    HugeTry::NotTried => {
+                        Some(Step::NeedsHuge(flags.contains(VmaFlags::HUGE_PAGES)))
+                    }
                     HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
                         Ok(slot) => {
                             put_huge(

@@ -1,6 +1,7 @@
 //! Faults that huge pages serve: who gets them, and what a fault in one does.
 
 use super::VmaFlags;
+use super::compaction::{self, daemon};
 use super::entry::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
 use super::family::Owner;
 use super::leaf::{HugeSupply, TableFrame};
@@ -8,7 +9,7 @@ use super::pagetable::PageTables;
 use super::want::{Want, entry_flags, store_flags};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::frame::FrameRef;
-use machine::memory::huge::{self, HugeFrame, Policy};
+use machine::memory::huge::{self, Effort, HugeFrame, Policy};
 use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
 
@@ -23,10 +24,22 @@ pub(super) enum HugeTry {
 }
 
 impl HugeTry {
-    /// Gets one; does not wait.
-    pub(super) fn get() -> Self {
+    /// Gets one for an area that `asks` for huge pages or does not, as `defrag` says.
+    #[cold]
+    pub(super) fn get(asks: bool) -> Self {
+        let mut block = HugeFrame::try_new(percpu::this());
+        if block.is_err() {
+            match huge::defrag().effort(asks) {
+                Effort::Direct => {
+                    if compaction::make_block() {
+                        block = HugeFrame::try_new(percpu::this());
+                    }
+                }
+                Effort::Background => daemon::want_block(),
+                Effort::None => {}
+            }
+        }
         let this = percpu::this();
-        let block = HugeFrame::try_new(this);
         match block.and_then(|block| Ok((block, TableFrame::try_new()?))) {
             Ok((block, table)) => Self::Got(HugeSupply { block, table }),
             Err(_) => {

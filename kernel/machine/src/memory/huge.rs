@@ -214,6 +214,86 @@ pub fn policy() -> Policy {
     }
 }
 
+/// What a fault does that would be served by a huge page, where there is no block:
+/// `/sys/kernel/mm/transparent_hugepage/defrag`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Defrag {
+    /// It has a block emptied, and waits.
+    Always,
+    /// It has one emptied in the background, and takes pages.
+    Defer,
+    /// The first where the area asks for huge pages, the second elsewhere.
+    DeferMadvise,
+    /// The first where the area asks, nothing elsewhere.
+    Madvise,
+    /// Nothing.
+    Never,
+}
+
+/// What a fault does for a block.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Effort {
+    /// It has one emptied.
+    Direct,
+    /// It has one emptied in the background.
+    Background,
+    /// Nothing.
+    None,
+}
+
+impl Defrag {
+    /// All, in the order in which Linux shows them.
+    pub const ALL: [Self; 5] = [
+        Self::Always,
+        Self::Defer,
+        Self::DeferMadvise,
+        Self::Madvise,
+        Self::Never,
+    ];
+
+    /// Linux's word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Defer => "defer",
+            Self::DeferMadvise => "defer+madvise",
+            Self::Madvise => "madvise",
+            Self::Never => "never",
+        }
+    }
+
+    /// What a fault does, of an area that `asks` for huge pages or does not.
+    pub const fn effort(self, asks: bool) -> Effort {
+        match (self, asks) {
+            (Self::Always, _) | (Self::DeferMadvise | Self::Madvise, true) => Effort::Direct,
+            (Self::Defer, _) | (Self::DeferMadvise, false) => Effort::Background,
+            (Self::Madvise, false) | (Self::Never, _) => Effort::None,
+        }
+    }
+}
+
+static DEFRAG: AtomicU8 = AtomicU8::new(Defrag::Madvise as u8);
+
+/// What faults do.
+pub fn defrag() -> Defrag {
+    let value = DEFRAG.load(Ordering::Relaxed);
+    Defrag::ALL
+        .into_iter()
+        .find(|&defrag| defrag as u8 == value)
+        .unwrap_or(Defrag::Madvise)
+}
+
+/// Sets that by its name.
+///
+/// # Errors
+/// `EINVAL` for a name that none has.
+pub fn set_defrag(name: &str) -> Result<(), Errno> {
+    let defrag = Defrag::ALL.into_iter().find(|defrag| defrag.name() == name);
+    DEFRAG.store(defrag.ok_or(Errno::EINVAL)? as u8, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Sets the policy by its name.
 ///
 /// # Errors

@@ -75,6 +75,11 @@ impl Relief {
             return Ok(());
         }
         self.steps += 1;
+        if self.order == Order::PAGEBLOCK && self.steps > 1 && (HELPERS.make_block)() {
+            // There may be more where that came from.
+            self.steps = 1;
+            return Ok(());
+        }
         match self.steps {
             1 => {
                 super::allocator().request_drain();

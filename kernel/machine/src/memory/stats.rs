@@ -103,7 +103,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 49] {
+pub fn vmstat() -> [(&'static str, u64); 46] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
@@ -142,10 +142,6 @@ pub fn vmstat() -> [(&'static str, u64); 49] {
         ("pgmajfault", sum(Count::MajorFaults)),
         ("allocstall_normal", sum(Count::Stalls)),
         ("oom_kill", sum(Count::OomKills)),
-        // Nothing moves pages to make room for a large block.
-        ("compact_stall", 0),
-        ("compact_fail", 0),
-        ("compact_success", 0),
         ("htlb_vmemmap_shared", shared),
         ("htlb_vmemmap_carried", carried),
         ("htlb_buddy_alloc_success", made),

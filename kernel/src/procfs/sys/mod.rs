@@ -49,13 +49,26 @@ const ENTRIES: &[Entry] = &[
     Entry::file("devices/system/node/node0/vmstat", node_vmstat),
     Entry::knob(
         "kernel/mm/transparent_hugepage/enabled",
-        huge_policy,
+        |text| {
+            choice(
+                text,
+                huge::Policy::ALL.map(huge::Policy::name),
+                huge::policy().name(),
+            )
+        },
         huge::set_policy,
     ),
-    // No memory is moved to make a block.
-    Entry::file("kernel/mm/transparent_hugepage/defrag", |text| {
-        writeln!(text, "always defer defer+madvise madvise [never]")
-    }),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/defrag",
+        |text| {
+            choice(
+                text,
+                huge::Defrag::ALL.map(huge::Defrag::name),
+                huge::defrag().name(),
+            )
+        },
+        huge::set_defrag,
+    ),
     Entry::file("kernel/mm/transparent_hugepage/shmem_enabled", |text| {
         writeln!(text, "always within_size advise [never] deny force")
     }),
@@ -67,13 +80,13 @@ const ENTRIES: &[Entry] = &[
     }),
 ];
 
-/// All policies, that which holds in brackets.
-fn huge_policy(text: &mut Text) -> Written {
-    let names = huge::Policy::ALL.map(|policy| {
-        if policy == huge::policy() {
-            format!("[{}]", policy.name())
+/// All names, that which holds in brackets.
+fn choice<const N: usize>(text: &mut Text, names: [&str; N], holds: &str) -> Written {
+    let names = names.map(|name| {
+        if name == holds {
+            format!("[{name}]")
         } else {
-            policy.name().into()
+            name.into()
         }
     });
     writeln!(text, "{}", names.join(" "))

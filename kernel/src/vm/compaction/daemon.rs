@@ -20,6 +20,8 @@ use machine::sync::WaitQueue;
 static QUEUE: WaitQueue = WaitQueue::new();
 /// It sleeps until memory is freed.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
+/// Blocks that faults did not wait for.
+static WANTED: AtomicU64 = AtomicU64::new(0);
 /// `vm.compaction_proactiveness`.
 static PROACTIVE: AtomicU8 = AtomicU8::new(PROACTIVENESS);
 /// Goes up when that is set.
@@ -39,6 +41,13 @@ fn wake() {
     if ASLEEP.swap(false, Ordering::Relaxed) && pressure::may_block() {
         QUEUE.wake_one();
     }
+}
+
+/// A block is wanted that nobody waits for.
+pub(crate) fn want_block() {
+    // Relaxed: a number of its own.
+    WANTED.fetch_add(1, Ordering::Relaxed);
+    memory_freed();
 }
 
 /// `vm.compaction_proactiveness`.
@@ -155,9 +164,24 @@ impl Daemon {
                 .proactive
                 .set_proactiveness(u64::from(PROACTIVE.load(Ordering::Relaxed)));
         }
+        self.make_wanted();
         let proactive = self.compact_proactively();
         let give_back = self.give_back();
         proactive.into_iter().chain(give_back).min()
+    }
+
+    /// Makes the blocks that faults asked for, as far as there are any to be had.
+    fn make_wanted(&mut self) {
+        let mut wanted = WANTED.swap(0, Ordering::Relaxed);
+        for zone in (0..allocator().zones()).rev() {
+            while wanted != 0 {
+                match empty_next(zone, Compacts::Daemon, &mut self.mover) {
+                    End::Whole => wanted -= 1,
+                    End::Stuck => {}
+                    End::Nothing => break,
+                }
+            }
+        }
     }
 
     fn compact_proactively(&mut self) -> Option<Duration> {
@@ -179,7 +203,7 @@ impl Daemon {
                     more = true;
                     break;
                 }
-                if empty_next(zone, Compacts::Daemon, u64::MAX, &mut self.mover) == End::Nothing {
+                if empty_next(zone, Compacts::Daemon, &mut self.mover) == End::Nothing {
                     break;
                 }
             }
@@ -215,7 +239,7 @@ impl Daemon {
                 let Some(plan) = plan.filter(|&plan| rule.pays(now(), plan)) else {
                     break;
                 };
-                match empty_next(zone, Compacts::Daemon, plan.frames, &mut self.mover) {
+                match empty_next(zone, Compacts::Daemon, &mut self.mover) {
                     End::Whole => done += 1,
                     End::Stuck => {}
                     End::Nothing => break,

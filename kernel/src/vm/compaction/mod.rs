@@ -4,9 +4,7 @@ pub(crate) mod daemon;
 
 use super::moving::{BATCH, Mover};
 use core::time::Duration;
-use ebb_mm::{
-    CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, Mobility, Order,
-};
+use ebb_mm::{CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, Order};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
@@ -42,13 +40,10 @@ enum End {
     Nothing,
 }
 
-/// Begins with the cheapest block of a zone, if it costs no more than `most` frames.
-fn begin(zone: usize, by: Compacts, most: u64) -> Option<EmptyingBlock> {
+/// Begins with the cheapest block of a zone.
+fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
     let mut compactor = COMPACTORS[zone].lock();
-    let plan = compactor.plan(now(), allocator(), 1, by)?;
-    if plan.frames > most {
-        return None;
-    }
+    compactor.plan(now(), allocator(), 1, by)?;
     compactor.next(allocator())
 }
 
@@ -108,11 +103,16 @@ fn move_out(zone: usize, from: &[Frame], mover: &mut Mover) -> bool {
     roomy
 }
 
-/// Empties the cheapest block of a zone, if that moves no more than `most` frames.
-fn empty_next(zone: usize, by: Compacts, most: u64, mover: &mut Mover) -> End {
-    let Some(block) = begin(zone, by, most) else {
-        return End::Nothing;
-    };
+/// Empties the cheapest block of a zone.
+fn empty_next(zone: usize, by: Compacts, mover: &mut Mover) -> End {
+    match begin(zone, by) {
+        Some(block) => finish(zone, block, mover),
+        None => End::Nothing,
+    }
+}
+
+/// Empties a block, and gives it back.
+fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover) -> End {
     let roomy = empty(zone, &block, mover);
     let mut compactor = COMPACTORS[zone].lock();
     if !roomy {
@@ -137,7 +137,7 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
         // Each block once, and again what came of others: no more than there are.
         let blocks = allocator().fragmentation(zone).present_frames / Order::PAGEBLOCK.frames();
         for _ in 0..2 * blocks {
-            if empty_next(zone, Compacts::Direct, u64::MAX, &mut mover) == End::Nothing {
+            if empty_next(zone, Compacts::Direct, &mut mover) == End::Nothing {
                 break;
             }
             if sched::current().killed() {
@@ -148,31 +148,23 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Empties a block for one who waits for it, if that moves no more than `most` frames: the block, which is his.
-pub(crate) fn take_block(most: u64) -> Option<Frame> {
-    let mut mover = Mover::new().ok()?;
+/// Empties a block for one who waits for it; whether there is one now, which others may be faster to take. That is all
+/// that it does: he waits for the copies of one block at most.
+pub(crate) fn make_block() -> bool {
+    let Ok(mut mover) = Mover::new() else {
+        return false;
+    };
     // From the highest zone down, as allocations go.
     for zone in (0..allocator().zones()).rev() {
-        let Some(block) = begin(zone, Compacts::Direct, most) else {
+        let Some(block) = begin(zone, Compacts::Direct) else {
             continue;
         };
         COMPACTORS[zone].lock().count_stall();
-        let roomy = empty(zone, &block, &mut mover);
-        let mut compactor = COMPACTORS[zone].lock();
-        let taken = if roomy {
-            compactor
-                .take(now(), allocator(), block, Mobility::Movable)
-                .ok()
-        } else {
-            compactor.give_up(allocator(), block);
-            None
-        };
-        compactor.count_stall_ended(taken.is_some());
-        if taken.is_some() {
-            return taken;
-        }
+        let end = finish(zone, block, &mut mover);
+        COMPACTORS[zone].lock().count_stall_ended(end == End::Whole);
+        return end == End::Whole;
     }
-    None
+    false
 }
 
 /// What was done, for `/proc/vmstat`.
