@@ -82,6 +82,11 @@ impl Family {
         Ok(0)
     }
 
+    /// Its number.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The family that a frame's word names.
     pub(super) fn of(word: Owner) -> Option<Arc<Self>> {
         ALL.lock().get(word.family()).and_then(Weak::upgrade)
@@ -134,7 +139,7 @@ impl Family {
         if self.number == 0 {
             return 0;
         }
-        self.number << FAMILY_SHIFT | place as u64 % PLACES
+        (self.number << FAMILY_SHIFT) | (place as u64 % PLACES)
     }
 
     /// Hands members out to `ask`, those first that the word means, until it says that it has enough.

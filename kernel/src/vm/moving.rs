@@ -18,9 +18,9 @@
 #![expect(unsafe_code, reason = "frames are copied")]
 
 use super::AddressSpace;
-use super::entry::{ADDRESS, FILE, MOVING, PAGE, PRESENT, SHMEM, WRITABLE, ZERO, frame_of};
+use super::entry::{ADDRESS, FILE, MOVING, PAGE, POOL, PRESENT, SHMEM, WRITABLE, ZERO, frame_of};
 use super::family::{Family, Owner};
-use super::pagetable::Leaf;
+use super::pagetable::{Leaf, Run};
 use super::tlb;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -28,10 +28,12 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Frame, Order};
 use logic::errno::Errno;
-use machine::arch::ipi;
+use machine::arch::clock::{self, Nanos};
+use machine::arch::{USER_END, ipi};
 use machine::memory::copy_page;
 use machine::memory::memmap::{self, Descriptor, Kind, frame_ptr};
 use machine::memory::percpu::{self, Count};
+use machine::sched;
 
 /// The most frames that move together.
 pub(super) const BATCH: usize = 32;
@@ -39,6 +41,11 @@ pub(super) const BATCH: usize = 32;
 const ENTRIES: usize = 4 * BATCH;
 /// Frames that are copied between two looks at what other CPUs ask for.
 const COPIES: usize = 4;
+
+/// For so long a family that was searched is not searched again.
+const SEARCH_REST: Nanos = Nanos(2_000_000_000);
+/// Page tables that are looked through under one lock.
+const TABLES: u32 = 4;
 
 /// A space some of whose entries are parked.
 struct Shown {
@@ -79,6 +86,10 @@ pub(super) struct Mover {
     parked: Vec<Parked>,
     items: Vec<Item>,
     family: Option<(u64, Arc<Family>)>,
+    /// A family some of whose frames were not where their words say.
+    lost: Option<Arc<Family>>,
+    /// The family that was searched last, and when.
+    searched: (u64, Nanos),
 }
 
 /// The entry of a page; only looked at with the space's lock held.
@@ -87,6 +98,46 @@ fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bo
     match state.tables.leaf(page) {
         Leaf::Page(entry) => then(entry),
         Leaf::Huge(_) | Leaf::Absent => false,
+    }
+}
+
+impl AddressSpace {
+    /// Has the words of its own frames say where they are.
+    fn correct_owners(&self) {
+        let mut at = 0;
+        while at < USER_END {
+            let state = self.state.lock();
+            let mut tables = 0;
+            at = state.tables.runs(at..USER_END, |start, run| {
+                if tables == TABLES {
+                    return false;
+                }
+                tables += 1;
+                match run {
+                    Run::Pages(entries) => {
+                        for (page, entry) in (0..).zip(entries) {
+                            self.correct_owner(start + page * PAGE, entry);
+                        }
+                    }
+                    Run::Huge(entry, _) => self.correct_owner(start, entry),
+                }
+                true
+            });
+            drop(state);
+            sched::cond_resched();
+        }
+    }
+
+    /// The same of one entry; the lock is held.
+    fn correct_owner(&self, page: u64, entry: &AtomicU64) {
+        let entry = entry.load(Ordering::Relaxed);
+        if entry == 0 || entry & (FILE | SHMEM | ZERO | POOL) != 0 {
+            return;
+        }
+        let descriptor = Descriptor::get(frame_of(entry));
+        if Owner(descriptor.owner()).page() != page && descriptor.references() == 1 {
+            descriptor.set_owner(self.owner_of(page).0);
+        }
     }
 }
 
@@ -99,6 +150,8 @@ impl Mover {
             parked: Vec::new(),
             items: Vec::new(),
             family: None,
+            lost: None,
+            searched: (0, Nanos(0)),
         };
         let room = mover
             .shown
@@ -174,11 +227,31 @@ impl Mover {
             });
         } else {
             // Some show it elsewhere, or a call or a device has it.
+            if entries.is_empty() && references == 1 {
+                self.lost = Some(family);
+            }
             for parked in &self.parked[first..] {
                 self.unpark(parked);
             }
             // They stay in the list: what was parked is flushed.
         }
+    }
+
+    /// Searches the page tables for what was not where its word says, as `mremap` leaves it, and has the words be right
+    /// again. Takes a look at each page of the family, so not often, and not for who waits.
+    pub(super) fn search(&mut self) {
+        let Some(family) = self.lost.take() else {
+            return;
+        };
+        let (number, at) = self.searched;
+        if number == family.number() && clock::now().saturating_sub(at) < SEARCH_REST {
+            return;
+        }
+        family.ask(Owner(0), |space| {
+            space.correct_owners();
+            false
+        });
+        self.searched = (family.number(), clock::now());
     }
 
     fn family_of(&mut self, owner: Owner) -> Option<Arc<Family>> {
@@ -263,7 +336,7 @@ impl Mover {
         let from = Descriptor::get(item.frame);
         // In this order: entries that are parked after the count were so at the count, and had a reference each. With one
         // entry, that it is swapped says so; where one of several has gone, another reference could stand in for it.
-        let alone = from.is_anonymous(entries.len() as u32)
+        let alone = u32::try_from(entries.len()).is_ok_and(|count| from.is_anonymous(count))
             && (entries.len() == 1 || entries.iter().all(|parked| self.is_parked(parked)));
         if !alone {
             entries.iter().for_each(|parked| self.unpark(parked));

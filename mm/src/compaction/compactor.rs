@@ -189,6 +189,15 @@ impl Compactor {
         self.targets = Targets::new();
     }
 
+    /// Forgets what was in vain so far, and that it rests: somebody asks for all that there is.
+    pub fn insist(&mut self) {
+        self.rest = None;
+        self.fruitless = 0;
+        self.stuck.forget();
+        self.survey = Survey::new();
+        self.planned = 0;
+    }
+
     /// Takes the next of the planned blocks out, to be emptied. None if there is none left: plan
     /// again.
     pub fn next(&mut self, allocator: &Allocator<'_>) -> Option<EmptyingBlock> {

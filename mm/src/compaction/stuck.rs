@@ -37,6 +37,11 @@ impl StuckBlocks {
         &mut self.sets[block % SETS]
     }
 
+    /// Forgets all.
+    pub(crate) fn forget(&mut self) {
+        self.sets.as_flattened_mut().fill(None);
+    }
+
     /// Notes that so many frames of a block stayed where they were.
     pub(crate) fn note(&mut self, now: Duration, block: usize, left: u32) {
         let stuck = Stuck {

@@ -236,9 +236,9 @@ impl Daemon {
                     super::COMPACTORS[zone]
                         .lock()
                         .plan(now(), allocator(), 1, Compacts::Daemon);
-                let Some(plan) = plan.filter(|&plan| rule.pays(now(), plan)) else {
+                if !plan.is_some_and(|plan| rule.pays(now(), plan)) {
                     break;
-                };
+                }
                 match empty_next(zone, Compacts::Daemon, &mut self.mover) {
                     End::Whole => done += 1,
                     End::Stuck => {}

@@ -40,6 +40,15 @@ enum End {
     Nothing,
 }
 
+/// How much is done for frames that are hard to find.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Patience {
+    /// They are looked for.
+    Thorough,
+    /// They are left: somebody waits.
+    Brief,
+}
+
 /// Begins with the cheapest block of a zone.
 fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
     let mut compactor = COMPACTORS[zone].lock();
@@ -48,7 +57,7 @@ fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
 }
 
 /// Moves what is in a block elsewhere, as far as it moves and there is room; false: there was no room.
-fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover) -> bool {
+fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover, patience: Patience) -> bool {
     // What CPUs have in hand of it they give back when they are asked, a moment later.
     percpu::drain();
     let mut held = false;
@@ -84,6 +93,9 @@ fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover) -> bool {
             allocator().request_drain();
             sched::yield_now();
         }
+        if look == 0 && patience == Patience::Thorough {
+            mover.search();
+        }
     }
     true
 }
@@ -105,15 +117,16 @@ fn move_out(zone: usize, from: &[Frame], mover: &mut Mover) -> bool {
 
 /// Empties the cheapest block of a zone.
 fn empty_next(zone: usize, by: Compacts, mover: &mut Mover) -> End {
+    // Nobody waits for this block.
     match begin(zone, by) {
-        Some(block) => finish(zone, block, mover),
+        Some(block) => finish(zone, block, mover, Patience::Thorough),
         None => End::Nothing,
     }
 }
 
 /// Empties a block, and gives it back.
-fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover) -> End {
-    let roomy = empty(zone, &block, mover);
+fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patience) -> End {
+    let roomy = empty(zone, &block, mover, patience);
     let mut compactor = COMPACTORS[zone].lock();
     if !roomy {
         compactor.give_up(allocator(), block);
@@ -133,7 +146,8 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
     let mut mover = Mover::new()?;
     percpu::drain();
     allocator().request_drain();
-    for zone in 0..allocator().zones() {
+    for (zone, compactor) in COMPACTORS[..allocator().zones()].iter().enumerate() {
+        compactor.lock().insist();
         // Each block once, and again what came of others: no more than there are.
         let blocks = allocator().fragmentation(zone).present_frames / Order::PAGEBLOCK.frames();
         for _ in 0..2 * blocks {
@@ -160,7 +174,7 @@ pub(crate) fn make_block() -> bool {
             continue;
         };
         COMPACTORS[zone].lock().count_stall();
-        let end = finish(zone, block, &mut mover);
+        let end = finish(zone, block, &mut mover, Patience::Brief);
         COMPACTORS[zone].lock().count_stall_ended(end == End::Whole);
         return end == End::Whole;
     }
