@@ -7,6 +7,7 @@
 mod alike;
 mod balloon;
 mod bytes;
+mod compaction;
 mod difference;
 mod ebb;
 mod experiments;

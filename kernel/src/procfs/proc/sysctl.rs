@@ -86,15 +86,8 @@ pub(super) const ENTRIES: &[Entry] = &[
         |text| number(text, knobs::min_free_kbytes()),
         |value| knobs::set_min_free_kbytes(parse(value)?),
     ),
-    // As on Linux it cannot be read, and what is written does not matter.
-    Entry::knob(
-        "sys/vm/compact_memory",
-        |text| number(text, 0),
-        |value| {
-            parse(value)?;
-            compaction::compact_all()
-        },
-    ),
+    // As on Linux, what is written does not matter.
+    Entry::trigger("sys/vm/compact_memory", |_| compaction::compact_all()),
     Entry::knob(
         "sys/vm/compaction_proactiveness",
         |text| number(text, compaction::daemon::proactiveness()),

@@ -5,6 +5,7 @@ use crate::fs::node::NodeRef;
 use crate::fs::synthetic::{Content, Directory, Entry, Synthetic};
 use crate::fs::text::Text;
 use crate::fs::{block, devices};
+use crate::vm::compaction;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
@@ -47,6 +48,9 @@ const ENTRIES: &[Entry] = &[
     }),
     Entry::file("devices/system/node/node0/meminfo", node_meminfo),
     Entry::file("devices/system/node/node0/vmstat", node_vmstat),
+    Entry::trigger("devices/system/node/node0/compact", |_| {
+        compaction::compact_all()
+    }),
     Entry::knob(
         "kernel/mm/transparent_hugepage/enabled",
         |text| {

@@ -145,6 +145,7 @@ fn run() {
             None => {
                 ASLEEP.store(true, Ordering::Relaxed);
                 QUEUE.wait_uninterruptible(|| !ASLEEP.load(Ordering::Relaxed));
+                super::COMPACTORS[0].lock().count_wake();
                 // What is being freed is freed by then.
                 let soon = now() + PROACTIVE_INTERVAL;
                 sched::sleep_until(Nanos(u64::try_from(soon.as_nanos()).unwrap_or(u64::MAX)));

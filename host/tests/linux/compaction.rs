@@ -1,0 +1,133 @@
+//! Memory that moves: what is free in pieces becomes whole, and programs see nothing of it.
+
+use crate::{ebb, programs};
+
+/// What a program prints in a guest.
+fn out(options: &[&str], words: &[&str]) -> String {
+    let mut program = vec![programs::text(programs::path(words[0]))];
+    program.extend(words[1..].iter().map(|word| (*word).to_owned()));
+    ebb::run(240, options, &program).expect(0).out()
+}
+
+#[track_caller]
+fn prints(words: &[&str], expected: &str) {
+    for cpus in ["1", "4"] {
+        let said = out(&["-m", "256M", "-c", cpus], words);
+        assert_eq!(said, expected, "{cpus} CPUs");
+    }
+}
+
+#[test]
+fn who_asks_gets_whole_memory() {
+    prints(
+        &["compaction", "ask"],
+        "before: in pieces\nafter: whole\nmoved: many\nwrong pages: 0\n",
+    );
+}
+
+#[test]
+fn it_becomes_whole_before_anybody_asks() {
+    prints(
+        &["compaction", "wait"],
+        "after a while: whole\nwrong pages: 0\n",
+    );
+}
+
+#[test]
+fn huge_pages_are_had_on_demand() {
+    prints(
+        &["compaction", "demand"],
+        "huge pages: all\nstalls: some\neach got one: yes\nwrong pages: 0\n",
+    );
+}
+
+#[test]
+fn where_nobody_may_wait_only_whole_blocks_serve() {
+    let program = programs::text(programs::path("compaction"));
+    let script = "for word in always defer defer+madvise madvise never; do
+                      echo $word > /sys/kernel/mm/transparent_hugepage/defrag &&
+                      cat /sys/kernel/mm/transparent_hugepage/defrag
+                  done
+                  echo much > /sys/kernel/mm/transparent_hugepage/defrag || /compaction never";
+    let file = format!("{program}:/compaction");
+    let options = ["-m", "256M", "-c", "2", "--busybox", "--file", &file];
+    let outcome = ebb::run(240, &options, &["sh", "-c", script]);
+    let expected = "[always] defer defer+madvise madvise never\n\
+                    always [defer] defer+madvise madvise never\n\
+                    always defer [defer+madvise] madvise never\n\
+                    always defer defer+madvise [madvise] never\n\
+                    always defer defer+madvise madvise [never]\n\
+                    huge pages: what was whole\nstalls: none\nwrong pages: 0\n";
+    assert_eq!(outcome.expect(0).out(), expected);
+}
+
+#[test]
+fn the_pool_grows_where_memory_is_in_pieces() {
+    prints(&["compaction", "pool"], "pool: all\nwrong pages: 0\n");
+}
+
+#[test]
+fn what_mremap_has_moved_is_found() {
+    prints(&["compaction", "moved"], "after: whole\nwrong pages: 0\n");
+}
+
+#[test]
+fn what_processes_share_moves_for_all_of_them() {
+    prints(
+        &["compaction", "shared"],
+        "after: whole\nshared still: yes\nchild: 0\nchild: 0\nchild: 0\nwrong pages: 0\n",
+    );
+}
+
+#[test]
+fn the_proactiveness_is_0_to_100() {
+    let script = "cd /proc/sys/vm && cat compaction_proactiveness &&
+                  for value in 0 100 101 -1 x; do
+                      echo $value > compaction_proactiveness; cat compaction_proactiveness
+                  done 2> /dev/null
+                  echo anything > compact_memory && echo 1 > /sys/devices/system/node/node0/compact";
+    let outcome = ebb::run(120, &["--busybox"], &["sh", "-c", script]);
+    assert_eq!(outcome.expect(0).out(), "20\n0\n100\n100\n100\n100\n");
+}
+
+/// Runs a storm while others have memory compacted without a pause.
+#[track_caller]
+fn storm(cpus: &str, name: &str, words: &[&str]) {
+    let compacting = programs::text(programs::path("compacting"));
+    let file = format!("{}:/storm", programs::text(programs::path(name)));
+    let mut program = vec![compacting, "1".to_owned(), "/storm".to_owned()];
+    program.extend(words.iter().map(|word| (*word).to_owned()));
+    let options = ["-m", "256M", "-c", cpus, "--file", &file];
+    let outcome = ebb::run(400, &options, &program);
+    let said = outcome.expect(0).err();
+    let moved = said
+        .lines()
+        .find_map(|line| line.strip_prefix("moved ")?.strip_suffix(" frames"))
+        .and_then(|frames| frames.parse::<u64>().ok());
+    assert!(moved.is_some_and(|frames| frames > 1000), "{said}");
+}
+
+#[test]
+fn models_find_nothing_while_frames_move_on_one_cpu() {
+    storm("1", "rust-vmstorm", &["5", "15s"]);
+}
+
+#[test]
+fn models_find_nothing_while_frames_move_on_two_cpus() {
+    storm("2", "rust-vmstorm", &["6", "15s"]);
+}
+
+#[test]
+fn models_find_nothing_while_frames_move_on_four_cpus() {
+    storm("4", "rust-vmstorm", &["7", "15s"]);
+}
+
+#[test]
+fn what_is_pinned_stays_while_frames_move() {
+    storm("4", "pinned", &[]);
+}
+
+#[test]
+fn forks_while_frames_move() {
+    storm("4", "fork_storm", &["16", "100", "200"]);
+}

@@ -1,0 +1,236 @@
+/* Memory that is free in pieces: what becomes whole again when it is asked for, and what the programs see of it.
+ * Argument: what to do. */
+#include "pool.h"
+#include <sys/wait.h>
+
+#define COMPACT "/proc/sys/vm/compact_memory"
+
+static long vmstat(const char *name)
+{
+	char line[128];
+	long value = -1;
+	size_t length = strlen(name);
+	FILE *file = fopen("/proc/vmstat", "r");
+
+	while (file && fgets(line, sizeof line, file))
+		if (!strncmp(line, name, length) && line[length] == ' ')
+			value = atol(line + length);
+	if (file)
+		fclose(file);
+	return value;
+}
+
+/* Free memory in blocks of 2 MiB and more, in percent of all that is free. */
+static long whole(void)
+{
+	char line[256];
+	long pages = 0;
+	FILE *file = fopen("/proc/buddyinfo", "r");
+
+	while (file && fgets(line, sizeof line, file)) {
+		long counts[11] = {0};
+		char *at = strstr(line, "zone");
+
+		if (!at)
+			continue;
+		/* Behind the zone's name. */
+		at += strcspn(at, " ");
+		at += strspn(at, " ");
+		at += strcspn(at, " ");
+		for (int order = 0; order < 11; order++)
+			counts[order] = strtol(at, &at, 10);
+		pages += counts[9] * 512 + counts[10] * 1024;
+	}
+	if (file)
+		fclose(file);
+	return pages * 400 / meminfo("MemFree");
+}
+
+static size_t stamp(size_t page)
+{
+	return (page + 1) * 0x9e3779b97f4a7c15UL;
+}
+
+static size_t *word(char *memory, size_t page)
+{
+	return (size_t *)(memory + page * 4096 + page * 8 % 4096);
+}
+
+static char *map(size_t pages)
+{
+	char *memory = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED) {
+		perror("mmap");
+		exit(1);
+	}
+	madvise(memory, pages * 4096, MADV_NOHUGEPAGE);
+	return memory;
+}
+
+/* Stores to each page, and gives all but every so many-th back. */
+static void fill(char *memory, size_t pages, size_t nth)
+{
+	for (size_t page = 0; page < pages; page++)
+		*word(memory, page) = stamp(page);
+	for (size_t page = 0; page < pages; page++)
+		if (page % nth)
+			madvise(memory + page * 4096, 4096, MADV_DONTNEED);
+}
+
+static void check(char *memory, size_t pages, size_t nth)
+{
+	size_t wrong = 0;
+
+	for (size_t page = 0; page < pages; page++)
+		wrong += *word(memory, page) != (page % nth ? 0 : stamp(page));
+	printf("wrong pages: %zu\n", wrong);
+}
+
+static size_t half(void)
+{
+	return meminfo("MemTotal") / 8;
+}
+
+/* What is free in pieces becomes whole. */
+static void ask(void)
+{
+	size_t pages = half();
+	char *memory = map(pages);
+
+	fill(memory, pages, 4);
+	printf("before: %s\n", whole() < 70 ? "in pieces" : "whole");
+	write_knob(COMPACT, 1);
+	printf("after: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	printf("moved: %s\n", vmstat("pgmigrate_success") > (long)pages / 8 ? "many" : "few");
+	check(memory, pages, 4);
+}
+
+/* The same without being asked, after a while. */
+static void wait_for_it(void)
+{
+	size_t pages = half();
+	char *memory = map(pages);
+
+	fill(memory, pages, 4);
+	for (int tenth = 0; tenth < 600 && whole() < 95; tenth++)
+		usleep(100000);
+	printf("after a while: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	check(memory, pages, 4);
+}
+
+/* Huge pages on demand in such memory, as many as there is memory for. */
+static void demand(int may)
+{
+	size_t pages = half(), huge;
+	char *memory = map(pages), *wanted;
+	long before;
+
+	write_knob("/proc/sys/vm/compaction_proactiveness", 0);
+	fill(memory, pages, 4);
+	before = whole();
+	huge = meminfo("MemFree") / 2048 * 9 / 10;
+	wanted = mmap(NULL, (huge + 1) * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	wanted = (char *)(((size_t)wanted + HUGE - 1) & ~(HUGE - 1));
+	madvise(wanted, huge * HUGE, MADV_HUGEPAGE);
+	for (size_t at = 0; at < huge; at++)
+		wanted[at * HUGE] = 1;
+	long got = meminfo("AnonHugePages") / 2048;
+	printf("huge pages: %s\n", got == (long)huge ? "all" : got <= (before + 2) * (long)huge / 90 ? "what was whole" : "some");
+	printf("stalls: %s\n", vmstat("compact_stall") > 0 ? "some" : "none");
+	if (may)
+		printf("each got one: %s\n", vmstat("compact_success") == vmstat("compact_stall") ? "yes" : "no");
+	check(memory, pages, 4);
+}
+
+/* A pool of huge pages grows in it. */
+static void pool(void)
+{
+	size_t pages = half();
+	char *memory = map(pages);
+
+	fill(memory, pages, 4);
+	long wanted = meminfo("MemFree") / 2048 * 9 / 10;
+	write_knob(POOL, wanted);
+	printf("pool: %s\n", meminfo("HugePages_Total") == wanted ? "all" : "fewer");
+	write_knob(POOL, 0);
+	check(memory, pages, 4);
+}
+
+/* What mremap has moved to another place in its regions moves, too. */
+static void moved(void)
+{
+	size_t pages = half();
+	char *memory = map(pages);
+	char *room = mmap(NULL, pages * 4096 + 16 * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *place = room + ((memory - room) & (HUGE - 1)) + 5 * 4096;
+
+	for (size_t page = 0; page < pages; page++)
+		*word(memory, page) = stamp(page);
+	if (mremap(memory, pages * 4096, pages * 4096, MREMAP_MAYMOVE | MREMAP_FIXED, place) != place)
+		perror("mremap");
+	for (size_t page = 0; page < pages; page++)
+		if (page % 4)
+			madvise(place + page * 4096, 4096, MADV_DONTNEED);
+	write_knob(COMPACT, 1);
+	printf("after: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	check(place, pages, 4);
+}
+
+/* Pages that processes share since a fork move once for all of them. */
+static void shared(void)
+{
+	size_t pages = half();
+	char *memory = map(pages);
+	int status, go[2], ready[2];
+	char byte = 0;
+
+	if (pipe(go) || pipe(ready))
+		perror("pipe");
+	fill(memory, pages, 4);
+	for (int child = 0; child < 3; child++)
+		if (fork() == 0) {
+			if (write(ready[1], &byte, 1) != 1 || read(go[0], &byte, 1) != 1)
+				_exit(2);
+			size_t wrong = 0;
+			for (size_t page = 0; page < pages; page += 4)
+				wrong += *word(memory, page) != stamp(page);
+			_exit(wrong != 0);
+		}
+	for (int child = 0; child < 3; child++)
+		if (read(ready[0], &byte, 1) != 1)
+			perror("read");
+	long anonymous = meminfo("AnonPages");
+	write_knob(COMPACT, 1);
+	printf("after: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	printf("shared still: %s\n", meminfo("AnonPages") < anonymous * 11 / 10 ? "yes" : "no");
+	if (write(go[1], "123", 3) != 3)
+		perror("write");
+	while (wait(&status) > 0)
+		printf("child: %x\n", status);
+	check(memory, pages, 4);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (!strcmp(what, "ask"))
+		ask();
+	else if (!strcmp(what, "wait"))
+		wait_for_it();
+	else if (!strcmp(what, "demand"))
+		demand(1);
+	else if (!strcmp(what, "never"))
+		demand(0);
+	else if (!strcmp(what, "pool"))
+		pool();
+	else if (!strcmp(what, "moved"))
+		moved();
+	else if (!strcmp(what, "shared"))
+		shared();
+	else
+		return 2;
+	return 0;
+}
