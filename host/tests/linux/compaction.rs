@@ -80,6 +80,13 @@ fn what_processes_share_moves_for_all_of_them() {
 }
 
 #[test]
+fn pages_of_files_move() {
+    let expected = "before: in pieces\nafter: whole\nread: all, wrong words: 0\n";
+    prints(&["compaction", "file"], expected);
+    prints(&["compaction", "mapping"], expected);
+}
+
+#[test]
 fn the_proactiveness_is_0_to_100() {
     let script = "cd /proc/sys/vm && cat compaction_proactiveness &&
                   for value in 0 100 101 -1 x; do

@@ -1,12 +1,15 @@
 //! Files and the page tables that show them: pages that a file drops leave the page tables too, and
 //! a file that is sealed against stores has nobody who could store.
 
+use super::named::Name;
+use super::source::PageSource;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use logic::errno::Errno;
 use logic::members::{Member, Members};
+use machine::memory::FrameRef;
 use machine::sync::{Mutex, MutexGuard, SpinLock};
 
 /// Which pages go.
@@ -57,15 +60,27 @@ const DENIED: u32 = 1 << 31;
 pub struct Mappings {
     members: Members<SpinLock<Vec<Option<Space>>>, Mutex<()>>,
     stores: AtomicU32,
+    name: Name,
 }
 
 impl Mappings {
     /// Nobody maps it.
     pub const fn new() -> Self {
         Self {
+            name: Name::none(),
             members: Members::new(SpinLock::new(Vec::new()), Mutex::new(())),
             stores: AtomicU32::new(0),
         }
+    }
+
+    /// Has the pages that the file gets from here on be movable: `file` is the file.
+    pub fn let_move(&self, file: impl FnOnce() -> Weak<dyn PageSource>) {
+        self.name.give(file);
+    }
+
+    /// Notes in a frame that it is about to become this page of the file.
+    pub fn own(&self, frame: &FrameRef, index: u64) {
+        frame.set_owner(self.name.word(index));
     }
 
     /// Notes that a space is about to map the file.

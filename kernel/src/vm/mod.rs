@@ -45,6 +45,7 @@ mod leaf;
 mod map;
 mod mappings;
 mod moving;
+mod named;
 mod pagetable;
 mod peek;
 mod pool_fault;
@@ -64,7 +65,7 @@ mod zap;
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use protect::Advice;
 pub use remap::Remap;
-pub use source::{Attachment, Backing, MappedFile, MappedName, Mappings, PageSource};
+pub use source::{Attachment, Backing, MappedFile, MappedName, Mappings, PageSource, relocate_in};
 pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, VmaInfo};
 

@@ -13,6 +13,9 @@
 //! 4. Each entry that is parked still is pointed at the new frame. No TLB knows it, so nothing is flushed again. One that
 //!    is not was asked for meanwhile: it keeps the old frame, of which both have the same bytes.
 //!
+//! A page of a file is the file's, which finds it for everybody: it is taken out of all page tables, as one that was cut off,
+//! and when nobody but the file has it, the file puts another in its place, under the lock under which it hands pages out.
+//!
 //! Only faults take the bit away; whatever else changes an entry drops it, too (`ADDRESS` and the kind are what they keep).
 
 #![expect(unsafe_code, reason = "frames are copied")]
@@ -20,7 +23,9 @@
 use super::AddressSpace;
 use super::entry::{ADDRESS, FILE, MOVING, PAGE, POOL, PRESENT, SHMEM, WRITABLE, ZERO, frame_of};
 use super::family::{Family, Owner};
+use super::named;
 use super::pagetable::{Leaf, Run};
+use super::source::PageSource;
 use super::tlb;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -31,6 +36,7 @@ use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{USER_END, ipi};
 use machine::memory::copy_page;
+use machine::memory::frame::FrameRef;
 use machine::memory::memmap::{self, Descriptor, Kind, frame_ptr};
 use machine::memory::percpu::{self, Count};
 use machine::sched;
@@ -80,8 +86,40 @@ struct Item {
     entries: Range<usize>,
 }
 
+/// A frame of a file that is on its way.
+struct FilePage {
+    frame: Frame,
+    file: Arc<dyn PageSource>,
+    index: u64,
+    /// When it was found.
+    references: u32,
+}
+
+impl FilePage {
+    /// Takes pages of its file out of all page tables; faults put them in again.
+    fn unmap(&self, range: &Range<u64>) {
+        self.file.mappings().invalidate(&*self.file, range.clone());
+    }
+
+    /// Moves it to a frame that nobody has, unless it is in use just now.
+    fn carry(&self, to: Frame) -> bool {
+        // SAFETY: the target is the caller's. It is kept from being freed where it is not used.
+        let target = unsafe { FrameRef::of_file(to) };
+        let spare = target.clone();
+        let moved = self.file.relocate(self.index, self.frame, target);
+        if !moved {
+            // It stays the caller's, as if it had not been taken.
+            let frame = spare.into_counted();
+            Descriptor::get(frame).clear();
+            percpu::subtract(Kind::File.count(), 1);
+        }
+        moved
+    }
+}
+
 /// Moves frames, batch by batch.
 pub(super) struct Mover {
+    of_files: Vec<FilePage>,
     shown: Vec<Shown>,
     parked: Vec<Parked>,
     items: Vec<Item>,
@@ -146,6 +184,7 @@ impl Mover {
     /// `ENOMEM`.
     pub(super) fn new() -> Result<Self, Errno> {
         let mut mover = Self {
+            of_files: Vec::new(),
             shown: Vec::new(),
             parked: Vec::new(),
             items: Vec::new(),
@@ -157,7 +196,8 @@ impl Mover {
             .shown
             .try_reserve_exact(ENTRIES)
             .and_then(|()| mover.parked.try_reserve_exact(ENTRIES))
-            .and_then(|()| mover.items.try_reserve_exact(BATCH));
+            .and_then(|()| mover.items.try_reserve_exact(BATCH))
+            .and_then(|()| mover.of_files.try_reserve_exact(BATCH));
         room.map_err(|_| Errno::ENOMEM)?;
         Ok(mover)
     }
@@ -169,6 +209,7 @@ impl Mover {
         for &frame in from {
             self.park(frame);
         }
+        self.unmap_files();
         for shown in &self.shown {
             tlb::flush(&shown.space.cpus, shown.pages.clone());
             shown.space.end_moves();
@@ -186,6 +227,16 @@ impl Mover {
                 target = targets.next();
             }
         }
+        for index in 0..self.of_files.len() {
+            let Some(to) = target else { break };
+            if index % COPIES == 0 {
+                ipi::poll_mailbox();
+            }
+            if self.of_files[index].carry(to) {
+                frames += 1;
+                target = targets.next();
+            }
+        }
         let failed = from.len() - frames;
         percpu::add(Count::Migrated, frames as u64);
         percpu::add(Count::MigrateFailed, failed as u64);
@@ -193,14 +244,45 @@ impl Mover {
         self.parked.clear();
         // Spaces whose last reference this is go here, with their memory.
         self.shown.clear();
+        self.of_files.clear();
         self.family = None;
         frames
+    }
+
+    /// Takes pages of files that are mapped out of all page tables, neighbours together.
+    fn unmap_files(&self) {
+        let mut pages = self.of_files.iter().filter(|page| page.references > 1);
+        let Some(mut first) = pages.next() else {
+            return;
+        };
+        let mut range = first.index..first.index + 1;
+        for page in pages {
+            if Arc::ptr_eq(&page.file, &first.file) && page.index == range.end {
+                range.end += 1;
+                continue;
+            }
+            first.unmap(&range);
+            first = page;
+            range = page.index..page.index + 1;
+        }
+        first.unmap(&range);
     }
 
     /// Parks the entries of a frame, if it can move.
     fn park(&mut self, frame: Frame) {
         let descriptor = Descriptor::get(frame);
         let references = descriptor.references();
+        if descriptor.kind() == Some(Kind::File) {
+            if let Some((file, index)) = named::find(descriptor.owner()) {
+                self.of_files.push(FilePage {
+                    frame,
+                    file,
+                    index,
+                    references,
+                });
+            }
+            return;
+        }
         if !descriptor.is_anonymous(references) || references == 0 {
             return;
         }

@@ -1,9 +1,10 @@
 //! Shared memory: files without a name, of anonymous mappings and of System V.
 
-use super::source::{MappedFile, Mappings, PageSource};
-use alloc::sync::Arc;
+use super::source::{MappedFile, Mappings, PageSource, relocate_in};
+use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::Frame;
 use logic::errno::Errno;
 use logic::radix::RadixTree;
 use machine::memory::{FrameRef, Mobility, alloc_zeroed, count_file_frames};
@@ -39,11 +40,16 @@ pub(super) fn file(bytes: u64) -> MappedFile {
 impl SharedMemory {
     /// New memory of so many bytes, all zero, none of it there before it is used.
     pub fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
+        let memory = Arc::new(Self {
             pages: SpinLock::new(RadixTree::new()),
             room: bytes.div_ceil(PAGE),
             mappings: Mappings::new(),
-        })
+        });
+        memory.mappings.let_move(|| {
+            let this: Weak<Self> = Arc::downgrade(&memory);
+            this
+        });
+        memory
     }
 
     /// Drops the pages, a few at a time so that the lock is held for moments.
@@ -71,6 +77,7 @@ impl PageSource for SharedMemory {
             return Ok(Some(page.clone()));
         }
         let new = alloc_zeroed(Mobility::Movable)?;
+        self.mappings.own(&new, index);
         let mut pages = self.pages.lock();
         // Another task may have been here meanwhile.
         if let Some(page) = pages.get(index) {
@@ -89,6 +96,11 @@ impl PageSource for SharedMemory {
         for (index, page) in (first..self.room).zip(pages) {
             *page = known.get(index).map(FrameRef::clone_of_base);
         }
+    }
+
+    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        let old = relocate_in(self.pages.lock().get_mut(index), from, to);
+        old.is_some()
     }
 
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {

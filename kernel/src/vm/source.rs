@@ -5,11 +5,21 @@ use alloc::sync::Arc;
 use core::any::Any;
 use core::fmt;
 use core::ops::Range;
+use ebb_mm::Frame;
 use logic::errno::Errno;
 use machine::memory::FrameRef;
 use machine::memory::hugetlb::PageSize;
 
 pub use super::mappings::Mappings;
+
+/// What [`PageSource::relocate`] does with the file's place for the page, under the lock that all who look for the page
+/// take: the old frame, which is to be dropped without it; `None`: it stays.
+pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> Option<FrameRef> {
+    // With the lock held nobody gets a reference to the frame but from one that there is.
+    let place = place.filter(|place| place.frame() == from && place.references() == 1)?;
+    to.copy_from(place);
+    Some(core::mem::replace(place, to))
+}
 
 /// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
 pub trait PageSource: Send + Sync {
@@ -25,6 +35,13 @@ pub trait PageSource: Send + Sync {
     /// with a spin lock held: does not wait and makes nothing. May leave out what it likes.
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
         let _ = (first, pages);
+    }
+
+    /// Puts a frame in the place of another that holds a page of the file, with its bytes, if nobody but the file has that
+    /// one. Whether it did.
+    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        let _ = (index, from, to);
+        false
     }
 
     /// Frees the bytes (`MADV_REMOVE`).

@@ -211,6 +211,43 @@ static void shared(void)
 	check(memory, pages, 4);
 }
 
+/* Pages of a file move, mapped or not, and so do those of shared memory. */
+static void file_pages(int mapped)
+{
+	size_t pages = half(), wrong = 0, got = 0;
+	int fd = memfd_create("file", 0);
+	char *memory = NULL;
+	size_t value[512];
+
+	if (fd < 0 || ftruncate(fd, pages * 4096))
+		perror("memfd");
+	if (mapped)
+		memory = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	for (size_t page = 0; page < pages; page++) {
+		for (int at = 0; at < 512; at++)
+			value[at] = stamp(page) + at;
+		if (mapped)
+			memcpy(memory + page * 4096, value, 4096);
+		else if (pwrite(fd, value, 4096, page * 4096) != 4096)
+			perror("write");
+	}
+	for (size_t page = 0; page < pages; page++)
+		if (page % 4)
+			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, page * 4096, 4096);
+	printf("before: %s\n", whole() < 70 ? "in pieces" : "whole");
+	write_knob(COMPACT, 1);
+	printf("after: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	for (size_t page = 0; page < pages; page++) {
+		got += pread(fd, value, 4096, page * 4096) == 4096;
+		for (int at = 0; at < 512; at++) {
+			wrong += value[at] != (page % 4 ? 0 : stamp(page) + at);
+			if (mapped)
+				wrong += ((size_t *)(memory + page * 4096))[at] != value[at];
+		}
+	}
+	printf("read: %s, wrong words: %zu\n", got == pages ? "all" : "fewer", wrong);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -230,6 +267,10 @@ int main(int argc, char **argv)
 		moved();
 	else if (!strcmp(what, "shared"))
 		shared();
+	else if (!strcmp(what, "file"))
+		file_pages(0);
+	else if (!strcmp(what, "mapping"))
+		file_pages(1);
 	else
 		return 2;
 	return 0;

@@ -1,6 +1,6 @@
 //! Counted references to frames.
 
-use super::clear::clear_page;
+use super::clear::{clear_page, copy_page};
 use super::hugetlb;
 use super::memmap::{self, Descriptor, Kind};
 use super::percpu::{self, Local};
@@ -160,6 +160,21 @@ impl FrameRef {
         unsafe {
             core::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr().add(offset), from.len());
         }
+    }
+
+    /// Copies all bytes of another, with what its descriptor says of its owner.
+    pub fn copy_from(&self, other: &Self) {
+        self.set_owner(other.descriptor().owner());
+        // SAFETY: both frames live, and `self` is not `other`: it is to be written.
+        unsafe { copy_page(self.as_ptr(), other.as_ptr()) };
+    }
+
+    /// The first reference to a frame that was just allocated, as one of a page of a file.
+    ///
+    /// # Safety
+    /// The frame is the caller's alone, and in use for nothing.
+    pub unsafe fn of_file(frame: Frame) -> Self {
+        Self::take(percpu::this(), frame, Kind::File)
     }
 
     /// Zeroes bytes `offset..offset + len` of it, which must lie within the frame.

@@ -10,10 +10,11 @@ use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
 use super::seals::Seals;
 use super::{TmpNode, Tmpfs};
-use crate::vm::{Mappings, PageSource};
-use alloc::sync::Arc;
+use crate::vm::{Mappings, PageSource, relocate_in};
+use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, Ordering};
+use ebb_mm::Frame;
 use linux_raw_sys::general::{
     F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SHRINK, F_SEAL_WRITE, FALLOC_FL_KEEP_SIZE,
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
@@ -150,6 +151,7 @@ impl Regular {
     /// Takes a frame that already holds page `index`, as the archive's unpacking does.
     pub(super) fn adopt(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<(), Errno> {
         fs.charge_page()?;
+        self.mappings.own(&frame, index);
         let result = self.content.lock().pages.insert(index, frame);
         match result {
             Ok(None) => Ok(()),
@@ -204,6 +206,7 @@ impl Regular {
         frame: &FrameRef,
         place: Place,
     ) -> Result<Entered, Errno> {
+        self.mappings.own(frame, index);
         let outcome = {
             let mut content = self.content.lock();
             if place == Place::InFile && !content.holds(index) {
@@ -331,6 +334,7 @@ pub(super) fn fill(
     size: u64,
 ) -> Result<(), Errno> {
     let regular = node.regular().ok_or(Errno::EINVAL)?;
+    node.let_move(regular);
     for (index, frame) in (0..).zip(frames) {
         regular.adopt(&node.fs, index, frame)?;
     }
@@ -362,6 +366,14 @@ impl PageSource for TmpNode {
         }
     }
 
+    fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
+        let Some(regular) = self.regular() else {
+            return false;
+        };
+        let old = relocate_in(regular.content.lock().pages.get_mut(index), from, to);
+        old.is_some()
+    }
+
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
         let regular = self.regular().ok_or(Errno::EOPNOTSUPP)?;
         let _writing = regular.writing.lock();
@@ -390,6 +402,7 @@ struct Writer(Arc<TmpNode>);
 impl Writer {
     fn of(node: Arc<TmpNode>) -> Result<Arc<Self>, Errno> {
         let regular = node.regular().ok_or(Errno::EINVAL)?;
+        node.let_move(regular);
         node.fs.volume.open_writer()?;
         if let Err(error) = regular.claim(1) {
             node.fs.volume.close_writer();
@@ -417,8 +430,19 @@ pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>
 }
 
 impl TmpNode {
+    /// Has the pages that the file gets from here on be movable.
+    fn let_move(&self, regular: &Regular) {
+        regular.mappings.let_move(|| {
+            let this: Weak<Self> = self.this.clone();
+            this
+        });
+    }
+
     /// Opens a new memfd. Unlike other writers its maker does not keep it from being executed.
     pub fn open_memfd(self: &Arc<Self>) -> Arc<dyn File> {
+        if let Some(regular) = self.regular() {
+            self.let_move(regular);
+        }
         Arc::new(OpenRegular::Reads(self.clone()))
     }
 }
