@@ -43,8 +43,8 @@ pub(super) fn page_fault(kind: &str, shape: &Shape) -> Vec<String> {
 
 /// An experiment in memory that another one has fragmented: nearly all that is free, so that most huge
 /// pages must be made by compaction. Of 95 % Linux's OOM killer ends it.
-pub(super) fn fragmented([experiment, size]: [&str; 2]) -> Vec<String> {
-    words(["fragment", "92%", "1", "--", experiment, size])
+pub(super) fn fragmented(seconds: &str, [experiment, size]: [&str; 2]) -> Vec<String> {
+    words(["fragment", "92%", seconds, "--", experiment, size])
 }
 
 /// Mebibytes of pages of 2 MiB that fit into a guest and leave a ninth of it to the rest.

@@ -219,7 +219,18 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 12.0,
         linux_boot: "",
-        words: Words::Workloads(|shape| fragmented(["huge-latency", &share(shape, 25)])),
+        words: Words::Workloads(|shape| fragmented("1", ["huge-latency", &share(shape, 25)])),
+    },
+    Experiment {
+        name: "huge-latency/proactive",
+        pace: Pace::Apart,
+        summary: "the same 20 s later: what was compacted before anybody asked?",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 31.0,
+        linux_boot: "",
+        words: Words::Workloads(|shape| fragmented("20", ["huge-latency", &share(shape, 25)])),
     },
     Experiment {
         name: "heap/fresh",
@@ -241,7 +252,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 12.0,
         linux_boot: "",
-        words: Words::Workloads(|shape| fragmented(["heap", &share(shape, 35)])),
+        words: Words::Workloads(|shape| fragmented("1", ["heap", &share(shape, 35)])),
     },
     Experiment {
         name: "hugetlb/kept",

@@ -105,7 +105,8 @@ fn cell_of(usage: Usage, held: bool) -> Cell {
         }
         Usage::Full => Cell::Full,
         Usage::Whole => Cell::Huge,
-        Usage::Isolated | Usage::Emptying(_) => Cell::Isolated,
+        Usage::Isolated => Cell::Isolated,
+        Usage::Emptying(_) => Cell::Moving,
     }
 }
 

@@ -163,6 +163,8 @@ pub(crate) struct Counts {
     #[serde(default)]
     pub(crate) gib_used: u64,
     pub(crate) isolated: u64,
+    #[serde(default)]
+    pub(crate) moving: u64,
     pub(crate) reserved: u64,
 }
 
@@ -183,8 +185,10 @@ pub(crate) enum Cell {
     Pool { free: bool },
     /// Part of a page of that of 1 GiB.
     Gib { free: bool },
-    /// Taken out to be reported or moved.
+    /// Taken out to be reported.
     Isolated,
+    /// What is in it moves elsewhere.
+    Moving,
     /// Not the allocator's: the kernel image and what describes the memory.
     Reserved,
 }
@@ -203,6 +207,7 @@ impl Cell {
             Self::Gib { free: true } => 'g',
             Self::Gib { free: false } => 'G',
             Self::Isolated => '!',
+            Self::Moving => 'm',
             Self::Reserved => 'x',
         }
     }
@@ -222,6 +227,7 @@ impl Cell {
                 free: letter == 'g',
             },
             '!' => Self::Isolated,
+            'm' => Self::Moving,
             _ => Self::Reserved,
         }
     }
@@ -241,6 +247,7 @@ impl Counts {
             Cell::Gib { free: true } => &mut self.gib_free,
             Cell::Gib { free: false } => &mut self.gib_used,
             Cell::Isolated => &mut self.isolated,
+            Cell::Moving => &mut self.moving,
             Cell::Reserved => &mut self.reserved,
         };
         *count += 1;
@@ -321,6 +328,7 @@ mod tests {
             Cell::Gib { free: true },
             Cell::Gib { free: false },
             Cell::Isolated,
+            Cell::Moving,
             Cell::Reserved,
         ];
         cells.extend((1..=9).map(Cell::Partial));

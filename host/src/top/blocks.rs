@@ -86,6 +86,10 @@ fn together(cells: &[Cell]) -> Cell {
     if isolated * 2 >= rest {
         return Cell::Isolated;
     }
+    // A few move at a time: one of several is worth seeing.
+    if cells.contains(&Cell::Moving) {
+        return Cell::Moving;
+    }
     let alike = |kinds: &[Cell]| {
         let of = |kind: &Cell| cells.iter().filter(|cell| *cell == kind).count();
         kinds.iter().copied().find(|kind| of(kind) * 2 > rest)
@@ -156,7 +160,7 @@ impl Widget for Blocks<'_> {
 }
 
 /// The kinds of pageblocks with their signs, names and how many there are.
-pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 11] {
+pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 12] {
     let counts = &map.counts;
     [
         (Cell::Full, "full", counts.full),
@@ -169,6 +173,7 @@ pub(super) fn legend(map: &BlockMap) -> [(Cell, &'static str, u64); 11] {
         (Cell::Gib { free: false }, "1G", counts.gib_used),
         (Cell::Gib { free: true }, "1G free", counts.gib_free),
         (Cell::Isolated, "isolated", counts.isolated),
+        (Cell::Moving, "moving", counts.moving),
         (Cell::Reserved, "kernel", counts.reserved),
     ]
 }
@@ -270,6 +275,7 @@ mod tests {
         assert_eq!(of("xxx#"), Cell::Reserved);
         assert_eq!(of("x###"), Cell::Full);
         assert_eq!(of("!!#."), Cell::Isolated);
+        assert_eq!(of("####m.."), Cell::Moving);
         assert_eq!(of("PPP#"), Cell::Pool { free: false });
         assert_eq!(of("GGGH"), Cell::Gib { free: false });
         assert_eq!(of("PPHH"), Cell::Full);

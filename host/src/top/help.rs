@@ -37,7 +37,10 @@ const CELLS: [([Cell; 2], &str); 8] = [
         [Cell::Held, Cell::Returned],
         "free; the host still holds some of it, or nothing",
     ),
-    ([Cell::Isolated; 2], "taken out, to be reported or moved"),
+    (
+        [Cell::Isolated, Cell::Moving],
+        "taken out: to be reported; what is in it moves",
+    ),
     ([Cell::Reserved; 2], "the kernel's own, never free"),
 ];
 /// From this width on the signs stand beside the columns.

@@ -77,7 +77,7 @@ impl Palette {
             Cell::Huge => Role::Huge,
             Cell::Pool { free: false } | Cell::Gib { free: false } => Role::Pool,
             Cell::Pool { free: true } | Cell::Gib { free: true } => Role::PoolFree,
-            Cell::Isolated => Role::Isolated,
+            Cell::Isolated | Cell::Moving => Role::Isolated,
             Cell::Reserved => Role::Reserved,
         }
     }
@@ -94,7 +94,11 @@ impl Palette {
             Cell::Partial(level) => LEVELS[usize::from(level.clamp(1, 9)) - 1],
             Cell::Full => '█',
             Cell::Huge => '▓',
-            Cell::Pool { .. } | Cell::Gib { .. } | Cell::Isolated | Cell::Reserved => cell.letter(),
+            Cell::Pool { .. }
+            | Cell::Gib { .. }
+            | Cell::Isolated
+            | Cell::Moving
+            | Cell::Reserved => cell.letter(),
         }
     }
 

@@ -7,6 +7,8 @@
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
+//! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
+//! | `compaction` | emptying pageblocks: when it is asked for, and before |
 //! | `access` | the kernel's access to other spaces |
 //! | `source`, `shared` | files as mappings see them, shared memory |
 //! | `mappings`, `members` | who maps a file, and how a walk meets each exactly once |

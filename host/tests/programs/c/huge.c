@@ -538,6 +538,10 @@ static char *some_parts(void)
 
 static void nearly_all(void)
 {
+	/* Nothing moves to make room for a huge page. */
+	int fd = open("/sys/kernel/mm/transparent_hugepage/defrag", O_WRONLY);
+	HOLDS(write(fd, "never", 5) == 5);
+	close(fd);
 	char *spoilt = some_parts();
 	long pages = (figure("/proc/meminfo", "MemAvailable") - 2048) / 4;
 	long bytes = (pages * PAGE + HUGE - 1) & -HUGE;

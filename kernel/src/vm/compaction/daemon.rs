@@ -6,8 +6,8 @@ use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use core::time::Duration;
 use ebb_mm::{
-    Compacts, GiveBack, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SLICE, PROACTIVENESS,
-    Proactive,
+    Compacts, GiveBack, Order, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SLICE,
+    PROACTIVENESS, Proactive,
 };
 use logic::errno::Errno;
 use machine::arch;
@@ -216,7 +216,10 @@ impl Daemon {
 
     /// Empties blocks for the host's sake.
     fn give_back(&mut self) -> Option<Duration> {
-        allocator().reporting_order()?;
+        // Where single frames are reported, pieces are with the host already.
+        allocator()
+            .reporting_order()
+            .filter(|&order| order != Order::BASE)?;
         let idle = self.idle.most();
         let mut next: Option<Duration> = None;
         for zone in 0..allocator().zones() {
