@@ -6,6 +6,7 @@
 mod args;
 mod buddyinfo;
 mod clock;
+mod compact;
 mod disk;
 mod fragment;
 mod heap;
@@ -93,6 +94,7 @@ const EXPERIMENTS: &[Experiment] = &[
     page_fault::EXPERIMENT,
     swap_pressure::EXPERIMENT,
     fragment::EXPERIMENT,
+    compact::EXPERIMENT,
     huge_latency::EXPERIMENT,
     heap::EXPERIMENT,
     hugetlb::EXPERIMENT,

@@ -222,6 +222,17 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         words: Words::Workloads(|shape| fragmented("1", ["huge-latency", &share(shape, 25)])),
     },
     Experiment {
+        name: "compact",
+        pace: Pace::Apart,
+        summary: "memory in pieces is compacted: what a moved frame costs, and a block that is gained",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 12.0,
+        linux_boot: "",
+        words: Words::Workloads(|_| words(["fragment", "75%", "1", "--", "compact"])),
+    },
+    Experiment {
         name: "huge-latency/proactive",
         pace: Pace::Apart,
         summary: "the same 20 s later: what was compacted before anybody asked?",

@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 29] = [
+const NAMES: [(&str, &str); 33] = [
     ("ready_s", "first statement"),
     ("ready_on_host", "first statement, host"),
     ("resident_at_start", "resident then"),
@@ -25,6 +25,10 @@ const NAMES: [(&str, &str); 29] = [
     ("message_ns", "a message"),
     ("huge_fault_ns", "a huge fault"),
     ("bytes_per_second", "throughput"),
+    ("blocks_gained", "blocks gained"),
+    ("move_frame_ns", "a frame moved, all in"),
+    ("moved_per_block", "frames moved for a block"),
+    ("scanned_per_block", "frames looked at for a block"),
     ("huge_pages", "pages obtained"),
     ("allocate_page_ns", "a page into the pool"),
     ("free_page_ns", "a page back"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 19] = [
+const SHORT: [&str; 20] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "page-fault 4k 2 1r",
@@ -15,6 +15,7 @@ const SHORT: [&str; 19] = [
     "page-fault hugetlb-file 2 1r --threads",
     "swap-pressure 64M 0",
     "fragment 64M 0 -- huge-latency 16M",
+    "fragment 64M 0 -- compact",
     "heap 32M",
     "hugetlb 4",
     "hugetlb all",
