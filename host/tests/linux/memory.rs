@@ -45,17 +45,20 @@ fn small_pieces_come_back_once_the_order_is_small() {
 /// Pieces are no blocks, but what is between them moves.
 #[test]
 fn what_is_free_in_pieces_comes_back() {
-    let mut holder = Holder::start(&["-m", "512M", "-c", "2"]);
-    holder.tell("take 200", "taken");
-    holder.tell("sparse", "freed");
-    holder.falls_to(100 + START_MIB + 8);
-    assert!(
-        holder.resident_mib() >= 100,
-        "{} MiB",
-        holder.resident_mib()
-    );
-    holder.tell("free", "freed");
-    holder.falls_to(START_MIB);
+    // With one, moving must not be taken for work that is in the way of it.
+    for cpus in ["1", "2"] {
+        let mut holder = Holder::start(&["-m", "512M", "-c", cpus]);
+        holder.tell("take 200", "taken");
+        holder.tell("sparse", "freed");
+        holder.falls_to(100 + START_MIB + 8);
+        assert!(
+            holder.resident_mib() >= 100,
+            "{} MiB",
+            holder.resident_mib()
+        );
+        holder.tell("free", "freed");
+        holder.falls_to(START_MIB);
+    }
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub(crate) fn start() {
 /// The idle time of each CPU at the last look.
 struct IdleTimes {
     at: Nanos,
+    /// What this thread has done since then: nobody else's work.
+    own: Nanos,
     idle: [u64; arch::MAX_CPUS],
 }
 
@@ -86,6 +88,7 @@ impl IdleTimes {
     fn most(&mut self) -> u32 {
         let now = clock::now();
         let span = now.saturating_sub(self.at).0.max(1);
+        let own = core::mem::replace(&mut self.own, Nanos(0)).0;
         let mut most = 0;
         for cpu in arch::online_cpus().iter() {
             let idle = sched::cpu_times(cpu).idle.0;
@@ -93,7 +96,7 @@ impl IdleTimes {
             self.idle[cpu] = idle;
         }
         self.at = now;
-        u32::try_from(most * 100 / span).unwrap_or(100)
+        u32::try_from((most + own).min(span) * 100 / span).unwrap_or(100)
     }
 }
 
@@ -125,6 +128,7 @@ fn run() {
         give_back: [const { GiveBack::new() }; ebb_mm::MAX_ZONES],
         idle: IdleTimes {
             at: clock::now(),
+            own: Nanos(0),
             idle: [0; arch::MAX_CPUS],
         },
         mover,
@@ -209,7 +213,9 @@ impl Daemon {
                 }
             }
         }
-        let spent = Duration::from_nanos(clock::now().saturating_sub(start).0);
+        let spent = clock::now().saturating_sub(start);
+        self.idle.own.0 += spent.0;
+        let spent = Duration::from_nanos(spent.0);
         self.proactive.worked(now(), spent, scores().0, more);
         self.proactive.poll(now(), scores().0, false).next
     }
@@ -249,7 +255,9 @@ impl Daemon {
                     End::Nothing => break,
                 }
             }
-            let spent = Duration::from_nanos(clock::now().saturating_sub(start).0);
+            let spent = clock::now().saturating_sub(start);
+            self.idle.own.0 += spent.0;
+            let spent = Duration::from_nanos(spent.0);
             rule.worked(now(), spent, done);
             let again = now() + spent.max(Duration::from_millis(1));
             next = Some(next.map_or(again, |next| next.min(again)));
