@@ -104,7 +104,9 @@ fn storm(cpus: &str, name: &str, words: &[&str]) {
     let file = format!("{}:/storm", programs::text(programs::path(name)));
     let mut program = vec![compacting, "1".to_owned(), "/storm".to_owned()];
     program.extend(words.iter().map(|word| (*word).to_owned()));
-    let options = ["-m", "256M", "-c", cpus, "--file", &file];
+    let options = [
+        "-m", "256M", "-c", cpus, "--file", &file, "--disk", "ram:4M",
+    ];
     let outcome = ebb::run(400, &options, &program);
     let said = outcome.expect(0).err();
     let moved = said
@@ -116,7 +118,7 @@ fn storm(cpus: &str, name: &str, words: &[&str]) {
 
 #[test]
 fn models_find_nothing_while_frames_move_on_one_cpu() {
-    storm("1", "rust-vmstorm", &["5", "15s"]);
+    storm("1", "rust-vmstorm", &["5", "15s", "disk=/dev/vda"]);
 }
 
 #[test]
@@ -132,6 +134,11 @@ fn models_find_nothing_while_frames_move_on_four_cpus() {
 #[test]
 fn what_is_pinned_stays_while_frames_move() {
     storm("4", "pinned", &[]);
+}
+
+#[test]
+fn devices_write_to_pages_that_are_to_move() {
+    storm("4", "direct", &["/dev/vda", "4", "20"]);
 }
 
 #[test]
