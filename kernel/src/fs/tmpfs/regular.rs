@@ -10,6 +10,7 @@ use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
 use super::seals::Seals;
 use super::{TmpNode, Tmpfs};
+use crate::vm::compaction::daemon;
 use crate::vm::{Mappings, PageSource, relocate_in};
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
@@ -236,6 +237,7 @@ impl Regular {
             drop(batch);
             fs.discharge_pages(taken as u64);
             if taken < FREE_BATCH {
+                daemon::memory_freed();
                 return;
             }
             if pace == Pace::Breathing {

@@ -3,7 +3,7 @@
 
 use super::{End, empty_next, is_over, now};
 use crate::vm::moving::Mover;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use ebb_mm::{
     Compacts, GiveBack, Order, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SLICE,
@@ -30,7 +30,8 @@ static KNOB_SET: AtomicU64 = AtomicU64::new(0);
 /// Programs have freed memory; no lock is held.
 #[inline]
 pub(crate) fn memory_freed() {
-    // Relaxed: a hint; who misses it frees more, or the rest is too little to be looked at.
+    // SeqCst: what was freed is counted before the look; who falls asleep says so before he looks at the counts.
+    fence(Ordering::SeqCst);
     if ASLEEP.load(Ordering::Relaxed) {
         wake();
     }
@@ -38,7 +39,7 @@ pub(crate) fn memory_freed() {
 
 #[cold]
 fn wake() {
-    if ASLEEP.swap(false, Ordering::Relaxed) && pressure::may_block() {
+    if pressure::may_block() && ASLEEP.swap(false, Ordering::Relaxed) {
         QUEUE.wake_one();
     }
 }
@@ -47,7 +48,7 @@ fn wake() {
 pub(crate) fn want_block() {
     // Relaxed: a number of its own.
     WANTED.fetch_add(1, Ordering::Relaxed);
-    memory_freed();
+    QUEUE.wake_one();
 }
 
 /// `vm.compaction_proactiveness`.
@@ -65,7 +66,6 @@ pub(crate) fn set_proactiveness(value: u64) -> Result<(), Errno> {
         .map_err(|_| Errno::EINVAL)?;
     PROACTIVE.store(u8::try_from(value).unwrap_or(0), Ordering::Relaxed);
     KNOB_SET.fetch_add(1, Ordering::Relaxed);
-    ASLEEP.store(false, Ordering::Relaxed);
     QUEUE.wake_one();
     Ok(())
 }
@@ -142,23 +142,36 @@ fn run() {
         // While memory comes and goes it looks now and then.
         let watch = (!quiet).then(|| now() + PROACTIVE_INTERVAL);
         match next.into_iter().chain(watch).min() {
-            Some(next) => {
-                let nanos = u64::try_from(next.as_nanos()).unwrap_or(u64::MAX);
-                sched::sleep_until(Nanos(nanos));
-            }
+            Some(next) => daemon.wait_until(next),
             None => {
                 ASLEEP.store(true, Ordering::Relaxed);
-                QUEUE.wait_uninterruptible(|| !ASLEEP.load(Ordering::Relaxed));
-                super::COMPACTORS[0].lock().count_wake();
+                fence(Ordering::SeqCst);
+                let freed = self::traffic().wrapping_sub(seen) >= PAGEBLOCK_FRAMES;
+                if !freed {
+                    let called = || !ASLEEP.load(Ordering::Relaxed) || daemon.is_called();
+                    QUEUE.wait_uninterruptible(called);
+                    super::COMPACTORS[0].lock().count_wake();
+                }
+                ASLEEP.store(false, Ordering::Relaxed);
                 // What is being freed is freed by then.
-                let soon = now() + PROACTIVE_INTERVAL;
-                sched::sleep_until(Nanos(u64::try_from(soon.as_nanos()).unwrap_or(u64::MAX)));
+                daemon.wait_until(now() + PROACTIVE_INTERVAL);
             }
         }
     }
 }
 
 impl Daemon {
+    /// Whether something was asked for that must not wait.
+    fn is_called(&self) -> bool {
+        KNOB_SET.load(Ordering::Relaxed) != self.knob || WANTED.load(Ordering::Relaxed) != 0
+    }
+
+    /// Sleeps until then, unless it is called.
+    fn wait_until(&self, then: Duration) {
+        let nanos = u64::try_from(then.as_nanos()).unwrap_or(u64::MAX);
+        QUEUE.wait_uninterruptible_deadline(|| self.is_called(), Nanos(nanos));
+    }
+
     /// Does what is due; when to come again.
     fn look(&mut self) -> Option<Duration> {
         let knob = KNOB_SET.load(Ordering::Relaxed);

@@ -40,6 +40,9 @@ enum End {
     Nothing,
 }
 
+/// Blocks that are tried for one who waits, at most.
+const TRIES: u32 = 3;
+
 /// How much is done for frames that are hard to find.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Patience {
@@ -162,21 +165,29 @@ pub(crate) fn compact_all() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Empties a block for one who waits for it; whether there is one now, which others may be faster to take. That is all
-/// that it does: he waits for the copies of one block at most.
+/// Empties a block for one who waits for it; whether there is one now, which others may be faster to take. He waits for the
+/// copies of one block, or of [`TRIES`] where what is in them is in use just then.
 pub(crate) fn make_block() -> bool {
     let Ok(mut mover) = Mover::new() else {
         return false;
     };
     // From the highest zone down, as allocations go.
     for zone in (0..allocator().zones()).rev() {
-        let Some(block) = begin(zone, Compacts::Direct) else {
+        let mut next = begin(zone, Compacts::Direct);
+        if next.is_none() {
             continue;
-        };
+        }
         COMPACTORS[zone].lock().count_stall();
-        let end = finish(zone, block, &mut mover, Patience::Brief);
-        COMPACTORS[zone].lock().count_stall_ended(end == End::Whole);
-        return end == End::Whole;
+        let (mut whole, mut tries) = (false, 0);
+        while let Some(block) = next.take() {
+            whole = finish(zone, block, &mut mover, Patience::Brief) == End::Whole;
+            tries += 1;
+            if !whole && tries < TRIES {
+                next = begin(zone, Compacts::Direct);
+            }
+        }
+        COMPACTORS[zone].lock().count_stall_ended(whole);
+        return whole;
     }
     false
 }

@@ -61,7 +61,10 @@ impl HugePage {
             return None;
         }
         let mut batch = Batch::new();
-        batch.fill(size, 1);
+        // Where no block is whole, one is emptied.
+        if batch.fill(size, 1).is_some() && size == PageSize::Mib2 && (HELPERS.make_block)() {
+            batch.fill(size, 1);
+        }
         let Some(&block) = batch.as_slice().first() else {
             NOT_MADE.fetch_add(1, Ordering::Relaxed);
             return None;
