@@ -51,12 +51,12 @@ fn here(name: &str, resident: u64) -> (GuestId, Presence) {
 /// use, pieces of what it freed.
 fn map() -> BlockMap {
     let low = format!(
-        "x5{}{}{}{}HHHHPpg!{}xx",
+        "x5{}{}{}{}HHHHPpg!m{}xx",
         "#".repeat(300),
         "9876543211".repeat(6),
         "o".repeat(200),
         ".".repeat(600),
-        ".".repeat(1536 - 2 - 300 - 60 - 200 - 600 - 8 - 2)
+        ".".repeat(1536 - 2 - 300 - 60 - 200 - 600 - 9 - 2)
     );
     let high = format!("{}{}", "#".repeat(40), ".".repeat(472));
     let mut counts = Counts::default();
