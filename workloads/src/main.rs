@@ -255,7 +255,8 @@ mod tests {
         known.sort_unstable();
         assert_eq!(documented, known);
         for Experiment { name, usage, .. } in EXPERIMENTS {
-            let section = format!("### {name}\n\n`{name} {usage}`\n");
+            let call = format!("{name} {usage}");
+            let section = format!("### {name}\n\n`{}`\n", call.trim_end());
             assert!(doc.contains(&section), "{name}: its arguments are {usage}");
         }
     }
