@@ -74,6 +74,7 @@ static HELPERS: Helpers = Helpers {
     yield_now: sched::yield_now,
     sleep_until: sched::sleep_until,
     shrink_caches: fs::block::relieve,
+    weigh_trials: vm::trial::weigh_all,
     make_block: vm::compaction::make_block,
     deflate: drivers::balloon::deflate_on_oom,
     is_coming: || vm::spaces_going() > 0,

@@ -66,8 +66,9 @@ fn who_gets_them_is_a_matter_of_policy() {
     let one = "2048 kB in huge pages, 2048 kB in the machine, 1 faults, 0 without, \
                0 blocks parted, 0 entries split";
     for (append, how, expected) in [
-        (None, "plain", none),
-        (Some("transparent_hugepage=always"), "plain", one),
+        (None, "plain", one),
+        (Some("transparent_hugepage=madvise"), "plain", none),
+        (Some("transparent_hugepage=madvise"), "figures", one),
         (Some("transparent_hugepage=never"), "figures", none),
     ] {
         let mut options = vec!["-m", "256M"];
@@ -99,5 +100,29 @@ fn random_changes_are_as_a_model_says() {
         let outcome = ebb::run(200, &options, &[program.as_str(), seed, "800"]);
         let out = outcome.expect(0).out();
         assert!(out.contains("are as the model says"), "seed {seed}: {out}");
+    }
+}
+
+#[test]
+fn of_a_page_that_nobody_asked_for_stays_what_is_used() {
+    let program = programs::text(programs::path("trial"));
+    for cpus in ["1", "4"] {
+        let outcome = ebb::run(120, &["-m", "256M", "-c", cpus], &[program.as_str()]);
+        let out = outcome.expect(0).out();
+        assert!(!out.contains(": NO"), "{cpus} CPUs: {out}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_of_pages_on_trial() {
+    let program = programs::text(programs::path("trial_storm"));
+    for (cpus, threads, seed) in [("2", "2", "1"), ("4", "4", "2"), ("4", "8", "3")] {
+        let options = ["-m", "256M", "-c", cpus];
+        let outcome = ebb::run(200, &options, &[program.as_str(), threads, "8", seed]);
+        let out = outcome.expect(0).out();
+        assert!(
+            !out.contains(": NO"),
+            "{cpus} CPUs, {threads} threads: {out}"
+        );
     }
 }

@@ -59,7 +59,8 @@ impl State {
                 let entry = slot.load(Ordering::Relaxed);
                 (entry, frame_of(entry).offset(address % span / PAGE))
             }
-            Region::AbsentUntil(_) => return false,
+            // Nobody has pinned a page of one on trial: it would be none.
+            Region::Trial(_) | Region::AbsentUntil(_) => return false,
         };
         // One reference is the entry's, one is ours.
         let own = || entry & (FILE | SHMEM | ZERO) == 0 && frame.references() == 2;

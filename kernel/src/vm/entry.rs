@@ -19,6 +19,12 @@ pub(super) const SHMEM: u64 = 1 << 10;
 pub(super) const POOL: u64 = 1 << 52;
 /// Ours: the frame is being moved, see `moving`. Whatever changes the entry meanwhile drops this.
 pub(super) const MOVING: u64 = 1 << 53;
+/// Ours, in an entry that leads to a last-level table: what the table shows is a huge block on trial (`trial`).
+pub(super) const TRIAL: u64 = 1 << 62;
+/// Ours, beside it: what the last look at the trial found.
+pub(super) const NOTE_SHIFT: u32 = 52;
+/// The bits of that.
+pub(super) const NOTE: u64 = 0x3ff << NOTE_SHIFT;
 /// Ours: the frame is the shared frame of zeros.
 pub(super) const ZERO: u64 = 1 << 11;
 

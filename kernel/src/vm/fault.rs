@@ -149,7 +149,8 @@ impl AddressSpace {
                     Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
-                Step::NeedsHuge(asks) => supplies.get_huge(asks),
+                Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
+                Step::NeedsVerdict => self.settle_trials(page..page + PAGE),
                 Step::NeedsTurn(turn) => {
                     // Not two at once, nor with a page in hand: others could wait for those.
                     supplies.pool = None;
@@ -176,7 +177,8 @@ impl AddressSpace {
                     Fault::NotMapped | Fault::NoMemory => Errno::ENOMEM,
                     Fault::NotAllowed | Fault::BeyondFile => Errno::EFAULT,
                 })?;
-            page = self.after_page(page);
+            let whole = write.then(|| self.store_to_trial(page, &range)).flatten();
+            page = whole.unwrap_or_else(|| self.after_page(page));
             if (page / PAGE).is_multiple_of(POPULATE_BATCH) {
                 sched::cond_resched();
                 if sched::current().killed() {
@@ -192,7 +194,7 @@ impl AddressSpace {
         // Where the last-level table is, no huge page is: mostly that of the page before.
         match self.state.lock().tables.leaf(page) {
             Leaf::Huge(_) => (page / REGION + 1) * REGION,
-            Leaf::Page(_) | Leaf::Absent => page + PAGE,
+            Leaf::Page(_) | Leaf::Trial(_) | Leaf::Absent => page + PAGE,
         }
     }
 }

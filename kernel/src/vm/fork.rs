@@ -33,6 +33,7 @@ impl AddressSpace {
         for file in areas.iter().filter_map(|a| a.backing.file()) {
             file.source.mappings().register_child(&child)?;
         }
+        self.settle_trials(0..USER_END);
         // Until the flush, another CPU may store to pages that are shared already: a fault that
         // copies such a page looks for this.
         let pending = {
@@ -110,6 +111,7 @@ impl AddressSpace {
         let mut target = child.state.lock();
         let end = area.end.min((at / REGION + 1) * REGION);
         state.tables.split_edges(&(at..end), &self.cpus);
+        state.tables.end_trials(at..end);
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
             Region::Huge(entry, span) => {
@@ -120,6 +122,7 @@ impl AddressSpace {
                 }
                 return Ok(area.end.min((at / span + 1) * span));
             }
+            Region::Trial(_) => panic!("a huge page on trial at {at:#x} is to be shared"),
             Region::Table(table) => table,
         };
         let copy = target.tables.table_or_new(at)?;

@@ -21,6 +21,8 @@ use machine::memory::{huge, hugetlb};
 const CAPACITY: usize = 510;
 /// Huge blocks in a batch.
 const HUGE_CAPACITY: usize = 64;
+/// Huge blocks of which a part was kept, in a batch.
+pub(super) const RESTS: usize = 4;
 
 /// A batch.
 pub(super) struct Gather {
@@ -30,6 +32,7 @@ pub(super) struct Gather {
     huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
     pool_len: usize,
     pool: [MaybeUninit<Frame>; HUGE_CAPACITY],
+    rests: [Option<(Frame, huge::FrameSet)>; RESTS],
     /// Pages taken out, by kind: anonymous, file, shared memory.
     pub(super) pages: [u64; 3],
     /// Something was taken out that a TLB may know.
@@ -54,6 +57,7 @@ impl Gather {
             huge: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
             pool_len: 0,
             pool: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
+            rests: [None; RESTS],
             pages: [0; 3],
             any: false,
         }
@@ -124,6 +128,18 @@ impl Gather {
         self.pool_len += 1;
     }
 
+    /// Takes over the frames of a huge block that are not kept; of [`RESTS`] blocks at most.
+    pub(super) fn rest(&mut self, block: Frame, kept: huge::FrameSet) {
+        let place = self.rests.iter_mut().find(|rest| rest.is_none());
+        let Some(place) = place else {
+            panic!("no room for the rest of a huge page")
+        };
+        *place = Some((block, kept));
+        let kept: u32 = kept.iter().map(|word| word.count_ones()).sum();
+        self.pages[0] += huge::FRAMES - u64::from(kept);
+        self.any = true;
+    }
+
     /// Takes over a page table.
     pub(super) fn table(&mut self, frame: Frame) {
         self.any = true;
@@ -158,6 +174,11 @@ impl Gather {
         for page in &self.pool[..core::mem::take(&mut self.pool_len)] {
             // SAFETY: the first `pool_len` are initialised.
             hugetlb::release(unsafe { page.assume_init() });
+        }
+        for rest in &mut self.rests {
+            if let Some((block, kept)) = rest.take() {
+                huge::free_rest(block, &kept);
+            }
         }
         let this = percpu::this();
         let mut batch = FreeBatch::new();

@@ -30,6 +30,11 @@ impl TableFrame {
         Ok(Self(frame))
     }
 
+    /// That of a frame that `into_frame` gave.
+    pub(super) fn from_frame(frame: Frame) -> Self {
+        Self(frame)
+    }
+
     /// The frame, which is in use from here on.
     pub(super) fn into_frame(self) -> Frame {
         let frame = self.0;
@@ -59,7 +64,7 @@ pub(super) struct Deposits {
 }
 
 impl Deposits {
-    fn push(&mut self, table: TableFrame) {
+    pub(super) fn push(&mut self, table: TableFrame) {
         let frame = table.into_frame();
         Descriptor::get(frame).set_next(self.first);
         self.first = Some(frame);
@@ -104,8 +109,12 @@ impl PageTables {
         gather.huge(frame_of(entry), self.deposits.pop().into_frame());
     }
 
-    /// Splits the huge page that stands for the region of an address, if one does.
+    /// Splits the huge page that stands for the region of an address, if one does. Of one on trial all is kept.
     pub(super) fn split(&mut self, address: u64, cpus: &CpuSet) {
+        if let Some(slot) = self.trial_slot(address) {
+            self.end_trial(slot);
+            return;
+        }
         let Some(slot) = self.huge_slot(address) else {
             return;
         };

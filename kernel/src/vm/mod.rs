@@ -7,6 +7,7 @@
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
+//! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
 //! | `compaction` | emptying pageblocks: when it is asked for, and before |
 //! | `access` | the kernel's access to other spaces |
@@ -60,6 +61,7 @@ mod space;
 mod stack;
 mod thp;
 mod tlb;
+pub(crate) mod trial;
 pub mod uaccess;
 mod want;
 mod zap;

@@ -135,7 +135,7 @@ fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bo
     let mut state = space.state.lock();
     match state.tables.leaf(page) {
         Leaf::Page(entry) => then(entry),
-        Leaf::Huge(_) | Leaf::Absent => false,
+        Leaf::Huge(_) | Leaf::Trial(_) | Leaf::Absent => false,
     }
 }
 
@@ -158,6 +158,8 @@ impl AddressSpace {
                         }
                     }
                     Run::Huge(entry, _) => self.correct_owner(start, entry),
+                    // The block is one: its word is for later.
+                    Run::Trial(..) => {}
                 }
                 true
             });

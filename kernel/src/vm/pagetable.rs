@@ -7,12 +7,13 @@
 #![expect(unsafe_code, reason = "page tables are made, walked and freed")]
 
 use super::entry::{
-    ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SPANS, Table, USER, WRITABLE,
-    frame_of, index, pages_in, table_at,
+    ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SPANS, TRIAL, Table, USER,
+    WRITABLE, frame_of, index, pages_in, table_at,
 };
 use super::gather::Gather;
 use super::hot::HotPlaces;
 use super::leaf::{Deposits, TableFrame};
+use super::trial::Trials;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame};
@@ -49,6 +50,8 @@ pub(super) enum Region {
     Table(&'static Table),
     /// A huge page: its entry, and its bytes.
     Huge(&'static AtomicU64, u64),
+    /// A huge block on trial: the entry of its table.
+    Trial(&'static AtomicU64),
     /// Nothing up to this address.
     AbsentUntil(u64),
 }
@@ -59,6 +62,8 @@ pub(super) enum Leaf {
     Page(&'static AtomicU64),
     /// The entry of the huge page around it.
     Huge(&'static AtomicU64),
+    /// It is in a huge block on trial: the entry of the block's table.
+    Trial(&'static AtomicU64),
     /// There is no table.
     Absent,
 }
@@ -69,6 +74,8 @@ pub(super) enum Run {
     Pages(&'static [AtomicU64]),
     /// That of a huge page, of which so many pages are in the range.
     Huge(&'static AtomicU64, usize),
+    /// That of the table of a huge block on trial, and so many pages.
+    Trial(&'static AtomicU64, usize),
 }
 
 /// The tables of one space.
@@ -81,6 +88,7 @@ pub(super) struct PageTables {
     pub(super) deposits: Deposits,
     /// Bytes of the pools that they map.
     pub(super) pool_bytes: u64,
+    pub(super) trials: Trials,
     /// The last-level table used last, and the region that it is for.
     pub(super) recent_region: u64,
     pub(super) recent_table: *const Table,
@@ -111,6 +119,7 @@ impl PageTables {
             count: 1,
             deposits: Deposits::default(),
             pool_bytes: 0,
+            trials: Trials::default(),
             recent_region: NO_REGION,
             recent_table: core::ptr::null(),
             hot: HotPlaces::new(),
@@ -142,7 +151,11 @@ impl PageTables {
     fn find_or_new(&mut self, address: u64) -> Result<&'static Table, AllocError> {
         let slot = self.region_slot_or_new(address)?;
         let mut entry = slot.load(Ordering::Relaxed);
-        debug_assert_eq!(entry & HUGE, 0, "a huge page is taken for a table");
+        debug_assert_eq!(
+            entry & (HUGE | TRIAL),
+            0,
+            "a huge page is taken for a table"
+        );
         if entry == 0 {
             entry = self.hang_in(slot)?;
         }
@@ -212,6 +225,9 @@ impl PageTables {
             if entry & HUGE != 0 {
                 return Leaf::Huge(slot);
             }
+            if entry & TRIAL != 0 {
+                return Leaf::Trial(slot);
+            }
             table = table_at(entry);
         }
         self.recent_region = address / REGION;
@@ -226,11 +242,22 @@ impl PageTables {
             .filter(|slot| slot.load(Ordering::Relaxed) & HUGE != 0)
     }
 
+    /// The entry of the table of the huge block on trial around an address, if there is one.
+    pub(super) fn trial_slot(&self, address: u64) -> Option<&'static AtomicU64> {
+        if self.trials.count() == 0 {
+            return None;
+        }
+        self.upper_slot(address, 1).ok().filter(|slot| {
+            let entry = slot.load(Ordering::Relaxed);
+            entry & (HUGE | TRIAL) == TRIAL
+        })
+    }
+
     /// The entry of a page, where there is a table for it.
     pub(super) fn entry(&self, address: u64) -> Option<&'static AtomicU64> {
         match self.region(address) {
             Region::Table(table) => Some(slot(table, address, 0)),
-            Region::Huge(..) | Region::AbsentUntil(_) => None,
+            Region::Huge(..) | Region::Trial(_) | Region::AbsentUntil(_) => None,
         }
     }
 
@@ -261,6 +288,9 @@ impl PageTables {
             if entry & HUGE != 0 {
                 return Region::Huge(slot, SPANS[level]);
             }
+            if entry & TRIAL != 0 {
+                return Region::Trial(slot);
+            }
             table = table_at(entry);
         }
         Region::Table(table)
@@ -280,6 +310,10 @@ impl PageTables {
                 Region::Huge(slot, span) => {
                     let end = end_of(span);
                     (Run::Huge(slot, ((end - at) / PAGE) as usize), end)
+                }
+                Region::Trial(slot) => {
+                    let end = end_of(REGION);
+                    (Run::Trial(slot, pages_in(end - at)), end)
                 }
                 Region::Table(table) => {
                     let end = end_of(REGION);
@@ -317,6 +351,19 @@ impl PageTables {
                         self.take_huge(slot, span, gather);
                     }
                     at += span;
+                    continue;
+                }
+                Region::Trial(slot) => {
+                    debug_assert!(
+                        at.is_multiple_of(REGION) && range.end - at >= REGION || files_only
+                    );
+                    if !files_only {
+                        if !gather.has_room_for_huge() {
+                            return at;
+                        }
+                        self.take_trial(slot, gather);
+                    }
+                    at = (at / REGION + 1) * REGION;
                     continue;
                 }
                 Region::Table(table) => table,
@@ -358,7 +405,7 @@ impl PageTables {
                         let entry = slot.load(Ordering::Relaxed);
                         // Between two batches the lock was free: where areas stay, pages may have
                         // come back.
-                        if entry != 0 && entry & HUGE == 0 && is_empty(table_at(entry)) {
+                        if entry != 0 && entry & (HUGE | TRIAL) == 0 && is_empty(table_at(entry)) {
                             if gather.is_full() {
                                 return false;
                             }
@@ -399,6 +446,7 @@ impl PageTables {
     /// some and which holds nothing. Whole regions move at once where both are aligned alike; huge
     /// pages are left by `prepare_move` only where they are such.
     pub(super) fn move_entries(&mut self, from: u64, to: u64, bytes: u64) {
+        self.trials.may_move(from..from + bytes, to..to + bytes);
         let mut done = 0;
         while done < bytes {
             let (source, target) = (from + done, to + done);
@@ -472,7 +520,7 @@ impl PageTables {
                     self.slot_or_new(to + done, HUGEST)?;
                     done += span;
                 }
-                Region::Table(_) | Region::Huge(..) => {
+                Region::Table(_) | Region::Huge(..) | Region::Trial(_) => {
                     let step = REGION - (from + done) % REGION;
                     self.find_or_new(to + done)?;
                     let last = (done + step).min(bytes) - PAGE;

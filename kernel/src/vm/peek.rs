@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "pages are read by their frames")]
 
 use super::AddressSpace;
-use super::entry::{PAGE, PRESENT, REGION, SPANS, Table, USER, frame_of, index};
+use super::entry::{PAGE, PRESENT, REGION, SPANS, Table, USER, frame_of, index, table_at};
 use super::pagetable::{PageTables, Region};
 use core::sync::atomic::Ordering;
 use machine::arch::USER_END;
@@ -45,6 +45,12 @@ impl Found {
         match tables.region(address) {
             Region::AbsentUntil(_) => None,
             Region::Table(table) => {
+                *self = Self::Table(address & !(REGION - 1), table);
+                page(table, address)
+            }
+            Region::Trial(slot) => {
+                // Relaxed: under the space's lock.
+                let table = table_at(slot.load(Ordering::Relaxed));
                 *self = Self::Table(address & !(REGION - 1), table);
                 page(table, address)
             }

@@ -210,7 +210,7 @@ impl Asked<'_> {
                 Ok(slot) => slot,
                 Err(error) => return error.into(),
             },
-            Leaf::Page(_) => panic!("pages of 4 KiB in an area of huge pages"),
+            Leaf::Page(_) | Leaf::Trial(_) => panic!("pages of 4 KiB in an area of huge pages"),
         };
         let done = || Step::Done(pin_part(slot, (self.page - region) / PAGE, self.want));
         // Relaxed (all): under the lock.

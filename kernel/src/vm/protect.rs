@@ -132,6 +132,7 @@ impl AddressSpace {
             state.changed();
             commitment.keep();
         }
+        self.settle_trials(range.clone());
         self.apply_rights(range);
         Ok(())
     }
@@ -167,6 +168,7 @@ impl AddressSpace {
             let shared = flags.contains(VmaFlags::SHARED);
             let (mut tables, mut any) = (0, false);
             state.tables.split_edges(&part, &self.cpus);
+            state.tables.end_trials(part.clone());
             at = state.tables.runs(part, |_, run| {
                 if tables == TABLES_AT_ONCE {
                     return false;
@@ -183,6 +185,7 @@ impl AddressSpace {
                             });
                         }
                     }
+                    Run::Trial(..) => panic!("a huge page on trial gets other rights"),
                     Run::Huge(entry, _) => {
                         any |= change_rights(entry, flags, |old| match old & (POOL | FILE) {
                             0 => huge::is_own(frame_of(old)),
@@ -411,7 +414,9 @@ impl AddressSpace {
                                 *byte = u8::from(entry.load(Ordering::Relaxed) != 0);
                             }
                         }
-                        Run::Huge(_, pages) => present[first..first + pages].fill(1),
+                        Run::Huge(_, pages) | Run::Trial(_, pages) => {
+                            present[first..first + pages].fill(1);
+                        }
                     }
                     true
                 });

@@ -162,6 +162,11 @@ impl AddressSpace {
         // For a moment both are there, and committed.
         let commitment = Commitment::new(sizes.accounted)?;
         let moved_bytes = moved.end - moved.start;
+        if target.is_none_or(|to| to % REGION == moved.start % REGION) {
+            self.settle_trial_edges(&moved);
+        } else {
+            self.settle_trials(moved.clone());
+        }
         let mut relief = pressure::Relief::new(Order::BASE);
         let mut graveyard = if area.flags.contains(VmaFlags::HUGETLB) {
             Graveyard::of_moved(self.id())

@@ -2,12 +2,17 @@
 
 #![expect(unsafe_code, reason = "a new frame is filled")]
 
-use super::entry::{ADDRESS, DIRTY, FILE, PAGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
+use super::entry::{
+    ADDRESS, DIRTY, FILE, NO_EXECUTE, PAGE, PRESENT, REGION, SHMEM, WRITABLE, ZERO, frame_of,
+    index, pages_in, table_at,
+};
 use super::pagetable::{Leaf, PageTables};
 use super::pool_fault::{PoolNeed, PoolSupply, Turn};
 use super::source::MappedFile;
 use super::space::Area;
-use super::thp::{HugeTry, allow_huge, pin_huge, put_huge, wants_huge};
+use super::thp::{
+    HugeTry, allow_huge, asks_for_huge, pin_huge, put_huge, put_on_trial, wants_huge,
+};
 use super::want::{Want, entry_flags, store_flags};
 use super::{AddressSpace, VmaFlags, backing::Bytes, tlb};
 use alloc::sync::Arc;
@@ -43,6 +48,8 @@ pub(super) enum Step {
     NeedsPage(Arc<MappedFile>, u64),
     /// A huge page would do; whether the area asks for such.
     NeedsHuge(bool),
+    /// What is on trial around the page must be weighed first.
+    NeedsVerdict,
     /// A turn to get a page of the pool must be waited for first.
     NeedsTurn(usize),
     /// A page of the pool must be got first.
@@ -82,8 +89,8 @@ impl Supplies {
     }
 
     /// Gets a huge page, if there is one or can be; may wait.
-    pub(super) fn get_huge(&mut self, asks: bool) {
-        self.huge = HugeTry::get(asks);
+    pub(super) fn get_huge(&mut self, asks: bool, space: &AddressSpace) {
+        self.huge = HugeTry::get(asks, space);
     }
 
     /// The page of a file, if it was got and the file is what it was then.
@@ -194,27 +201,29 @@ impl<'a> Asked<'a> {
                 tables.split(page, &self.space.cpus);
                 None
             }
+            Leaf::Trial(slot) => Some(self.on_trial(slot)),
             Leaf::Absent
                 if self.store
                     && holds_region
                     && self.area.backing.file().is_none()
                     && wants_huge(flags)
+                    && (asks_for_huge(flags) || self.want == Want::Mapped)
                     && !self.space.declines_huge_pages() =>
             {
+                let asks = asks_for_huge(flags);
                 match core::mem::take(huge) {
-                    HugeTry::NotTried => {
-                        Some(Step::NeedsHuge(flags.contains(VmaFlags::HUGE_PAGES)))
+                    HugeTry::NotTried => Some(Step::NeedsHuge(asks)),
+                    HugeTry::Got(_) if !asks && !self.space.tries_huge_pages() => {
+                        Some(Step::NeedsHuge(asks))
                     }
                     HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
                         Ok(slot) => {
-                            put_huge(
-                                tables,
-                                mapped,
-                                slot,
-                                supply,
-                                flags,
-                                self.space.owner_of(region),
-                            );
+                            let owner = self.space.owner_of(region);
+                            if asks {
+                                put_huge(tables, mapped, slot, supply, flags, owner);
+                            } else {
+                                put_on_trial(tables, mapped, slot, supply, flags, owner, page);
+                            }
                             Some(Step::Done(pin_huge(slot, page, self.want)))
                         }
                         Err(error) => {
@@ -230,6 +239,25 @@ impl<'a> Asked<'a> {
             }
             Leaf::Page(_) | Leaf::Absent => None,
         }
+    }
+
+    /// A fault in a huge page on trial: mostly another CPU served it just now.
+    #[cold]
+    fn on_trial(&self, slot: &AtomicU64) -> Step {
+        // Relaxed: under the lock.
+        let table = table_at(slot.load(Ordering::Relaxed));
+        let entry = &table[index(self.page, 0)];
+        let (has, gives) = (entry.load(Ordering::Relaxed), entry_flags(self.area.flags));
+        let allowed =
+            (has ^ gives) & (PRESENT | NO_EXECUTE) == 0 && (!self.store || has & WRITABLE != 0);
+        if self.want != Want::Mapped || !allowed {
+            return Step::NeedsVerdict;
+        }
+        if self.store {
+            entry.fetch_or(DIRTY, Ordering::Relaxed);
+        }
+        machine::arch::cpu::invlpg(self.page);
+        Step::Done(None)
     }
 
     /// What the page's own entry needs.

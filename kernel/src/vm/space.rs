@@ -41,6 +41,8 @@ pub struct AddressSpace {
     pub(super) flushes: AtomicU32,
     /// No huge pages, whatever the areas say (`PR_SET_THP_DISABLE`).
     no_huge_pages: AtomicBool,
+    /// It may have huge pages on trial: `khugepaged` knows it.
+    pub(super) tries_huge_pages: AtomicBool,
     /// Physical address of the root.
     root: u64,
     /// A number that no other space has had.
@@ -289,6 +291,7 @@ impl AddressSpace {
             cpus: CpuSet::new(),
             flushes: AtomicU32::new(0),
             no_huge_pages: AtomicBool::new(false),
+            tries_huge_pages: AtomicBool::new(false),
             root,
             // Relaxed: only has to be different each time.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -306,6 +309,11 @@ impl AddressSpace {
     /// Those that show its private memory.
     pub(super) fn family(&self) -> &Arc<Family> {
         &self.family
+    }
+
+    /// What the words of its frames have beside the address; 0: it has no number.
+    pub(super) fn tag(&self) -> u64 {
+        self.tag
     }
 
     /// The word of a frame that a store to this page got.
@@ -441,6 +449,10 @@ impl AddressSpace {
                                 pages[kind_index(entry)] += 1;
                             }
                         }
+                    }
+                    Run::Trial(_, count) => {
+                        pages[0] += count as u64;
+                        pages[3] += count as u64;
                     }
                     Run::Huge(entry, count) => {
                         let entry = entry.load(Ordering::Relaxed);

@@ -1,12 +1,13 @@
 //! Faults that huge pages serve: who gets them, and what a fault in one does.
 
-use super::VmaFlags;
 use super::compaction::{self, daemon};
-use super::entry::{ADDRESS, DIRTY, HUGE, WRITABLE, frame_of, index};
+use super::entry::{ADDRESS, DIRTY, HUGE, REGION, WRITABLE, frame_of, index};
 use super::family::Owner;
 use super::leaf::{HugeSupply, TableFrame};
 use super::pagetable::PageTables;
+use super::trial::enlist;
 use super::want::{Want, entry_flags, store_flags};
+use super::{AddressSpace, VmaFlags};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::frame::FrameRef;
 use machine::memory::huge::{self, Effort, HugeFrame, Policy};
@@ -26,7 +27,10 @@ pub(super) enum HugeTry {
 impl HugeTry {
     /// Gets one for an area that `asks` for huge pages or does not, as `defrag` says.
     #[cold]
-    pub(super) fn get(asks: bool) -> Self {
+    pub(super) fn get(asks: bool, space: &AddressSpace) -> Self {
+        if !asks && !enlist(space) {
+            return Self::Failed;
+        }
         let mut block = HugeFrame::try_new(percpu::this());
         if block.is_err() {
             match huge::defrag().effort(asks) {
@@ -65,6 +69,30 @@ pub(super) fn put_huge(
     tables.set_huge(slot, entry, supply.table);
     mapped[0] += huge::FRAMES;
     percpu::add(Count::HugeFaults, 1);
+}
+
+/// The same of one that nobody asked for: on trial, with a page that is stored to.
+pub(super) fn put_on_trial(
+    tables: &mut PageTables,
+    mapped: &mut [u64; 3],
+    slot: &AtomicU64,
+    supply: HugeSupply,
+    flags: VmaFlags,
+    owner: Owner,
+    page: u64,
+) {
+    let frame = supply.block.into_counted();
+    Descriptor::get(frame).set_owner(owner.0);
+    let rights = entry_flags(flags) | store_flags(flags);
+    let start = page & !(REGION - 1);
+    tables.set_trial(slot, start, frame, rights, index(page, 0), supply.table);
+    mapped[0] += huge::FRAMES;
+    percpu::add(Count::HugeFaults, 1);
+}
+
+/// Whether areas with these flags get huge pages for good: their program said that it uses all of them.
+pub(super) fn asks_for_huge(flags: VmaFlags) -> bool {
+    flags.intersects(VmaFlags::HUGE_PAGES | VmaFlags::LOCKED)
 }
 
 /// Whether areas with these flags are mapped by huge pages.

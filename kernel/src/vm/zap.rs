@@ -51,6 +51,7 @@ impl<'a> Zapping<'a> {
     ) {
         let (space, gather) = (self.space, &mut self.gather);
         let from = self.at;
+        let edges = state.tables.keep_edges(&(from..end), gather);
         state.tables.split_edges(&(from..end), &space.cpus);
         let files_only = reach == Reach::FilePages;
         self.at = state.tables.zap(from..end, files_only, gather);
@@ -64,7 +65,10 @@ impl<'a> Zapping<'a> {
         if !state.tables.prune(prune_from..self.at, owned, gather) {
             self.unpruned = Some(prune_from);
         }
-        let flush = prune_from..self.at.max(from + PAGE);
+        let mut flush = prune_from..self.at.max(from + PAGE);
+        if let Some(edges) = edges {
+            flush = flush.start.min(edges.start)..flush.end.max(edges.end);
+        }
         // Another's batch may have pages of this range, and its flush be under way.
         if space.has_flushes() {
             gather.must_flush();

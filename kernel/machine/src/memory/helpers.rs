@@ -16,6 +16,8 @@ pub struct Helpers {
     pub sleep_until: fn(Nanos),
     /// Gives up what is cached, or waits for it; true when it may help to try again.
     pub shrink_caches: fn() -> bool,
+    /// Gives back what is unused of huge pages that nobody asked for; whether there was anything.
+    pub weigh_trials: fn() -> bool,
     /// Makes a pageblock free by moving what is in it; whether it did.
     pub make_block: fn() -> bool,
     /// Takes up to so many frames back from the balloon; how many came.

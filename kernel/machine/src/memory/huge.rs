@@ -14,7 +14,7 @@ use super::percpu::{self, Count, Local};
 use super::{allocator, clear_pages};
 use crate::arch::ipi;
 use core::sync::atomic::{AtomicU8, Ordering};
-use ebb_mm::{AllocError, FRAME_SIZE, Frame, Mobility, Order, Request, Reserve};
+use ebb_mm::{AllocError, FRAME_SIZE, Frame, FreeBatch, Mobility, Order, Request, Reserve};
 use logic::errno::Errno;
 
 /// Frames in a block.
@@ -157,6 +157,59 @@ pub fn part(frame: Frame) {
     descriptor.head.store(head, Ordering::Release);
 }
 
+/// A bit for each frame of a block, from the lowest of the first word on.
+pub type FrameSet = [u64; (FRAMES / 64) as usize];
+
+/// The frames of a set, or with `wanted` false those that are not in it.
+fn frames_in(set: &FrameSet, wanted: bool) -> impl Iterator<Item = u64> + '_ {
+    (0..FRAMES)
+        .filter(move |&index| (set[(index / 64) as usize] >> (index % 64) & 1 != 0) == wanted)
+}
+
+/// Gives each frame of a set a descriptor of its own. The caller has the only reference to the block, and from then on
+/// one to each frame of the set; what is not in it goes to the allocator by [`free_rest`], and nowhere else.
+pub fn keep(frame: Frame, kept: &FrameSet) {
+    assert!(
+        is_own(frame),
+        "a huge block that others have is taken apart"
+    );
+    let descriptor = Descriptor::get(frame);
+    let owner = descriptor.owner();
+    let head = new_head(Kind::Anonymous, Order::BASE);
+    for index in frames_in(kept, true).filter(|&index| index != 0) {
+        let other = Descriptor::get(frame.offset(index));
+        debug_assert_eq!(other.head.load(Ordering::Relaxed), 0);
+        if owner != 0 {
+            other.set_owner(owner + index * FRAME_SIZE as u64);
+        }
+        // Relaxed: the page tables show the frame to nobody yet but under their lock.
+        other.head.store(head, Ordering::Relaxed);
+    }
+    allocator().split(frame, Order::PAGEBLOCK, Order::BASE);
+    percpu::subtract(Count::HugeFrames, FRAMES);
+    percpu::add(Count::HugeParted, 1);
+    if kept[0] & 1 == 0 {
+        descriptor.clear();
+    } else {
+        // Release: as in `part`.
+        descriptor.head.store(head, Ordering::Release);
+    }
+}
+
+/// Frees the frames of a block that [`keep`] has not kept: no page table shows them, and no TLB knows them.
+pub fn free_rest(frame: Frame, kept: &FrameSet) {
+    let this = percpu::this();
+    let mut batch = FreeBatch::new();
+    let mut freed = 0;
+    for index in frames_in(kept, false) {
+        this.free_in(&mut batch, frame.offset(index));
+        freed += 1;
+    }
+    this.finish(batch);
+    this.subtract(Count::AnonymousFrames, freed);
+    this.add(Count::Freed, freed);
+}
+
 /// Drops one reference to the block, and frees what nobody refers to any more.
 pub fn release(frame: Frame) {
     let descriptor = Descriptor::get(frame);
@@ -203,7 +256,7 @@ impl Policy {
 }
 
 // Relaxed, here and below: a value of its own, read when it is needed.
-static POLICY: AtomicU8 = AtomicU8::new(Policy::Madvise as u8);
+static POLICY: AtomicU8 = AtomicU8::new(Policy::Always as u8);
 
 /// The policy.
 pub fn policy() -> Policy {

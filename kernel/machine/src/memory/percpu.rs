@@ -65,6 +65,8 @@ pub enum Count {
     HugeParted,
     /// Entries of huge blocks that were split into entries of frames.
     HugeSplits,
+    /// Huge blocks on trial of which little was used.
+    HugeUnderused,
     /// Pages that went into the balloon.
     BalloonInflated,
     /// Pages that came out of it, for the host or for want of memory.

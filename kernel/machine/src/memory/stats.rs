@@ -103,7 +103,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 46] {
+pub fn vmstat() -> [(&'static str, u64); 47] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
@@ -152,6 +152,7 @@ pub fn vmstat() -> [(&'static str, u64); 46] {
         ("thp_collapse_alloc", 0),
         ("thp_split_page", sum(Count::HugeParted)),
         ("thp_split_pmd", sum(Count::HugeSplits)),
+        ("thp_underused_split_page", sum(Count::HugeUnderused)),
         // Reading maps the one frame of zeros.
         ("thp_zero_page_alloc", 0),
         ("balloon_inflate", sum(Count::BalloonInflated)),

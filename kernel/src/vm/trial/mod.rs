@@ -1,0 +1,336 @@
+//! Huge pages that nobody asked for.
+//!
+//! Where the policy is `always`, the first store to 2 MiB takes a huge block although nobody knows whether the program will
+//! use more than a page of it. So the block is *on trial*: it is mapped by 512 entries, those of the table that a huge page
+//! has in reserve anyway, and the CPU notes in them which pages are stored to (`DIRTY`, which all other entries have from
+//! the start). A second or two later `khugepaged` (`daemon`) looks at them, once the program has ceased to use more:
+//!
+//! - most pages are in use: one entry maps the block from then on;
+//! - else the pages in use are kept, and the others freed. Nobody reads them: what was not stored to is zero.
+//!
+//! Faults, unmapping the whole of it and `mremap` take a trial as it is. Whoever needs a single frame of it, shares it, or
+//! changes rights has it weighed first, with what is known by then; so does who finds no memory.
+//!
+//! The entries of a trial's table are the only ones that CPUs write to. They are changed by atomic exchanges while it lasts:
+//! an entry that is taken out tells by then whether it was stored to, and no store comes after that, since the CPU looks at
+//! the entry again before it notes the first store to a page.
+
+mod daemon;
+
+pub(super) use daemon::enlist;
+pub(crate) use daemon::{start, weigh_all};
+
+use super::entry::{
+    ACCESSED, ADDRESS, DIRTY, HUGE, NOTE, NOTE_SHIFT, PAGE, PRESENT, REGION, TRIAL, USER, WRITABLE,
+    frame_of, table_at,
+};
+use super::gather::{Gather, RESTS};
+use super::leaf::TableFrame;
+use super::pagetable::{PageTables, Run};
+use super::space::{State, TABLES_AT_ONCE};
+use super::{AddressSpace, VmaFlags, tlb};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::Frame;
+use machine::arch::CpuSet;
+use machine::memory::huge::{self, FRAMES, FrameSet};
+use machine::memory::percpu::{self, Count};
+use machine::sched;
+
+/// With no more pages than this unused it stays a huge page: an eighth.
+const SPARE: u64 = FRAMES / 8;
+/// So many pages more than at the last look, and the program is not done with it.
+const GROWTH: u64 = 32;
+/// The note of one that was not looked at yet.
+const FRESH: u64 = NOTE >> NOTE_SHIFT;
+const _: () = assert!(FRAMES < FRESH);
+
+/// What stands beside the table's address in the entry of a trial, but for the note.
+const UPPER: u64 = PRESENT | WRITABLE | USER | ACCESSED;
+
+/// The huge blocks on trial of one space.
+#[derive(Debug, Default)]
+pub(super) struct Trials {
+    count: u64,
+    /// All are in there.
+    range: Range<u64>,
+}
+
+impl Trials {
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn added(&mut self, start: u64) {
+        let region = start..start + REGION;
+        self.range = if self.count == 0 {
+            region
+        } else {
+            self.range.start.min(region.start)..self.range.end.max(region.end)
+        };
+        self.count += 1;
+    }
+
+    /// Some of those in the one range may go to the other.
+    pub(super) fn may_move(&mut self, from: Range<u64>, to: Range<u64>) {
+        if self.count != 0 && from.start < self.range.end && self.range.start < from.end {
+            self.range = self.range.start.min(to.start)..self.range.end.max(to.end);
+        }
+    }
+}
+
+/// Whether what is weighed may be given time.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Haste {
+    /// What still grows is left for another look.
+    None,
+    /// All of it is decided.
+    Now,
+}
+
+/// What is done with a trial.
+enum Verdict {
+    Later,
+    Whole,
+    Keep,
+}
+
+/// Relaxed (all accesses to the entries of a trial): they are changed under the space's lock, and the CPUs' own changes of
+/// them are known once their TLBs were flushed.
+fn stored_to(table: &[AtomicU64; 512]) -> u64 {
+    table
+        .iter()
+        .filter(|entry| entry.load(Ordering::Relaxed) & DIRTY != 0)
+        .count() as u64
+}
+
+impl PageTables {
+    /// Puts a huge block on trial for the region of an unused entry, by the caller's reference. `rights` is what its entries
+    /// have, `stored` the page that is stored to.
+    pub(super) fn set_trial(
+        &mut self,
+        slot: &AtomicU64,
+        start: u64,
+        block: Frame,
+        rights: u64,
+        stored: usize,
+        table: TableFrame,
+    ) {
+        let frame = table.into_frame();
+        let entries = table_at(frame.address());
+        let first = block.address() | rights & !DIRTY;
+        for (page, entry) in (0_u64..).zip(entries) {
+            entry.store(first + page * PAGE, Ordering::Relaxed);
+        }
+        entries[stored].fetch_or(DIRTY, Ordering::Relaxed);
+        self.count += 1;
+        self.trials.added(start);
+        let upper = frame.address() | UPPER | TRIAL | FRESH << NOTE_SHIFT;
+        // Release: the table's entries come before it.
+        slot.store(upper, Ordering::Release);
+    }
+
+    /// Takes a trial out, all of it; the gather has room for a huge page.
+    pub(super) fn take_trial(&mut self, slot: &AtomicU64, gather: &mut Gather) {
+        let upper = slot.load(Ordering::Relaxed);
+        slot.store(0, Ordering::Relaxed);
+        self.count -= 1;
+        self.trials.count -= 1;
+        let block = block_of(upper);
+        gather.huge(block, frame_of(upper));
+    }
+
+    /// Ends a trial, and keeps all of it as pages.
+    pub(super) fn end_trial(&mut self, slot: &AtomicU64) {
+        let upper = slot.load(Ordering::Relaxed);
+        huge::part(block_of(upper));
+        for entry in table_at(upper) {
+            entry.fetch_or(DIRTY, Ordering::Relaxed);
+        }
+        self.have_table(slot, upper);
+    }
+
+    /// The same of all that touch a range. Few are left: `settle_trials` came before.
+    pub(super) fn end_trials(&mut self, range: Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            if self.trials.count == 0 {
+                return;
+            }
+            if let Some(slot) = self.trial_slot(at) {
+                self.end_trial(slot);
+            }
+            at = (at / REGION + 1) * REGION;
+        }
+    }
+
+    /// What was on trial is an ordinary table of pages.
+    fn have_table(&mut self, slot: &AtomicU64, upper: u64) {
+        slot.store(upper & ADDRESS | UPPER, Ordering::Relaxed);
+        self.trials.count -= 1;
+        percpu::add(Count::HugeSplits, 1);
+    }
+
+    /// Ends a trial, and keeps what was stored to; the gather has room for the rest, is flushed and freed after that.
+    fn keep(&mut self, slot: &AtomicU64, gather: &mut Gather) {
+        let upper = slot.load(Ordering::Relaxed);
+        let block = block_of(upper);
+        let mut kept: FrameSet = [0; _];
+        for (word, entries) in kept.iter_mut().zip(table_at(upper).chunks_exact(64)) {
+            for (bit, entry) in entries.iter().enumerate() {
+                let mut value = entry.load(Ordering::Relaxed);
+                if value & DIRTY == 0 {
+                    value = entry.swap(0, Ordering::Relaxed);
+                }
+                if value & DIRTY != 0 {
+                    // Also where the store came between the two.
+                    entry.store(value, Ordering::Relaxed);
+                    *word |= 1 << bit;
+                }
+            }
+        }
+        huge::keep(block, &kept);
+        gather.rest(block, kept);
+        self.have_table(slot, upper);
+        percpu::add(Count::HugeUnderused, 1);
+    }
+
+    /// Ends those that the ends of a range cut, as `keep` does. The addresses to be flushed, if there were any.
+    pub(super) fn keep_edges(
+        &mut self,
+        range: &Range<u64>,
+        gather: &mut Gather,
+    ) -> Option<Range<u64>> {
+        let mut edges: Option<Range<u64>> = None;
+        for end in [range.start, range.end] {
+            if !end.is_multiple_of(REGION)
+                && let Some(slot) = self.trial_slot(end)
+            {
+                self.keep(slot, gather);
+                let start = end / REGION * REGION;
+                edges = Some(edges.map_or(start, |edges| edges.start)..start + REGION);
+            }
+        }
+        edges
+    }
+
+    /// Ends a trial, and has one entry map the block.
+    fn make_whole(&mut self, slot: &AtomicU64, start: u64, cpus: &CpuSet) {
+        let upper = slot.load(Ordering::Relaxed);
+        let first = table_at(upper)[0].load(Ordering::Relaxed);
+        // Not both at once, as in `split`.
+        slot.store(0, Ordering::Relaxed);
+        tlb::flush(cpus, start..start + REGION);
+        self.trials.count -= 1;
+        self.deposits.push(TableFrame::from_frame(frame_of(upper)));
+        slot.store(first | DIRTY | HUGE, Ordering::Release);
+    }
+}
+
+/// The block of a trial, by the entry of its table.
+fn block_of(upper: u64) -> Frame {
+    frame_of(table_at(upper)[0].load(Ordering::Relaxed))
+}
+
+impl State {
+    fn judge(&self, slot: &AtomicU64, start: u64, haste: Haste) -> Verdict {
+        let upper = slot.load(Ordering::Relaxed);
+        let used = stored_to(table_at(upper));
+        let area = self.areas.find(start);
+        let area = area.filter(|area| area.end - start >= REGION);
+        let flags = area.map_or(VmaFlags::empty(), |area| area.flags);
+        let declined = !flags.contains(VmaFlags::WRITE) || flags.contains(VmaFlags::NO_HUGE_PAGES);
+        let asked = flags.intersects(VmaFlags::HUGE_PAGES | VmaFlags::LOCKED);
+        if !declined && (asked || used + SPARE >= FRAMES) {
+            return Verdict::Whole;
+        }
+        let before = (upper & NOTE) >> NOTE_SHIFT;
+        if haste == Haste::None && (before == FRESH || used >= before + GROWTH) {
+            slot.store(upper & !NOTE | used << NOTE_SHIFT, Ordering::Relaxed);
+            return Verdict::Later;
+        }
+        Verdict::Keep
+    }
+}
+
+impl AddressSpace {
+    /// Whether `khugepaged` looks at it. Asked under the lock where something is put on trial.
+    pub(super) fn tries_huge_pages(&self) -> bool {
+        // Relaxed: cleared under the lock.
+        self.tries_huge_pages.load(Ordering::Relaxed)
+    }
+
+    /// Weighs those that touch a range, now.
+    pub(super) fn settle_trials(&self, range: Range<u64>) {
+        if self.state.lock().tables.trials.count != 0 {
+            self.weigh_trials(range, Haste::Now);
+        }
+    }
+
+    /// The same of those that the ends of a range cut.
+    pub(super) fn settle_trial_edges(&self, range: &Range<u64>) {
+        for end in [range.start, range.end] {
+            if !end.is_multiple_of(REGION) {
+                self.settle_trials(end..end + 1);
+            }
+        }
+    }
+
+    /// Weighs those that touch a range; no spin lock is held. Pages that were freed.
+    fn weigh_trials(&self, range: Range<u64>, haste: Haste) -> u64 {
+        let mut at = range.start;
+        let mut freed = 0;
+        loop {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            let within = state.tables.trials.range.clone();
+            at = at.max(within.start) / REGION * REGION;
+            let end = range.end.min(within.end);
+            if state.tables.trials.count == 0 || at >= end {
+                return freed;
+            }
+            let mut gather = Gather::new();
+            let (start, mut looked) = (at, 0);
+            let (mut found, mut count) = ([None; RESTS], 0);
+            at = state.tables.runs(at..end, |start, run| {
+                if looked == TABLES_AT_ONCE || count == RESTS {
+                    return false;
+                }
+                looked += 1;
+                if let Run::Trial(slot, _) = run {
+                    found[count] = Some((start, slot));
+                    count += 1;
+                }
+                true
+            });
+            for (start, slot) in found.into_iter().flatten() {
+                match state.judge(slot, start, haste) {
+                    Verdict::Later => {}
+                    Verdict::Whole => state.tables.make_whole(slot, start, &self.cpus),
+                    Verdict::Keep => state.tables.keep(slot, &mut gather),
+                }
+            }
+            state.peak_mapped = state.peak_mapped.max(state.mapped.iter().sum());
+            state.mapped[0] -= gather.pages[0];
+            freed += gather.pages[0];
+            let pending = gather.needs_flush().then(|| self.begin_flush());
+            drop(guard);
+            gather.flush(&self.cpus, start..at.next_multiple_of(REGION));
+            drop(pending);
+            gather.free();
+            sched::cond_resched();
+        }
+    }
+
+    /// Makes those whole that a range holds, as if all of it were stored to: the end of that at an address, if there is one.
+    pub(super) fn store_to_trial(&self, page: u64, range: &Range<u64>) -> Option<u64> {
+        let start = page / REGION * REGION;
+        let mut state = self.state.lock();
+        let slot = state.tables.trial_slot(page)?;
+        if start < range.start || range.end - start < REGION {
+            return None;
+        }
+        state.tables.make_whole(slot, start, &self.cpus);
+        Some(start + REGION)
+    }
+}
