@@ -25,6 +25,7 @@ mod pin;
 mod pool;
 mod rests;
 mod size;
+mod sparse;
 mod stream;
 mod swap_pressure;
 mod tasks;
@@ -97,6 +98,7 @@ const EXPERIMENTS: &[Experiment] = &[
     compact::EXPERIMENT,
     huge_latency::EXPERIMENT,
     heap::EXPERIMENT,
+    sparse::EXPERIMENT,
     hugetlb::EXPERIMENT,
     pin::EXPERIMENT,
     messaging::EXPERIMENT,

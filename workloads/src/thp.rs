@@ -1,4 +1,4 @@
-//! Transparent huge pages: whether the guest has them and how many a mapping got.
+//! Transparent huge pages: whether the guest has them, how many a mapping got, and what it holds.
 
 use crate::mapping::{HUGE_BYTES, Mapping};
 use crate::{Failure, meminfo, size};
@@ -28,22 +28,31 @@ pub(crate) fn size(words: &[String], default: usize) -> Result<usize, Failure> {
 
 /// How many bytes of `mapping` are in huge pages, by `/proc/self/smaps`.
 pub(crate) fn huge_bytes(mapping: &Mapping) -> Result<u64, Failure> {
-    let text = std::fs::read_to_string("/proc/self/smaps")
-        .map_err(|_| Failure::Unsupported("/proc/self/smaps".to_owned()))?;
-    huge_kib(&text, &mapping.addresses())
-        .map(|kib| kib << 10)
-        .ok_or_else(|| Failure::Unsupported("AnonHugePages in /proc/self/smaps".to_owned()))
+    bytes_of(mapping, "AnonHugePages")
 }
 
-/// The sum of `AnonHugePages` over the areas that overlap `wanted`; none where no area has such a
+/// How many bytes of `mapping` are in memory, by the same file.
+pub(crate) fn resident_bytes(mapping: &Mapping) -> Result<u64, Failure> {
+    bytes_of(mapping, "Rss")
+}
+
+fn bytes_of(mapping: &Mapping, field: &str) -> Result<u64, Failure> {
+    let text = std::fs::read_to_string("/proc/self/smaps")
+        .map_err(|_| Failure::Unsupported("/proc/self/smaps".to_owned()))?;
+    sum_kib(&text, field, &mapping.addresses())
+        .map(|kib| kib << 10)
+        .ok_or_else(|| Failure::Unsupported(format!("{field} in /proc/self/smaps")))
+}
+
+/// The sum of a field over the areas that overlap `wanted`; none where no area has such a
 /// line.
-fn huge_kib(smaps: &str, wanted: &Range<usize>) -> Option<u64> {
+fn sum_kib(smaps: &str, field: &str, wanted: &Range<usize>) -> Option<u64> {
     let mut inside = false;
     let mut sum = None;
     for line in smaps.lines() {
         if let Some(area) = area(line) {
             inside = area.start < wanted.end && wanted.start < area.end;
-        } else if inside && let Some(kib) = meminfo::field(line, "AnonHugePages") {
+        } else if inside && let Some(kib) = meminfo::field(line, field) {
             *sum.get_or_insert(0) += kib;
         }
     }
@@ -66,9 +75,19 @@ mod tests {
         let text = "1000-3000 rw-p 00000000 00:00 0\nRss: 8 kB\nAnonHugePages:  2048 kB\n\
                     3000-5000 rw-p 00000000 00:00 0\nAnonHugePages:  4096 kB\n\
                     ffff-fffff r--p 00000000 00:00 0 [vvar]\nAnonHugePages: 64 kB\n";
-        assert_eq!(huge_kib(text, &(0x1000..0x2000)), Some(2048));
-        assert_eq!(huge_kib(text, &(0x2000..0x4000)), Some(6144));
-        assert_eq!(huge_kib(text, &(0x5000..0x6000)), None);
-        assert_eq!(huge_kib("1000-3000 rw-p\nRss: 8 kB\n", &(0..0x2000)), None);
+        assert_eq!(
+            sum_kib(text, "AnonHugePages", &(0x1000..0x2000)),
+            Some(2048)
+        );
+        assert_eq!(
+            sum_kib(text, "AnonHugePages", &(0x2000..0x4000)),
+            Some(6144)
+        );
+        assert_eq!(sum_kib(text, "Rss", &(0x1000..0x5000)), Some(8));
+        assert_eq!(sum_kib(text, "AnonHugePages", &(0x5000..0x6000)), None);
+        assert_eq!(
+            sum_kib("1000-3000 rw-p\nRss: 8 kB\n", "AnonHugePages", &(0..0x2000)),
+            None
+        );
     }
 }

@@ -200,6 +200,19 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         words: Words::Workloads(|shape| words(["stream", rate(shape)])),
     },
     Experiment {
+        name: "sparse",
+        pace: Pace::Apart,
+        summary: "a byte in each 2 MiB, held for 10 s: what does it take?",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 13.0,
+        linux_boot: "",
+        words: Words::Workloads(|shape| {
+            words(["sparse", "350", if shape.icount { "0" } else { "10" }])
+        }),
+    },
+    Experiment {
         name: "huge-latency/fresh",
         pace: Pace::Apart,
         summary: "how long a huge page takes while memory is whole",

@@ -39,6 +39,7 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     } else {
         started(run, &mut figures);
         returned(run, &mut figures);
+        held(run, &mut figures);
         spent(run, &mut figures);
         if run.turns.is_empty() || moment(run, "freed").is_some() {
             qemu(run, &mut figures);
@@ -244,6 +245,13 @@ fn started(run: &Run, figures: &mut Vec<Figure>) {
     figures.push(lower("ready_on_host", "s", host));
     if let Some(bytes) = resident_at(&run.timeline, host) {
         figures.push(lower("resident_at_start", "B", bytes));
+    }
+}
+
+/// What a program that holds what it touched holds of the host.
+fn held(run: &Run, figures: &mut Vec<Figure>) {
+    if let Some(bytes) = moment(run, "held").and_then(|at| resident_at(&run.timeline, at)) {
+        figures.push(lower("resident_while_held", "B", bytes));
     }
 }
 

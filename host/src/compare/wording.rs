@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 33] = [
+const NAMES: [(&str, &str); 35] = [
     ("ready_s", "first statement"),
     ("ready_on_host", "first statement, host"),
     ("resident_at_start", "resident then"),
@@ -25,6 +25,8 @@ const NAMES: [(&str, &str); 33] = [
     ("message_ns", "a message"),
     ("huge_fault_ns", "a huge fault"),
     ("bytes_per_second", "throughput"),
+    ("resident_while_held", "resident while it is held"),
+    ("held_per_page", "held for a page"),
     ("blocks_gained", "blocks gained"),
     ("move_frame_ns", "a frame moved, all in"),
     ("moved_per_block", "frames moved for a block"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 20] = [
+const SHORT: [&str; 21] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "page-fault 4k 2 1r",
@@ -17,6 +17,7 @@ const SHORT: [&str; 20] = [
     "fragment 64M 0 -- huge-latency 16M",
     "fragment 64M 0 -- compact",
     "heap 32M",
+    "sparse 8 0",
     "hugetlb 4",
     "hugetlb all",
     "hugetlb 1 --1g",
