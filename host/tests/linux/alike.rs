@@ -25,6 +25,7 @@ const C: [&str; 30] = [
     "pinned",
     "refused",
     "huge",
+    "locking",
     "memory",
     "polling",
     "clocks",

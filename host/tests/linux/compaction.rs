@@ -148,3 +148,48 @@ fn devices_write_to_pages_that_are_to_move() {
 fn forks_while_frames_move() {
     storm("4", "fork_storm", &["16", "100", "200"]);
 }
+
+#[test]
+fn locked_memory_stays_if_that_is_asked_for() {
+    let expected = "locked: in pieces\nallowed: whole\nwrong pages: 0\n";
+    for cpus in ["1", "4"] {
+        // Each locked page is an area of its own.
+        let options = [
+            "-m",
+            "256M",
+            "-c",
+            cpus,
+            "--give-back",
+            "off",
+            "--sysctl",
+            "vm.max_map_count=200000",
+            "--sysctl",
+            "vm.compaction_proactiveness=0",
+        ];
+        assert_eq!(
+            out(&options, &["compaction", "locked"]),
+            expected,
+            "{cpus} CPUs"
+        );
+    }
+}
+
+#[test]
+fn its_knobs_and_figures_are_those_of_linux() {
+    let script = "cd /proc/sys/vm; cat extfrag_threshold compact_unevictable_allowed
+                  for value in 0 1000 1001 -1 x; do echo $value > extfrag_threshold; done 2>&1
+                  for value in 0 1 2; do echo $value > compact_unevictable_allowed; done 2>&1
+                  cat extfrag_threshold compact_unevictable_allowed
+                  cd /sys/kernel/debug/extfrag; for file in unusable_index extfrag_index; do
+                      tr -s ' ' < $file | cut -d' ' -f1-3,4-5; tr -s ' ' < $file | wc -w
+                  done";
+    let options = ["-m", "256M", "-c", "1", "--busybox"];
+    let outcome = ebb::run(120, &options, &["sh", "-c", script]);
+    let refused = "sh: write error: Invalid argument\n";
+    let expected = format!(
+        "500\n1\n{}{refused}1000\n1\n\
+         Node 0, zone DMA32 0.000\n15\nNode 0, zone DMA32 -1.000\n15\n",
+        refused.repeat(3)
+    );
+    assert_eq!(outcome.expect(0).out(), expected);
+}

@@ -7,7 +7,7 @@
 use super::Args;
 use crate::fs::volume::MountFlags;
 use crate::process;
-use crate::vm::{AddressSpace, Advice, Backing, MapFlags, MappedFile, Prot, Remap};
+use crate::vm::{AddressSpace, Advice, Backing, Lock, MapFlags, MappedFile, Prot, Remap};
 use crate::vm::{hugetlb, uaccess};
 use alloc::sync::Arc;
 use linux_raw_sys::general as abi;
@@ -244,22 +244,29 @@ pub fn madvise(a: &Args) -> SysResult {
 
 /// `mlock(2)`.
 pub fn mlock(a: &Args) -> SysResult {
-    space()?.lock_pages(a.addr(0), a.0[1], true)?;
+    space()?.lock_pages(a.addr(0), a.0[1], Lock::Now)?;
     Ok(0)
 }
 
 /// `munlock(2)`.
 pub fn munlock(a: &Args) -> SysResult {
-    space()?.lock_pages(a.addr(0), a.0[1], false)?;
+    space()?.lock_pages(a.addr(0), a.0[1], Lock::None)?;
     Ok(0)
 }
 
-/// `mlockall(2)`: pages are never taken away.
+/// `mlockall(2)`.
 pub fn mlockall(a: &Args) -> SysResult {
     let flags = a.uint(0);
-    if flags == 0 || flags & !(abi::MCL_CURRENT | abi::MCL_FUTURE | abi::MCL_ONFAULT) != 0 {
+    let both = abi::MCL_CURRENT | abi::MCL_FUTURE;
+    if flags & both == 0 || flags & !(both | abi::MCL_ONFAULT) != 0 {
         return Err(Errno::EINVAL);
     }
+    let lock = |bit| match (flags & bit != 0, flags & abi::MCL_ONFAULT != 0) {
+        (false, _) => Lock::None,
+        (true, false) => Lock::Now,
+        (true, true) => Lock::OnFault,
+    };
+    space()?.lock_all(lock(abi::MCL_CURRENT), lock(abi::MCL_FUTURE))?;
     Ok(0)
 }
 
@@ -271,10 +278,13 @@ pub fn munlockall(_a: &Args) -> SysResult {
 
 /// `mlock2(2)`.
 pub fn mlock2(a: &Args) -> SysResult {
-    if a.uint(2) & !abi::MLOCK_ONFAULT != 0 {
-        return Err(Errno::EINVAL);
-    }
-    mlock(a)
+    let lock = match a.uint(2) {
+        0 => Lock::Now,
+        abi::MLOCK_ONFAULT => Lock::OnFault,
+        _ => return Err(Errno::EINVAL),
+    };
+    space()?.lock_pages(a.addr(0), a.0[1], lock)?;
+    Ok(0)
 }
 
 /// `process_madvise(2)`: there are no process descriptors to name a process by.

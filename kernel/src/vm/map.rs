@@ -83,6 +83,7 @@ impl AddressSpace {
         if bytes == 0 {
             return Err(Errno::EINVAL);
         }
+        let (flags, populate) = self.locked_in_future(flags);
         let bytes = if let Some(size) = backing.huge_size() {
             let bytes = bytes
                 .checked_next_multiple_of(size.bytes())
@@ -126,7 +127,7 @@ impl AddressSpace {
         self.insert(range.clone(), area_flags, source)?;
         commitment.keep();
         drop(change);
-        if flags.intersects(MapFlags::POPULATE | MapFlags::LOCKED) {
+        if populate {
             // As on Linux, what cannot be had now comes later, or not.
             let _ = self.populate(range, prot.contains(Prot::WRITE));
         }
@@ -332,15 +333,16 @@ impl AddressSpace {
 
     /// `brk(2)`: the new end of the heap, or the old one where it cannot be moved.
     pub fn brk(&self, address: u64) -> u64 {
-        let _change = self.change.lock();
+        let change = self.change.lock();
         let heap = self.state.lock().heap.clone();
         if address < heap.start || address > USER_END - PAGE {
             return heap.end;
         }
         let old = heap.end.next_multiple_of(PAGE);
         let new = address.next_multiple_of(PAGE);
+        let (lock, populate) = self.locked_in_future(MapFlags::empty());
         let moved = if new > old {
-            self.grow_heap(old..new)
+            self.grow_heap(old..new, lock)
         } else {
             self.remove(new..old)
         };
@@ -348,15 +350,23 @@ impl AddressSpace {
             return heap.end;
         }
         self.state.lock().heap.end = address;
+        drop(change);
+        if populate && new > old {
+            // As in `map`.
+            let _ = self.populate(old..new, true);
+        }
         address
     }
 
-    fn grow_heap(&self, range: Range<u64>) -> Result<(), Errno> {
-        let flags = VmaFlags::READ
+    fn grow_heap(&self, range: Range<u64>, lock: MapFlags) -> Result<(), Errno> {
+        let mut flags = VmaFlags::READ
             | VmaFlags::WRITE
             | VmaFlags::MAY_WRITE
             | VmaFlags::ACCOUNTED
             | VmaFlags::HEAP;
+        if lock.contains(MapFlags::LOCKED) {
+            flags |= VmaFlags::LOCKED;
+        }
         // A page stays free, so that the heap never runs into what is above it.
         let with_gap = range.start..range.end + PAGE;
         if self

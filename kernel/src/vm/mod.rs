@@ -5,7 +5,7 @@
 //! | `vma` | the set of areas, without hardware, tested on the host |
 //! | `entry`, `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
-//! | `map`, `protect`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
+//! | `map`, `protect`, `locking`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
 //! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
@@ -45,6 +45,7 @@ mod gather;
 mod hot;
 pub mod hugetlb;
 mod leaf;
+mod locking;
 mod map;
 mod mappings;
 mod moving;
@@ -67,6 +68,7 @@ mod want;
 mod zap;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
+pub use locking::Lock;
 pub use protect::Advice;
 pub use remap::Remap;
 pub use source::{Attachment, Backing, MappedFile, MappedName, Mappings, PageSource, relocate_in};

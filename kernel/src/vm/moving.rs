@@ -20,13 +20,14 @@
 
 #![expect(unsafe_code, reason = "frames are copied")]
 
-use super::AddressSpace;
+use super::compaction::knobs;
 use super::entry::{ADDRESS, FILE, MOVING, PAGE, POOL, PRESENT, SHMEM, WRITABLE, ZERO, frame_of};
 use super::family::{Family, Owner};
 use super::named;
 use super::pagetable::{Leaf, Run};
 use super::source::PageSource;
 use super::tlb;
+use super::{AddressSpace, VmaFlags};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -140,6 +141,13 @@ fn entry_of(space: &AddressSpace, page: u64, then: impl FnOnce(&AtomicU64) -> bo
 }
 
 impl AddressSpace {
+    /// Whether the area of a page is locked.
+    fn is_locked(&self, page: u64) -> bool {
+        let state = self.state.lock();
+        let area = state.areas.find(page);
+        area.is_some_and(|area| area.flags.contains(VmaFlags::LOCKED))
+    }
+
     /// Has the words of its own frames say where they are.
     fn correct_owners(&self) {
         let mut at = 0;
@@ -275,6 +283,10 @@ impl Mover {
         let descriptor = Descriptor::get(frame);
         let references = descriptor.references();
         if descriptor.kind() == Some(Kind::File) {
+            // Who maps it may have it locked.
+            if references > 1 && !knobs::unevictable_allowed() {
+                return;
+            }
             if let Some((file, index)) = named::find(descriptor.owner()) {
                 self.of_files.push(FilePage {
                     frame,
@@ -358,6 +370,9 @@ impl Mover {
             .iter()
             .rposition(|shown| Arc::ptr_eq(&shown.space, space));
         let mut before = 0;
+        if !knobs::unevictable_allowed() && space.is_locked(page) {
+            return;
+        }
         let parked = entry_of(space, page, |entry| {
             // Relaxed (all accesses to entries): the space's lock is held, and the CPU does not write entries.
             before = entry.load(Ordering::Relaxed);

@@ -50,16 +50,16 @@ pub enum Advice {
     Nothing,
 }
 
-const NONE: VmaFlags = VmaFlags::empty();
+pub(super) const NONE: VmaFlags = VmaFlags::empty();
 
 fn same(flags: VmaFlags) -> VmaFlags {
     flags
 }
 
 /// The part of an area in a range.
-struct Piece {
-    range: Range<u64>,
-    flags: VmaFlags,
+pub(super) struct Piece {
+    pub(super) range: Range<u64>,
+    pub(super) flags: VmaFlags,
     backing: Bytes,
 }
 
@@ -279,48 +279,8 @@ impl AddressSpace {
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
-    /// `mlock(2)` and `munlock(2)`: pages are never taken away, so only the count changes, and that
-    /// they are there now.
-    ///
-    /// # Errors
-    /// `ENOMEM` where something is not mapped, or there is no memory.
-    pub fn lock_pages(&self, start: u64, bytes: u64, lock: bool) -> Result<(), Errno> {
-        let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
-        let from = start & !4095;
-        let range = page_range(from, end - from, Errno::ENOMEM)?;
-        if range.is_empty() {
-            return Ok(());
-        }
-        if !self.state.lock().areas.covers(range.clone()) {
-            return Err(Errno::ENOMEM);
-        }
-        if lock {
-            self.set_flags(range.clone(), NONE, VmaFlags::LOCKED, |_| true)?;
-        } else {
-            self.set_flags(range.clone(), VmaFlags::LOCKED, NONE, |_| true)?;
-        }
-        if lock {
-            self.each_piece(range, |piece| {
-                if piece.flags.intersects(VmaFlags::RIGHTS) {
-                    self.populate(piece.range, piece.flags.contains(VmaFlags::WRITE))
-                } else {
-                    Ok(())
-                }
-            })?;
-        }
-        Ok(())
-    }
-
-    /// `munlockall(2)`.
-    ///
-    /// # Errors
-    /// None in practice: no area is split.
-    pub fn unlock_all(&self) -> Result<(), Errno> {
-        self.set_flags(0..machine::arch::USER_END, VmaFlags::LOCKED, NONE, |_| true)
-    }
-
     /// Clears and sets flags of all areas in a range, if all are `fit` for it.
-    fn set_flags(
+    pub(super) fn set_flags(
         &self,
         range: Range<u64>,
         clear: VmaFlags,
@@ -359,7 +319,7 @@ impl AddressSpace {
     }
 
     /// Calls `act` with the part of each area in a range, upwards, no spin lock held.
-    fn each_piece(
+    pub(super) fn each_piece(
         &self,
         range: Range<u64>,
         mut act: impl FnMut(Piece) -> Result<(), Errno>,

@@ -6,6 +6,7 @@ use super::backing::{Bytes, Graveyard};
 use super::entry::{FILE, POOL, REGION, ZERO, frame_of};
 use super::family::{Family, Owner};
 use super::gather::kind_index;
+use super::locking::FutureLock;
 use super::pagetable::{PageTables, Run};
 use super::thp::wants_huge;
 use super::{MappedName, VmaFlags};
@@ -43,6 +44,8 @@ pub struct AddressSpace {
     no_huge_pages: AtomicBool,
     /// It may have huge pages on trial: `khugepaged` knows it.
     pub(super) tries_huge_pages: AtomicBool,
+    /// `mlockall` for what is mapped later.
+    pub(super) future_lock: FutureLock,
     /// Physical address of the root.
     root: u64,
     /// A number that no other space has had.
@@ -292,6 +295,7 @@ impl AddressSpace {
             flushes: AtomicU32::new(0),
             no_huge_pages: AtomicBool::new(false),
             tries_huge_pages: AtomicBool::new(false),
+            future_lock: FutureLock::new(),
             root,
             // Relaxed: only has to be different each time.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),

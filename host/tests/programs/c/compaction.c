@@ -157,6 +157,25 @@ static void pool(void)
 	check(memory, pages, 4);
 }
 
+/* Locked memory stays where it is, if that is asked for. */
+static void locked(void)
+{
+	size_t pages = half();
+	char *memory = map(pages);
+
+	fill(memory, pages, 4);
+	for (size_t page = 0; page < pages; page += 4)
+		mlock(memory + page * 4096, 4096);
+	long before = whole();
+	write_knob("/proc/sys/vm/compact_unevictable_allowed", 0);
+	write_knob("/proc/sys/vm/compact_memory", 1);
+	printf("locked: %s\n", whole() <= before + 10 ? "in pieces" : "whole");
+	write_knob("/proc/sys/vm/compact_unevictable_allowed", 1);
+	write_knob("/proc/sys/vm/compact_memory", 1);
+	printf("allowed: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	check(memory, pages, 4);
+}
+
 /* What mremap has moved to another place in its regions moves, too. */
 static void moved(void)
 {
@@ -263,6 +282,8 @@ int main(int argc, char **argv)
 		demand(0);
 	else if (!strcmp(what, "pool"))
 		pool();
+	else if (!strcmp(what, "locked"))
+		locked();
 	else if (!strcmp(what, "moved"))
 		moved();
 	else if (!strcmp(what, "shared"))

@@ -93,6 +93,16 @@ pub(super) const ENTRIES: &[Entry] = &[
         |text| number(text, compaction::daemon::proactiveness()),
         |value| compaction::daemon::set_proactiveness(parse(value)?),
     ),
+    Entry::knob(
+        "sys/vm/extfrag_threshold",
+        |text| number(text, compaction::knobs::extfrag_threshold()),
+        |value| compaction::knobs::set_extfrag_threshold(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/vm/compact_unevictable_allowed",
+        |text| number(text, compaction::knobs::unevictable_allowed().into()),
+        |value| compaction::knobs::set_unevictable_allowed(parse(value)?),
+    ),
     Entry::knob("sys/vm/drop_caches", |text| number(text, 0), drop_caches),
     Entry::knob(
         "sys/vm/panic_on_oom",

@@ -9,7 +9,7 @@ use crate::vm::compaction;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
-use ebb_mm::Order;
+use ebb_mm::{FreeAreas, Order};
 use logic::errno::Errno;
 use machine::arch::cpu_count;
 use machine::memory::hugetlb::PageSize;
@@ -73,6 +73,14 @@ const ENTRIES: &[Entry] = &[
         },
         huge::set_defrag,
     ),
+    Entry::file("kernel/debug/extfrag/unusable_index", |text| {
+        indices(text, 0, |areas, order| areas.unusable_index(order).into())
+    }),
+    Entry::file("kernel/debug/extfrag/extfrag_index", |text| {
+        indices(text, 2, |areas, order| {
+            areas.fragmentation_index(order).into()
+        })
+    }),
     Entry::file("kernel/mm/transparent_hugepage/shmem_enabled", |text| {
         writeln!(text, "always within_size advise [never] deny force")
     }),
@@ -83,6 +91,21 @@ const ENTRIES: &[Entry] = &[
         writeln!(text, "{}", Order::PAGEBLOCK.frames() * 4096)
     }),
 ];
+
+/// A figure of each order, in thousandths, for each zone.
+fn indices(text: &mut Text, width: usize, index: fn(&FreeAreas, Order) -> i64) -> Written {
+    for zone in 0..stats::zones() {
+        let name = stats::zone_name(stats::zone(zone).kind);
+        write!(text, "Node 0, zone {name:>8} ")?;
+        let areas = stats::free_areas(zone);
+        for order in stats::orders() {
+            let index = index(&areas, order);
+            write!(text, "{:width$}.{:03} ", index / 1000, (index % 1000).abs())?;
+        }
+        writeln!(text)?;
+    }
+    Ok(())
+}
 
 /// All names, that which holds in brackets.
 fn choice<const N: usize>(text: &mut Text, names: [&str; N], holds: &str) -> Written {

@@ -1,6 +1,7 @@
 //! Emptying pageblocks: the allocator's policy says which, `moving` moves what is in them.
 
 pub(crate) mod daemon;
+pub(crate) mod knobs;
 
 use super::moving::{BATCH, Mover};
 use core::time::Duration;
@@ -173,6 +174,9 @@ pub(crate) fn make_block() -> bool {
     };
     // From the highest zone down, as allocations go.
     for zone in (0..allocator().zones()).rev() {
+        if !knobs::is_fragmented(zone) {
+            continue;
+        }
         let mut next = begin(zone, Compacts::Direct);
         if next.is_none() {
             continue;

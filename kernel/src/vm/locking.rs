@@ -1,0 +1,132 @@
+//! Locked memory: pages are never taken away here, so it is about when they come, what is counted, and what may not drop
+//! them.
+
+use super::map::page_range;
+use super::protect::NONE;
+use super::{AddressSpace, MapFlags, VmaFlags};
+use core::ops::Range;
+use core::sync::atomic::{AtomicU8, Ordering};
+use logic::errno::Errno;
+use machine::arch::USER_END;
+
+/// Whether pages are locked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Lock {
+    /// They are not, or not any more.
+    None,
+    /// They are, and come now.
+    Now,
+    /// Those that there are, and others when they come.
+    OnFault,
+}
+
+/// What holds for mappings to come.
+#[derive(Debug)]
+pub(super) struct FutureLock(AtomicU8);
+
+impl FutureLock {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU8::new(Lock::None as u8))
+    }
+
+    // Relaxed (both): a value of its own.
+    fn set(&self, lock: Lock) {
+        self.0.store(lock as u8, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Lock {
+        match self.0.load(Ordering::Relaxed) {
+            1 => Lock::Now,
+            2 => Lock::OnFault,
+            _ => Lock::None,
+        }
+    }
+}
+
+impl AddressSpace {
+    /// `mlock2(2)` and `munlock(2)`.
+    ///
+    /// # Errors
+    /// `EINVAL` for a range that wraps around, `ENOMEM` where something is not mapped, what bringing pages in gives.
+    pub fn lock_pages(&self, start: u64, bytes: u64, lock: Lock) -> Result<(), Errno> {
+        let end = start.checked_add(bytes).ok_or(Errno::EINVAL)?;
+        let from = start & !4095;
+        let range = page_range(from, end - from, Errno::ENOMEM)?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        if !self.state.lock().areas.covers(range.clone()) {
+            return Err(Errno::ENOMEM);
+        }
+        self.mark(range.clone(), lock)?;
+        if lock == Lock::Now {
+            self.bring_in(range)?;
+        }
+        Ok(())
+    }
+
+    fn mark(&self, range: Range<u64>, lock: Lock) -> Result<(), Errno> {
+        if lock == Lock::None {
+            self.set_flags(range, VmaFlags::LOCKED, NONE, |_| true)
+        } else {
+            self.set_flags(range, NONE, VmaFlags::LOCKED, |_| true)
+        }
+    }
+
+    fn bring_in(&self, range: Range<u64>) -> Result<(), Errno> {
+        self.each_piece(range, |piece| {
+            if piece.flags.intersects(VmaFlags::RIGHTS) {
+                self.populate(piece.range, piece.flags.contains(VmaFlags::WRITE))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// `mlockall(2)`: what is mapped, if anything is to be done with it, and what will be.
+    ///
+    /// # Errors
+    /// None in practice: no area is split.
+    pub fn lock_all(&self, current: Lock, future: Lock) -> Result<(), Errno> {
+        self.future_lock.set(future);
+        if current == Lock::None {
+            return Ok(());
+        }
+        self.mark(0..USER_END, current)?;
+        if current == Lock::Now {
+            // As on Linux, what cannot be had now comes later, or not.
+            let mut at = 0;
+            while let Some(range) = self.area_from(at) {
+                at = range.end;
+                let _ = self.bring_in(range);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next area from an address on.
+    fn area_from(&self, at: u64) -> Option<Range<u64>> {
+        let state = self.state.lock();
+        let area = state.areas.next_from(at)?;
+        Some(area.start..area.end)
+    }
+
+    /// `munlockall(2)`.
+    ///
+    /// # Errors
+    /// None in practice: no area is split.
+    pub fn unlock_all(&self) -> Result<(), Errno> {
+        self.future_lock.set(Lock::None);
+        self.mark(0..USER_END, Lock::None)
+    }
+
+    /// What a new mapping with these flags is, and whether its pages come at once.
+    pub(super) fn locked_in_future(&self, flags: MapFlags) -> (MapFlags, bool) {
+        let now = flags.intersects(MapFlags::POPULATE | MapFlags::LOCKED);
+        match self.future_lock.get() {
+            Lock::None => (flags, now),
+            lock => (flags | MapFlags::LOCKED, now || lock == Lock::Now),
+        }
+    }
+}
