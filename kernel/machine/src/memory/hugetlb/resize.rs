@@ -58,8 +58,21 @@ pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
         return;
     };
     for _ in 0..pages {
-        let Some(page) = pool(PageSize::Gib1).lock().remove() else {
-            return;
+        let page = loop {
+            {
+                let mut pool = pool(PageSize::Gib1).lock();
+                if let Some(page) = pool.remove() {
+                    break page;
+                }
+                if pool.in_report == 0 || pool.counts.spare() == 0 {
+                    return;
+                }
+            }
+            // It is back in a moment.
+            (HELPERS.yield_now)();
+            if stop() {
+                return;
+            }
         };
         part(page);
         let small = pool(PageSize::Mib2);
