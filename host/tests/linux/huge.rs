@@ -126,3 +126,32 @@ fn nothing_is_lost_of_pages_on_trial() {
         );
     }
 }
+
+/// Ebb's answers are those of a stock Linux.
+#[test]
+fn pages_are_joined_as_on_linux() {
+    let program = programs::text(programs::path("collapse"));
+    let said = |options: &[&str]| {
+        let outcome = ebb::run(120, options, &[program.as_str()]);
+        outcome.expect(0).out()
+    };
+    let linux = said(&["-m", "512M", "-c", "2", "--kernel", "linux"]);
+    assert!(!linux.contains(": NO"), "{linux}");
+    for cpus in ["1", "4"] {
+        assert_eq!(said(&["-m", "256M", "-c", cpus]), linux, "{cpus} CPUs");
+    }
+}
+
+#[test]
+fn nothing_is_lost_of_pages_that_are_joined() {
+    let program = programs::text(programs::path("collapse_storm"));
+    for (cpus, threads, seed) in [("1", "2", "1"), ("4", "4", "2"), ("4", "6", "3")] {
+        let options = ["-m", "256M", "-c", cpus];
+        let outcome = ebb::run(200, &options, &[program.as_str(), threads, "8", seed]);
+        let out = outcome.expect(0).out();
+        assert!(
+            !out.contains(": NO") && !out.contains("fails"),
+            "{cpus} CPUs, {threads} threads: {out}"
+        );
+    }
+}

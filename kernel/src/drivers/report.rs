@@ -124,7 +124,6 @@ fn run() {
         {
             machine::console!("free page reporting: a report failed: {error}");
         }
-        hugetlb::relieve();
         let pool = pool.poll(&mut sink);
         let next = poll
             .next

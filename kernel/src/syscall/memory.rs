@@ -222,6 +222,7 @@ fn advice(number: u32) -> Option<Advice> {
         abi::MADV_KEEPONFORK => Advice::KeepOnFork,
         abi::MADV_HUGEPAGE => Advice::HugePages,
         abi::MADV_NOHUGEPAGE => Advice::NoHugePages,
+        abi::MADV_COLLAPSE => Advice::Collapse,
         abi::MADV_NORMAL
         | abi::MADV_RANDOM
         | abi::MADV_SEQUENTIAL

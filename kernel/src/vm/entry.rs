@@ -19,6 +19,8 @@ pub(super) const SHMEM: u64 = 1 << 10;
 pub(super) const POOL: u64 = 1 << 52;
 /// Ours: the frame is being moved, see `moving`. Whatever changes the entry meanwhile drops this.
 pub(super) const MOVING: u64 = 1 << 53;
+/// Ours: the frame is being joined with its neighbours, see `collapse`; beside `MOVING`, and dropped like it.
+pub(super) const COLLAPSING: u64 = 1 << 54;
 /// Ours, in an entry that leads to a last-level table: what the table shows is a huge block on trial (`trial`).
 pub(super) const TRIAL: u64 = 1 << 62;
 /// Ours, beside it: what the last look at the trial found.

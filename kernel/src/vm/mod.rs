@@ -7,6 +7,7 @@
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `locking`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
+//! | `collapse` | pages that are joined to huge pages |
 //! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
 //! | `compaction` | emptying pageblocks: when it is asked for, and before |
@@ -35,6 +36,7 @@
 
 mod access;
 mod backing;
+mod collapse;
 pub(crate) mod compaction;
 mod entry;
 mod family;

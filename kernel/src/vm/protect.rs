@@ -44,6 +44,8 @@ pub enum Advice {
     HugePages,
     /// Never mapped by huge pages from here on.
     NoHugePages,
+    /// Its pages are joined to huge pages now.
+    Collapse,
     /// Not used soon; changes nothing, as there is no swap. Not where pages stay anyway.
     Cold,
     /// Accepted, changes nothing.
@@ -274,6 +276,7 @@ impl AddressSpace {
                     return Err(Errno::EINVAL);
                 }
             }
+            Advice::Collapse => self.each_piece(range, |piece| self.collapse(piece.range))?,
             Advice::Nothing => {}
         }
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }

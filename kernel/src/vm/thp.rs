@@ -95,13 +95,14 @@ pub(super) fn asks_for_huge(flags: VmaFlags) -> bool {
     flags.intersects(VmaFlags::HUGE_PAGES | VmaFlags::LOCKED)
 }
 
+/// Areas with one of these have none. Stacks grow and shrink by pages, and most stay small.
+pub(super) const NEVER: VmaFlags = VmaFlags::SHARED
+    .union(VmaFlags::GROWS_DOWN)
+    .union(VmaFlags::STACK)
+    .union(VmaFlags::NO_HUGE_PAGES);
+
 /// Whether areas with these flags are mapped by huge pages.
 pub(super) fn wants_huge(flags: VmaFlags) -> bool {
-    // Stacks grow and shrink by pages, and most stay small.
-    const NEVER: VmaFlags = VmaFlags::SHARED
-        .union(VmaFlags::GROWS_DOWN)
-        .union(VmaFlags::STACK)
-        .union(VmaFlags::NO_HUGE_PAGES);
     !flags.intersects(NEVER)
         && match huge::policy() {
             Policy::Always => true,

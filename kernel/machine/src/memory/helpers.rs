@@ -20,6 +20,8 @@ pub struct Helpers {
     pub weigh_trials: fn() -> bool,
     /// Makes a pageblock free by moving what is in it; whether it did.
     pub make_block: fn() -> bool,
+    /// Has [`hugetlb::relieve`](super::hugetlb::relieve) called by and by, until no block carries its descriptors.
+    pub relieve_soon: fn(),
     /// Takes up to so many frames back from the balloon; how many came.
     pub deflate: fn(u32) -> u32,
     /// Whether memory is on its way back from a process that ends.

@@ -43,6 +43,11 @@ impl HugeFrame {
         Ok(Self(frame))
     }
 
+    /// The first frame of the block.
+    pub fn frame(&self) -> Frame {
+        self.0
+    }
+
     /// Gives the reference up without dropping it: a page-table entry holds it.
     pub fn into_counted(self) -> Frame {
         let frame = self.0;

@@ -67,6 +67,10 @@ pub enum Count {
     HugeSplits,
     /// Huge blocks on trial of which little was used.
     HugeUnderused,
+    /// Huge blocks that pages were joined to.
+    Collapsed,
+    /// Those that were wanted for that, and not to be had.
+    CollapseFailed,
     /// Pages that went into the balloon.
     BalloonInflated,
     /// Pages that came out of it, for the host or for want of memory.

@@ -103,7 +103,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 47] {
+pub fn vmstat() -> [(&'static str, u64); 48] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
@@ -148,8 +148,8 @@ pub fn vmstat() -> [(&'static str, u64); 47] {
         ("htlb_buddy_alloc_fail", not_made),
         ("thp_fault_alloc", sum(Count::HugeFaults)),
         ("thp_fault_fallback", sum(Count::HugeFallbacks)),
-        // Nothing joins pages afterwards.
-        ("thp_collapse_alloc", 0),
+        ("thp_collapse_alloc", sum(Count::Collapsed)),
+        ("thp_collapse_alloc_failed", sum(Count::CollapseFailed)),
         ("thp_split_page", sum(Count::HugeParted)),
         ("thp_split_pmd", sum(Count::HugeSplits)),
         ("thp_underused_split_page", sum(Count::HugeUnderused)),

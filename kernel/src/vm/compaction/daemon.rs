@@ -1,6 +1,7 @@
 //! `kcompactd`: compacts before anybody asks, when the rules of the allocator's policy say so, and has nothing to do in a
 //! guest in which no memory is freed.
 
+use super::carriers::{self, Carriers};
 use super::{End, empty_next, is_over, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
@@ -49,6 +50,14 @@ pub(crate) fn want_block() {
     // Relaxed: a number of its own.
     WANTED.fetch_add(1, Ordering::Relaxed);
     QUEUE.wake_one();
+}
+
+/// There are blocks that carry their part of the memmap.
+pub(crate) fn relieve_soon() {
+    carriers::note();
+    if pressure::may_block() {
+        QUEUE.wake_one();
+    }
 }
 
 /// `vm.compaction_proactiveness`.
@@ -111,6 +120,7 @@ struct Daemon {
     proactive: Proactive,
     knob: u64,
     give_back: [GiveBack; ebb_mm::MAX_ZONES],
+    carriers: Carriers,
     idle: IdleTimes,
     mover: Mover,
 }
@@ -126,6 +136,7 @@ fn run() {
         proactive: Proactive::new(),
         knob: 0,
         give_back: [const { GiveBack::new() }; ebb_mm::MAX_ZONES],
+        carriers: Carriers::new(),
         idle: IdleTimes {
             at: clock::now(),
             own: Nanos(0),
@@ -139,6 +150,9 @@ fn run() {
         let traffic = traffic();
         let quiet = traffic.wrapping_sub(seen) < PAGEBLOCK_FRAMES;
         seen = traffic;
+        if !quiet {
+            daemon.carriers.memory_freed();
+        }
         // While memory comes and goes it looks now and then.
         let watch = (!quiet).then(|| now() + PROACTIVE_INTERVAL);
         match next.into_iter().chain(watch).min() {
@@ -163,7 +177,9 @@ fn run() {
 impl Daemon {
     /// Whether something was asked for that must not wait.
     fn is_called(&self) -> bool {
-        KNOB_SET.load(Ordering::Relaxed) != self.knob || WANTED.load(Ordering::Relaxed) != 0
+        KNOB_SET.load(Ordering::Relaxed) != self.knob
+            || WANTED.load(Ordering::Relaxed) != 0
+            || carriers::is_noted()
     }
 
     /// Sleeps until then, unless it is called.
@@ -185,7 +201,8 @@ impl Daemon {
         self.make_wanted();
         let proactive = self.compact_proactively();
         let give_back = self.give_back();
-        proactive.into_iter().chain(give_back).min()
+        let carriers = self.carriers.poll(&mut self.mover);
+        proactive.into_iter().chain(give_back).chain(carriers).min()
     }
 
     /// Makes the blocks that faults asked for, as far as there are any to be had.

@@ -1,5 +1,6 @@
 //! Emptying pageblocks: the allocator's policy says which, `moving` moves what is in them.
 
+mod carriers;
 pub(crate) mod daemon;
 pub(crate) mod knobs;
 

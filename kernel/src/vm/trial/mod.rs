@@ -225,6 +225,13 @@ impl PageTables {
         self.deposits.push(TableFrame::from_frame(frame_of(upper)));
         slot.store(first | DIRTY | HUGE, Ordering::Release);
     }
+
+    /// The same of that around an address, which there is.
+    pub(super) fn make_trial_whole(&mut self, address: u64, cpus: &CpuSet) {
+        if let Some(slot) = self.trial_slot(address) {
+            self.make_whole(slot, address / REGION * REGION, cpus);
+        }
+    }
 }
 
 /// The block of a trial, by the entry of its table.

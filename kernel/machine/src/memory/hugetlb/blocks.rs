@@ -5,6 +5,7 @@ use super::side::{self, CARRIED_SHIFT, GIGANTIC, POOLED, SHARED, TOUCHED, ZERO};
 use super::{OPTIMIZE, PageSize};
 use crate::arch::spin::SpinLock;
 use crate::memory::allocator::allocator;
+use crate::memory::helpers::HELPERS;
 use crate::memory::memmap::{self, Descriptor, HUGE_PAGE_HEAD};
 use crate::memory::percpu::{self, Count};
 use crate::memory::vmemmap::{self, Carrier, Restored, Supply};
@@ -264,11 +265,13 @@ fn free_blocks(blocks: &[Frame], supply: &mut Supply) {
         carriers.stack.push(block);
         carriers.count += 1;
     }
+    (HELPERS.relieve_soon)();
 }
 
 /// Makes blocks whole that carry their part of the memmap, where the rest of them is free and there are frames for it
-/// elsewhere. Those that cannot be yet come again, after the others. Ends where none of some can be.
-pub fn relieve() {
+/// elsewhere. Those that cannot be yet come again, after the others. Ends where none of some can be. Before a block is
+/// looked at `empty` gets its chance to move what is in the rest of it.
+pub fn relieve(mut empty: impl FnMut(Frame)) {
     let count = CARRIERS.lock().count;
     for _ in 0..count.div_ceil(vmemmap::TOGETHER as u64) {
         let mut some = [Carrier::new(Frame::new(0), 0); vmemmap::TOGETHER];
@@ -282,6 +285,9 @@ pub fn relieve() {
             len += 1;
         }
         let some = &mut some[..len];
+        for carrier in some.iter() {
+            empty(carrier.block);
+        }
         // Before one is freed: then its entry may be another page's.
         vmemmap::relieve(some, |block| {
             side::entry(block).head.store(0, Ordering::Relaxed);

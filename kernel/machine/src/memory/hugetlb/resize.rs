@@ -24,7 +24,7 @@ pub fn resize(size: PageSize, pages: u64, mut stop: impl FnMut() -> bool) {
     let Some(_resizing) = Resizing::begin(&mut stop) else {
         return;
     };
-    relieve();
+    relieve(|_| ());
     grow(size, pages, &mut stop);
     shrink(size, pages, &mut stop);
 }

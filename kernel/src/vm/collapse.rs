@@ -1,0 +1,279 @@
+//! Joining the pages of 2 MiB into a huge page: `MADV_COLLAPSE`.
+//!
+//! As where a frame moves (`moving`), the entries are made not present, the CPUs flush, and the bytes are copied with no spin
+//! lock held. A fault takes its entry back at once; then nothing is joined. What is joined must be the program's alone: a
+//! page that others have, a device for one, stays where it is, and all of the region with it.
+
+#![expect(unsafe_code, reason = "frames are copied")]
+
+use super::compaction::daemon;
+use super::entry::{
+    ADDRESS, COLLAPSING, FILE, HUGE, MOVING, PAGE, PRESENT, REGION, SHMEM, Table, WRITABLE, ZERO,
+    frame_of,
+};
+use super::leaf::{HugeSupply, TableFrame};
+use super::pagetable::{Leaf, Region};
+use super::space::{Area, State};
+use super::thp::{HugeTry, NEVER};
+use super::want::{entry_flags, store_flags};
+use super::{AddressSpace, VmaFlags, tlb};
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use machine::arch::ipi;
+use machine::memory::copy_page;
+use machine::memory::huge::FRAMES;
+use machine::memory::memmap::{self, Descriptor, frame_ptr};
+use machine::memory::percpu::{self, Count};
+use machine::sched;
+
+/// Pages that are copied between two looks at what other CPUs ask for, and at whether others should run.
+const COPIES: usize = 4;
+const COPIES_IN_A_ROW: usize = 32;
+
+/// So often a region is tried again some of whose pages others had.
+const TRIES: usize = 3;
+
+/// What the entry of a page is while the page is copied.
+const fn parked(entry: u64) -> u64 {
+    entry & !(PRESENT | WRITABLE) | MOVING | COLLAPSING
+}
+
+/// Whether an entry holds a page of private memory.
+const fn holds_page(entry: u64) -> bool {
+    entry & ADDRESS != 0 && entry & (FILE | SHMEM | ZERO) == 0
+}
+
+/// Whether it is a page that nobody else has, and that nobody moves.
+fn is_alone(entry: u64) -> bool {
+    entry & PRESENT != 0 && Descriptor::get(frame_of(entry)).is_anonymous(1)
+}
+
+/// Whether the pages of an area are joined if that is asked for.
+fn may_join(area: &Area) -> bool {
+    area.backing.file().is_none()
+        && area.flags.contains(VmaFlags::WRITE)
+        && !area.flags.intersects(NEVER)
+}
+
+/// How a region is found.
+enum Found {
+    /// It is one huge page by now.
+    Whole,
+    /// Its pages can be joined: their table.
+    Pages(&'static Table),
+}
+
+impl State {
+    /// What there is to be joined from this address on; the area is one that may have huge pages.
+    fn region_to_join(&mut self, start: u64, space: &AddressSpace) -> Result<Found, Errno> {
+        match self.tables.region(start) {
+            Region::Huge(..) => Ok(Found::Whole),
+            Region::Trial(_) => {
+                self.tables.make_trial_whole(start, &space.cpus);
+                Ok(Found::Whole)
+            }
+            Region::AbsentUntil(_) => Err(Errno::EINVAL),
+            Region::Table(table) => {
+                let mut pages = 0;
+                for entry in table {
+                    // Relaxed (all accesses to entries): under the lock.
+                    let entry = entry.load(Ordering::Relaxed);
+                    if !holds_page(entry) {
+                        continue;
+                    }
+                    if !is_alone(entry) {
+                        return Err(Errno::EAGAIN);
+                    }
+                    pages += 1;
+                }
+                if pages == 0 {
+                    return Err(Errno::EINVAL);
+                }
+                Ok(Found::Pages(table))
+            }
+        }
+    }
+
+    /// Puts the block in the place of the pages, if all of them are parked still.
+    fn put_joined(
+        &mut self,
+        start: u64,
+        table: &'static Table,
+        before: &[u64],
+        supply: HugeSupply,
+        space: &AddressSpace,
+    ) -> Result<(), Errno> {
+        let same = matches!(self.tables.region(start), Region::Table(found) if core::ptr::eq(found, table))
+            && table.iter().zip(before).all(|(entry, &before)| {
+                let expected = if before == 0 { 0 } else { parked(before) };
+                entry.load(Ordering::Relaxed) == expected
+            });
+        let area = self.areas.find(start).filter(|_| same);
+        let (Some(area), Ok(slot)) = (area, self.tables.region_slot_or_new(start)) else {
+            return Err(Errno::EAGAIN);
+        };
+        let rights = entry_flags(area.flags) | store_flags(area.flags);
+        let block = supply.block.into_counted();
+        Descriptor::get(block).set_owner(space.owner_of(start).0);
+        let upper = slot.load(Ordering::Relaxed);
+        self.tables.forget_tables();
+        slot.store(0, Ordering::Relaxed);
+        tlb::flush(&space.cpus, start..start + 1);
+        // The table is the one in reserve from here on; that of the supply goes.
+        self.tables
+            .deposits
+            .push(TableFrame::from_frame(frame_of(upper)));
+        // Release: the bytes come before it.
+        slot.store(block.address() | rights | HUGE, Ordering::Release);
+        let pages = before.iter().filter(|&&entry| holds_page(entry)).count();
+        self.mapped[0] += FRAMES - pages as u64;
+        Ok(())
+    }
+}
+
+impl AddressSpace {
+    /// Joins the pages of all regions of 2 MiB that a range and its areas hold wholly; with what failed last, if anything did.
+    ///
+    /// # Errors
+    /// `EINVAL` for areas that have no huge pages and for regions without a page, `EAGAIN` where a page is in use by others
+    /// just then, `ENOMEM` where no huge page is to be had, `EINTR`.
+    pub(super) fn collapse(&self, range: Range<u64>) -> Result<(), Errno> {
+        let mut before = Vec::new();
+        before
+            .try_reserve_exact(usize::try_from(FRAMES).unwrap_or(0))
+            .map_err(|_| Errno::ENOMEM)?;
+        {
+            let state = self.state.lock();
+            let area = state.areas.find(range.start);
+            let whole = |area: &Area| area.start.next_multiple_of(REGION) + REGION <= area.end;
+            if !area.is_some_and(|area| may_join(area) && whole(area)) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let mut result = Ok(());
+        let mut at = range.start.next_multiple_of(REGION);
+        while at < range.end && range.end - at >= REGION {
+            let mut joined = self.collapse_region(at, &mut before);
+            for _ in 0..TRIES {
+                if joined == Err(Errno::EAGAIN) {
+                    self.own_region(at)?;
+                    joined = self.collapse_region(at, &mut before);
+                }
+            }
+            match joined {
+                Err(Errno::ENOMEM) => return joined,
+                Err(_) => result = joined,
+                Ok(()) => {}
+            }
+            at += REGION;
+            sched::cond_resched();
+            if sched::current().killed() {
+                return Err(Errno::EINTR);
+            }
+        }
+        result
+    }
+
+    /// Has the pages of a region be this space's alone that a child or a parent has, too, as a store to each would.
+    fn own_region(&self, start: u64) -> Result<(), Errno> {
+        for page in (0..FRAMES).map(|index| start + index * PAGE) {
+            let shared = match self.state.lock().tables.leaf(page) {
+                Leaf::Page(entry) => {
+                    let entry = entry.load(Ordering::Relaxed);
+                    holds_page(entry) && !is_alone(entry)
+                }
+                _ => false,
+            };
+            if shared {
+                self.populate(page..page + PAGE, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn collapse_region(&self, start: u64, before: &mut Vec<u64>) -> Result<(), Errno> {
+        // The area stays as it is, and nobody else joins its pages.
+        let _change = self.change.lock();
+        {
+            let mut state = self.state.lock();
+            let area = state.areas.find(start);
+            if !area.is_some_and(|area| area.end - start >= REGION && may_join(area)) {
+                return Err(Errno::EINVAL);
+            }
+            if matches!(state.region_to_join(start, self)?, Found::Whole) {
+                return Ok(());
+            }
+        }
+        let HugeTry::Got(supply) = HugeTry::get(true, self) else {
+            percpu::add(Count::CollapseFailed, 1);
+            return Err(Errno::ENOMEM);
+        };
+        let table = {
+            let mut state = self.state.lock();
+            let Found::Pages(table) = state.region_to_join(start, self)? else {
+                return Ok(());
+            };
+            before.clear();
+            for entry in table {
+                let value = entry.load(Ordering::Relaxed);
+                before.push(value);
+                if value != 0 {
+                    entry.store(parked(value), Ordering::Relaxed);
+                }
+            }
+            // Until it is flushed others may store by the entries.
+            self.begin_moves();
+            table
+        };
+        tlb::flush(&self.cpus, start..start + REGION);
+        self.end_moves();
+        for (index, &entry) in before.iter().enumerate() {
+            if index % COPIES == 0 {
+                ipi::poll_mailbox();
+            }
+            if index % COPIES_IN_A_ROW == 0 {
+                sched::cond_resched();
+            }
+            if holds_page(entry) {
+                let to = supply.block.frame().offset(index as u64);
+                // SAFETY: the block is ours. The page may be somebody else's by now: then what is copied is not shown. It is
+                // RAM in any case.
+                unsafe { copy_page(frame_ptr(to), frame_ptr(frame_of(entry))) };
+            }
+        }
+        let joined = {
+            let mut state = self.state.lock();
+            let joined = state.put_joined(start, table, before, supply, self);
+            if joined.is_err() {
+                state.unpark_region(start, before);
+            }
+            joined
+        };
+        if joined.is_ok() {
+            percpu::add(Count::Collapsed, 1);
+            for &entry in before.iter().filter(|&&entry| holds_page(entry)) {
+                memmap::release(frame_of(entry));
+            }
+            daemon::memory_freed();
+        }
+        joined
+    }
+}
+
+impl State {
+    /// Gives entries that are parked still their rights again, but for that to store, as in `moving`.
+    fn unpark_region(&mut self, start: u64, before: &[u64]) {
+        let Region::Table(table) = self.tables.region(start) else {
+            return;
+        };
+        for (entry, &before) in table.iter().zip(before) {
+            if before != 0 && entry.load(Ordering::Relaxed) == parked(before) {
+                entry.store(before & !WRITABLE, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+const _: () = assert!(REGION == FRAMES * PAGE);

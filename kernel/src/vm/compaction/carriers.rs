@@ -1,0 +1,70 @@
+//! Blocks that left the pool of huge pages and carry their part of the memmap: `kcompactd` empties the rest of them, and
+//! tries again from time to time until they are whole.
+
+use super::{Patience, empty, now};
+use crate::vm::moving::Mover;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use ebb_mm::{Frame, PROACTIVE_INTERVAL};
+use machine::memory::{allocator, hugetlb};
+
+/// The longest time between two tries where nothing was freed.
+const LONGEST_WAIT: Duration = Duration::from_secs(32);
+
+/// There is a block that was not there at the last look.
+static NEW: AtomicBool = AtomicBool::new(false);
+
+/// Has [`Carriers::poll`] try soon.
+pub(super) fn note() {
+    NEW.store(true, Ordering::Relaxed);
+}
+
+/// Whether it has not looked since.
+pub(super) fn is_noted() -> bool {
+    NEW.load(Ordering::Relaxed)
+}
+
+/// When to try again.
+pub(super) struct Carriers {
+    due: Option<Duration>,
+    wait: Duration,
+}
+
+impl Carriers {
+    pub(super) const fn new() -> Self {
+        Self {
+            due: None,
+            wait: PROACTIVE_INTERVAL,
+        }
+    }
+
+    /// Memory was freed: what was in vain may not be.
+    pub(super) fn memory_freed(&mut self) {
+        self.wait = PROACTIVE_INTERVAL;
+        self.due = self.due.map(|due| due.min(now() + self.wait));
+    }
+
+    /// Tries if it is time; when to come again.
+    pub(super) fn poll(&mut self, mover: &mut Mover) -> Option<Duration> {
+        if NEW.swap(false, Ordering::Relaxed) {
+            // What was short just then may be there in a moment.
+            self.wait = PROACTIVE_INTERVAL;
+            self.due = Some(now() + self.wait);
+        }
+        if now() >= self.due? {
+            hugetlb::relieve(|block| empty_rest(block, mover));
+            let (_, carriers) = hugetlb::optimized();
+            self.wait = LONGEST_WAIT.min(2 * self.wait);
+            self.due = (carriers != 0).then(|| now() + self.wait);
+        }
+        self.due
+    }
+}
+
+/// Moves what is in a block elsewhere, but for what carries the memmap.
+fn empty_rest(block: Frame, mover: &mut Mover) {
+    if let Some(block) = allocator().begin_emptying(block) {
+        empty(block.zone(), &block, mover, Patience::Brief);
+        allocator().end_emptying(block);
+    }
+}
