@@ -74,7 +74,7 @@ static HELPERS: Helpers = Helpers {
     yield_now: sched::yield_now,
     sleep_until: sched::sleep_until,
     shrink_caches: fs::block::relieve,
-    weigh_trials: vm::trial::weigh_all,
+    weigh_trials: vm::khugepaged::weigh_all,
     make_block: vm::compaction::make_block,
     relieve_soon: vm::compaction::daemon::relieve_soon,
     deflate: drivers::balloon::deflate_on_oom,

@@ -1,4 +1,4 @@
-//! Joining the pages of 2 MiB into a huge page: `MADV_COLLAPSE`.
+//! Joining the pages of 2 MiB into a huge page: for `MADV_COLLAPSE`, and for `khugepaged`.
 //!
 //! As where a frame moves (`moving`), the entries are made not present, the CPUs flush, and the bytes are copied with no spin
 //! lock held. A fault takes its entry back at once; then nothing is joined. What is joined must be the program's alone: a
@@ -14,7 +14,7 @@ use super::entry::{
 use super::leaf::{HugeSupply, TableFrame};
 use super::pagetable::{Leaf, Region};
 use super::space::{Area, State};
-use super::thp::{HugeTry, NEVER};
+use super::thp::NEVER;
 use super::want::{entry_flags, store_flags};
 use super::{AddressSpace, VmaFlags, tlb};
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ use core::sync::atomic::Ordering;
 use logic::errno::Errno;
 use machine::arch::ipi;
 use machine::memory::copy_page;
-use machine::memory::huge::FRAMES;
+use machine::memory::huge::{Effort, FRAMES};
 use machine::memory::memmap::{self, Descriptor, frame_ptr};
 use machine::memory::percpu::{self, Count};
 use machine::sched;
@@ -51,10 +51,49 @@ fn is_alone(entry: u64) -> bool {
 }
 
 /// Whether the pages of an area are joined if that is asked for.
-fn may_join(area: &Area) -> bool {
+pub(super) fn may_join(area: &Area) -> bool {
     area.backing.file().is_none()
         && area.flags.contains(VmaFlags::WRITE)
         && !area.flags.intersects(NEVER)
+}
+
+/// What a last-level table has of private memory.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Density {
+    /// Pages.
+    pub(super) pages: u64,
+    /// Those of them that others have, too, or that somebody moves.
+    pub(super) shared: u64,
+}
+
+impl Density {
+    /// That of a table; its space's lock is held.
+    pub(super) fn of(table: &Table) -> Self {
+        let mut density = Self::default();
+        for entry in table {
+            let entry = entry.load(Ordering::Relaxed);
+            if holds_page(entry) {
+                density.pages += 1;
+                density.shared += u64::from(!is_alone(entry));
+            }
+        }
+        density
+    }
+}
+
+/// Room for the entries of a region.
+#[derive(Debug)]
+pub(super) struct Before(Vec<u64>);
+
+impl Before {
+    /// # Errors
+    /// `ENOMEM`.
+    pub(super) fn new() -> Result<Self, Errno> {
+        let mut entries = Vec::new();
+        let room = usize::try_from(FRAMES).unwrap_or(0);
+        entries.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
+        Ok(Self(entries))
+    }
 }
 
 /// How a region is found.
@@ -76,20 +115,12 @@ impl State {
             }
             Region::AbsentUntil(_) => Err(Errno::EINVAL),
             Region::Table(table) => {
-                let mut pages = 0;
-                for entry in table {
-                    // Relaxed (all accesses to entries): under the lock.
-                    let entry = entry.load(Ordering::Relaxed);
-                    if !holds_page(entry) {
-                        continue;
-                    }
-                    if !is_alone(entry) {
-                        return Err(Errno::EAGAIN);
-                    }
-                    pages += 1;
-                }
-                if pages == 0 {
+                let density = Density::of(table);
+                if density.pages == 0 {
                     return Err(Errno::EINVAL);
+                }
+                if density.shared != 0 {
+                    return Err(Errno::EAGAIN);
                 }
                 Ok(Found::Pages(table))
             }
@@ -134,37 +165,28 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Joins the pages of all regions of 2 MiB that a range and its areas hold wholly; with what failed last, if anything did.
+    /// Joins the pages of all regions of 2 MiB that a range and its area hold wholly; with what failed last, if anything did.
     ///
     /// # Errors
-    /// `EINVAL` for areas that have no huge pages and for regions without a page, `EAGAIN` where a page is in use by others
+    /// `EINVAL` for an area that has no huge pages and for regions without a page, `EAGAIN` where a page is in use by others
     /// just then, `ENOMEM` where no huge page is to be had, `EINTR`.
     pub(super) fn collapse(&self, range: Range<u64>) -> Result<(), Errno> {
-        let mut before = Vec::new();
-        before
-            .try_reserve_exact(usize::try_from(FRAMES).unwrap_or(0))
-            .map_err(|_| Errno::ENOMEM)?;
+        let mut before = Before::new()?;
         {
             let state = self.state.lock();
             let area = state.areas.find(range.start);
             let whole = |area: &Area| area.start.next_multiple_of(REGION) + REGION <= area.end;
-            if !area.is_some_and(|area| may_join(area) && whole(area)) {
+            if !area.is_some_and(|area| may_join(area) && whole(area)) || self.declines_huge_pages()
+            {
                 return Err(Errno::EINVAL);
             }
         }
         let mut result = Ok(());
         let mut at = range.start.next_multiple_of(REGION);
         while at < range.end && range.end - at >= REGION {
-            let mut joined = self.collapse_region(at, &mut before);
-            for _ in 0..TRIES {
-                if joined == Err(Errno::EAGAIN) {
-                    self.own_region(at)?;
-                    joined = self.collapse_region(at, &mut before);
-                }
-            }
-            match joined {
-                Err(Errno::ENOMEM) => return joined,
-                Err(_) => result = joined,
+            match self.join(at, Effort::Direct, &mut before) {
+                Err(Errno::ENOMEM) => return Err(Errno::ENOMEM),
+                Err(error) => result = Err(error),
                 Ok(()) => {}
             }
             at += REGION;
@@ -174,6 +196,27 @@ impl AddressSpace {
             }
         }
         result
+    }
+
+    /// Joins the pages of one region; what others have of them is copied for this space alone.
+    ///
+    /// # Errors
+    /// As for [`collapse`](Self::collapse).
+    pub(super) fn join(
+        &self,
+        start: u64,
+        effort: Effort,
+        before: &mut Before,
+    ) -> Result<(), Errno> {
+        let mut joined = self.try_join(start, effort, before);
+        for _ in 0..TRIES {
+            if joined != Err(Errno::EAGAIN) {
+                break;
+            }
+            self.own_region(start)?;
+            joined = self.try_join(start, effort, before);
+        }
+        joined
     }
 
     /// Has the pages of a region be this space's alone that a child or a parent has, too, as a store to each would.
@@ -193,7 +236,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    fn collapse_region(&self, start: u64, before: &mut Vec<u64>) -> Result<(), Errno> {
+    fn try_join(&self, start: u64, effort: Effort, before: &mut Before) -> Result<(), Errno> {
+        let before = &mut before.0;
         // The area stays as it is, and nobody else joins its pages.
         let _change = self.change.lock();
         {
@@ -206,7 +250,7 @@ impl AddressSpace {
                 return Ok(());
             }
         }
-        let HugeTry::Got(supply) = HugeTry::get(true, self) else {
+        let Ok(supply) = HugeSupply::get(effort) else {
             percpu::add(Count::CollapseFailed, 1);
             return Err(Errno::ENOMEM);
         };

@@ -6,6 +6,7 @@
 
 use super::entry::REGION;
 use super::family::Owner;
+use super::khugepaged;
 use super::pagetable::Leaf;
 use super::pool_fault::Turn;
 use super::serve::{Asked, Step, Supplies, new_anonymous, new_hot_anonymous};
@@ -150,6 +151,7 @@ impl AddressSpace {
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
                 Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
+                Step::NeedsListing => supplies.unlisted = !khugepaged::enlist(self),
                 Step::NeedsVerdict => self.settle_trials(page..page + PAGE),
                 Step::NeedsTurn(turn) => {
                     // Not two at once, nor with a page in hand: others could wait for those.

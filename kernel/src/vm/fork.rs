@@ -2,6 +2,7 @@
 
 use super::backing::Bytes;
 use super::entry::{FILE, MOVING, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
+use super::khugepaged;
 use super::leaf::TableFrame;
 use super::map::Commitment;
 use super::pagetable::{HUGEST, Region};
@@ -32,6 +33,9 @@ impl AddressSpace {
         let areas = self.copy_areas(&child)?;
         for file in areas.iter().filter_map(|a| a.backing.file()) {
             file.source.mappings().register_child(&child)?;
+        }
+        if self.is_enlisted() {
+            khugepaged::enlist(&child);
         }
         self.settle_trials(0..USER_END);
         // Until the flush, another CPU may store to pages that are shared already: a fault that

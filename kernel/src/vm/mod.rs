@@ -7,7 +7,7 @@
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `locking`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
 //! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
-//! | `collapse` | pages that are joined to huge pages |
+//! | `collapse`, `khugepaged` | pages that are joined to huge pages: when it is asked for, and before |
 //! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
 //! | `compaction` | emptying pageblocks: when it is asked for, and before |
@@ -46,6 +46,7 @@ mod fork;
 mod gather;
 mod hot;
 pub mod hugetlb;
+pub(crate) mod khugepaged;
 mod leaf;
 mod locking;
 mod map;
@@ -64,7 +65,7 @@ mod space;
 mod stack;
 mod thp;
 mod tlb;
-pub(crate) mod trial;
+mod trial;
 pub mod uaccess;
 mod want;
 mod zap;

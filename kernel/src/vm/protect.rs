@@ -2,6 +2,7 @@
 
 use super::backing::Bytes;
 use super::entry::{ADDRESS, DIRTY, FILE, HUGE, POOL, REGION, SHMEM, ZERO, frame_of, pages_in};
+use super::khugepaged;
 use super::map::{Commitment, page_range};
 use super::mappings::Reach;
 use super::pagetable::Run;
@@ -261,6 +262,7 @@ impl AddressSpace {
             Advice::KeepOnFork => self.set_flags(range, VmaFlags::WIPE_ON_FORK, NONE, any)?,
             Advice::HugePages => {
                 self.set_flags(range, VmaFlags::NO_HUGE_PAGES, VmaFlags::HUGE_PAGES, any)?;
+                khugepaged::enlist(self);
             }
             Advice::NoHugePages => {
                 self.set_flags(range, VmaFlags::HUGE_PAGES, VmaFlags::NO_HUGE_PAGES, any)?;

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "a new frame is filled")]
 
+use super::collapse::may_join;
 use super::entry::{
     ADDRESS, DIRTY, FILE, NO_EXECUTE, PAGE, PRESENT, REGION, SHMEM, WRITABLE, ZERO, frame_of,
     index, pages_in, table_at,
@@ -48,6 +49,8 @@ pub(super) enum Step {
     NeedsPage(Arc<MappedFile>, u64),
     /// A huge page would do; whether the area asks for such.
     NeedsHuge(bool),
+    /// The space must be listed first: its pages may be joined.
+    NeedsListing,
     /// What is on trial around the page must be weighed first.
     NeedsVerdict,
     /// A turn to get a page of the pool must be waited for first.
@@ -66,6 +69,8 @@ pub(super) struct Supplies {
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is got until it is in place.
     pub(super) turn: Option<Turn>,
+    /// The space cannot be listed.
+    pub(super) unlisted: bool,
     /// How often others were asked to give a page of the pool up.
     pub(super) surrenders: u32,
 }
@@ -173,7 +178,7 @@ impl<'a> Asked<'a> {
             let bits = entry_flags(flags) | store_flags(flags);
             tables.set_hot(cpu_id(), self.area.start..self.area.end, bits);
         }
-        if let Some(step) = self.huge(tables, mapped, &mut supplies.huge) {
+        if let Some(step) = self.huge(tables, mapped, supplies) {
             return step;
         }
         match tables.entry_or_new(self.page) {
@@ -188,7 +193,7 @@ impl<'a> Asked<'a> {
         &self,
         tables: &mut PageTables,
         mapped: &mut [u64; 3],
-        huge: &mut HugeTry,
+        supplies: &mut Supplies,
     ) -> Option<Step> {
         let (page, flags) = (self.page, self.area.flags);
         let region = page & !(REGION - 1);
@@ -211,9 +216,9 @@ impl<'a> Asked<'a> {
                     && !self.space.declines_huge_pages() =>
             {
                 let asks = asks_for_huge(flags);
-                match core::mem::take(huge) {
+                match core::mem::take(&mut supplies.huge) {
                     HugeTry::NotTried => Some(Step::NeedsHuge(asks)),
-                    HugeTry::Got(_) if !asks && !self.space.tries_huge_pages() => {
+                    HugeTry::Got(_) if !asks && !self.space.is_enlisted() => {
                         Some(Step::NeedsHuge(asks))
                     }
                     HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
@@ -227,18 +232,26 @@ impl<'a> Asked<'a> {
                             Some(Step::Done(pin_huge(slot, page, self.want)))
                         }
                         Err(error) => {
-                            *huge = HugeTry::Got(supply);
+                            supplies.huge = HugeTry::Got(supply);
                             Some(error.into())
                         }
                     },
                     HugeTry::Failed => {
-                        *huge = HugeTry::Failed;
+                        supplies.huge = HugeTry::Failed;
                         None
                     }
                 }
             }
+            Leaf::Absent if !supplies.unlisted && self.may_be_joined() => Some(Step::NeedsListing),
             Leaf::Page(_) | Leaf::Absent => None,
         }
+    }
+
+    /// Whether the pages of a new table may be joined one day, of a space that `khugepaged` does not look at yet.
+    fn may_be_joined(&self) -> bool {
+        !self.space.is_enlisted()
+            && self.area.end - self.area.start >= REGION
+            && may_join(self.area)
     }
 
     /// A fault in a huge page on trial: mostly another CPU served it just now.

@@ -42,8 +42,8 @@ pub struct AddressSpace {
     pub(super) flushes: AtomicU32,
     /// No huge pages, whatever the areas say (`PR_SET_THP_DISABLE`).
     no_huge_pages: AtomicBool,
-    /// It may have huge pages on trial: `khugepaged` knows it.
-    pub(super) tries_huge_pages: AtomicBool,
+    /// `khugepaged` looks at it.
+    pub(super) enlisted: AtomicBool,
     /// `mlockall` for what is mapped later.
     pub(super) future_lock: FutureLock,
     /// Physical address of the root.
@@ -294,7 +294,7 @@ impl AddressSpace {
             cpus: CpuSet::new(),
             flushes: AtomicU32::new(0),
             no_huge_pages: AtomicBool::new(false),
-            tries_huge_pages: AtomicBool::new(false),
+            enlisted: AtomicBool::new(false),
             future_lock: FutureLock::new(),
             root,
             // Relaxed: only has to be different each time.
@@ -614,6 +614,7 @@ impl Drop for AddressSpace {
         );
         GOING.fetch_add(1, Ordering::Relaxed);
         self.leave_files();
+        self.unlist();
         self.family.leave(self.place);
         loop {
             let mut graveyard = Graveyard::of(self.id);

@@ -3,12 +3,13 @@
 use super::compaction::{self, daemon};
 use super::entry::{ADDRESS, DIRTY, HUGE, REGION, WRITABLE, frame_of, index};
 use super::family::Owner;
+use super::khugepaged::{enlist, enlist_for_trial};
 use super::leaf::{HugeSupply, TableFrame};
 use super::pagetable::PageTables;
-use super::trial::enlist;
 use super::want::{Want, entry_flags, store_flags};
 use super::{AddressSpace, VmaFlags};
 use core::sync::atomic::{AtomicU64, Ordering};
+use ebb_mm::AllocError;
 use machine::memory::frame::FrameRef;
 use machine::memory::huge::{self, Effort, HugeFrame, Policy};
 use machine::memory::memmap::Descriptor;
@@ -28,12 +29,28 @@ impl HugeTry {
     /// Gets one for an area that `asks` for huge pages or does not, as `defrag` says.
     #[cold]
     pub(super) fn get(asks: bool, space: &AddressSpace) -> Self {
-        if !asks && !enlist(space) {
+        if asks {
+            // Where it gets none it may later.
+            enlist(space);
+        } else if !enlist_for_trial(space) {
             return Self::Failed;
         }
+        match HugeSupply::get(huge::defrag().effort(asks)) {
+            Ok(supply) => Self::Got(supply),
+            Err(_) => {
+                percpu::add(Count::HugeFallbacks, 1);
+                Self::Failed
+            }
+        }
+    }
+}
+
+impl HugeSupply {
+    /// Gets one; what is done where no block is free, the effort says.
+    pub(super) fn get(effort: Effort) -> Result<Self, AllocError> {
         let mut block = HugeFrame::try_new(percpu::this());
         if block.is_err() {
-            match huge::defrag().effort(asks) {
+            match effort {
                 Effort::Direct => {
                     if compaction::make_block() {
                         block = HugeFrame::try_new(percpu::this());
@@ -43,14 +60,9 @@ impl HugeTry {
                 Effort::None => {}
             }
         }
-        let this = percpu::this();
-        match block.and_then(|block| Ok((block, TableFrame::try_new()?))) {
-            Ok((block, table)) => Self::Got(HugeSupply { block, table }),
-            Err(_) => {
-                this.add(Count::HugeFallbacks, 1);
-                Self::Failed
-            }
-        }
+        let block = block?;
+        let table = TableFrame::try_new()?;
+        Ok(Self { block, table })
     }
 }
 

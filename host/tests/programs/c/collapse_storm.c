@@ -1,5 +1,5 @@
-/* Threads store to pages, directly and by calls, while those are joined to huge pages and parted again, with forks and with
-   compaction: no store is lost. Arguments: how many threads, for how many seconds, a seed. */
+/* Threads store to pages, directly and by calls, while those are joined to huge pages, by the program and by khugepaged, and
+   parted again, with forks and with compaction: no store is lost. Arguments: how many threads, for how many seconds, a seed. */
 #include "say.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -83,6 +83,15 @@ static void *compact(void *unused)
 	return unused;
 }
 
+static void set(const char *name, const char *value)
+{
+	char path[128];
+	snprintf(path, sizeof path, "/sys/kernel/mm/transparent_hugepage/khugepaged/%s", name);
+	int fd = MUST(open(path, O_WRONLY));
+	MUST(write(fd, value, strlen(value)));
+	close(fd);
+}
+
 /* Makes pages of what is joined. */
 static void part(char *start, unsigned how)
 {
@@ -130,6 +139,9 @@ int main(int argc, char **argv)
 		pthread_create(&writers[i].thread, 0, run, &writers[i]);
 	}
 	pthread_create(&compactor, 0, compact, 0);
+	set("max_ptes_none", "511");
+	set("max_ptes_shared", seed % 2 ? "511" : "0");
+	set("scan_sleep_millisecs", "0");
 	double end = now() + seconds;
 	while (now() < end) {
 		char *start = memory + random_below(&state, REGIONS) * HUGE;
@@ -139,7 +151,8 @@ int main(int argc, char **argv)
 			atomic_fetch_add(&in_use, 1);
 		else
 			say("joining fails: %s", strerrorname_np(errno));
-		part(start, random_below(&state, kinds));
+		/* The others are khugepaged's. */
+		part(memory + random_below(&state, REGIONS) * HUGE, random_below(&state, kinds));
 	}
 	atomic_store(&over, 1);
 	pthread_join(compactor, 0);

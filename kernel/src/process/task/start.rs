@@ -76,7 +76,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
         drivers::start_threads(signal_program);
         fs::block::start_thread();
         crate::vm::compaction::daemon::start();
-        crate::vm::trial::start();
+        crate::vm::khugepaged::start();
         if let Some(task) = FIRST.get() {
             sched::start_new(owner::to_thread(task.clone()));
         }

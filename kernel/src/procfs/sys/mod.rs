@@ -6,6 +6,7 @@ use crate::fs::synthetic::{Content, Directory, Entry, Synthetic};
 use crate::fs::text::Text;
 use crate::fs::{block, devices};
 use crate::vm::compaction;
+use crate::vm::khugepaged::knobs as khugepaged;
 use alloc::format;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
@@ -81,6 +82,49 @@ const ENTRIES: &[Entry] = &[
             areas.fragmentation_index(order).into()
         })
     }),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/khugepaged/defrag",
+        |text| writeln!(text, "{}", khugepaged::DEFRAG.get()),
+        |value| khugepaged::DEFRAG.set(value),
+    ),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
+        |text| writeln!(text, "{}", khugepaged::SCAN_SLEEP.get()),
+        |value| khugepaged::SCAN_SLEEP.set(value),
+    ),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/khugepaged/alloc_sleep_millisecs",
+        |text| writeln!(text, "{}", khugepaged::ALLOC_SLEEP.get()),
+        |value| khugepaged::ALLOC_SLEEP.set(value),
+    ),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/khugepaged/pages_to_scan",
+        |text| writeln!(text, "{}", khugepaged::PAGES_TO_SCAN.get()),
+        |value| khugepaged::PAGES_TO_SCAN.set(value),
+    ),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/khugepaged/max_ptes_none",
+        |text| writeln!(text, "{}", khugepaged::MAX_NONE.get()),
+        |value| khugepaged::MAX_NONE.set(value),
+    ),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/khugepaged/max_ptes_shared",
+        |text| writeln!(text, "{}", khugepaged::MAX_SHARED.get()),
+        |value| khugepaged::MAX_SHARED.set(value),
+    ),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/khugepaged/max_ptes_swap",
+        |text| writeln!(text, "{}", khugepaged::MAX_SWAP.get()),
+        |value| khugepaged::MAX_SWAP.set(value),
+    ),
+    Entry::file(
+        "kernel/mm/transparent_hugepage/khugepaged/full_scans",
+        |text| writeln!(text, "{}", khugepaged::full_scans()),
+    ),
+    Entry::file(
+        "kernel/mm/transparent_hugepage/khugepaged/pages_collapsed",
+        |text| writeln!(text, "{}", khugepaged::pages_collapsed()),
+    ),
     Entry::file("kernel/mm/transparent_hugepage/shmem_enabled", |text| {
         writeln!(text, "always within_size advise [never] deny force")
     }),

@@ -3,7 +3,7 @@
 //! Where the policy is `always`, the first store to 2 MiB takes a huge block although nobody knows whether the program will
 //! use more than a page of it. So the block is *on trial*: it is mapped by 512 entries, those of the table that a huge page
 //! has in reserve anyway, and the CPU notes in them which pages are stored to (`DIRTY`, which all other entries have from
-//! the start). A second or two later `khugepaged` (`daemon`) looks at them, once the program has ceased to use more:
+//! the start). A second or two later `khugepaged` looks at them, once the program has ceased to use more:
 //!
 //! - most pages are in use: one entry maps the block from then on;
 //! - else the pages in use are kept, and the others freed. Nobody reads them: what was not stored to is zero.
@@ -14,11 +14,6 @@
 //! The entries of a trial's table are the only ones that CPUs write to. They are changed by atomic exchanges while it lasts:
 //! an entry that is taken out tells by then whether it was stored to, and no store comes after that, since the CPU looks at
 //! the entry again before it notes the first store to a page.
-
-mod daemon;
-
-pub(super) use daemon::enlist;
-pub(crate) use daemon::{start, weigh_all};
 
 use super::entry::{
     ACCESSED, ADDRESS, DIRTY, HUGE, NOTE, NOTE_SHIFT, PAGE, PRESENT, REGION, TRIAL, USER, WRITABLE,
@@ -38,7 +33,7 @@ use machine::memory::percpu::{self, Count};
 use machine::sched;
 
 /// With no more pages than this unused it stays a huge page: an eighth.
-const SPARE: u64 = FRAMES / 8;
+pub(super) const SPARE: u64 = FRAMES / 8;
 /// So many pages more than at the last look, and the program is not done with it.
 const GROWTH: u64 = 32;
 /// The note of one that was not looked at yet.
@@ -81,7 +76,7 @@ impl Trials {
 
 /// Whether what is weighed may be given time.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Haste {
+pub(super) enum Haste {
     /// What still grows is left for another look.
     None,
     /// All of it is decided.
@@ -261,12 +256,6 @@ impl State {
 }
 
 impl AddressSpace {
-    /// Whether `khugepaged` looks at it. Asked under the lock where something is put on trial.
-    pub(super) fn tries_huge_pages(&self) -> bool {
-        // Relaxed: cleared under the lock.
-        self.tries_huge_pages.load(Ordering::Relaxed)
-    }
-
     /// Weighs those that touch a range, now.
     pub(super) fn settle_trials(&self, range: Range<u64>) {
         if self.state.lock().tables.trials.count != 0 {
@@ -284,7 +273,7 @@ impl AddressSpace {
     }
 
     /// Weighs those that touch a range; no spin lock is held. Pages that were freed.
-    fn weigh_trials(&self, range: Range<u64>, haste: Haste) -> u64 {
+    pub(super) fn weigh_trials(&self, range: Range<u64>, haste: Haste) -> u64 {
         let mut at = range.start;
         let mut freed = 0;
         loop {

@@ -1,0 +1,263 @@
+//! Looks for 2 MiB most pages of which are there, and has them joined.
+
+use super::{SPACES, forget, knobs, space_of};
+use crate::vm::AddressSpace;
+use crate::vm::collapse::{Before, Density, may_join};
+use crate::vm::compaction::daemon::traffic;
+use crate::vm::entry::REGION;
+use crate::vm::pagetable::Region;
+use crate::vm::space::State;
+use crate::vm::thp::wants_huge;
+use core::ops::ControlFlow;
+use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use machine::arch::USER_END;
+use machine::arch::clock::{self, Nanos};
+use machine::memory::huge::{Effort, FRAMES};
+use machine::sched;
+
+/// Page tables, and areas and what is no table, that are looked at under one lock.
+const TABLES: u32 = 8;
+const LOOKS: u32 = 128;
+/// Less is nothing: so many frames come and go in a guest in which nothing happens.
+const QUIET: u64 = 64;
+/// While nothing happens, the time between two looks grows up to so many times what it is set to.
+const LONGEST: u64 = 16;
+/// The shortest time between two looks, in milliseconds.
+const SHORTEST: u64 = 10;
+
+/// Where it is, and when it goes on.
+pub(super) struct Joiner {
+    due: Nanos,
+    /// How many times longer than usual it waits.
+    factor: u64,
+    /// Frames that had come and gone when it was through all spaces last.
+    traffic: u64,
+    /// The space that it is at, by its place in the list and its tag, and the address.
+    index: usize,
+    tag: u64,
+    at: u64,
+    /// The space has areas for huge pages, among those that were looked at; what it had changed by then.
+    fit: bool,
+    version: u64,
+    before: Option<Before>,
+}
+
+/// A look under one lock.
+struct Look {
+    /// What can be joined.
+    found: Option<u64>,
+    /// Where to go on.
+    next: u64,
+    /// There are areas for huge pages.
+    fit: bool,
+}
+
+/// Why it goes no further.
+enum Halt {
+    /// It was to look at no more pages.
+    Budget,
+    /// There is no block.
+    NoBlock,
+}
+
+impl Joiner {
+    pub(super) const fn new() -> Self {
+        Self {
+            due: Nanos(0),
+            factor: 1,
+            traffic: 0,
+            index: 0,
+            tag: 0,
+            at: 0,
+            fit: false,
+            version: 0,
+            before: None,
+        }
+    }
+
+    /// There were no spaces, and are some now.
+    pub(super) fn begin(&mut self) {
+        self.factor = 1;
+        self.sleep(knobs::SCAN_SLEEP.get());
+    }
+
+    /// When to come again.
+    pub(super) const fn due(&self) -> Nanos {
+        self.due
+    }
+
+    fn sleep(&mut self, millis: u64) {
+        let millis = millis.saturating_mul(self.factor).max(SHORTEST);
+        let nanos = Nanos(millis.saturating_mul(1_000_000));
+        self.due = clock::now().saturating_add(nanos);
+    }
+
+    /// Looks at some pages, if it is time.
+    pub(super) fn poll(&mut self) {
+        if knobs::take_set() {
+            self.factor = 1;
+            self.due = clock::now();
+        }
+        if clock::now() < self.due {
+            return;
+        }
+        if self.before.is_none() {
+            self.before = Before::new().ok();
+        }
+        let mut budget = knobs::PAGES_TO_SCAN.get();
+        let halt = loop {
+            let Some(tag) = SPACES.lock().get(self.index).copied() else {
+                self.pass_ended();
+                break Halt::Budget;
+            };
+            if tag != self.tag {
+                // It begins with it, or others have left the list meanwhile.
+                self.tag = tag;
+                self.at = 0;
+            }
+            let Some(space) = space_of(tag) else {
+                // It is going, and takes itself out.
+                self.next_space();
+                continue;
+            };
+            match self.look_at(&space, &mut budget) {
+                ControlFlow::Continue(()) if !self.fit && space.unlist_if(self.version) => {
+                    forget(tag);
+                    self.at = 0;
+                }
+                ControlFlow::Continue(()) => self.next_space(),
+                ControlFlow::Break(halt) => break halt,
+            }
+            sched::cond_resched();
+        };
+        self.sleep(match halt {
+            Halt::Budget => knobs::SCAN_SLEEP.get(),
+            Halt::NoBlock => knobs::ALLOC_SLEEP.get(),
+        });
+    }
+
+    fn next_space(&mut self) {
+        self.index += 1;
+        self.at = 0;
+    }
+
+    fn pass_ended(&mut self) {
+        self.index = 0;
+        self.at = 0;
+        knobs::FULL_SCANS.fetch_add(1, Ordering::Relaxed);
+        let traffic = traffic();
+        self.factor = if traffic.wrapping_sub(self.traffic) < QUIET {
+            LONGEST.min(2 * self.factor)
+        } else {
+            1
+        };
+        self.traffic = traffic;
+    }
+
+    /// Joins what can be of a space, as long as pages may be looked at.
+    fn look_at(&mut self, space: &AddressSpace, budget: &mut u64) -> ControlFlow<Halt> {
+        if self.at == 0 {
+            self.fit = false;
+            self.version = space.state.lock().version;
+        }
+        let Some(before) = &mut self.before else {
+            return ControlFlow::Break(Halt::NoBlock);
+        };
+        let effort = if knobs::DEFRAG.get() == 0 {
+            Effort::None
+        } else {
+            Effort::Direct
+        };
+        while self.at < USER_END {
+            if *budget == 0 {
+                return ControlFlow::Break(Halt::Budget);
+            }
+            let joins = !space.declines_huge_pages();
+            let look = space.state.lock().look(self.at, joins, budget);
+            self.at = look.next;
+            self.fit |= look.fit;
+            if let Some(start) = look.found {
+                match space.join(start, effort, before) {
+                    Ok(()) => {
+                        knobs::COLLAPSED.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(Errno::ENOMEM) => return ControlFlow::Break(Halt::NoBlock),
+                    // Somebody was faster, or its pages are in use.
+                    Err(_) => {}
+                }
+            }
+            sched::cond_resched();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl State {
+    /// Looks for pages that can be joined from an address on; if `joins` is not, only for areas.
+    fn look(&self, from: u64, joins: bool, budget: &mut u64) -> Look {
+        let most_missing = knobs::MAX_NONE.get();
+        let most_shared = knobs::MAX_SHARED.get();
+        let (mut tables, mut looks) = (0, 0);
+        let mut look = Look {
+            found: None,
+            next: USER_END,
+            fit: false,
+        };
+        let mut at = from;
+        while let Some(area) = self.areas.next_from(at) {
+            let mut region = area.start.next_multiple_of(REGION);
+            let holds_one = region < area.end && area.end - region >= REGION;
+            look.fit |= holds_one && may_join(area);
+            region = region.max(at.next_multiple_of(REGION));
+            if !(joins && may_join(area) && wants_huge(area.flags)) {
+                region = area.end;
+            }
+            while region < area.end && area.end - region >= REGION {
+                if tables == TABLES || looks == LOOKS || *budget == 0 {
+                    look.next = region;
+                    return look;
+                }
+                looks += 1;
+                region = match self.tables.region(region) {
+                    Region::AbsentUntil(next) => next,
+                    Region::Huge(_, span) => (region / span + 1) * span,
+                    Region::Trial(_) => region + REGION,
+                    Region::Table(table) => {
+                        tables += 1;
+                        *budget = budget.saturating_sub(FRAMES);
+                        let density = Density::of(table);
+                        if density.pages > 0
+                            && density.pages + most_missing >= FRAMES
+                            && density.shared <= most_shared
+                        {
+                            look.found = Some(region);
+                            look.next = region + REGION;
+                            return look;
+                        }
+                        region + REGION
+                    }
+                };
+            }
+            at = area.end;
+            looks += 1;
+            if looks >= LOOKS {
+                look.next = at;
+                return look;
+            }
+        }
+        look
+    }
+}
+
+impl AddressSpace {
+    /// Has it not be looked at any more, if its areas are what they were and nothing is on trial.
+    fn unlist_if(&self, version: u64) -> bool {
+        let state = self.state.lock();
+        let unlist = state.version == version && state.tables.trials.count() == 0;
+        if unlist {
+            self.enlisted.store(false, Ordering::Relaxed);
+        }
+        unlist
+    }
+}

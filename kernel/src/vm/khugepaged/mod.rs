@@ -1,0 +1,176 @@
+//! `khugepaged`: weighs huge pages on trial each second, joins pages to huge pages now and then, and sleeps while no space
+//! has memory for either.
+
+mod join;
+pub(crate) mod knobs;
+
+use super::AddressSpace;
+use super::family::{Family, Owner};
+use super::trial::Haste;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use join::Joiner;
+use machine::arch::USER_END;
+use machine::arch::clock::{self, Nanos};
+use machine::sched;
+use machine::sync::{SpinLock, WaitQueue};
+
+/// Between two looks at what is on trial.
+const INTERVAL: Nanos = Nanos(1_000_000_000);
+
+/// The tags of spaces that have areas for huge pages. A space takes itself in; it is taken out when it ends, or when it has
+/// no such area any more.
+static SPACES: SpinLock<Vec<u64>> = SpinLock::new(Vec::new());
+static QUEUE: WaitQueue = WaitQueue::new();
+/// A huge page is or will be on trial that was not at the last look.
+static TRIED: AtomicBool = AtomicBool::new(false);
+
+/// Has a space be looked at from here on; false: that cannot be had, and nothing is to be put on trial.
+pub(super) fn enlist(space: &AddressSpace) -> bool {
+    if space.is_enlisted() {
+        return true;
+    }
+    if space.tag() == 0 {
+        return false;
+    }
+    let first = {
+        let mut spaces = SPACES.lock();
+        if spaces.try_reserve(1).is_err() {
+            return false;
+        }
+        if !space.is_enlisted() {
+            spaces.push(space.tag());
+        }
+        // Relaxed: read under the space's lock, which is taken after this.
+        space.enlisted.store(true, Ordering::Relaxed);
+        spaces.len() == 1
+    };
+    if first {
+        QUEUE.wake_one();
+    }
+    true
+}
+
+/// The same of one that is about to have a huge page on trial.
+pub(super) fn enlist_for_trial(space: &AddressSpace) -> bool {
+    if !enlist(space) {
+        return false;
+    }
+    if !TRIED.swap(true, Ordering::Relaxed) {
+        QUEUE.wake_one();
+    }
+    true
+}
+
+/// Forgets a space.
+fn forget(tag: u64) {
+    let mut spaces = SPACES.lock();
+    if let Some(index) = spaces.iter().position(|&listed| listed == tag) {
+        spaces.swap_remove(index);
+    }
+}
+
+/// Starts the thread.
+pub(crate) fn start() {
+    sched::spawn_kernel("khugepaged", run);
+}
+
+fn run() {
+    let mut joiner = Joiner::new();
+    let mut weigh: Option<Nanos> = None;
+    loop {
+        let nobody = SPACES.lock().is_empty();
+        let called = || {
+            TRIED.load(Ordering::Relaxed) && weigh.is_none()
+                || knobs::are_set()
+                || nobody && !SPACES.lock().is_empty()
+        };
+        if nobody {
+            QUEUE.wait_uninterruptible(called);
+            joiner.begin();
+        } else {
+            let next = weigh.into_iter().chain([joiner.due()]).min();
+            QUEUE.wait_uninterruptible_deadline(called, next.unwrap_or(Nanos(0)));
+        }
+        let now = clock::now();
+        match weigh {
+            None if TRIED.load(Ordering::Relaxed) => weigh = Some(now.saturating_add(INTERVAL)),
+            Some(due) if due <= now => {
+                // What is put on trial just now is seen at the next look.
+                let tried = TRIED.swap(false, Ordering::Relaxed);
+                let some = weigh_each();
+                weigh = (tried || some).then(|| clock::now().saturating_add(INTERVAL));
+            }
+            _ => {}
+        }
+        joiner.poll();
+    }
+}
+
+/// The space with a tag, if it is there still.
+fn space_of(tag: u64) -> Option<Arc<AddressSpace>> {
+    let word = Owner(tag);
+    let mut found = None;
+    Family::of(word)?.ask(word, |space| {
+        if space.tag() == tag {
+            found = Some(space.clone());
+        }
+        // It is the first that is asked.
+        true
+    });
+    found
+}
+
+/// The spaces that are listed, one after the other. Those that come or go meanwhile may be among them or not.
+fn spaces() -> impl Iterator<Item = Arc<AddressSpace>> {
+    let mut index = 0;
+    core::iter::from_fn(move || {
+        loop {
+            let tag = SPACES.lock().get(index).copied()?;
+            index += 1;
+            if let Some(space) = space_of(tag) {
+                return Some(space);
+            }
+        }
+    })
+}
+
+/// Weighs all that have been on trial for long enough; whether there are any left.
+fn weigh_each() -> bool {
+    let mut some = false;
+    for space in spaces() {
+        space.weigh_trials(0..USER_END, Haste::None);
+        some |= space.has_trials();
+        sched::cond_resched();
+    }
+    some
+}
+
+/// Weighs all at once, for who finds no memory; whether anything came of it. May block.
+pub(crate) fn weigh_all() -> bool {
+    let mut freed = 0;
+    for space in spaces() {
+        freed += space.weigh_trials(0..USER_END, Haste::Now);
+    }
+    freed != 0
+}
+
+impl AddressSpace {
+    /// Whether `khugepaged` looks at it. Asked under the lock where something is put on trial.
+    pub(super) fn is_enlisted(&self) -> bool {
+        // Relaxed: cleared under the lock.
+        self.enlisted.load(Ordering::Relaxed)
+    }
+
+    /// It is going: it is not looked at any more.
+    pub(super) fn unlist(&self) {
+        if self.is_enlisted() {
+            forget(self.tag());
+        }
+    }
+
+    fn has_trials(&self) -> bool {
+        self.state.lock().tables.trials.count() != 0
+    }
+}
