@@ -2,6 +2,7 @@
 
 use crate::clock::monotonic_ns;
 use crate::output::{Better, Labels, Metric, Output};
+use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, buddyinfo};
 use std::fs;
 
@@ -32,21 +33,13 @@ struct State {
 
 impl State {
     fn now() -> Result<Self, Failure> {
-        let text = fs::read_to_string("/proc/vmstat").map_err(Failure::system("/proc/vmstat"))?;
-        let counter = |name: &str| {
-            text.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-                .ok_or_else(|| Failure::Unsupported(format!("{name} in /proc/vmstat")))
-        };
-        let moved = counter("pgmigrate_success")?;
-        let from: u64 = counter("compact_migrate_scanned")?;
-        let to: u64 = counter("compact_free_scanned")?;
+        let vmstat = Vmstat::read()?;
         let free = buddyinfo::read()
             .ok_or_else(|| Failure::Unsupported("/proc/buddyinfo".to_owned()))?
             .pages_in_huge_blocks;
         Ok(Self {
-            moved,
-            scanned: from + to,
+            moved: vmstat.get("pgmigrate_success")?,
+            scanned: vmstat.scanned()?,
             free,
         })
     }

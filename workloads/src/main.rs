@@ -5,6 +5,7 @@
 
 mod args;
 mod buddyinfo;
+mod bursts;
 mod clock;
 mod compact;
 mod disk;
@@ -30,6 +31,8 @@ mod stream;
 mod swap_pressure;
 mod tasks;
 mod thp;
+mod unmovable;
+mod vmstat;
 
 use output::{Format, Output, Pace};
 use std::process::ExitCode;
@@ -96,6 +99,8 @@ const EXPERIMENTS: &[Experiment] = &[
     swap_pressure::EXPERIMENT,
     fragment::EXPERIMENT,
     compact::EXPERIMENT,
+    unmovable::EXPERIMENT,
+    bursts::EXPERIMENT,
     huge_latency::EXPERIMENT,
     heap::EXPERIMENT,
     sparse::EXPERIMENT,

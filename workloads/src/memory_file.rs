@@ -26,6 +26,11 @@ pub(crate) fn filled(bytes: usize) -> Result<File, Failure> {
     Ok(file)
 }
 
+/// Makes an empty file without a name.
+pub(crate) fn empty() -> Result<File, Failure> {
+    create(0)
+}
+
 /// Makes a file of `bytes` bytes of huge pages of the kernel's pool; it has none of them yet.
 pub(crate) fn of_huge_pages(bytes: usize) -> Result<File, Failure> {
     let file = create(libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)?;

@@ -246,6 +246,30 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         words: Words::Workloads(|_| words(["fragment", "75%", "1", "--", "compact"])),
     },
     Experiment {
+        name: "bursts",
+        pace: Pace::Apart,
+        summary: "bursts of huge faults while jobs come and go in memory that is nearly full, as in a build",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 75.0,
+        linux_boot: "",
+        words: Words::Workloads(|_| words(["bursts", "60"])),
+    },
+    Experiment {
+        name: "unmovable",
+        pace: Pace::Apart,
+        summary: "free memory in pieces between what cannot move: what does compaction do in vain?",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 140.0,
+        linux_boot: "",
+        words: Words::Workloads(|shape| {
+            words(["unmovable", "85", if shape.icount { "0" } else { "60" }])
+        }),
+    },
+    Experiment {
         name: "huge-latency/proactive",
         pace: Pace::Apart,
         summary: "the same 20 s later: what was compacted before anybody asked?",

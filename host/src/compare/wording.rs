@@ -3,7 +3,7 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 35] = [
+const NAMES: [(&str, &str); 40] = [
     ("ready_s", "first statement"),
     ("ready_on_host", "first statement, host"),
     ("resident_at_start", "resident then"),
@@ -30,6 +30,11 @@ const NAMES: [(&str, &str); 35] = [
     ("blocks_gained", "blocks gained"),
     ("move_frame_ns", "a frame moved, all in"),
     ("moved_per_block", "frames moved for a block"),
+    ("moved_per_page", "frames moved for a huge page"),
+    ("scanned_per_page", "frames looked at for a huge page"),
+    ("job_ns", "a job"),
+    ("busy_share", "CPU in use"),
+    ("in_30s_switches", "changes of tasks in 30 s"),
     ("scanned_per_block", "frames looked at for a block"),
     ("huge_pages", "pages obtained"),
     ("allocate_page_ns", "a page into the pool"),

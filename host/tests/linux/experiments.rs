@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 21] = [
+const SHORT: [&str; 23] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "page-fault 4k 2 1r",
@@ -16,6 +16,8 @@ const SHORT: [&str; 21] = [
     "swap-pressure 64M 0",
     "fragment 64M 0 -- huge-latency 16M",
     "fragment 64M 0 -- compact",
+    "unmovable 20 0",
+    "bursts 2 40",
     "heap 32M",
     "sparse 8 0",
     "hugetlb 4",

@@ -68,7 +68,7 @@ fn boot_words_make_both_pools_as_on_linux() {
 #[test]
 fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
     for (cpus, seed) in [("1", "5"), ("2", "5"), ("4", "6")] {
-        let storm = ["hugetlb_gigantic_storm", "6", "200", seed];
+        let storm = ["hugetlb_gigantic_storm", "6", "60", seed];
         let said = out(&["-m", "5G", "-c", cpus], &storm);
         let right = "right, with pages of all sizes: yes\n\
                      in the end: Total 0 Free 0 Rsvd 0 Surp 0\nHugetlb 0\nlost: little\n";

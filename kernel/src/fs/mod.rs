@@ -50,24 +50,24 @@ pub use tree::{huge_memfd, memfd, root};
 
 use machine::arch::BootInfo;
 use machine::memory::hugetlb::PageSize;
-use tmpfs::Tmpfs;
+use tmpfs::{Limits, Tmpfs};
 
 /// Builds the tree. Memory and the clock must work already.
 pub fn init(boot: &'static BootInfo) {
     stdio::init(boot);
-    let fs = Tmpfs::permanent(devices::ROOT);
+    let fs = Tmpfs::permanent(devices::ROOT, Limits::half_of_ram());
     let root: NodeRef = fs.make_root(None, b"", 0o755);
     tree::set(
         root.clone(),
-        Tmpfs::permanent(devices::MEMFD),
+        Tmpfs::permanent(devices::MEMFD, Limits::NONE),
         [
             Tmpfs::huge_nameless(devices::HUGE_MEMFD, PageSize::Mib2),
             Tmpfs::huge_nameless(devices::GIGANTIC_MEMFD, PageSize::Gib1),
         ],
     );
     let (tmp, dev) = (
-        Tmpfs::permanent(devices::TMP),
-        Tmpfs::permanent(devices::DEV),
+        Tmpfs::permanent(devices::TMP, Limits::half_of_ram()),
+        Tmpfs::permanent(devices::DEV, Limits::half_of_ram()),
     );
     let tmp_top: NodeRef = tmp.make_root(Some(&root), b"tmp", 0o1777);
     let dev_top: NodeRef = dev.make_root(Some(&root), b"dev", 0o755);

@@ -54,7 +54,7 @@ static int taker(int rounds)
 	int wrong = 0, had = 0;
 
 	/* On a busy machine one size or another may be had late. */
-	for (int round = 0; round < rounds || had != 7 && round < 20 * rounds; round++) {
+	for (int round = 0; round < rounds || had != 7 && round < 10 * rounds; round++) {
 		int kind = next() % 3, shared = next() % 2;
 		size_t bytes = kind == 0 ? GIB : kind == 1 ? (1 + next() % 40) * HUGE : (1 + next() % 64) << 20;
 		int pool = kind == 0 ? MAP_HUGETLB | SHIFT_GIB : kind == 1 ? MAP_HUGETLB : 0;

@@ -67,6 +67,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// None.
+    pub const NONE: Self = Self { pages: 0, nodes: 0 };
+
     /// As Linux's: pages for half of RAM, and as many files.
     pub fn half_of_ram() -> Self {
         let pages = ram_pages() / 2;
@@ -89,10 +92,10 @@ fn fits(used: u64, limit: u64) -> bool {
 
 impl Tmpfs {
     /// A file system that stays mounted, with device number `device`.
-    pub fn permanent(device: u64) -> Arc<Self> {
+    pub fn permanent(device: u64, limits: Limits) -> Arc<Self> {
         Arc::new(Self::new(
             Volume::permanent(device),
-            Limits::half_of_ram(),
+            limits,
             mounted::DEFAULT_MODE,
             [0; 2],
         ))

@@ -1,0 +1,55 @@
+//! The counters of `/proc/vmstat`.
+
+use crate::Failure;
+
+/// All of them, at one moment.
+#[derive(Debug)]
+pub(crate) struct Vmstat(String);
+
+impl Vmstat {
+    /// # Errors
+    /// Where there is no such file.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        std::fs::read_to_string("/proc/vmstat")
+            .map(Self)
+            .map_err(Failure::system("/proc/vmstat"))
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// [`Failure::Unsupported`] where the kernel has none of this name.
+    pub(crate) fn get(&self, name: &str) -> Result<u64, Failure> {
+        self.0
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+            .ok_or_else(|| Failure::Unsupported(format!("{name} in /proc/vmstat")))
+    }
+
+    /// Frames that compaction looked at, to move them or to move others there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) fn scanned(&self) -> Result<u64, Failure> {
+        Ok(self.get("compact_migrate_scanned")? + self.get("compact_free_scanned")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_whole_name() {
+        let vmstat = Vmstat(
+            "compact_migrate_scanned_x 1\ncompact_migrate_scanned 2\ncompact_free_scanned 40\n"
+                .to_owned(),
+        );
+        assert_eq!(
+            vmstat.get("compact_migrate_scanned").expect("it is there"),
+            2
+        );
+        assert_eq!(vmstat.scanned().expect("both are there"), 42);
+        assert!(vmstat.get("compact").is_err());
+    }
+}
