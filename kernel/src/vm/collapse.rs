@@ -105,8 +105,12 @@ enum Found {
 }
 
 impl State {
-    /// What there is to be joined from this address on; the area is one that may have huge pages.
+    /// What there is to be joined from this address on.
     fn region_to_join(&mut self, start: u64, space: &AddressSpace) -> Result<Found, Errno> {
+        let area = self.areas.find(start);
+        if !area.is_some_and(|area| area.end - start >= REGION && may_join(area)) {
+            return Err(Errno::EINVAL);
+        }
         match self.tables.region(start) {
             Region::Huge(..) => Ok(Found::Whole),
             Region::Trial(_) => {
@@ -236,24 +240,24 @@ impl AddressSpace {
         Ok(())
     }
 
-    fn try_join(&self, start: u64, effort: Effort, before: &mut Before) -> Result<(), Errno> {
+    /// The same of pages that are this space's alone; `EAGAIN` where others have some.
+    pub(super) fn try_join(
+        &self,
+        start: u64,
+        effort: Effort,
+        before: &mut Before,
+    ) -> Result<(), Errno> {
         let before = &mut before.0;
-        // The area stays as it is, and nobody else joins its pages.
-        let _change = self.change.lock();
-        {
-            let mut state = self.state.lock();
-            let area = state.areas.find(start);
-            if !area.is_some_and(|area| area.end - start >= REGION && may_join(area)) {
-                return Err(Errno::EINVAL);
-            }
-            if matches!(state.region_to_join(start, self)?, Found::Whole) {
-                return Ok(());
-            }
+        let found = self.state.lock().region_to_join(start, self)?;
+        if matches!(found, Found::Whole) {
+            return Ok(());
         }
         let Ok(supply) = HugeSupply::get(effort) else {
             percpu::add(Count::CollapseFailed, 1);
             return Err(Errno::ENOMEM);
         };
+        // The area stays as it is, and nobody else joins its pages.
+        let _change = self.change.lock();
         let table = {
             let mut state = self.state.lock();
             let Found::Pages(table) = state.region_to_join(start, self)? else {

@@ -45,8 +45,8 @@ pub(super) struct Joiner {
 
 /// A look under one lock.
 struct Look {
-    /// What can be joined.
-    found: Option<u64>,
+    /// What can be joined, and whether others have some of the pages.
+    found: Option<(u64, bool)>,
     /// Where to go on.
     next: u64,
     /// There are areas for huge pages.
@@ -177,8 +177,13 @@ impl Joiner {
             let look = space.state.lock().look(self.at, joins, budget);
             self.at = look.next;
             self.fit |= look.fit;
-            if let Some(start) = look.found {
-                match space.join(start, effort, before) {
+            if let Some((start, shared)) = look.found {
+                let joined = if shared {
+                    space.join(start, effort, before)
+                } else {
+                    space.try_join(start, effort, before)
+                };
+                match joined {
                     Ok(()) => {
                         knobs::COLLAPSED.fetch_add(1, Ordering::Relaxed);
                     }
@@ -231,7 +236,7 @@ impl State {
                             && density.pages + most_missing >= FRAMES
                             && density.shared <= most_shared
                         {
-                            look.found = Some(region);
+                            look.found = Some((region, density.shared != 0));
                             look.next = region + REGION;
                             return look;
                         }
