@@ -3,6 +3,7 @@
 
 #define HUGE (2l << 20)
 #define PAGES 512
+#define KHUGEPAGED "/sys/kernel/mm/transparent_hugepage/khugepaged/"
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -29,6 +30,23 @@ static long huge_there(void)
 static long joined(void)
 {
 	return number("/proc/vmstat", "thp_collapse_alloc ");
+}
+
+static void set(const char *knob, const char *value)
+{
+	char path[128];
+	snprintf(path, sizeof path, KHUGEPAGED "%s", knob);
+	int fd = MUST(open(path, O_WRONLY));
+	MUST(write(fd, value, strlen(value)));
+	MUST(close(fd));
+}
+
+/* Waits until khugepaged was through all memory once more. */
+static void await_scan(void)
+{
+	long from = number(KHUGEPAGED "full_scans", "");
+	while (number(KHUGEPAGED "full_scans", "") == from)
+		sleep_ms(10);
 }
 
 static char *reserve(long bytes)
@@ -68,8 +86,25 @@ static int holds(const char *at, long bytes, int step, unsigned seed)
 	return 1;
 }
 
+/* Has khugepaged sleep for as long as the program takes, which would join some of the pages otherwise. An area that is
+ * there all the time, with too few pages to be joined, keeps it from being woken by the next one. */
+static void put_khugepaged_to_sleep(void)
+{
+	char *at = map(HUGE, MAP_PRIVATE);
+	store(at, HUGE, PAGES, 1);
+	set("max_ptes_none", "0");
+	set("pages_to_scan", "1000000");
+	set("scan_sleep_millisecs", "10");
+	allow(at, HUGE);
+	await_scan();
+	await_scan();
+	set("scan_sleep_millisecs", "1000000000");
+	await_scan();
+}
+
 int main(void)
 {
+	put_khugepaged_to_sleep();
 	char *at = map(4 * HUGE, MAP_PRIVATE);
 	long before = joined();
 
