@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 23] = [
+const SHORT: [&str; 24] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "page-fault 4k 2 1r",
@@ -23,6 +23,7 @@ const SHORT: [&str; 23] = [
     "hugetlb 4",
     "hugetlb all",
     "hugetlb 1 --1g",
+    "fragment 2600M 0 -- hugetlb 1 --1g",
     "pin 16M 1r",
     "pin 16M 1r --thp",
     "pin 16M 1r --hugetlb",

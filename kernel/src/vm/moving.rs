@@ -148,6 +148,17 @@ impl AddressSpace {
         area.is_some_and(|area| area.flags.contains(VmaFlags::LOCKED))
     }
 
+    /// Has a huge page be pages that this block stands for at an address, if it does.
+    fn part_huge(&self, page: u64, block: Frame) {
+        self.settle_trials(page..page + PAGE);
+        let mut state = self.state.lock();
+        if let Leaf::Huge(entry) = state.tables.leaf(page)
+            && frame_of(entry.load(Ordering::Relaxed)) == block
+        {
+            state.tables.split(page, &self.cpus);
+        }
+    }
+
     /// Has the words of its own frames say where they are.
     fn correct_owners(&self) {
         let mut at = 0;
@@ -331,6 +342,22 @@ impl Mover {
             }
             // They stay in the list: what was parked is flushed.
         }
+    }
+
+    /// Has a huge page of private memory be pages, for all who map it. What is on trial is weighed.
+    pub(super) fn part(&mut self, block: Frame) {
+        let descriptor = Descriptor::get(block);
+        let owner = Owner(descriptor.owner());
+        if descriptor.kind() != Some(Kind::Anonymous) || !owner.is_known() {
+            return;
+        }
+        if let Some(family) = self.family_of(owner) {
+            family.ask(owner, |space| {
+                space.part_huge(owner.page(), block);
+                false
+            });
+        }
+        self.family = None;
     }
 
     /// Searches the page tables for what was not where its word says, as `mremap` leaves it, and has the words be right

@@ -122,10 +122,13 @@ impl Compactor {
             let used = state.used();
             match state.class() {
                 Class::Touched | Class::Untouched => found.free += 1,
-                Class::Full(Mobility::Movable) if state.is_huge() => found.wholes += 1,
                 Class::Partial(Mobility::Movable) | Class::Full(Mobility::Movable) => {
                     if self.stuck.holds(now, block, used) {
                         return None;
+                    }
+                    if state.is_huge() {
+                        found.wholes += 1;
+                        continue;
                     }
                     found.frames += u64::from(used);
                     found.room += u64::from(BLOCK_FRAMES - used);
@@ -176,10 +179,8 @@ impl Compactor {
         given_up: bool,
     ) {
         for block in blocks_from(giant.first) {
-            let place = allocator.place(giant.zone, block);
-            let whole = allocator.is_whole(place);
-            let left = allocator.end_block(place);
-            if left != 0 && !whole && !given_up {
+            let left = allocator.end_block(allocator.place(giant.zone, block));
+            if left != 0 && !given_up {
                 self.stuck.note(now, block, left);
             }
         }

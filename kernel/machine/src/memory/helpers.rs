@@ -1,6 +1,7 @@
 //! What helps when memory is short, and lies above.
 
 use crate::arch::clock::Nanos;
+use ebb_mm::Frame;
 
 /// What an allocation that finds nothing may ask of the rest of the kernel. The kernel defines one,
 /// bound by the linker as [`HELPERS`].
@@ -20,6 +21,8 @@ pub struct Helpers {
     pub weigh_trials: fn() -> bool,
     /// Makes a pageblock free by moving what is in it; whether it did.
     pub make_block: fn() -> bool,
+    /// Takes a GiB that was made by moving what is in it, if one can be had.
+    pub take_giant: fn() -> Option<Frame>,
     /// Has [`hugetlb::relieve`](super::hugetlb::relieve) called by and by, until no block carries its descriptors.
     pub relieve_soon: fn(),
     /// Takes up to so many frames back from the balloon; how many came.

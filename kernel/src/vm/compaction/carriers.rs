@@ -1,7 +1,7 @@
 //! Blocks that left the pool of huge pages and carry their part of the memmap: `kcompactd` empties the rest of them, and
 //! tries again from time to time until they are whole.
 
-use super::{Patience, empty, now};
+use super::{Patience, Room, empty, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -64,7 +64,7 @@ impl Carriers {
 /// Moves what is in a block elsewhere, but for what carries the memmap.
 fn empty_rest(block: Frame, mover: &mut Mover) {
     if let Some(block) = allocator().begin_emptying(block) {
-        empty(block.zone(), &block, mover, Patience::Brief);
+        empty(*block, mover, Room::Partial, Patience::Brief);
         allocator().end_emptying(block);
     }
 }

@@ -2,11 +2,15 @@
 
 mod carriers;
 pub(crate) mod daemon;
+pub(crate) mod giant;
 pub(crate) mod knobs;
 
 use super::moving::{BATCH, Mover};
 use core::time::Duration;
-use ebb_mm::{CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, Order};
+use ebb_mm::{
+    BlockPlace, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock, Frame, Mobility,
+    Order, Request, Reserve,
+};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::memmap::Descriptor;
@@ -54,6 +58,15 @@ enum Patience {
     Brief,
 }
 
+/// Where frames may go.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Room {
+    /// Into blocks in partial use: each block that is emptied is one more.
+    Partial,
+    /// Wherever frames are free.
+    Anywhere,
+}
+
 /// Begins with the cheapest block of a zone.
 fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
     let mut compactor = COMPACTORS[zone].lock();
@@ -62,7 +75,7 @@ fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
 }
 
 /// Moves what is in a block elsewhere, as far as it moves and there is room; false: there was no room.
-fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover, patience: Patience) -> bool {
+fn empty(block: BlockPlace, mover: &mut Mover, room: Room, patience: Patience) -> bool {
     // What CPUs have in hand of it they give back when they are asked, a moment later.
     percpu::drain();
     let mut held = false;
@@ -70,7 +83,7 @@ fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover, patience: Patien
         let mut from = [Frame::new(0); BATCH];
         let mut count = 0;
         let mut roomy = true;
-        let mut frames = allocator().frames_in_use(**block);
+        let mut frames = allocator().frames_in_use(block);
         while roomy {
             let next = frames.next();
             if let Some(frame) = next {
@@ -82,7 +95,7 @@ fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover, patience: Patien
                 count += 1;
             }
             if count == BATCH || next.is_none() && count != 0 {
-                roomy = move_out(zone, &from[..count], mover);
+                roomy = move_out(block.zone(), &from[..count], room, mover);
                 count = 0;
                 sched::cond_resched();
             }
@@ -91,7 +104,7 @@ fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover, patience: Patien
             }
         }
         percpu::drain();
-        if !roomy || allocator().frames_left(**block) == 0 {
+        if !roomy || allocator().frames_left(block) == 0 {
             return roomy;
         }
         if look == 0 && held {
@@ -106,15 +119,22 @@ fn empty(zone: usize, block: &EmptyingBlock, mover: &mut Mover, patience: Patien
 }
 
 /// Moves frames; false: there is no room for them.
-fn move_out(zone: usize, from: &[Frame], mover: &mut Mover) -> bool {
-    let mut room = [Frame::new(0); BATCH];
-    let room = &mut room[..from.len()];
-    let found = COMPACTORS[zone].lock().targets(allocator(), room);
-    let from = &from[..from.len().min(found)];
-    let roomy = found == room.len();
-    percpu::count_taken(&room[..found]);
-    let used = mover.run(from, &room[..found]);
-    for &frame in &room[used..found] {
+fn move_out(zone: usize, from: &[Frame], room: Room, mover: &mut Mover) -> bool {
+    let mut to = [Frame::new(0); BATCH];
+    let to = &mut to[..from.len()];
+    let mut found = COMPACTORS[zone].lock().targets(allocator(), to);
+    percpu::count_taken(&to[..found]);
+    while room == Room::Anywhere && found < to.len() {
+        let request = Request::new(Order::BASE, Mobility::Movable).reserve(Reserve::Keep);
+        let Ok(frame) = percpu::allocate(request) else {
+            break;
+        };
+        to[found] = frame;
+        found += 1;
+    }
+    let roomy = found == to.len();
+    let used = mover.run(&from[..found], &to[..found]);
+    for &frame in &to[used..found] {
         percpu::free(frame, Order::BASE);
     }
     roomy
@@ -131,7 +151,7 @@ fn empty_next(zone: usize, by: Compacts, mover: &mut Mover) -> End {
 
 /// Empties a block, and gives it back.
 fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patience) -> End {
-    let roomy = empty(zone, &block, mover, patience);
+    let roomy = empty(*block, mover, Room::Partial, patience);
     let mut compactor = COMPACTORS[zone].lock();
     if !roomy {
         compactor.give_up(allocator(), block);

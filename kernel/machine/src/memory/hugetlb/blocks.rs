@@ -70,15 +70,21 @@ impl Batch {
         let most = usize::try_from(pages).map_or(BATCH, |pages| pages.min(BATCH));
         let (taken, mut error) = percpu::this().allocate_blocks(request, &mut blocks[..most]);
         for &(block, contents) in &blocks[..taken] {
-            match make_entries(size, block, contents) {
-                Ok(()) => self.push(block),
-                Err(no_room) => {
-                    free_block(size, block);
-                    error = Some(no_room);
-                }
-            }
+            error = self.add(size, block, contents).err().or(error);
         }
         error
+    }
+
+    /// Takes a block that the caller has; it is freed where there is no room for its entries.
+    pub(super) fn add(
+        &mut self,
+        size: PageSize,
+        block: Frame,
+        contents: Contents,
+    ) -> Result<(), AllocError> {
+        make_entries(size, block, contents)
+            .inspect_err(|_| free_block(size, block))
+            .map(|()| self.push(block))
     }
 
     pub(super) const fn len(&self) -> usize {

@@ -9,7 +9,7 @@ use crate::memory::helpers::HELPERS;
 use crate::memory::pressure::Relief;
 use crate::memory::vmemmap::Supply;
 use core::sync::atomic::{AtomicBool, Ordering};
-use ebb_mm::{Frame, PAGEBLOCK_FRAMES};
+use ebb_mm::{AllocError, Contents, Frame, PAGEBLOCK_FRAMES};
 use logic::errno::Errno;
 
 /// How long one who changes the size of a pool waits for another, in nanoseconds.
@@ -105,7 +105,13 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
             return;
         }
         let mut batch = Batch::new();
-        let failed = batch.fill(size, missing);
+        let mut failed = batch.fill(size, missing);
+        if size == PageSize::Gib1
+            && matches!(failed, Some(AllocError::Exhausted { .. }))
+            && let Some(giant) = (HELPERS.take_giant)()
+        {
+            failed = batch.add(size, giant, Contents::Unknown).err();
+        }
         MADE.fetch_add(batch.len() as u64, Ordering::Relaxed);
         join(size, batch.as_slice(), false);
         if stop() {
