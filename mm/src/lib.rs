@@ -66,7 +66,7 @@ pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
     BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock,
-    EmptyingGiant, GiantPlan, GiveBack, GiveBackPoll, NotAProactiveness, PROACTIVE_INTERVAL,
+    EmptyingGiant, GiantPlan, GiveBack, GiveBackPoll, NoGiant, NotAProactiveness, PROACTIVE_INTERVAL,
     PROACTIVE_SHARE, PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive, ProactivePoll, QUIET,
     Thresholds, ZoneFragmentation,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arena::{MIB, one, range, validate_after, with_giants};
 use ebb_mm::{
-    Allocator, Compactor, EmptyingGiant, Frame, FrameRange, Front, Mobility, Order,
+    Allocator, Compactor, EmptyingGiant, Frame, FrameRange, Front, Mobility, NoGiant, Order,
     PAGEBLOCK_FRAMES, Request,
 };
 
@@ -144,7 +144,11 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         compactor.end_giant(NOW, a, giant, false);
         validate_after(a, front);
         assert_eq!(a.stats().isolated_frames, 0);
-        assert_eq!(compactor.plan_giant(NOW, a), None, "it is known");
+        assert_eq!(
+            compactor.plan_giant(NOW, a),
+            Err(NoGiant::Nowhere),
+            "it is known"
+        );
         for (frame, order) in held {
             a.free(front, frame, order);
         }

@@ -1,23 +1,22 @@
 //! `unmovable`: leaves free memory in pieces that no compaction can join, and watches what the kernel makes of it.
 //!
-//! The test of backing off in the proactive compaction series, which fills memory with a kernel module's pages. Here it
-//! is page tables: a byte is read in each 2 MiB of an endless mapping, which takes a table and, as what is read is the
-//! zero page, nothing else.
+//! The test of backing off in the proactive compaction series, which fills memory with a kernel module's pages. Here they
+//! are those of pipes that nobody reads.
 
-use crate::mapping::HUGE_BYTES;
 use crate::output::{Better, Labels, Metric, Output};
 use crate::vmstat::Vmstat;
 use crate::{Experiment, Failure, args, buddyinfo, meminfo};
-use std::fs;
-use std::ptr::NonNull;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "unmovable",
     usage: "[PERCENT [SECONDS [PROACTIVENESS]]]",
-    summary: "leave free memory in pieces between page tables: does compaction know that it is in vain?",
+    summary: "leave free memory in pieces between pages of pipes: does compaction know that it is in vain?",
     help: "\
-PERCENT (85) of what is free becomes page tables, of which seven of every eight are freed. Then
+PERCENT (85) of what is free becomes pages of pipes, of which seven of every eight are freed. Then
 compaction_proactiveness is 0 for SECONDS (90), and PROACTIVENESS (40) for as long.
 
 Prints how much of the free memory is in free blocks of 2 MiB and more (free_in_huge_blocks_share),
@@ -30,11 +29,12 @@ const DEFAULT_PERCENT: u64 = 85;
 const DEFAULT_HOLD: Duration = Duration::from_secs(90);
 const DEFAULT_PROACTIVENESS: u64 = 40;
 const KNOB: &str = "/proc/sys/vm/compaction_proactiveness";
-/// Of so many tables one stays.
-const TABLES_A_SURVIVOR: usize = 8;
-/// Linux allows 65,530 mappings a process, and each survivor is one.
-const MOST_TABLES: usize = 60_000 * TABLES_A_SURVIVOR;
-const TABLE_KIB: u64 = 4;
+/// Of so many pipes, filled in turns, one stays.
+const PIPES_A_SURVIVOR: usize = 8;
+const PAGE: usize = 4096;
+/// What a pipe may hold.
+const PIPE_PAGES: usize = 256;
+const PAGE_KIB: u64 = 4;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     args::no_more(&words, 3)?;
@@ -50,9 +50,9 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     })?;
     set_proactiveness(0)?;
     out.phase("start", None)?;
-    let tables = Tables::fill(percent)?;
+    let mut pipes = Pipes::fill(percent)?;
     out.phase("filled", None)?;
-    tables.thin_out()?;
+    pipes.thin_out();
     out.phase("in pieces", None)?;
     if let Some(free) = buddyinfo::read() {
         out.result(&Metric {
@@ -134,76 +134,77 @@ impl Activity {
     }
 }
 
-/// A mapping each 2 MiB of which has a page table, or had one. It goes with the program: others may have been mapped where
-/// it was thinned out.
-struct Tables {
-    start: NonNull<u8>,
-    used: usize,
+/// A full pipe.
+struct Full {
+    _reader: OwnedFd,
+    writer: File,
 }
 
-impl Tables {
-    /// Makes as many as fit into so much of what is free.
+impl Full {
+    fn new() -> Result<Self, Failure> {
+        let (reader, writer) = std::io::pipe().map_err(Failure::system("pipe"))?;
+        let bytes = (PIPE_PAGES * PAGE) as libc::c_int;
+        // SAFETY: a call on an own descriptor.
+        if unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) } < bytes {
+            return Err(Failure::last_os(format!("a pipe of {bytes} bytes")));
+        }
+        Ok(Self {
+            _reader: reader.into(),
+            writer: OwnedFd::from(writer).into(),
+        })
+    }
+}
+
+/// Pipes that were filled in turns, page by page, in groups of [`PIPES_A_SURVIVOR`].
+struct Pipes(Vec<Full>);
+
+impl Pipes {
+    /// Fills so much of what is free.
     fn fill(percent: u64) -> Result<Self, Failure> {
         let free = meminfo::kib("MemFree")
             .ok_or_else(|| Failure::Unsupported("MemFree in /proc/meminfo".to_owned()))?;
-        let wanted = usize::try_from(free * percent / 100 / TABLE_KIB).unwrap_or(usize::MAX);
-        if wanted > MOST_TABLES {
-            return Err(Failure::Usage(format!(
-                "{wanted} page tables are more than {MOST_TABLES}: give the guest less memory"
-            )));
-        }
-        let bytes = (wanted + 1) * HUGE_BYTES;
-        // SAFETY: a new private mapping of nothing.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(Failure::last_os(format!("mmap of {bytes} bytes")));
-        }
-        let start = NonNull::new(start.cast::<u8>())
-            .ok_or_else(|| Failure::Wrong("mmap gave address 0".to_owned()))?;
-        let tables = Self {
-            start,
-            used: wanted,
-        };
-        // A kernel without huge pages refuses, and has none.
-        // SAFETY: advice alone, for the mapping just made.
-        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
-        for table in 0..wanted {
-            // SAFETY: inside the mapping, which can be read.
-            unsafe { tables.place(table).read_volatile() };
-        }
-        Ok(tables)
-    }
-
-    /// Where the 2 MiB of a table begin: aligned, so each has one of its own.
-    fn place(&self, table: usize) -> *mut u8 {
-        let skip =
-            self.start.as_ptr().addr().next_multiple_of(HUGE_BYTES) - self.start.as_ptr().addr();
-        // SAFETY: the mapping has room for one more than are used.
-        unsafe { self.start.as_ptr().add(skip + table * HUGE_BYTES) }
-    }
-
-    /// Frees seven of every eight.
-    fn thin_out(&self) -> Result<(), Failure> {
-        for first in (0..self.used).step_by(TABLES_A_SURVIVOR) {
-            let gone = (self.used - first).min(TABLES_A_SURVIVOR) - 1;
-            if gone == 0 {
-                continue;
+        let pages = usize::try_from(free * percent / 100 / PAGE_KIB).unwrap_or(usize::MAX);
+        let groups = pages / PIPE_PAGES / PIPES_A_SURVIVOR;
+        // Two for each, and what is open already.
+        allow_descriptors(groups * PIPES_A_SURVIVOR * 2 + 64)?;
+        let page = [1; PAGE];
+        let mut pipes = Vec::new();
+        for _ in 0..groups {
+            let first = pipes.len();
+            for _ in 0..PIPES_A_SURVIVOR {
+                pipes.push(Full::new()?);
             }
-            let from = self.place(first + 1).cast();
-            // SAFETY: a part of the own mapping, to which nothing refers.
-            if unsafe { libc::munmap(from, gone * HUGE_BYTES) } != 0 {
-                return Err(Failure::last_os("munmap"));
+            for _ in 0..PIPE_PAGES {
+                for pipe in &mut pipes[first..] {
+                    pipe.writer
+                        .write_all(&page)
+                        .map_err(Failure::system("write to a pipe"))?;
+                }
             }
         }
-        Ok(())
+        Ok(Self(pipes))
     }
+
+    /// Closes seven of every eight.
+    fn thin_out(&mut self) {
+        let mut index = 0;
+        self.0.retain(|_| {
+            index += 1;
+            index % PIPES_A_SURVIVOR == 0
+        });
+    }
+}
+
+/// Has so many descriptors be allowed.
+fn allow_descriptors(count: usize) -> Result<(), Failure> {
+    let most = count as libc::rlim_t;
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: the limits are on the stack.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
+        return Err(Failure::last_os(format!("a limit of {count} descriptors")));
+    }
+    Ok(())
 }

@@ -90,6 +90,27 @@ fn pages_of_files_move() {
 }
 
 #[test]
+fn page_tables_move() {
+    prints(
+        &["compaction", "tables"],
+        "before: in pieces\nafter: whole\nmoved: many\nchild: 0\nwrong words: 0\n",
+    );
+}
+
+#[test]
+fn page_tables_in_reserve_move() {
+    let expected = "huge pages: all\nmoved: many\nhuge pages: 0, wrong words: 0\n";
+    for cpus in ["1", "4"] {
+        let options = ["-m", "1G", "-c", cpus, "--give-back", "off"];
+        assert_eq!(
+            out(&options, &["compaction", "reserve"]),
+            expected,
+            "{cpus} CPUs"
+        );
+    }
+}
+
+#[test]
 fn the_proactiveness_is_0_to_100() {
     let script = "cd /proc/sys/vm && cat compaction_proactiveness &&
                   for value in 0 100 101 -1 x; do

@@ -21,9 +21,18 @@ use machine::memory::percpu::{self, Count};
 pub(super) struct TableFrame(Frame);
 
 impl TableFrame {
-    /// Takes one; does not wait.
+    /// Takes one that can move (`moving_tables`); does not wait.
     pub(super) fn try_new() -> Result<Self, AllocError> {
-        let request = Request::new(Order::BASE, Mobility::Unmovable).reserve(Reserve::Keep);
+        Self::of_mobility(Mobility::Movable)
+    }
+
+    /// Takes one for a root; does not wait.
+    pub(super) fn try_new_root() -> Result<Self, AllocError> {
+        Self::of_mobility(Mobility::Unmovable)
+    }
+
+    fn of_mobility(mobility: Mobility) -> Result<Self, AllocError> {
+        let request = Request::new(Order::BASE, mobility).reserve(Reserve::Keep);
         let frame = percpu::allocate(request)?;
         percpu::add(Kind::PageTable.count(), 1);
         Descriptor::get(frame).take(Kind::PageTable, Order::BASE);
@@ -33,6 +42,11 @@ impl TableFrame {
     /// That of a frame that `into_frame` gave.
     pub(super) fn from_frame(frame: Frame) -> Self {
         Self(frame)
+    }
+
+    /// The frame.
+    pub(super) fn frame(&self) -> Frame {
+        self.0
     }
 
     /// The frame, which is in use from here on.
@@ -55,6 +69,9 @@ pub(super) struct HugeSupply {
     pub(super) block: HugeFrame,
     pub(super) table: TableFrame,
 }
+
+/// So many tables in reserve are looked at for one that is to move.
+const SEARCHED: usize = 4096;
 
 /// Tables in reserve: a list through their descriptors.
 #[derive(Debug, Default)]
@@ -83,6 +100,30 @@ impl Deposits {
     pub(super) fn len(&self) -> u64 {
         self.count
     }
+
+    /// Has another frame stand for one in the list, as far as it is looked for; false: it was not found.
+    pub(super) fn exchange(&mut self, from: Frame, to: Frame) -> bool {
+        let mut at = self.first;
+        let mut before: Option<Frame> = None;
+        for _ in 0..SEARCHED {
+            let Some(frame) = at else { break };
+            let descriptor = Descriptor::get(frame);
+            if frame != from {
+                at = descriptor.next();
+                before = Some(frame);
+                continue;
+            }
+            let new = Descriptor::get(to);
+            new.set_next(descriptor.take_next());
+            new.set_owner(descriptor.owner());
+            match before {
+                Some(before) => Descriptor::get(before).set_next(Some(to)),
+                None => self.first = Some(to),
+            }
+            return true;
+        }
+        false
+    }
 }
 
 impl PageTables {
@@ -90,6 +131,8 @@ impl PageTables {
     /// holds from here on.
     pub(super) fn set_huge(&mut self, slot: &AtomicU64, entry: u64, table: TableFrame) {
         debug_assert_eq!(slot.load(Ordering::Relaxed), 0);
+        // Any address: which of the tables in reserve is taken for a place is not known.
+        self.note_place(table.frame(), 0);
         self.deposits.push(table);
         self.count += 1;
         // Release: the block was cleared before; x86 keeps that order anyway.
@@ -128,6 +171,7 @@ impl PageTables {
         // The reference to the block becomes one to each of its frames.
         huge::part(frame_of(entry));
         let frame = self.deposits.pop().into_frame();
+        self.note_place(frame, address);
         let table = table_at(frame.address());
         for (page, to) in (0_u64..).zip(table) {
             to.store((entry & !HUGE) + page * 4096, Ordering::Relaxed);

@@ -52,6 +52,7 @@ mod locking;
 mod map;
 mod mappings;
 mod moving;
+mod moving_tables;
 mod named;
 mod pagetable;
 mod peek;

@@ -120,6 +120,8 @@ impl FilePage {
 
 /// Moves frames, batch by batch.
 pub(super) struct Mover {
+    /// Page tables.
+    tables: Vec<Frame>,
     of_files: Vec<FilePage>,
     shown: Vec<Shown>,
     parked: Vec<Parked>,
@@ -205,6 +207,7 @@ impl Mover {
     /// `ENOMEM`.
     pub(super) fn new() -> Result<Self, Errno> {
         let mut mover = Self {
+            tables: Vec::new(),
             of_files: Vec::new(),
             shown: Vec::new(),
             parked: Vec::new(),
@@ -218,7 +221,8 @@ impl Mover {
             .try_reserve_exact(ENTRIES)
             .and_then(|()| mover.parked.try_reserve_exact(ENTRIES))
             .and_then(|()| mover.items.try_reserve_exact(BATCH))
-            .and_then(|()| mover.of_files.try_reserve_exact(BATCH));
+            .and_then(|()| mover.of_files.try_reserve_exact(BATCH))
+            .and_then(|()| mover.tables.try_reserve_exact(BATCH));
         room.map_err(|_| Errno::ENOMEM)?;
         Ok(mover)
     }
@@ -258,10 +262,19 @@ impl Mover {
                 target = targets.next();
             }
         }
+        for index in 0..self.tables.len() {
+            let Some(to) = target else { break };
+            ipi::poll_mailbox();
+            if self.carry_table(self.tables[index], to) {
+                frames += 1;
+                target = targets.next();
+            }
+        }
         let failed = from.len() - frames;
         percpu::add(Count::Migrated, frames as u64);
         percpu::add(Count::MigrateFailed, failed as u64);
         self.items.clear();
+        self.tables.clear();
         self.parked.clear();
         // Spaces whose last reference this is go here, with their memory.
         self.shown.clear();
@@ -293,6 +306,10 @@ impl Mover {
     fn park(&mut self, frame: Frame) {
         let descriptor = Descriptor::get(frame);
         let references = descriptor.references();
+        if descriptor.kind() == Some(Kind::PageTable) {
+            self.tables.push(frame);
+            return;
+        }
         if descriptor.kind() == Some(Kind::File) {
             // Who maps it may have it locked.
             if references > 1 && !knobs::unevictable_allowed() {
@@ -375,6 +392,33 @@ impl Mover {
             false
         });
         self.searched = (family.number(), clock::now());
+    }
+
+    /// Moves a page table to a frame that nobody has, if it is one of a space that can be found.
+    fn carry_table(&mut self, from: Frame, to: Frame) -> bool {
+        let owner = Owner(Descriptor::get(from).owner());
+        if !owner.is_known() {
+            return false;
+        }
+        let Some(family) = self.family_of(owner) else {
+            return false;
+        };
+        let target = Descriptor::get(to);
+        target.take(Kind::PageTable, Order::BASE);
+        percpu::add(Kind::PageTable.count(), 1);
+        let mut moved = false;
+        // It is nobody's but one's.
+        family.ask(owner, |space| {
+            moved = space.move_table(owner.page(), from, to);
+            true
+        });
+        if moved {
+            memmap::release(from);
+        } else {
+            target.clear();
+            percpu::subtract(Kind::PageTable.count(), 1);
+        }
+        moved
     }
 
     fn family_of(&mut self, owner: Owner) -> Option<Arc<Family>> {

@@ -10,6 +10,7 @@ use super::entry::{
     ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SPANS, TRIAL, Table, USER,
     WRITABLE, frame_of, index, pages_in, table_at,
 };
+use super::family::Owner;
 use super::gather::Gather;
 use super::hot::HotPlaces;
 use super::leaf::{Deposits, TableFrame};
@@ -82,6 +83,8 @@ pub(super) enum Run {
 #[derive(Debug)]
 pub(super) struct PageTables {
     root: Frame,
+    /// What the words of their frames have beside the address (`family`).
+    tag: u64,
     /// Frames of tables, the root and those in reserve included.
     pub(super) count: u64,
     /// One for each huge page.
@@ -98,17 +101,17 @@ pub(super) struct PageTables {
 // SAFETY: `recent_table` points into the physmap and is used under the space's lock only.
 unsafe impl Send for PageTables {}
 
-fn new_table() -> Result<Frame, AllocError> {
-    let frame = TableFrame::try_new()?.into_frame();
+fn cleared(table: TableFrame) -> Frame {
+    let frame = table.into_frame();
     // SAFETY: the frame is ours alone.
     unsafe { clear_page(frame_ptr(frame)) };
-    Ok(frame)
+    frame
 }
 
 impl PageTables {
     /// Tables that map nothing but the kernel.
     pub(super) fn new() -> Result<Self, AllocError> {
-        let root = new_table()?;
+        let root = cleared(TableFrame::try_new_root()?);
         let (from, to) = (table_at(kernel_root()), table_at(root.address()));
         for index in 256..512 {
             // Relaxed: the kernel's top-level entries are all set before the first space is made.
@@ -116,6 +119,7 @@ impl PageTables {
         }
         Ok(Self {
             root,
+            tag: 0,
             count: 1,
             deposits: Deposits::default(),
             pool_bytes: 0,
@@ -124,6 +128,16 @@ impl PageTables {
             recent_table: core::ptr::null(),
             hot: HotPlaces::new(),
         })
+    }
+
+    /// What the words of frames of this space have beside the address, before there is any but the root.
+    pub(super) fn set_tag(&mut self, tag: u64) {
+        self.tag = tag;
+    }
+
+    /// The word of a frame of this space.
+    pub(super) fn owner_of(&self, address: u64) -> Owner {
+        Owner::new(self.tag, address / PAGE * PAGE)
     }
 
     /// The root's physical address.
@@ -157,7 +171,7 @@ impl PageTables {
             "a huge page is taken for a table"
         );
         if entry == 0 {
-            entry = self.hang_in(slot)?;
+            entry = self.hang_in(slot, address)?;
         }
         let table = table_at(entry);
         self.recent_region = address / REGION;
@@ -187,7 +201,7 @@ impl PageTables {
             // in, which x86 keeps in order.
             let mut entry = slot.load(Ordering::Relaxed);
             if entry == 0 {
-                entry = self.hang_in(slot)?;
+                entry = self.hang_in(slot, address)?;
             }
             debug_assert_eq!(entry & HUGE, 0, "a huge page is taken for a table");
             table = table_at(entry);
@@ -195,9 +209,11 @@ impl PageTables {
         Ok(slot(table, address, to))
     }
 
-    /// Puts a new table in; returns its entry.
-    fn hang_in(&mut self, slot: &AtomicU64) -> Result<u64, AllocError> {
-        let entry = new_table()?.address() | PRESENT | WRITABLE | USER | ACCESSED;
+    /// Puts a new table in for an address; returns its entry.
+    fn hang_in(&mut self, slot: &AtomicU64, address: u64) -> Result<u64, AllocError> {
+        let table = cleared(TableFrame::try_new()?);
+        self.note_place(table, address);
+        let entry = table.address() | PRESENT | WRITABLE | USER | ACCESSED;
         self.count += 1;
         slot.store(entry, Ordering::Release);
         Ok(entry)
@@ -423,7 +439,7 @@ impl PageTables {
     }
 
     /// The used entry at `level` for an address, or up to where there is none; a larger page has none.
-    fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
+    pub(super) fn upper_slot(&self, address: u64, level: usize) -> Result<&'static AtomicU64, u64> {
         let mut table = table_at(self.root.address());
         for upper in (level..4).rev() {
             let slot = slot(table, address, upper);
@@ -479,6 +495,11 @@ impl PageTables {
                 let (a, b) = (old.load(Ordering::Relaxed), new.load(Ordering::Relaxed));
                 old.store(b, Ordering::Relaxed);
                 new.store(a, Ordering::Relaxed);
+                for (entry, address) in [(a, target), (b, source)] {
+                    if entry & (HUGE | TRIAL) != HUGE {
+                        self.note_place(frame_of(entry), address);
+                    }
+                }
                 self.forget_tables();
                 done += REGION;
                 continue;

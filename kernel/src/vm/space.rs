@@ -288,6 +288,7 @@ impl AddressSpace {
         };
         let place = family.reserve().inspect_err(|_| state.tables.free_root())?;
         let tag = family.tag(place);
+        state.tables.set_tag(tag);
         Ok(Arc::new(Self {
             change: Mutex::new(()),
             state: SpinLock::new(state),

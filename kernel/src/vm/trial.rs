@@ -112,6 +112,7 @@ impl PageTables {
         table: TableFrame,
     ) {
         let frame = table.into_frame();
+        self.note_place(frame, start);
         let entries = table_at(frame.address());
         let first = block.address() | rights & !DIRTY;
         for (page, entry) in (0_u64..).zip(entries) {

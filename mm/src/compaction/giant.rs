@@ -7,7 +7,7 @@ use crate::{
     Allocator, Frame, Mobility, Order,
     frame::PAGEBLOCK_FRAMES,
     giant::GIANT_BLOCKS,
-    state::{BLOCK_FRAMES, Class, State},
+    state::{Class, State},
     summary::TREE_BLOCKS,
     whole::blocks_from,
     zone::ZoneRef,
@@ -26,8 +26,17 @@ pub struct GiantPlan {
     giant: usize,
     /// Single frames that have to be moved.
     pub frames: u64,
-    /// Pageblocks allocated whole that have to be.
+    /// Pageblocks allocated whole, that have to be parted.
     pub wholes: u64,
+}
+
+/// Why no GiB can be had.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum NoGiant {
+    /// Blocks of one are out for a moment: reported to the host, or being emptied.
+    Busy,
+    /// Something in each does not move, or there is no room for what does.
+    Nowhere,
 }
 
 /// A GiB that is being emptied.
@@ -44,12 +53,8 @@ pub struct EmptyingGiant {
 struct Contents {
     /// Frames in use one by one, in blocks that have movable ones.
     frames: u64,
-    /// Frames free in such blocks.
-    room: u64,
-    /// Blocks allocated whole, to be moved.
+    /// Blocks allocated whole, to be parted and moved.
     wholes: u64,
-    /// Blocks that are free.
-    free: u64,
 }
 
 impl Contents {
@@ -59,33 +64,47 @@ impl Contents {
 }
 
 impl Compactor {
-    /// The GiB of this zone that is the cheapest to make, of memory in use or free. None if there is
-    /// none in which everything moves, or there is no room for what is in it.
+    /// The GiB of this zone that is the cheapest to make, of memory in use or free.
     ///
     /// Reads two bytes for each pageblock of those in which everything is movable.
-    pub fn plan_giant(&mut self, now: Duration, allocator: &Allocator<'_>) -> Option<GiantPlan> {
+    ///
+    /// # Errors
+    /// If there is none in which everything moves, or no room for what is in it.
+    pub fn plan_giant(
+        &mut self,
+        now: Duration,
+        allocator: &Allocator<'_>,
+    ) -> Result<GiantPlan, NoGiant> {
         let zone = allocator.zone(self.zone());
         let stays = zone.zone.marks.load().min;
-        if zone.zone.free_frames() < stays.saturating_add(Order::GIANT.frames()) {
-            return None;
+        let isolated = allocator.zone_stats(self.zone()).isolated_frames;
+        let room = |free: u64| free >= stays.saturating_add(Order::GIANT.frames());
+        if !room(zone.zone.free_frames()) {
+            return Err(if room(zone.zone.free_frames() + isolated) {
+                NoGiant::Busy
+            } else {
+                NoGiant::Nowhere
+            });
         }
         let mut best: Option<(usize, Contents)> = None;
+        let mut none = NoGiant::Nowhere;
         for giant in 0..zone.zone.arrays.giants.len() {
             let Some(first) = zone.zone.first_tree(giant) else {
                 continue;
             };
-            let cheaper =
-                |found: &Contents| best.is_none_or(|(_, best)| found.cost() < best.cost());
-            if let Some(found) = self.giant_contents(now, zone, giant, first).filter(cheaper) {
-                best = Some((giant, found));
+            match self.giant_contents(now, zone, giant, first) {
+                Ok(found) => {
+                    if best.is_none_or(|(_, best)| found.cost() < best.cost()) {
+                        best = Some((giant, found));
+                    }
+                }
+                Err(NoGiant::Busy) => none = NoGiant::Busy,
+                Err(NoGiant::Nowhere) => {}
             }
         }
-        let (giant, found) = best?;
-        // What is free elsewhere: enough of it, as the zone's free frames are; but whole blocks need
-        // whole ones.
-        let free = allocator.zone_stats(self.zone()).free_blocks;
-        let elsewhere = free.saturating_sub(found.free);
-        (elsewhere >= found.wholes).then_some(GiantPlan {
+        let (giant, found) = best.ok_or(none)?;
+        // There is room elsewhere: as many frames as are free in all beyond a GiB.
+        Ok(GiantPlan {
             zone: self.zone(),
             giant,
             frames: found.frames,
@@ -93,50 +112,56 @@ impl Compactor {
         })
     }
 
-    /// What a GiB has; none if something of it does not move.
+    /// What a GiB has.
+    ///
+    /// # Errors
+    /// If something of it does not move, or not now.
     fn giant_contents(
         &mut self,
         now: Duration,
         at: ZoneRef<'_, '_>,
         giant: usize,
         first: usize,
-    ) -> Option<Contents> {
+    ) -> Result<Contents, NoGiant> {
         let zone = at.zone;
         if zone.arrays.giants[giant].load().is_huge() {
-            return None;
+            return Err(NoGiant::Nowhere);
         }
         let blocks = blocks_from(first);
         let trees = first..blocks.end / TREE_BLOCKS;
         let moves = |tree: usize| {
             let summary = zone.summary(tree);
             let others = [Mobility::Unmovable, Mobility::Reclaimable];
-            summary.count(Class::Isolated) == 0
-                && others.into_iter().all(|other| summary.of(other) == 0)
+            others.into_iter().all(|other| summary.of(other) == 0)
         };
         if !trees.into_iter().all(moves) {
-            return None;
+            return Err(NoGiant::Nowhere);
         }
         let mut found = Contents::default();
+        let mut busy = false;
         for block in blocks {
             let state = zone.arrays.states[block].load();
             let used = state.used();
             match state.class() {
-                Class::Touched | Class::Untouched => found.free += 1,
+                Class::Touched | Class::Untouched => {}
                 Class::Partial(Mobility::Movable) | Class::Full(Mobility::Movable) => {
                     if self.stuck.holds(now, block, used) {
-                        return None;
+                        return Err(NoGiant::Nowhere);
                     }
                     if state.is_huge() {
                         found.wholes += 1;
-                        continue;
+                    } else {
+                        found.frames += u64::from(used);
                     }
-                    found.frames += u64::from(used);
-                    found.room += u64::from(BLOCK_FRAMES - used);
                 }
-                Class::Partial(_) | Class::Full(_) | Class::Isolated => return None,
+                Class::Isolated => busy = true,
+                Class::Partial(_) | Class::Full(_) => return Err(NoGiant::Nowhere),
             }
         }
-        Some(found)
+        if busy {
+            return Err(NoGiant::Busy);
+        }
+        Ok(found)
     }
 
     /// Takes all of a planned GiB out, to be emptied; none if something has changed. Single frames go

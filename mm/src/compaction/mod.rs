@@ -19,7 +19,7 @@ mod targets;
 pub use compactor::{Compactor, Emptied, Plan};
 pub use counters::{CompactionCounters, Compacts};
 pub use emptying::{BlockPlace, EmptyingBlock};
-pub use giant::{EmptyingGiant, GiantPlan};
+pub use giant::{EmptyingGiant, GiantPlan, NoGiant};
 pub use give_back::{COPY_PAYS_AFTER, GiveBack, GiveBackPoll, QUIET};
 pub use proactive::{
     NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SLICE, PROACTIVENESS,

@@ -230,6 +230,109 @@ static void shared(void)
 	check(memory, pages, 4);
 }
 
+/* The one word that is used of each region of 2 MiB. */
+static size_t *far_word(char *memory, size_t region)
+{
+	return (size_t *)(memory + region * HUGE + region % 512 * 4096 + region * 8 % 4096);
+}
+
+/* Adds 1 to each word again and again until it is told to stop; whether any lost some. */
+static void count_up(char *memory, size_t regions, int stop)
+{
+	size_t rounds = 0, wrong = 0;
+	char byte;
+
+	fcntl(stop, F_SETFL, O_NONBLOCK);
+	while (read(stop, &byte, 1) != 1) {
+		for (size_t region = 0; region < regions; region += 4)
+			++*far_word(memory, region);
+		rounds++;
+	}
+	for (size_t region = 0; region < regions; region += 4)
+		wrong += *far_word(memory, region) != stamp(region) + rounds;
+	_exit(wrong != 0 || rounds == 0);
+}
+
+static char *regions_of(size_t regions)
+{
+	char *memory = mmap(NULL, (regions + 1) * HUGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (memory == MAP_FAILED) {
+		perror("mmap");
+		exit(1);
+	}
+	return (char *)(((size_t)memory + HUGE - 1) & ~(HUGE - 1));
+}
+
+/* Page tables move, while their program runs, and where mremap has moved them. */
+static void page_tables(void)
+{
+	size_t regions = half() / 2, wrong = 0;
+	char *memory = regions_of(regions);
+	int status, stop[2];
+
+	madvise(memory, regions * HUGE, MADV_NOHUGEPAGE);
+	for (size_t region = 0; region < regions; region++)
+		*far_word(memory, region) = stamp(region);
+	for (size_t region = 0; region < regions; region++)
+		if (region % 4)
+			munmap(memory + region * HUGE, HUGE);
+	/* There and back: every second of them by a table that another region had. */
+	for (size_t region = 0; region < regions; region += 8) {
+		char *from = memory + region * HUGE, *to = from + 2 * HUGE;
+
+		if (mremap(from, HUGE, HUGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to ||
+		    mremap(to, HUGE, HUGE, MREMAP_MAYMOVE | MREMAP_FIXED, from) != from)
+			perror("mremap");
+	}
+	if (pipe(stop))
+		perror("pipe");
+	pid_t child = fork();
+	if (child == 0)
+		count_up(memory, regions, stop[0]);
+	printf("before: %s\n", whole() < 70 ? "in pieces" : "whole");
+	write_knob(COMPACT, 1);
+	printf("after: %s\n", whole() >= 95 ? "whole" : "in pieces");
+	printf("moved: %s\n", vmstat("pgmigrate_success") > (long)regions / 8 ? "many" : "few");
+	if (write(stop[1], "1", 1) != 1)
+		perror("write");
+	waitpid(child, &status, 0);
+	for (size_t region = 0; region < regions; region += 4)
+		wrong += *far_word(memory, region) != stamp(region);
+	printf("child: %x\nwrong words: %zu\n", status, wrong);
+}
+
+/* So do tables that are in reserve for huge pages. */
+static void reserve(void)
+{
+	size_t regions = meminfo("MemFree") / 2048 / 2, wrong = 0;
+	char *memory = regions_of(regions), *between = map(regions * 7);
+
+	madvise(memory, regions * HUGE, MADV_HUGEPAGE);
+	/* A table for each huge page, and seven pages behind it. */
+	for (size_t region = 0; region < regions; region++) {
+		*far_word(memory, region) = stamp(region);
+		for (size_t page = region * 7; page < region * 7 + 7; page++)
+			*word(between, page) = stamp(page);
+	}
+	printf("huge pages: %s\n", meminfo("AnonHugePages") == (long)regions * 2048 ? "all" : "fewer");
+	for (size_t page = 0; page < regions * 7; page++)
+		if (page % 7)
+			madvise(between + page * 4096, 4096, MADV_DONTNEED);
+	write_knob(COMPACT, 1);
+	printf("moved: %s\n", vmstat("pgmigrate_success") > (long)regions ? "many" : "few");
+	/* The tables are needed. */
+	for (size_t region = 0; region < regions; region++) {
+		size_t page = region % 512;
+
+		madvise(memory + region * HUGE + (page + 1) % 512 * 4096, 4096, MADV_DONTNEED);
+		wrong += *far_word(memory, region) != stamp(region);
+		wrong += *far_word(memory, region) - stamp(region) != *(size_t *)(memory + region * HUGE + (page + 1) % 512 * 4096);
+	}
+	printf("huge pages: %ld, wrong words: %zu\n", meminfo("AnonHugePages"), wrong);
+}
+
 /* Pages of a file move, mapped or not, and so do those of shared memory. */
 static void file_pages(int mapped)
 {
@@ -288,6 +391,10 @@ int main(int argc, char **argv)
 		moved();
 	else if (!strcmp(what, "shared"))
 		shared();
+	else if (!strcmp(what, "tables"))
+		page_tables();
+	else if (!strcmp(what, "reserve"))
+		reserve();
 	else if (!strcmp(what, "file"))
 		file_pages(0);
 	else if (!strcmp(what, "mapping"))

@@ -91,7 +91,7 @@ pub struct Descriptor {
     /// reserve: the next one.
     pub(super) next: AtomicU64,
     pub(super) previous: AtomicU64,
-    /// Private memory: whose page this is, and which of theirs, as the address spaces write it.
+    /// Private memory and page tables: whose page this is, and which of theirs, as the address spaces write it.
     owner: AtomicU64,
     _room: [AtomicU64; 3],
 }
@@ -219,11 +219,17 @@ impl Descriptor {
         self.next.store(number, Ordering::Relaxed);
     }
 
+    /// What `set_next` noted.
+    pub fn next(&self) -> Option<Frame> {
+        let number = self.next.load(Ordering::Relaxed);
+        (number != 0).then(|| Frame::new(number))
+    }
+
     /// What `set_next` noted, which is forgotten: a free frame's descriptor is all zero.
     pub fn take_next(&self) -> Option<Frame> {
-        let number = self.next.load(Ordering::Relaxed);
+        let next = self.next();
         self.next.store(0, Ordering::Relaxed);
-        (number != 0).then(|| Frame::new(number))
+        next
     }
 
     /// The kind, `None` for a free frame.

@@ -5,8 +5,10 @@
 
 use super::{COMPACTORS, Patience, Room, empty, now};
 use crate::vm::moving::Mover;
-use ebb_mm::{BlockPlace, EmptyingGiant, Frame, Mobility};
-use machine::memory::{allocator, percpu};
+use core::sync::atomic::{AtomicU32, Ordering};
+use ebb_mm::{BlockPlace, EmptyingGiant, Frame, Mobility, NoGiant};
+use machine::arch::clock::{self, Nanos};
+use machine::memory::{allocator, percpu, pressure};
 use machine::sched;
 
 /// GiBs of a zone that are tried: what could not be moved is known then, and another one is planned.
@@ -14,24 +16,59 @@ const TRIES: u32 = 3;
 /// How often what is left in use is gone over: what was in use just then may not be.
 const PASSES: u32 = 3;
 
+/// How long one waits for blocks that are out for a moment, in looks and nanoseconds between two.
+const WAITS: u32 = 500;
+const WAIT: u64 = 2_000_000;
+
+/// GiBs are being made: nobody else empties blocks that nobody waits for.
+static MAKING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether a GiB is being made.
+pub(super) fn is_being_made() -> bool {
+    // Relaxed: who looks too early is waited for.
+    MAKING.load(Ordering::Relaxed) != 0
+}
+
 /// Takes a GiB, if one can be had.
 pub(crate) fn take() -> Option<Frame> {
+    if !pressure::may_block() {
+        // So early that nothing moves yet.
+        return None;
+    }
     let mut mover = Mover::new().ok()?;
+    MAKING.fetch_add(1, Ordering::Relaxed);
     percpu::drain();
     allocator().request_drain();
     sched::yield_now();
     let zones = (0..allocator().zones()).rev();
-    zones
+    let taken = zones
         .flat_map(|zone| core::iter::repeat_n(zone, TRIES as usize))
-        .find_map(|zone| try_zone(zone, &mut mover))
+        .find_map(|zone| try_zone(zone, &mut mover));
+    MAKING.fetch_sub(1, Ordering::Relaxed);
+    taken
+}
+
+/// Begins with the cheapest GiB of a zone.
+fn begin(zone: usize) -> Option<EmptyingGiant> {
+    for _ in 0..WAITS {
+        {
+            let mut compactor = COMPACTORS[zone].lock();
+            match compactor.plan_giant(now(), allocator()) {
+                Ok(plan) => return compactor.begin_giant(allocator(), plan),
+                Err(NoGiant::Nowhere) => return None,
+                Err(NoGiant::Busy) => {}
+            }
+        }
+        if sched::current().killed() {
+            return None;
+        }
+        sched::sleep_until(clock::now().saturating_add(Nanos(WAIT)));
+    }
+    None
 }
 
 fn try_zone(zone: usize, mover: &mut Mover) -> Option<Frame> {
-    let mut giant = {
-        let mut compactor = COMPACTORS[zone].lock();
-        let plan = compactor.plan_giant(now(), allocator())?;
-        compactor.begin_giant(allocator(), plan)?
-    };
+    let mut giant = begin(zone)?;
     let mut given_up = false;
     for _ in 0..PASSES {
         given_up = !empty_all(&giant, mover);

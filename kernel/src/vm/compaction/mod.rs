@@ -49,6 +49,9 @@ enum End {
 /// Blocks that are tried for one who waits, at most.
 const TRIES: u32 = 3;
 
+/// Blocks that are passed over in a row, at most.
+const BEGINNINGS: u32 = 64;
+
 /// How much is done for frames that are hard to find.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Patience {
@@ -70,8 +73,11 @@ enum Room {
 /// Begins with the cheapest block of a zone.
 fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
     let mut compactor = COMPACTORS[zone].lock();
-    compactor.plan(now(), allocator(), 1, by)?;
-    compactor.next(allocator())
+    // Blocks that have filled up since they were looked at are passed over.
+    (0..BEGINNINGS).find_map(|_| match compactor.plan(now(), allocator(), 1, by) {
+        Some(_) => compactor.next(allocator()).map(Some),
+        None => Some(None),
+    })?
 }
 
 /// Moves what is in a block elsewhere, as far as it moves and there is room; false: there was no room.
@@ -142,7 +148,10 @@ fn move_out(zone: usize, from: &[Frame], room: Room, mover: &mut Mover) -> bool 
 
 /// Empties the cheapest block of a zone.
 fn empty_next(zone: usize, by: Compacts, mover: &mut Mover) -> End {
-    // Nobody waits for this block.
+    // Nobody waits for this block. It may be in the GiB that somebody waits for.
+    if by == Compacts::Daemon && giant::is_being_made() {
+        return End::Nothing;
+    }
     match begin(zone, by) {
         Some(block) => finish(zone, block, mover, Patience::Thorough),
         None => End::Nothing,

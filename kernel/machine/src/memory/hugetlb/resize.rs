@@ -9,7 +9,7 @@ use crate::memory::helpers::HELPERS;
 use crate::memory::pressure::Relief;
 use crate::memory::vmemmap::Supply;
 use core::sync::atomic::{AtomicBool, Ordering};
-use ebb_mm::{AllocError, Contents, Frame, PAGEBLOCK_FRAMES};
+use ebb_mm::{Contents, Frame, PAGEBLOCK_FRAMES};
 use logic::errno::Errno;
 
 /// How long one who changes the size of a pool waits for another, in nanoseconds.
@@ -107,7 +107,7 @@ fn grow(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
         let mut batch = Batch::new();
         let mut failed = batch.fill(size, missing);
         if size == PageSize::Gib1
-            && matches!(failed, Some(AllocError::Exhausted { .. }))
+            && failed.is_some()
             && let Some(giant) = (HELPERS.take_giant)()
         {
             failed = batch.add(size, giant, Contents::Unknown).err();
