@@ -142,10 +142,12 @@ int main(int argc, char **argv)
 	set("max_ptes_none", "511");
 	set("max_ptes_shared", seed % 2 ? "511" : "0");
 	set("scan_sleep_millisecs", "0");
-	double end = now() + seconds;
-	while (now() < end) {
-		char *start = memory + random_below(&state, REGIONS) * HUGE;
-		if (madvise(start, HUGE, MADV_COLLAPSE) == 0)
+	/* On a busy machine it takes longer until enough has happened. */
+	double start = now();
+	while (now() < start + seconds ||
+	       ((atomic_load(&stores) <= 1000 || atomic_load(&joined) == 0) && now() < start + 15 * seconds)) {
+		char *region = memory + random_below(&state, REGIONS) * HUGE;
+		if (madvise(region, HUGE, MADV_COLLAPSE) == 0)
 			atomic_fetch_add(&joined, 1);
 		else if (errno == EAGAIN)
 			atomic_fetch_add(&in_use, 1);

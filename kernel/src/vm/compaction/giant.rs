@@ -17,7 +17,7 @@ const TRIES: u32 = 3;
 const PASSES: u32 = 3;
 
 /// How long one waits for blocks that are out for a moment, in looks and nanoseconds between two.
-const WAITS: u32 = 500;
+const WAITS: u32 = 2500;
 const WAIT: u64 = 2_000_000;
 
 /// GiBs are being made: nobody else empties blocks that nobody waits for.
