@@ -66,9 +66,9 @@ pub use allocator::{Allocator, Events};
 pub use bulk::{BulkError, FreeBatch};
 pub use compaction::{
     BlockPlace, COPY_PAYS_AFTER, CompactionCounters, Compactor, Compacts, Emptied, EmptyingBlock,
-    EmptyingGiant, GiantPlan, GiveBack, GiveBackPoll, NoGiant, NotAProactiveness, PROACTIVE_INTERVAL,
-    PROACTIVE_SHARE, PROACTIVE_SLICE, PROACTIVENESS, Plan, Proactive, ProactivePoll, QUIET,
-    Thresholds, ZoneFragmentation,
+    EmptyingGiant, GiantPlan, GiveBack, GiveBackPoll, NoGiant, NotAProactiveness,
+    PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE, PROACTIVE_SLICE, PROACTIVENESS,
+    Plan, Proactive, ProactivePoll, QUIET, Thresholds, ZoneFragmentation,
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;

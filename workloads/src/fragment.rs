@@ -32,7 +32,7 @@ const DEFAULT_PERCENT: u64 = 75;
 /// A kernel keeps some memory to itself, and page tables take some.
 const MAX_PERCENT: u64 = 98;
 /// Of so many pages one stays.
-const PAGES_A_SURVIVOR: usize = 4;
+pub(crate) const PAGES_A_SURVIVOR: usize = 4;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let then = match words.iter().position(|word| word == "--") {
@@ -86,7 +86,7 @@ fn share_of_free(percent: u64) -> Result<usize, Failure> {
 
 /// Frees three of every four pages. By `MADV_DONTNEED`, which frees the pages as `munmap` does:
 /// that would split the mapping at each of them, and Linux allows 65,530 mappings a process.
-fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failure> {
+pub(crate) fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failure> {
     let step = PAGES_A_SURVIVOR * PAGE_BYTES;
     for start in (0..bytes).step_by(step) {
         mapping.free(start + PAGE_BYTES..start + step)?;
@@ -95,7 +95,7 @@ fn thin_out(mapping: &mut Mapping, bytes: usize) -> Result<(), Failure> {
 }
 
 /// The pages that stay have what was written, however often the kernel moved them.
-fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
+pub(crate) fn check(mapping: &Mapping, bytes: usize) -> Result<(), Failure> {
     let lost = (0..bytes)
         .step_by(PAGES_A_SURVIVOR * PAGE_BYTES)
         .filter(|&offset| mapping.read(offset) != 1)

@@ -27,6 +27,7 @@ mod pool;
 mod rests;
 mod size;
 mod sparse;
+mod stalls;
 mod stream;
 mod swap_pressure;
 mod tasks;
@@ -104,6 +105,7 @@ const EXPERIMENTS: &[Experiment] = &[
     huge_latency::EXPERIMENT,
     heap::EXPERIMENT,
     sparse::EXPERIMENT,
+    stalls::EXPERIMENT,
     hugetlb::EXPERIMENT,
     pin::EXPERIMENT,
     messaging::EXPERIMENT,

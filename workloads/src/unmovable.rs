@@ -95,7 +95,8 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     out.phase("end", None)
 }
 
-fn set_proactiveness(value: u64) -> Result<(), Failure> {
+/// Writes `compaction_proactiveness`.
+pub(crate) fn set_proactiveness(value: u64) -> Result<(), Failure> {
     fs::write(KNOB, value.to_string()).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Failure::Unsupported(KNOB.to_owned()),
         _ => Failure::system(KNOB)(error),

@@ -22,7 +22,7 @@ pub use emptying::{BlockPlace, EmptyingBlock};
 pub use giant::{EmptyingGiant, GiantPlan, NoGiant};
 pub use give_back::{COPY_PAYS_AFTER, GiveBack, GiveBackPoll, QUIET};
 pub use proactive::{
-    NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SLICE, PROACTIVENESS,
-    Proactive, ProactivePoll, Thresholds,
+    NotAProactiveness, PROACTIVE_INTERVAL, PROACTIVE_SHARE, PROACTIVE_SHARED_SLICE,
+    PROACTIVE_SLICE, PROACTIVENESS, Proactive, ProactivePoll, Thresholds,
 };
 pub use score::ZoneFragmentation;

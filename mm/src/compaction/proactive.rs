@@ -23,6 +23,9 @@ const DEFERRED: u32 = 64;
 pub const PROACTIVE_SHARE: u32 = 10;
 /// So long it works before it rests.
 pub const PROACTIVE_SLICE: Duration = Duration::from_millis(5);
+/// The same while others want its CPU. They wait for that and for the last pageblock: less than a
+/// millisecond in all, at 1 µs to move a frame.
+pub const PROACTIVE_SHARED_SLICE: Duration = Duration::from_micros(400);
 
 /// A proactiveness above 100.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

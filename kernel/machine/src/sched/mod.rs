@@ -128,6 +128,11 @@ pub fn need_resched() -> bool {
     current().work.load(Ordering::Relaxed) & work::RESCHED != 0
 }
 
+/// Whether others wait for the CPU of the caller.
+pub fn others_wait() -> bool {
+    queue::QUEUES[arch::cpu_id()].waiting() != 0
+}
+
 /// What a CPU has done, for `/proc/stat`.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct CpuTimes {

@@ -2,13 +2,13 @@
 //! guest in which no memory is freed.
 
 use super::carriers::{self, Carriers};
-use super::{End, empty_next, is_over, now};
+use super::{End, empty_next, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use ebb_mm::{
-    Compacts, GiveBack, Order, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SLICE,
-    PROACTIVENESS, Proactive,
+    Compacts, GiveBack, Order, PAGEBLOCK_FRAMES, PROACTIVE_INTERVAL, PROACTIVE_SHARED_SLICE,
+    PROACTIVE_SLICE, PROACTIVENESS, Proactive,
 };
 use logic::errno::Errno;
 use machine::arch;
@@ -84,19 +84,28 @@ pub(crate) fn start() {
     sched::spawn_kernel("kcompactd", run);
 }
 
+/// From one look at the CPUs to the next, in nanoseconds, at least.
+const IDLE_SPAN: u64 = 10_000_000;
+
 /// The idle time of each CPU at the last look.
 struct IdleTimes {
     at: Nanos,
     /// What this thread has done since then: nobody else's work.
     own: Nanos,
     idle: [u64; arch::MAX_CPUS],
+    /// What was found.
+    most: u32,
 }
 
 impl IdleTimes {
-    /// The part of the time since the last look, in percent, for which that CPU was idle that was so most.
+    /// The part of the time since the last look, in percent, for which that CPU was idle that was so most. Of a shorter time
+    /// than [`IDLE_SPAN`] nothing is said: the answer is the last one.
     fn most(&mut self) -> u32 {
         let now = clock::now();
-        let span = now.saturating_sub(self.at).0.max(1);
+        let span = now.saturating_sub(self.at).0;
+        if span < IDLE_SPAN {
+            return self.most;
+        }
         let own = core::mem::replace(&mut self.own, Nanos(0)).0;
         let mut most = 0;
         for cpu in arch::online_cpus().iter() {
@@ -105,7 +114,8 @@ impl IdleTimes {
             self.idle[cpu] = idle;
         }
         self.at = now;
-        u32::try_from((most + own).min(span) * 100 / span).unwrap_or(100)
+        self.most = u32::try_from((most + own).min(span) * 100 / span).unwrap_or(100);
+        self.most
     }
 }
 
@@ -141,6 +151,7 @@ fn run() {
             at: clock::now(),
             own: Nanos(0),
             idle: [0; arch::MAX_CPUS],
+            most: 0,
         },
         mover,
     };
@@ -234,7 +245,7 @@ impl Daemon {
                 if allocator().fragmentation(zone).score(present) <= low {
                     break;
                 }
-                if is_over(start, PROACTIVE_SLICE) {
+                if is_over(start) {
                     more = true;
                     break;
                 }
@@ -271,7 +282,7 @@ impl Daemon {
                 continue;
             }
             let (start, mut done) = (clock::now(), 0);
-            while done < poll.blocks && !is_over(start, PROACTIVE_SLICE) {
+            while done < poll.blocks && !is_over(start) {
                 let plan =
                     super::COMPACTORS[zone]
                         .lock()
@@ -301,4 +312,14 @@ fn scores() -> (u64, u64) {
     let zones = || (0..allocator().zones()).map(|zone| allocator().fragmentation(zone));
     let present = zones().map(|zone| zone.present_frames).sum();
     (zones().map(|zone| zone.score(present)).sum(), present)
+}
+
+/// Whether work that began then is to rest.
+fn is_over(start: Nanos) -> bool {
+    let most = if sched::others_wait() {
+        PROACTIVE_SHARED_SLICE
+    } else {
+        PROACTIVE_SLICE
+    };
+    u128::from(clock::now().saturating_sub(start).0) >= most.as_nanos()
 }

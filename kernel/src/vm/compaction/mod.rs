@@ -232,8 +232,3 @@ pub(crate) fn counters() -> CompactionCounters {
         .map(|zone| COMPACTORS[zone].lock().counters())
         .fold(CompactionCounters::default(), CompactionCounters::and)
 }
-
-/// So long work lasts that is not to last long.
-fn is_over(start: Nanos, most: Duration) -> bool {
-    u128::from(clock::now().saturating_sub(start).0) >= most.as_nanos()
-}
