@@ -270,6 +270,19 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         }),
     },
     Experiment {
+        name: "stalls",
+        pace: Pace::Apart,
+        summary: "a program uses memory in pieces while the kernel compacts: how long does it wait?",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 15.0,
+        linux_boot: "",
+        words: Words::Workloads(|shape| {
+            words(["stalls", "700M", if shape.icount { "3" } else { "10" }])
+        }),
+    },
+    Experiment {
         name: "huge-latency/proactive",
         pace: Pace::Apart,
         summary: "the same 20 s later: what was compacted before anybody asked?",

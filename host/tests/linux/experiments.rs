@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 24] = [
+const SHORT: [&str; 25] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "page-fault 4k 2 1r",
@@ -20,6 +20,7 @@ const SHORT: [&str; 24] = [
     "bursts 2 40",
     "heap 32M",
     "sparse 8 0",
+    "stalls 64M 1",
     "hugetlb 4",
     "hugetlb all",
     "hugetlb 1 --1g",
