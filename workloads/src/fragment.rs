@@ -7,18 +7,19 @@
 use crate::clock::ratio;
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
-use crate::{Experiment, Failure, args, buddyinfo, meminfo, size};
+use crate::{Experiment, Failure, args, buddyinfo, meminfo, size, unmovable};
 use std::process::Command;
 use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fragment",
-    usage: "[SIZE [SECONDS]] [-- EXPERIMENT [ARGUMENTS]]",
+    usage: "[SIZE [SECONDS [PROACTIVENESS]]] [-- EXPERIMENT [ARGUMENTS]]",
     summary: "fill memory, free 3 of every 4 base pages in each 2 MiB, hold the rest",
     help: "\
 SIZE is 3/4 of what is free by default; `95%` is so much of what is free. What is left is held for SECONDS (60); where an experiment
 follows, as in `fragment 700M 5 -- huge-latency 256M`, it runs after SECONDS (1), which leave the
-kernel time to compact, and the rest is held until it ends. The pages that stay are checked.
+kernel time to compact, and the rest is held until it ends. The pages that stay are checked. Where
+PROACTIVENESS is given, compaction_proactiveness is that once memory is in pieces.
 
 Prints the phases before, filled, fragmented and waited, and how much of the free memory is in free
 blocks of 2 MiB and more, by /proc/buddyinfo (free_in_huge_blocks_share); then what the experiment
@@ -48,7 +49,7 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         }
         None => None,
     };
-    args::no_more(&words, 2)?;
+    args::no_more(&words, 3)?;
     let mut words = words.iter();
     let bytes = match words.next() {
         Some(word) => match word.strip_suffix('%') {
@@ -62,6 +63,10 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         (None, None) => DEFAULT_HOLD,
         (None, Some(_)) => DEFAULT_WAIT,
     };
+    let proactiveness = words
+        .next()
+        .map(|word| args::number(word, "percent", 0, 100))
+        .transpose()?;
     // Whole sections alone can be fragmented.
     let bytes = bytes.div_ceil(HUGE_BYTES) * HUGE_BYTES;
     state("before", bytes, out)?;
@@ -70,6 +75,9 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     out.phase("filled", Some(bytes))?;
     thin_out(&mut mapping, bytes)?;
     state("fragmented", bytes, out)?;
+    if let Some(value) = proactiveness {
+        unmovable::set_proactiveness(value)?;
+    }
     std::thread::sleep(wait);
     state("waited", bytes, out)?;
     let outcome = then.map_or(Ok(()), |then| follow(&then, out));
