@@ -34,6 +34,8 @@ const PIPES_A_SURVIVOR: usize = 8;
 const PAGE: usize = 4096;
 /// What a pipe may hold.
 const PIPE_PAGES: usize = 256;
+const PIPE_BYTES: libc::c_int = 1 << 20;
+const _: () = assert!(PIPE_PAGES * PAGE == 1 << 20);
 const PAGE_KIB: u64 = 4;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
@@ -144,10 +146,9 @@ struct Full {
 impl Full {
     fn new() -> Result<Self, Failure> {
         let (reader, writer) = std::io::pipe().map_err(Failure::system("pipe"))?;
-        let bytes = (PIPE_PAGES * PAGE) as libc::c_int;
         // SAFETY: a call on an own descriptor.
-        if unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, bytes) } < bytes {
-            return Err(Failure::last_os(format!("a pipe of {bytes} bytes")));
+        if unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) } < PIPE_BYTES {
+            return Err(Failure::last_os(format!("a pipe of {PIPE_BYTES} bytes")));
         }
         Ok(Self {
             _reader: reader.into(),

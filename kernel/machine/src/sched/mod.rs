@@ -130,7 +130,7 @@ pub fn need_resched() -> bool {
 
 /// Whether others wait for the CPU of the caller.
 pub fn others_wait() -> bool {
-    queue::QUEUES[arch::cpu_id()].waiting() != 0
+    QUEUES[arch::cpu_id()].waiting() != 0
 }
 
 /// What a CPU has done, for `/proc/stat`.
