@@ -12,7 +12,7 @@ use ebb_mm::{
     Order, Request, Reserve,
 };
 use logic::errno::Errno;
-use machine::arch::clock::{self, Nanos};
+use machine::arch::clock;
 use machine::memory::memmap::Descriptor;
 use machine::memory::{allocator, percpu};
 use machine::sched;
