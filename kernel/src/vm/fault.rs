@@ -145,11 +145,15 @@ impl AddressSpace {
                 Step::Done(frame) => return Ok(frame),
                 Step::NeedsGrowth => self.grow_stack(page)?,
                 Step::NeedsFrame(error) => relief.step(error).map_err(|_| Fault::NoMemory)?,
-                Step::NeedsPage(file, index) => match supplies.get_page(file, index) {
+                Step::NeedsPage(file, index, wish) => match supplies.get_page(file, index, wish) {
                     Ok(true) => {}
                     Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
+                Step::NeedsBlock(file, first, wish) => {
+                    supplies.block_tried = true;
+                    file.source.make_block(first, wish);
+                }
                 Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
                 Step::NeedsListing => supplies.unlisted = !khugepaged::enlist(self),
                 Step::NeedsVerdict => self.settle_trials(page..page + PAGE),

@@ -119,7 +119,10 @@ impl AddressSpace {
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
             Region::Huge(entry, span) => {
-                if entry.load(Ordering::Relaxed) & POOL != 0 {
+                let value = entry.load(Ordering::Relaxed);
+                if value & POOL == 0 && value & (FILE | SHMEM) != 0 {
+                    // The child gets it from the file when it asks.
+                } else if value & POOL != 0 {
                     share_pool(entry, span, &mut target, at)?;
                 } else {
                     share_huge(entry, &mut target, at)?;

@@ -4,7 +4,9 @@
 //! way to say so. Each such entry has a table in reserve, got when the entry was made and not
 //! touched before it is needed.
 
-use super::entry::{ACCESSED, HUGE, POOL, PRESENT, REGION, USER, WRITABLE, frame_of, table_at};
+use super::entry::{
+    ACCESSED, FILE, HUGE, POOL, PRESENT, REGION, SHMEM, USER, WRITABLE, frame_of, table_at,
+};
 use super::gather::Gather;
 use super::pagetable::PageTables;
 use super::tlb;
@@ -12,7 +14,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 use machine::arch::CpuSet;
-use machine::memory::huge::{self, HugeFrame};
+use machine::memory::file_block;
+use machine::memory::huge::{self, FRAMES, HugeFrame};
 use machine::memory::memmap::{self, Descriptor, Kind};
 use machine::memory::percpu::{self, Count};
 
@@ -106,7 +109,12 @@ impl PageTables {
             return;
         }
         self.count -= 1;
-        gather.huge(frame_of(entry), self.deposits.pop().into_frame());
+        let table = self.deposits.pop().into_frame();
+        if entry & (FILE | SHMEM) != 0 {
+            gather.file_block(entry, table);
+        } else {
+            gather.huge(frame_of(entry), table);
+        }
     }
 
     /// Splits the huge page that stands for the region of an address, if one does. Of one on trial all is kept.
@@ -125,8 +133,13 @@ impl PageTables {
             0,
             "a page of the pool at {address:#x} is split"
         );
-        // The reference to the block becomes one to each of its frames.
-        huge::part(frame_of(entry));
+        if entry & (FILE | SHMEM) == 0 {
+            // The reference to the block becomes one to each of its frames.
+            huge::part(frame_of(entry));
+        } else {
+            // The entry has one to each.
+            file_block::count_mapped(-FRAMES.cast_signed());
+        }
         let frame = self.deposits.pop().into_frame();
         let table = table_at(frame.address());
         for (page, to) in (0_u64..).zip(table) {

@@ -12,7 +12,7 @@
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
 //! | `compaction` | emptying pageblocks: when it is asked for, and before |
 //! | `access` | the kernel's access to other spaces |
-//! | `source`, `shared` | files as mappings see them, shared memory |
+//! | `source`, `shared`, `pages`, `shmem_fault` | files as mappings see them, shared memory, its huge pages |
 //! | `mappings`, `members` | who maps a file, and how a walk meets each exactly once |
 //!
 //! # What an area shows
@@ -53,6 +53,7 @@ mod map;
 mod mappings;
 mod moving;
 mod named;
+pub mod pages;
 mod pagetable;
 mod peek;
 mod pool_fault;
@@ -60,6 +61,7 @@ mod protect;
 mod remap;
 mod serve;
 pub mod shared;
+mod shmem_fault;
 mod source;
 mod space;
 mod stack;
@@ -74,7 +76,10 @@ pub use flags::{MapFlags, Prot, VmaFlags};
 pub use locking::Lock;
 pub use protect::Advice;
 pub use remap::Remap;
-pub use source::{Attachment, Backing, MappedFile, MappedName, Mappings, PageSource, relocate_in};
+pub use shmem_fault::new_block;
+pub use source::{
+    Attachment, Backing, Block, MappedFile, MappedName, Mappings, PageSource, relocate_in,
+};
 pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, VmaInfo};
 

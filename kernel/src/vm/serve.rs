@@ -7,6 +7,7 @@ use super::entry::{
     ADDRESS, DIRTY, FILE, NO_EXECUTE, PAGE, PRESENT, REGION, SHMEM, WRITABLE, ZERO, frame_of,
     index, pages_in, table_at,
 };
+use super::pages::Wish;
 use super::pagetable::{Leaf, PageTables};
 use super::pool_fault::{PoolNeed, PoolSupply, Turn};
 use super::source::MappedFile;
@@ -46,7 +47,9 @@ pub(super) enum Step {
     /// There is no frame.
     NeedsFrame(AllocError),
     /// The file's page must be got first.
-    NeedsPage(Arc<MappedFile>, u64),
+    NeedsPage(Arc<MappedFile>, u64, Wish),
+    /// A huge block of the file would do, that of the 2 MiB from this page on.
+    NeedsBlock(Arc<MappedFile>, u64, Wish),
     /// A huge page would do; whether the area asks for such.
     NeedsHuge(bool),
     /// The space must be listed first: its pages may be joined.
@@ -66,6 +69,8 @@ pub(super) enum Step {
 pub(super) struct Supplies {
     page: Option<Supply>,
     huge: HugeTry,
+    /// A huge block of a file was wanted; whether there is one now, the file knows.
+    pub(super) block_tried: bool,
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is got until it is in place.
     pub(super) turn: Option<Turn>,
@@ -78,7 +83,13 @@ pub(super) struct Supplies {
 impl Supplies {
     /// Gets a file's page; may wait. False: the file ends before it.
     #[cold]
-    pub(super) fn get_page(&mut self, file: Arc<MappedFile>, index: u64) -> Result<bool, Errno> {
+    pub(super) fn get_page(
+        &mut self,
+        file: Arc<MappedFile>,
+        index: u64,
+        wish: Wish,
+    ) -> Result<bool, Errno> {
+        file.source.make_block(index, wish);
         // Before the page: who takes it out of the file meanwhile counts up.
         let sequence = file.source.mappings().sequence();
         let Some(page) = file.source.page(index)? else {
@@ -208,6 +219,13 @@ impl<'a> Asked<'a> {
             }
             Leaf::Trial(slot) => Some(self.on_trial(slot)),
             Leaf::Absent
+                if holds_region
+                    && flags.contains(VmaFlags::SHARED)
+                    && let Bytes::File(file, offset) = &self.area.backing =>
+            {
+                self.block(tables, mapped, supplies, file, *offset)
+            }
+            Leaf::Absent
                 if self.store
                     && holds_region
                     && self.area.backing.file().is_none()
@@ -305,7 +323,7 @@ impl<'a> Asked<'a> {
                 let supplied = supplies.of(file, index);
                 if self.store && !shared {
                     let Some(source) = supplied.or_else(|| present_page(file, index)) else {
-                        return Step::NeedsPage(file.clone(), index);
+                        return Step::NeedsPage(file.clone(), index, self.wish());
                     };
                     copy_of(source.as_ptr()).map(|frame| change.put(frame, 0, true))
                 } else {
@@ -313,7 +331,7 @@ impl<'a> Asked<'a> {
                     if let Some(page) = supplied {
                         change.put(page, kind, shared);
                     } else if !self.map_around(tables, &mut change, file, index, kind) {
-                        return Step::NeedsPage(file.clone(), index);
+                        return Step::NeedsPage(file.clone(), index, self.wish());
                     }
                     Ok(())
                 }

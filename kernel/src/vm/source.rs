@@ -1,6 +1,7 @@
 //! What can be mapped besides private anonymous memory.
 
 use super::hugetlb::{HugeFile, Promises};
+use super::pages::Wish;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::fmt;
@@ -19,6 +20,17 @@ pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> O
     let place = place.filter(|place| place.frame() == from && place.references() == 1)?;
     to.copy_from(place);
     Some(core::mem::replace(place, to))
+}
+
+/// What a file has where one huge page may show it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Block {
+    /// A huge block, of whose frames the caller has got a reference to each.
+    Shared(Frame),
+    /// None yet: [`PageSource::make_block`] may help.
+    Possible,
+    /// None.
+    None,
 }
 
 /// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
@@ -42,6 +54,23 @@ pub trait PageSource: Send + Sync {
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
         let _ = (index, from, to);
         false
+    }
+
+    /// Whether mappings of it had better be aligned for huge pages.
+    fn has_blocks(&self) -> bool {
+        false
+    }
+
+    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing there. May wait; called
+    /// without a spin lock held.
+    fn make_block(&self, index: u64, wish: Wish) {
+        let _ = (index, wish);
+    }
+
+    /// The huge block that the 2 MiB from page `first` on are. Called with a spin lock held: does not wait.
+    fn share_block(&self, first: u64, wish: Wish) -> Block {
+        let _ = (first, wish);
+        Block::None
     }
 
     /// Frees the bytes (`MADV_REMOVE`).

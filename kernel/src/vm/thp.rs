@@ -1,7 +1,7 @@
 //! Faults that huge pages serve: who gets them, and what a fault in one does.
 
 use super::compaction::{self, daemon};
-use super::entry::{ADDRESS, DIRTY, HUGE, REGION, WRITABLE, frame_of, index};
+use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, index};
 use super::family::Owner;
 use super::khugepaged::{enlist, enlist_for_trial};
 use super::leaf::{HugeSupply, TableFrame};
@@ -129,12 +129,15 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
     let old = slot.load(Ordering::Relaxed);
     let rights = if !store || old & WRITABLE != 0 {
         old & (WRITABLE | DIRTY)
+    } else if old & (FILE | SHMEM) != 0 {
+        // Only shared mappings show files so.
+        store_flags(flags)
     } else if huge::is_own(frame_of(old)) {
         store_flags(flags)
     } else {
         return false;
     };
-    let kept = old & (ADDRESS | HUGE);
+    let kept = old & (ADDRESS | HUGE | FILE | SHMEM | ZERO);
     slot.store(kept | entry_flags(flags) | rights, Ordering::Relaxed);
     // As for `Change::allow`.
     machine::arch::cpu::invlpg(page);
@@ -146,7 +149,10 @@ pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameR
     if want == Want::Mapped {
         return None;
     }
-    huge::part(frame_of(slot.load(Ordering::Relaxed)));
+    let entry = slot.load(Ordering::Relaxed);
+    if entry & (FILE | SHMEM) == 0 {
+        huge::part(frame_of(entry));
+    }
     pin_part(slot, index(page, 0) as u64, want)
 }
 

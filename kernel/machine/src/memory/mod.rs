@@ -3,6 +3,7 @@
 mod allocator;
 mod boot;
 mod clear;
+pub mod file_block;
 pub mod frame;
 mod heap;
 mod helpers;
