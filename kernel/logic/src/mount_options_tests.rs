@@ -97,7 +97,7 @@ fn what_makes_no_sense_is_refused() {
         "gid=root",
         "inode64=1",
         "inode32",
-        "huge=always",
+        "huge",
         "mpol=bind:0",
         "sizee=1",
         "loop",

@@ -9,9 +9,10 @@ use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
 use super::seals::Seals;
-use super::{TmpNode, Tmpfs};
+use super::{TmpNode, Tmpfs, tails};
 use crate::vm::compaction::daemon;
-use crate::vm::{Mappings, PageSource, relocate_in};
+use crate::vm::pages::{Pages, Wish, region_of, wants_block};
+use crate::vm::{Block, Mappings, PageSource, new_block, relocate_in};
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -21,7 +22,9 @@ use linux_raw_sys::general::{
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
 };
 use logic::errno::{Errno, SysResult};
-use logic::radix::RadixTree;
+use machine::memory::file_block::SharedPolicy;
+use machine::memory::huge::FRAMES;
+use machine::memory::percpu::{self, Count};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use machine::sync::{Mutex, SpinLock};
 
@@ -42,8 +45,12 @@ pub(super) enum Pace {
 
 #[derive(Debug, Default)]
 struct Content {
-    pages: RadixTree<FrameRef>,
+    pages: Pages,
     size: u64,
+    /// Somebody has had memory kept behind the end.
+    reaches_beyond: bool,
+    /// It is among those that have a huge block cut by their end (`tails`).
+    has_tail: bool,
 }
 
 impl Content {
@@ -197,6 +204,80 @@ impl Regular {
             Entered::Other(first) => Some(first),
             Entered::Beyond => None,
         })
+    }
+
+    /// The policy's answer for the block of pages from `first` on, which is not there; `content` is this file's.
+    fn wants_block(fs: &Tmpfs, content: &Content, first: u64, wish: Wish) -> bool {
+        let pages = content.size.div_ceil(PAGE);
+        wants_block(fs.block_policy(), wish, first, pages)
+            && content.pages.has_room_for_block(first)
+    }
+
+    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing there.
+    fn make_block(&self, node: &TmpNode, index: u64, wish: Wish, place: Place) {
+        let (fs, first) = (&*node.fs, region_of(index));
+        if matches!(fs.block_policy(), SharedPolicy::Never | SharedPolicy::Deny) {
+            return;
+        }
+        let wanted = {
+            let content = self.content.lock();
+            Self::wants_block(fs, &content, first, wish)
+        };
+        if !wanted || fs.charge_pages(FRAMES).is_err() {
+            return;
+        }
+        let Some(block) = new_block(wish) else {
+            fs.discharge_pages(FRAMES);
+            return;
+        };
+        let mut content = self.content.lock();
+        let wanted = (place == Place::Any || content.holds(index))
+            && Self::wants_block(fs, &content, first, wish);
+        let cut = content.size < (first + FRAMES) * PAGE;
+        // Who is short of memory must find what its end cuts off.
+        let entered = wanted
+            && (!cut || content.has_tail || tails::note(node))
+            && content
+                .pages
+                .insert_block(first, block, |frame, index| self.mappings.own(frame, index))
+                .is_ok();
+        content.has_tail |= cut && entered;
+        drop(content);
+        if entered {
+            percpu::add(Count::SharedHugeAllocs, 1);
+        } else {
+            fs.discharge_pages(FRAMES);
+        }
+    }
+
+    /// The block of pages from `first` on, for an entry that maps all of it: none of it is behind the end.
+    fn share_block(&self, fs: &Tmpfs, first: u64, wish: Wish) -> Block {
+        let content = self.content.lock();
+        if content.size.div_ceil(PAGE) < first + FRAMES {
+            return Block::None;
+        }
+        match content.pages.share_block(first) {
+            Some(block) => Block::Shared(block),
+            None if Self::wants_block(fs, &content, first, wish) => Block::Possible,
+            None => Block::None,
+        }
+    }
+
+    /// Frees what a huge block has behind the end of the file; whether there was any. `None`: somebody writes just now.
+    pub(super) fn trim(&self, fs: &Tmpfs) -> Option<bool> {
+        let _writing = self.writing.try_lock()?;
+        let end = {
+            let mut content = self.content.lock();
+            content.has_tail = false;
+            let end = content.size.div_ceil(PAGE);
+            if content.reaches_beyond || !content.pages.is_whole(end) {
+                return Some(false);
+            }
+            end
+        };
+        // Nobody maps what is behind the end.
+        self.free_pages(fs, end..region_of(end) + FRAMES, Pace::Straight);
+        Some(true)
     }
 
     /// Enters a charged page, unless another came first.
@@ -372,8 +453,27 @@ impl PageSource for TmpNode {
         let Some(regular) = self.regular() else {
             return false;
         };
-        let old = relocate_in(regular.content.lock().pages.get_mut(index), from, to);
+        let mut content = regular.content.lock();
+        let old = relocate_in(content.pages.to_replace(index, from), from, to);
+        drop(content);
         old.is_some()
+    }
+
+    fn has_blocks(&self) -> bool {
+        let policy = self.fs.block_policy();
+        !matches!(policy, SharedPolicy::Never | SharedPolicy::Deny)
+    }
+
+    fn make_block(&self, index: u64, wish: Wish) {
+        if let Some(regular) = self.regular() {
+            regular.make_block(self, index, wish, Place::InFile);
+        }
+    }
+
+    fn share_block(&self, first: u64, wish: Wish) -> Block {
+        self.regular().map_or(Block::None, |regular| {
+            regular.share_block(&self.fs, first, wish)
+        })
     }
 
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
@@ -471,6 +571,11 @@ impl OpenRegular {
     ) -> SysResult {
         let fs = &self.node().fs;
         let index = offset / PAGE;
+        let existing = regular.content.lock().pages.get(index).cloned();
+        if let Some(frame) = existing {
+            return from.take_frame(&frame, in_page(offset), count);
+        }
+        regular.make_block(self.node(), index, Wish::None, Place::Any);
         let existing = regular.content.lock().pages.get(index).cloned();
         if let Some(frame) = existing {
             return from.take_frame(&frame, in_page(offset), count);
@@ -577,7 +682,8 @@ impl File for OpenRegular {
                 Err(error) if done == 0 => {
                     // A page that was made for the failed write, behind the end, must not stay.
                     let index = *offset / PAGE;
-                    if index >= regular.extent().0.div_ceil(PAGE) {
+                    let stays = regular.content.lock().pages.is_whole(index);
+                    if !stays && index >= regular.extent().0.div_ceil(PAGE) {
                         regular.free_pages(&self.node().fs, index..index + 1, Pace::Breathing);
                     }
                     return Err(error);
@@ -607,7 +713,8 @@ impl File for OpenRegular {
             return Err(Errno::ENXIO);
         }
         if !hole {
-            let (index, _) = content.pages.next_from(offset / PAGE).ok_or(Errno::ENXIO)?;
+            let next = content.pages.next_from(offset / PAGE);
+            let index = next.ok_or(Errno::ENXIO)?;
             let at = (index * PAGE).max(offset);
             return if at < content.size {
                 Ok(at)
@@ -661,7 +768,11 @@ impl File for OpenRegular {
         if limit != 0 && pages.end - pages.start > limit {
             return Err(Errno::ENOSPC);
         }
+        if keep_size && end > old_size {
+            regular.content.lock().reaches_beyond = true;
+        }
         for index in pages {
+            regular.make_block(self.node(), index, Wish::None, Place::Any);
             if let Err(error) = regular.page_or_new(&self.node().fs, index) {
                 // As Linux: what was not there before goes again.
                 let beyond = old_size.div_ceil(PAGE)..u64::MAX;
