@@ -62,6 +62,7 @@ fn the_rest_is_read_as_linux_reads_it() {
         mode: Some(0o1750),
         uid: Some(10),
         gid: Some(20),
+        blocks: Some(b"never"),
     };
     assert_eq!(all, Ok(expected));
     assert_eq!(parse(""), Ok(TmpfsOptions::default()));

@@ -12,6 +12,7 @@ use super::pool_fault::Turn;
 use super::serve::{Asked, Step, Supplies, new_anonymous, new_hot_anonymous};
 use super::space::{PAGE, State};
 use super::want::Want;
+use super::zeros::ZeroTry;
 use super::{AddressSpace, VmaFlags};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -154,6 +155,7 @@ impl AddressSpace {
                     supplies.block_tried = true;
                     file.source.make_block(first, wish);
                 }
+                Step::NeedsZeros => supplies.zeros = ZeroTry::get(),
                 Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
                 Step::NeedsListing => supplies.unlisted = !khugepaged::enlist(self),
                 Step::NeedsVerdict => self.settle_trials(page..page + PAGE),

@@ -18,7 +18,7 @@ use machine::arch::USER_END;
 use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
 use machine::memory::pressure;
-use machine::memory::{huge, hugetlb};
+use machine::memory::{huge, hugetlb, zero_block};
 use machine::sched;
 
 impl AddressSpace {
@@ -186,6 +186,11 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
     let table = TableFrame::try_new()?;
     // Relaxed: both locks are held.
     let entry = from.load(Ordering::Relaxed) & !WRITABLE;
+    if entry & ZERO != 0 {
+        zero_block::share();
+        target.tables.set_huge(to, entry, table);
+        return Ok(());
+    }
     from.store(entry, Ordering::Relaxed);
     huge::get_reference(frame_of(entry));
     target.tables.set_huge(to, entry, table);

@@ -15,7 +15,7 @@ use ebb_mm::{Frame, FreeBatch};
 use machine::arch::CpuSet;
 use machine::memory::memmap::{self, Descriptor};
 use machine::memory::percpu::{self, Count};
-use machine::memory::{file_block, huge, hugetlb};
+use machine::memory::{file_block, huge, hugetlb, zero_block};
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;
@@ -33,6 +33,8 @@ pub(super) struct Gather {
     huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
     /// A bit for each of those that is a file's.
     of_files: u64,
+    /// Entries of the huge page of zeros.
+    zeros: u64,
     pool_len: usize,
     pool: [MaybeUninit<Frame>; HUGE_CAPACITY],
     rests: [Option<(Frame, huge::FrameSet)>; RESTS],
@@ -59,6 +61,7 @@ impl Gather {
             huge_len: 0,
             huge: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
             of_files: 0,
+            zeros: 0,
             pool_len: 0,
             pool: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
             rests: [None; RESTS],
@@ -135,6 +138,12 @@ impl Gather {
         self.table(table);
     }
 
+    /// Takes over an entry of the huge page of zeros: the page table in reserve for it.
+    pub(super) fn zeros(&mut self, table: Frame) {
+        self.zeros += 1;
+        self.table(table);
+    }
+
     /// Takes over the reference to a page of the pool.
     pub(super) fn pool(&mut self, page: Frame) {
         self.any = true;
@@ -181,6 +190,9 @@ impl Gather {
     /// Drops the frames' references; flushed before.
     pub(super) fn free(&mut self) {
         debug_assert!(!self.any, "frames are freed that a TLB may know");
+        if self.zeros != 0 {
+            zero_block::release(core::mem::take(&mut self.zeros));
+        }
         let of_files = core::mem::take(&mut self.of_files);
         for (index, block) in self.huge[..core::mem::take(&mut self.huge_len)]
             .iter()

@@ -5,7 +5,8 @@
 //! touched before it is needed.
 
 use super::entry::{
-    ACCESSED, FILE, HUGE, POOL, PRESENT, REGION, SHMEM, USER, WRITABLE, frame_of, table_at,
+    ACCESSED, ADDRESS, FILE, HUGE, POOL, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO, frame_of,
+    table_at,
 };
 use super::gather::Gather;
 use super::pagetable::PageTables;
@@ -14,10 +15,10 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 use machine::arch::CpuSet;
-use machine::memory::file_block;
 use machine::memory::huge::{self, FRAMES, HugeFrame};
 use machine::memory::memmap::{self, Descriptor, Kind};
 use machine::memory::percpu::{self, Count};
+use machine::memory::{file_block, zero_block, zero_frame};
 
 /// A frame for a page table, with any contents.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl Deposits {
         self.count += 1;
     }
 
-    fn pop(&mut self) -> TableFrame {
+    pub(super) fn pop(&mut self) -> TableFrame {
         let Some(frame) = self.first else {
             panic!("a huge page has no page table in reserve")
         };
@@ -110,7 +111,9 @@ impl PageTables {
         }
         self.count -= 1;
         let table = self.deposits.pop().into_frame();
-        if entry & (FILE | SHMEM) != 0 {
+        if entry & ZERO != 0 {
+            gather.zeros(table);
+        } else if entry & (FILE | SHMEM) != 0 {
             gather.file_block(entry, table);
         } else {
             gather.huge(frame_of(entry), table);
@@ -133,23 +136,31 @@ impl PageTables {
             0,
             "a page of the pool at {address:#x} is split"
         );
-        if entry & (FILE | SHMEM) == 0 {
+        if entry & (FILE | SHMEM | ZERO) == 0 {
             // The reference to the block becomes one to each of its frames.
             huge::part(frame_of(entry));
-        } else {
+        } else if entry & ZERO == 0 {
             // The entry has one to each.
             file_block::count_mapped(-FRAMES.cast_signed());
         }
         let frame = self.deposits.pop().into_frame();
         let table = table_at(frame.address());
+        let (first, step) = if entry & ZERO == 0 {
+            (entry & !HUGE, 4096)
+        } else {
+            (zero_frame().address() | entry & !(HUGE | ADDRESS), 0)
+        };
         for (page, to) in (0_u64..).zip(table) {
-            to.store((entry & !HUGE) + page * 4096, Ordering::Relaxed);
+            to.store(first + page * step, Ordering::Relaxed);
         }
         // Not both at once: some CPUs must not find one address in their TLBs in two sizes.
         slot.store(0, Ordering::Relaxed);
         let start = address / REGION * REGION;
         // Dropping any of its addresses drops a huge page.
         tlb::flush(cpus, start..start + 1);
+        if entry & ZERO != 0 {
+            zero_block::release(1);
+        }
         let entry = frame.address() | PRESENT | WRITABLE | USER | ACCESSED;
         // Release: the table's entries come before it.
         slot.store(entry, Ordering::Release);

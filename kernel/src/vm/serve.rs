@@ -16,6 +16,7 @@ use super::thp::{
     HugeTry, allow_huge, asks_for_huge, pin_huge, put_huge, put_on_trial, wants_huge,
 };
 use super::want::{Want, entry_flags, store_flags};
+use super::zeros::ZeroTry;
 use super::{AddressSpace, VmaFlags, backing::Bytes, tlb};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -50,6 +51,8 @@ pub(super) enum Step {
     NeedsPage(Arc<MappedFile>, u64, Wish),
     /// A huge block of the file would do, that of the 2 MiB from this page on.
     NeedsBlock(Arc<MappedFile>, u64, Wish),
+    /// The huge page of zeros would do.
+    NeedsZeros,
     /// A huge page would do; whether the area asks for such.
     NeedsHuge(bool),
     /// The space must be listed first: its pages may be joined.
@@ -69,6 +72,7 @@ pub(super) enum Step {
 pub(super) struct Supplies {
     page: Option<Supply>,
     huge: HugeTry,
+    pub(super) zeros: ZeroTry,
     /// A huge block of a file was wanted; whether there is one now, the file knows.
     pub(super) block_tried: bool,
     pub(super) pool: Option<PoolSupply>,
@@ -210,6 +214,20 @@ impl<'a> Asked<'a> {
         let region = page & !(REGION - 1);
         let holds_region = self.area.start <= region && self.area.end - region >= REGION;
         match tables.leaf(page) {
+            Leaf::Huge(slot) if slot.load(Ordering::Relaxed) & ZERO != 0 => {
+                if !self.store && holds_region {
+                    return Some(Step::Done(self.allow_zeros(slot)));
+                }
+                let step = if self.store && self.may_have_huge(holds_region) {
+                    self.new_huge(tables, mapped, supplies)
+                } else {
+                    None
+                };
+                if step.is_none() {
+                    tables.split(page, &self.space.cpus);
+                }
+                step
+            }
             Leaf::Huge(slot) => {
                 if holds_region && allow_huge(slot, page, flags, self.store) {
                     return Some(Step::Done(pin_huge(slot, page, self.want)));
@@ -225,43 +243,61 @@ impl<'a> Asked<'a> {
             {
                 self.block(tables, mapped, supplies, file, *offset)
             }
-            Leaf::Absent
-                if self.store
-                    && holds_region
-                    && self.area.backing.file().is_none()
-                    && wants_huge(flags)
-                    && (asks_for_huge(flags) || self.want == Want::Mapped)
-                    && !self.space.declines_huge_pages() =>
-            {
-                let asks = asks_for_huge(flags);
-                match core::mem::take(&mut supplies.huge) {
-                    HugeTry::NotTried => Some(Step::NeedsHuge(asks)),
-                    HugeTry::Got(_) if !asks && !self.space.is_enlisted() => {
-                        Some(Step::NeedsHuge(asks))
-                    }
-                    HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
-                        Ok(slot) => {
-                            let owner = self.space.owner_of(region);
-                            if asks {
-                                put_huge(tables, mapped, slot, supply, flags, owner);
-                            } else {
-                                put_on_trial(tables, mapped, slot, supply, flags, owner, page);
-                            }
-                            Some(Step::Done(pin_huge(slot, page, self.want)))
-                        }
-                        Err(error) => {
-                            supplies.huge = HugeTry::Got(supply);
-                            Some(error.into())
-                        }
-                    },
-                    HugeTry::Failed => {
-                        supplies.huge = HugeTry::Failed;
-                        None
-                    }
-                }
+            Leaf::Absent if self.store && self.may_have_huge(holds_region) => {
+                self.new_huge(tables, mapped, supplies)
+            }
+            Leaf::Absent if self.wants_zeros(supplies) && self.may_have_huge(holds_region) => {
+                Some(self.new_zeros(tables, supplies))
             }
             Leaf::Absent if !supplies.unlisted && self.may_be_joined() => Some(Step::NeedsListing),
             Leaf::Page(_) | Leaf::Absent => None,
+        }
+    }
+
+    /// Whether a huge page may serve it, in a region that its area holds or not.
+    #[inline(always)]
+    fn may_have_huge(&self, holds_region: bool) -> bool {
+        let flags = self.area.flags;
+        holds_region
+            && self.area.backing.file().is_none()
+            && wants_huge(flags)
+            && (asks_for_huge(flags) || self.want == Want::Mapped)
+            && !self.space.declines_huge_pages()
+    }
+
+    /// Has a huge page of the program's own stand for a region that shows nothing, or zeros. `None`: there is none.
+    fn new_huge(
+        &self,
+        tables: &mut PageTables,
+        mapped: &mut [u64; 3],
+        supplies: &mut Supplies,
+    ) -> Option<Step> {
+        let (page, flags) = (self.page, self.area.flags);
+        let region = page & !(REGION - 1);
+        let asks = asks_for_huge(flags);
+        match core::mem::take(&mut supplies.huge) {
+            HugeTry::NotTried => Some(Step::NeedsHuge(asks)),
+            HugeTry::Got(_) if !asks && !self.space.is_enlisted() => Some(Step::NeedsHuge(asks)),
+            HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
+                Ok(slot) => {
+                    tables.drop_zeros(slot, region, &self.space.cpus);
+                    let owner = self.space.owner_of(region);
+                    if asks {
+                        put_huge(tables, mapped, slot, supply, flags, owner);
+                    } else {
+                        put_on_trial(tables, mapped, slot, supply, flags, owner, page);
+                    }
+                    Some(Step::Done(pin_huge(slot, page, self.want)))
+                }
+                Err(error) => {
+                    supplies.huge = HugeTry::Got(supply);
+                    Some(error.into())
+                }
+            },
+            HugeTry::Failed => {
+                supplies.huge = HugeTry::Failed;
+                None
+            }
         }
     }
 

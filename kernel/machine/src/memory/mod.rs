@@ -17,6 +17,7 @@ mod stack;
 pub mod stats;
 mod tables;
 mod vmemmap;
+pub mod zero_block;
 
 pub use crate::arch::layout::PAGE_SIZE;
 pub use allocator::allocator;

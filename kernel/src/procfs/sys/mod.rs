@@ -15,7 +15,7 @@ use logic::errno::Errno;
 use machine::arch::cpu_count;
 use machine::memory::file_block::{self, SharedPolicy};
 use machine::memory::hugetlb::PageSize;
-use machine::memory::{huge, stats};
+use machine::memory::{huge, stats, zero_block};
 use machine::sync::Once;
 
 /// Linux's magic number of sysfs.
@@ -137,9 +137,11 @@ const ENTRIES: &[Entry] = &[
         },
         file_block::set_shared_policy,
     ),
-    Entry::file("kernel/mm/transparent_hugepage/use_zero_page", |text| {
-        writeln!(text, "0")
-    }),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/use_zero_page",
+        |text| writeln!(text, "{}", u8::from(zero_block::is_used())),
+        zero_block::set_used,
+    ),
     Entry::file("kernel/mm/transparent_hugepage/hpage_pmd_size", |text| {
         writeln!(text, "{}", Order::PAGEBLOCK.frames() * 4096)
     }),
