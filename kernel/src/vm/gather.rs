@@ -134,7 +134,7 @@ impl Gather {
         self.huge[self.huge_len].write(frame_of(entry));
         self.huge_len += 1;
         self.pages[kind_index(entry)] += huge::FRAMES;
-        file_block::count_mapped(-huge::FRAMES.cast_signed());
+        file_block::unmap(frame_of(entry));
         self.table(table);
     }
 

@@ -15,7 +15,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
 use machine::arch::CpuSet;
-use machine::memory::huge::{self, FRAMES, HugeFrame};
+use machine::memory::huge::{self, HugeFrame};
 use machine::memory::memmap::{self, Descriptor, Kind};
 use machine::memory::percpu::{self, Count};
 use machine::memory::{file_block, zero_block, zero_frame};
@@ -141,7 +141,7 @@ impl PageTables {
             huge::part(frame_of(entry));
         } else if entry & ZERO == 0 {
             // The entry has one to each.
-            file_block::count_mapped(-FRAMES.cast_signed());
+            file_block::unmap(frame_of(entry));
         }
         let frame = self.deposits.pop().into_frame();
         let table = table_at(frame.address());

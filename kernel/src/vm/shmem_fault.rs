@@ -87,8 +87,7 @@ impl Asked<'_> {
         tables.set_huge(slot, entry, table);
         mapped[count] += FRAMES;
         percpu::add(Count::MappedFile, FRAMES);
-        percpu::add(Count::SharedHugeMaps, 1);
-        file_block::count_mapped(FRAMES.cast_signed());
+        file_block::map(block);
         Some(Step::Done(pin_huge(slot, self.page, self.want)))
     }
 }

@@ -75,9 +75,28 @@ pub fn count_whole(change: i64) {
     percpu::add(Count::SharedHuge, change.cast_unsigned());
 }
 
-/// Counts pages that are mapped by entries of huge blocks of files (`ShmemPmdMapped`).
-pub fn count_mapped(change: i64) {
-    percpu::add(Count::SharedHugeMapped, change.cast_unsigned());
+/// Notes an entry that maps a block; the entry has its references. `ShmemPmdMapped` counts each block once.
+pub fn map(block: Frame) {
+    // Relaxed (both): a count that orders nothing.
+    if Descriptor::get(block)
+        .objects
+        .fetch_add(1, Ordering::Relaxed)
+        == 0
+    {
+        percpu::add(Count::SharedHugeMapped, FRAMES);
+    }
+    percpu::add(Count::SharedHugeMaps, 1);
+}
+
+/// Notes that an entry maps a block no more, or by pages; its references are there still.
+pub fn unmap(block: Frame) {
+    if Descriptor::get(block)
+        .objects
+        .fetch_sub(1, Ordering::Relaxed)
+        == 1
+    {
+        percpu::subtract(Count::SharedHugeMapped, FRAMES);
+    }
 }
 
 /// Where files in memory have huge blocks: `/sys/kernel/mm/transparent_hugepage/shmem_enabled`, and `huge=` of tmpfs.

@@ -81,7 +81,7 @@ pub enum Count {
     MigrateFailed,
     /// Of `FileFrames`, those in whole huge blocks of shared memory and tmpfs.
     SharedHuge,
-    /// Of `MappedFile`, those by entries of huge blocks.
+    /// Of `SharedHuge`, those that entries of huge blocks map.
     SharedHugeMapped,
     /// Huge blocks that such files got.
     SharedHugeAllocs,
