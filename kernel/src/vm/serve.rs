@@ -27,6 +27,7 @@ use machine::arch::cpu_id;
 use machine::memory::frame::FrameRef;
 use machine::memory::memmap::{Descriptor, Kind, frame_ptr};
 use machine::memory::percpu::{self, Count, Local};
+use machine::memory::zero_block;
 use machine::memory::{copy_page, zero_frame};
 
 /// Pages of a file that are mapped together, all aligned: those around the one that is touched.
@@ -238,12 +239,15 @@ impl<'a> Asked<'a> {
             Leaf::Trial(slot) => Some(self.on_trial(slot)),
             Leaf::Absent
                 if holds_region
-                    && flags.contains(VmaFlags::SHARED)
+                    && (!self.store || flags.contains(VmaFlags::SHARED))
                     && let Bytes::File(file, offset) = &self.area.backing =>
             {
                 self.block(tables, mapped, supplies, file, *offset)
             }
-            Leaf::Absent if self.store && self.may_have_huge(holds_region) => {
+            // Where zeros are not shown so, a load gets what a store would.
+            Leaf::Absent
+                if (self.store || !zero_block::is_used()) && self.may_have_huge(holds_region) =>
+            {
                 self.new_huge(tables, mapped, supplies)
             }
             Leaf::Absent if self.wants_zeros(supplies) && self.may_have_huge(holds_region) => {

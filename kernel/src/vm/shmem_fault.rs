@@ -48,7 +48,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Serves a fault where no table is yet, in a shared mapping of a file, by one entry. `None`: it is for a page.
+    /// Serves a fault where no table is yet, in a mapping of a file, by one entry; stores to private ones are for pages. `None`: it is for a page.
     #[cold]
     pub(super) fn block(
         &self,
@@ -83,7 +83,12 @@ impl Asked<'_> {
         };
         let (kind, count) = if file.shmem { (SHMEM, 2) } else { (FILE, 1) };
         let flags = self.area.flags;
-        let entry = block.address() | kind | entry_flags(flags) | store_flags(flags);
+        let store = if flags.contains(VmaFlags::SHARED) {
+            store_flags(flags)
+        } else {
+            0
+        };
+        let entry = block.address() | kind | entry_flags(flags) | store;
         tables.set_huge(slot, entry, table);
         mapped[count] += FRAMES;
         percpu::add(Count::MappedFile, FRAMES);

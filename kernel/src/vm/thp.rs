@@ -130,7 +130,9 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
     let rights = if !store || old & WRITABLE != 0 {
         old & (WRITABLE | DIRTY)
     } else if old & (FILE | SHMEM) != 0 {
-        // Only shared mappings show files so.
+        if !flags.contains(VmaFlags::SHARED) {
+            return false;
+        }
         store_flags(flags)
     } else if huge::is_own(frame_of(old)) {
         store_flags(flags)
