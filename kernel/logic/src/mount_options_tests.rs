@@ -7,7 +7,7 @@ use std::vec::Vec;
 /// Pages of a machine with 256 MiB.
 const RAM: u64 = 65536;
 
-fn parse(text: &str) -> Result<TmpfsOptions, Errno> {
+fn parse(text: &str) -> Result<TmpfsOptions<'_>, Errno> {
     TmpfsOptions::parse(text.as_bytes(), RAM)
 }
 

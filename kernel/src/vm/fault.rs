@@ -11,8 +11,8 @@ use super::pagetable::Leaf;
 use super::pool_fault::Turn;
 use super::serve::{Asked, Step, Supplies, new_anonymous, new_hot_anonymous};
 use super::space::{PAGE, State};
+use super::thp::HugeTry;
 use super::want::Want;
-use super::zeros::ZeroTry;
 use super::{AddressSpace, VmaFlags};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -152,10 +152,11 @@ impl AddressSpace {
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
                 Step::NeedsBlock(file, first, wish) => {
-                    supplies.block_tried = true;
                     file.source.make_block(first, wish);
+                    // Whether there is one now, the file knows.
+                    supplies.huge = HugeTry::Failed;
                 }
-                Step::NeedsZeros => supplies.zeros = ZeroTry::get(),
+                Step::NeedsZeros => supplies.huge = HugeTry::zeros(),
                 Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
                 Step::NeedsListing => supplies.unlisted = !khugepaged::enlist(self),
                 Step::NeedsVerdict => self.settle_trials(page..page + PAGE),

@@ -126,7 +126,7 @@ impl Pages {
     }
 
     /// The place of a page whose frame is about to be changed.
-    pub fn to_replace(&mut self, index: u64, frame: Frame) -> Option<&mut FrameRef> {
+    pub fn replaceable(&mut self, index: u64, frame: Frame) -> Option<&mut FrameRef> {
         let found = self.frames.get(index)?;
         if found.frame() != frame || found.references() != 1 {
             return None;

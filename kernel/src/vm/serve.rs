@@ -16,7 +16,6 @@ use super::thp::{
     HugeTry, allow_huge, asks_for_huge, pin_huge, put_huge, put_on_trial, wants_huge,
 };
 use super::want::{Want, entry_flags, store_flags};
-use super::zeros::ZeroTry;
 use super::{AddressSpace, VmaFlags, backing::Bytes, tlb};
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -72,10 +71,7 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Supplies {
     page: Option<Supply>,
-    huge: HugeTry,
-    pub(super) zeros: ZeroTry,
-    /// A huge block of a file was wanted; whether there is one now, the file knows.
-    pub(super) block_tried: bool,
+    pub(super) huge: HugeTry,
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is got until it is in place.
     pub(super) turn: Option<Turn>,
@@ -94,10 +90,9 @@ impl Supplies {
         index: u64,
         wish: Wish,
     ) -> Result<bool, Errno> {
-        file.source.make_block(index, wish);
         // Before the page: who takes it out of the file meanwhile counts up.
         let sequence = file.source.mappings().sequence();
-        let Some(page) = file.source.page(index)? else {
+        let Some(page) = file.source.page(index, wish)? else {
             return Ok(false);
         };
         self.page = Some(Supply {
@@ -298,7 +293,8 @@ impl<'a> Asked<'a> {
                     Some(error.into())
                 }
             },
-            HugeTry::Failed => {
+            // What is for loads is never got for stores.
+            HugeTry::Failed | HugeTry::Zeros(..) => {
                 supplies.huge = HugeTry::Failed;
                 None
             }

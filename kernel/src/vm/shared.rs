@@ -78,12 +78,18 @@ impl SharedMemory {
 }
 
 impl PageSource for SharedMemory {
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno> {
         if index >= self.room {
             return Ok(None);
         }
         if let Some(page) = self.pages.lock().get(index) {
             return Ok(Some(page.clone()));
+        }
+        if self.has_blocks() {
+            self.make_block(index, wish);
+            if let Some(page) = self.pages.lock().get(index) {
+                return Ok(Some(page.clone()));
+            }
         }
         let new = alloc_zeroed(Mobility::Movable)?;
         self.mappings.own(&new, index);
@@ -109,7 +115,7 @@ impl PageSource for SharedMemory {
 
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
         let mut pages = self.pages.lock();
-        let old = relocate_in(pages.to_replace(index, from), from, to);
+        let old = relocate_in(pages.replaceable(index, from), from, to);
         drop(pages);
         old.is_some()
     }

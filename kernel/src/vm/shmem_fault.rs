@@ -8,7 +8,7 @@ use super::pages::Wish;
 use super::pagetable::PageTables;
 use super::serve::{Asked, Step, Supplies};
 use super::source::{Block, MappedFile};
-use super::thp::pin_huge;
+use super::thp::{HugeTry, pin_huge};
 use super::want::{entry_flags, store_flags};
 use alloc::sync::Arc;
 use machine::memory::file_block::{self, FileBlock};
@@ -54,7 +54,7 @@ impl Asked<'_> {
         &self,
         tables: &mut PageTables,
         mapped: &mut [u64; 3],
-        supplies: &mut Supplies,
+        supplies: &Supplies,
         file: &Arc<MappedFile>,
         offset: u64,
     ) -> Option<Step> {
@@ -67,7 +67,7 @@ impl Asked<'_> {
         let first = start / PAGE;
         let block = match file.source.share_block(first, wish) {
             Block::Shared(block) => block,
-            Block::Possible if !supplies.block_tried => {
+            Block::Possible if !matches!(supplies.huge, HugeTry::Failed) => {
                 return Some(Step::NeedsBlock(file.clone(), first, wish));
             }
             Block::Possible | Block::None => return None,

@@ -35,13 +35,14 @@ pub enum Block {
 
 /// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
 pub trait PageSource: Send + Sync {
-    /// The page with this number: made (of zeros) where the file has a hole. May wait for memory;
+    /// The page with this number: made (of zeros) where the file has a hole, with a huge block around it where the file may
+    /// have such and the mapping's `wish` is not against it. May wait for memory;
     /// called without a spin lock held.
     ///
     /// # Errors
     /// `None` is beyond the end of the file (the program gets `SIGBUS`), `ENOMEM`/`ENOSPC` when no
     /// page could be made.
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno>;
+    fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno>;
 
     /// Pages that are there already, from the one with this number on, each in its place. Called
     /// with a spin lock held: does not wait and makes nothing. May leave out what it likes.

@@ -14,6 +14,7 @@ use machine::memory::frame::FrameRef;
 use machine::memory::huge::{self, Effort, HugeFrame, Policy};
 use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
+use machine::memory::zero_block::ZeroBlock;
 
 /// How far a fault came with a huge page.
 #[derive(Default)]
@@ -21,11 +22,22 @@ pub(super) enum HugeTry {
     #[default]
     NotTried,
     Got(HugeSupply),
+    /// For a load: the page of zeros, and the table in reserve for its entry.
+    Zeros(ZeroBlock, TableFrame),
     /// There is none: pages have to do.
     Failed,
 }
 
 impl HugeTry {
+    /// Gets the page of zeros; nobody waits for memory for that.
+    #[cold]
+    pub(super) fn zeros() -> Self {
+        match (ZeroBlock::get(), TableFrame::try_new()) {
+            (Some(block), Ok(table)) => Self::Zeros(block, table),
+            _ => Self::Failed,
+        }
+    }
+
     /// Gets one for an area that `asks` for huge pages or does not, as `defrag` says.
     #[cold]
     pub(super) fn get(asks: bool, space: &AddressSpace) -> Self {

@@ -1,38 +1,16 @@
 //! The huge page of zeros: what private memory shows for a whole region that was read and not stored to.
 
 use super::entry::{ADDRESS, HUGE, REGION, ZERO};
-use super::leaf::TableFrame;
 use super::pagetable::PageTables;
 use super::serve::{Asked, Step, Supplies};
+use super::thp::HugeTry;
 use super::tlb;
 use super::want::{Want, entry_flags};
 use core::sync::atomic::{AtomicU64, Ordering};
 use machine::arch::CpuSet;
 use machine::memory::frame::FrameRef;
-use machine::memory::zero_block::{self, ZeroBlock};
+use machine::memory::zero_block;
 use machine::memory::zero_frame;
-
-/// How far a fault came with it.
-#[derive(Default)]
-pub(super) enum ZeroTry {
-    #[default]
-    NotTried,
-    /// With the table in reserve for its entry.
-    Got(ZeroBlock, TableFrame),
-    /// There is none: the frame of zeros has to do.
-    Failed,
-}
-
-impl ZeroTry {
-    /// Gets one; nobody waits for memory for that.
-    #[cold]
-    pub(super) fn get() -> Self {
-        match (ZeroBlock::get(), TableFrame::try_new()) {
-            (Some(block), Ok(table)) => Self::Got(block, table),
-            _ => Self::Failed,
-        }
-    }
-}
 
 impl Asked<'_> {
     /// Whether the huge page of zeros may serve a load.
@@ -41,13 +19,13 @@ impl Asked<'_> {
         !self.store
             && self.want == Want::Mapped
             && zero_block::is_used()
-            && !matches!(supplies.zeros, ZeroTry::Failed)
+            && !matches!(supplies.huge, HugeTry::Failed)
     }
 
     /// Has it stand for the region, where nothing is.
     #[cold]
     pub(super) fn new_zeros(&self, tables: &mut PageTables, supplies: &mut Supplies) -> Step {
-        let ZeroTry::Got(block, table) = core::mem::take(&mut supplies.zeros) else {
+        let HugeTry::Zeros(block, table) = core::mem::take(&mut supplies.huge) else {
             return Step::NeedsZeros;
         };
         match tables.region_slot_or_new(self.page) {
@@ -57,7 +35,7 @@ impl Asked<'_> {
                 Step::Done(None)
             }
             Err(error) => {
-                supplies.zeros = ZeroTry::Got(block, table);
+                supplies.huge = HugeTry::Zeros(block, table);
                 error.into()
             }
         }

@@ -6,7 +6,7 @@
 
 use super::frame::FrameRef;
 use super::huge::FRAMES;
-use super::memmap::{self, Descriptor, Kind, frame_ptr};
+use super::memmap::{self, Descriptor, frame_ptr};
 use super::percpu::{self, Count, Local};
 use super::{allocator, clear_pages};
 use crate::arch::ipi;
@@ -147,10 +147,15 @@ impl SharedPolicy {
     }
 
     /// That of a number, as [`SharedPolicyCell`] has it.
-    fn of(number: u8) -> Self {
-        let mut all = Self::ALL.into_iter();
-        all.find(|&policy| policy as u8 == number)
-            .unwrap_or(Self::Never)
+    const fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Always,
+            1 => Self::WithinSize,
+            2 => Self::Advise,
+            4 => Self::Deny,
+            5 => Self::Force,
+            _ => Self::Never,
+        }
     }
 }
 

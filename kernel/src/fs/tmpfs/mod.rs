@@ -147,6 +147,14 @@ impl Tmpfs {
         file_block::in_effect(own.get())
     }
 
+    /// Whether any of its files may get a huge block.
+    fn may_have_blocks(&self) -> bool {
+        !matches!(
+            self.block_policy(),
+            SharedPolicy::Never | SharedPolicy::Deny
+        )
+    }
+
     /// Counts pages of a huge block, if the limit allows them.
     fn charge_pages(&self, count: u64) -> Result<(), Errno> {
         // Relaxed: as below.

@@ -22,7 +22,6 @@ use linux_raw_sys::general::{
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
 };
 use logic::errno::{Errno, SysResult};
-use machine::memory::file_block::SharedPolicy;
 use machine::memory::huge::FRAMES;
 use machine::memory::percpu::{self, Count};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
@@ -188,13 +187,25 @@ impl Regular {
 
     /// The page at `index` as a mapping sees it, made of zeros where there is a hole. `None`: the
     /// file ends before it.
-    fn mapped_page(&self, fs: &Tmpfs, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn mapped_page(
+        &self,
+        node: &TmpNode,
+        index: u64,
+        wish: Wish,
+    ) -> Result<Option<FrameRef>, Errno> {
+        let fs = &*node.fs;
         {
             let content = self.content.lock();
             if !content.holds(index) {
                 return Ok(None);
             }
             if let Some(frame) = content.pages.get(index) {
+                return Ok(Some(frame.clone()));
+            }
+        }
+        if fs.may_have_blocks() {
+            self.make_block(node, index, wish, Place::InFile);
+            if let Some(frame) = self.content.lock().pages.get(index) {
                 return Ok(Some(frame.clone()));
             }
         }
@@ -216,7 +227,7 @@ impl Regular {
     /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing there.
     fn make_block(&self, node: &TmpNode, index: u64, wish: Wish, place: Place) {
         let (fs, first) = (&*node.fs, region_of(index));
-        if matches!(fs.block_policy(), SharedPolicy::Never | SharedPolicy::Deny) {
+        if !fs.may_have_blocks() {
             return;
         }
         let wanted = {
@@ -433,9 +444,9 @@ impl TmpNode {
 }
 
 impl PageSource for TmpNode {
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno> {
         let regular = self.regular().ok_or(Errno::ENODEV)?;
-        regular.mapped_page(&self.fs, index)
+        regular.mapped_page(self, index, wish)
     }
 
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
@@ -454,14 +465,13 @@ impl PageSource for TmpNode {
             return false;
         };
         let mut content = regular.content.lock();
-        let old = relocate_in(content.pages.to_replace(index, from), from, to);
+        let old = relocate_in(content.pages.replaceable(index, from), from, to);
         drop(content);
         old.is_some()
     }
 
     fn has_blocks(&self) -> bool {
-        let policy = self.fs.block_policy();
-        !matches!(policy, SharedPolicy::Never | SharedPolicy::Deny)
+        self.fs.may_have_blocks()
     }
 
     fn make_block(&self, index: u64, wish: Wish) {
@@ -575,10 +585,12 @@ impl OpenRegular {
         if let Some(frame) = existing {
             return from.take_frame(&frame, in_page(offset), count);
         }
-        regular.make_block(self.node(), index, Wish::None, Place::Any);
-        let existing = regular.content.lock().pages.get(index).cloned();
-        if let Some(frame) = existing {
-            return from.take_frame(&frame, in_page(offset), count);
+        if fs.may_have_blocks() {
+            regular.make_block(self.node(), index, Wish::None, Place::Any);
+            let existing = regular.content.lock().pages.get(index).cloned();
+            if let Some(frame) = existing {
+                return from.take_frame(&frame, in_page(offset), count);
+            }
         }
         if count < PAGE_SIZE {
             let frame = regular.page_or_new(fs, index)?;
