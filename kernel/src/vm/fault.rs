@@ -146,16 +146,11 @@ impl AddressSpace {
                 Step::Done(frame) => return Ok(frame),
                 Step::NeedsGrowth => self.grow_stack(page)?,
                 Step::NeedsFrame(error) => relief.step(error).map_err(|_| Fault::NoMemory)?,
-                Step::NeedsPage(file, index, wish) => match supplies.get_page(file, index, wish) {
+                Step::NeedsPage(wanted) => match supplies.get_page(wanted) {
                     Ok(true) => {}
                     Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
-                Step::NeedsBlock(file, first, wish) => {
-                    file.source.make_block(first, wish);
-                    // Whether there is one now, the file knows.
-                    supplies.huge = HugeTry::Failed;
-                }
                 Step::NeedsZeros => supplies.huge = HugeTry::zeros(),
                 Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
                 Step::NeedsListing => supplies.unlisted = !khugepaged::enlist(self),

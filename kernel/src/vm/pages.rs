@@ -61,6 +61,7 @@ impl Pages {
     }
 
     /// One of them.
+    #[inline]
     pub fn get(&self, index: u64) -> Option<&FrameRef> {
         self.frames.get(index)
     }
@@ -71,6 +72,7 @@ impl Pages {
     }
 
     /// Puts a page in and gives back what was there.
+    #[inline]
     pub fn insert(&mut self, index: u64, frame: FrameRef) -> Result<Option<FrameRef>, NoMemory> {
         self.frames.insert(index, frame)
     }

@@ -40,6 +40,15 @@ struct Supply {
     page: FrameRef,
 }
 
+/// A page of a file, as a mapping wants it.
+pub(super) struct FilePage {
+    pub(super) file: Arc<MappedFile>,
+    pub(super) index: u64,
+    pub(super) wish: Wish,
+    /// The huge block that begins with it would do; the page is not needed.
+    pub(super) whole: bool,
+}
+
 /// How far one look at a fault came.
 pub(super) enum Step {
     Done(Option<FrameRef>),
@@ -48,9 +57,7 @@ pub(super) enum Step {
     /// There is no frame.
     NeedsFrame(AllocError),
     /// The file's page must be got first.
-    NeedsPage(Arc<MappedFile>, u64, Wish),
-    /// A huge block of the file would do, that of the 2 MiB from this page on.
-    NeedsBlock(Arc<MappedFile>, u64, Wish),
+    NeedsPage(FilePage),
     /// The huge page of zeros would do.
     NeedsZeros,
     /// A huge page would do; whether the area asks for such.
@@ -82,14 +89,18 @@ pub(super) struct Supplies {
 }
 
 impl Supplies {
-    /// Gets a file's page; may wait. False: the file ends before it.
+    /// Gets a file's page, or has the file get a block; may wait. False: the file ends before it.
     #[cold]
-    pub(super) fn get_page(
-        &mut self,
-        file: Arc<MappedFile>,
-        index: u64,
-        wish: Wish,
-    ) -> Result<bool, Errno> {
+    pub(super) fn get_page(&mut self, wanted: FilePage) -> Result<bool, Errno> {
+        let FilePage {
+            file, index, wish, ..
+        } = wanted;
+        if wanted.whole {
+            file.source.make_block(index, wish);
+            // Whether there is one now, the file knows.
+            self.huge = HugeTry::Failed;
+            return Ok(true);
+        }
         // Before the page: who takes it out of the file meanwhile counts up.
         let sequence = file.source.mappings().sequence();
         let Some(page) = file.source.page(index, wish)? else {
@@ -206,10 +217,25 @@ impl<'a> Asked<'a> {
         mapped: &mut [u64; 3],
         supplies: &mut Supplies,
     ) -> Option<Step> {
+        match tables.leaf(self.page) {
+            Leaf::Page(_) => None,
+            leaf => self.no_table(leaf, tables, mapped, supplies),
+        }
+    }
+
+    /// The same where no table is yet, or something else is in its place.
+    #[cold]
+    fn no_table(
+        &self,
+        leaf: Leaf,
+        tables: &mut PageTables,
+        mapped: &mut [u64; 3],
+        supplies: &mut Supplies,
+    ) -> Option<Step> {
         let (page, flags) = (self.page, self.area.flags);
         let region = page & !(REGION - 1);
         let holds_region = self.area.start <= region && self.area.end - region >= REGION;
-        match tables.leaf(page) {
+        match leaf {
             Leaf::Huge(slot) if slot.load(Ordering::Relaxed) & ZERO != 0 => {
                 if !self.store && holds_region {
                     return Some(Step::Done(self.allow_zeros(slot)));
@@ -264,7 +290,19 @@ impl<'a> Asked<'a> {
             && !self.space.declines_huge_pages()
     }
 
+    /// The page of a file that is missing.
+    #[cold]
+    fn file_page(&self, file: &Arc<MappedFile>, index: u64) -> FilePage {
+        FilePage {
+            file: file.clone(),
+            index,
+            wish: self.wish(),
+            whole: false,
+        }
+    }
+
     /// Has a huge page of the program's own stand for a region that shows nothing, or zeros. `None`: there is none.
+    #[cold]
     fn new_huge(
         &self,
         tables: &mut PageTables,
@@ -359,7 +397,7 @@ impl<'a> Asked<'a> {
                 let supplied = supplies.of(file, index);
                 if self.store && !shared {
                     let Some(source) = supplied.or_else(|| present_page(file, index)) else {
-                        return Step::NeedsPage(file.clone(), index, self.wish());
+                        return Step::NeedsPage(self.file_page(file, index));
                     };
                     copy_of(source.as_ptr()).map(|frame| change.put(frame, 0, true))
                 } else {
@@ -367,7 +405,7 @@ impl<'a> Asked<'a> {
                     if let Some(page) = supplied {
                         change.put(page, kind, shared);
                     } else if !self.map_around(tables, &mut change, file, index, kind) {
-                        return Step::NeedsPage(file.clone(), index, self.wish());
+                        return Step::NeedsPage(self.file_page(file, index));
                     }
                     Ok(())
                 }

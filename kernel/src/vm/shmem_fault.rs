@@ -6,7 +6,7 @@ use super::entry::{FILE, PAGE, REGION, SHMEM};
 use super::leaf::TableFrame;
 use super::pages::Wish;
 use super::pagetable::PageTables;
-use super::serve::{Asked, Step, Supplies};
+use super::serve::{Asked, FilePage, Step, Supplies};
 use super::source::{Block, MappedFile};
 use super::thp::{HugeTry, pin_huge};
 use super::want::{entry_flags, store_flags};
@@ -68,7 +68,12 @@ impl Asked<'_> {
         let block = match file.source.share_block(first, wish) {
             Block::Shared(block) => block,
             Block::Possible if !matches!(supplies.huge, HugeTry::Failed) => {
-                return Some(Step::NeedsBlock(file.clone(), first, wish));
+                return Some(Step::NeedsPage(FilePage {
+                    file: file.clone(),
+                    index: first,
+                    wish,
+                    whole: true,
+                }));
             }
             Block::Possible | Block::None => return None,
         };

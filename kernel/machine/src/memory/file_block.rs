@@ -170,6 +170,7 @@ impl SharedPolicyCell {
     }
 
     /// What it says.
+    #[inline]
     pub fn get(&self) -> SharedPolicy {
         // Relaxed (both): a value of its own, read when it is needed.
         SharedPolicy::of(self.0.load(Ordering::Relaxed))
@@ -185,6 +186,7 @@ impl SharedPolicyCell {
 pub static SHARED: SharedPolicyCell = SharedPolicyCell::new(SharedPolicy::Never);
 
 /// What holds where a file system says `own`: the word for all comes first.
+#[inline]
 pub fn in_effect(own: SharedPolicy) -> SharedPolicy {
     match SHARED.get() {
         strong @ (SharedPolicy::Deny | SharedPolicy::Force) => strong,

@@ -148,11 +148,13 @@ impl Tmpfs {
     }
 
     /// Whether any of its files may get a huge block.
+    #[inline]
     fn may_have_blocks(&self) -> bool {
-        !matches!(
-            self.block_policy(),
-            SharedPolicy::Never | SharedPolicy::Deny
-        )
+        let policy = match &self.blocks {
+            Some(own) => file_block::in_effect(own.get()),
+            None => SHARED.get(),
+        };
+        !matches!(policy, SharedPolicy::Never | SharedPolicy::Deny)
     }
 
     /// Counts pages of a huge block, if the limit allows them.
