@@ -173,6 +173,11 @@ fn shared_memory_has_them_as_on_linux() {
 }
 
 #[test]
+fn what_files_hold_behind_their_ends_is_given_up() {
+    is_as_on_linux("shmem_tails");
+}
+
+#[test]
 fn what_was_only_read_is_zero_as_on_linux() {
     is_as_on_linux("zero_huge");
 }
