@@ -6,7 +6,7 @@
 //! | `entry`, `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `locking`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
-//! | `fault`, `thp`, `zeros`, `hot` | page faults, those of huge pages, where each CPU stored last |
+//! | `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot` | page faults, those of huge pages, where each CPU stored last |
 //! | `collapse`, `khugepaged` | pages that are joined to huge pages: when it is asked for, and before |
 //! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
@@ -58,6 +58,7 @@ mod pagetable;
 mod peek;
 mod pool_fault;
 mod protect;
+mod region_fault;
 mod remap;
 mod serve;
 pub mod shared;

@@ -3,6 +3,7 @@
 //! A file's pages are ordinary frames, allocated when they are first written and freed at once by
 //! truncation or when the last name and the last open file are gone.
 
+mod blocks;
 mod directory;
 mod huge;
 mod mounted;

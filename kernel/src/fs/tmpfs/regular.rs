@@ -9,10 +9,10 @@ use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
 use super::seals::Seals;
-use super::{TmpNode, Tmpfs, tails};
+use super::{TmpNode, Tmpfs};
 use crate::vm::compaction::daemon;
-use crate::vm::pages::{Pages, Wish, region_of, wants_block};
-use crate::vm::{Block, Mappings, PageSource, new_block, relocate_in};
+use crate::vm::pages::{Pages, Wish};
+use crate::vm::{Block, Mappings, PageSource, relocate_in};
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -22,14 +22,12 @@ use linux_raw_sys::general::{
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
 };
 use logic::errno::{Errno, SysResult};
-use machine::memory::huge::FRAMES;
-use machine::memory::percpu::{self, Count};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 use machine::sync::{Mutex, SpinLock};
 
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
 const MAX_SIZE: u64 = i64::MAX as u64;
-const PAGE: u64 = PAGE_SIZE as u64;
+pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages that are freed between two looks at whether others should run.
 const FREE_BATCH: usize = 64;
 
@@ -43,25 +41,25 @@ pub(super) enum Pace {
 }
 
 #[derive(Debug, Default)]
-struct Content {
-    pages: Pages,
-    size: u64,
+pub(super) struct Content {
+    pub(super) pages: Pages,
+    pub(super) size: u64,
     /// Somebody has had memory kept behind the end.
-    reaches_beyond: bool,
+    pub(super) reaches_beyond: bool,
     /// It is among those that have a huge block cut by their end (`tails`).
-    has_tail: bool,
+    pub(super) has_tail: bool,
 }
 
 impl Content {
     /// Whether the page at `index` lies in the file, if only in part.
-    fn holds(&self, index: u64) -> bool {
+    pub(super) fn holds(&self, index: u64) -> bool {
         index < self.size.div_ceil(PAGE)
     }
 }
 
 /// Where a page may be entered.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// Anywhere: `writing` is held, so nobody cuts the file.
     Any,
     /// Where the file has not been cut meanwhile: a page behind its end would stay for ever.
@@ -81,9 +79,9 @@ enum Entered {
 /// The content of a regular file.
 #[derive(Debug)]
 pub struct Regular {
-    content: SpinLock<Content>,
-    writing: Mutex<()>,
-    mappings: Mappings,
+    pub(super) content: SpinLock<Content>,
+    pub(super) writing: Mutex<()>,
+    pub(super) mappings: Mappings,
     seals: Seals,
     /// Positive: open files that may write. Negative: running programs that forbid it.
     writers: AtomicI32,
@@ -217,80 +215,6 @@ impl Regular {
         })
     }
 
-    /// The policy's answer for the block of pages from `first` on, which is not there; `content` is this file's.
-    fn wants_block(fs: &Tmpfs, content: &Content, first: u64, wish: Wish) -> bool {
-        let pages = content.size.div_ceil(PAGE);
-        wants_block(fs.block_policy(), wish, first, pages)
-            && content.pages.has_room_for_block(first)
-    }
-
-    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing there.
-    fn make_block(&self, node: &TmpNode, index: u64, wish: Wish, place: Place) {
-        let (fs, first) = (&*node.fs, region_of(index));
-        if !fs.may_have_blocks() {
-            return;
-        }
-        let wanted = {
-            let content = self.content.lock();
-            Self::wants_block(fs, &content, first, wish)
-        };
-        if !wanted || fs.charge_pages(FRAMES).is_err() {
-            return;
-        }
-        let Some(block) = new_block(wish) else {
-            fs.discharge_pages(FRAMES);
-            return;
-        };
-        let mut content = self.content.lock();
-        let wanted = (place == Place::Any || content.holds(index))
-            && Self::wants_block(fs, &content, first, wish);
-        let cut = content.size < (first + FRAMES) * PAGE;
-        // Who is short of memory must find what its end cuts off.
-        let entered = wanted
-            && (!cut || content.has_tail || tails::note(node))
-            && content
-                .pages
-                .insert_block(first, block, |frame, index| self.mappings.own(frame, index))
-                .is_ok();
-        content.has_tail |= cut && entered;
-        drop(content);
-        if entered {
-            percpu::add(Count::SharedHugeAllocs, 1);
-        } else {
-            fs.discharge_pages(FRAMES);
-        }
-    }
-
-    /// The block of pages from `first` on, for an entry that maps all of it: none of it is behind the end.
-    fn share_block(&self, fs: &Tmpfs, first: u64, wish: Wish) -> Block {
-        let content = self.content.lock();
-        if content.size.div_ceil(PAGE) < first + FRAMES {
-            return Block::None;
-        }
-        match content.pages.share_block(first) {
-            Some(block) => Block::Shared(block),
-            None if Self::wants_block(fs, &content, first, wish) => Block::Possible,
-            None => Block::None,
-        }
-    }
-
-    /// Frees what a huge block has behind the end of the file; whether there was any. `None`: somebody writes just now.
-    pub(super) fn trim(&self, fs: &Tmpfs) -> Option<bool> {
-        let _writing = self.writing.try_lock()?;
-        let end = {
-            let mut content = self.content.lock();
-            content.has_tail = false;
-            let end = content.size.div_ceil(PAGE);
-            if content.reaches_beyond || !content.pages.is_whole(end) {
-                return Some(false);
-            }
-            end
-        };
-        // Nobody maps what is behind the end.
-        self.free_pages(fs, end..region_of(end) + FRAMES, Pace::Straight);
-        Some(true)
-    }
-
     /// Enters a charged page, unless another came first.
     fn enter(
         &self,
@@ -318,7 +242,7 @@ impl Regular {
     }
 
     /// Frees the pages in `range`, in batches.
-    fn free_pages(&self, fs: &Tmpfs, range: Range<u64>, pace: Pace) {
+    pub(super) fn free_pages(&self, fs: &Tmpfs, range: Range<u64>, pace: Pace) {
         let mut from = range.start;
         loop {
             let mut batch: [Option<FrameRef>; FREE_BATCH] = [const { None }; FREE_BATCH];
