@@ -69,6 +69,7 @@ impl SharedMemory {
             let mut batch = [const { None }; BATCH];
             let (taken, next) = self.pages.lock().take_batch(from, pages.end, &mut batch);
             from = next;
+            file_block::drop_pages(&mut batch[..taken]);
             count_file_frames(-(taken as i64));
             if taken < BATCH {
                 return;

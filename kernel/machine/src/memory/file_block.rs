@@ -6,12 +6,12 @@
 
 use super::frame::FrameRef;
 use super::huge::FRAMES;
-use super::memmap::{self, Descriptor, frame_ptr};
+use super::memmap::{Descriptor, Kind, frame_ptr};
 use super::percpu::{self, Count, Local};
 use super::{allocator, clear_pages};
 use crate::arch::ipi;
 use core::sync::atomic::{AtomicU8, Ordering};
-use ebb_mm::{AllocError, Frame, Mobility, Order, Request, Reserve};
+use ebb_mm::{AllocError, Frame, FreeBatch, Mobility, Order, Request, Reserve};
 use logic::errno::Errno;
 
 /// Frames that are cleared between two looks at what other CPUs ask for.
@@ -63,11 +63,34 @@ pub fn share(block: Frame) {
     }
 }
 
+/// One reference less to each of some frames of files; those that nobody has any more are freed together.
+fn release_all(frames: impl Iterator<Item = Frame>) {
+    let this = percpu::this();
+    let mut batch = FreeBatch::new();
+    let mut freed = 0;
+    for frame in frames {
+        let descriptor = Descriptor::get(frame);
+        debug_assert_eq!(descriptor.kind(), Some(Kind::File));
+        if descriptor.put() {
+            descriptor.clear();
+            this.free_in(&mut batch, frame);
+            freed += 1;
+        }
+    }
+    this.finish(batch);
+    this.subtract(Kind::File.count(), freed);
+    this.add(Count::Freed, freed);
+}
+
 /// One reference less to each frame of a block that an entry maps.
 pub fn release(block: Frame) {
-    for index in 0..FRAMES {
-        memmap::release(block.offset(index));
-    }
+    release_all((0..FRAMES).map(|index| block.offset(index)));
+}
+
+/// Drops pages that a file in memory had.
+pub fn drop_pages(pages: &mut [Option<FrameRef>]) {
+    let held = pages.iter_mut().filter_map(Option::take);
+    release_all(held.map(FrameRef::into_counted));
 }
 
 /// Counts frames of files that are whole huge blocks (`ShmemHugePages`).

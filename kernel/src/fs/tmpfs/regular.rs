@@ -22,7 +22,7 @@ use linux_raw_sys::general::{
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
 };
 use logic::errno::{Errno, SysResult};
-use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, file_block};
 use machine::sync::{Mutex, SpinLock};
 
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
@@ -250,7 +250,7 @@ impl Regular {
             let (taken, next) = content.pages.take_batch(from, range.end, &mut batch);
             from = next;
             drop(content);
-            drop(batch);
+            file_block::drop_pages(&mut batch[..taken]);
             fs.discharge_pages(taken as u64);
             if taken < FREE_BATCH {
                 daemon::memory_freed();
