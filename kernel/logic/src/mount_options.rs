@@ -235,7 +235,7 @@ impl HugetlbfsOptions {
 
 /// What `mount -t tmpfs -o` asks for; `None` where it says nothing.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
-pub struct TmpfsOptions {
+pub struct TmpfsOptions<'a> {
     /// The most pages; 0 is no limit.
     pub pages: Option<u64>,
     /// The most files; 0 is no limit.
@@ -246,14 +246,16 @@ pub struct TmpfsOptions {
     pub uid: Option<u32>,
     /// Group of the root directory.
     pub gid: Option<u32>,
+    /// Where files have huge pages.
+    pub blocks: Option<&'a [u8]>,
 }
 
-impl TmpfsOptions {
+impl<'a> TmpfsOptions<'a> {
     /// Reads a text; `ram_pages` is what percentages are of.
     ///
     /// # Errors
     /// `EINVAL`: an option is unknown here, or its value makes no sense.
-    pub fn parse(text: &[u8], ram_pages: u64) -> Result<Self, Errno> {
+    pub fn parse(text: &'a [u8], ram_pages: u64) -> Result<Self, Errno> {
         const PAGE: u64 = 4096;
         // What Linux multiplies these by must not overflow.
         const MOST_PAGES: u64 = i64::MAX.unsigned_abs();
@@ -268,9 +270,9 @@ impl TmpfsOptions {
                 b"mode" => all.mode = Some(option.octal()? & 0o7777),
                 b"uid" => all.uid = Some(option.identity()?),
                 b"gid" => all.gid = Some(option.identity()?),
-                // What this kernel does anyway: numbers of 64 bits, no swap, small pages.
+                b"huge" => all.blocks = Some(option.value.ok_or(Errno::EINVAL)?),
+                // What this kernel does anyway: numbers of 64 bits, no swap.
                 b"inode64" | b"noswap" => option.bare()?,
-                b"huge" if option.value == Some(b"never") => {}
                 _ => return Err(Errno::EINVAL),
             }
         }

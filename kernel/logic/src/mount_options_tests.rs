@@ -7,7 +7,7 @@ use std::vec::Vec;
 /// Pages of a machine with 256 MiB.
 const RAM: u64 = 65536;
 
-fn parse(text: &str) -> Result<TmpfsOptions, Errno> {
+fn parse(text: &str) -> Result<TmpfsOptions<'_>, Errno> {
     TmpfsOptions::parse(text.as_bytes(), RAM)
 }
 
@@ -62,6 +62,7 @@ fn the_rest_is_read_as_linux_reads_it() {
         mode: Some(0o1750),
         uid: Some(10),
         gid: Some(20),
+        blocks: Some(b"never"),
     };
     assert_eq!(all, Ok(expected));
     assert_eq!(parse(""), Ok(TmpfsOptions::default()));
@@ -97,7 +98,7 @@ fn what_makes_no_sense_is_refused() {
         "gid=root",
         "inode64=1",
         "inode32",
-        "huge=always",
+        "huge",
         "mpol=bind:0",
         "sizee=1",
         "loop",

@@ -59,7 +59,7 @@ pub fn init(boot: &'static BootInfo) {
     let root: NodeRef = fs.make_root(None, b"", 0o755);
     tree::set(
         root.clone(),
-        Tmpfs::permanent(devices::MEMFD, Limits::NONE),
+        Tmpfs::nameless(devices::MEMFD),
         [
             Tmpfs::huge_nameless(devices::HUGE_MEMFD, PageSize::Mib2),
             Tmpfs::huge_nameless(devices::GIGANTIC_MEMFD, PageSize::Gib1),

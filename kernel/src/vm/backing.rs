@@ -1,6 +1,6 @@
 //! The bytes behind an area, as the area knows them.
 
-use super::entry::PAGE;
+use super::entry::{PAGE, REGION};
 use super::hugetlb::Ended;
 use super::source::MappedFile;
 use alloc::sync::Arc;
@@ -44,6 +44,17 @@ impl Bytes {
     /// Bytes of the pages that it consists of: areas of it begin and end with such.
     pub(super) fn page_bytes(&self) -> u64 {
         self.huge_size().map_or(PAGE, PageSize::bytes)
+    }
+
+    /// Where in a region of 2 MiB so many bytes of it had better begin, if huge pages may show them.
+    pub(super) fn huge_phase(&self, bytes: u64) -> Option<u64> {
+        let Self::File(file, offset) = self else {
+            return None;
+        };
+        let phase = offset % REGION;
+        // From the first whole region on.
+        let before = (REGION - phase) % REGION;
+        (bytes >= before + REGION && file.source.has_blocks()).then_some(phase)
     }
 
     /// The file, where there is one.

@@ -11,6 +11,7 @@ use super::pagetable::Leaf;
 use super::pool_fault::Turn;
 use super::serve::{Asked, Step, Supplies, new_anonymous, new_hot_anonymous};
 use super::space::{PAGE, State};
+use super::thp::HugeTry;
 use super::want::Want;
 use super::{AddressSpace, VmaFlags};
 use core::ops::Range;
@@ -145,11 +146,12 @@ impl AddressSpace {
                 Step::Done(frame) => return Ok(frame),
                 Step::NeedsGrowth => self.grow_stack(page)?,
                 Step::NeedsFrame(error) => relief.step(error).map_err(|_| Fault::NoMemory)?,
-                Step::NeedsPage(file, index) => match supplies.get_page(file, index) {
+                Step::NeedsPage(wanted) => match supplies.get_page(wanted) {
                     Ok(true) => {}
                     Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
+                Step::NeedsZeros => supplies.huge = HugeTry::zeros(),
                 Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
                 Step::NeedsListing => supplies.unlisted = !khugepaged::enlist(self),
                 Step::NeedsVerdict => self.settle_trials(page..page + PAGE),

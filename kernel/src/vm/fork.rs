@@ -18,7 +18,7 @@ use machine::arch::USER_END;
 use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
 use machine::memory::pressure;
-use machine::memory::{huge, hugetlb};
+use machine::memory::{huge, hugetlb, zero_block};
 use machine::sched;
 
 impl AddressSpace {
@@ -119,7 +119,10 @@ impl AddressSpace {
         let table = match state.tables.region(at) {
             Region::AbsentUntil(next) => return Ok(next),
             Region::Huge(entry, span) => {
-                if entry.load(Ordering::Relaxed) & POOL != 0 {
+                let value = entry.load(Ordering::Relaxed);
+                if value & POOL == 0 && value & (FILE | SHMEM) != 0 {
+                    // The child gets it from the file when it asks.
+                } else if value & POOL != 0 {
                     share_pool(entry, span, &mut target, at)?;
                 } else {
                     share_huge(entry, &mut target, at)?;
@@ -183,6 +186,11 @@ fn share_huge(from: &AtomicU64, target: &mut State, at: u64) -> Result<(), Alloc
     let table = TableFrame::try_new()?;
     // Relaxed: both locks are held.
     let entry = from.load(Ordering::Relaxed) & !WRITABLE;
+    if entry & ZERO != 0 {
+        zero_block::share();
+        target.tables.set_huge(to, entry, table);
+        return Ok(());
+    }
     from.store(entry, Ordering::Relaxed);
     huge::get_reference(frame_of(entry));
     target.tables.set_huge(to, entry, table);

@@ -15,12 +15,13 @@ use ebb_mm::{Frame, FreeBatch};
 use machine::arch::CpuSet;
 use machine::memory::memmap::{self, Descriptor};
 use machine::memory::percpu::{self, Count};
-use machine::memory::{huge, hugetlb};
+use machine::memory::{file_block, huge, hugetlb, zero_block};
 
 /// Frames in a batch: one page of stack.
 const CAPACITY: usize = 510;
 /// Huge blocks in a batch.
 const HUGE_CAPACITY: usize = 64;
+const _: () = assert!(HUGE_CAPACITY <= u64::BITS as usize);
 /// Huge blocks of which a part was kept, in a batch.
 pub(super) const RESTS: usize = 4;
 
@@ -30,6 +31,10 @@ pub(super) struct Gather {
     frames: [MaybeUninit<Frame>; CAPACITY],
     huge_len: usize,
     huge: [MaybeUninit<Frame>; HUGE_CAPACITY],
+    /// A bit for each of those that is a file's.
+    of_files: u64,
+    /// Entries of the huge page of zeros.
+    zeros: u64,
     pool_len: usize,
     pool: [MaybeUninit<Frame>; HUGE_CAPACITY],
     rests: [Option<(Frame, huge::FrameSet)>; RESTS],
@@ -55,6 +60,8 @@ impl Gather {
             frames: [const { MaybeUninit::uninit() }; CAPACITY],
             huge_len: 0,
             huge: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
+            of_files: 0,
+            zeros: 0,
             pool_len: 0,
             pool: [const { MaybeUninit::uninit() }; HUGE_CAPACITY],
             rests: [None; RESTS],
@@ -121,6 +128,22 @@ impl Gather {
         self.table(table);
     }
 
+    /// Takes over an entry's references to a huge block of a file, and the page table in reserve for it.
+    pub(super) fn file_block(&mut self, entry: u64, table: Frame) {
+        self.of_files |= 1 << self.huge_len;
+        self.huge[self.huge_len].write(frame_of(entry));
+        self.huge_len += 1;
+        self.pages[kind_index(entry)] += huge::FRAMES;
+        file_block::unmap(frame_of(entry));
+        self.table(table);
+    }
+
+    /// Takes over an entry of the huge page of zeros: the page table in reserve for it.
+    pub(super) fn zeros(&mut self, table: Frame) {
+        self.zeros += 1;
+        self.table(table);
+    }
+
     /// Takes over the reference to a page of the pool.
     pub(super) fn pool(&mut self, page: Frame) {
         self.any = true;
@@ -167,9 +190,21 @@ impl Gather {
     /// Drops the frames' references; flushed before.
     pub(super) fn free(&mut self) {
         debug_assert!(!self.any, "frames are freed that a TLB may know");
-        for block in &self.huge[..core::mem::take(&mut self.huge_len)] {
+        if self.zeros != 0 {
+            zero_block::release(core::mem::take(&mut self.zeros));
+        }
+        let of_files = core::mem::take(&mut self.of_files);
+        for (index, block) in self.huge[..core::mem::take(&mut self.huge_len)]
+            .iter()
+            .enumerate()
+        {
             // SAFETY: the first `huge_len` are initialised.
-            huge::release(unsafe { block.assume_init() });
+            let block = unsafe { block.assume_init() };
+            if of_files >> index & 1 == 0 {
+                huge::release(block);
+            } else {
+                file_block::release(block);
+            }
         }
         for page in &self.pool[..core::mem::take(&mut self.pool_len)] {
             // SAFETY: the first `pool_len` are initialised.

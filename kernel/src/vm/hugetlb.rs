@@ -3,6 +3,7 @@
 //! A shared mapping promises pages to the file, for as long as the file lives; a private one to itself, for the space
 //! that made it: a child of `fork` was promised nothing. Both as on Linux.
 
+use super::pages::Wish;
 use super::source::{MappedFile, Mappings, PageSource};
 use alloc::sync::Arc;
 use core::fmt;
@@ -416,7 +417,7 @@ impl HugeFile {
 }
 
 impl PageSource for HugeFile {
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn page(&self, index: u64, _: Wish) -> Result<Option<FrameRef>, Errno> {
         if index >= self.bytes().div_ceil(4096) {
             return Ok(None);
         }

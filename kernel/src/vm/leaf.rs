@@ -4,7 +4,10 @@
 //! way to say so. Each such entry has a table in reserve, got when the entry was made and not
 //! touched before it is needed.
 
-use super::entry::{ACCESSED, HUGE, POOL, PRESENT, REGION, USER, WRITABLE, frame_of, table_at};
+use super::entry::{
+    ACCESSED, ADDRESS, FILE, HUGE, POOL, PRESENT, REGION, SHMEM, USER, WRITABLE, ZERO, frame_of,
+    table_at,
+};
 use super::gather::Gather;
 use super::pagetable::PageTables;
 use super::tlb;
@@ -15,6 +18,7 @@ use machine::arch::CpuSet;
 use machine::memory::huge::{self, HugeFrame};
 use machine::memory::memmap::{self, Descriptor, Kind};
 use machine::memory::percpu::{self, Count};
+use machine::memory::{file_block, zero_block, zero_frame};
 
 /// A frame for a page table, with any contents.
 #[derive(Debug)]
@@ -88,7 +92,7 @@ impl Deposits {
         self.count += 1;
     }
 
-    fn pop(&mut self) -> TableFrame {
+    pub(super) fn pop(&mut self) -> TableFrame {
         let Some(frame) = self.first else {
             panic!("a huge page has no page table in reserve")
         };
@@ -149,7 +153,14 @@ impl PageTables {
             return;
         }
         self.count -= 1;
-        gather.huge(frame_of(entry), self.deposits.pop().into_frame());
+        let table = self.deposits.pop().into_frame();
+        if entry & ZERO != 0 {
+            gather.zeros(table);
+        } else if entry & (FILE | SHMEM) != 0 {
+            gather.file_block(entry, table);
+        } else {
+            gather.huge(frame_of(entry), table);
+        }
     }
 
     /// Splits the huge page that stands for the region of an address, if one does. Of one on trial all is kept.
@@ -168,19 +179,32 @@ impl PageTables {
             0,
             "a page of the pool at {address:#x} is split"
         );
-        // The reference to the block becomes one to each of its frames.
-        huge::part(frame_of(entry));
+        if entry & (FILE | SHMEM | ZERO) == 0 {
+            // The reference to the block becomes one to each of its frames.
+            huge::part(frame_of(entry));
+        } else if entry & ZERO == 0 {
+            // The entry has one to each.
+            file_block::unmap(frame_of(entry));
+        }
         let frame = self.deposits.pop().into_frame();
         self.note_place(frame, address);
         let table = table_at(frame.address());
+        let (first, step) = if entry & ZERO == 0 {
+            (entry & !HUGE, 4096)
+        } else {
+            (zero_frame().address() | entry & !(HUGE | ADDRESS), 0)
+        };
         for (page, to) in (0_u64..).zip(table) {
-            to.store((entry & !HUGE) + page * 4096, Ordering::Relaxed);
+            to.store(first + page * step, Ordering::Relaxed);
         }
         // Not both at once: some CPUs must not find one address in their TLBs in two sizes.
         slot.store(0, Ordering::Relaxed);
         let start = address / REGION * REGION;
         // Dropping any of its addresses drops a huge page.
         tlb::flush(cpus, start..start + 1);
+        if entry & ZERO != 0 {
+            zero_block::release(1);
+        }
         let entry = frame.address() | PRESENT | WRITABLE | USER | ACCESSED;
         // Release: the table's entries come before it.
         slot.store(entry, Ordering::Release);

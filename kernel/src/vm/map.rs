@@ -109,7 +109,7 @@ impl AddressSpace {
         let commitment = Commitment::new(Sizes::of(area_flags, bytes).accounted)?;
 
         let change = self.change.lock();
-        let start = self.place(hint, bytes, flags, source.page_bytes())?;
+        let start = self.place(hint, bytes, flags, &source)?;
         let range = start..start + bytes;
         if let Some(file) = source.file() {
             file.source.mappings().register(self)?;
@@ -175,8 +175,9 @@ impl AddressSpace {
         hint: Option<u64>,
         bytes: u64,
         flags: MapFlags,
-        align: u64,
+        source: &Bytes,
     ) -> Result<u64, Errno> {
+        let align = source.page_bytes();
         let state = self.state.lock();
         if flags.intersects(FIXED) {
             let start = hint.unwrap_or(0);
@@ -201,6 +202,11 @@ impl AddressSpace {
         }
         let low = flags.contains(MapFlags::LOW);
         let top = if low { LOW_TOP } else { MAP_TOP };
+        if let Some(phase) = source.huge_phase(bytes)
+            && let Some(at) = state.find_gap(bytes + REGION - PAGE, top, PAGE)
+        {
+            return Ok(at + (phase + REGION - at % REGION) % REGION);
+        }
         state
             .find_gap(bytes, top, align)
             .filter(|start| start.is_multiple_of(align))

@@ -6,13 +6,13 @@
 //! | `entry`, `pagetable`, `leaf`, `gather`, `tlb` | entries, huge ones, frames on their way out, stale translations |
 //! | `space`, `zap` | address spaces, which one a CPU uses; taking pages out in batches |
 //! | `map`, `protect`, `locking`, `remap`, `fork`, `stack` | what the calls of the same names do; stacks that grow |
-//! | `fault`, `thp`, `hot` | page faults, those of huge pages, where each CPU stored last |
+//! | `fault`, `serve`, `region_fault`, `thp`, `zeros`, `hot` | page faults, those of huge pages, where each CPU stored last |
 //! | `collapse`, `khugepaged` | pages that are joined to huge pages: when it is asked for, and before |
 //! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
 //! | `compaction` | emptying pageblocks: when it is asked for, and before |
 //! | `access` | the kernel's access to other spaces |
-//! | `source`, `shared` | files as mappings see them, shared memory |
+//! | `source`, `shared`, `pages`, `shmem_fault` | files as mappings see them, shared memory, its huge pages |
 //! | `mappings`, `members` | who maps a file, and how a walk meets each exactly once |
 //!
 //! # What an area shows
@@ -54,13 +54,16 @@ mod mappings;
 mod moving;
 mod moving_tables;
 mod named;
+pub mod pages;
 mod pagetable;
 mod peek;
 mod pool_fault;
 mod protect;
+mod region_fault;
 mod remap;
 mod serve;
 pub mod shared;
+mod shmem_fault;
 mod source;
 mod space;
 mod stack;
@@ -70,12 +73,16 @@ mod trial;
 pub mod uaccess;
 mod want;
 mod zap;
+mod zeros;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use locking::Lock;
 pub use protect::Advice;
 pub use remap::Remap;
-pub use source::{Attachment, Backing, MappedFile, MappedName, Mappings, PageSource, relocate_in};
+pub use shmem_fault::new_block;
+pub use source::{
+    Attachment, Backing, Block, MappedFile, MappedName, Mappings, PageSource, relocate_in,
+};
 pub(crate) use space::spaces_going;
 pub use space::{AddressSpace, Limits, VmaInfo};
 

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "page tables are made, walked and freed")]
 
 use super::entry::{
-    ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SPANS, TRIAL, Table, USER,
+    ACCESSED, FILE, HUGE, NO_REGION, PAGE, PRESENT, REGION, SHMEM, SPANS, TRIAL, Table, USER,
     WRITABLE, frame_of, index, pages_in, table_at,
 };
 use super::family::Owner;
@@ -360,7 +360,8 @@ impl PageTables {
                 Region::Huge(slot, span) => {
                     debug_assert!(at.is_multiple_of(span) && range.end - at >= span);
                     let entry = slot.load(Ordering::Relaxed);
-                    if !files_only || entry & (POOL | FILE) == POOL | FILE {
+                    // A page of the pool that is a file's says so; others are private or a file's.
+                    if !files_only || entry & (FILE | SHMEM) != 0 {
                         if !gather.has_room_for_huge() {
                             return at;
                         }

@@ -190,10 +190,13 @@ impl AddressSpace {
                     }
                     Run::Trial(..) => panic!("a huge page on trial gets other rights"),
                     Run::Huge(entry, _) => {
-                        any |= change_rights(entry, flags, |old| match old & (POOL | FILE) {
-                            0 => huge::is_own(frame_of(old)),
-                            POOL => shared || hugetlb::references(frame_of(old)) == 1,
-                            _ => shared,
+                        any |= change_rights(entry, flags, |old| {
+                            match old & (POOL | FILE | SHMEM | ZERO) {
+                                ZERO => false,
+                                0 => huge::is_own(frame_of(old)),
+                                POOL => shared || hugetlb::references(frame_of(old)) == 1,
+                                _ => shared,
+                            }
                         });
                     }
                 }

@@ -2,18 +2,13 @@
 
 #![expect(unsafe_code, reason = "a new frame is filled")]
 
-use super::collapse::may_join;
-use super::entry::{
-    ADDRESS, DIRTY, FILE, NO_EXECUTE, PAGE, PRESENT, REGION, SHMEM, WRITABLE, ZERO, frame_of,
-    index, pages_in, table_at,
-};
+use super::entry::{ADDRESS, DIRTY, FILE, PAGE, SHMEM, WRITABLE, ZERO, frame_of, pages_in};
+use super::pages::Wish;
 use super::pagetable::{Leaf, PageTables};
 use super::pool_fault::{PoolNeed, PoolSupply, Turn};
 use super::source::MappedFile;
 use super::space::Area;
-use super::thp::{
-    HugeTry, allow_huge, asks_for_huge, pin_huge, put_huge, put_on_trial, wants_huge,
-};
+use super::thp::HugeTry;
 use super::want::{Want, entry_flags, store_flags};
 use super::{AddressSpace, VmaFlags, backing::Bytes, tlb};
 use alloc::sync::Arc;
@@ -38,6 +33,15 @@ struct Supply {
     page: FrameRef,
 }
 
+/// A page of a file, as a mapping wants it.
+pub(super) struct FilePage {
+    pub(super) file: Arc<MappedFile>,
+    pub(super) index: u64,
+    pub(super) wish: Wish,
+    /// The huge block that begins with it would do; the page is not needed.
+    pub(super) whole: bool,
+}
+
 /// How far one look at a fault came.
 pub(super) enum Step {
     Done(Option<FrameRef>),
@@ -46,7 +50,9 @@ pub(super) enum Step {
     /// There is no frame.
     NeedsFrame(AllocError),
     /// The file's page must be got first.
-    NeedsPage(Arc<MappedFile>, u64),
+    NeedsPage(FilePage),
+    /// The huge page of zeros would do.
+    NeedsZeros,
     /// A huge page would do; whether the area asks for such.
     NeedsHuge(bool),
     /// The space must be listed first: its pages may be joined.
@@ -65,7 +71,7 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Supplies {
     page: Option<Supply>,
-    huge: HugeTry,
+    pub(super) huge: HugeTry,
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is got until it is in place.
     pub(super) turn: Option<Turn>,
@@ -76,12 +82,21 @@ pub(super) struct Supplies {
 }
 
 impl Supplies {
-    /// Gets a file's page; may wait. False: the file ends before it.
+    /// Gets a file's page, or has the file get a block; may wait. False: the file ends before it.
     #[cold]
-    pub(super) fn get_page(&mut self, file: Arc<MappedFile>, index: u64) -> Result<bool, Errno> {
+    pub(super) fn get_page(&mut self, wanted: FilePage) -> Result<bool, Errno> {
+        let FilePage {
+            file, index, wish, ..
+        } = wanted;
+        if wanted.whole {
+            file.source.make_block(index, wish);
+            // Whether there is one now, the file knows.
+            self.huge = HugeTry::Failed;
+            return Ok(true);
+        }
         // Before the page: who takes it out of the file meanwhile counts up.
         let sequence = file.source.mappings().sequence();
-        let Some(page) = file.source.page(index)? else {
+        let Some(page) = file.source.page(index, wish)? else {
             return Ok(false);
         };
         self.page = Some(Supply {
@@ -195,82 +210,21 @@ impl<'a> Asked<'a> {
         mapped: &mut [u64; 3],
         supplies: &mut Supplies,
     ) -> Option<Step> {
-        let (page, flags) = (self.page, self.area.flags);
-        let region = page & !(REGION - 1);
-        let holds_region = self.area.start <= region && self.area.end - region >= REGION;
-        match tables.leaf(page) {
-            Leaf::Huge(slot) => {
-                if holds_region && allow_huge(slot, page, flags, self.store) {
-                    return Some(Step::Done(pin_huge(slot, page, self.want)));
-                }
-                tables.split(page, &self.space.cpus);
-                None
-            }
-            Leaf::Trial(slot) => Some(self.on_trial(slot)),
-            Leaf::Absent
-                if self.store
-                    && holds_region
-                    && self.area.backing.file().is_none()
-                    && wants_huge(flags)
-                    && (asks_for_huge(flags) || self.want == Want::Mapped)
-                    && !self.space.declines_huge_pages() =>
-            {
-                let asks = asks_for_huge(flags);
-                match core::mem::take(&mut supplies.huge) {
-                    HugeTry::NotTried => Some(Step::NeedsHuge(asks)),
-                    HugeTry::Got(_) if !asks && !self.space.is_enlisted() => {
-                        Some(Step::NeedsHuge(asks))
-                    }
-                    HugeTry::Got(supply) => match tables.region_slot_or_new(page) {
-                        Ok(slot) => {
-                            let owner = self.space.owner_of(region);
-                            if asks {
-                                put_huge(tables, mapped, slot, supply, flags, owner);
-                            } else {
-                                put_on_trial(tables, mapped, slot, supply, flags, owner, page);
-                            }
-                            Some(Step::Done(pin_huge(slot, page, self.want)))
-                        }
-                        Err(error) => {
-                            supplies.huge = HugeTry::Got(supply);
-                            Some(error.into())
-                        }
-                    },
-                    HugeTry::Failed => {
-                        supplies.huge = HugeTry::Failed;
-                        None
-                    }
-                }
-            }
-            Leaf::Absent if !supplies.unlisted && self.may_be_joined() => Some(Step::NeedsListing),
-            Leaf::Page(_) | Leaf::Absent => None,
+        match tables.leaf(self.page) {
+            Leaf::Page(_) => None,
+            leaf => self.no_table(leaf, tables, mapped, supplies),
         }
     }
 
-    /// Whether the pages of a new table may be joined one day, of a space that `khugepaged` does not look at yet.
-    fn may_be_joined(&self) -> bool {
-        !self.space.is_enlisted()
-            && self.area.end - self.area.start >= REGION
-            && may_join(self.area)
-    }
-
-    /// A fault in a huge page on trial: mostly another CPU served it just now.
+    /// The page of a file that is missing.
     #[cold]
-    fn on_trial(&self, slot: &AtomicU64) -> Step {
-        // Relaxed: under the lock.
-        let table = table_at(slot.load(Ordering::Relaxed));
-        let entry = &table[index(self.page, 0)];
-        let (has, gives) = (entry.load(Ordering::Relaxed), entry_flags(self.area.flags));
-        let allowed =
-            (has ^ gives) & (PRESENT | NO_EXECUTE) == 0 && (!self.store || has & WRITABLE != 0);
-        if self.want != Want::Mapped || !allowed {
-            return Step::NeedsVerdict;
+    fn file_page(&self, file: &Arc<MappedFile>, index: u64) -> FilePage {
+        FilePage {
+            file: file.clone(),
+            index,
+            wish: self.wish(),
+            whole: false,
         }
-        if self.store {
-            entry.fetch_or(DIRTY, Ordering::Relaxed);
-        }
-        machine::arch::cpu::invlpg(self.page);
-        Step::Done(None)
     }
 
     /// What the page's own entry needs.
@@ -305,7 +259,7 @@ impl<'a> Asked<'a> {
                 let supplied = supplies.of(file, index);
                 if self.store && !shared {
                     let Some(source) = supplied.or_else(|| present_page(file, index)) else {
-                        return Step::NeedsPage(file.clone(), index);
+                        return Step::NeedsPage(self.file_page(file, index));
                     };
                     copy_of(source.as_ptr()).map(|frame| change.put(frame, 0, true))
                 } else {
@@ -313,7 +267,7 @@ impl<'a> Asked<'a> {
                     if let Some(page) = supplied {
                         change.put(page, kind, shared);
                     } else if !self.map_around(tables, &mut change, file, index, kind) {
-                        return Step::NeedsPage(file.clone(), index);
+                        return Step::NeedsPage(self.file_page(file, index));
                     }
                     Ok(())
                 }

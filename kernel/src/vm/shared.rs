@@ -1,13 +1,16 @@
 //! Shared memory: files without a name, of anonymous mappings and of System V.
 
-use super::source::{MappedFile, Mappings, PageSource, relocate_in};
+use super::pages::{Pages, Wish, region_of, wants_block};
+use super::shmem_fault::new_block;
+use super::source::{Block, MappedFile, Mappings, PageSource, relocate_in};
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::Frame;
 use logic::errno::Errno;
-use logic::radix::RadixTree;
-use machine::memory::{FrameRef, Mobility, alloc_zeroed, count_file_frames};
+use machine::memory::file_block::{self, SHARED, SharedPolicy};
+use machine::memory::huge::FRAMES;
+use machine::memory::{FrameRef, Mobility, alloc_zeroed, count_file_frames, percpu};
 use machine::sync::SpinLock;
 
 const PAGE: u64 = 4096;
@@ -20,7 +23,7 @@ static NEXT_INODE: AtomicU64 = AtomicU64::new(1);
 /// Memory that processes share.
 #[derive(Debug)]
 pub struct SharedMemory {
-    pages: SpinLock<RadixTree<FrameRef>>,
+    pages: SpinLock<Pages>,
     /// How many pages it has room for.
     room: u64,
     mappings: Mappings,
@@ -41,7 +44,7 @@ impl SharedMemory {
     /// New memory of so many bytes, all zero, none of it there before it is used.
     pub fn new(bytes: u64) -> Arc<Self> {
         let memory = Arc::new(Self {
-            pages: SpinLock::new(RadixTree::new()),
+            pages: SpinLock::new(Pages::new()),
             room: bytes.div_ceil(PAGE),
             mappings: Mappings::new(),
         });
@@ -52,6 +55,12 @@ impl SharedMemory {
         memory
     }
 
+    /// Whether a block may hold the pages from `first` on. It never grows, so one that its end cuts would be in vain.
+    fn wants_block(&self, first: u64, wish: Wish) -> bool {
+        let policy = file_block::in_effect(SHARED.get());
+        first + FRAMES <= self.room && wants_block(policy, wish, first, self.room)
+    }
+
     /// Drops the pages, a few at a time so that the lock is held for moments.
     fn drop_pages(&self, pages: Range<u64>) {
         const BATCH: usize = 32;
@@ -60,6 +69,7 @@ impl SharedMemory {
             let mut batch = [const { None }; BATCH];
             let (taken, next) = self.pages.lock().take_batch(from, pages.end, &mut batch);
             from = next;
+            file_block::drop_pages(&mut batch[..taken]);
             count_file_frames(-(taken as i64));
             if taken < BATCH {
                 return;
@@ -69,12 +79,18 @@ impl SharedMemory {
 }
 
 impl PageSource for SharedMemory {
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno> {
         if index >= self.room {
             return Ok(None);
         }
         if let Some(page) = self.pages.lock().get(index) {
             return Ok(Some(page.clone()));
+        }
+        if self.has_blocks() {
+            self.make_block(index, wish);
+            if let Some(page) = self.pages.lock().get(index) {
+                return Ok(Some(page.clone()));
+            }
         }
         let new = alloc_zeroed(Mobility::Movable)?;
         self.mappings.own(&new, index);
@@ -99,8 +115,46 @@ impl PageSource for SharedMemory {
     }
 
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
-        let old = relocate_in(self.pages.lock().get_mut(index), from, to);
+        let mut pages = self.pages.lock();
+        let old = relocate_in(pages.replaceable(index, from), from, to);
+        drop(pages);
         old.is_some()
+    }
+
+    fn has_blocks(&self) -> bool {
+        !matches!(SHARED.get(), SharedPolicy::Never | SharedPolicy::Deny)
+    }
+
+    fn make_block(&self, index: u64, wish: Wish) {
+        let first = region_of(index);
+        if !self.wants_block(first, wish) || !self.pages.lock().has_room_for_block(first) {
+            return;
+        }
+        let Some(block) = new_block(wish) else {
+            return;
+        };
+        let mut pages = self.pages.lock();
+        // Another task may have been here meanwhile.
+        if pages.has_room_for_block(first)
+            && pages
+                .insert_block(first, block, |frame, index| self.mappings.own(frame, index))
+                .is_ok()
+        {
+            drop(pages);
+            count_file_frames(FRAMES.cast_signed());
+            percpu::add(percpu::Count::SharedHugeAllocs, 1);
+        }
+    }
+
+    fn share_block(&self, first: u64, wish: Wish) -> Block {
+        let pages = self.pages.lock();
+        match pages.share_block(first) {
+            Some(block) => Block::Shared(block),
+            None if self.wants_block(first, wish) && pages.has_room_for_block(first) => {
+                Block::Possible
+            }
+            None => Block::None,
+        }
     }
 
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {

@@ -1,6 +1,7 @@
 //! What can be mapped besides private anonymous memory.
 
 use super::hugetlb::{HugeFile, Promises};
+use super::pages::Wish;
 use alloc::sync::Arc;
 use core::any::Any;
 use core::fmt;
@@ -21,15 +22,27 @@ pub fn relocate_in(place: Option<&mut FrameRef>, from: Frame, to: FrameRef) -> O
     Some(core::mem::replace(place, to))
 }
 
+/// What a file has where one huge page may show it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Block {
+    /// A huge block, of whose frames the caller has got a reference to each.
+    Shared(Frame),
+    /// None yet: [`PageSource::make_block`] may help.
+    Possible,
+    /// None.
+    None,
+}
+
 /// What a mappable file offers. tmpfs files implement it; shared anonymous memory is one too.
 pub trait PageSource: Send + Sync {
-    /// The page with this number: made (of zeros) where the file has a hole. May wait for memory;
+    /// The page with this number: made (of zeros) where the file has a hole, with a huge block around it where the file may
+    /// have such and the mapping's `wish` is not against it. May wait for memory;
     /// called without a spin lock held.
     ///
     /// # Errors
     /// `None` is beyond the end of the file (the program gets `SIGBUS`), `ENOMEM`/`ENOSPC` when no
     /// page could be made.
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno>;
+    fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno>;
 
     /// Pages that are there already, from the one with this number on, each in its place. Called
     /// with a spin lock held: does not wait and makes nothing. May leave out what it likes.
@@ -42,6 +55,23 @@ pub trait PageSource: Send + Sync {
     fn relocate(&self, index: u64, from: Frame, to: FrameRef) -> bool {
         let _ = (index, from, to);
         false
+    }
+
+    /// Whether mappings of it had better be aligned for huge pages.
+    fn has_blocks(&self) -> bool {
+        false
+    }
+
+    /// Has a huge block be the 2 MiB around a page, if the file may have such and has nothing there. May wait; called
+    /// without a spin lock held.
+    fn make_block(&self, index: u64, wish: Wish) {
+        let _ = (index, wish);
+    }
+
+    /// The huge block that the 2 MiB from page `first` on are. Called with a spin lock held: does not wait.
+    fn share_block(&self, first: u64, wish: Wish) -> Block {
+        let _ = (first, wish);
+        Block::None
     }
 
     /// Frees the bytes (`MADV_REMOVE`).

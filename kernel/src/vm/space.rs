@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "a CPU's tables are changed")]
 
 use super::backing::{Bytes, Graveyard};
-use super::entry::{FILE, POOL, REGION, ZERO, frame_of};
+use super::entry::{FILE, POOL, REGION, SHMEM, ZERO, frame_of};
 use super::family::{Family, Owner};
 use super::gather::kind_index;
 use super::locking::FutureLock;
@@ -433,9 +433,10 @@ impl AddressSpace {
     }
 
     /// Mapped pages in a range: anonymous, of files, of shared memory, of the first what is in
-    /// huge pages, and those of the pool that are the space's own and that are not, in bytes (for `smaps`).
-    pub fn resident(&self, range: Range<u64>) -> [u64; 6] {
-        let mut pages = [0; 6];
+    /// huge pages, those of the pool that are the space's own and that are not, and of files and shared memory what is in
+    /// huge pages, in bytes (for `smaps`).
+    pub fn resident(&self, range: Range<u64>) -> [u64; 7] {
+        let mut pages = [0; 7];
         let mut at = range.start;
         while at < range.end {
             let state = self.state.lock();
@@ -468,8 +469,13 @@ impl AddressSpace {
                             pages[if own { 4 } else { 5 }] += count as u64;
                             return true;
                         }
-                        pages[0] += count as u64;
-                        pages[3] += count as u64;
+                        if entry & (FILE | SHMEM) != 0 {
+                            pages[kind_index(entry)] += count as u64;
+                            pages[6] += count as u64;
+                        } else if entry & ZERO == 0 {
+                            pages[0] += count as u64;
+                            pages[3] += count as u64;
+                        }
                     }
                 }
                 true

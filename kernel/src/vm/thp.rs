@@ -1,7 +1,7 @@
 //! Faults that huge pages serve: who gets them, and what a fault in one does.
 
 use super::compaction::{self, daemon};
-use super::entry::{ADDRESS, DIRTY, HUGE, REGION, WRITABLE, frame_of, index};
+use super::entry::{ADDRESS, DIRTY, FILE, HUGE, REGION, SHMEM, WRITABLE, ZERO, frame_of, index};
 use super::family::Owner;
 use super::khugepaged::{enlist, enlist_for_trial};
 use super::leaf::{HugeSupply, TableFrame};
@@ -14,6 +14,7 @@ use machine::memory::frame::FrameRef;
 use machine::memory::huge::{self, Effort, HugeFrame, Policy};
 use machine::memory::memmap::Descriptor;
 use machine::memory::percpu::{self, Count};
+use machine::memory::zero_block::ZeroBlock;
 
 /// How far a fault came with a huge page.
 #[derive(Default)]
@@ -21,11 +22,22 @@ pub(super) enum HugeTry {
     #[default]
     NotTried,
     Got(HugeSupply),
+    /// For a load: the page of zeros, and the table in reserve for its entry.
+    Zeros(ZeroBlock, TableFrame),
     /// There is none: pages have to do.
     Failed,
 }
 
 impl HugeTry {
+    /// Gets the page of zeros; nobody waits for memory for that.
+    #[cold]
+    pub(super) fn zeros() -> Self {
+        match (ZeroBlock::get(), TableFrame::try_new()) {
+            (Some(block), Ok(table)) => Self::Zeros(block, table),
+            _ => Self::Failed,
+        }
+    }
+
     /// Gets one for an area that `asks` for huge pages or does not, as `defrag` says.
     #[cold]
     pub(super) fn get(asks: bool, space: &AddressSpace) -> Self {
@@ -129,12 +141,17 @@ pub(super) fn allow_huge(slot: &AtomicU64, page: u64, flags: VmaFlags, store: bo
     let old = slot.load(Ordering::Relaxed);
     let rights = if !store || old & WRITABLE != 0 {
         old & (WRITABLE | DIRTY)
+    } else if old & (FILE | SHMEM) != 0 {
+        if !flags.contains(VmaFlags::SHARED) {
+            return false;
+        }
+        store_flags(flags)
     } else if huge::is_own(frame_of(old)) {
         store_flags(flags)
     } else {
         return false;
     };
-    let kept = old & (ADDRESS | HUGE);
+    let kept = old & (ADDRESS | HUGE | FILE | SHMEM | ZERO);
     slot.store(kept | entry_flags(flags) | rights, Ordering::Relaxed);
     // As for `Change::allow`.
     machine::arch::cpu::invlpg(page);
@@ -146,7 +163,10 @@ pub(super) fn pin_huge(slot: &AtomicU64, page: u64, want: Want) -> Option<FrameR
     if want == Want::Mapped {
         return None;
     }
-    huge::part(frame_of(slot.load(Ordering::Relaxed)));
+    let entry = slot.load(Ordering::Relaxed);
+    if entry & (FILE | SHMEM) == 0 {
+        huge::part(frame_of(entry));
+    }
     pin_part(slot, index(page, 0) as u64, want)
 }
 

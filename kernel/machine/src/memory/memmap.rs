@@ -85,7 +85,8 @@ pub struct Descriptor {
     /// | 40–47 | the order of the block that starts here |
     /// | 48–63 | slabs: the size class; bit 48 of a huge block: it is being parted, see `huge` |
     pub(super) head: AtomicU64,
-    /// Slabs: the state of the objects, see `slab::Objects`.
+    /// Slabs: the state of the objects, see `slab::Objects`. First frames of huge blocks of files: how many entries map the
+    /// block.
     pub(super) objects: AtomicU64,
     /// Slabs: the next and the previous slab with room, as frame numbers; 0: none. Page tables in
     /// reserve: the next one.

@@ -3,6 +3,7 @@
 mod allocator;
 mod boot;
 mod clear;
+pub mod file_block;
 pub mod frame;
 mod heap;
 mod helpers;
@@ -16,6 +17,7 @@ mod stack;
 pub mod stats;
 mod tables;
 mod vmemmap;
+pub mod zero_block;
 
 pub use crate::arch::layout::PAGE_SIZE;
 pub use allocator::allocator;

@@ -79,9 +79,23 @@ pub enum Count {
     Migrated,
     /// Frames that could not be moved.
     MigrateFailed,
+    /// Of `FileFrames`, those in whole huge blocks of shared memory and tmpfs.
+    SharedHuge,
+    /// Of `SharedHuge`, those that entries of huge blocks map.
+    SharedHugeMapped,
+    /// Huge blocks that such files got.
+    SharedHugeAllocs,
+    /// Those that they wanted, and that were not to be had.
+    SharedHugeFallbacks,
+    /// Entries of such blocks that were made.
+    SharedHugeMaps,
+    /// Huge blocks of zeros that were made to be read.
+    ZeroBlocks,
+    /// Those that were wanted, and not to be had.
+    ZeroBlockFailures,
 }
 
-const COUNTS: usize = Count::MigrateFailed as usize + 1;
+const COUNTS: usize = Count::ZeroBlockFailures as usize + 1;
 
 /// One CPU's own. Aligned to two cache lines so that neighbours do not disturb each other.
 #[repr(C, align(128))]

@@ -84,8 +84,8 @@ pub fn meminfo_tail() -> [(&'static str, u64); 11] {
         ("Percpu", super::percpu::bytes() >> 10),
         ("HardwareCorrupted", 0),
         ("AnonHugePages", sum(Count::HugeFrames) * KIB),
-        ("ShmemHugePages", 0),
-        ("ShmemPmdMapped", 0),
+        ("ShmemHugePages", sum(Count::SharedHuge) * KIB),
+        ("ShmemPmdMapped", sum(Count::SharedHugeMapped) * KIB),
         ("FileHugePages", 0),
         ("FilePmdMapped", 0),
     ]
@@ -103,7 +103,7 @@ pub fn direct_map() -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// The fields of `/proc/vmstat`.
-pub fn vmstat() -> [(&'static str, u64); 48] {
+pub fn vmstat() -> [(&'static str, u64); 54] {
     let (shared, carried) = super::hugetlb::optimized();
     let (made, not_made) = super::hugetlb::requests();
     let stats = frames();
@@ -117,6 +117,14 @@ pub fn vmstat() -> [(&'static str, u64); 48] {
         ("nr_dirty", dirty),
         ("nr_writeback", writing),
         ("nr_shmem", sum(Count::SharedFrames).min(files)),
+        (
+            "nr_shmem_hugepages",
+            sum(Count::SharedHuge) / Order::PAGEBLOCK.frames(),
+        ),
+        (
+            "nr_shmem_pmdmapped",
+            sum(Count::SharedHugeMapped) / Order::PAGEBLOCK.frames(),
+        ),
         (
             "nr_anon_transparent_hugepages",
             sum(Count::HugeFrames) / Order::PAGEBLOCK.frames(),
@@ -153,8 +161,11 @@ pub fn vmstat() -> [(&'static str, u64); 48] {
         ("thp_split_page", sum(Count::HugeParted)),
         ("thp_split_pmd", sum(Count::HugeSplits)),
         ("thp_underused_split_page", sum(Count::HugeUnderused)),
-        // Reading maps the one frame of zeros.
-        ("thp_zero_page_alloc", 0),
+        ("thp_file_alloc", sum(Count::SharedHugeAllocs)),
+        ("thp_file_fallback", sum(Count::SharedHugeFallbacks)),
+        ("thp_file_mapped", sum(Count::SharedHugeMaps)),
+        ("thp_zero_page_alloc", sum(Count::ZeroBlocks)),
+        ("thp_zero_page_alloc_failed", sum(Count::ZeroBlockFailures)),
         ("balloon_inflate", sum(Count::BalloonInflated)),
         ("balloon_deflate", sum(Count::BalloonDeflated)),
         ("page_reporting_requests", reported(&HEADER.reports)),

@@ -6,6 +6,7 @@
 
 use super::cache::Cache;
 use super::writeback;
+use crate::vm::pages::Wish;
 use crate::vm::{self, Mappings, PageSource};
 use alloc::sync::Arc;
 use logic::errno::Errno;
@@ -33,7 +34,7 @@ impl View {
 }
 
 impl PageSource for View {
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn page(&self, index: u64, _: Wish) -> Result<Option<FrameRef>, Errno> {
         /// Pages that are read together, as the fault maps them together.
         const AROUND: u64 = 16;
         for _ in 0..TRIES {

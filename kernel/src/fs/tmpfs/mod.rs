@@ -3,17 +3,20 @@
 //! A file's pages are ordinary frames, allocated when they are first written and freed at once by
 //! truncation or when the last name and the last open file are gone.
 
+mod blocks;
 mod directory;
 mod huge;
 mod mounted;
 mod regular;
 mod seals;
+mod tails;
 
 use huge::Huge;
 pub use huge::TYPE as HUGETLBFS;
 pub use mounted::TYPE;
 use regular::Pace;
 pub use regular::Regular;
+pub use tails::trim_all;
 
 use super::block;
 use super::dev;
@@ -32,6 +35,7 @@ use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicU64, Ordering};
 use directory::Directory;
 use logic::errno::Errno;
+use machine::memory::file_block::{self, SHARED, SharedPolicy, SharedPolicyCell};
 use machine::memory::{self, PAGE_SIZE};
 use machine::sync::SpinLock;
 
@@ -55,6 +59,8 @@ pub struct Tmpfs {
     root_owner: [u32; 2],
     /// What its regular files have in common, where they are of huge pages.
     huge: Option<Arc<Subpool>>,
+    /// Where its regular files have huge blocks (`huge=`). `None`: as `shmem_enabled` says.
+    blocks: Option<SharedPolicyCell>,
 }
 
 /// How much a [`Tmpfs`] holds.
@@ -112,6 +118,7 @@ impl Tmpfs {
             root_mode,
             root_owner,
             huge: None,
+            blocks: Some(SharedPolicyCell::new(SharedPolicy::Never)),
         }
     }
 
@@ -125,6 +132,43 @@ impl Tmpfs {
         let above = parent.map(Arc::downgrade);
         let body = Body::Directory(Directory::new(above, name, true));
         TmpNode::new(self, body, mode)
+    }
+
+    /// The file system of files without a name.
+    pub fn nameless(device: u64) -> Arc<Self> {
+        let volume = Volume::permanent(device);
+        let mut fs = Self::new(volume, Limits::NONE, mounted::DEFAULT_MODE, [0; 2]);
+        fs.blocks = None;
+        Arc::new(fs)
+    }
+
+    /// Where regular files have huge blocks.
+    fn block_policy(&self) -> SharedPolicy {
+        let own = self.blocks.as_ref().unwrap_or(&SHARED);
+        file_block::in_effect(own.get())
+    }
+
+    /// Whether any of its files may get a huge block.
+    #[inline]
+    fn may_have_blocks(&self) -> bool {
+        let policy = match &self.blocks {
+            Some(own) => file_block::in_effect(own.get()),
+            None => SHARED.get(),
+        };
+        !matches!(policy, SharedPolicy::Never | SharedPolicy::Deny)
+    }
+
+    /// Counts pages of a huge block, if the limit allows them.
+    fn charge_pages(&self, count: u64) -> Result<(), Errno> {
+        // Relaxed: as below.
+        let counted = self.pages.fetch_add(count, Ordering::Relaxed);
+        let limit = self.page_limit.load(Ordering::Relaxed);
+        if limit != 0 && counted + count > limit {
+            self.pages.fetch_sub(count, Ordering::Relaxed);
+            return Err(Errno::ENOSPC);
+        }
+        memory::count_file_frames(count.cast_signed());
+        Ok(())
     }
 
     /// Counts one page, if the limit allows it.

@@ -8,6 +8,7 @@ use core::fmt::{Result as Written, Write};
 use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::mount_options::TmpfsOptions;
+use machine::memory::file_block::{SharedPolicy, SharedPolicyCell};
 
 /// Permissions of a root directory, unless `mode=` says otherwise.
 pub(super) const DEFAULT_MODE: u32 = 0o1777;
@@ -28,6 +29,7 @@ fn make(options: &[u8], flags: MountFlags) -> Result<Made, Errno> {
     let mode = options.mode.unwrap_or(DEFAULT_MODE);
     let owner = [options.uid.unwrap_or(0), options.gid.unwrap_or(0)];
     let fs = Arc::new(Tmpfs::new(Volume::new(flags)?, limits, mode, owner));
+    fs.set_blocks(options.blocks)?;
     let top = fs.make_root(None, b"", mode);
     {
         let mut attributes = top.attributes.lock();
@@ -48,6 +50,26 @@ fn new_limit(wanted: Option<u64>, old: &AtomicU64, used: &AtomicU64) -> Result<O
     Ok(wanted)
 }
 
+/// What a value of `huge=` asks for.
+fn block_policy(value: Option<&[u8]>) -> Result<Option<SharedPolicy>, Errno> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
+    match SharedPolicy::named(value) {
+        None | Some(SharedPolicy::Deny | SharedPolicy::Force) => Err(Errno::EINVAL),
+        known => Ok(known),
+    }
+}
+
+impl Tmpfs {
+    fn set_blocks(&self, value: Option<&[u8]>) -> Result<(), Errno> {
+        if let (Some(policy), Some(own)) = (block_policy(value)?, &self.blocks) {
+            own.set(policy);
+        }
+        Ok(())
+    }
+}
+
 impl FileSystem for Tmpfs {
     fn volume(&self) -> &Volume {
         &self.volume
@@ -56,6 +78,7 @@ impl FileSystem for Tmpfs {
     fn reconfigure(&self, options: &[u8]) -> Result<(), Errno> {
         // As on Linux the root directory stays as it is, whatever `mode=` and the like say.
         let options = TmpfsOptions::parse(options, ram_pages())?;
+        block_policy(options.blocks)?;
         let pages = new_limit(options.pages, &self.page_limit, &self.pages)?;
         let nodes = new_limit(options.files, &self.node_limit, &self.nodes)?;
         for (limit, new) in [(&self.page_limit, pages), (&self.node_limit, nodes)] {
@@ -64,7 +87,7 @@ impl FileSystem for Tmpfs {
                 limit.store(new, Ordering::Relaxed);
             }
         }
-        Ok(())
+        self.set_blocks(options.blocks)
     }
 
     fn show_options(&self, text: &mut Text) -> Written {
@@ -85,6 +108,9 @@ impl FileSystem for Tmpfs {
                 write!(text, "{name}={id}")?;
             }
         }
-        Ok(())
+        match self.blocks.as_ref().map(SharedPolicyCell::get) {
+            None | Some(SharedPolicy::Never) => Ok(()),
+            Some(policy) => write!(text, ",huge={}", policy.name()),
+        }
     }
 }

@@ -11,7 +11,8 @@ use super::super::node::Hold;
 use super::seals::Seals;
 use super::{TmpNode, Tmpfs};
 use crate::vm::compaction::daemon;
-use crate::vm::{Mappings, PageSource, relocate_in};
+use crate::vm::pages::{Pages, Wish};
+use crate::vm::{Block, Mappings, PageSource, relocate_in};
 use alloc::sync::{Arc, Weak};
 use core::ops::Range;
 use core::sync::atomic::{AtomicI32, Ordering};
@@ -21,13 +22,12 @@ use linux_raw_sys::general::{
     FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE,
 };
 use logic::errno::{Errno, SysResult};
-use logic::radix::RadixTree;
-use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE, file_block};
 use machine::sync::{Mutex, SpinLock};
 
 /// The largest file: what the page index can hold, as Linux's `MAX_LFS_FILESIZE`.
 const MAX_SIZE: u64 = i64::MAX as u64;
-const PAGE: u64 = PAGE_SIZE as u64;
+pub(super) const PAGE: u64 = PAGE_SIZE as u64;
 /// Pages that are freed between two looks at whether others should run.
 const FREE_BATCH: usize = 64;
 
@@ -41,21 +41,25 @@ pub(super) enum Pace {
 }
 
 #[derive(Debug, Default)]
-struct Content {
-    pages: RadixTree<FrameRef>,
-    size: u64,
+pub(super) struct Content {
+    pub(super) pages: Pages,
+    pub(super) size: u64,
+    /// Somebody has had memory kept behind the end.
+    pub(super) reaches_beyond: bool,
+    /// It is among those that have a huge block cut by their end (`tails`).
+    pub(super) has_tail: bool,
 }
 
 impl Content {
     /// Whether the page at `index` lies in the file, if only in part.
-    fn holds(&self, index: u64) -> bool {
+    pub(super) fn holds(&self, index: u64) -> bool {
         index < self.size.div_ceil(PAGE)
     }
 }
 
 /// Where a page may be entered.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// Anywhere: `writing` is held, so nobody cuts the file.
     Any,
     /// Where the file has not been cut meanwhile: a page behind its end would stay for ever.
@@ -75,9 +79,9 @@ enum Entered {
 /// The content of a regular file.
 #[derive(Debug)]
 pub struct Regular {
-    content: SpinLock<Content>,
-    writing: Mutex<()>,
-    mappings: Mappings,
+    pub(super) content: SpinLock<Content>,
+    pub(super) writing: Mutex<()>,
+    pub(super) mappings: Mappings,
     seals: Seals,
     /// Positive: open files that may write. Negative: running programs that forbid it.
     writers: AtomicI32,
@@ -181,13 +185,25 @@ impl Regular {
 
     /// The page at `index` as a mapping sees it, made of zeros where there is a hole. `None`: the
     /// file ends before it.
-    fn mapped_page(&self, fs: &Tmpfs, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn mapped_page(
+        &self,
+        node: &TmpNode,
+        index: u64,
+        wish: Wish,
+    ) -> Result<Option<FrameRef>, Errno> {
+        let fs = &*node.fs;
         {
             let content = self.content.lock();
             if !content.holds(index) {
                 return Ok(None);
             }
             if let Some(frame) = content.pages.get(index) {
+                return Ok(Some(frame.clone()));
+            }
+        }
+        if fs.may_have_blocks() {
+            self.make_block(node, index, wish, Place::InFile);
+            if let Some(frame) = self.content.lock().pages.get(index) {
                 return Ok(Some(frame.clone()));
             }
         }
@@ -226,7 +242,7 @@ impl Regular {
     }
 
     /// Frees the pages in `range`, in batches.
-    fn free_pages(&self, fs: &Tmpfs, range: Range<u64>, pace: Pace) {
+    pub(super) fn free_pages(&self, fs: &Tmpfs, range: Range<u64>, pace: Pace) {
         let mut from = range.start;
         loop {
             let mut batch: [Option<FrameRef>; FREE_BATCH] = [const { None }; FREE_BATCH];
@@ -234,7 +250,7 @@ impl Regular {
             let (taken, next) = content.pages.take_batch(from, range.end, &mut batch);
             from = next;
             drop(content);
-            drop(batch);
+            file_block::drop_pages(&mut batch[..taken]);
             fs.discharge_pages(taken as u64);
             if taken < FREE_BATCH {
                 daemon::memory_freed();
@@ -352,9 +368,9 @@ impl TmpNode {
 }
 
 impl PageSource for TmpNode {
-    fn page(&self, index: u64) -> Result<Option<FrameRef>, Errno> {
+    fn page(&self, index: u64, wish: Wish) -> Result<Option<FrameRef>, Errno> {
         let regular = self.regular().ok_or(Errno::ENODEV)?;
-        regular.mapped_page(&self.fs, index)
+        regular.mapped_page(self, index, wish)
     }
 
     fn present(&self, first: u64, pages: &mut [Option<FrameRef>]) {
@@ -372,8 +388,26 @@ impl PageSource for TmpNode {
         let Some(regular) = self.regular() else {
             return false;
         };
-        let old = relocate_in(regular.content.lock().pages.get_mut(index), from, to);
+        let mut content = regular.content.lock();
+        let old = relocate_in(content.pages.replaceable(index, from), from, to);
+        drop(content);
         old.is_some()
+    }
+
+    fn has_blocks(&self) -> bool {
+        self.fs.may_have_blocks()
+    }
+
+    fn make_block(&self, index: u64, wish: Wish) {
+        if let Some(regular) = self.regular() {
+            regular.make_block(self, index, wish, Place::InFile);
+        }
+    }
+
+    fn share_block(&self, first: u64, wish: Wish) -> Block {
+        self.regular().map_or(Block::None, |regular| {
+            regular.share_block(&self.fs, first, wish)
+        })
     }
 
     fn punch(&self, range: Range<u64>) -> Result<(), Errno> {
@@ -474,6 +508,13 @@ impl OpenRegular {
         let existing = regular.content.lock().pages.get(index).cloned();
         if let Some(frame) = existing {
             return from.take_frame(&frame, in_page(offset), count);
+        }
+        if fs.may_have_blocks() {
+            regular.make_block(self.node(), index, Wish::None, Place::Any);
+            let existing = regular.content.lock().pages.get(index).cloned();
+            if let Some(frame) = existing {
+                return from.take_frame(&frame, in_page(offset), count);
+            }
         }
         if count < PAGE_SIZE {
             let frame = regular.page_or_new(fs, index)?;
@@ -577,7 +618,8 @@ impl File for OpenRegular {
                 Err(error) if done == 0 => {
                     // A page that was made for the failed write, behind the end, must not stay.
                     let index = *offset / PAGE;
-                    if index >= regular.extent().0.div_ceil(PAGE) {
+                    let stays = regular.content.lock().pages.is_whole(index);
+                    if !stays && index >= regular.extent().0.div_ceil(PAGE) {
                         regular.free_pages(&self.node().fs, index..index + 1, Pace::Breathing);
                     }
                     return Err(error);
@@ -607,7 +649,8 @@ impl File for OpenRegular {
             return Err(Errno::ENXIO);
         }
         if !hole {
-            let (index, _) = content.pages.next_from(offset / PAGE).ok_or(Errno::ENXIO)?;
+            let next = content.pages.next_from(offset / PAGE);
+            let index = next.ok_or(Errno::ENXIO)?;
             let at = (index * PAGE).max(offset);
             return if at < content.size {
                 Ok(at)
@@ -661,7 +704,11 @@ impl File for OpenRegular {
         if limit != 0 && pages.end - pages.start > limit {
             return Err(Errno::ENOSPC);
         }
+        if keep_size && end > old_size {
+            regular.content.lock().reaches_beyond = true;
+        }
         for index in pages {
+            regular.make_block(self.node(), index, Wish::None, Place::Any);
             if let Err(error) = regular.page_or_new(&self.node().fs, index) {
                 // As Linux: what was not there before goes again.
                 let beyond = old_size.div_ceil(PAGE)..u64::MAX;

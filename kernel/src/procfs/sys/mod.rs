@@ -13,8 +13,9 @@ use core::fmt::{Result as Written, Write};
 use ebb_mm::{FreeAreas, Order};
 use logic::errno::Errno;
 use machine::arch::cpu_count;
+use machine::memory::file_block::{self, SharedPolicy};
 use machine::memory::hugetlb::PageSize;
-use machine::memory::{huge, stats};
+use machine::memory::{huge, stats, zero_block};
 use machine::sync::Once;
 
 /// Linux's magic number of sysfs.
@@ -125,12 +126,22 @@ const ENTRIES: &[Entry] = &[
         "kernel/mm/transparent_hugepage/khugepaged/pages_collapsed",
         |text| writeln!(text, "{}", khugepaged::pages_collapsed()),
     ),
-    Entry::file("kernel/mm/transparent_hugepage/shmem_enabled", |text| {
-        writeln!(text, "always within_size advise [never] deny force")
-    }),
-    Entry::file("kernel/mm/transparent_hugepage/use_zero_page", |text| {
-        writeln!(text, "0")
-    }),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/shmem_enabled",
+        |text| {
+            choice(
+                text,
+                SharedPolicy::ALL.map(SharedPolicy::name),
+                file_block::SHARED.get().name(),
+            )
+        },
+        file_block::set_shared_policy,
+    ),
+    Entry::knob(
+        "kernel/mm/transparent_hugepage/use_zero_page",
+        |text| writeln!(text, "{}", u8::from(zero_block::is_used())),
+        zero_block::set_used,
+    ),
     Entry::file("kernel/mm/transparent_hugepage/hpage_pmd_size", |text| {
         writeln!(text, "{}", Order::PAGEBLOCK.frames() * 4096)
     }),

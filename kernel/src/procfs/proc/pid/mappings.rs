@@ -84,11 +84,21 @@ struct Resident {
     /// Of the pool of huge pages: no part of the others.
     pool_private: u64,
     pool_shared: u64,
+    /// Of shared memory and tmpfs, what is mapped by huge pages.
+    shared_huge: u64,
 }
 
 impl Resident {
     fn of(space: &AddressSpace, area: &VmaInfo) -> Self {
-        let [anonymous, file, shmem, huge, pool_private, pool_shared] = space
+        let [
+            anonymous,
+            file,
+            shmem,
+            huge,
+            pool_private,
+            pool_shared,
+            shared_huge,
+        ] = space
             .resident(area.start..area.end)
             .map(|bytes| bytes >> 10);
         let (private, shared) = if area.flags.contains(VmaFlags::SHARED) {
@@ -103,6 +113,7 @@ impl Resident {
             huge,
             pool_private,
             pool_shared,
+            shared_huge,
         }
     }
 
@@ -113,6 +124,7 @@ impl Resident {
         self.huge += other.huge;
         self.pool_private += other.pool_private;
         self.pool_shared += other.pool_shared;
+        self.shared_huge += other.shared_huge;
     }
 
     fn write(self, text: &mut Text) -> Result {
@@ -129,7 +141,7 @@ impl Resident {
             ("Anonymous", self.anonymous),
             ("LazyFree", 0),
             ("AnonHugePages", self.huge),
-            ("ShmemPmdMapped", 0),
+            ("ShmemPmdMapped", self.shared_huge),
             ("FilePmdMapped", 0),
             ("Shared_Hugetlb", self.pool_shared),
             ("Private_Hugetlb", self.pool_private),

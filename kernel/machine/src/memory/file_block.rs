@@ -1,0 +1,227 @@
+//! Huge blocks of files in memory.
+//!
+//! A file has the frames of such a block one by one, each with a descriptor of its own, so all that files do with frames
+//! (parts that are cut off, frames that move, references that calls and devices hold) is the same as for others. That the
+//! frames are neighbours is what the file knows, and a page-table entry that maps all of them: it holds a reference to each.
+
+use super::frame::FrameRef;
+use super::huge::FRAMES;
+use super::memmap::{Descriptor, Kind, frame_ptr};
+use super::percpu::{self, Count, Local};
+use super::{allocator, clear_pages};
+use crate::arch::ipi;
+use core::sync::atomic::{AtomicU8, Ordering};
+use ebb_mm::{AllocError, Frame, FreeBatch, Mobility, Order, Request, Reserve};
+use logic::errno::Errno;
+
+/// Frames that are cleared between two looks at what other CPUs ask for.
+const CLEAR_BATCH: u64 = 32;
+const _: () = assert!(FRAMES.is_multiple_of(CLEAR_BATCH));
+
+/// A block of zeros that no file has yet.
+#[derive(Debug)]
+pub struct FileBlock(Frame);
+
+/// Clears a block that nobody else knows.
+pub(super) fn clear(block: Frame) {
+    for batch in 0..FRAMES / CLEAR_BATCH {
+        // SAFETY: the caller has just allocated the block, nobody else knows it.
+        unsafe { clear_pages(frame_ptr(block.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
+        ipi::poll_mailbox();
+    }
+}
+
+impl FileBlock {
+    /// Takes one, unless that needs the last of the memory; does not wait.
+    pub fn try_new(this: &Local) -> Result<Self, AllocError> {
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Keep);
+        Ok(Self(this.allocate_zeroed(request, clear)?))
+    }
+
+    /// Its frames, in order, each with one reference.
+    pub fn into_frames(self) -> impl Iterator<Item = FrameRef> {
+        let block = self.0;
+        core::mem::forget(self);
+        allocator().split(block, Order::PAGEBLOCK, Order::BASE);
+        (0..FRAMES).map(move |index| {
+            // SAFETY: the frame was the block's, which was the caller's alone, and nothing uses it yet.
+            unsafe { FrameRef::of_file(block.offset(index)) }
+        })
+    }
+}
+
+impl Drop for FileBlock {
+    fn drop(&mut self) {
+        percpu::free(self.0, Order::PAGEBLOCK);
+    }
+}
+
+/// One more reference to each frame of a block; the caller keeps those from going that there are.
+pub fn share(block: Frame) {
+    for index in 0..FRAMES {
+        Descriptor::get(block.offset(index)).get_reference();
+    }
+}
+
+/// One reference less to each of some frames of files; those that nobody has any more are freed together.
+fn release_all(frames: impl Iterator<Item = Frame>) {
+    let this = percpu::this();
+    let mut batch = FreeBatch::new();
+    let mut freed = 0;
+    for frame in frames {
+        let descriptor = Descriptor::get(frame);
+        debug_assert_eq!(descriptor.kind(), Some(Kind::File));
+        if descriptor.put() {
+            descriptor.clear();
+            this.free_in(&mut batch, frame);
+            freed += 1;
+        }
+    }
+    this.finish(batch);
+    this.subtract(Kind::File.count(), freed);
+    this.add(Count::Freed, freed);
+}
+
+/// One reference less to each frame of a block that an entry maps.
+pub fn release(block: Frame) {
+    release_all((0..FRAMES).map(|index| block.offset(index)));
+}
+
+/// Drops pages that a file in memory had.
+pub fn drop_pages(pages: &mut [Option<FrameRef>]) {
+    let held = pages.iter_mut().filter_map(Option::take);
+    release_all(held.map(FrameRef::into_counted));
+}
+
+/// Counts frames of files that are whole huge blocks (`ShmemHugePages`).
+pub fn count_whole(change: i64) {
+    percpu::add(Count::SharedHuge, change.cast_unsigned());
+}
+
+/// Notes an entry that maps a block; the entry has its references. `ShmemPmdMapped` counts each block once.
+pub fn map(block: Frame) {
+    // Relaxed (both): a count that orders nothing.
+    if Descriptor::get(block)
+        .objects
+        .fetch_add(1, Ordering::Relaxed)
+        == 0
+    {
+        percpu::add(Count::SharedHugeMapped, FRAMES);
+    }
+    percpu::add(Count::SharedHugeMaps, 1);
+}
+
+/// Notes that an entry maps a block no more, or by pages; its references are there still.
+pub fn unmap(block: Frame) {
+    if Descriptor::get(block)
+        .objects
+        .fetch_sub(1, Ordering::Relaxed)
+        == 1
+    {
+        percpu::subtract(Count::SharedHugeMapped, FRAMES);
+    }
+}
+
+/// Where files in memory have huge blocks: `/sys/kernel/mm/transparent_hugepage/shmem_enabled`, and `huge=` of tmpfs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum SharedPolicy {
+    /// Wherever a page is missing and 2 MiB around it are.
+    Always,
+    /// The same where the file reaches beyond the block, and where it is asked for.
+    WithinSize,
+    /// Where it is asked for (`MADV_HUGEPAGE`).
+    Advise,
+    /// Nowhere.
+    Never,
+    /// Nowhere, whatever file systems say.
+    Deny,
+    /// Everywhere, whatever file systems say.
+    Force,
+}
+
+impl SharedPolicy {
+    /// All, in the order in which Linux shows them.
+    pub const ALL: [Self; 6] = [
+        Self::Always,
+        Self::WithinSize,
+        Self::Advise,
+        Self::Never,
+        Self::Deny,
+        Self::Force,
+    ];
+
+    /// Linux's word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::WithinSize => "within_size",
+            Self::Advise => "advise",
+            Self::Never => "never",
+            Self::Deny => "deny",
+            Self::Force => "force",
+        }
+    }
+
+    /// That of a name.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|policy| policy.name().as_bytes() == name)
+    }
+
+    /// That of a number, as [`SharedPolicyCell`] has it.
+    const fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Always,
+            1 => Self::WithinSize,
+            2 => Self::Advise,
+            4 => Self::Deny,
+            5 => Self::Force,
+            _ => Self::Never,
+        }
+    }
+}
+
+/// A policy that can be changed.
+#[derive(Debug)]
+pub struct SharedPolicyCell(AtomicU8);
+
+impl SharedPolicyCell {
+    /// One that says so.
+    pub const fn new(policy: SharedPolicy) -> Self {
+        Self(AtomicU8::new(policy as u8))
+    }
+
+    /// What it says.
+    #[inline]
+    pub fn get(&self) -> SharedPolicy {
+        // Relaxed (both): a value of its own, read when it is needed.
+        SharedPolicy::of(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Has it say something else.
+    pub fn set(&self, policy: SharedPolicy) {
+        self.0.store(policy as u8, Ordering::Relaxed);
+    }
+}
+
+/// What holds for memory that no file system was mounted for.
+pub static SHARED: SharedPolicyCell = SharedPolicyCell::new(SharedPolicy::Never);
+
+/// What holds where a file system says `own`: the word for all comes first.
+#[inline]
+pub fn in_effect(own: SharedPolicy) -> SharedPolicy {
+    match SHARED.get() {
+        strong @ (SharedPolicy::Deny | SharedPolicy::Force) => strong,
+        _ => own,
+    }
+}
+
+/// Sets the policy of nameless memory by its name.
+///
+/// # Errors
+/// `EINVAL` for a name that none has.
+pub fn set_shared_policy(name: &str) -> Result<(), Errno> {
+    SHARED.set(SharedPolicy::named(name.as_bytes()).ok_or(Errno::EINVAL)?);
+    Ok(())
+}

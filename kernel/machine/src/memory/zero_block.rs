@@ -1,0 +1,113 @@
+//! The huge block of zeros that private memory shows where it was read and nothing was stored yet. Made when somebody
+//! reads, and free again when nobody shows it any more.
+
+use super::file_block::clear;
+use super::memmap::{self, Descriptor, Kind};
+use super::percpu::{self, Count};
+use crate::sync::SpinLock;
+use core::sync::atomic::{AtomicBool, Ordering};
+use ebb_mm::{Frame, Mobility, Order, Request, Reserve};
+use logic::errno::Errno;
+
+/// The block, and how many entries show it or are about to.
+struct Shown {
+    block: Option<Frame>,
+    users: u64,
+}
+
+static SHOWN: SpinLock<Shown> = SpinLock::new(Shown {
+    block: None,
+    users: 0,
+});
+
+// Relaxed, here and below: a value of its own, read when it is needed.
+static USED: AtomicBool = AtomicBool::new(true);
+
+/// Whether it is shown at all: `/sys/kernel/mm/transparent_hugepage/use_zero_page`.
+pub fn is_used() -> bool {
+    USED.load(Ordering::Relaxed)
+}
+
+/// Sets that.
+///
+/// # Errors
+/// `EINVAL`: neither 0 nor 1.
+pub fn set_used(value: &str) -> Result<(), Errno> {
+    let used = match value {
+        "0" => false,
+        "1" => true,
+        _ => return Err(Errno::EINVAL),
+    };
+    USED.store(used, Ordering::Relaxed);
+    Ok(())
+}
+
+/// One who shows it.
+#[derive(Debug)]
+pub struct ZeroBlock(Frame);
+
+impl ZeroBlock {
+    /// One more; `None`: there is no block for it. Does not wait.
+    pub fn get() -> Option<Self> {
+        let join = |new: Option<Frame>| {
+            let mut shown = SHOWN.lock();
+            shown.block = shown.block.or(new);
+            let block = shown.block?;
+            shown.users += 1;
+            Some(Self(block))
+        };
+        if let Some(known) = join(None) {
+            return Some(known);
+        }
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Unmovable).reserve(Reserve::Keep);
+        let Ok(new) = percpu::this().allocate_zeroed(request, clear) else {
+            percpu::add(Count::ZeroBlockFailures, 1);
+            return None;
+        };
+        percpu::add(Kind::Kernel.count(), Order::PAGEBLOCK.frames());
+        Descriptor::get(new).take(Kind::Kernel, Order::PAGEBLOCK);
+        let got = join(Some(new));
+        if got.as_ref().is_some_and(|got| got.0 == new) {
+            percpu::add(Count::ZeroBlocks, 1);
+        } else {
+            // Another CPU was first.
+            memmap::release(new);
+        }
+        got
+    }
+
+    /// The block; an entry counts from here on.
+    pub fn into_counted(self) -> Frame {
+        let block = self.0;
+        core::mem::forget(self);
+        block
+    }
+}
+
+impl Drop for ZeroBlock {
+    fn drop(&mut self) {
+        release(1);
+    }
+}
+
+/// One more entry shows it; the caller has one that does.
+pub fn share() {
+    SHOWN.lock().users += 1;
+}
+
+/// So many entries less; no TLB knows them.
+pub fn release(entries: u64) {
+    let unused = {
+        let mut shown = SHOWN.lock();
+        debug_assert!(shown.users >= entries, "nobody shows the block of zeros");
+        shown.users -= entries;
+        if shown.users == 0 {
+            shown.block.take()
+        } else {
+            None
+        }
+    };
+    if let Some(block) = unused {
+        memmap::release(block);
+    }
+}

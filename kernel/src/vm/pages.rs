@@ -1,0 +1,180 @@
+//! The pages of a file in memory, and which of them are huge blocks.
+
+use super::entry::REGION;
+use ebb_mm::Frame;
+use logic::radix::{NoMemory, RadixTree};
+use machine::memory::FrameRef;
+use machine::memory::file_block::{self, FileBlock, SharedPolicy};
+use machine::memory::huge::FRAMES;
+use machine::memory::percpu::{self, Count};
+
+/// What a mapping says of huge blocks where a page is missing.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// It wants none (`MADV_NOHUGEPAGE`).
+    Declined,
+    /// Nothing, or there is no mapping.
+    None,
+    /// It asks for some (`MADV_HUGEPAGE`).
+    Asked,
+}
+
+/// Whether a file of so many pages gets a block from page `first` on.
+pub fn wants_block(policy: SharedPolicy, wish: Wish, first: u64, size: u64) -> bool {
+    let asked = wish == Wish::Asked;
+    wish != Wish::Declined
+        && match policy {
+            SharedPolicy::Always | SharedPolicy::Force => true,
+            SharedPolicy::WithinSize => asked || first + FRAMES <= size,
+            SharedPolicy::Advise => asked,
+            SharedPolicy::Never | SharedPolicy::Deny => false,
+        }
+}
+
+/// The first page of the region that holds a page.
+pub const fn region_of(index: u64) -> u64 {
+    index & !(FRAMES - 1)
+}
+
+/// The pages of a file, by their numbers.
+#[derive(Debug, Default)]
+pub struct Pages {
+    frames: RadixTree<FrameRef>,
+    /// Regions of 2 MiB whose pages are the frames of one block.
+    whole: RadixTree<()>,
+}
+
+const _: () = assert!(REGION / 4096 == FRAMES);
+
+impl Pages {
+    /// None.
+    pub const fn new() -> Self {
+        Self {
+            frames: RadixTree::new(),
+            whole: RadixTree::new(),
+        }
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// One of them.
+    #[inline]
+    pub fn get(&self, index: u64) -> Option<&FrameRef> {
+        self.frames.get(index)
+    }
+
+    /// The first page at `index` or above.
+    pub fn next_from(&self, index: u64) -> Option<u64> {
+        self.frames.next_from(index).map(|(index, _)| index)
+    }
+
+    /// Puts a page in and gives back what was there.
+    #[inline]
+    pub fn insert(&mut self, index: u64, frame: FrameRef) -> Result<Option<FrameRef>, NoMemory> {
+        self.frames.insert(index, frame)
+    }
+
+    /// Whether the region that begins with page `first` has none.
+    pub fn has_room_for_block(&self, first: u64) -> bool {
+        self.next_from(first)
+            .is_none_or(|next| next - first >= FRAMES)
+    }
+
+    /// Puts a block in where no page is; `own` is called with each frame and its number. Without memory nothing is changed.
+    pub fn insert_block(
+        &mut self,
+        first: u64,
+        block: FileBlock,
+        own: impl Fn(&FrameRef, u64),
+    ) -> Result<(), NoMemory> {
+        debug_assert!(self.has_room_for_block(first));
+        self.whole.insert(first / FRAMES, ())?;
+        let mut result = Ok(());
+        for (index, frame) in (first..).zip(block.into_frames()) {
+            own(&frame, index);
+            // Of what has no place the frame is freed.
+            result = result.and_then(|()| self.frames.insert(index, frame).map(|_| ()));
+        }
+        file_block::count_whole(FRAMES.cast_signed());
+        if result.is_err() {
+            let mut from = first;
+            loop {
+                let mut batch = [const { None }; 64];
+                let (taken, next) = self.take_batch(from, first + FRAMES, &mut batch);
+                from = next;
+                if taken < batch.len() {
+                    break;
+                }
+            }
+            self.part(first / FRAMES..first / FRAMES + 1);
+        }
+        result
+    }
+
+    /// The block that the region of page `first` is, with one more reference to each of its frames.
+    pub fn share_block(&self, first: u64) -> Option<Frame> {
+        self.whole.get(first / FRAMES)?;
+        let block = self.frames.get(first)?.frame();
+        file_block::share(block);
+        Some(block)
+    }
+
+    /// Whether the region of a page is a block.
+    pub fn is_whole(&self, index: u64) -> bool {
+        self.whole.get(index / FRAMES).is_some()
+    }
+
+    /// The place of a page whose frame is about to be changed.
+    pub fn replaceable(&mut self, index: u64, frame: Frame) -> Option<&mut FrameRef> {
+        let found = self.frames.get(index)?;
+        if found.frame() != frame || found.references() != 1 {
+            return None;
+        }
+        if self.part(index / FRAMES..index / FRAMES + 1) {
+            percpu::add(Count::HugeParted, 1);
+        }
+        self.frames.get_mut(index)
+    }
+
+    /// Takes the first pages in `from..end` out, as many as `batch` has room for. Gives their number and the first index
+    /// that was not looked at.
+    pub fn take_batch(
+        &mut self,
+        from: u64,
+        end: u64,
+        batch: &mut [Option<FrameRef>],
+    ) -> (usize, u64) {
+        let (taken, next) = self.frames.take_batch(from, end, batch);
+        if taken != 0 && !self.whole.is_empty() {
+            // Of those at the ends a part may stay.
+            for cut in [from, end] {
+                let region = cut / FRAMES;
+                let reached = region_of(cut) < next && !cut.is_multiple_of(FRAMES);
+                if reached && self.part(region..region + 1) {
+                    percpu::add(Count::HugeParted, 1);
+                }
+            }
+            self.part(from / FRAMES..next.div_ceil(FRAMES));
+        }
+        (taken, next)
+    }
+
+    /// The pages of these regions are no blocks any more; whether one was.
+    fn part(&mut self, regions: core::ops::Range<u64>) -> bool {
+        let mut any = false;
+        let mut from = regions.start;
+        loop {
+            let mut gone = [None; 4];
+            let (parted, next) = self.whole.take_batch(from, regions.end, &mut gone);
+            from = next;
+            file_block::count_whole(-((parted as u64 * FRAMES).cast_signed()));
+            any |= parted != 0;
+            if parted < gone.len() {
+                return any;
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The huge page of zeros: what private memory shows for a whole region that was read and not stored to.
+
+use super::entry::{ADDRESS, HUGE, REGION, ZERO};
+use super::pagetable::PageTables;
+use super::serve::{Asked, Step, Supplies};
+use super::thp::HugeTry;
+use super::tlb;
+use super::want::{Want, entry_flags};
+use core::sync::atomic::{AtomicU64, Ordering};
+use machine::arch::CpuSet;
+use machine::memory::frame::FrameRef;
+use machine::memory::zero_block;
+use machine::memory::zero_frame;
+
+impl Asked<'_> {
+    /// Whether the huge page of zeros may serve a load.
+    #[inline(always)]
+    pub(super) fn wants_zeros(&self, supplies: &Supplies) -> bool {
+        !self.store
+            && self.want == Want::Mapped
+            && zero_block::is_used()
+            && !matches!(supplies.huge, HugeTry::Failed)
+    }
+
+    /// Has it stand for the region, where nothing is.
+    #[cold]
+    pub(super) fn new_zeros(&self, tables: &mut PageTables, supplies: &mut Supplies) -> Step {
+        let HugeTry::Zeros(block, table) = core::mem::take(&mut supplies.huge) else {
+            return Step::NeedsZeros;
+        };
+        match tables.region_slot_or_new(self.page) {
+            Ok(slot) => {
+                let block = block.into_counted().address();
+                tables.set_huge(slot, block | entry_flags(self.area.flags) | ZERO, table);
+                Step::Done(None)
+            }
+            Err(error) => {
+                supplies.huge = HugeTry::Zeros(block, table);
+                error.into()
+            }
+        }
+    }
+
+    /// Gives its entry the rights of the area, for a load; a reference to a page of zeros for who wants one.
+    #[cold]
+    pub(super) fn allow_zeros(&self, slot: &AtomicU64) -> Option<FrameRef> {
+        // Relaxed (all): under the lock.
+        let kept = slot.load(Ordering::Relaxed) & (ADDRESS | HUGE | ZERO);
+        slot.store(kept | entry_flags(self.area.flags), Ordering::Relaxed);
+        // As for `Change::allow`.
+        machine::arch::cpu::invlpg(self.page);
+        (self.want != Want::Mapped).then(|| FrameRef::new_reference(zero_frame()))
+    }
+}
+
+impl PageTables {
+    /// Takes the huge page of zeros out of a region, if that shows it, for what a store gets.
+    pub(super) fn drop_zeros(&mut self, slot: &AtomicU64, region: u64, cpus: &CpuSet) {
+        let entry = slot.load(Ordering::Relaxed);
+        if entry & (HUGE | ZERO) != HUGE | ZERO {
+            return;
+        }
+        debug_assert!(region.is_multiple_of(REGION));
+        // Not both at once: some CPUs must not read zeros when others store to the new one.
+        slot.store(0, Ordering::Relaxed);
+        tlb::flush(cpus, region..region + 1);
+        self.count -= 1;
+        drop(self.deposits.pop());
+        zero_block::release(1);
+    }
+}
