@@ -31,7 +31,10 @@ mod frame;
 mod front;
 mod giant;
 mod header;
+mod hinting;
+mod hints;
 mod hub;
+mod hyperlist;
 mod isolate;
 mod kept;
 mod map;
@@ -76,6 +79,11 @@ pub use error::{AllocError, ClaimError};
 pub use estimate::FreeEstimate;
 pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
 pub use front::Front;
+pub use hinting::{
+    HINT_BOUND, HINT_PAUSE, HintCounts, Hinter,
+};
+pub use hints::{HINT_ENTRIES, HINT_LIMIT, HintList};
+pub use hyperlist::HINT_THRESHOLD_MAX;
 pub use isolate::{IsolatedBlock, PutBack};
 pub use metadata::metadata_layout;
 pub use mobility::Mobility;
