@@ -28,8 +28,8 @@ pub const HINT_PAUSE: Duration = Duration::from_millis(1);
 
 /// Memory is left alone for so long when a request has failed that isolated blocks might have met.
 const LEFT_ALONE: Duration = Duration::from_millis(200);
-/// Requests in a poll: the rest has to wait for the next.
-const POLL_REQUESTS: u64 = 16;
+/// Requests in a poll, 256 MiB: the rest has to wait for the next, and others get the CPU between.
+const POLL_REQUESTS: u64 = 4;
 /// Of what a zone has above its low watermark, a request isolates this part at most.
 const SPARE_PART: u64 = 2;
 
