@@ -231,7 +231,7 @@ impl Hinter {
         let mut zone = 0;
         let mut request = limited(allocator, zone, order);
         // Bounded: each turn takes a block off the list or sends a request, of which there are few.
-        while let Some(number) = self.list.last() {
+        while let Some(number) = self.list.first() {
             let Some((of, block)) = allocator.locate(frame(number)) else {
                 self.list.pop();
                 continue;

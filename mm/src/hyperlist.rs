@@ -87,16 +87,17 @@ impl HyperList {
         Added::Merged
     }
 
-    /// The last pageblock.
-    pub(crate) fn last(&self) -> Option<u32> {
-        self.runs().last().map(|run| run.end - 1)
+    /// The first pageblock.
+    pub(crate) fn first(&self) -> Option<u32> {
+        self.runs().first().map(|run| run.first)
     }
 
-    /// Removes the last pageblock.
+    /// Removes the first pageblock.
     pub(crate) fn pop(&mut self) {
-        if let Some(run) = self.runs[..self.len].last_mut() {
-            run.end -= 1;
-            if run.end == run.first {
+        if let Some(run) = self.runs[..self.len].first_mut() {
+            run.first += 1;
+            if run.first == run.end {
+                self.runs.copy_within(1..self.len, 0);
                 self.len -= 1;
             }
         }
@@ -107,7 +108,7 @@ impl HyperList {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, vec::Vec};
 
     /// What ranges a set of blocks makes.
     fn ranges(set: &BTreeSet<u32>) -> usize {
@@ -118,17 +119,13 @@ mod tests {
 
     fn drain(mut list: HyperList) -> Vec<u32> {
         let mut blocks = Vec::new();
-        while let Some(block) = list.last() {
+        while let Some(block) = list.first() {
             blocks.push(block);
             list.pop();
         }
         assert!(list.is_empty());
-        blocks.reverse();
         blocks
     }
-
-    extern crate std;
-    use std::vec::Vec;
 
     proptest! {
         #[test]
@@ -162,6 +159,6 @@ mod tests {
         assert_eq!(list.add(2_000_000_000, 512), Added::Apart);
         assert_eq!(list.add(u32::MAX, 1), Added::NoRoom);
         list.clear();
-        assert!(list.is_empty() && list.last().is_none());
+        assert!(list.is_empty() && list.first().is_none());
     }
 }
