@@ -44,14 +44,18 @@ impl FromStr for Knob {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
-            Some(("give-back", name)) => GiveBack::from_name(name)
-                .map(Self::GiveBack)
-                .ok_or_else(|| {
-                    let known = GiveBack::ALL.map(GiveBack::name).join(", ");
-                    format!("give-back is one of: {known}")
-                }),
+            Some(("give-back", name)) => {
+                GiveBack::from_name(name)
+                    .map(Self::GiveBack)
+                    .ok_or_else(|| {
+                        let known = GiveBack::ALL.map(GiveBack::name).join(", ");
+                        format!("give-back is one of: {known}")
+                    })
+            }
             Some((name, _)) => Err(format!("`{name}` is no knob; give-back is")),
-            None => Err(format!("`{text}` lacks `=`; write it like give-back=hinting")),
+            None => Err(format!(
+                "`{text}` lacks `=`; write it like give-back=hinting"
+            )),
         }
     }
 }
@@ -62,7 +66,10 @@ pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
     let mut fleet = Fleet::new();
     let (id, name) = find(&mut fleet, options.guest.as_deref())?;
     fleet.set_give_back(&id, mode).map_err(|error| {
-        Failure::Usage(format!("{name} cannot be set to give-back={}: {error}", mode.name()))
+        Failure::Usage(format!(
+            "{name} cannot be set to give-back={}: {error}",
+            mode.name()
+        ))
     })?;
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -88,9 +95,8 @@ fn find(fleet: &mut Fleet, wanted: Option<&str>) -> Result<(GuestId, String), Fa
         let Presence::Here(figures) = presence else {
             return None;
         };
-        let meant = wanted.is_none_or(|wanted| {
-            figures.name == wanted || figures.pid.to_string() == wanted
-        });
+        let meant =
+            wanted.is_none_or(|wanted| figures.name == wanted || figures.pid.to_string() == wanted);
         meant.then_some((id, figures.name))
     });
     let mut guests: Vec<_> = guests.collect();

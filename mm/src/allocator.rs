@@ -3,8 +3,8 @@
 use core::{fmt, ptr::NonNull};
 
 use crate::{
-    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, Order, Request, Reserve,
-    Watermarks,
+    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, Order, Request,
+    Reserve, Watermarks,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},

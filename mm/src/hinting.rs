@@ -11,7 +11,7 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, Frame, HintList, Order, Poll, REPORTING_DELAY, REQUEST_FRAMES, ReportSink, Reporter,
+    Allocator, Frame, HintList, Order, Poll, REPORTING_DELAY, ReportSink, Reporter,
     frame::PAGEBLOCK_FRAMES,
     hints::Hint,
     hyperlist::{Added, HINT_THRESHOLD_MAX, HyperList},
@@ -101,8 +101,7 @@ impl Hinter {
         core::mem::take(&mut self.counts)
     }
 
-    /// Does what is due. `lists`: those of all CPUs. `threshold`: how many ranges make it worth to send them; a whole
-    /// request's worth of memory always does. `now` is the time of any clock that does not run backwards.
+    /// Does what is due. `lists`: those of all CPUs. `threshold`: how many ranges make it worth to send them. `now` is the time of any clock that does not run backwards.
     ///
     /// It wants to be polled again at `next`, and when [`Events::report_requested`](crate::Events::report_requested) is called;
     /// not within [`HINT_PAUSE`].
@@ -144,9 +143,8 @@ impl Hinter {
                 list.take(|hint| self.note(allocator, order, hint));
             }
         }
-        let ready = due
-            || self.list.len() >= threshold.clamp(1, HINT_THRESHOLD_MAX)
-            || self.list.blocks() >= REQUEST_FRAMES / PAGEBLOCK_FRAMES;
+        // However much memory few ranges are: what is taken again within the bound need not go.
+        let ready = due || self.list.len() >= threshold.clamp(1, HINT_THRESHOLD_MAX);
         let mut end = End::Sent;
         if ready {
             end = self.send(order, allocator, sink, &mut poll);

@@ -93,7 +93,10 @@ fn check(limit: usize, turns: usize, per_cpu: usize) {
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let model = Arc::new(Model::new(limit));
-        assert!(model.calls.rest(false, &model.lists), "nothing is there yet");
+        assert!(
+            model.calls.rest(false, &model.lists),
+            "nothing is there yet"
+        );
         let cpus: std::vec::Vec<_> = (0..2)
             .map(|cpu| {
                 let model = model.clone();

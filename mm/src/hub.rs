@@ -233,16 +233,16 @@ impl<'m> Hub<'m> {
 
     /// The reporter starts a pass. `SeqCst`: see `freed_block`.
     pub(crate) fn work(&self) {
-        let _ =
-            self.trigger
-                .compare_exchange(SILENT, WORKING, Ordering::SeqCst, Ordering::Relaxed);
+        let _ = self
+            .trigger
+            .compare_exchange(SILENT, WORKING, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The pass is over and the next one fixed: nobody needs to call for it.
     pub(crate) fn rest(&self) {
-        let _ =
-            self.trigger
-                .compare_exchange(WORKING, SILENT, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self
+            .trigger
+            .compare_exchange(WORKING, SILENT, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// The pass is over: whether a block was freed meanwhile. If not, the reporter sleeps now.

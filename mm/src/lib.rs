@@ -79,9 +79,7 @@ pub use error::{AllocError, ClaimError};
 pub use estimate::FreeEstimate;
 pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
 pub use front::Front;
-pub use hinting::{
-    HINT_BOUND, HINT_PAUSE, HintCounts, Hinter,
-};
+pub use hinting::{HINT_BOUND, HINT_PAUSE, HintCounts, Hinter};
 pub use hints::{HINT_ENTRIES, HINT_LIMIT, HintList};
 pub use hyperlist::HINT_THRESHOLD_MAX;
 pub use isolate::{IsolatedBlock, PutBack};

@@ -71,7 +71,8 @@ impl ZoneRef<'_, '_> {
             if self.zone.arrays.giants[giant].leave_many(freed) {
                 self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
             }
-            self.hub.freed_blocks(&blocks[..crate::frame::index(given.into())]);
+            self.hub
+                .freed_blocks(&blocks[..crate::frame::index(given.into())]);
         }
         crate::frame::index(given.into())
     }

@@ -194,7 +194,11 @@ fn what_was_allocated_since_drops_out() {
         let counts = hinter.take_counts();
         assert_eq!((counts.entries, counts.dropped), (8, 5));
         assert_eq!(host.frames(), 3 * 512);
-        assert!(again.iter().all(|block| !host.given.contains(&block.number())));
+        assert!(
+            again
+                .iter()
+                .all(|block| !host.given.contains(&block.number()))
+        );
     });
 }
 

@@ -111,7 +111,11 @@ impl Published {
             pid: std::process::id(),
             kernel: facts.kernel,
             accel: facts.accel.clone(),
-            give_back: sample.give_back.unwrap_or(facts.give_back).name().to_owned(),
+            give_back: sample
+                .give_back
+                .unwrap_or(facts.give_back)
+                .name()
+                .to_owned(),
             life: match sample.stage {
                 None | Some(Stage::Booting) => Life::Booting,
                 Some(Stage::Running) => Life::Running,

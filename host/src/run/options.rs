@@ -1,9 +1,7 @@
 //! Options of `ebb run`.
 
 use crate::blk::ImageArgument;
-use crate::machine::{
-    AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser,
-};
+use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
 use crate::text::Size;
 use clap::Args;
 use std::ffi::OsString;

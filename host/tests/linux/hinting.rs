@@ -88,7 +88,16 @@ fn a_mode_that_is_set_holds_for_what_is_free_already() {
 fn storm(cpus: &str, seed: &str, append: &str) {
     let mut command = ebb::command(
         500,
-        &["-m", "256M", "-c", cpus, "--give-back", "hinting", "--append", append],
+        &[
+            "-m",
+            "256M",
+            "-c",
+            cpus,
+            "--give-back",
+            "hinting",
+            "--append",
+            append,
+        ],
     );
     command
         .arg("--")

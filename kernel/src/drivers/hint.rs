@@ -13,11 +13,14 @@ use machine::sync::Once;
 /// Made when hinting is first asked for: the CPUs are online then.
 static LISTS: Once<Vec<HintList>> = Once::new();
 
+/// Sets a knob.
+type Set = fn(u64) -> Result<(), Errno>;
+
 /// `page_hinting_order`, whether or not blocks are hinted.
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
 /// `max_fgpt_entries`.
 static LIMIT: AtomicUsize = AtomicUsize::new(HINT_LIMIT);
-/// `hyperlist_threshold`. Where freed memory lies apart, half a request's worth of ranges is worth a request.
+/// `hyperlist_threshold`. Half a request's ranges are worth a request.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(16);
 
 /// What hinting has done: requests that the host took, ranges and frames in them.
@@ -52,7 +55,7 @@ pub(super) fn prepare() -> Result<(), Errno> {
 
 /// Reads the boot line.
 pub(super) fn configure(boot: &BootInfo) {
-    let knobs: [(&str, fn(u64) -> Result<(), Errno>); 3] = [
+    let knobs: [(&str, Set); 3] = [
         ("page_hinting.page_hinting_order", keep_order),
         ("page_hinting.max_fgpt_entries", set_limit),
         ("page_hinting.hyperlist_threshold", set_threshold),
