@@ -36,7 +36,11 @@ fn a_stock_linux_does_not_hint() {
     let arguments = ["--kernel", "linux", "--give-back", "hinting", "--", "ls"];
     refused(&ebb(&arguments), 125, &["--give-back hinting", "Linux"]);
     let arguments = ["--give-back", "soon", "--", "ls"];
-    refused(&ebb(&arguments), 125, &["soon", "reporting", "hinting", "off"]);
+    refused(
+        &ebb(&arguments),
+        125,
+        &["soon", "reporting", "hinting", "off"],
+    );
 }
 
 #[test]
