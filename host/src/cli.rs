@@ -4,6 +4,7 @@ use crate::blk::BlkOptions;
 use crate::compare::CompareOptions;
 use crate::metrics::MetricsOptions;
 use crate::run::RunOptions;
+use crate::set::SetOptions;
 use crate::top::TopOptions;
 use clap::{Parser, Subcommand};
 
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Compare(Box<CompareOptions>),
     /// Show the guests that run on this host
     Top(TopOptions),
+    /// Change how a guest that runs gives memory back
+    Set(SetOptions),
     /// Serve the figures of the guests for Prometheus
     Metrics(MetricsOptions),
     /// Serve disks to guests, with buffers that the host can have back

@@ -2,29 +2,28 @@
 //! memory goes back.
 
 use clap::ValueEnum;
-use ebb_wire::boot::{OFF, REPORTING};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+pub(crate) use ebb_wire::GiveBack;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// How memory that the guest frees goes back to the host.
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum GiveBack {
-    /// Free page reporting by the balloon device
-    Reporting,
-    /// Not at all
-    Off,
-}
-
-impl GiveBack {
-    /// The name that users and the kernel know it by.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Reporting => REPORTING,
-            Self::Off => OFF,
-        }
-    }
+/// Reads a [`GiveBack`] by its name.
+pub(crate) fn give_back_parser() -> impl TypedValueParser<Value = GiveBack> {
+    let values = [
+        (
+            GiveBack::Reporting,
+            "Free page reporting: a scan, two seconds after memory was freed",
+        ),
+        (
+            GiveBack::Hinting,
+            "Page hinting: what is freed is noted, and goes back at once",
+        ),
+        (GiveBack::Off, "Not at all"),
+    ];
+    let values = values.map(|(mode, help)| PossibleValue::new(mode.name()).help(help));
+    PossibleValuesParser::new(values).map(|name| GiveBack::from_name(&name).unwrap_or_default())
 }
 
 /// What the user asks to run guest instructions.

@@ -23,6 +23,7 @@ mod blk;
 mod compare;
 mod metrics;
 mod run;
+mod set;
 mod top;
 
 mod cli;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::Compare(options) => compare::compare(&options),
         cli::Command::Top(options) => top::run(&options),
+        cli::Command::Set(options) => set::run(&options),
         cli::Command::Metrics(options) => metrics::run(&options),
         cli::Command::Blk(options) => blk::run(&options),
     };

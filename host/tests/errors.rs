@@ -32,6 +32,18 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
 }
 
 #[test]
+fn a_stock_linux_does_not_hint() {
+    let arguments = ["--kernel", "linux", "--give-back", "hinting", "--", "ls"];
+    refused(&ebb(&arguments), 125, &["--give-back hinting", "Linux"]);
+    let arguments = ["--give-back", "soon", "--", "ls"];
+    refused(
+        &ebb(&arguments),
+        125,
+        &["soon", "reporting", "hinting", "off"],
+    );
+}
+
+#[test]
 fn sizes_and_cpus_out_of_range() {
     refused(
         &ebb(&["-m", "16M", "--", "ls"]),

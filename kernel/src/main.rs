@@ -28,8 +28,8 @@ use machine::{console, sched};
 
 /// Runs on the first CPU, on its boot stack, with final page tables and the console ready.
 fn main(boot: &'static BootInfo) -> ! {
-    memory::init(boot, &drivers::report::EVENTS);
-    drivers::report::configure(boot);
+    memory::init(boot, &drivers::give_back::EVENTS);
+    drivers::give_back::configure(boot);
     arch::init(boot);
     drivers::init(boot);
     fs::init(boot);

@@ -3,8 +3,8 @@
 use core::{fmt, ptr::NonNull};
 
 use crate::{
-    AllocError, Config, ConfigError, Frame, FrameRange, Front, Mobility, Order, Request, Reserve,
-    Watermarks,
+    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, Order, Request,
+    Reserve, Watermarks,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
@@ -20,8 +20,13 @@ use crate::{
 /// What the allocator tells its owner. Called from within allocations and frees, so it must not
 /// call back; it may set a flag or wake a thread.
 pub trait Events: Sync {
-    /// A block of the reporting order was freed while the reporter slept: it should be polled.
+    /// A block of the reporting order was freed while the reporter slept: it should be polled. While
+    /// blocks are hinted: so should the hinter.
     fn report_requested(&self);
+    /// Where the CPU that calls notes the blocks that it frees, while they are hinted.
+    fn hints(&self) -> Option<&HintList> {
+        None
+    }
     /// A zone fell below its low watermark: memory should be freed.
     fn low_memory(&self, zone: usize) {
         let _ = zone;
@@ -228,6 +233,9 @@ impl<'m> Allocator<'m> {
         }
         self.hub.request_drain();
         front.isolated = isolated != 0 || self.isolated(front.node, request).0 != isolations;
+        if front.isolated {
+            self.hub.missed();
+        }
         None
     }
 
@@ -368,7 +376,7 @@ impl<'m> Allocator<'m> {
         if order < Order::PAGEBLOCK {
             at.block(block)
                 .give_run(index(frame.number() % PAGEBLOCK_FRAMES), order);
-            self.hub.freed_run(order);
+            self.hub.freed_run(frame, order);
         } else if order == Order::GIANT {
             at.give_giant(frame);
         } else {
@@ -410,7 +418,7 @@ impl<'m> Allocator<'m> {
         }
     }
 
-    /// The order from which on free blocks are reported; none while reporting is off.
+    /// The order from which on free blocks are reported or hinted; none while neither is done.
     pub fn reporting_order(&self) -> Option<Order> {
         self.hub.reporting_order()
     }
@@ -419,6 +427,23 @@ impl<'m> Allocator<'m> {
     /// pass of the reporter.
     pub fn set_reporting_order(&self, order: Option<Order>) {
         self.hub.set_reporting_order(order);
+    }
+
+    /// Has blocks from this order on hinted as they are freed, instead of reported. Calls for the
+    /// [`Hinter`](crate::Hinter). Undone by [`set_reporting_order`](Self::set_reporting_order); only one
+    /// caller of the two at a time.
+    pub fn set_hinting_order(&self, order: Order) {
+        self.hub.set_hinting_order(order);
+    }
+
+    /// Whether freed blocks are hinted.
+    pub fn is_hinting(&self) -> bool {
+        self.hub.is_hinting()
+    }
+
+    /// Sets how many entries make a CPU's list full, as far as there is room for them.
+    pub fn set_hint_limit(&self, entries: usize) {
+        self.hub.hints().set_limit(entries);
     }
 }
 

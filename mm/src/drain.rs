@@ -98,7 +98,7 @@ impl Allocator<'_> {
             word,
             mask: freed.mask,
         });
-        self.hub.freed_in_word(left.word);
+        self.hub.freed_in_word(Frame::new(freed.base()), left.word);
         self.count(zone, front, i64::from(freed.mask.count_ones()));
         left.frames
     }

@@ -6,16 +6,20 @@ use crate::{
     Order,
     allocator::Events,
     bitmap::runs,
+    frame::Frame,
     header::Header,
+    hints::{Calls, Hint},
     sync::{AtomicU32, Ordering},
 };
 
-/// Nobody wants to hear of freed blocks: reporting is off, or a pass is due anyway.
+/// Nobody wants to hear of freed blocks: nothing is given back, or a pass is due anyway.
 const SILENT: u32 = 0;
 /// The reporter sleeps: the first block freed wakes it.
 const WATCHING: u32 = 1;
 /// The reporter is at work: a block freed now calls for another pass.
 const WORKING: u32 = 2;
+/// Blocks are hinted: each block freed is noted.
+const HINTING: u32 = 3;
 
 /// Reporting is off.
 const OFF: u32 = 255;
@@ -24,7 +28,12 @@ const OFF: u32 = 255;
 pub(crate) struct Hub<'m> {
     events: &'m dyn Events,
     header: &'m Header,
+    /// The mode decides between `HINTING` and the others, and `set_mode` alone changes it. All others
+    /// go from one value to another by an exchange that fails if the mode was changed meanwhile.
     trigger: AtomicU32,
+    hints: Calls,
+    /// How often a request failed while free memory was taken out.
+    misses: AtomicU32,
     drains: AtomicU32,
     /// Whether there is metadata for what the host holds of single frames.
     frame_marks: bool,
@@ -45,6 +54,8 @@ impl<'m> Hub<'m> {
             events,
             header,
             trigger: AtomicU32::new(SILENT),
+            hints: Calls::new(),
+            misses: AtomicU32::new(0),
             drains: AtomicU32::new(0),
             frame_marks,
         }
@@ -64,6 +75,23 @@ impl<'m> Hub<'m> {
     }
 
     pub(crate) fn set_reporting_order(&self, order: Option<Order>) {
+        let before = self.set_mode(order, SILENT);
+        // Blocks that are free already wait for a pass as much as those freed from now on.
+        if order.is_some() && before != WORKING {
+            self.events.report_requested();
+        }
+    }
+
+    pub(crate) fn set_hinting_order(&self, order: Order) {
+        // Blocks that are free already have not been noted.
+        self.hints.miss();
+        self.set_mode(Some(order), HINTING);
+        self.hints.work();
+        self.events.report_requested();
+    }
+
+    /// What the trigger was before.
+    fn set_mode(&self, order: Option<Order>, trigger: u32) -> u32 {
         let least = if self.frame_marks {
             Order::BASE
         } else {
@@ -71,11 +99,17 @@ impl<'m> Hub<'m> {
         };
         let value = order.map_or(OFF, |order| u32::from(order.clamp(least, Order::MAX).get()));
         self.header.reporting_order.store(value, Ordering::Relaxed);
-        match order {
-            // Blocks that are free already wait for a pass as much as those freed from now on.
-            Some(_) => self.announce(self.trigger.swap(SILENT, Ordering::AcqRel) != WORKING),
-            None => self.trigger.store(SILENT, Ordering::Release),
-        }
+        self.trigger.swap(trigger, Ordering::AcqRel)
+    }
+
+    /// Whether freed blocks are hinted.
+    pub(crate) fn is_hinting(&self) -> bool {
+        self.trigger.load(Ordering::Acquire) == HINTING
+    }
+
+    /// Who is called for hints.
+    pub(crate) fn hints(&self) -> &Calls {
+        &self.hints
     }
 
     /// Whether touched marks are kept for each frame: while blocks below order 9 are reported.
@@ -84,70 +118,131 @@ impl<'m> Hub<'m> {
         self.header.reporting_order.load(Ordering::Relaxed) < u32::from(Order::PAGEBLOCK.get())
     }
 
-    /// Whether the next block that becomes free is to be told of.
+    /// Whether a reporter waits for blocks to become free, so that no front may keep what makes one
+    /// whole. Hinting does not wait: what a front holds is given back when its CPU is idle.
     #[inline]
     pub(crate) fn listens(&self) -> bool {
-        self.trigger.load(Ordering::Relaxed) != SILENT
+        matches!(self.trigger.load(Ordering::Relaxed), WATCHING | WORKING)
     }
 
-    /// Whether a free block of this order is to be told of, so that no front may keep it.
+    /// Whether a reporter waits for a free block of this order, so that no front may keep it.
     #[inline]
     pub(crate) fn awaits(&self, order: Order) -> bool {
-        self.listens() && self.reporting_order().is_some_and(|least| least <= order)
+        self.listens() && self.gives_back(order)
     }
 
-    /// A whole block became free.
+    fn gives_back(&self, order: Order) -> bool {
+        self.reporting_order().is_some_and(|least| least <= order)
+    }
+
+    /// A whole block became free, which `first` tells.
+    ///
+    /// `SeqCst`, here and below: after the step that freed the block, which is `SeqCst` too, and
+    /// paired with the exchange in `work`: either this sees that a pass is under way, or the pass
+    /// sees the block free.
     #[inline]
-    pub(crate) fn freed_block(&self) {
-        if self.listens() {
-            self.freed();
+    pub(crate) fn freed_block(&self, first: impl FnOnce() -> Frame) {
+        match self.trigger.load(Ordering::SeqCst) {
+            SILENT => {}
+            HINTING => self.hint(Hint::block(first())),
+            _ => self.freed(),
         }
     }
 
-    /// Frames of a word became free; `used` are in use in it now.
+    /// These whole blocks became free, or most of them.
+    pub(crate) fn freed_blocks(&self, blocks: &[Frame]) {
+        match self.trigger.load(Ordering::SeqCst) {
+            SILENT => {}
+            HINTING => blocks
+                .iter()
+                .for_each(|&block| self.hint(Hint::block(block))),
+            _ => self.freed(),
+        }
+    }
+
+    /// An aligned GiB became free.
+    pub(crate) fn freed_giant(&self, first: Frame) {
+        match self.trigger.load(Ordering::SeqCst) {
+            SILENT => {}
+            HINTING => self.hint(Hint::giant(first)),
+            _ => self.freed(),
+        }
+    }
+
+    /// Frames of the word of this frame became free; `used` are in use in it now.
     #[inline]
-    pub(crate) fn freed_in_word(&self, used: u64) {
-        if self.listens()
+    pub(crate) fn freed_in_word(&self, frame: Frame, used: u64) {
+        if self.trigger.load(Ordering::SeqCst) != SILENT
             && let Some(order) = self.reporting_order()
             && order < Order::PAGEBLOCK
             // A larger order spans words: that this one is free is what can be told from here.
             && runs(!used, order.get().min(6)) != 0
         {
-            self.freed();
+            self.freed_block(|| frame);
         }
     }
 
-    /// A run of this order became free in a block.
-    pub(crate) fn freed_run(&self, freed: Order) {
-        if self.awaits(freed) {
-            self.freed();
+    /// A run of this order became free in the block of this frame.
+    pub(crate) fn freed_run(&self, frame: Frame, freed: Order) {
+        if self.trigger.load(Ordering::SeqCst) != SILENT && self.gives_back(freed) {
+            self.freed_block(|| frame);
         }
     }
 
     /// Tells the reporter, once.
     #[cold]
     fn freed(&self) {
-        // `AcqRel`: the reporter that sees SILENT sees the block free (`pass_is_wanted`).
-        match self.trigger.swap(SILENT, Ordering::AcqRel) {
-            WATCHING => self.announce(true),
-            _ => self.announce(false),
+        let mut seen = self.trigger.load(Ordering::Relaxed);
+        // Bounded by the progress of others: a failed exchange means that another's succeeded, and
+        // the reporter goes from one value to the next once in a pass.
+        while matches!(seen, WATCHING | WORKING) {
+            // `AcqRel`: the reporter that sees SILENT sees the block free (`pass_is_wanted`).
+            match self.trigger.compare_exchange_weak(
+                seen,
+                SILENT,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(WATCHING) => return self.events.report_requested(),
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
         }
     }
 
-    fn announce(&self, asleep: bool) {
-        if asleep {
+    /// Notes what was freed in the list of this CPU, and calls the worker if that is due.
+    #[cold]
+    fn hint(&self, hint: Hint) {
+        if self.hints.note(self.events.hints(), hint) {
             self.events.report_requested();
         }
     }
 
-    /// The reporter starts a pass.
+    /// A request failed while free memory was taken out.
+    #[cold]
+    pub(crate) fn missed(&self) {
+        // Relaxed: a number that is compared with what it was.
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often that was. Who takes memory out for the host leaves it alone for a while when this has
+    /// changed: else he could take what was waited for again and again.
+    pub(crate) fn misses(&self) -> u32 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
+    /// The reporter starts a pass. `SeqCst`: see `freed_block`.
     pub(crate) fn work(&self) {
-        self.trigger.store(WORKING, Ordering::Release);
+        let _ = self
+            .trigger
+            .compare_exchange(SILENT, WORKING, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// The pass is over and the next one fixed: nobody needs to call for it.
     pub(crate) fn rest(&self) {
-        self.trigger.store(SILENT, Ordering::Release);
+        let _ = self
+            .trigger
+            .compare_exchange(WORKING, SILENT, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// The pass is over: whether a block was freed meanwhile. If not, the reporter sleeps now.

@@ -142,7 +142,7 @@ impl Allocator<'_> {
             at.give_whole();
         } else {
             at.give_run(index(base % PAGEBLOCK_FRAMES), order);
-            self.hub.freed_run(order);
+            self.hub.freed_run(Frame::new(base), order);
         }
         self.count(zone, front, order.frames().cast_signed());
     }

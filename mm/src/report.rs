@@ -1,7 +1,7 @@
 //! One request to the host: the ranges that are taken out for it, and their putting back.
 
 use crate::{
-    Allocator, Frame, FrameRange, Order, PutBack,
+    Allocator, Frame, FrameRange, Order, Poll, PutBack, ReportSink,
     bitmap::{Line, WORD_FRAMES, WORDS, run, runs},
     block::words,
     frame::{PAGEBLOCK_FRAMES, index},
@@ -230,8 +230,31 @@ impl<'a, 'm> ReportRequest<'a, 'm> {
         borrowed
     }
 
+    /// Sends it, unless there is nothing in it, and puts everything back.
+    pub(crate) fn send<S: ReportSink>(
+        self,
+        sink: &mut S,
+        poll: &mut Poll<S::Error>,
+    ) -> Result<(), S::Error> {
+        if self.frames == 0 {
+            return Ok(());
+        }
+        let (ranges, frames) = (self.len as u64, self.frames);
+        let sent = sink.report(self.ranges());
+        self.put_back(if sent.is_ok() {
+            PutBack::Reported
+        } else {
+            PutBack::Unchanged
+        });
+        sent?;
+        poll.requests += 1;
+        poll.ranges += ranges;
+        poll.frames += frames;
+        Ok(())
+    }
+
     /// Puts everything back: as reported, or as it was.
-    pub(crate) fn put_back(mut self, how: PutBack) {
+    fn put_back(mut self, how: PutBack) {
         for range in &self.ranges[..self.len] {
             let mut frame = range.start.number();
             let end = range.end().number();

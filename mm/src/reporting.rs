@@ -14,7 +14,7 @@
 use core::time::Duration;
 
 use crate::{
-    Allocator, FrameRange, Order, PutBack,
+    Allocator, FrameRange, Order,
     config::MAX_ZONES,
     frame::PAGEBLOCK_FRAMES,
     report::{Collected, ReportRequest},
@@ -61,6 +61,19 @@ pub struct Poll<E> {
     pub error: Option<E>,
 }
 
+impl<E> Poll<E> {
+    /// Nothing was done yet, and nothing is to come.
+    pub(crate) const fn nothing() -> Self {
+        Self {
+            next: None,
+            requests: 0,
+            ranges: 0,
+            frames: 0,
+            error: None,
+        }
+    }
+}
+
 /// The reporter: a state machine without a thread or a clock of its own. There must be one at
 /// most for each allocator.
 #[derive(Debug)]
@@ -79,11 +92,11 @@ enum Stage {
     Due(Duration),
 }
 
-/// Why a pass over a zone ended.
-enum PassEnd<E> {
+/// Why a pass ended.
+pub(crate) enum PassEnd<E> {
     /// Every block was looked at.
     Done,
-    /// The budget is used up, or the reserve must be kept.
+    /// The budget is used up, the reserve must be kept, or somebody needs what is isolated.
     WorkLeft,
     /// The sink failed.
     Failed(E),
@@ -111,13 +124,7 @@ impl Reporter {
         allocator: &Allocator<'_>,
         sink: &mut S,
     ) -> Poll<S::Error> {
-        let mut poll = Poll {
-            next: None,
-            requests: 0,
-            ranges: 0,
-            frames: 0,
-            error: None,
-        };
+        let mut poll = Poll::nothing();
         let Some(order) = allocator.reporting_order() else {
             self.stage = Stage::Asleep;
             return poll;
@@ -147,18 +154,14 @@ impl Reporter {
         // What fronts hold keeps blocks from being free; what they give back now, the next pass
         // finds.
         allocator.request_drain();
-        let mut work_left = false;
-        for zone in 0..allocator.zones() {
-            match self.pass_zone(zone, order, allocator, sink, poll) {
-                PassEnd::Done => {}
-                PassEnd::WorkLeft => work_left = true,
-                PassEnd::Failed(error) => {
-                    poll.error = Some(error);
-                    work_left = true;
-                    break;
-                }
+        let work_left = match self.pass_zones(order, allocator, sink, poll) {
+            PassEnd::Done => false,
+            PassEnd::WorkLeft => true,
+            PassEnd::Failed(error) => {
+                poll.error = Some(error);
+                true
             }
-        }
+        };
         if work_left {
             allocator.hub.rest();
             self.stage = Stage::Due(now.saturating_add(self.delay));
@@ -169,10 +172,31 @@ impl Reporter {
         }
     }
 
+    /// Looks at each zone once.
+    pub(crate) fn pass_zones<S: ReportSink>(
+        &mut self,
+        order: Order,
+        allocator: &Allocator<'_>,
+        sink: &mut S,
+        poll: &mut Poll<S::Error>,
+    ) -> PassEnd<S::Error> {
+        let mut end = PassEnd::Done;
+        let misses = allocator.hub.misses();
+        for zone in 0..allocator.zones() {
+            match self.pass_zone(zone, order, misses, allocator, sink, poll) {
+                PassEnd::Done => {}
+                PassEnd::WorkLeft => end = PassEnd::WorkLeft,
+                failed @ PassEnd::Failed(_) => return failed,
+            }
+        }
+        end
+    }
+
     fn pass_zone<S: ReportSink>(
         &mut self,
         zone: usize,
         order: Order,
+        misses: u32,
         allocator: &Allocator<'_>,
         sink: &mut S,
         poll: &mut Poll<S::Error>,
@@ -196,6 +220,9 @@ impl Reporter {
                         }
                         if let Err(error) = budget.send(request, sink, poll) {
                             return PassEnd::Failed(error);
+                        }
+                        if allocator.hub.misses() != misses {
+                            return PassEnd::WorkLeft;
                         }
                         request = budget.request(allocator, zone, order);
                     }
@@ -256,19 +283,11 @@ impl Budget {
         sink: &mut S,
         poll: &mut Poll<S::Error>,
     ) -> Result<(), S::Error> {
-        let (ranges, frames) = (request.ranges().len() as u64, request.frames());
-        let sent = sink.report(request.ranges());
-        request.put_back(if sent.is_ok() {
-            PutBack::Reported
-        } else {
-            PutBack::Unchanged
-        });
-        sent?;
+        let before = (poll.ranges, poll.frames);
+        request.send(sink, poll)?;
+        let (ranges, frames) = (poll.ranges - before.0, poll.frames - before.1);
         self.frames = self.frames.saturating_sub(frames);
         self.ranges = self.ranges.saturating_sub(ranges);
-        poll.requests += 1;
-        poll.ranges += ranges;
-        poll.frames += frames;
         Ok(())
     }
 }

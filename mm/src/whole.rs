@@ -71,7 +71,8 @@ impl ZoneRef<'_, '_> {
             if self.zone.arrays.giants[giant].leave_many(freed) {
                 self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
             }
-            self.hub.freed_block();
+            self.hub
+                .freed_blocks(&blocks[..crate::frame::index(given.into())]);
         }
         crate::frame::index(given.into())
     }
@@ -101,7 +102,7 @@ impl ZoneRef<'_, '_> {
             .map
             .announce_all(Wanted::Touched.kind(), first..first + GIANT_TREES);
         self.zone.arrays.giant_map.announce(FREE_GIANTS, giant);
-        self.hub.freed_block();
+        self.hub.freed_giant(frame);
     }
 
     /// Tells the blocks of a giant that was used whole that they are touched. Anybody may do so,

@@ -347,7 +347,7 @@ impl Watch for Seat<'_, '_> {
         if old != new && change.new.is_free() {
             self.leave();
             if new == Class::Touched {
-                hub.freed_block();
+                hub.freed_block(|| zone.first_frame(self.block));
             }
         }
     }

@@ -4,6 +4,7 @@
 mod arena;
 
 use std::{
+    cell::Cell,
     sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
@@ -11,8 +12,8 @@ use std::{
 
 use arena::{range, with};
 use ebb_mm::{
-    AllocError, Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, ReportSink,
-    Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+    AllocError, Allocator, Config, Events, Frame, FrameRange, Front, HintList, Hinter, Mobility,
+    Order, PutBack, ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
 };
 
 /// How long each stress runs; `EBB_STRESS_SECONDS` sets another time.
@@ -26,6 +27,21 @@ fn time() -> Duration {
         .ok()
         .and_then(|value| value.parse().ok());
     Duration::from_secs(seconds.unwrap_or(SECONDS))
+}
+
+thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A list for each thread.
+struct Lists(Vec<HintList>);
+
+impl Events for Lists {
+    fn report_requested(&self) {}
+
+    fn hints(&self) -> Option<&HintList> {
+        self.0.get(CPU.get())
+    }
 }
 
 /// SplitMix64.
@@ -169,7 +185,8 @@ impl Stress<'_, '_> {
     }
 
     /// Takes free blocks out and puts them back until told to stop.
-    fn isolate(&self, owner: u8, seed: u64) {
+    fn isolate(&self, owner: u8, seed: u64, lists: &[HintList]) {
+        CPU.set(lists.len() - 2);
         let mut random = Random(seed);
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(block) = self
@@ -185,17 +202,26 @@ impl Stress<'_, '_> {
         }
     }
 
-    /// Reports at changing orders until told to stop.
-    fn report(&self, seed: u64) {
+    /// Reports and hints at changing orders until told to stop.
+    fn report(&self, seed: u64, lists: &[HintList]) {
+        CPU.set(lists.len() - 1);
         let mut random = Random(seed);
-        let mut reporter = Reporter::new();
+        let (mut reporter, mut hinter) = (Reporter::new(), Hinter::new());
         let mut now = Duration::ZERO;
         while !self.stop.load(Ordering::Relaxed) {
             if random.below(50) == 0 {
                 let order = u8::try_from(random.below(12)).ok().and_then(Order::new);
-                self.a.set_reporting_order(order);
+                match order.filter(|_| random.below(2) == 0) {
+                    Some(order) => self.a.set_hinting_order(order),
+                    None => self.a.set_reporting_order(order),
+                }
             }
-            let poll = reporter.poll(now, self.a, &mut Host(self.owners));
+            let mut host = Host(self.owners);
+            let poll = if self.a.is_hinting() {
+                hinter.poll(now, self.a, lists, 1 + random.index(20), &mut host)
+            } else {
+                reporter.poll(now, self.a, &mut host)
+            };
             now = poll.next.unwrap_or(now);
             thread::yield_now();
         }
@@ -234,7 +260,9 @@ impl Course {
             node: 0,
             ranges: &ranges,
         }];
-        with(&Config::new(&zones).with_frame_marks(), &(), |a| {
+        // Those who report and isolate have theirs, too.
+        let lists = Lists((0..self.threads + 3).map(|_| HintList::new()).collect());
+        with(&Config::new(&zones).with_frame_marks(), &lists, |a| {
             let owners = Owners::new(self.frames);
             let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
             let run = &Stress {
@@ -250,12 +278,15 @@ impl Course {
                 let threads: Vec<_> = (0..self.threads)
                     .map(|thread| {
                         let owner = u8::try_from(thread + 1).expect("few");
-                        scope.spawn(move || run.allocate(owner, self.seed + thread, self.orders))
+                        scope.spawn(move || {
+                            CPU.set(owner.into());
+                            run.allocate(owner, self.seed + thread, self.orders);
+                        })
                     })
                     .collect();
                 if self.report {
-                    scope.spawn(|| run.isolate(200, self.seed + 100));
-                    scope.spawn(|| run.report(self.seed + 101));
+                    scope.spawn(|| run.isolate(200, self.seed + 100, &lists.0));
+                    scope.spawn(|| run.report(self.seed + 101, &lists.0));
                 }
                 if self.operations.is_none() {
                     thread::sleep(time());

@@ -3,12 +3,8 @@
 /// Time at the start, in nanoseconds since 1970. For Ebb's kernel.
 pub const EPOCH: &str = "ebb.epoch";
 
-/// How memory goes back to the host: [`REPORTING`] or [`OFF`]. For Ebb's kernel.
+/// How memory goes back to the host: the name of a [`GiveBack`](crate::GiveBack). For Ebb's kernel.
 pub const GIVE_BACK: &str = "ebb.give_back";
-/// By free page reporting.
-pub const REPORTING: &str = "reporting";
-/// Not at all.
-pub const OFF: &str = "off";
 
 /// What memory holds at the start: [`ZEROED`], or anything. For Ebb's kernel.
 pub const RAM: &str = "ebb.ram";

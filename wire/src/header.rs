@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -74,6 +74,8 @@ pub struct GuestHeader {
     pub pool_counts: [AtomicU64; 2],
     /// Guest-physical address of a word that counts the pageblocks whose descriptors are given up; 0 before there is one.
     pub given_up: AtomicU64,
+    /// The number of the [`GiveBack`](crate::GiveBack) that holds now.
+    pub give_back: AtomicU32,
 }
 
 /// What is known of each huge page of the guest's pools, page by page. A page has entries of 16 bytes for so many
@@ -119,6 +121,7 @@ impl GuestHeader {
             pool_pages: AtomicU64::new(0),
             pool_counts: [const { AtomicU64::new(0) }; 2],
             given_up: AtomicU64::new(0),
+            give_back: AtomicU32::new(0),
         }
     }
 }

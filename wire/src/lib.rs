@@ -7,6 +7,7 @@
 //! | [`port`]: the ports and their order | host | both kinds of guests |
 //! | [`request`]: lines on the control port | host | both kinds of guests |
 //! | [`report`]: lines on the control port | `ebb-init` | host |
+//! | [`GiveBack`]: how memory goes back | both | both |
 //! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
 //!
 //! Whoever reads takes it for an allegation: it comes from the other side of a machine's border.
@@ -14,7 +15,10 @@
 #![no_std]
 
 pub mod boot;
+mod give_back;
 pub mod header;
 pub mod port;
 pub mod report;
 pub mod request;
+
+pub use give_back::GiveBack;

@@ -6,13 +6,14 @@
 //! | `eof <total>`           | stdin ends after exactly that many bytes                         |
 //! | `window <port> <total>` | so many bytes may have been sent on an output port since boot    |
 //! | `closed <port>`         | nobody reads an output port any more: writes to it get SIGPIPE   |
+//! | `give-back <mode>`      | memory goes back to the host in this way from here on            |
 //! | `end`                   | all output has arrived: the machine may end                      |
 //!
-//! Only Ebb's kernel goes by windows, since only its ports are consoles, which do not wait for their
-//! reader; only Linux's first process waits for the end. Lines that are not known are for later
+//! Only Ebb's kernel knows ways to give memory back, and goes by windows, since only its ports are
+//! consoles, which do not wait for their reader; only Linux's first process waits for the end. Lines that are not known are for later
 //! guests, and passed over.
 
-use crate::port::OutputPort;
+use crate::{GiveBack, port::OutputPort};
 use core::fmt;
 
 /// The longest line, with its end. A longer one is none of ours.
@@ -31,6 +32,8 @@ pub enum Request {
     Window(OutputPort, u64),
     /// Nobody reads what is sent on a port.
     Closed(OutputPort),
+    /// Memory goes back to the host in this way.
+    GiveBack(GiveBack),
     /// The machine may end.
     End,
 }
@@ -52,6 +55,7 @@ impl Request {
             "eof" => Some(Self::EndOfInput(next()?.parse().ok()?)),
             "window" => Some(Self::Window(port(next()?)?, next()?.parse().ok()?)),
             "closed" => Some(Self::Closed(port(next()?)?)),
+            "give-back" => Some(Self::GiveBack(GiveBack::from_name(next()?)?)),
             "end" => Some(Self::End),
             _ => None,
         }
@@ -66,6 +70,7 @@ impl fmt::Display for Request {
             Self::EndOfInput(total) => write!(to, "eof {total}"),
             Self::Window(port, total) => write!(to, "window {} {total}", port.number()),
             Self::Closed(port) => write!(to, "closed {}", port.number()),
+            Self::GiveBack(way) => write!(to, "give-back {}", way.name()),
             Self::End => to.write_str("end"),
         }
     }
@@ -89,6 +94,7 @@ mod tests {
                 "window 1 18446744073709551615",
             ),
             (Request::Closed(OutputPort::Stdout), "closed 0"),
+            (Request::GiveBack(GiveBack::Hinting), "give-back hinting"),
             (Request::End, "end"),
         ] {
             assert_eq!(request.to_string(), line);
@@ -113,6 +119,8 @@ mod tests {
             "window 2 5",
             "closed",
             "closed 2",
+            "give-back",
+            "give-back sometimes",
             "later 1",
         ] {
             assert_eq!(Request::parse(line), None, "{line}");

@@ -1,6 +1,7 @@
 //! One look at a guest.
 
 use super::stage::Stage;
+use crate::machine::GiveBack;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(crate) struct Sample {
     pub(crate) huge_pages: [Option<HugePages>; 2],
     /// What the descriptors of huge pages would take that are given up.
     pub(crate) given_up: Option<u64>,
+    /// How memory goes back, as the guest says.
+    pub(crate) give_back: Option<GiveBack>,
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,

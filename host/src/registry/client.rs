@@ -1,9 +1,12 @@
 //! All guests of this user, seen from a program that asks them.
 
 use super::folder::Folder;
-use super::protocol::{Body, DisksRequest, Figures, PROTOCOL, REPLY_MAX, Reply, Request};
+use super::protocol::{
+    Body, DisksRequest, Figures, PROTOCOL, REPLY_MAX, Reply, Request, SetRequest, Settings,
+};
 use super::published::shorten;
 use super::socket;
+use crate::machine::GiveBack;
 use ebb_blk::control;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -154,6 +157,22 @@ impl Fleet {
         match connection.receive(Instant::now() + PATIENCE)? {
             Some(Body::Disks(answer)) => Ok(answer),
             Some(Body::Error(why)) => Ok(control::Answer::Error(why)),
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+            None => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Asks a guest that [`Self::figures`] has found to give memory back in this way from here on.
+    pub(crate) fn set_give_back(&mut self, id: &GuestId, mode: GiveBack) -> io::Result<()> {
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let connection = self.connections.get_mut(id).ok_or_else(gone)?;
+        let give_back = mode.name().to_owned();
+        connection.send(&SetRequest {
+            set: Settings { give_back },
+        })?;
+        match connection.receive(Instant::now() + PATIENCE)? {
+            Some(Body::Set(_)) => Ok(()),
+            Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
             None => Err(io::ErrorKind::TimedOut.into()),
         }

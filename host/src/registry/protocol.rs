@@ -36,6 +36,20 @@ pub(crate) struct DisksRequest {
     pub(crate) disks: control::Request,
 }
 
+/// What a client asks of a guest.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SetRequest {
+    pub(crate) set: Settings,
+}
+
+/// What can be changed of a guest that runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The name of a way to give memory back.
+    pub(crate) give_back: String,
+}
+
 /// An answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Reply {
@@ -52,6 +66,8 @@ pub(crate) enum Body {
     History(History),
     Map(BlockMap),
     Disks(control::Answer),
+    /// The guest was asked for this.
+    Set(Settings),
     Error(String),
 }
 

@@ -3,7 +3,7 @@
 
 use super::protocol::{Figures, History, Life, Moment};
 use crate::guest::{Sample, Stage};
-use crate::machine::KernelKind;
+use crate::machine::{GiveBack, KernelKind};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -24,7 +24,8 @@ pub(crate) struct Facts {
     pub(crate) program: String,
     pub(crate) kernel: KernelKind,
     pub(crate) accel: String,
-    pub(crate) give_back: &'static str,
+    /// How memory goes back, until the guest says otherwise.
+    pub(crate) give_back: GiveBack,
     pub(crate) memory_bytes: u64,
     pub(crate) cpus: u32,
     pub(crate) started: SystemTime,
@@ -110,7 +111,11 @@ impl Published {
             pid: std::process::id(),
             kernel: facts.kernel,
             accel: facts.accel.clone(),
-            give_back: facts.give_back.to_owned(),
+            give_back: sample
+                .give_back
+                .unwrap_or(facts.give_back)
+                .name()
+                .to_owned(),
             life: match sample.stage {
                 None | Some(Stage::Booting) => Life::Booting,
                 Some(Stage::Running) => Life::Running,
@@ -193,7 +198,7 @@ mod tests {
             program: "sh -c true".into(),
             kernel: KernelKind::Ebb,
             accel: "TCG".into(),
-            give_back: "reporting",
+            give_back: GiveBack::Reporting,
             memory_bytes: 1 << 30,
             cpus: 2,
             started: SystemTime::UNIX_EPOCH + Duration::from_secs(5),

@@ -5,9 +5,11 @@
 
 use super::block_map::Mapper;
 use super::folder::Folder;
-use super::protocol::{self, Body, DisksRequest, REQUEST_MAX, Request};
+use super::protocol::{self, Body, DisksRequest, REQUEST_MAX, Request, SetRequest, Settings};
 use super::published::Published;
 use super::socket::Listening;
+use crate::machine::GiveBack;
+use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -39,6 +41,8 @@ pub(crate) struct Known {
     /// Draws the map, if the guest's kernel has one.
     pub(crate) mapper: Option<Mapper>,
     pub(crate) disks: Option<Arc<Disks>>,
+    /// What is asked of the guest's kernel, if it is one that can be.
+    pub(crate) control: Option<Arc<Control>>,
 }
 
 /// A run's entry among the guests of this host; dropping it removes it.
@@ -288,6 +292,9 @@ impl Server {
                 None => error("this guest has no disks".to_owned()),
             };
         }
+        if let Ok(SetRequest { set: wanted }) = serde_json::from_slice(line) {
+            return self.set(&wanted);
+        }
         let published = &self.known.published;
         let body = match serde_json::from_slice(line) {
             Ok(Request::Figures) => Body::Figures(Box::new(published.figures())),
@@ -296,6 +303,22 @@ impl Server {
             Err(why) => return error(format!("not a request: {why}")),
         };
         protocol::line(body).into()
+    }
+
+    /// Asks the guest; what comes of it stands in the figures.
+    fn set(&self, wanted: &Settings) -> Rc<[u8]> {
+        let Some(mode) = GiveBack::from_name(&wanted.give_back) else {
+            let known = GiveBack::ALL.map(GiveBack::name).join(", ");
+            return error(format!("give_back is one of: {known}"));
+        };
+        let Some(control) = &self.known.control else {
+            return error("only a guest with the Ebb kernel changes its mode".to_owned());
+        };
+        control.give_back(mode);
+        let set = Settings {
+            give_back: mode.name().to_owned(),
+        };
+        protocol::line(Body::Set(set)).into()
     }
 
     fn map(&mut self, now: Instant) -> Rc<[u8]> {
@@ -409,7 +432,7 @@ fn is_passing(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::KernelKind;
+    use crate::machine::{GiveBack, KernelKind};
     use crate::registry::protocol::{History, Reply};
     use crate::registry::published::Facts;
     use crate::registry::scratch::Scratch;
@@ -427,6 +450,10 @@ mod tests {
 
     impl Running {
         fn start(name: &str) -> Self {
+            Self::start_with(name, false)
+        }
+
+        fn start_with(name: &str, kernel_listens: bool) -> Self {
             let scratch = Scratch::new(name);
             let (stop, stopped) = UnixStream::pair().unwrap();
             let facts = Facts {
@@ -434,7 +461,7 @@ mod tests {
                 program: "job".into(),
                 kernel: KernelKind::Linux,
                 accel: "TCG".into(),
-                give_back: "off",
+                give_back: GiveBack::Off,
                 memory_bytes: 1 << 30,
                 cpus: 1,
                 started: SystemTime::now(),
@@ -448,6 +475,7 @@ mod tests {
                     published,
                     mapper: None,
                     disks: None,
+                    control: kernel_listens.then(Arc::default),
                 };
                 Server::new(listening, known).serve(&stopped);
             });
@@ -488,6 +516,28 @@ mod tests {
 
     fn is_closed(mut stream: &UnixStream) -> bool {
         matches!(stream.read(&mut [0]), Ok(0) | Err(_))
+    }
+
+    #[test]
+    fn a_mode_is_set_where_the_kernel_can_and_the_name_is_one() {
+        for kernel_listens in [false, true] {
+            let running = Running::start_with("server-set", kernel_listens);
+            let client = running.connect();
+            let set = "{\"set\":{\"give_back\":\"hinting\"}}\n";
+            match ask(&client, set) {
+                Body::Set(set) => assert!(kernel_listens && set.give_back == "hinting"),
+                Body::Error(why) => assert!(!kernel_listens && why.contains("Ebb kernel")),
+                other => panic!("{other:?}"),
+            }
+            for wrong in [
+                "{\"set\":{\"give_back\":\"soon\"}}\n",
+                "{\"set\":{\"memory\":1}}\n",
+                "{\"set\":{\"give_back\":\"off\",\"memory\":1}}\n",
+                "{\"set\":7}\n",
+            ] {
+                assert!(matches!(ask(&client, wrong), Body::Error(_)), "{wrong}");
+            }
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) use options::RunOptions;
 use crate::blk::Disks;
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
-use crate::machine::{AccelChoice, GiveBack, KernelChoice};
+use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice};
 use crate::qemu::Spec;
 use crate::stdout;
 use crate::streams;
@@ -78,7 +78,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         accel: choice.accel,
         memory,
         cpus,
-        reporting: options.give_back == GiveBack::Reporting,
+        // Ebb's kernel may be asked for another mode while it runs.
+        reporting: kernel.dialect() == Dialect::Ebb || options.give_back != GiveBack::Off,
         icount: options.icount,
         seed: options.seed,
         kernel_arguments: arguments(options, &*kernel, &choice),
@@ -139,6 +140,11 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         return Err(Failure::Usage(format!(
             "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
         )));
+    }
+    if options.give_back == GiveBack::Hinting && matches!(options.kernel, KernelChoice::Linux(_)) {
+        return Err(Failure::Usage(
+            "--give-back hinting is Ebb's own: a stock Linux reports, or does not".into(),
+        ));
     }
     let host = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
     let cpus = match options.cpus {

@@ -1,7 +1,7 @@
 //! Options of `ebb run`.
 
 use crate::blk::ImageArgument;
-use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl};
+use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
 use crate::text::Size;
 use clap::Args;
 use std::ffi::OsString;
@@ -44,7 +44,7 @@ pub(crate) struct RunOptions {
     pub(crate) kernel: KernelChoice,
 
     /// How freed memory goes back to the host
-    #[arg(long, value_name = "MODE", default_value = "reporting")]
+    #[arg(long, value_name = "MODE", default_value = "reporting", value_parser = give_back_parser())]
     pub(crate) give_back: GiveBack,
 
     /// What runs the guest's instructions; `auto` takes KVM where a probe boots on it

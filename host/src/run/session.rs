@@ -11,6 +11,7 @@ use super::watch::{Seen, Watch};
 use crate::blk::Disks;
 use crate::failure::{Failure, describe};
 use crate::guest::{Guest, Kernel, Stage, WaitStatus};
+use crate::machine::KernelKind;
 use crate::qemu::{End, Ended, Monitor, Qemu};
 use crate::qemu::{GuestRam, Spec, Vm};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
@@ -185,6 +186,7 @@ impl<'a> Session<'a> {
         plan: &Plan<'_>,
         ram: &Arc<GuestRam>,
         guest: &Arc<dyn Guest>,
+        control: &Arc<Control>,
     ) -> (Arc<Published>, Option<Registration>) {
         let (options, spec, kernel) = (self.options, &plan.spec, plan.kernel);
         let published = Arc::new(Published::new(GuestFacts {
@@ -192,7 +194,7 @@ impl<'a> Session<'a> {
             program: options.program_text(),
             kernel: kernel.kind(),
             accel: self.choice.accel.to_string(),
-            give_back: options.give_back.name(),
+            give_back: options.give_back,
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
             started: SystemTime::now(),
@@ -203,6 +205,7 @@ impl<'a> Session<'a> {
                 .shows_metadata()
                 .then(|| Mapper::new(Arc::clone(ram), Arc::clone(guest))),
             disks: plan.disks.server(),
+            control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(control)),
         };
         let shown = options.verbose.then(|| Arc::clone(&self.terminal));
         (published, Registration::start(known, shown))
@@ -266,7 +269,7 @@ impl<'a> Session<'a> {
             Monitor::wait_for_end(monitor, &handle, |answer| learner.learn(answer))
         })?;
 
-        let (published, registration) = self.publish(plan, &ram, &guest);
+        let (published, registration) = self.publish(plan, &ram, &guest, &control);
         let mut watch = Watch::new(
             options,
             &self.terminal,

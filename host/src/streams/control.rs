@@ -1,5 +1,6 @@
 //! The control port: requests on their way to the guest ([`ebb_wire::request`]).
 
+use ebb_wire::GiveBack;
 use ebb_wire::port::OutputPort;
 use ebb_wire::request::Request;
 use std::collections::VecDeque;
@@ -40,6 +41,11 @@ impl Control {
     /// Says that nobody reads `port` any more.
     pub(crate) fn closed(&self, port: OutputPort) {
         self.push(Request::Closed(port));
+    }
+
+    /// Has memory go back in this way.
+    pub(crate) fn give_back(&self, mode: GiveBack) {
+        self.push(Request::GiveBack(mode));
     }
 
     /// Says that the machine may end.

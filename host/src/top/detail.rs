@@ -110,10 +110,11 @@ fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area
     };
     let plural = if figures.cpus == 1 { "" } else { "s" };
     let machine = format!(
-        "{} on {}, {} CPU{plural}",
+        "{} on {}, {} CPU{plural}, {}",
         figures.kernel.name(),
         figures.accel,
-        figures.cpus
+        figures.cpus,
+        figures.give_back
     );
     let rows = [
         ("memory", bytes(Some(figures.memory_bytes)), None),

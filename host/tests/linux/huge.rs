@@ -1,7 +1,7 @@
 //! Huge pages: that they are there when a program asks, and what the kernel counts of them. What they
 //! show is compared with a native run in `alike`.
 
-use crate::{ebb, programs};
+use crate::{ebb, native, programs};
 
 /// What the program says it saw, by the step before.
 fn figures(options: &[&str], how: &str) -> Vec<(String, String)> {
@@ -125,6 +125,16 @@ fn nothing_is_lost_of_pages_on_trial() {
             !out.contains(": NO"),
             "{cpus} CPUs, {threads} threads: {out}"
         );
+    }
+}
+
+#[test]
+fn calls_that_end_within_a_page_on_trial_end() {
+    let program = programs::path("trial_edges");
+    let expected = native::run(program, &[], None);
+    for cpus in ["1", "2"] {
+        let outcome = ebb::run(120, &["-m", "256M", "-c", cpus], &[program]);
+        assert_eq!(outcome.expect(0).stdout, expected.stdout, "{cpus} CPUs");
     }
 }
 

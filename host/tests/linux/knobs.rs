@@ -25,6 +25,24 @@ fn the_reporting_order_takes_0_to_10_and_nothing_else() {
 }
 
 #[test]
+fn the_knobs_of_hinting_take_what_makes_sense_and_nothing_else() {
+    script(
+        &["--append", "page_hinting.hyperlist_threshold=7"],
+        "cd /sys/module/page_hinting/parameters; \
+         cat page_hinting_order max_fgpt_entries hyperlist_threshold; \
+         for set in page_hinting_order=0 page_hinting_order=10 page_hinting_order=11 \
+            max_fgpt_entries=1 max_fgpt_entries=1000 max_fgpt_entries=1001 max_fgpt_entries=0 \
+            hyperlist_threshold=256 hyperlist_threshold=257 hyperlist_threshold=0 \
+            hyperlist_threshold=x; do \
+            (echo ${set#*=} > ${set%=*}) 2> /dev/null || echo $set refused; done; \
+         cat page_hinting_order max_fgpt_entries hyperlist_threshold",
+        "9\n32\n7\npage_hinting_order=11 refused\nmax_fgpt_entries=1001 refused\n\
+         max_fgpt_entries=0 refused\nhyperlist_threshold=257 refused\n\
+         hyperlist_threshold=0 refused\nhyperlist_threshold=x refused\n10\n1000\n256\n",
+    );
+}
+
+#[test]
 fn knobs_are_set_before_the_program_starts() {
     script(
         &[

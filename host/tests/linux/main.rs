@@ -11,6 +11,7 @@ mod compaction;
 mod difference;
 mod ebb;
 mod experiments;
+mod hinting;
 mod hostile;
 mod huge;
 mod hugetlb;

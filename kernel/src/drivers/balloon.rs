@@ -1,6 +1,6 @@
 //! The balloon device: where freed memory goes.
 //!
-//! Reports are made by the reporter's thread (`memory::report`); the thread here follows the size
+//! Reports are made by a thread of their own (`give_back`); the thread here follows the size
 //! that the host wants and answers its questions for statistics. The driver stands behind one lock,
 //! which is never held while a thread sleeps.
 

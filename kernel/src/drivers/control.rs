@@ -2,7 +2,7 @@
 //!
 //! [`ebb_wire::request`] has them.
 
-use super::port;
+use super::{give_back, port};
 use ebb_wire::request::{BYTES_MAX, Request};
 use machine::sync::{Once, SpinLock};
 
@@ -95,6 +95,11 @@ fn serve(request: Request) {
         Request::Closed(output) => {
             if let Some(port) = port::output(output.number()) {
                 port.close();
+            }
+        }
+        Request::GiveBack(mode) => {
+            if let Err(error) = give_back::set_mode(mode) {
+                machine::console!("give-back {}: {error:?}", mode.name());
             }
         }
         // Of guests that ask for it.

@@ -7,12 +7,13 @@ pub mod control;
 mod discovery;
 pub mod disk;
 mod found;
+pub mod give_back;
 mod hal;
+pub mod hint;
 mod input;
 mod output;
 mod pci;
 pub mod port;
-pub mod report;
 
 use ebb_wire::boot::{EMPTY, STDIN};
 use machine::arch::BootInfo;
@@ -30,5 +31,5 @@ pub fn init(boot: &BootInfo) {
 pub fn start_threads(signal: fn(u32)) {
     control::start(signal);
     balloon::start();
-    report::start();
+    give_back::start();
 }

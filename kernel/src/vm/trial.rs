@@ -275,13 +275,14 @@ impl AddressSpace {
 
     /// Weighs those that touch a range; no spin lock is held. Pages that were freed.
     pub(super) fn weigh_trials(&self, range: Range<u64>, haste: Haste) -> u64 {
-        let mut at = range.start;
+        // Whole regions: from here on `at` is where one begins, or the end of the range.
+        let mut at = range.start / REGION * REGION;
         let mut freed = 0;
         loop {
             let mut guard = self.state.lock();
             let state = &mut *guard;
             let within = state.tables.trials.range.clone();
-            at = at.max(within.start) / REGION * REGION;
+            at = at.max(within.start);
             let end = range.end.min(within.end);
             if state.tables.trials.count == 0 || at >= end {
                 return freed;

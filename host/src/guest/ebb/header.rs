@@ -2,6 +2,7 @@
 
 use crate::guest::running::PoolTable;
 use crate::guest::{HugePages, Stage, WaitStatus};
+use crate::machine::GiveBack;
 use crate::qemu::{GuestAddress, GuestRam};
 use ebb_mm::view::{Memory, View};
 use ebb_wire::header::{GuestHeader, MAGIC, VERSION, pool, stage};
@@ -35,6 +36,8 @@ pub(crate) struct Reading {
     pub(crate) huge_pages: [Option<HugePages>; 2],
     /// Bytes of the descriptors of huge pages that are given up.
     pub(crate) given_up: Option<u64>,
+    /// How memory goes back, once the guest has decided.
+    pub(crate) give_back: Option<GiveBack>,
 }
 
 /// What the guest's allocator tells, in frames.
@@ -114,6 +117,8 @@ impl Header {
             faults: self.counted(offset_of!(GuestHeader, fault_counts))?,
             huge_pages: [self.huge_pages(0), self.huge_pages(1)],
             given_up: self.given_up(),
+            give_back: GiveBack::from_number(self.u32(offset_of!(GuestHeader, give_back))?)
+                .filter(|_| stage != Stage::Booting),
         })
     }
 

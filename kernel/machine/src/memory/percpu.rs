@@ -114,7 +114,7 @@ impl fmt::Debug for Local {
 }
 
 // SAFETY: `front` is used by its own CPU alone, where kernel code is never preempted and nothing
-// called meanwhile comes back here (`Events` only sets flags); the rest is atomic.
+// called meanwhile comes back here (`Events` sets flags and notes hints); the rest is atomic.
 unsafe impl Sync for Local {}
 
 static LOCALS: [Local; MAX_CPUS] = [const {

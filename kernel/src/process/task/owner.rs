@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "a thread is the first part of a task")]
 
 use super::{Task, current, kthread};
-use crate::drivers::report;
+use crate::drivers::give_back;
 use crate::process::time::cpu_timers;
 use alloc::sync::Arc;
 use core::fmt;
@@ -21,7 +21,7 @@ static OWNER: Owner = Owner {
     wants_tick: |thread, now| cpu_timers::tick_for(task_of(thread), now),
     tick: |thread, now| cpu_timers::on_tick(task_of(thread), now),
     spawn: kthread::spawn_kernel,
-    at_ease: report::kick,
+    at_ease: give_back::kick,
     resting,
     describe: |thread, f| fmt::Debug::fmt(task_of(thread), f),
 };
@@ -95,5 +95,5 @@ fn begin() -> ! {
 /// An idle CPU keeps no frames to itself.
 fn resting() {
     memory::percpu::drain();
-    report::kick();
+    give_back::kick();
 }

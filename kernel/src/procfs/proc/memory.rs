@@ -1,5 +1,6 @@
 //! What `/proc` tells about memory.
 
+use crate::drivers::hint;
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
 use crate::vm::compaction;
@@ -40,7 +41,7 @@ fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
 }
 
 fn vmstat(text: &mut Text) -> Result {
-    for (name, value) in stats::vmstat() {
+    for (name, value) in stats::vmstat().into_iter().chain(hint::vmstat()) {
         writeln!(text, "{name} {value}")?;
     }
     let done = compaction::counters();

@@ -1,6 +1,6 @@
 //! `/sys`: CPUs, the memory node, and the knobs that Linux has there.
 
-use crate::drivers::report;
+use crate::drivers::{give_back, hint};
 use crate::fs::node::NodeRef;
 use crate::fs::synthetic::{Content, Directory, Entry, Synthetic};
 use crate::fs::text::Text;
@@ -24,8 +24,23 @@ const MAGIC: u64 = 0x6265_6572;
 const ENTRIES: &[Entry] = &[
     Entry::knob(
         "module/page_reporting/parameters/page_reporting_order",
-        |text| writeln!(text, "{}", report::order()),
-        |value| report::set_order(value.parse().map_err(|_| Errno::EINVAL)?),
+        |text| writeln!(text, "{}", give_back::order()),
+        |value| give_back::set_order(value.parse().map_err(|_| Errno::EINVAL)?),
+    ),
+    Entry::knob(
+        "module/page_hinting/parameters/page_hinting_order",
+        |text| writeln!(text, "{}", give_back::hinting_order()),
+        |value| give_back::set_hinting_order(value.parse().map_err(|_| Errno::EINVAL)?),
+    ),
+    Entry::knob(
+        "module/page_hinting/parameters/max_fgpt_entries",
+        |text| writeln!(text, "{}", hint::limit()),
+        |value| hint::set_limit(value.parse().map_err(|_| Errno::EINVAL)?),
+    ),
+    Entry::knob(
+        "module/page_hinting/parameters/hyperlist_threshold",
+        |text| writeln!(text, "{}", hint::threshold()),
+        |value| hint::set_threshold(value.parse().map_err(|_| Errno::EINVAL)?),
     ),
     Entry::file("devices/system/cpu/online", cpu_list),
     Entry::file("devices/system/cpu/possible", cpu_list),

@@ -1,0 +1,137 @@
+//! `ebb set`: changes a knob of a guest that runs.
+
+use crate::failure::Failure;
+use crate::machine::GiveBack;
+use crate::registry::{Fleet, GuestId, Presence};
+use crate::stdout;
+use clap::Args;
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  ebb set give-back=hinting                 the one guest that runs
+  ebb set --guest job give-back=off         by its name in `ebb top`, or by ebb's process number
+
+`ebb top` shows what holds.";
+
+/// A guest shows what was asked of it within so long, unless it is stopped or does not read.
+const PATIENCE: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Options of `ebb set`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SetOptions {
+    /// The guest: its name, or the process number of its `ebb run` [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
+
+    /// What to change: give-back=reporting, give-back=hinting or give-back=off
+    #[arg(value_name = "KNOB=VALUE")]
+    knob: Knob,
+}
+
+/// A knob and its new value.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Knob {
+    GiveBack(GiveBack),
+}
+
+impl FromStr for Knob {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some(("give-back", name)) => {
+                GiveBack::from_name(name)
+                    .map(Self::GiveBack)
+                    .ok_or_else(|| {
+                        let known = GiveBack::ALL.map(GiveBack::name).join(", ");
+                        format!("give-back is one of: {known}")
+                    })
+            }
+            Some((name, _)) => Err(format!("`{name}` is no knob; give-back is")),
+            None => Err(format!(
+                "`{text}` lacks `=`; write it like give-back=hinting"
+            )),
+        }
+    }
+}
+
+/// Asks the guest, and waits until it has done so.
+pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
+    let Knob::GiveBack(mode) = options.knob;
+    let mut fleet = Fleet::new();
+    let (id, name) = find(&mut fleet, options.guest.as_deref())?;
+    fleet.set_give_back(&id, mode).map_err(|error| {
+        Failure::Usage(format!(
+            "{name} cannot be set to give-back={}: {error}",
+            mode.name()
+        ))
+    })?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(Presence::Here(figures)) = fleet.figures().get(&id)
+            && figures.give_back == mode.name()
+        {
+            stdout::print(&format!("{name}: give-back={}\n", mode.name()))?;
+            return Ok(0);
+        }
+        if Instant::now() >= deadline {
+            return Err(Failure::Usage(format!(
+                "{name} was asked for give-back={} and has not followed; `ebb run -v` shows why",
+                mode.name()
+            )));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// The guest that is meant, and its name.
+fn find(fleet: &mut Fleet, wanted: Option<&str>) -> Result<(GuestId, String), Failure> {
+    let guests = fleet.figures().into_iter().filter_map(|(id, presence)| {
+        let Presence::Here(figures) = presence else {
+            return None;
+        };
+        let meant =
+            wanted.is_none_or(|wanted| figures.name == wanted || figures.pid.to_string() == wanted);
+        meant.then_some((id, figures.name))
+    });
+    let mut guests: Vec<_> = guests.collect();
+    match (guests.pop(), guests.is_empty(), wanted) {
+        (Some(guest), true, _) => Ok(guest),
+        (None, _, None) => Err(Failure::Usage(
+            "no guest runs that answers; `ebb run -- PROGRAM` starts one".into(),
+        )),
+        (None, _, Some(wanted)) => Err(Failure::Usage(format!(
+            "no guest is called `{wanted}`; `ebb top --once` lists them"
+        ))),
+        (Some(_), false, _) => Err(Failure::Usage(
+            "several guests are meant; say which by --guest and its process number (PID in `ebb top --once --json`)"
+                .into(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_are_read_and_others_refused() {
+        assert_eq!(
+            "give-back=hinting".parse(),
+            Ok(Knob::GiveBack(GiveBack::Hinting))
+        );
+        for (text, why) in [
+            ("give-back=now", "off, reporting, hinting"),
+            ("memory=1G", "no knob"),
+            ("give-back", "lacks"),
+        ] {
+            let error = text.parse::<Knob>().unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

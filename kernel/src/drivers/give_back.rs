@@ -1,0 +1,310 @@
+//! How freed memory goes back to the host: the kernel thread that drives reporter and hinter, the mode, and the knobs.
+
+use super::{balloon, hint};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::time::Duration;
+use ebb_mm::{
+    Events, Frame, FrameRange, HINT_BOUND, HINT_PAUSE, HintList, Hinter, Order, PAGEBLOCK_ORDER,
+    Poll, ReportSink, Reporter,
+};
+use ebb_wire::GiveBack;
+use ebb_wire::boot::GIVE_BACK;
+use logic::errno::Errno;
+use machine::arch::BootInfo;
+use machine::arch::clock::{self, Nanos};
+use machine::arch::header::HEADER;
+use machine::memory::memmap::descriptor_pages;
+use machine::memory::{self, hugetlb, stats};
+use machine::sched;
+use machine::sync::{SpinLock, WaitQueue};
+
+/// The most ranges that the device takes in one request.
+const DEVICE_RANGES: usize = ebb_balloon::MAX_RANGES;
+
+/// What the allocator tells us.
+#[derive(Debug)]
+pub struct KernelEvents;
+/// To be handed to the allocator.
+pub static EVENTS: KernelEvents = KernelEvents;
+
+/// The thread is wanted, or mode or knobs have changed.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// Where the thread sleeps.
+static QUEUE: WaitQueue = WaitQueue::new();
+/// The thread was started.
+static STARTED: AtomicBool = AtomicBool::new(false);
+/// The number of the mode that is asked for.
+static MODE: AtomicU32 = AtomicU32::new(GiveBack::Reporting.number());
+/// `page_reporting_order`, whether or not blocks are reported.
+static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
+/// Held while mode and order are handed to the allocator, so that it gets those that belong together.
+static APPLYING: SpinLock<()> = SpinLock::new(());
+
+impl Events for KernelEvents {
+    fn report_requested(&self) {
+        // Release: pairs with the Acquire in `run`; the thread looks at the allocator afterwards.
+        WANTED.store(true, Ordering::Release);
+        // Somewhere deep in a free: only wake where no lock can be in the way. Else `kick` does.
+        if memory::pressure::may_block() {
+            QUEUE.wake_one();
+        }
+    }
+
+    fn hints(&self) -> Option<&HintList> {
+        hint::own()
+    }
+}
+
+/// Wakes the thread if it is wanted and was not woken yet; no spin lock is held.
+#[inline]
+pub(crate) fn kick() {
+    // Relaxed: a hint; who set it has kicked or will.
+    if WANTED.load(Ordering::Relaxed) && sched::started() {
+        QUEUE.wake_one();
+    }
+}
+
+/// Reads the boot line; once there is memory.
+pub fn configure(boot: &BootInfo) {
+    if let Some(name) = boot.option(GIVE_BACK) {
+        match GiveBack::from_name(name) {
+            Some(mode) => MODE.store(mode.number(), Ordering::Relaxed),
+            None => machine::console!("ebb.give_back={name}: not known, reporting it is"),
+        }
+    }
+    if let Some(text) = boot.option("page_reporting.page_reporting_order") {
+        let valid = text.parse().ok().and_then(Order::new);
+        match valid {
+            Some(order) => ORDER.store(order.get(), Ordering::Relaxed),
+            None => machine::console!("page_reporting.page_reporting_order={text}: not 0 to 10"),
+        }
+    }
+    hint::configure(boot);
+    if mode() == GiveBack::Reporting {
+        // What is freed until the thread starts waits for it.
+        apply();
+    }
+}
+
+/// The mode that holds.
+pub fn mode() -> GiveBack {
+    GiveBack::from_number(MODE.load(Ordering::Relaxed)).unwrap_or(GiveBack::Off)
+}
+
+/// Has memory go back in this way from here on.
+///
+/// # Errors
+/// `ENODEV` if the device takes no reports, `ENOMEM` if there is no memory for lists.
+pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
+    if mode != GiveBack::Off {
+        balloon::reporting().map_err(|_| Errno::ENODEV)?;
+    }
+    if mode == GiveBack::Hinting {
+        hint::prepare()?;
+    }
+    MODE.store(mode.number(), Ordering::Relaxed);
+    apply();
+    if mode != GiveBack::Off && !STARTED.swap(true, Ordering::AcqRel) {
+        sched::spawn_kernel("kreportd", run);
+    }
+    wake();
+    Ok(())
+}
+
+/// Hands mode and order to the allocator.
+fn apply() {
+    let applying = APPLYING.lock();
+    let mode = mode();
+    let reporting = Order::new(ORDER.load(Ordering::Relaxed));
+    match (mode, hint::order()) {
+        (GiveBack::Hinting, Some(order)) => memory::allocator().set_hinting_order(order),
+        (GiveBack::Reporting, _) => memory::allocator().set_reporting_order(reporting),
+        _ => memory::allocator().set_reporting_order(None),
+    }
+    HEADER.give_back.store(mode.number(), Ordering::Relaxed);
+    drop(applying);
+}
+
+/// Has the thread look again.
+fn wake() {
+    // Release: pairs with the Acquire in `run`.
+    WANTED.store(true, Ordering::Release);
+    QUEUE.wake_one();
+}
+
+/// `/sys/module/page_reporting/parameters/page_reporting_order`.
+pub fn order() -> u64 {
+    u64::from(ORDER.load(Ordering::Relaxed))
+}
+
+/// Sets it.
+///
+/// # Errors
+/// `EINVAL` above 10.
+pub fn set_order(order: u64) -> Result<(), Errno> {
+    let order = u8::try_from(order)
+        .ok()
+        .and_then(Order::new)
+        .ok_or(Errno::EINVAL)?;
+    ORDER.store(order.get(), Ordering::Relaxed);
+    if mode() == GiveBack::Reporting {
+        apply();
+        wake();
+    }
+    Ok(())
+}
+
+/// `/sys/module/page_hinting/parameters/page_hinting_order`.
+pub fn hinting_order() -> u64 {
+    hint::order().map_or(0, |order| u64::from(order.get()))
+}
+
+/// Sets it.
+///
+/// # Errors
+/// `EINVAL` above 10.
+pub fn set_hinting_order(order: u64) -> Result<(), Errno> {
+    hint::keep_order(order)?;
+    if mode() == GiveBack::Hinting {
+        apply();
+        wake();
+    }
+    Ok(())
+}
+
+/// Starts what the boot line asks for; called when the devices are there.
+pub fn start() {
+    let mode = mode();
+    if let Err(error) = set_mode(mode) {
+        match balloon::reporting() {
+            Err(reason) => machine::console!("free page reporting: off, {reason}"),
+            Ok(()) => machine::console!("give-back {}: off, {error:?}", mode.name()),
+        }
+        let _ = set_mode(GiveBack::Off);
+    }
+}
+
+/// What there is to do for the mode that holds; when to come again.
+fn poll(reporter: &mut Reporter, hinter: &mut Hinter, sink: &mut Host) -> Option<Duration> {
+    let now = Duration::from_nanos(clock::now().0);
+    let allocator = memory::allocator();
+    let hinting = allocator.is_hinting();
+    let poll: Poll<_> = if hinting {
+        hinter.poll(now, allocator, hint::lists(), hint::threshold(), sink)
+    } else {
+        reporter.poll(now, allocator, sink)
+    };
+    let requests = core::mem::take(&mut sink.reports);
+    stats::count_reports(requests, poll.ranges, poll.frames);
+    if hinting {
+        hint::count([requests, poll.ranges, poll.frames], hinter.take_counts());
+    }
+    if let Some(error) = poll.error
+        && stats::count_report_error()
+    {
+        machine::console!("free page reporting: a report failed: {error}");
+    }
+    poll.next
+}
+
+fn run() {
+    let mut reporter = Reporter::new();
+    let mut hinter = Hinter::new();
+    let mut sink = Host { reports: 0 };
+    let mut pool = PoolReports { due: None };
+    loop {
+        // Acquire: pairs with the Release of those who want us.
+        WANTED.swap(false, Ordering::Acquire);
+        let next = poll(&mut reporter, &mut hinter, &mut sink);
+        let pool = pool.poll(&mut sink);
+        if memory::allocator().is_hinting() {
+            // Nobody preempts the kernel: who frees all the time must not keep this thread on a CPU.
+            sched::sleep_until(clock::now().saturating_add(nanos(HINT_PAUSE)));
+        }
+        match next.map(nanos).into_iter().chain(pool).min() {
+            Some(next) => {
+                QUEUE.wait_uninterruptible_deadline(|| WANTED.load(Ordering::Acquire), next);
+            }
+            None => QUEUE.wait_uninterruptible(|| WANTED.load(Ordering::Acquire)),
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> Nanos {
+    Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Reports of free pages of the pool of huge pages, a moment after they were freed, as for other memory.
+struct PoolReports {
+    due: Option<Nanos>,
+}
+
+impl PoolReports {
+    /// Reports what is due; when to come again.
+    fn poll(&mut self, sink: &mut Host) -> Option<Nanos> {
+        let now = clock::now();
+        if memory::allocator().reporting_order().is_none() || !hugetlb::has_reports() {
+            self.due = None;
+            return None;
+        }
+        let delay = if memory::allocator().is_hinting() {
+            HINT_BOUND
+        } else {
+            ebb_mm::REPORTING_DELAY
+        };
+        let due = *self.due.get_or_insert(now.saturating_add(nanos(delay)));
+        if now < due {
+            return Some(due);
+        }
+        self.due = None;
+        let told = hugetlb::report(|ranges| sink.send(ranges));
+        match told {
+            Ok(frames) => {
+                let blocks = frames / ebb_mm::PAGEBLOCK_FRAMES;
+                stats::count_reports(core::mem::take(&mut sink.reports), blocks, frames);
+            }
+            Err(error) => {
+                if stats::count_report_error() {
+                    machine::console!("free page reporting: a report failed: {error}");
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The balloon device.
+struct Host {
+    reports: u64,
+}
+
+impl Host {
+    fn send(&mut self, ranges: &[FrameRange]) -> Result<(), balloon::ReportFailure> {
+        if !ranges.is_empty() {
+            balloon::report(ranges)?;
+            self.reports += 1;
+        }
+        Ok(())
+    }
+}
+
+impl ReportSink for Host {
+    type Error = balloon::ReportFailure;
+
+    /// Reports the ranges, and the descriptors of their frames after them: the descriptors of free
+    /// frames are zero, and so is what the host gives when they are touched again.
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), Self::Error> {
+        let mut descriptors = [FrameRange::new(Frame::new(0), 0); DEVICE_RANGES];
+        for part in ranges.chunks(DEVICE_RANGES) {
+            self.send(part)?;
+            let mut count = 0;
+            for pages in part.iter().filter_map(|&range| descriptor_pages(range)) {
+                descriptors[count] = pages;
+                count += 1;
+            }
+            // The frames are with the host already: that their descriptors are not costs nothing.
+            let _ = self.send(&descriptors[..count]);
+        }
+        Ok(())
+    }
+}

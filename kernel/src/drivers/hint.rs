@@ -1,0 +1,162 @@
+//! Page hinting's lists, a CPU each, its knobs and its counters. [`super::give_back`] has the thread.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use ebb_mm::{
+    HINT_ENTRIES, HINT_LIMIT, HINT_THRESHOLD_MAX, HintCounts, HintList, Order, PAGEBLOCK_ORDER,
+};
+use logic::errno::Errno;
+use machine::arch::{BootInfo, cpu_count, cpu_id};
+use machine::memory;
+use machine::sync::Once;
+
+/// Made when hinting is first asked for: the CPUs are online then.
+static LISTS: Once<Vec<HintList>> = Once::new();
+
+/// Sets a knob.
+type Set = fn(u64) -> Result<(), Errno>;
+
+/// `page_hinting_order`, whether or not blocks are hinted.
+static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
+/// `max_fgpt_entries`.
+static LIMIT: AtomicUsize = AtomicUsize::new(HINT_LIMIT);
+/// `hyperlist_threshold`. Half a request's ranges are worth a request.
+static THRESHOLD: AtomicUsize = AtomicUsize::new(16);
+
+/// What hinting has done: requests that the host took, ranges and frames in them.
+static SENT: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+/// What became of entries.
+static ENTRIES: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+/// The list of this CPU.
+pub(super) fn own() -> Option<&'static HintList> {
+    LISTS.get()?.get(cpu_id())
+}
+
+/// All lists; none before they are made.
+pub(super) fn lists() -> &'static [HintList] {
+    LISTS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Makes the lists, unless they are there.
+pub(super) fn prepare() -> Result<(), Errno> {
+    if LISTS.get().is_some() {
+        return Ok(());
+    }
+    let mut lists = Vec::new();
+    lists
+        .try_reserve_exact(cpu_count())
+        .map_err(|_| Errno::ENOMEM)?;
+    lists.resize_with(cpu_count(), HintList::new);
+    // Another may have been faster: one is as good as the other.
+    let _ = LISTS.set(lists);
+    Ok(())
+}
+
+/// Reads the boot line.
+pub(super) fn configure(boot: &BootInfo) {
+    let knobs: [(&str, Set); 3] = [
+        ("page_hinting.page_hinting_order", keep_order),
+        ("page_hinting.max_fgpt_entries", set_limit),
+        ("page_hinting.hyperlist_threshold", set_threshold),
+    ];
+    for (name, set) in knobs {
+        if let Some(text) = boot.option(name)
+            && text
+                .parse()
+                .map_err(|_| Errno::EINVAL)
+                .and_then(set)
+                .is_err()
+        {
+            machine::console!("{name}={text}: not a value of it");
+        }
+    }
+}
+
+/// `/sys/module/page_hinting/parameters/page_hinting_order`.
+pub(super) fn order() -> Option<Order> {
+    Order::new(ORDER.load(Ordering::Relaxed))
+}
+
+/// Keeps an order for when it is applied.
+pub(super) fn keep_order(order: u64) -> Result<(), Errno> {
+    let order = u8::try_from(order)
+        .ok()
+        .and_then(Order::new)
+        .filter(|&order| order <= Order::MAX)
+        .ok_or(Errno::EINVAL)?;
+    ORDER.store(order.get(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// `/sys/module/page_hinting/parameters/max_fgpt_entries`.
+pub fn limit() -> usize {
+    LIMIT.load(Ordering::Relaxed)
+}
+
+/// Sets it.
+///
+/// # Errors
+/// `EINVAL` for 0 and above [`HINT_ENTRIES`].
+pub fn set_limit(value: u64) -> Result<(), Errno> {
+    let value = within(value, HINT_ENTRIES)?;
+    LIMIT.store(value, Ordering::Relaxed);
+    memory::allocator().set_hint_limit(value);
+    Ok(())
+}
+
+/// `/sys/module/page_hinting/parameters/hyperlist_threshold`.
+pub fn threshold() -> usize {
+    THRESHOLD.load(Ordering::Relaxed)
+}
+
+/// Sets it.
+///
+/// # Errors
+/// `EINVAL` for 0 and above [`HINT_THRESHOLD_MAX`].
+pub fn set_threshold(value: u64) -> Result<(), Errno> {
+    THRESHOLD.store(within(value, HINT_THRESHOLD_MAX)?, Ordering::Relaxed);
+    Ok(())
+}
+
+fn within(value: u64, most: usize) -> Result<usize, Errno> {
+    usize::try_from(value)
+        .ok()
+        .filter(|value| (1..=most).contains(value))
+        .ok_or(Errno::EINVAL)
+}
+
+/// Counts what a poll of the hinter did. Relaxed, as all counters are: numbers to look at.
+pub(super) fn count(sent: [u64; 3], counts: HintCounts) {
+    let HintCounts {
+        entries,
+        dropped,
+        merged,
+        sweeps,
+    } = counts;
+    let sums = SENT.iter().chain(&ENTRIES);
+    let new = sent.into_iter().chain([entries, dropped, merged, sweeps]);
+    for (sum, new) in sums.zip(new).filter(|(_, new)| *new != 0) {
+        sum.fetch_add(new, Ordering::Relaxed);
+    }
+}
+
+/// Requests, ranges and frames that were hinted.
+pub fn sent() -> [u64; 3] {
+    [0, 1, 2].map(|at: usize| SENT[at].load(Ordering::Relaxed))
+}
+
+/// Its lines of `/proc/vmstat`.
+pub fn vmstat() -> [(&'static str, u64); 7] {
+    let [requests, ranges, pages] = sent();
+    let entry = |at: usize| ENTRIES[at].load(Ordering::Relaxed);
+    [
+        ("page_hinting_requests", requests),
+        ("page_hinting_ranges", ranges),
+        ("page_hinting_pages", pages),
+        ("page_hinting_entries", entry(0)),
+        ("page_hinting_dropped", entry(1)),
+        ("page_hinting_merged", entry(2)),
+        ("page_hinting_sweeps", entry(3)),
+    ]
+}
