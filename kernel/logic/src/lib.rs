@@ -13,6 +13,7 @@ extern crate alloc;
 #[cfg(any(test, loom))]
 extern crate std;
 
+pub mod carry;
 pub mod disk;
 pub mod elf;
 pub mod errno;
@@ -35,6 +36,8 @@ pub mod strings;
 pub mod vma;
 pub mod vmemmap;
 
+#[cfg(test)]
+mod carry_tests;
 #[cfg(test)]
 mod elf_tests;
 #[cfg(test)]

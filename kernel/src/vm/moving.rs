@@ -33,6 +33,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Frame, Order};
+use logic::carry::{self, Moving};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{USER_END, ipi};
@@ -503,41 +504,72 @@ impl Mover {
     /// Moves one frame to another, if it can still be.
     fn carry(&self, item: &Item, to: Frame) -> bool {
         let entries = &self.parked[item.entries.clone()];
-        let from = Descriptor::get(item.frame);
-        // In this order: entries that are parked after the count were so at the count, and had a reference each. With one
-        // entry, that it is swapped says so; where one of several has gone, another reference could stand in for it.
-        let alone = u32::try_from(entries.len()).is_ok_and(|count| from.is_anonymous(count))
-            && (entries.len() == 1 || entries.iter().all(|parked| self.is_parked(parked)));
-        if !alone {
-            entries.iter().for_each(|parked| self.unpark(parked));
-            return false;
-        }
-        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended: then what is copied is
-        // never shown. It is RAM in any case.
-        unsafe { copy_page(frame_ptr(to), frame_ptr(item.frame)) };
+        let carried = Carried {
+            mover: self,
+            item,
+            entries,
+            to,
+        };
+        let copied = carry::carry(&carried, entries.len());
         let target = Descriptor::get(to);
-        // One reference is ours until all entries are done.
-        target.take(Kind::Anonymous, Order::BASE);
-        target.set_owner(item.owner.0);
-        percpu::add(Kind::Anonymous.count(), 1);
-        let mut swapped = 0;
-        for parked in entries {
-            target.get_reference();
-            let entry = parked.before & !ADDRESS | to.address();
-            if self.replace(parked, entry) {
-                swapped += 1;
-                memmap::release(item.frame);
-            } else {
-                // Ours is left.
-                target.put();
+        if copied == 0 {
+            if target.kind().is_some() {
+                // It was copied for nothing.
+                target.clear();
+                percpu::subtract(Kind::Anonymous.count(), 1);
             }
-        }
-        if swapped == 0 {
-            target.clear();
-            percpu::subtract(Kind::Anonymous.count(), 1);
             return false;
         }
         memmap::release(to);
         true
+    }
+}
+
+/// A frame of private memory that is carried to another.
+struct Carried<'a> {
+    mover: &'a Mover,
+    item: &'a Item,
+    entries: &'a [Parked],
+    to: Frame,
+}
+
+impl Moving for Carried<'_> {
+    fn has_references(&self, count: u32) -> bool {
+        Descriptor::get(self.item.frame).is_anonymous(count)
+    }
+
+    fn is_parked(&self, entry: usize) -> bool {
+        self.mover.is_parked(&self.entries[entry])
+    }
+
+    fn unpark(&self, entry: usize) {
+        self.mover.unpark(&self.entries[entry]);
+    }
+
+    fn copy(&self) {
+        // SAFETY: the target is the caller's. The other may be freed by now, if its program ended: then what is copied is
+        // never shown. It is RAM in any case.
+        unsafe { copy_page(frame_ptr(self.to), frame_ptr(self.item.frame)) };
+        let target = Descriptor::get(self.to);
+        // One reference is ours until all entries are done.
+        target.take(Kind::Anonymous, Order::BASE);
+        target.set_owner(self.item.owner.0);
+        percpu::add(Kind::Anonymous.count(), 1);
+    }
+
+    fn exchange(&self, entry: usize) -> bool {
+        let parked = &self.entries[entry];
+        let target = Descriptor::get(self.to);
+        target.get_reference();
+        let shown = self
+            .mover
+            .replace(parked, parked.before & !ADDRESS | self.to.address());
+        if shown {
+            memmap::release(self.item.frame);
+        } else {
+            // Ours is left.
+            target.put();
+        }
+        shown
     }
 }

@@ -1,0 +1,274 @@
+//! A frame moves while programs store to it, drop it, and have calls fill it: no store is lost.
+//! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
+
+use super::carry::{Moving, carry};
+use super::lock::Lock;
+use super::model_locks::Mutex;
+#[cfg(loom)]
+use loom::{sync::Arc, thread};
+use std::vec::Vec;
+#[cfg(not(loom))]
+use std::{sync::Arc, thread};
+
+/// Runs every interleaving, or one.
+fn model(run: impl Fn() + Sync + Send + 'static) {
+    #[cfg(loom)]
+    loom::model(run);
+    #[cfg(not(loom))]
+    run();
+}
+
+const OLD: usize = 0;
+const NEW: usize = 1;
+/// The first of the copies that spaces make for themselves.
+const OWN: usize = 2;
+const BEFORE: u32 = 1;
+const STORED: u32 = 7;
+
+/// An entry of a page table.
+#[derive(Copy, Clone, Debug)]
+struct Entry {
+    frame: Option<usize>,
+    parked: bool,
+    writable: bool,
+}
+
+/// References and bytes of a frame, each read and written by itself. One lock for both, so that there are fewer interleavings:
+/// each access is one step.
+#[derive(Copy, Clone, Default, Debug)]
+struct Frame {
+    references: u32,
+    bytes: u32,
+}
+
+/// Spaces that show one frame, parked.
+struct World {
+    entries: Vec<Mutex<Entry>>,
+    frames: Vec<Mutex<Frame>>,
+}
+
+impl World {
+    fn new(spaces: usize) -> Arc<Self> {
+        let parked = || {
+            Mutex::new(Entry {
+                frame: Some(OLD),
+                parked: true,
+                writable: false,
+            })
+        };
+        let old = Frame {
+            references: u32::try_from(spaces).expect("few"),
+            bytes: BEFORE,
+        };
+        let mut frames = std::vec![Mutex::new(old)];
+        frames.extend((0..=spaces).map(|_| Mutex::new(Frame::default())));
+        Arc::new(Self {
+            entries: (0..spaces).map(|_| parked()).collect(),
+            frames,
+        })
+    }
+
+    /// A fault for a store: the frame that may be stored to, which is the space's alone.
+    fn fault(&self, space: usize) -> usize {
+        let mut entry = self.entries[space].lock();
+        entry.parked = false;
+        let frame = entry.frame.expect("mapped");
+        if !entry.writable && self.frames[frame].lock().references != 1 {
+            let bytes = self.frames[frame].lock().bytes;
+            *self.frames[OWN + space].lock() = Frame {
+                references: 1,
+                bytes,
+            };
+            entry.frame = Some(OWN + space);
+            self.frames[frame].lock().references -= 1;
+        }
+        entry.writable = true;
+        entry.frame.expect("mapped")
+    }
+
+    /// A program stores: the CPU knows the entry from the fault on.
+    fn store(&self, space: usize) {
+        let frame = self.fault(space);
+        self.frames[frame].lock().bytes = STORED;
+    }
+
+    /// A call holds the page and fills it later, and the program does not.
+    fn fill(&self, space: usize) {
+        let frame = {
+            let mut entry = self.entries[space].lock();
+            if entry.parked || !entry.writable {
+                drop(entry);
+                self.fault(space);
+                entry = self.entries[space].lock();
+            }
+            // As a call does that finds the entry changed meanwhile: it takes what is there now.
+            let frame = entry.frame.expect("mapped");
+            self.frames[frame].lock().references += 1;
+            frame
+        };
+        self.frames[frame].lock().bytes = STORED;
+        self.frames[frame].lock().references -= 1;
+    }
+
+    /// A program unmaps the page.
+    fn unmap(&self, space: usize) {
+        let gone = {
+            let mut entry = self.entries[space].lock();
+            entry.parked = false;
+            entry.frame.take()
+        };
+        if let Some(frame) = gone {
+            self.frames[frame].lock().references -= 1;
+        }
+    }
+
+    fn shown(&self, space: usize) -> Option<u32> {
+        let frame = self.entries[space].lock().frame?;
+        Some(self.frames[frame].lock().bytes)
+    }
+
+    /// Each reference is an entry's.
+    fn check_references(&self) {
+        for (number, frame) in self.frames.iter().enumerate() {
+            let shown = self
+                .entries
+                .iter()
+                .filter(|entry| entry.lock().frame == Some(number));
+            let count = shown.count();
+            assert_eq!(frame.lock().references as usize, count, "frame {number}");
+        }
+    }
+}
+
+impl Moving for World {
+    fn has_references(&self, count: u32) -> bool {
+        self.frames[OLD].lock().references == count
+    }
+
+    fn is_parked(&self, entry: usize) -> bool {
+        self.entries[entry].lock().parked
+    }
+
+    fn unpark(&self, entry: usize) {
+        self.entries[entry].lock().parked = false;
+    }
+
+    fn copy(&self) {
+        let bytes = self.frames[OLD].lock().bytes;
+        self.frames[NEW].lock().bytes = bytes;
+    }
+
+    fn exchange(&self, entry: usize) -> bool {
+        let mut entry = self.entries[entry].lock();
+        if entry.parked {
+            self.frames[NEW].lock().references += 1;
+            *entry = Entry {
+                frame: Some(NEW),
+                parked: false,
+                writable: false,
+            };
+            self.frames[OLD].lock().references -= 1;
+            return true;
+        }
+        false
+    }
+}
+
+#[test]
+fn model_what_nobody_asks_for_moves() {
+    model(|| {
+        for spaces in 1..3 {
+            let world = World::new(spaces);
+            assert_eq!(carry(&*world, spaces), spaces);
+            assert!((0..spaces).all(|space| world.shown(space) == Some(BEFORE)));
+            world.check_references();
+        }
+    });
+}
+
+#[test]
+fn model_a_store_is_not_lost() {
+    model(|| {
+        let world = World::new(1);
+        let program = {
+            let world = world.clone();
+            thread::spawn(move || world.store(0))
+        };
+        carry(&*world, 1);
+        program.join().expect("stored");
+        assert_eq!(world.shown(0), Some(STORED));
+        world.check_references();
+    });
+}
+
+#[test]
+fn model_what_a_call_fills_is_not_lost() {
+    model(|| {
+        let world = World::new(1);
+        let call = {
+            let world = world.clone();
+            thread::spawn(move || world.fill(0))
+        };
+        carry(&*world, 1);
+        call.join().expect("filled");
+        assert_eq!(world.shown(0), Some(STORED));
+        world.check_references();
+    });
+}
+
+#[test]
+fn model_what_a_call_has_held_since_before_is_filled_where_it_is_shown() {
+    model(|| {
+        let world = World::new(1);
+        world.frames[OLD].lock().references += 1;
+        let call = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.frames[OLD].lock().bytes = STORED;
+                world.frames[OLD].lock().references -= 1;
+            })
+        };
+        carry(&*world, 1);
+        call.join().expect("filled");
+        assert_eq!(world.shown(0), Some(STORED));
+        world.check_references();
+    });
+}
+
+#[test]
+fn model_a_store_after_a_fork_is_one_spaces_alone() {
+    model(|| {
+        let world = World::new(2);
+        let child = {
+            let world = world.clone();
+            thread::spawn(move || world.store(1))
+        };
+        carry(&*world, 2);
+        child.join().expect("stored");
+        assert_eq!(
+            (world.shown(0), world.shown(1)),
+            (Some(BEFORE), Some(STORED))
+        );
+        world.check_references();
+    });
+}
+
+#[test]
+fn model_one_has_it_filled_while_another_drops_it() {
+    model(|| {
+        let world = World::new(2);
+        let call = {
+            let world = world.clone();
+            thread::spawn(move || world.fill(1))
+        };
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || world.unmap(0))
+        };
+        carry(&*world, 2);
+        call.join().expect("filled");
+        other.join().expect("unmapped");
+        assert_eq!(world.shown(1), Some(STORED));
+        world.check_references();
+    });
+}
