@@ -149,6 +149,7 @@ impl Failure {
             Self::Program(ProgramError::NotFound(_) | ProgramError::UnknownCommand(_)) => {
                 STATUS_NOT_FOUND
             }
+            Self::Program(ProgramError::UnknownOption(_)) => STATUS_FAILED,
             Self::Program(_) | Self::CannotRun { .. } => STATUS_CANNOT_RUN,
             _ => STATUS_FAILED,
         }

@@ -119,6 +119,7 @@ fn missing_files_are_named() {
         &["./no-such-program"],
     );
     refused(&ebb(&["--", "no-such-command"]), 127, &["no-such-command"]);
+    refused(&ebb(&["--memroy", "2G"]), 125, &["--memroy", "no option"]);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub(crate) enum ProgramError {
     NotFound(PathBuf),
     #[error("`{0}` is neither a file here, nor a command of busybox, nor in PATH")]
     UnknownCommand(String),
+    #[error("`{0}` is no option of `ebb run`, and no program")]
+    UnknownOption(String),
     #[error("{script} wants the interpreter {interpreter}, which the guest has not")]
     Interpreter { script: String, interpreter: String },
     #[error("{what} needs busybox in the guest")]
@@ -98,7 +100,13 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
 }
 
 fn unknown(name: &OsStr) -> ProgramError {
-    ProgramError::UnknownCommand(name.to_string_lossy().into_owned())
+    let text = name.to_string_lossy().into_owned();
+    // A program of such a name can be called by a path.
+    if text.starts_with('-') {
+        ProgramError::UnknownOption(text)
+    } else {
+        ProgramError::UnknownCommand(text)
+    }
 }
 
 fn executable(source: &Path) -> Node {

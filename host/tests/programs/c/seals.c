@@ -118,6 +118,19 @@ static void the_rest(void)
 	TRY(ftruncate(file, 4 * PAGE));
 	TRY(pwrite(file, "x", 1, 2 * PAGE));
 	TRY(pwrite(file, "x", 1, 2 * PAGE - 1));
+	/* What crosses the end: whole pages are written, the rest is not. */
+	static char much[3 * PAGE];
+	TRY(pwrite(file, much, 2, 2 * PAGE - 1));
+	TRY(pwrite(file, much, 2 * PAGE, PAGE + 100));
+	TRY(pwrite(file, much, 3 * PAGE, 0));
+	TRY(pwrite(file, much, PAGE, 2 * PAGE - 100));
+	int odd = make();
+	TRY(ftruncate(odd, PAGE + 100));
+	TRY(fcntl(odd, F_ADD_SEALS, F_SEAL_GROW));
+	TRY(pwrite(odd, much, 2 * PAGE, 50));
+	TRY(pwrite(odd, much, 101, PAGE));
+	TRY(pwrite(odd, much, 100, PAGE));
+	TRY(pwrite(odd, much, 0, 3 * PAGE));
 	TRY(fcntl(file, F_ADD_SEALS, 0x10000));
 	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_SEAL));
 	TRY(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE));

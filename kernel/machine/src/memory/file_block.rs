@@ -4,32 +4,18 @@
 //! (parts that are cut off, frames that move, references that calls and devices hold) is the same as for others. That the
 //! frames are neighbours is what the file knows, and a page-table entry that maps all of them: it holds a reference to each.
 
+use super::allocator;
 use super::frame::FrameRef;
-use super::huge::FRAMES;
-use super::memmap::{Descriptor, Kind, frame_ptr};
+use super::huge::{FRAMES, clear};
+use super::memmap::{Descriptor, Kind};
 use super::percpu::{self, Count, Local};
-use super::{allocator, clear_pages};
-use crate::arch::ipi;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_mm::{AllocError, Frame, FreeBatch, Mobility, Order, Request, Reserve};
 use logic::errno::Errno;
 
-/// Frames that are cleared between two looks at what other CPUs ask for.
-const CLEAR_BATCH: u64 = 32;
-const _: () = assert!(FRAMES.is_multiple_of(CLEAR_BATCH));
-
 /// A block of zeros that no file has yet.
 #[derive(Debug)]
 pub struct FileBlock(Frame);
-
-/// Clears a block that nobody else knows.
-pub(super) fn clear(block: Frame) {
-    for batch in 0..FRAMES / CLEAR_BATCH {
-        // SAFETY: the caller has just allocated the block, nobody else knows it.
-        unsafe { clear_pages(frame_ptr(block.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
-        ipi::poll_mailbox();
-    }
-}
 
 impl FileBlock {
     /// Takes one, unless that needs the last of the memory; does not wait.

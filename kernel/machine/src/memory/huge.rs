@@ -9,10 +9,10 @@
 //! Parting needs no lock of those who share the block: while it lasts, `PARTING` in the head keeps
 //! them from counting.
 
-use super::allocator;
-use super::file_block::clear;
-use super::memmap::{self, Descriptor, Kind, new_head, references_in};
+use super::memmap::{self, Descriptor, Kind, frame_ptr, new_head, references_in};
 use super::percpu::{self, Count, Local};
+use super::{allocator, clear_pages};
+use crate::arch::ipi;
 use core::sync::atomic::{AtomicU8, Ordering};
 use ebb_mm::{AllocError, FRAME_SIZE, Frame, FreeBatch, Mobility, Order, Request, Reserve};
 use logic::errno::Errno;
@@ -23,6 +23,19 @@ pub const FRAMES: u64 = Order::PAGEBLOCK.frames();
 const PARTING: u64 = 1 << 48;
 /// In a head: the kind and the order of a block that is not parted.
 const SHAPE: u64 = 0xffff << 32;
+
+/// Frames that are cleared between two looks at what other CPUs ask for.
+const CLEAR_BATCH: u64 = 32;
+const _: () = assert!(FRAMES.is_multiple_of(CLEAR_BATCH));
+
+/// Clears a block that nobody else knows.
+pub(super) fn clear(block: Frame) {
+    for batch in 0..FRAMES / CLEAR_BATCH {
+        // SAFETY: the caller has just allocated the block, nobody else knows it.
+        unsafe { clear_pages(frame_ptr(block.offset(batch * CLEAR_BATCH)), CLEAR_BATCH) };
+        ipi::poll_mailbox();
+    }
+}
 
 /// A reference to a huge block.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The huge block of zeros that private memory shows where it was read and nothing was stored yet. Made when somebody
 //! reads, and free again when nobody shows it any more.
 
-use super::file_block::clear;
+use super::huge::clear;
 use super::memmap::{self, Descriptor, Kind};
 use super::percpu::{self, Count};
 use crate::sync::SpinLock;

@@ -9,7 +9,7 @@ use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
 use super::seals::Seals;
-use super::{TmpNode, Tmpfs};
+use super::{TmpNode, Tmpfs, tails};
 use crate::vm::compaction::daemon;
 use crate::vm::pages::{Pages, Wish};
 use crate::vm::{Block, Mappings, PageSource, relocate_in};
@@ -297,7 +297,12 @@ impl Regular {
 
 /// A page that counts against the file system's limit.
 fn charged(fs: &Tmpfs, make: impl FnOnce() -> Result<FrameRef, Errno>) -> Result<FrameRef, Errno> {
-    fs.charge_page()?;
+    while let Err(error) = fs.charge_page() {
+        // Bounded by the files that have something to give up.
+        if !tails::trim_of(fs) {
+            return Err(error);
+        }
+    }
     make().inspect_err(|_| fs.discharge_pages(1))
 }
 
@@ -595,9 +600,13 @@ impl File for OpenRegular {
             room = room.min(limit - *offset);
         }
         if regular.seals.get() & F_SEAL_GROW != 0 {
-            room = room.min(old_size.saturating_sub(*offset));
-            if room == 0 {
-                return Err(Errno::EPERM);
+            let end = *offset + (from.left() as u64).min(room);
+            if end > old_size {
+                // As on Linux the page that the end is in is written wholly, or not.
+                room = (old_size / PAGE * PAGE).saturating_sub(*offset);
+                if room == 0 {
+                    return Err(Errno::EPERM);
+                }
             }
         }
         let total = from.left().min(MAX_RW_COUNT).min(bytes(room));

@@ -1,6 +1,7 @@
-//! Huge blocks that the end of their file cuts: what is behind the end is given up when memory is short.
+//! Huge blocks that the end of their file cuts: what is behind the end is given up when memory is short, or the file system is
+//! full.
 
-use super::TmpNode;
+use super::{TmpNode, Tmpfs};
 use alloc::sync::Weak;
 use alloc::vec::Vec;
 use machine::sync::SpinLock;
@@ -24,13 +25,30 @@ pub(super) fn note(node: &TmpNode) -> bool {
 /// For an allocation that found nothing: frees what is behind the ends of files. True when it may help to try again. No
 /// spin lock is held.
 pub fn trim_all() -> bool {
+    trim(|_| true)
+}
+
+/// The same of the files of one file system, which is full.
+pub(super) fn trim_of(fs: &Tmpfs) -> bool {
+    trim(|node| core::ptr::eq(&raw const *node.fs, fs))
+}
+
+fn trim(wanted: impl Fn(&TmpNode) -> bool) -> bool {
     let count = FILES.lock().len();
     for index in (0..count).rev() {
-        let file = {
+        let (file, is_wanted) = {
             let mut files = FILES.lock();
-            (index < files.len()).then(|| files.swap_remove(index))
+            let Some(file) = files.get(index).map(Weak::upgrade) else {
+                continue;
+            };
+            let is_wanted = file.as_deref().is_none_or(&wanted);
+            if is_wanted {
+                files.swap_remove(index);
+            }
+            // It goes, if this was the last of it, when the lock is open.
+            (file, is_wanted)
         };
-        let Some(node) = file.and_then(|file| file.upgrade()) else {
+        let Some(node) = file.filter(|_| is_wanted) else {
             continue;
         };
         let Some(regular) = node.regular() else {
