@@ -20,7 +20,7 @@ pub(crate) use options::RunOptions;
 use crate::blk::Disks;
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
-use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice};
+use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind};
 use crate::qemu::Spec;
 use crate::stdout;
 use crate::streams;
@@ -117,6 +117,10 @@ fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> Stri
     }
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
+        if kernel.kind() == KernelKind::Ebb {
+            // In whichever way memory goes back, and whenever.
+            text.push_str(&format!(" page_hinting.page_hinting_order={order}"));
+        }
     }
     for sysctl in &options.sysctl {
         text.push_str(&format!(" sysctl.{}={}", sysctl.name, sysctl.value));

@@ -80,7 +80,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "vm.NAME=VALUE")]
     pub(crate) sysctl: Vec<Sysctl>,
 
-    /// Lowest order of the free blocks that are reported, 0 to 10 [default: 9, 2 MiB]
+    /// Lowest order of the free blocks that are reported or hinted, 0 to 10 [default: 9, 2 MiB]
     #[arg(long, value_name = "ORDER", value_parser = clap::value_parser!(u8).range(0..=10))]
     pub(crate) reporting_order: Option<u8>,
 

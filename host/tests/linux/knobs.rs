@@ -12,6 +12,15 @@ fn script(options: &[&str], script: &str, expected: &str) -> String {
 }
 
 #[test]
+fn the_order_of_the_command_line_holds_in_whichever_way_memory_goes_back() {
+    script(
+        &["--reporting-order", "4"],
+        "cat /sys/module/page_*/parameters/page_*_order",
+        "4\n4\n",
+    );
+}
+
+#[test]
 fn the_reporting_order_takes_0_to_10_and_nothing_else() {
     script(
         &[],
