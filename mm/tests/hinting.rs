@@ -10,11 +10,11 @@ use std::{
     time::Duration,
 };
 
-use arena::{range, with};
+use arena::{range, take, with};
 use ebb_mm::{
     AllocError, Allocator, Config, Events, Frame, FrameRange, Front, HINT_BOUND, HINT_ENTRIES,
     HINT_PAUSE, HintList, Hinter, Mobility, Order, REPORTING_DELAY, REQUEST_FRAMES, ReportSink,
-    Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+    Reporter, Request, ZoneConfig, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -134,13 +134,6 @@ fn guest<R>(test: impl FnOnce(&Allocator<'_>, &Cpu) -> R) -> R {
     with(&Config::new(&zones).with_frame_marks(), &cpu, |a| {
         test(a, &cpu)
     })
-}
-
-fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
-    let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
-    (0..blocks)
-        .map(|_| a.allocate(front, request).expect("memory"))
-        .collect()
 }
 
 #[test]

@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use arena::{range, with};
+use arena::{range, take, with};
 use ebb_mm::{
-    Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order, REQUEST_RANGES,
-    ReportSink, Reporter, Request, Reserve, ZoneConfig, ZoneKind,
+    Allocator, Config, Events, FrameRange, Front, Order, REQUEST_RANGES, ReportSink, Reporter,
+    ZoneConfig, ZoneKind,
 };
 
 const MIB: u64 = 256;
@@ -101,13 +101,6 @@ fn two_gib(test: impl FnOnce(&Allocator<'_>, &Calls)) {
     with(&Config::new(&zones).with_frame_marks(), &calls, |a| {
         test(a, &calls)
     });
-}
-
-fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
-    let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
-    (0..blocks)
-        .map(|_| a.allocate(front, request).expect("memory"))
-        .collect()
 }
 
 #[test]

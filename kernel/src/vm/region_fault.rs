@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use machine::memory::zero_block;
 
 impl Asked<'_> {
-    /// The same where no table is yet, or something else is in its place.
+    /// Serves a fault where no table is yet, or something else is in its place. `None`: it is for a page.
     #[cold]
     pub(super) fn no_table(
         &self,

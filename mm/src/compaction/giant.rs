@@ -77,14 +77,13 @@ impl Compactor {
     ) -> Result<GiantPlan, NoGiant> {
         let zone = allocator.zone(self.zone());
         let stays = zone.zone.marks.load().min;
-        let isolated = allocator.zone_stats(self.zone()).isolated_frames;
-        let room = |free: u64| free >= stays.saturating_add(Order::GIANT.frames());
-        if !room(zone.zone.free_frames()) {
-            return Err(if room(zone.zone.free_frames() + isolated) {
-                NoGiant::Busy
-            } else {
-                NoGiant::Nowhere
-            });
+        let needed = stays.saturating_add(Order::GIANT.frames());
+        let free = zone.zone.free_frames();
+        if free + zone.zone.isolated_frames() < needed {
+            return Err(NoGiant::Nowhere);
+        }
+        if free < needed {
+            return Err(NoGiant::Busy);
         }
         let mut best: Option<(usize, Contents)> = None;
         let mut none = NoGiant::Nowhere;

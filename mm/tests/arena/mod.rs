@@ -9,8 +9,8 @@ use std::{
 };
 
 use ebb_mm::{
-    Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order, Request, ZoneConfig,
-    ZoneKind, metadata_layout,
+    Allocator, Config, Events, Frame, FrameRange, Front, Mobility, Order, Request, Reserve,
+    ZoneConfig, ZoneKind, metadata_layout,
 };
 
 /// A range, by frame numbers.
@@ -85,6 +85,14 @@ pub fn in_small_memory(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
 pub fn one(a: &Allocator<'_>, front: &mut Front, of: Order) -> Frame {
     a.allocate(front, Request::new(of, Mobility::Movable))
         .expect("memory")
+}
+
+/// So many movable blocks, the reserve among them.
+pub fn take(a: &Allocator<'_>, front: &mut Front, order: Order, blocks: u64) -> Vec<Frame> {
+    let request = Request::new(order, Mobility::Movable).reserve(Reserve::Use);
+    (0..blocks)
+        .map(|_| a.allocate(front, request).expect("memory"))
+        .collect()
 }
 
 /// Calls `test` with an allocator of two GiB whose first half is a tree short of a GiB, then two whole ones.

@@ -1,33 +1,15 @@
 /* Pages that become huge pages by and by, without being asked for; with the same settings as on Linux the same ones. */
-#include "say.h"
+#include "figures.h"
 
 #define HUGE (2l << 20)
 #define PAGES 512
 #define FOLDER "/sys/kernel/mm/transparent_hugepage/"
 
-static long number(const char *path, const char *name)
-{
-	char line[256];
-	long value = -1;
-	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof line, file))
-		if (!strncmp(line, name, strlen(name)))
-			value = atol(line + strlen(name));
-	if (file)
-		fclose(file);
-	return value;
-}
-
 static int set(const char *name, const char *value)
 {
 	char path[128];
 	snprintf(path, sizeof path, FOLDER "%s", name);
-	int fd = MUST(open(path, O_WRONLY));
-	int result = write(fd, value, strlen(value));
-	int error = errno;
-	close(fd);
-	errno = error;
-	return result < 0 ? -1 : 0;
+	return set_knob(path, value);
 }
 
 static long scans(void)

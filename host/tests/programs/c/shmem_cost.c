@@ -1,6 +1,6 @@
 /* What 2 MiB cost to touch or to read and to unmap, by pages and as huge pages; with `--icount` a nanosecond is an
    instruction. With `hole`, what becomes of memory whose huge pages were punched: whether it goes back to the host. */
-#include "say.h"
+#include "figures.h"
 
 #define HUGE (2l << 20)
 
@@ -9,19 +9,6 @@ static void set(const char *value)
 	int fd = MUST(open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_WRONLY));
 	MUST(write(fd, value, strlen(value)));
 	close(fd);
-}
-
-static long number(const char *path, const char *name)
-{
-	char line[256];
-	long value = 0;
-	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof line, file))
-		if (!strncmp(line, name, strlen(name)))
-			value += atol(line + strlen(name));
-	if (file)
-		fclose(file);
-	return value;
 }
 
 static void measure(const char *what, int kind, int advice, int store, long regions)

@@ -1,6 +1,6 @@
 /* Huge pages of shared memory: which mappings and files get them with each setting, what is counted, and that every byte is
    right whatever is cut, punched, protected, moved and forked. It says the same on Linux. */
-#include "say.h"
+#include "figures.h"
 #include <setjmp.h>
 #include <sys/ipc.h>
 #include <sys/mount.h>
@@ -13,29 +13,6 @@
 #define ENABLED FOLDER "shmem_enabled"
 
 static sigjmp_buf refused;
-
-static long number(const char *path, const char *name)
-{
-	char line[256];
-	long value = 0;
-	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof line, file))
-		if (!strncmp(line, name, strlen(name)))
-			value += atol(line + strlen(name));
-	if (file)
-		fclose(file);
-	return value;
-}
-
-static int set(const char *path, const char *value)
-{
-	int fd = MUST(open(path, O_WRONLY));
-	int result = write(fd, value, strlen(value));
-	int error = errno;
-	close(fd);
-	errno = error;
-	return result < 0 ? -1 : 0;
-}
 
 static void show(const char *path)
 {
@@ -127,7 +104,7 @@ static void knob(void)
 	static const char *const words[] = { "always", "within_size", "advise", "deny", "force", "never\n", "no", "", "ALWAYS", "1" };
 	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
 		errno = 0;
-		int done = words[i][0] ? set(ENABLED, words[i]) : -1;
+		int done = words[i][0] ? set_knob(ENABLED, words[i]) : -1;
 		say("\"%.6s\": %d %s", words[i], done, done ? strerrorname_np(errno) : "");
 		show(ENABLED);
 	}
@@ -138,7 +115,7 @@ static void who_gets_them(void)
 {
 	static const char *const words[] = { "never", "advise", "within_size", "always", "deny", "force" };
 	for (int i = 0; i < 6; i++) {
-		MUST(set(ENABLED, words[i]));
+		MUST(set_knob(ENABLED, words[i]));
 		say("-- %s", words[i]);
 		for (int advice = 0; advice < 3; advice++) {
 			char *a = shared(2 * HUGE);
@@ -165,7 +142,7 @@ static void who_gets_them(void)
 
 static void one_touch(void)
 {
-	MUST(set(ENABLED, "always"));
+	MUST(set_knob(ENABLED, "always"));
 	char *a = shared(4 * HUGE);
 	HOLDS(((uintptr_t)a & (HUGE - 1)) == 0);
 	HOLDS(a[HUGE + 5] == 0);
@@ -375,7 +352,7 @@ static void try_file(const char *when)
 
 static void mounts(void)
 {
-	MUST(set(ENABLED, "never"));
+	MUST(set_knob(ENABLED, "never"));
 	mkdir("/mnt", 0755);
 	mkdir("/mnt/huge", 0755);
 	static const char *const bad[] = { "huge", "huge=", "huge=deny", "huge=force", "huge=Always", "huge=2" };
@@ -387,9 +364,9 @@ static void mounts(void)
 	TRY(mount("none", "/mnt/huge", "tmpfs", 0, "size=64m,huge=always"));
 	show_options();
 	try_file("always");
-	MUST(set(ENABLED, "deny"));
+	MUST(set_knob(ENABLED, "deny"));
 	try_file("denied");
-	MUST(set(ENABLED, "never"));
+	MUST(set_knob(ENABLED, "never"));
 	TRY(mount("none", "/mnt/huge", "tmpfs", MS_REMOUNT, "huge=within_size"));
 	show_options();
 	try_file("within size");
@@ -403,9 +380,9 @@ static void mounts(void)
 	TRY(mount("none", "/mnt/huge", "tmpfs", MS_REMOUNT, "huge=never"));
 	show_options();
 	try_file("never");
-	MUST(set(ENABLED, "force"));
+	MUST(set_knob(ENABLED, "force"));
 	try_file("forced");
-	MUST(set(ENABLED, "never"));
+	MUST(set_knob(ENABLED, "never"));
 	/* One that has no room for a huge page has room for pages. */
 	TRY(mount("none", "/mnt/huge", "tmpfs", MS_REMOUNT, "size=3m,huge=always"));
 	int fd = MUST(open("/mnt/huge/file", O_RDWR | O_CREAT, 0600));
@@ -426,7 +403,7 @@ int main(void)
 	MUST(sigaction(SIGSEGV, &act, 0));
 	MUST(sigaction(SIGBUS, &act, 0));
 	knob();
-	MUST(set(ENABLED, "never"));
+	MUST(set_knob(ENABLED, "never"));
 	counts("at first");
 	who_gets_them();
 	one_touch();
@@ -438,6 +415,6 @@ int main(void)
 	private();
 	system_v();
 	mounts();
-	MUST(set(ENABLED, "never"));
+	MUST(set_knob(ENABLED, "never"));
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* Threads store to a file in memory by mappings and by calls, punch holes in it, drop and protect parts, while it is cut and
    grows again, is forked and mapped anew, and memory is compacted: every byte is what its owner knows. Arguments: how many
    threads, for how many seconds, a seed, `tmpfs` for a file with a name. */
-#include "say.h"
+#include "figures.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mount.h>
@@ -26,19 +26,6 @@ static unsigned random_below(unsigned long *state, unsigned bound)
 	*state ^= *state >> 7;
 	*state ^= *state << 17;
 	return (*state >> 20) % bound;
-}
-
-static long number(const char *path, const char *name)
-{
-	char line[256];
-	long value = 0;
-	FILE *f = fopen(path, "r");
-	while (f && fgets(line, sizeof line, f))
-		if (!strncmp(line, name, strlen(name)))
-			value += atol(line + strlen(name));
-	if (f)
-		fclose(f);
-	return value;
 }
 
 static void complain(const char *how, long page, uint64_t shown)

@@ -1,21 +1,8 @@
 /* Small files that took 2 MiB each give back what is behind their ends when memory is short, and keep their bytes. */
-#include "say.h"
+#include "figures.h"
 #include <sys/mount.h>
 
 #define HUGE (2l << 20)
-
-static long number(const char *path, const char *name)
-{
-	char line[256];
-	long value = 0;
-	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof line, file))
-		if (!strncmp(line, name, strlen(name)))
-			value += atol(line + strlen(name));
-	if (file)
-		fclose(file);
-	return value;
-}
 
 static int open_file(long i)
 {

@@ -1,6 +1,6 @@
 /* Memory that is read before anything is stored to it: one huge page of zeros for each 2 MiB, and every byte right whatever
    comes then. With `figures`, how often such a page was made: Linux keeps it. */
-#include "say.h"
+#include "figures.h"
 #include <setjmp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -12,29 +12,11 @@
 static sigjmp_buf refused;
 static int figures;
 
-static long number(const char *path, const char *name)
-{
-	char line[256];
-	long value = 0;
-	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof line, file))
-		if (!strncmp(line, name, strlen(name)))
-			value += atol(line + strlen(name));
-	if (file)
-		fclose(file);
-	return value;
-}
-
 static int set(const char *name, const char *value)
 {
 	char path[128];
 	snprintf(path, sizeof path, FOLDER "%s", name);
-	int fd = MUST(open(path, O_WRONLY));
-	int result = write(fd, value, strlen(value));
-	int error = errno;
-	close(fd);
-	errno = error;
-	return result < 0 ? -1 : 0;
+	return set_knob(path, value);
 }
 
 static long made(void)

@@ -74,10 +74,14 @@ enum Room {
 fn begin(zone: usize, by: Compacts) -> Option<EmptyingBlock> {
     let mut compactor = COMPACTORS[zone].lock();
     // Blocks that have filled up since they were looked at are passed over.
-    (0..BEGINNINGS).find_map(|_| match compactor.plan(now(), allocator(), 1, by) {
-        Some(_) => compactor.next(allocator()).map(Some),
-        None => Some(None),
-    })?
+    for _ in 0..BEGINNINGS {
+        compactor.plan(now(), allocator(), 1, by)?;
+        let begun = compactor.next(allocator());
+        if begun.is_some() {
+            return begun;
+        }
+    }
+    None
 }
 
 /// Moves what is in a block elsewhere, as far as it moves and there is room; false: there was no room.
