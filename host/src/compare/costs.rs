@@ -2,23 +2,79 @@
 //! CPUs, and of the time for which the host holds what nobody uses.
 
 use super::figures::{Figure, ended, freed_bytes, lower, moment, peak, resident_at};
-use super::schema::{Expense, Point, Run, What};
+use super::schema::{Better, Cell, Expense, Guest, Point, Row, Run, What};
+use super::statistics;
+use super::way::{self, Way};
 
+/// What a program tells, and what is made of it.
+const OTHERS: &str = "others_ns";
+const RETURNED: &str = "returned";
+const WORK: &str = "instructions_per_gib";
 const GIB: f64 = 1_073_741_824.0;
 /// A share of what was freed that is no more than a kernel's own ups and downs: nothing came back.
 const NOTHING: f64 = 0.05;
 /// Of a guest that stays, the last part of its time says what it takes while nothing happens.
 const QUIET: f64 = 0.25;
 
-/// The instructions by which the kernel gave memory back that a program had freed, a GiB.
-pub(crate) fn instructions(run: &Run, figures: &mut Vec<Figure>) {
-    let taken = run.events.iter().find_map(|event| match &event.what {
-        What::Result { metric, value, .. } if metric == "others_ns" => Some(*value),
-        _ => None,
-    });
-    if let (Some(taken), Some(gib)) = (taken, returned_gib(run, ended(run))) {
-        figures.push(lower("instructions_per_gib", "ns", taken / gib));
+/// What had left the host when a program ended that had it be counted what others took of its CPU.
+pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
+    let counted = run
+        .events
+        .iter()
+        .any(|event| matches!(&event.what, What::Result { metric, .. } if metric == OTHERS));
+    if let (true, Some(gib)) = (counted, returned_gib(run, ended(run))) {
+        figures.push(Figure {
+            better: Better::Higher,
+            ..lower(RETURNED, "B", gib * GIB)
+        });
     }
+}
+
+/// Rows that are made from others: [`work_row`] of each shape of the guests.
+pub(crate) fn derived(rows: &[Row]) -> Vec<Row> {
+    rows.iter()
+        .filter(|row| row.metric == OTHERS)
+        .filter_map(|others| work_row(rows, others))
+        .collect()
+}
+
+/// The row of what the guest's kernel works for each GiB that it gives back: what others took of the
+/// CPU after the program had freed its memory, less what they took where nothing is given back.
+fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
+    let returned = rows.iter().find(|row| {
+        row.metric == RETURNED
+            && (&row.experiment, &row.labels) == (&others.experiment, &others.labels)
+    })?;
+    let cells: Vec<Cell> = others
+        .cells
+        .iter()
+        .filter_map(|cell| {
+            let off = way::cell(others, (cell.guest, Way::OFF))?;
+            let gib = way::cell(returned, (cell.guest, cell.give_back))?.median / GIB;
+            let a_gib = |taken: f64| (taken - off.median).max(0.0) / gib;
+            cell.give_back.gives_back().then(|| Cell {
+                median: a_gib(cell.median),
+                min: a_gib(cell.min),
+                max: a_gib(cell.max),
+                ..*cell
+            })
+        })
+        .collect();
+    let of = |guest| {
+        let cell = |cell: &&Cell| (cell.guest, cell.give_back) == (guest, Way::REPORTING);
+        cells.iter().find(cell).map(|cell| cell.median)
+    };
+    let ratio = of(Guest::Ebb)
+        .zip(of(Guest::Linux))
+        .and_then(|(ebb, linux)| statistics::ratio(Better::Lower, ebb, linux));
+    Some(Row {
+        metric: WORK.to_owned(),
+        better: Better::Lower,
+        ratio,
+        interval: None,
+        cells,
+        ..others.clone()
+    })
 }
 
 /// What the host's CPUs took until memory was back, beyond what they take while nothing happens, a
@@ -126,6 +182,7 @@ fn returned_gib(run: &Run, at: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     fn point(t_ms: f64, resident: f64) -> Point {
         Point {
@@ -133,6 +190,60 @@ mod tests {
             resident: Some(resident),
             ..Point::default()
         }
+    }
+
+    #[test]
+    fn work_is_what_is_done_beyond_that_of_a_guest_that_gives_nothing_back() {
+        let row = |metric: &str, values: &[(Guest, Way, f64)]| Row {
+            experiment: "give-back/counted".into(),
+            metric: metric.into(),
+            unit: "instructions".into(),
+            better: Better::Lower,
+            labels: BTreeMap::new(),
+            cells: values
+                .iter()
+                .map(|&(guest, give_back, value)| Cell {
+                    guest,
+                    give_back,
+                    median: value,
+                    min: value,
+                    max: value,
+                    rounds: 1,
+                })
+                .collect(),
+            ratio: None,
+            interval: None,
+        };
+        let (ebb, linux) = (Guest::Ebb, Guest::Linux);
+        let others = row(
+            OTHERS,
+            &[
+                (ebb, Way::OFF, 100.0),
+                (ebb, Way::REPORTING, 600.0),
+                (linux, Way::OFF, 1000.0),
+                (linux, Way::REPORTING, 3000.0),
+                (linux, Way::Balloon, 500.0),
+            ],
+        );
+        let back = row(
+            RETURNED,
+            &[
+                (ebb, Way::REPORTING, GIB / 2.0),
+                (linux, Way::REPORTING, GIB),
+                (linux, Way::Balloon, GIB),
+            ],
+        );
+        assert_eq!(derived(&[others.clone()]), []);
+        let [work] = &derived(&[others, back])[..] else {
+            panic!("there is one")
+        };
+        let seen: Vec<_> = work
+            .cells
+            .iter()
+            .map(|cell| (cell.guest, cell.median))
+            .collect();
+        assert_eq!(seen, [(ebb, 1000.0), (linux, 2000.0), (linux, 0.0)]);
+        assert_eq!(work.ratio, Some(2.0));
     }
 
     #[test]

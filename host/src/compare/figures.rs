@@ -36,7 +36,7 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     // Where instructions are counted sleep takes no time, so the host's clock says nothing.
     if run.icount {
         spent(run, &mut figures);
-        costs::instructions(run, &mut figures);
+        costs::returned(run, &mut figures);
         figures.iter_mut().for_each(in_instructions);
     } else {
         started(run, &mut figures);

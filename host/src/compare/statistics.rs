@@ -1,5 +1,6 @@
 //! From runs to rows: medians with their spread, and how many times better Ebb is.
 
+use super::costs;
 use super::figures;
 use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
 use super::way::Way;
@@ -98,7 +99,9 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
             *count += 1;
         }
     }
-    in_order(rows.into_iter().map(row).collect())
+    let mut rows: Vec<Row> = rows.into_iter().map(row).collect();
+    rows.extend(costs::derived(&rows));
+    in_order(rows)
 }
 
 fn row(gathered: Gathered) -> Row {

@@ -3,8 +3,9 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 51] = [
+const NAMES: [(&str, &str); 52] = [
     ("others_ns", "the kernel's work after the free"),
+    ("returned", "given back"),
     ("instructions_per_gib", "the guest's work for a GiB"),
     ("host_cpu_per_gib", "CPU of the host for a GiB"),
     ("qemu_wakeups", "wake-ups of QEMU"),
