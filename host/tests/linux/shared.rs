@@ -60,6 +60,9 @@ fn a_guest_with_a_hole_in_its_ram_keeps_little() {
 #[test]
 fn a_mode_that_is_set_holds_for_what_is_free_already() {
     let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", "off"]);
+    // Its socket is there by then.
+    holder.tell("take 1", "taken");
+    holder.tell("free", "freed");
     for mode in ["shared", "hinting", "shared", "reporting", "shared"] {
         switch(&holder.guest, "off");
         holder.tell("take 200", "taken");
