@@ -16,6 +16,7 @@ mod streams;
 mod guest;
 
 mod failure;
+mod reclaim;
 mod registry;
 mod stdout;
 

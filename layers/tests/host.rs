@@ -14,6 +14,8 @@ fn order() {
             "blk/",
             // How other commands find a run and ask it.
             "registry/",
+            // What the host takes of a guest by itself.
+            "reclaim/",
             // What went wrong, whoever says so.
             "stdout.rs",
             "failure.rs",

@@ -27,5 +27,6 @@ mod programs;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
+mod shared;
 mod storms;
 mod suite;
