@@ -233,7 +233,7 @@ mod tests {
                 (linux, Way::Balloon, GIB),
             ],
         );
-        assert_eq!(derived(&[others.clone()]), []);
+        assert_eq!(derived(std::slice::from_ref(&others)), []);
         let [work] = &derived(&[others, back])[..] else {
             panic!("there is one")
         };
