@@ -3,6 +3,7 @@
 use crate::blk::BlkOptions;
 use crate::compare::CompareOptions;
 use crate::metrics::MetricsOptions;
+use crate::reclaim::ReclaimOptions;
 use crate::run::RunOptions;
 use crate::set::SetOptions;
 use crate::top::TopOptions;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Change how a guest that runs gives memory back
     Set(SetOptions),
+    /// Ask a guest that runs for memory, now
+    Reclaim(ReclaimOptions),
     /// Serve the figures of the guests for Prometheus
     Metrics(MetricsOptions),
     /// Serve disks to guests, with buffers that the host can have back

@@ -22,6 +22,7 @@ mod stdout;
 mod blk;
 mod compare;
 mod metrics;
+mod reclaim;
 mod run;
 mod set;
 mod top;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         cli::Command::Compare(options) => compare::compare(&options),
         cli::Command::Top(options) => top::run(&options),
         cli::Command::Set(options) => set::run(&options),
+        cli::Command::Reclaim(options) => reclaim::run(&options),
         cli::Command::Metrics(options) => metrics::run(&options),
         cli::Command::Blk(options) => blk::run(&options),
     };
