@@ -156,6 +156,7 @@ fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
         }
         sched::cond_resched();
     }
+    report_pools(sink);
     SWEEPS_DONE.store(asked, Ordering::Release);
     SWEPT.wake_all();
 }
@@ -319,19 +320,19 @@ impl PoolReports {
             return Some(due);
         }
         self.due = None;
-        let told = hugetlb::report(|ranges| sink.send(ranges));
-        match told {
-            Ok(frames) => {
-                let blocks = frames / ebb_mm::PAGEBLOCK_FRAMES;
-                stats::count_reports(core::mem::take(&mut sink.reports), blocks, frames);
-            }
-            Err(error) => {
-                if stats::count_report_error() {
-                    machine::console!("free page reporting: a report failed: {error}");
-                }
-            }
-        }
+        report_pools(sink);
         None
+    }
+}
+
+/// Reports free pages of the pools.
+fn report_pools(sink: &mut Host) {
+    match hugetlb::report(|ranges| sink.send(ranges)) {
+        Ok(frames) => {
+            let blocks = frames / ebb_mm::PAGEBLOCK_FRAMES;
+            stats::count_reports(core::mem::take(&mut sink.reports), blocks, frames);
+        }
+        Err(error) => complain(Some(error)),
     }
 }
 
