@@ -1,11 +1,13 @@
 //! QEMU: what it is told, the process that it is, its monitor, the RAM that it shares with us.
 
+mod balloon;
 mod command;
 mod monitor;
 mod process;
 mod ram;
 mod vm;
 
+pub(crate) use balloon::{Balloon, BalloonError, Told};
 pub(crate) use monitor::{End, Inquiries, Monitor, MonitorError};
 pub(crate) use process::{CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes};
 pub(crate) use ram::{GuestAddress, GuestRam};

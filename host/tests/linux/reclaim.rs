@@ -2,10 +2,10 @@
 
 use crate::ebb::{self, Guest, Holder};
 use crate::scratch::Scratch;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Resident memory of a guest whose program has only begun.
 const START_MIB: u64 = 16;
@@ -115,4 +115,71 @@ fn what_cannot_be_asked_for_is_named() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{err}");
     assert!(err.contains("nobody-is-called-this"), "{err}");
+}
+
+/// Waits until a file is there.
+fn wait_for(path: &str) {
+    let start = Instant::now();
+    while !std::path::Path::new(path).exists() {
+        assert!(start.elapsed() < ebb::PATIENCE, "there is no {path}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn by_balloon(socket: &str, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["reclaim", "--qmp", socket, "--json"]);
+    command.args(options).output().expect("ebb starts")
+}
+
+#[test]
+fn any_qemu_gives_memory_by_its_balloon_and_keeps_its_size() {
+    let scratch = Scratch::new("qmp");
+    let socket = scratch.path("qmp");
+    let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
+    let mut options = OFF.to_vec();
+    options.extend(["--qemu-arg=-qmp", &monitor]);
+    let mut holder = Holder::start(&options);
+    wait_for(&socket);
+    holder.tell("take 200", "taken");
+    holder.tell("free", "freed");
+    let given = told(&by_balloon(&socket, &["--target", "100M"]), 0);
+    assert_eq!(mib(&given["ballooned_bytes"]), 100, "{given}");
+    let resident = |key: &str| mib(&given[key]);
+    assert!(
+        resident("resident_before_bytes") >= resident("resident_after_bytes") + 90,
+        "{given}"
+    );
+    // What the guest works with is left to it, and all of its memory is there again afterwards.
+    holder.tell("take 300", "taken");
+    let missed = told(&by_balloon(&socket, &["--target", "400M"]), 1);
+    assert!(mib(&missed["ballooned_bytes"]) <= 180, "{missed}");
+    holder.tell("take 150", "taken");
+}
+
+#[test]
+fn a_socket_that_is_no_monitor_is_said_to_be_none() {
+    let scratch = Scratch::new("no-qmp");
+    let path = scratch.path("socket");
+    let missing = by_balloon(&path, &[]);
+    let err = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(125), "{err}");
+    assert!(err.contains(&path), "{err}");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a free name");
+    for (says, why) in [
+        (&b"hello\n"[..], "not JSON"),
+        (b"{\"return\":{}}\n", "does not greet"),
+        (b"", "closed"),
+    ] {
+        let output = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("somebody connects");
+                let _ = stream.write_all(says);
+            });
+            by_balloon(&path, &["--target", "1M"])
+        });
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{err}");
+        assert!(err.contains(why), "{err}");
+    }
 }

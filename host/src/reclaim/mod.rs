@@ -1,5 +1,7 @@
 //! `ebb reclaim`: asks a guest that runs for memory, by hand.
 
+mod by_balloon;
+
 use crate::failure::Failure;
 use crate::registry::{Figures, Fleet, GuestId, Presence};
 use crate::stdout;
@@ -7,6 +9,7 @@ use crate::text::Size;
 use clap::Args;
 use ebb_wire::Reclaim;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +18,7 @@ Examples:
   ebb reclaim                               what is free in the one guest that runs
   ebb reclaim --guest job --target 256M     256 MiB: what is free, then the page cache, then compaction
   ebb reclaim --all --json                  every step, for scripts
+  ebb reclaim --qmp /run/vm.qmp --target 1G any QEMU with a balloon, by its monitor
 
 The guest's mode (`ebb set give-back=MODE`) does not matter. The status is 1 if a target was missed.";
 
@@ -32,6 +36,11 @@ pub(crate) struct ReclaimOptions {
     /// The guest: its name, or the process number of its `ebb run` [default: the only one]
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
+
+    /// Another QEMU: the Unix socket of its QMP monitor. Its balloon is inflated and deflated again; without a target as far
+    /// as the guest has memory to spare
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["guest", "all"])]
+    qmp: Option<PathBuf>,
 
     /// Take steps until so much is back on the host [default: only what is free]
     #[arg(long, value_name = "SIZE", conflicts_with = "all")]
@@ -97,6 +106,9 @@ impl Outcome {
 
 /// Takes the steps, and says after each how far it came.
 pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
+    if let Some(path) = &options.qmp {
+        return by_balloon::run(path, options.target, options.json);
+    }
     let mut fleet = Fleet::new();
     let (id, figures) = fleet.find(options.guest.as_deref())?;
     let mut outcome = Outcome::new(&figures, options.target);
