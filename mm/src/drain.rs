@@ -135,6 +135,6 @@ impl Allocator<'_> {
         }
         self.tell(front);
         // Others go on while this CPU is idle.
-        (front.home, front.seen_free) = (None, 0);
+        (front.home, front.seen_free) = (Default::default(), 0);
     }
 }

@@ -58,7 +58,7 @@ pub struct Front {
     /// For each mobility the block that it last broke up for a run.
     pub(crate) opened: [Option<HeldBlock>; Mobility::COUNT],
     /// The zone and tree in which it last broke up a block.
-    pub(crate) home: Option<(usize, usize)>,
+    pub(crate) home: [Option<(usize, usize)>; Mobility::COUNT],
     /// Whether nobody was handed the block before that was last taken past the slots.
     pub(crate) fresh: bool,
     /// Whether blocks were isolated when a request last failed.
@@ -89,7 +89,7 @@ impl Front {
             fresh_words: [Piece::NONE; Mobility::COUNT],
             kept: [Kept::NONE; KEPT],
             opened: [None; Mobility::COUNT],
-            home: None,
+            home: [None; Mobility::COUNT],
             fresh: false,
             isolated: false,
             untold: 0,
@@ -137,8 +137,8 @@ impl Front {
     }
 
     /// Where it breaks up blocks of this zone.
-    pub(crate) fn near(&self, zone: usize) -> Near {
-        let home = self.home.filter(|home| home.0 == zone);
+    pub(crate) fn near(&self, zone: usize, mobility: Mobility) -> Near {
+        let home = self.home[mobility.index()].filter(|home| home.0 == zone);
         Near {
             home: home.map(|home| home.1),
             opened: None,
@@ -146,9 +146,9 @@ impl Front {
     }
 
     /// Notes where it does from now on, if it broke one up.
-    pub(crate) fn settle_near(&mut self, zone: usize, near: Near) {
+    pub(crate) fn settle_near(&mut self, zone: usize, mobility: Mobility, near: Near) {
         if near.opened.is_some() {
-            self.home = near.home.map(|home| (zone, home));
+            self.home[mobility.index()] = near.home.map(|home| (zone, home));
         }
     }
 

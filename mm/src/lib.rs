@@ -44,6 +44,7 @@ mod mobility;
 mod model;
 mod node;
 mod online;
+mod placing;
 mod range;
 mod reach;
 mod refill;

@@ -56,10 +56,7 @@ impl Map<'_> {
         if !kind.inverted {
             return raw;
         }
-        let items = self
-            .items
-            .div_ceil(FAN.pow(u32::try_from(level).unwrap_or(0)));
-        let here = (items - group * FAN).min(FAN);
+        let here = (self.items_at(level) - group * FAN).min(FAN);
         !raw & (!0 >> (FAN - here))
     }
 
@@ -111,6 +108,37 @@ impl Map<'_> {
                 at = (group + 1) * FAN;
             }
         }
+    }
+
+    /// The last item before this one that may have some.
+    pub(crate) fn last(&self, kind: Kind, before: usize) -> Option<usize> {
+        let (mut level, mut end) = (0, before.min(self.items));
+        // Bounded: `end` only moves down, by 64^level each time that it goes up.
+        loop {
+            if end == 0 {
+                return None;
+            }
+            let group = (end - 1) / FAN;
+            let here = end - group * FAN;
+            let found = self.present(kind, level, group) & (!0 >> (FAN - here));
+            if found != 0 {
+                let at = group * FAN + found.ilog2() as usize;
+                if level == 0 {
+                    return Some(at);
+                }
+                (level, end) = (level - 1, ((at + 1) * FAN).min(self.items_at(level - 1)));
+            } else if level + 1 < LEVELS {
+                (level, end) = (level + 1, group);
+            } else {
+                end = group * FAN;
+            }
+        }
+    }
+
+    /// Items of a level: of the lowest those of the map, of one above the groups below.
+    fn items_at(&self, level: usize) -> usize {
+        let below = u32::try_from(level).unwrap_or(0);
+        self.items.div_ceil(FAN.pow(below))
     }
 
     /// Says that the item may have some.
@@ -168,3 +196,7 @@ impl Map<'_> {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "map_tests.rs"]
+mod tests;

@@ -23,8 +23,8 @@ impl Allocator<'_> {
         spare: u64,
     ) -> Option<Frame> {
         let at = self.zone(zone);
-        let mut near = front.near(zone);
         let mobility = request.mobility;
+        let mut near = front.near(zone, mobility);
         if !request.takes_any() {
             // What frames are handed out from is for requests that take any of any zone.
             let frame = at.take_frame(&mut near, mobility)?;
@@ -40,7 +40,7 @@ impl Allocator<'_> {
         let most = u32::try_from(spare).unwrap_or(WORD_FRAMES).min(WORD_FRAMES);
         let word = at.take_word(last, &mut near, mobility, most)?;
         self.count(zone, front, -i64::from(word.mask.count_ones()));
-        front.settle_near(zone, near);
+        front.settle_near(zone, mobility, near);
         let inside = word.base % PAGEBLOCK_FRAMES / u64::from(WORD_FRAMES);
         front.fresh = at.zone.hand_out_words(word.block, 1 << inside);
         if last != Some(word.block) {
@@ -82,11 +82,11 @@ impl Allocator<'_> {
         let mobility = request.mobility;
         let held = [front.held[mobility.index()], front.opened[mobility.index()]];
         let blocks = held.map(|held| HeldBlock::in_zone(held, zone));
-        let mut near = front.near(zone);
+        let mut near = front.near(zone, mobility);
         let frame = self
             .zone(zone)
             .take_run(blocks, &mut near, request.order, mobility)?;
-        front.settle_near(zone, near);
+        front.settle_near(zone, mobility, near);
         if let Some(block) = near.opened {
             let opened = HeldBlock { zone, block };
             let last = front.opened[mobility.index()].replace(opened);

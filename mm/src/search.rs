@@ -11,6 +11,7 @@ use core::{cell::Cell, ops::Range};
 use crate::{
     Contents, Frame, Mobility, Order,
     bitmap::{Taken, WORD_FRAMES},
+    placing::FreeTrees,
     reach::RUN_ORDERS,
     state::{Admission, BLOCK_FRAMES, Class},
     summary::TREE_BLOCKS,
@@ -63,6 +64,14 @@ struct Sought {
     /// The order that is to be taken.
     order: Order,
     prefer: Prefer,
+}
+
+/// A free block that is sought.
+#[derive(Copy, Clone)]
+struct SoughtFree {
+    sought: Sought,
+    /// What it is for.
+    mobility: Mobility,
 }
 
 impl Sought {
@@ -228,15 +237,18 @@ impl ZoneRef<'_, '_> {
             });
             self.best_fit(sought, &Cell::new(attempts), |block| attempt(block, own))
         };
-        let free = |wanted, near: &mut Near| {
+        let free = |near: &mut Near| {
             // Not one that another front has broken up meanwhile: the two would share its lines.
             let open = Admission {
                 hold: true,
                 open: true,
                 ..own
             };
-            self.search_free(Sought::fullest(wanted, order), near, |block| {
-                attempt(block, open)
+            let mut classes = self.zone.free_classes(mobility).into_iter();
+            classes.find_map(|wanted| {
+                let sought = Sought::fullest(wanted, order);
+                let free = SoughtFree { sought, mobility };
+                self.search_free(free, near, |block| attempt(block, open))
             })
         };
         // The worst fit for taking a block over: it is to be as free as there is.
@@ -265,8 +277,7 @@ impl ZoneRef<'_, '_> {
                     self.try_last(held.filter(fits), mobility, &attempt)
                 })
             })
-            .or_else(|| free(Wanted::Touched, near))
-            .or_else(|| free(Wanted::Untouched, near))
+            .or_else(|| free(near))
             .or_else(|| best_fit(Prefer::Tightest, usize::MAX))
             .or_else(|| {
                 let sought = Sought::fullest(Wanted::Held(mobility), order);
@@ -304,25 +315,21 @@ impl ZoneRef<'_, '_> {
             }
             Some(low)
         };
-        [Wanted::Touched, Wanted::Untouched]
-            .into_iter()
-            .find_map(|wanted| {
-                let sought = Sought::fullest(wanted, Order::PAGEBLOCK);
-                let block = self.search(sought, &unlimited(), take)?;
-                Some(self.zone.first_frame(block))
-            })
+        let mut classes = self.zone.free_classes(mobility).into_iter();
+        classes.find_map(|wanted| {
+            let sought = Sought::fullest(wanted, Order::PAGEBLOCK);
+            let trees = self.zone.free_trees(wanted, mobility);
+            let block = self.search_trees(trees, sought, &unlimited(), take)?;
+            Some(self.zone.first_frame(block))
+        })
     }
 
     /// Takes whole pageblocks, all that are free of one tree before those of the next; how many.
     pub(crate) fn take_wholes(self, mobility: Mobility, blocks: &mut [(Frame, Contents)]) -> usize {
         let mut taken = 0;
-        for wanted in [Wanted::Touched, Wanted::Untouched] {
+        for wanted in self.zone.free_classes(mobility) {
             let class = wanted.class();
-            let mut from = 0;
-            while taken < blocks.len()
-                && let Some(tree) = self.zone.arrays.map.next(wanted.kind(), from)
-            {
-                from = tree + 1;
+            for tree in self.zone.free_trees(wanted, mobility) {
                 if wanted == Wanted::Touched {
                     self.settle_tree(tree);
                 }
@@ -353,10 +360,12 @@ impl ZoneRef<'_, '_> {
     /// trees that are no other's, then all. Where one was found is its home from then on.
     fn search_free<T>(
         self,
-        sought: Sought,
+        free: SoughtFree,
         near: &mut Near,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
+        let sought = free.sought;
+        let trees = || self.zone.free_trees(sought.wanted, free.mobility);
         let attempt = |block: usize| Some((block, attempt(block)?));
         let at_home = || {
             let home = near.home?;
@@ -371,12 +380,15 @@ impl ZoneRef<'_, '_> {
         let (block, stays, found) = at_home()
             .map(stays)
             .or_else(|| {
-                let (block, found) = self.search_apart(sought, attempt)?;
+                let (block, found) = self.search_apart(trees(), sought, attempt)?;
                 // Of two that came at once, neither of which saw the other hold a block before, the
                 // one that was later has the higher one, and goes elsewhere for the next.
                 Some((block, !self.is_held_below(block), found))
             })
-            .or_else(|| self.search(sought, &unlimited(), attempt).map(stays))?;
+            .or_else(|| {
+                self.search_trees(trees(), sought, &unlimited(), attempt)
+                    .map(stays)
+            })?;
         *near = Near {
             home: stays.then_some(block / TREE_BLOCKS),
             opened: Some(block),
@@ -385,20 +397,21 @@ impl ZoneRef<'_, '_> {
     }
 
     /// Tries blocks of the first trees around which no front holds any.
-    fn search_apart<T>(self, sought: Sought, attempt: impl Fn(usize) -> Option<T>) -> Option<T> {
-        let mut from = 0;
-        for _ in 0..APART_ATTEMPTS {
-            let tree = self.zone.arrays.map.next(sought.wanted.kind(), from)?;
-            from = (tree | 1) + 1;
+    fn search_apart<T>(
+        self,
+        trees: FreeTrees<'_, '_>,
+        sought: Sought,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        let mut seen = None;
+        // The first of each two trees speaks for both.
+        let mut firsts = trees.filter(|tree| seen.replace(tree / 2) != Some(tree / 2));
+        firsts.by_ref().take(APART_ATTEMPTS).find_map(|tree| {
             if self.is_held_around(tree) {
-                continue;
+                return None;
             }
-            let found = self.search_tree(tree, sought, &unlimited(), &attempt);
-            if found.is_some() {
-                return found;
-            }
-        }
-        None
+            self.search_tree(tree, sought, &unlimited(), &attempt)
+        })
     }
 
     /// Whether a front holds a block in one of the two trees whose words share cache lines.
@@ -419,7 +432,7 @@ impl ZoneRef<'_, '_> {
         states.any(|state| state.load().is_held())
     }
 
-    /// Tries blocks that are wanted, tree by tree, at most `attempts` of them.
+    /// Tries blocks in use that are wanted, tree by tree, at most `attempts` of them.
     fn search<T>(
         self,
         sought: Sought,
@@ -427,10 +440,25 @@ impl ZoneRef<'_, '_> {
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
         let mut from = 0;
-        while attempts.get() != 0
-            && let Some(tree) = self.zone.arrays.map.next(sought.wanted.kind(), from)
-        {
+        let trees = core::iter::from_fn(|| {
+            let tree = self.zone.arrays.map.next(sought.wanted.kind(), from)?;
             from = tree + 1;
+            Some(tree)
+        });
+        self.search_trees(trees, sought, attempts, attempt)
+    }
+
+    /// Tries blocks that are wanted, of these trees.
+    fn search_trees<T>(
+        self,
+        mut trees: impl Iterator<Item = usize>,
+        sought: Sought,
+        attempts: &Cell<usize>,
+        attempt: impl Fn(usize) -> Option<T>,
+    ) -> Option<T> {
+        while attempts.get() != 0
+            && let Some(tree) = trees.next()
+        {
             let found = self.search_tree(tree, sought, attempts, &attempt);
             if found.is_some() {
                 return found;

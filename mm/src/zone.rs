@@ -3,7 +3,7 @@
 use crate::{
     Frame, Mobility, ZoneKind,
     block::{Block, Watch},
-    config::Extents,
+    config::{Extent, Extents},
     frame::{PAGEBLOCK_FRAMES, index},
     giant::{AtomicGiant, GIANT_TREES, GIANT_TREES_SHIFT},
     header::ZoneRecord,
@@ -228,6 +228,20 @@ impl<'m> Zone<'m> {
     #[inline]
     pub(crate) fn giant(&self, tree: usize) -> &'m AtomicGiant {
         &self.arrays.giants[self.giant_of(tree)]
+    }
+
+    /// The first tree of the giant that has this tree.
+    pub(crate) fn giant_start(&self, tree: usize) -> usize {
+        let of = |extent: &&Extent| (tree as u64).wrapping_sub(extent.base) < extent.trees;
+        self.extents
+            .as_slice()
+            .iter()
+            .find(of)
+            .map_or(tree, |extent| {
+                let number = extent.first + (tree as u64 - extent.base);
+                let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
+                index(extent.base + first.max(extent.first) - extent.first)
+            })
     }
 
     /// The first tree of a giant that has all of its.

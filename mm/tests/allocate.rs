@@ -273,7 +273,11 @@ fn a_large_guest_starts_in_the_metadata_of_a_small_one() {
                 }
             }
         });
-        assert!(pages <= 9, "{pages} pages at {gib} GiB with 117 MiB in use");
+        // What moves and what does not lie in pages of their own.
+        assert!(
+            pages <= 10,
+            "{pages} pages at {gib} GiB with 117 MiB in use"
+        );
     }
 }
 

@@ -112,14 +112,14 @@ fn the_cheapest_gib_is_made_of_memory_in_use() {
 #[test]
 fn whole_blocks_move_and_what_does_not_is_remembered() {
     with_giants(|a, front| {
-        let claims = [FIRST + 5, FIRST + GIB + 5].map(|frame| {
+        let claims = [FIRST + GIB + 5, FIRST + 2 * GIB + 5].map(|frame| {
             a.claim(range(frame, 1)).expect("free");
             Frame::new(frame)
         });
         let mut held = Vec::new();
-        // All of the first GiB but 60 blocks is taken before anything of the second is.
-        let third = FrameRange::new(Frame::new(FIRST + 2 * GIB), GIB);
-        while !held.iter().any(|&(frame, _)| third.contains(frame)) {
+        // The higher ones are taken before anything of the lowest is.
+        let lowest = FrameRange::new(Frame::new(FIRST), GIB);
+        while !held.iter().any(|&(frame, _)| lowest.contains(frame)) {
             held.push((one(a, front, Order::PAGEBLOCK), Order::PAGEBLOCK));
         }
         for _ in 0..60 {
@@ -130,7 +130,7 @@ fn whole_blocks_move_and_what_does_not_is_remembered() {
         let mut compactor = Compactor::new(0);
         let plan = compactor.plan_giant(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (0, 1));
-        let pinned = hold(a, front, third.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
+        let pinned = hold(a, front, lowest.start.number() + 9 * PAGEBLOCK_FRAMES, 3, 1);
         held.extend(pinned.iter().map(|&frame| (frame, Order::BASE)));
         let plan = compactor.plan_giant(NOW, a).expect("room");
         assert_eq!((plan.frames, plan.wholes), (3, 1));

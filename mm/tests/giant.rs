@@ -114,7 +114,10 @@ fn a_block_is_split_and_freed_in_parts() {
 fn memory_goes_offline_and_comes_back() {
     with_giants(|a, front| {
         let total = a.stats().managed_frames;
-        let held: Vec<_> = (0..600).map(|_| one(a, front, Order::BASE)).collect();
+        // What does not move is in the lowest GiB.
+        let request = Request::new(Order::BASE, Mobility::Unmovable);
+        let low = |_| a.allocate(front, request).expect("memory");
+        let held: Vec<_> = (0..600).map(low).collect();
         let first = held[0].number() / 512 * 512;
         let all = range((1 << 20) + 64 * MIB, 4032 * MIB);
         let error = a.offline(front, all).expect_err("in use");

@@ -1,0 +1,51 @@
+//! Of a map the items that are announced are found, upwards and downwards.
+
+use super::*;
+use proptest::prelude::*;
+use std::{collections::BTreeSet, vec::Vec};
+
+const KINDS: usize = 3;
+
+/// Calls `test` with an empty map of so many items.
+fn with(items: usize, test: impl FnOnce(&Map<'_>)) {
+    let zero = |words: usize| -> Vec<AtomicU64> { (0..words).map(|_| AtomicU64::new(0)).collect() };
+    let levels = lengths(items, KINDS).map(zero);
+    test(&Map {
+        levels: levels.each_ref().map(Vec::as_slice),
+        kinds: KINDS,
+        items,
+    });
+}
+
+/// Numbers of items that fill one level, two, three, and more than three.
+fn items() -> impl Strategy<Value = usize> {
+    prop_oneof![1..70_usize, 60..5000_usize, 4000..300_000_usize]
+}
+
+proptest! {
+    #[test]
+    fn what_is_announced_is_found(
+        items in items(),
+        chosen in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        asked in prop::collection::vec(any::<prop::sample::Index>(), 20),
+        inverted in any::<bool>(),
+    ) {
+        let kind = Kind { index: 1, inverted };
+        let chosen: BTreeSet<_> = chosen.iter().map(|index| index.index(items)).collect();
+        with(items, |map| {
+            if inverted {
+                // All are there from the start.
+                for item in (0..items).filter(|item| !chosen.contains(item)) {
+                    map.retire(kind, item, || false);
+                }
+            }
+            for &item in &chosen {
+                map.announce(kind, item);
+            }
+            for asked in asked.iter().map(|index| index.index(items)).chain([0, items]) {
+                assert_eq!(map.next(kind, asked), chosen.range(asked..).next().copied());
+                assert_eq!(map.last(kind, asked), chosen.range(..asked).next_back().copied());
+            }
+        });
+    }
+}

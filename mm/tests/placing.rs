@@ -1,0 +1,101 @@
+//! Which GiB what moves, and what does not, is taken from.
+
+mod arena;
+
+use arena::{one, range, take, with};
+use ebb_mm::{Config, Frame, Front, Mobility, Order, Request, ZoneConfig, ZoneKind};
+use proptest::prelude::*;
+use std::{collections::BTreeSet, mem::ManuallyDrop};
+
+const GIB: u64 = 1 << 18;
+
+const fn gib_of(frame: Frame) -> u64 {
+    frame.number() / GIB
+}
+
+fn with_gibs<R>(gibs: u64, test: impl FnOnce(&ebb_mm::Allocator<'_>, &mut Front) -> R) -> R {
+    let ranges = [range(0, gibs * GIB)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    // A front that is dropped while a test panics would end the test in an abort.
+    with(&Config::new(&zones), &(), |a| {
+        test(a, &mut ManuallyDrop::new(Front::new()))
+    })
+}
+
+#[test]
+fn what_moves_comes_from_above_and_what_does_not_from_below() {
+    with_gibs(4, |a, front| {
+        for order in [
+            Order::BASE,
+            Order::new(3).expect("an order"),
+            Order::PAGEBLOCK,
+        ] {
+            let of = |mobility| Request::new(order, mobility);
+            let mut gib = |mobility| gib_of(a.allocate(front, of(mobility)).expect("memory"));
+            assert_eq!(gib(Mobility::Movable), 3, "{order:?}");
+            assert_eq!(gib(Mobility::Unmovable), 0, "{order:?}");
+            assert_eq!(gib(Mobility::Reclaimable), 0, "{order:?}");
+        }
+    });
+}
+
+/// Where the host has memory above, and none below, what does not move goes below all the same.
+#[test]
+fn what_does_not_move_stays_below_though_memory_above_is_touched() {
+    with_gibs(3, |a, front| {
+        let blocks = take(a, front, Order::PAGEBLOCK, 600);
+        for block in blocks {
+            a.free(front, block, Order::PAGEBLOCK);
+        }
+        a.drain(front);
+        for order in [Order::BASE, Order::PAGEBLOCK] {
+            let request = Request::new(order, Mobility::Unmovable);
+            assert_eq!(gib_of(a.allocate(front, request).expect("memory")), 0);
+        }
+        // And what moves takes what the host has, wherever.
+        assert_eq!(gib_of(one(a, front, Order::PAGEBLOCK)), 2);
+    });
+}
+
+/// Memory full of what moves, with a frame that does not for each 64 of it: all but one GiB can be made whole.
+#[test]
+fn an_index_of_what_moves_lies_in_one_gib() {
+    with_gibs(4, |a, front| {
+        let mut gibs = BTreeSet::new();
+        for number in 0..4 * GIB * 9 / 10 {
+            if number % 64 == 0 {
+                let request = Request::new(Order::BASE, Mobility::Unmovable);
+                gibs.insert(gib_of(a.allocate(front, request).expect("memory")));
+            }
+            one(a, front, Order::BASE);
+        }
+        assert_eq!(gibs, BTreeSet::from([0]));
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever is in use, all that is free is found.
+    #[test]
+    fn all_is_found(gibs in 1_u64..4, holes in prop::collection::vec(any::<u16>(), 0..40)) {
+        with_gibs(gibs, |a, front| {
+            let blocks = gibs * GIB / 512;
+            let mut taken = take(a, front, Order::PAGEBLOCK, blocks);
+            let mut freed = 0;
+            for hole in holes {
+                if !taken.is_empty() {
+                    let block = taken.swap_remove(usize::from(hole) % taken.len());
+                    a.free(front, block, Order::PAGEBLOCK);
+                    freed += 1;
+                }
+            }
+            a.drain(front);
+            take(a, front, Order::PAGEBLOCK, freed);
+        });
+    }
+}
