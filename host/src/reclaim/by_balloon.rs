@@ -1,7 +1,7 @@
 //! Asking a QEMU that `ebb` need not have started, by its balloon: inflated as far as the guest has memory to spare,
 //! and deflated again, so that the guest keeps its size and what was in the balloon stays with the host until it is used.
 
-use super::mebibytes;
+use super::amount::mebibytes;
 use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError, Told};
 use crate::stdout;

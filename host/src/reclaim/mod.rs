@@ -1,11 +1,13 @@
 //! `ebb reclaim`: asks a guest that runs for memory, by hand.
 
+mod amount;
 mod by_balloon;
 
 use crate::failure::Failure;
 use crate::registry::{Figures, Fleet, GuestId, Presence};
 use crate::stdout;
 use crate::text::Size;
+use amount::mebibytes;
 use clap::Args;
 use ebb_wire::Reclaim;
 use serde::Serialize;
@@ -189,11 +191,6 @@ fn take(fleet: &mut Fleet, id: &GuestId, step: Reclaim) -> Result<u64, String> {
 /// Whether a guest that is through with `done` is through with `number`; numbers go round.
 fn is_done(done: u32, number: u32) -> bool {
     done != 0 && done.wrapping_sub(number).cast_signed() >= 0
-}
-
-fn mebibytes(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10) >> 20;
-    format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]
