@@ -1,9 +1,9 @@
 //! What the command line looks like.
 
+use crate::ask::ReclaimOptions;
 use crate::blk::BlkOptions;
 use crate::compare::CompareOptions;
 use crate::metrics::MetricsOptions;
-use crate::reclaim::ReclaimOptions;
 use crate::run::RunOptions;
 use crate::set::SetOptions;
 use crate::top::TopOptions;

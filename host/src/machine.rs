@@ -20,6 +20,10 @@ pub(crate) fn give_back_parser() -> impl TypedValueParser<Value = GiveBack> {
             GiveBack::Hinting,
             "Page hinting: what is freed is noted, and goes back at once",
         ),
+        (
+            GiveBack::Shared,
+            "The host takes what is free by itself, as it becomes free",
+        ),
         (GiveBack::Off, "Not at all"),
     ];
     let values = values.map(|(mode, help)| PossibleValue::new(mode.name()).help(help));

@@ -35,6 +35,10 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
 fn a_stock_linux_does_not_hint() {
     let arguments = ["--kernel", "linux", "--give-back", "hinting", "--", "ls"];
     refused(&ebb(&arguments), 125, &["--give-back hinting", "Linux"]);
+    let arguments = ["--kernel", "linux", "--give-back", "shared", "--", "ls"];
+    refused(&ebb(&arguments), 125, &["--give-back shared", "Linux"]);
+    let arguments = ["--icount", "--give-back", "shared", "--", "ls"];
+    refused(&ebb(&arguments), 125, &["--give-back shared", "--icount"]);
     let arguments = ["--give-back", "soon", "--", "ls"];
     refused(
         &ebb(&arguments),

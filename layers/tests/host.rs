@@ -10,10 +10,12 @@ fn order() {
             "main.rs",
             "cli.rs",
             // The commands.
-            "run/ compare/ top/ metrics/ set.rs reclaim/",
+            "run/ compare/ top/ metrics/ set.rs ask/",
             "blk/",
             // How other commands find a run and ask it.
             "registry/",
+            // What the host takes of a guest by itself.
+            "reclaim/",
             // What went wrong, whoever says so.
             "stdout.rs",
             "failure.rs",

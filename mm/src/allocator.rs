@@ -436,6 +436,17 @@ impl<'m> Allocator<'m> {
         self.hub.set_hinting_order(order);
     }
 
+    /// Has an attached host take what is free, instead of reports. Whoever frees a block calls
+    /// [`Events::report_requested`] if the host sleeps. Undone as hinting is.
+    pub fn set_shared(&self) {
+        self.hub.set_shared();
+    }
+
+    /// Whether an attached host takes what is free.
+    pub fn is_shared(&self) -> bool {
+        self.hub.is_shared()
+    }
+
     /// Whether freed blocks are hinted.
     pub fn is_hinting(&self) -> bool {
         self.hub.is_hinting()

@@ -6,33 +6,22 @@
 //! checked and copied once; no other number that it reads is ever used as an index, an offset or a
 //! bound of a loop; and every exchange is tried a bounded number of times, as who writes against it
 //! may never stop. A guest that lies about its memory loses what its own words say, nothing else.
+//! How blocks are taken is in [`OpenGiant`](crate::OpenGiant), which are next in [`Reclaimer`](crate::Reclaimer).
 
 use core::{error, fmt, ptr::NonNull};
 
 use crate::{
-    Frame, FrameRange, PutBack, ZoneKind,
+    Frame, ZoneKind,
     config::{Extent, Extents, MAX_EXTENTS, MAX_ZONES, Marks},
-    frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES, index},
-    giant::AtomicGiant,
+    frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
     header::{Header, MAGIC, VERSION, ZoneRecord},
     metadata::{self, Plan},
-    reach::Reach,
-    state::{Change, State},
     summary::{TREE_BLOCKS, TREE_FRAMES},
     sync::Ordering,
-    whole::blocks_from,
-    zone::{FREE_GIANTS, Wanted, Zone},
+    zone::Zone,
 };
 
 pub use crate::usage::{BlockView, Usage};
-
-/// How often a word is exchanged before its other users are taken to be hostile. An honest guest
-/// makes an exchange fail a few times at most: once for each of its CPUs that is at the same word.
-const ATTEMPTS: usize = 1 << 10;
-/// How often the blocks of a GiB are told what its word says, before the same is thought: each time
-/// all 512 are. An honest guest makes it necessary again only by using and freeing the GiB
-/// meanwhile.
-const HAND_DOWNS: usize = 4;
 
 /// Why the bytes are no metadata that can be attached to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -66,47 +55,6 @@ impl fmt::Display for AttachError {
 
 impl error::Error for AttachError {}
 
-/// Why a block could not be taken out, or put back.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Refused {
-    /// No such frame is in the metadata.
-    NotManaged,
-    /// The block is not free, or (when it is put back) not isolated: its owner broke the rules.
-    State,
-    /// Others changed its words again and again.
-    Contended,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotManaged => "the frame is not managed",
-            Self::State => "the block is not in the state for it",
-            Self::Contended => "others kept changing the block",
-        })
-    }
-}
-
-impl error::Error for Refused {}
-
-/// A free pageblock that was taken out. Nobody can allocate it until it is put back; dropping this
-/// loses the block to the guest.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "the guest has lost the block unless it is put back"]
-pub struct AttachedBlock {
-    zone: usize,
-    block: usize,
-    start: Frame,
-}
-
-impl AttachedBlock {
-    /// Its frames, by what the metadata says: whoever wrote it may have described memory that it was
-    /// not given, so the caller checks that they are.
-    pub fn range(&self) -> FrameRange {
-        FrameRange::new(self.start, PAGEBLOCK_FRAMES)
-    }
-}
-
 /// What one zone says of itself.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct AttachedZone {
@@ -123,6 +71,7 @@ pub struct AttachedZone {
 /// Metadata that this address space takes part in.
 #[derive(Debug)]
 pub struct Attached<'m> {
+    pub(crate) header: &'m Header,
     zones: [Option<Zone<'m>>; MAX_ZONES],
 }
 
@@ -185,7 +134,10 @@ impl<'m> Attached<'m> {
                 record,
             ));
         }
-        Ok(Self { zones: attached })
+        Ok(Self {
+            header,
+            zones: attached,
+        })
     }
 
     /// The zones, in the order of the allocator's configuration.
@@ -215,77 +167,17 @@ impl<'m> Attached<'m> {
         Some(look(self.zones[zone].as_ref()?, block))
     }
 
-    fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
+    /// The zone of this number.
+    pub(crate) fn zone(&self, zone: usize) -> Option<&Zone<'m>> {
+        self.zones.get(zone)?.as_ref()
+    }
+
+    pub(crate) fn locate(&self, frame: Frame) -> Option<(usize, usize)> {
         let zones = self.zones.iter().enumerate();
         zones.into_iter().find_map(|(index, zone)| {
             let block = zone.as_ref()?.block_of(frame)?;
             Some((index, block))
         })
-    }
-
-    /// Takes the pageblock of this frame out, if all of it is free: nobody can allocate it until
-    /// it is put back, and an allocation that fails for its want says that it is isolated.
-    ///
-    /// # Errors
-    /// If it is not free, or others do not leave its words alone.
-    pub fn isolate(&self, frame: Frame) -> Result<AttachedBlock, Refused> {
-        let (at, block) = self.locate(frame).ok_or(Refused::NotManaged)?;
-        let zone = self.zones[at].as_ref().ok_or(Refused::NotManaged)?;
-        let state = &zone.arrays.states[block];
-        if !state.load().is_free() {
-            return Err(Refused::State);
-        }
-        let frames = PAGEBLOCK_FRAMES.cast_signed();
-        zone.count_isolation();
-        zone.count_isolated(frames);
-        let taken = enter(zone, block).and_then(|()| {
-            let isolate = |old: State| old.is_free().then_some(old.isolated());
-            let change = exchange(zone, block, isolate);
-            if change.is_err() {
-                // What a hostile guest makes of this does not matter.
-                let _ = leave(zone, block);
-            }
-            change
-        });
-        let change = match taken {
-            Ok(change) => change,
-            Err(refused) => {
-                zone.count_isolated(-frames);
-                return Err(refused);
-            }
-        };
-        count(zone, block, change);
-        zone.count_free(-frames);
-        Ok(AttachedBlock {
-            zone: at,
-            block,
-            start: zone.first_frame(block),
-        })
-    }
-
-    /// Puts a block back.
-    ///
-    /// # Errors
-    /// If the guest has meddled with it. The block is gone then, and it is the guest that lacks it.
-    pub fn put_back(&self, block: AttachedBlock, how: PutBack) -> Result<(), Refused> {
-        let AttachedBlock { zone, block, .. } = block;
-        let zone = self.zones[zone].as_ref().ok_or(Refused::NotManaged)?;
-        if block >= zone.blocks() {
-            // It is of another attachment.
-            return Err(Refused::NotManaged);
-        }
-        let reported = how == PutBack::Reported;
-        if reported && zone.arrays.states[block].load().is_fine() {
-            zone.forget_touched(block);
-        }
-        let back = |old: State| old.is_isolated().then_some(old.put_back(reported));
-        let change = exchange(zone, block, back)?;
-        count(zone, block, change);
-        leave(zone, block)?;
-        let frames = PAGEBLOCK_FRAMES.cast_signed();
-        zone.count_free(frames);
-        zone.count_isolated(-frames);
-        Ok(())
     }
 }
 
@@ -346,96 +238,3 @@ fn look(zone: &Zone<'_>, block: usize) -> BlockView {
     let state = zone.arrays.states[block].load();
     BlockView::new(zone.first_frame(block), giant, state)
 }
-
-/// Changes a block's state, as long as others let it.
-fn exchange(
-    zone: &Zone<'_>,
-    block: usize,
-    step: impl Fn(State) -> Option<State>,
-) -> Result<Change, Refused> {
-    let state = &zone.arrays.states[block];
-    for _ in 0..ATTEMPTS {
-        let old = state.load();
-        let new = step(old).ok_or(Refused::State)?;
-        if state.exchange(old, new) {
-            return Ok(Change { old, new });
-        }
-    }
-    Err(Refused::Contended)
-}
-
-/// Enters the GiB of a block that is about to be used.
-fn enter(zone: &Zone<'_>, block: usize) -> Result<(), Refused> {
-    let giant = zone.giant_of(block / TREE_BLOCKS);
-    let word: &AtomicGiant = &zone.arrays.giants[giant];
-    let mut hand_downs = 0;
-    for _ in 0..ATTEMPTS {
-        let old = word.load();
-        if old.is_huge() {
-            return Err(Refused::State);
-        }
-        if old.is_touched() {
-            if hand_downs == HAND_DOWNS {
-                break;
-            }
-            hand_downs += 1;
-            hand_down(zone, giant)?;
-            word.settled(old);
-            continue;
-        }
-        let Some(new) = old.entered() else {
-            return Err(Refused::State);
-        };
-        if word.exchange(old, new) {
-            return Ok(());
-        }
-    }
-    Err(Refused::Contended)
-}
-
-/// Leaves it, the block being free.
-fn leave(zone: &Zone<'_>, block: usize) -> Result<(), Refused> {
-    let giant = zone.giant_of(block / TREE_BLOCKS);
-    let word = &zone.arrays.giants[giant];
-    for _ in 0..ATTEMPTS {
-        let old = word.load();
-        let new = old.left().ok_or(Refused::State)?;
-        if word.exchange(old, new) {
-            if new.count() == 0 {
-                zone.arrays.giant_map.announce(FREE_GIANTS, giant);
-            }
-            return Ok(());
-        }
-    }
-    Err(Refused::Contended)
-}
-
-/// Tells the blocks of a GiB that was used whole that they are touched.
-fn hand_down(zone: &Zone<'_>, giant: usize) -> Result<(), Refused> {
-    // One that lacks trees is never used whole.
-    let first = zone.first_tree(giant).ok_or(Refused::State)?;
-    for block in blocks_from(first) {
-        let touch = |old: State| (old.is_free() && !old.is_touched()).then_some(old.touched());
-        match exchange(zone, block, touch) {
-            Ok(change) => count(zone, block, change),
-            Err(Refused::State) => {}
-            Err(refused) => return Err(refused),
-        }
-    }
-    Ok(())
-}
-
-/// Counts a change of a block that is free or isolated before and after.
-fn count(zone: &Zone<'_>, block: usize, change: Change) {
-    let tree = block / TREE_BLOCKS;
-    let (old, new) = (change.old.class(), change.new.class());
-    zone.arrays.summaries[tree].count(old, new);
-    if let Some(wanted) = Wanted::of(change.new, Reach::ALL) {
-        zone.announce(wanted, tree);
-    }
-}
-
-const _: () = assert!(
-    index(PAGEBLOCK_FRAMES) == 512,
-    "a block's count has ten bits"
-);

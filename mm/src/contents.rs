@@ -2,7 +2,8 @@
 //!
 //! A kernel whose memory starts zeroed, as a virtual machine's does, need not clear a frame that
 //! nobody was handed since. That a frame was *reported* says nothing of it: what the host gives for
-//! memory that it dropped is the host's affair.
+//! memory that it dropped is the host's affair. An attached host that drops memory itself knows that
+//! it is zero again, and forgets the marks ([`attach`](crate::attach)).
 
 use crate::{
     AllocError, Allocator, Frame, Front, Order, Request,
@@ -15,7 +16,8 @@ use crate::{
 /// What a block that was just allocated holds.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Contents {
-    /// What it held before the allocator was made: nobody was handed any of it since.
+    /// What it held before the allocator was made: nobody was handed any of it since, or since an
+    /// attached host dropped it.
     Fresh,
     /// Anything.
     Unknown,
@@ -39,6 +41,12 @@ impl AtomicUsed {
         // once one is told that it is.
         let marked = self.0.load(Ordering::Relaxed);
         marked & words != words && self.0.fetch_or(words, Ordering::Relaxed) & words == 0
+    }
+
+    /// Forgets all marks of a block that is taken out, whose memory is as it was before the first use.
+    #[cfg(not(loom))]
+    pub(crate) fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 

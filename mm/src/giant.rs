@@ -24,6 +24,7 @@ const HUGE: u32 = 1 << 10;
 const TOUCHED: u32 = 1 << 11;
 const MOBILITY_SHIFT: u32 = 12;
 const MOBILITY: u32 = 3 << MOBILITY_SHIFT;
+const HOST: u32 = 1 << 14;
 const USE: u32 = 1 << 16;
 
 /// A value of a giant's word.
@@ -34,6 +35,7 @@ const USE: u32 = 1 << 16;
 /// | 10 | huge | 1 = allocated whole; its count is 0 and its blocks' words say free |
 /// | 11 | touched | 1 = it was used whole: its blocks are touched, whatever their words say |
 /// | 12–13 | mobility | that of its use while it is huge |
+/// | 14 | host | 1 = an attached host is one of those that the count has: it may take free blocks out |
 /// | 16–31 | uses | how often it was given back whole, modulo 2^16 |
 ///
 /// Who is about to use a free block of it raises the count first, and who has freed a block lowers
@@ -47,24 +49,30 @@ impl Giant {
         Self(bits)
     }
 
-    /// The same with one more about to use a block; none if it counts as many as it can.
+    /// The same with an attached host in it; none if one is, or if it counts as many as it can.
     #[cfg(not(loom))]
-    pub(crate) const fn entered(self) -> Option<Self> {
-        if self.count() == COUNT {
+    pub(crate) const fn entered_by_host(self) -> Option<Self> {
+        if self.count() == COUNT || self.has_host() {
             None
         } else {
-            Some(Self(self.0 + 1))
+            Some(Self((self.0 + 1) | HOST))
         }
     }
 
-    /// The same with one block less in use; none if there is none.
+    /// The same without the host; none if it is not in it.
     #[cfg(not(loom))]
-    pub(crate) const fn left(self) -> Option<Self> {
-        if self.count() == 0 {
+    pub(crate) const fn left_by_host(self) -> Option<Self> {
+        if self.count() == 0 || !self.has_host() {
             None
         } else {
-            Some(Self(self.0 - 1))
+            Some(Self((self.0 - 1) & !HOST))
         }
+    }
+
+    /// Whether an attached host is in it.
+    #[cfg(not(loom))]
+    pub(crate) const fn has_host(self) -> bool {
+        self.0 & HOST != 0
     }
 
     pub(crate) const fn count(self) -> u32 {

@@ -9,7 +9,12 @@ use crate::{
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
 /// The layout that this crate writes.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
+
+/// An attached host looks, or there is none: who frees does not call. Value of `Header::host`.
+pub(crate) const HOST_AWAKE: u32 = 0;
+/// An attached host has found nothing to take and waits for a call. Value of `Header::host`.
+pub(crate) const HOST_ASLEEP: u32 = 1;
 
 /// Where an extent's frames and blocks are.
 #[derive(Debug)]
@@ -23,7 +28,7 @@ pub(crate) struct ExtentRecord {
     pub(crate) base: AtomicU64,
 }
 
-/// One zone. Written once before the header is published, but for `free`, `isolated`, `managed` and `missing`.
+/// One zone. Written once before the header is published, but for the counts.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct ZoneRecord {
@@ -34,7 +39,9 @@ pub(crate) struct ZoneRecord {
     pub(crate) isolated: AtomicU64,
     /// How often free frames were taken out. Here, as an attached host does so too.
     pub(crate) isolations: AtomicU64,
-    padding: [AtomicU64; 5],
+    /// Free frames that an attached host has taken out, at most. It alone writes here.
+    pub(crate) taken: AtomicU64,
+    padding: [AtomicU64; 4],
     /// A `ZoneKind`.
     pub(crate) kind: AtomicU32,
     /// The NUMA node.
@@ -73,6 +80,10 @@ pub(crate) struct Header {
     pub(crate) bytes: AtomicU64,
     /// The order from which on free blocks are reported; 255 = off.
     pub(crate) reporting_order: AtomicU32,
+    /// Whether an attached host wants to be called when a block becomes free: [`HOST_ASLEEP`] if it does.
+    pub(crate) host: AtomicU32,
+    /// How often a request failed while free memory was taken out.
+    pub(crate) misses: AtomicU32,
     spare: AtomicU32,
     pub(crate) zone: [ZoneRecord; MAX_ZONES],
 }

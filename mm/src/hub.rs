@@ -7,7 +7,7 @@ use crate::{
     allocator::Events,
     bitmap::runs,
     frame::Frame,
-    header::Header,
+    header::{HOST_ASLEEP, HOST_AWAKE, Header},
     hints::{Calls, Hint},
     sync::{AtomicU32, Ordering},
 };
@@ -20,6 +20,8 @@ const WATCHING: u32 = 1;
 const WORKING: u32 = 2;
 /// Blocks are hinted: each block freed is noted.
 const HINTING: u32 = 3;
+/// An attached host takes what is free: whoever frees a block calls it if it sleeps.
+const SHARED: u32 = 4;
 
 /// Reporting is off.
 const OFF: u32 = 255;
@@ -28,12 +30,10 @@ const OFF: u32 = 255;
 pub(crate) struct Hub<'m> {
     events: &'m dyn Events,
     header: &'m Header,
-    /// The mode decides between `HINTING` and the others, and `set_mode` alone changes it. All others
+    /// The mode decides between `HINTING`, `SHARED` and the others, and `set_mode` alone changes it. All others
     /// go from one value to another by an exchange that fails if the mode was changed meanwhile.
     trigger: AtomicU32,
     hints: Calls,
-    /// How often a request failed while free memory was taken out.
-    misses: AtomicU32,
     drains: AtomicU32,
     /// Whether there is metadata for what the host holds of single frames.
     frame_marks: bool,
@@ -55,7 +55,6 @@ impl<'m> Hub<'m> {
             header,
             trigger: AtomicU32::new(SILENT),
             hints: Calls::new(),
-            misses: AtomicU32::new(0),
             drains: AtomicU32::new(0),
             frame_marks,
         }
@@ -88,6 +87,16 @@ impl<'m> Hub<'m> {
         self.set_mode(Some(order), HINTING);
         self.hints.work();
         self.events.report_requested();
+    }
+
+    pub(crate) fn set_shared(&self) {
+        self.set_mode(None, SHARED);
+        self.events.report_requested();
+    }
+
+    /// Whether an attached host takes what is free.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.trigger.load(Ordering::Acquire) == SHARED
     }
 
     /// What the trigger was before.
@@ -189,10 +198,26 @@ impl<'m> Hub<'m> {
         }
     }
 
-    /// Tells the reporter, once.
+    /// Calls the host, if it sleeps. `SeqCst`, paired with that of `Attached::sleep`: either this sees that it sleeps, or it
+    /// looks once more and sees the block free.
+    fn freed_for_host(&self) {
+        let host = &self.header.host;
+        if host.load(Ordering::SeqCst) == HOST_ASLEEP
+            && host
+                .compare_exchange(HOST_ASLEEP, HOST_AWAKE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.events.report_requested();
+        }
+    }
+
+    /// Tells the reporter or the host, once.
     #[cold]
     fn freed(&self) {
         let mut seen = self.trigger.load(Ordering::Relaxed);
+        if seen == SHARED {
+            return self.freed_for_host();
+        }
         // Bounded by the progress of others: a failed exchange means that another's succeeded, and
         // the reporter goes from one value to the next once in a pass.
         while matches!(seen, WATCHING | WORKING) {
@@ -222,13 +247,13 @@ impl<'m> Hub<'m> {
     #[cold]
     pub(crate) fn missed(&self) {
         // Relaxed: a number that is compared with what it was.
-        self.misses.fetch_add(1, Ordering::Relaxed);
+        self.header.misses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often that was. Who takes memory out for the host leaves it alone for a while when this has
     /// changed: else he could take what was waited for again and again.
     pub(crate) fn misses(&self) -> u32 {
-        self.misses.load(Ordering::Relaxed)
+        self.header.misses.load(Ordering::Relaxed)
     }
 
     /// The reporter starts a pass. `SeqCst`: see `freed_block`.

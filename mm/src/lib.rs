@@ -47,6 +47,8 @@ mod online;
 mod placing;
 mod range;
 mod reach;
+#[cfg(not(loom))]
+mod reclaim;
 mod refill;
 mod report;
 mod reporting;
@@ -56,6 +58,8 @@ mod state;
 mod stats;
 mod summary;
 mod sync;
+#[cfg(not(loom))]
+mod take;
 #[cfg(not(loom))]
 mod usage;
 mod validate;
@@ -89,10 +93,14 @@ pub use mobility::Mobility;
 pub use node::{MAX_NODES, NodePolicy};
 pub use online::OnlineError;
 pub use range::RangeError;
+#[cfg(not(loom))]
+pub use reclaim::{Reclaimer, Step, StepEnd};
 pub use report::{REQUEST_FRAMES, REQUEST_RANGES};
 pub use reporting::{Poll, REPORTING_DELAY, ReportSink, Reporter};
 pub use request::{Request, Reserve};
 pub use stats::{FreeAreas, Stats, ZoneStats};
+#[cfg(not(loom))]
+pub use take::{OpenGiant, TAKE_BLOCKS, TakeError};
 pub use validate::Broken;
 pub use watermark::{Watermarks, min_free_kbytes};
 

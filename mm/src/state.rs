@@ -16,6 +16,7 @@ const HUGE: u16 = 0x3ff;
 const ISOLATED: u16 = 0x3fe;
 const MISSING: u16 = 0x3fd;
 const OFFLINE: u16 = 0x3fc;
+const TAKEN: u16 = 0x3fb;
 const TOUCHED: u16 = 1 << 10;
 const FINE: u16 = 1 << 11;
 const HELD: u16 = 1 << 12;
@@ -43,6 +44,7 @@ const RETYPE_AT_MOST: u32 = BLOCK_FRAMES / 2;
 /// | | | 1022 = isolated: taken out whole by `isolate`; its bits are all zero |
 /// | | | 1021 = missing: no memory is there: part of no range, for ever |
 /// | | | 1020 = offline: its memory was taken from the allocator and may come back |
+/// | | | 1019 = taken: taken out whole by an attached host; its bits are all zero |
 /// | 10 | touched | 0 = the host holds nothing of it (never used, or reported since) |
 /// | 11 | fine | 1 = the touched bits of its frames are exact; 0 = they are zero and say nothing |
 /// | 12 | held | 1 = a front takes its frames here: others look elsewhere first |
@@ -114,8 +116,14 @@ impl State {
         frames <= count && count <= BLOCK_FRAMES
     }
 
+    /// Whether it is taken out whole, by whomever.
     pub(crate) const fn is_isolated(self) -> bool {
-        self.0 & COUNT == ISOLATED
+        self.0 & COUNT == ISOLATED || self.is_taken()
+    }
+
+    /// Whether an attached host has taken it out.
+    pub(crate) const fn is_taken(self) -> bool {
+        self.0 & COUNT == TAKEN
     }
 
     pub(crate) const fn is_missing(self) -> bool {
@@ -126,7 +134,7 @@ impl State {
         self.0 & COUNT == OFFLINE
     }
 
-    /// Whether it is out of reach as a whole: huge, isolated, missing or offline.
+    /// Whether it is out of reach as a whole: huge, isolated, taken, missing or offline.
     pub(crate) const fn is_whole(self) -> bool {
         (self.0 & COUNT) as u32 > BLOCK_FRAMES
     }
@@ -181,10 +189,10 @@ impl State {
         }
     }
 
-    /// The same free block, taken out.
+    /// The same free block, taken out by an attached host.
     #[cfg(not(loom))]
-    pub(crate) const fn isolated(self) -> Self {
-        self.with_count(ISOLATED)
+    pub(crate) const fn taken(self) -> Self {
+        self.with_count(TAKEN)
     }
 
     /// The same isolated block, put back.

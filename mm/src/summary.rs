@@ -47,6 +47,12 @@ impl Summary {
         Self(bits)
     }
 
+    /// What has to be added to the other to make it this.
+    #[cfg(not(loom))]
+    pub(crate) const fn minus(self, other: Self) -> u64 {
+        self.0.wrapping_sub(other.0)
+    }
+
     #[inline]
     const fn lane(self, lane: usize) -> u8 {
         self.0.to_le_bytes()[lane]
@@ -110,6 +116,12 @@ impl AtomicSummary {
         let one = unit(new).wrapping_sub(unit(old));
         self.0
             .fetch_add(one.wrapping_mul(blocks), Ordering::Relaxed);
+    }
+
+    /// Corrects it by what [`Summary::minus`] said.
+    #[cfg(not(loom))]
+    pub(crate) fn correct(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
     }
 
     /// Counts a change. `Relaxed`: nothing is published through a summary.

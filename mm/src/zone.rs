@@ -192,12 +192,12 @@ impl<'m> Zone<'m> {
         }
     }
 
-    /// Free frames that are taken out at this moment.
+    /// Free frames that are taken out at this moment, by whomever.
     pub(crate) fn isolated_frames(&self) -> u64 {
-        self.record
-            .isolated
-            .load(Ordering::Relaxed)
-            .min(self.managed())
+        // Who finds what a host has taken is told so by `isolations`, if this was too early.
+        let taken = self.record.taken.load(Ordering::Relaxed);
+        let isolated = self.record.isolated.load(Ordering::Relaxed);
+        isolated.saturating_add(taken).min(self.managed())
     }
 
     /// Frames that there are. `Relaxed`: changes only when memory goes offline or comes online.

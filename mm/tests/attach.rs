@@ -13,8 +13,8 @@ use std::{
 use arena::{range, words};
 use ebb_mm::{
     AllocError, Allocator, Config, Frame, Front, Mobility, Order, PutBack, Request, Reserve,
-    ZoneConfig, ZoneKind,
-    attach::{AttachError, Attached, Refused, Usage},
+    TAKE_BLOCKS, TakeError, ZoneConfig, ZoneKind,
+    attach::{AttachError, Attached, Usage},
 };
 use exercise::{Memory, exercise};
 use proptest::prelude::*;
@@ -86,23 +86,34 @@ fn a_block_that_it_takes_out_is_not_allocated() {
         let giant = a
             .allocate(&mut front, request(Order::GIANT))
             .expect("memory");
-        assert_eq!(attached.isolate(giant), Err(Refused::State));
+        assert_eq!(attached.open(giant).err(), Some(TakeError::State));
         a.free(&mut front, giant, Order::GIANT);
         a.drain(&mut front);
-        let taken: Vec<_> = (0..FRAMES / 512)
-            .map(|block| attached.isolate(Frame::new(block * 512)).expect("free"))
-            .collect();
-        for order in [Order::BASE, Order::PAGEBLOCK, Order::GIANT] {
-            let error = a.allocate(&mut front, request(order)).expect_err("none");
+        // All but the blocks of one GiB are in use.
+        let first = FRAMES / 2 / 512;
+        let other = a
+            .allocate(&mut front, request(Order::GIANT))
+            .expect("memory");
+        let start = if other.number() == 0 { first * 512 } else { 0 };
+        for batch in (0..first).step_by(TAKE_BLOCKS) {
+            let frame = |block: u64| Frame::new(start + block * 512);
+            let mut open = attached.open(frame(batch)).expect("free");
+            for block in batch..batch + TAKE_BLOCKS as u64 {
+                open.take(frame(block)).expect("free");
+            }
+            assert_eq!(open.take(frame(0)), Err(TakeError::Full));
+            assert_eq!(attached.open(frame(batch)).err(), Some(TakeError::State));
+            assert_eq!(usage(attached, frame(batch)), Usage::Isolated);
+            let error = a
+                .allocate(&mut front, request(Order::GIANT))
+                .expect_err("none");
             assert!(matches!(error, AllocError::Isolated { .. }), "{error}");
+            assert_eq!(a.stats().isolated_frames, TAKE_BLOCKS as u64 * 512);
+            assert_eq!(open.close(PutBack::Reported), TAKE_BLOCKS);
         }
-        assert_eq!(a.stats().isolated_frames, FRAMES);
-        for block in taken {
-            attached
-                .put_back(block, PutBack::Reported)
-                .expect("isolated");
-        }
-        assert_eq!(a.stats().unreported_free_frames, 0);
+        a.free(&mut front, other, Order::GIANT);
+        a.drain(&mut front);
+        assert_eq!(a.stats().unreported_free_frames, FRAMES / 2);
         assert_eq!(a.stats().free_frames, FRAMES);
         let giant = a
             .allocate(&mut front, request(Order::GIANT))
@@ -115,17 +126,21 @@ fn a_block_that_it_takes_out_is_not_allocated() {
 #[test]
 fn a_guest_that_meddles_is_refused() {
     both(|a, attached| {
-        let block = attached.isolate(Frame::new(512)).expect("free");
-        assert_eq!(attached.isolate(Frame::new(512)), Err(Refused::State));
+        let mut open = attached.open(Frame::new(512)).expect("free");
+        open.take(Frame::new(512)).expect("free");
+        assert_eq!(open.take(Frame::new(512)), Err(TakeError::State));
         assert_eq!(
-            attached.isolate(Frame::new(FRAMES)),
-            Err(Refused::NotManaged)
+            open.take(Frame::new(FRAMES / 2)),
+            Err(TakeError::NotManaged)
+        );
+        assert_eq!(
+            attached.open(Frame::new(FRAMES)).err(),
+            Some(TakeError::NotManaged)
         );
         let own = a.isolate(Frame::new(1024)).expect("free");
+        assert_eq!(open.take(Frame::new(1024)), Err(TakeError::State));
         a.put_back(own, PutBack::Unchanged);
-        attached
-            .put_back(block, PutBack::Unchanged)
-            .expect("isolated");
+        assert_eq!(open.close(PutBack::Unchanged), 1);
     });
 }
 
@@ -163,13 +178,20 @@ fn both_take_part_at_once() {
             while !done.load(Ordering::Acquire) {
                 next = (next + 7) % (FRAMES / 512);
                 let start = Frame::new(next * 512);
-                if let Ok(block) = attached.isolate(start) {
-                    own(start, true);
-                    own(start, false);
-                    attached
-                        .put_back(block, PutBack::Reported)
-                        .expect("an honest guest leaves it alone");
+                let Ok(mut open) = attached.open(start) else {
+                    continue;
+                };
+                for block in next..(next + 3).min(FRAMES / 512) {
+                    let _ = open.take(Frame::new(block * 512));
                 }
+                let taken: Vec<_> = open.blocks().collect();
+                taken.iter().for_each(|&start| own(start, true));
+                taken.iter().for_each(|&start| own(start, false));
+                assert_eq!(
+                    open.close(PutBack::Reported),
+                    taken.len(),
+                    "all are left alone"
+                );
             }
         });
         assert_eq!(a.stats().free_frames, FRAMES);

@@ -10,11 +10,13 @@ pub enum GiveBack {
     Reporting,
     /// By page hinting: what is freed is noted, and sent at once.
     Hinting,
+    /// The host takes what is free, by the words of the guest's allocator.
+    Shared,
 }
 
 impl GiveBack {
     /// All ways.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Reporting, Self::Hinting];
+    pub const ALL: [Self; 4] = [Self::Off, Self::Reporting, Self::Hinting, Self::Shared];
 
     /// The name by which users and kernels know it.
     pub const fn name(self) -> &'static str {
@@ -22,6 +24,7 @@ impl GiveBack {
             Self::Off => "off",
             Self::Reporting => "reporting",
             Self::Hinting => "hinting",
+            Self::Shared => "shared",
         }
     }
 
@@ -36,6 +39,7 @@ impl GiveBack {
             Self::Off => 0,
             Self::Reporting => 1,
             Self::Hinting => 2,
+            Self::Shared => 3,
         }
     }
 
@@ -56,6 +60,6 @@ mod tests {
             assert_eq!(GiveBack::from_number(way.number()), Some(way));
         }
         assert_eq!(GiveBack::from_name("Hinting"), None);
-        assert_eq!(GiveBack::from_number(3), None);
+        assert_eq!(GiveBack::from_number(4), None);
     }
 }

@@ -12,6 +12,10 @@ pub const CONTROL: usize = 2;
 /// What they are called. Linux's first process knows them by it.
 pub const NAMES: [&str; PORTS] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
 
+/// What Ebb's kernel writes to the control port when memory has become free, and the host, which takes it by itself, has said
+/// that it sleeps. There is nothing to read out of it: it is a call.
+pub const DOORBELL: &[u8] = b"free\n";
+
 /// Bytes that may be sent on an output port before the host says how many more.
 pub const FIRST_WINDOW: u64 = 64 << 10;
 

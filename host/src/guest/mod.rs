@@ -19,6 +19,6 @@ pub(crate) use kernel::{BootOptions, Kernel, Patience};
 pub(crate) use linux::{
     CacheError, FormatError as LinuxFormatError, InitError, LinuxKernelError, Stock, StockError,
 };
-pub(crate) use running::{Complaint, Guest};
+pub(crate) use running::{Complaint, Guest, Metadata};
 pub(crate) use sample::{HugePages, Sample};
 pub(crate) use stage::{Stage, WaitStatus};

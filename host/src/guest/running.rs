@@ -2,6 +2,7 @@
 
 use super::sample::Sample;
 use super::stage::Stage;
+use crate::machine::GiveBack;
 use crate::qemu::{GuestAddress, Inquiries};
 use std::fmt::Debug;
 use std::io;
@@ -67,6 +68,16 @@ pub(crate) trait Guest: Debug + Send + Sync {
     /// Where its allocator's metadata is; `None` until it works, and where no host can read it.
     fn metadata(&self) -> Option<Metadata> {
         None
+    }
+
+    /// How it gives memory back now; `None` where it has not decided yet, or does not say.
+    fn give_back(&self) -> Option<GiveBack> {
+        None
+    }
+
+    /// Where it has the descriptors of frames, as its header's `descriptors` says.
+    fn descriptors(&self) -> [u64; 2] {
+        [0; 2]
     }
 
     /// Where the table of its pools of huge pages is; `None` while there was never a page in them, and where no host can

@@ -15,6 +15,8 @@ pub(crate) struct Board {
     pub(crate) memory_bytes: u64,
     pub(crate) cpus: u32,
     pub(crate) reporting: bool,
+    /// The host changes words of the guest's while it runs.
+    pub(crate) shared: bool,
     pub(crate) icount: bool,
     /// Of what the guest takes for random, where instructions are counted.
     pub(crate) seed: u32,
@@ -64,7 +66,7 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
             Accel::Tcg => "max".into(),
         },
     );
-    line.option("-smp", board.cpus.to_string());
+    line.option("-smp", smp(board));
     if board.icount {
         line.option("-icount", "shift=0,sleep=off".into());
         // A run must not depend on when it happens, nor on what its machine throws the dice for:
@@ -106,6 +108,15 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
     line.0.extend(board.extra.iter().cloned());
     line.0
+}
+
+/// The CPUs. Of a machine that can never have a second one QEMU's translator makes atomic instructions of plain loads and
+/// stores, between which an exchange by another process is lost.
+fn smp(board: &Board) -> String {
+    match (board.accel, board.cpus) {
+        (Accel::Tcg, 1) if board.shared && !board.icount => "1,maxcpus=2".into(),
+        (_, cpus) => cpus.to_string(),
+    }
 }
 
 fn ports(line: &mut Arguments, board: &Board) {
@@ -236,6 +247,7 @@ mod tests {
             memory_bytes: 1 << 30,
             cpus: 2,
             reporting: true,
+            shared: false,
             icount: false,
             seed: 7,
             kernel_arguments: "a=b".into(),
@@ -264,6 +276,13 @@ mod tests {
             microvm.contains("vhost-user-blk,bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk1")
         );
         assert!(microvm.ends_with(" -d"));
+        assert!(microvm.contains("-smp 2 "));
+        board.shared = true;
+        assert!(text(&board).contains("-smp 2 "));
+        board.cpus = 1;
+        assert!(text(&board).contains("-smp 1,maxcpus=2 "));
+        board.shared = false;
+        assert!(text(&board).contains("-smp 1 "));
         board.machine = Machine::Q35;
         board.reporting = false;
         let q35 = text(&board);

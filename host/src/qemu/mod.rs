@@ -6,9 +6,11 @@ mod monitor;
 mod process;
 mod ram;
 mod vm;
+mod window;
 
 pub(crate) use balloon::{Balloon, BalloonError, Told};
 pub(crate) use monitor::{End, Inquiries, Monitor, MonitorError};
 pub(crate) use process::{CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes};
 pub(crate) use ram::{GuestAddress, GuestRam};
 pub(crate) use vm::{Spec, Vm, VmError};
+pub(crate) use window::Window;

@@ -4,7 +4,7 @@
 //! address is checked against the size that we gave, and every value is an allegation.
 
 use crate::machine::Machine;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::c_void;
@@ -129,6 +129,27 @@ impl GuestRam {
     pub(crate) fn resident_bytes(&self) -> Result<u64, Errno> {
         let stat = rustix::fs::fstat(&self.fd)?;
         Ok(u64::try_from(stat.st_blocks).unwrap_or(0) * 512)
+    }
+
+    /// Where in the file so many bytes stand, if RAM has them all without a hole.
+    pub(super) fn file_offset(&self, address: GuestAddress, bytes: u64) -> Option<u64> {
+        self.layout.offset(address, bytes)
+    }
+
+    /// Drops what the host holds of these bytes: they are zero from here on.
+    ///
+    /// # Errors
+    /// `EINVAL` if RAM does not have them all, and what the host says.
+    pub(crate) fn punch(&self, address: GuestAddress, bytes: u64) -> Result<(), Errno> {
+        let offset = self.layout.offset(address, bytes).ok_or(Errno::INVAL)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        loop {
+            // Bounded by the signals that come meanwhile.
+            match rustix::fs::fallocate(&self.fd, flags, offset, bytes) {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
     }
 
     /// Where RAM is, upwards; the file has the regions in this order without a gap.

@@ -30,6 +30,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) memory: Size,
     pub(crate) cpus: u32,
     pub(crate) reporting: bool,
+    /// The host takes part in the guest's allocator from the start.
+    pub(crate) shared: bool,
     pub(crate) icount: bool,
     pub(crate) seed: u32,
     pub(crate) kernel_arguments: String,
@@ -133,6 +135,14 @@ impl Vm {
 }
 
 impl Spec<'_> {
+    /// Whether what the guest's CPUs do atomically is atomic for other processes, too.
+    pub(crate) fn is_atomic_for_others(&self) -> bool {
+        match self.accel {
+            Accel::Kvm => true,
+            Accel::Tcg => !self.icount && (self.cpus > 1 || self.shared),
+        }
+    }
+
     /// The arguments with which QEMU would be started.
     pub(crate) fn command_line(
         &self,
@@ -179,6 +189,7 @@ impl Parts {
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
             reporting: spec.reporting,
+            shared: spec.shared,
             icount: spec.icount,
             seed: spec.seed,
             kernel_arguments: spec.kernel_arguments.clone(),

@@ -11,6 +11,7 @@ use super::protocol::{
 use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
+use crate::reclaim::FreeMemory;
 use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
@@ -46,6 +47,8 @@ pub(crate) struct Known {
     pub(crate) disks: Option<Arc<Disks>>,
     /// What is asked of the guest's kernel, if it is one that can be.
     pub(crate) control: Option<Arc<Control>>,
+    /// What the host may take of it by itself, if its kernel has an allocator for that.
+    pub(crate) free_memory: Option<Arc<FreeMemory>>,
 }
 
 /// A run's entry among the guests of this host; dropping it removes it.
@@ -323,6 +326,11 @@ impl Server {
         let Some(control) = &self.known.control else {
             return error("only a guest with the Ebb kernel changes its mode".to_owned());
         };
+        if mode == GiveBack::Shared
+            && let Some(Err(why)) = self.known.free_memory.as_ref().map(|free| free.check())
+        {
+            return error(why.to_string());
+        }
         control.give_back(mode);
         let set = Settings {
             give_back: mode.name().to_owned(),
@@ -503,6 +511,7 @@ mod tests {
                     mapper: None,
                     disks: None,
                     control: kernel_listens.then(Arc::default),
+                    free_memory: None,
                 };
                 Server::new(listening, known).serve(&stopped);
             });

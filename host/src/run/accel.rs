@@ -171,6 +171,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), Strin
         memory: wanted.memory,
         // Starting a second CPU is where half-working hosts fail.
         cpus,
+        shared: false,
         reporting: true,
         icount: false,
         seed: 0,

@@ -80,6 +80,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         cpus,
         // Ebb's kernel may be asked for another mode while it runs.
         reporting: kernel.dialect() == Dialect::Ebb || options.give_back != GiveBack::Off,
+        shared: options.give_back == GiveBack::Shared,
         icount: options.icount,
         seed: options.seed,
         kernel_arguments: arguments(options, &*kernel, &choice),
@@ -145,9 +146,18 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
             "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
         )));
     }
-    if options.give_back == GiveBack::Hinting && matches!(options.kernel, KernelChoice::Linux(_)) {
+    let own = matches!(options.give_back, GiveBack::Hinting | GiveBack::Shared);
+    if own && matches!(options.kernel, KernelChoice::Linux(_)) {
+        return Err(Failure::Usage(format!(
+            "--give-back {} is Ebb's own: a stock Linux reports, or does not",
+            options.give_back.name()
+        )));
+    }
+    if options.give_back == GiveBack::Shared && options.icount {
         return Err(Failure::Usage(
-            "--give-back hinting is Ebb's own: a stock Linux reports, or does not".into(),
+            "--give-back shared does not go with --icount: QEMU counts the instructions of a CPU that \
+             runs alone, and what that does atomically is not atomic for the host"
+                .into(),
         ));
     }
     let host = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));

@@ -14,6 +14,7 @@ use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::machine::KernelKind;
 use crate::qemu::{End, Ended, Monitor, Qemu};
 use crate::qemu::{GuestRam, Spec, Vm};
+use crate::reclaim::{self, FreeMemory};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::Log;
@@ -187,6 +188,7 @@ impl<'a> Session<'a> {
         ram: &Arc<GuestRam>,
         guest: &Arc<dyn Guest>,
         control: &Arc<Control>,
+        free_memory: Option<&Arc<FreeMemory>>,
     ) -> (Arc<Published>, Option<Registration>) {
         let (options, spec, kernel) = (self.options, &plan.spec, plan.kernel);
         let published = Arc::new(Published::new(GuestFacts {
@@ -206,6 +208,7 @@ impl<'a> Session<'a> {
                 .then(|| Mapper::new(Arc::clone(ram), Arc::clone(guest))),
             disks: plan.disks.server(),
             control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(control)),
+            free_memory: free_memory.cloned(),
         };
         let shown = options.verbose.then(|| Arc::clone(&self.terminal));
         (published, Registration::start(known, shown))
@@ -245,7 +248,8 @@ impl<'a> Session<'a> {
         })?;
         let log = Arc::new(Log::with_names("kernel", kernel.symbols()));
         let kept = Arc::clone(&log);
-        let console = spawn("console", move || kept.pump(console, verbose.as_deref()))?;
+        let shown = verbose.clone();
+        let console = spawn("console", move || kept.pump(console, shown.as_deref()))?;
         start_stdin(&stdio, &control, &guest)?;
         let outputs = Outputs::start(
             [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)],
@@ -262,6 +266,16 @@ impl<'a> Session<'a> {
         Arc::clone(&guest)
             .attend(&control_port, inquiries)
             .map_err(Failure::setup("listening to the guest"))?;
+        let free_memory = kernel.shows_metadata().then(|| {
+            let (ram, guest) = (Arc::clone(&ram), Arc::clone(&guest));
+            Arc::new(FreeMemory::new(ram, guest, spec.is_atomic_for_others()))
+        });
+        if let Some(memory) = free_memory.clone() {
+            let calls = control_port.try_clone();
+            let calls = calls.map_err(Failure::setup("listening to the guest"))?;
+            let shown = verbose.clone();
+            spawn("reclaim", move || reclaim::serve(&memory, calls, shown))?;
+        }
         let lines = Arc::clone(&control);
         spawn("control", move || lines.pump(control_port))?;
         let (handle, learner) = (qemu.handle(), Arc::clone(&guest));
@@ -269,7 +283,8 @@ impl<'a> Session<'a> {
             Monitor::wait_for_end(monitor, &handle, |answer| learner.learn(answer))
         })?;
 
-        let (published, registration) = self.publish(plan, &ram, &guest, &control);
+        let (published, registration) =
+            self.publish(plan, &ram, &guest, &control, free_memory.as_ref());
         let mut watch = Watch::new(
             options,
             &self.terminal,
@@ -300,7 +315,10 @@ impl<'a> Session<'a> {
         let end = monitor.join().unwrap_or_default();
         let timed_out = watch.timed_out;
         let (started, cpu) = (watch.started, qemu.cpu_time());
-        let (stage, summary, lost_timeline) = watch.finish(options, self.choice, self.kernel);
+        let (stage, summary, lost_timeline) = {
+            let taken = free_memory.map(|memory| memory.sums());
+            watch.finish(options, self.choice, self.kernel, taken)
+        };
         let status = match stage {
             Some(Stage::Exited(status)) => Some(status),
             _ => None,

@@ -1,6 +1,7 @@
 //! What a run came to: peaks, and how fast freed memory came back to the host.
 
 use super::trace::{Point, Trace};
+use crate::reclaim::Reclaimed;
 use crate::text::Rounded;
 use serde::Serialize;
 use std::fmt;
@@ -23,6 +24,36 @@ pub(crate) struct Return {
     /// The same for 95 %.
     #[serde(serialize_with = "milliseconds")]
     pub(crate) most: Option<Duration>,
+}
+
+/// What the host took of the guest's free memory by itself.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Taken {
+    pub(crate) bytes: u64,
+    pub(crate) ranges: u64,
+    /// What it worked for that.
+    #[serde(serialize_with = "plain_milliseconds")]
+    pub(crate) time: Duration,
+    /// Of that, what the host's own punching of holes took.
+    #[serde(serialize_with = "plain_milliseconds")]
+    pub(crate) punching: Duration,
+}
+
+impl From<Reclaimed> for Taken {
+    fn from(taken: Reclaimed) -> Self {
+        let Reclaimed {
+            bytes,
+            ranges,
+            time,
+            punching,
+        } = taken;
+        Self {
+            bytes,
+            ranges,
+            time,
+            punching,
+        }
+    }
 }
 
 /// The figures of a run, in bytes.
@@ -49,6 +80,9 @@ pub(crate) struct Summary {
     pub(crate) ran: Duration,
     /// Memory of the QEMU process beside the guest's RAM, at its peak.
     pub(crate) qemu: Option<u64>,
+    /// What the host took by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) taken: Option<Taken>,
     #[serde(rename = "return")]
     pub(crate) returned: Option<Return>,
 }
@@ -61,6 +95,7 @@ pub(crate) struct Facts {
     pub(crate) give_back: &'static str,
     pub(crate) kernel: Option<String>,
     pub(crate) qemu: Option<u64>,
+    pub(crate) taken: Option<Reclaimed>,
     /// Host time says how long the guest took; with `--icount` sleeping takes no time.
     pub(crate) guest_time_is_host_time: bool,
 }
@@ -84,6 +119,7 @@ impl Summary {
             start: last.first_user,
             ran: last.at,
             qemu: facts.qemu,
+            taken: facts.taken.map(Taken::from),
             returned: if facts.guest_time_is_host_time {
                 memory_return(trace.points())
             } else {
@@ -190,6 +226,16 @@ impl fmt::Display for Summary {
                 Rounded(bytes)
             )?,
             _ => write!(f, "\n  reported  not told by this kernel")?,
+        }
+        if let Some(taken) = self.taken {
+            let share = taken.punching.as_nanos() * 100 / taken.time.as_nanos().max(1);
+            write!(
+                f,
+                "\n  taken     {} in {} ranges, by {} of work, {share} % of it punching holes",
+                Rounded(taken.bytes),
+                taken.ranges,
+                Seconds(taken.time)
+            )?;
         }
         if let Some(qemu) = self.qemu {
             write!(
@@ -330,6 +376,7 @@ mod tests {
             give_back: "reporting",
             kernel: None,
             qemu: Some(40 * MIB),
+            taken: None,
             guest_time_is_host_time: true,
         };
         let summary = Summary::new(&trace, facts);

@@ -15,6 +15,7 @@ use crate::guest::Sample;
 use crate::guest::Stage;
 use crate::guest::{Kernel, Patience};
 use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes};
+use crate::reclaim::Reclaimed;
 use crate::registry::Published;
 use crate::streams::Control;
 use crate::text::Size;
@@ -231,6 +232,7 @@ impl<'a> Watch<'a> {
         options: &RunOptions,
         choice: &Choice,
         kernel: &dyn Kernel,
+        taken: Option<Reclaimed>,
     ) -> (Option<Stage>, Summary, Option<Failure>) {
         self.terminal.clear();
         let sample = self.sampler.sample();
@@ -241,6 +243,7 @@ impl<'a> Watch<'a> {
             give_back: sample.give_back.unwrap_or(options.give_back).name(),
             kernel: kernel.title(),
             qemu: self.overhead,
+            taken: taken.filter(|taken| taken.bytes != 0),
             guest_time_is_host_time: !options.icount,
         };
         let summary = Summary::new(&self.trace, facts);

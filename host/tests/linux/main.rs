@@ -28,5 +28,6 @@ mod reclaim;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
+mod shared;
 mod storms;
 mod suite;

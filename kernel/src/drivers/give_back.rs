@@ -1,6 +1,6 @@
 //! How freed memory goes back to the host: the kernel thread that drives reporter and hinter, the mode, and the knobs.
 
-use super::{balloon, hint};
+use super::{balloon, hint, port};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use core::time::Duration;
 use ebb_mm::{
@@ -9,6 +9,7 @@ use ebb_mm::{
 };
 use ebb_wire::GiveBack;
 use ebb_wire::boot::GIVE_BACK;
+use ebb_wire::port::DOORBELL;
 use logic::errno::Errno;
 use machine::arch::BootInfo;
 use machine::arch::clock::{self, Nanos};
@@ -89,7 +90,7 @@ pub fn configure(boot: &BootInfo) {
         }
     }
     hint::configure(boot);
-    if mode() == GiveBack::Reporting {
+    if matches!(mode(), GiveBack::Reporting | GiveBack::Shared) {
         // What is freed until the thread starts waits for it.
         apply();
     }
@@ -103,10 +104,16 @@ pub fn mode() -> GiveBack {
 /// Has memory go back in this way from here on.
 ///
 /// # Errors
-/// `ENODEV` if the device takes no reports, `ENOMEM` if there is no memory for lists.
+/// `ENODEV` if the device takes no reports or the host cannot be called, `ENOMEM` if there is no memory for lists.
 pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
-    if mode != GiveBack::Off {
-        balloon::reporting().map_err(|_| Errno::ENODEV)?;
+    match mode {
+        GiveBack::Off => {}
+        GiveBack::Shared => {
+            port::control().ok_or(Errno::ENODEV)?;
+        }
+        GiveBack::Reporting | GiveBack::Hinting => {
+            balloon::reporting().map_err(|_| Errno::ENODEV)?;
+        }
     }
     if mode == GiveBack::Hinting {
         hint::prepare()?;
@@ -182,6 +189,7 @@ fn apply() {
     let mode = mode();
     let reporting = Order::new(ORDER.load(Ordering::Relaxed));
     match (mode, hint::order()) {
+        (GiveBack::Shared, _) => memory::allocator().set_shared(),
         (GiveBack::Hinting, Some(order)) => memory::allocator().set_hinting_order(order),
         (GiveBack::Reporting, _) => memory::allocator().set_reporting_order(reporting),
         _ => memory::allocator().set_reporting_order(None),
@@ -276,7 +284,10 @@ fn run() {
     let mut pool = PoolReports { due: None };
     loop {
         // Acquire: pairs with the Release of those who want us.
-        WANTED.swap(false, Ordering::Acquire);
+        let wanted = WANTED.swap(false, Ordering::Acquire);
+        if wanted && memory::allocator().is_shared() {
+            ring();
+        }
         sweep_for(&mut sweeper, &mut sink);
         let next = poll(&mut reporter, &mut hinter, &mut sink);
         let pool = pool.poll(&mut sink);
@@ -293,6 +304,16 @@ fn run() {
     }
 }
 
+/// Calls the host, which sleeps or does not know the mode yet.
+fn ring() {
+    // What fronts hold keeps blocks from being free; what they give back now, the host finds or is called for.
+    memory::allocator().request_drain();
+    if let Some(port) = port::control() {
+        // If there is no room, the host has not read thousands of earlier calls, and comes for those.
+        let _ = port.write(DOORBELL, true);
+    }
+}
+
 fn nanos(duration: Duration) -> Nanos {
     Nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -306,11 +327,13 @@ impl PoolReports {
     /// Reports what is due; when to come again.
     fn poll(&mut self, sink: &mut Host) -> Option<Nanos> {
         let now = clock::now();
-        if memory::allocator().reporting_order().is_none() || !hugetlb::has_reports() {
+        let shared = memory::allocator().is_shared() && balloon::reporting().is_ok();
+        let gives_back = shared || memory::allocator().reporting_order().is_some();
+        if !gives_back || !hugetlb::has_reports() {
             self.due = None;
             return None;
         }
-        let delay = if memory::allocator().is_hinting() {
+        let delay = if shared || memory::allocator().is_hinting() {
             HINT_BOUND
         } else {
             ebb_mm::REPORTING_DELAY

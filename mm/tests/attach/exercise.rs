@@ -12,8 +12,8 @@ use std::{
 };
 
 use ebb_mm::{
-    Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, Request, ZoneConfig,
-    ZoneKind, attach::Attached, metadata_layout,
+    Allocator, Config, Frame, FrameRange, Front, Mobility, Order, PutBack, Reclaimer, ReportSink,
+    Request, ZoneConfig, ZoneKind, attach::Attached, metadata_layout,
 };
 
 const PAGE: usize = 4096;
@@ -34,6 +34,15 @@ pub struct Memory {
 impl Memory {
     /// So many bytes, rounded up to whole pages.
     pub fn new(bytes: usize) -> Self {
+        Self::map(bytes, libc::MAP_PRIVATE)
+    }
+
+    /// The same, that children of this process share.
+    pub fn shared(bytes: usize) -> Self {
+        Self::map(bytes, libc::MAP_SHARED)
+    }
+
+    fn map(bytes: usize, sharing: libc::c_int) -> Self {
         let bytes = bytes.next_multiple_of(PAGE);
         let mapped = bytes + PAGE;
         // SAFETY: a new mapping at an address of the host's choice touches nothing.
@@ -42,7 +51,7 @@ impl Memory {
                 std::ptr::null_mut(),
                 mapped,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                sharing | libc::MAP_ANONYMOUS,
                 -1,
                 0,
             )
@@ -121,6 +130,18 @@ fn used_metadata() -> Memory {
     memory
 }
 
+/// Drops nothing.
+struct Nowhere;
+
+impl ReportSink for Nowhere {
+    type Error = ();
+
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ()> {
+        assert!(!ranges.is_empty() && ranges.iter().all(|range| range.frames != 0));
+        Ok(())
+    }
+}
+
 /// Reads patches (two bytes: which word, eight: what is stored there) up to one that is out of the
 /// memory, then operations of one byte each.
 pub fn exercise(input: &[u8]) {
@@ -146,15 +167,28 @@ pub fn exercise(input: &[u8]) {
     for zone in attached.zones() {
         assert!(zone.free_frames <= zone.blocks * 512);
     }
-    let mut held = Vec::new();
+    let (mut open, mut reclaimer) = (None, Reclaimer::new());
     for &operation in operations {
         let at = starts.len() * usize::from(operation) / 256;
-        match operation % 4 {
-            0 | 1 => held.extend(starts.get(at).map(|&start| attached.isolate(start))),
-            2 => {
-                if let Some(Ok(block)) = held.pop() {
-                    let _ = attached.put_back(block, PutBack::Reported);
+        match operation % 8 {
+            0..=3 => {
+                if let Some(&start) = starts.get(at) {
+                    open = open.or_else(|| attached.open(start).ok());
+                    if let Some(open) = &mut open {
+                        let _ = open.take(start);
+                    }
                 }
+            }
+            4 => {
+                if let Some(open) = open.take() {
+                    open.close(PutBack::Reported);
+                }
+            }
+            5 => {
+                let _ = reclaimer.step(&attached, u64::from(operation), &mut Nowhere);
+            }
+            6 => {
+                attached.recover(|| ());
             }
             _ => {
                 // The guest meddles meanwhile.
@@ -163,8 +197,8 @@ pub fn exercise(input: &[u8]) {
             }
         }
     }
-    for block in held.into_iter().flatten() {
-        let _ = attached.put_back(block, PutBack::Unchanged);
+    if let Some(open) = open {
+        open.close(PutBack::Unchanged);
     }
     // Not beyond: what is seen of all blocks is always something.
     assert_eq!(attached.blocks().count(), starts.len());

@@ -129,6 +129,24 @@ impl Header {
         })
     }
 
+    /// How memory goes back now; `None` if there is no header that we know.
+    pub(crate) fn give_back(&self) -> Option<GiveBack> {
+        let known = self.u64(offset_of!(GuestHeader, magic))? == MAGIC
+            && self.u32(offset_of!(GuestHeader, version))? == VERSION;
+        let number = self.u32(offset_of!(GuestHeader, give_back))?;
+        GiveBack::from_number(number).filter(|_| known)
+    }
+
+    /// Where the guest says that descriptors are.
+    pub(crate) fn descriptors(&self) -> [u64; 2] {
+        let word = |number: usize| {
+            // After the exchange that took the blocks whose descriptors are meant.
+            let offset = offset_of!(GuestHeader, descriptors) + number * 8;
+            Some(self.ram.atomic_u64(self.field(offset)?)?.load(Acquire))
+        };
+        [0, 1].map(|number| word(number).unwrap_or(0))
+    }
+
     /// Where the table of the pools of huge pages is, if there is one.
     pub(crate) fn pool_table(&self) -> Option<PoolTable> {
         self.read()?;

@@ -4,6 +4,7 @@ use super::header::Header;
 use crate::guest::running::{Guest, Metadata, PoolTable};
 use crate::guest::sample::Sample;
 use crate::guest::stage::Stage;
+use crate::machine::GiveBack;
 use ebb_mm::FRAME_SIZE;
 use std::time::Duration;
 
@@ -65,6 +66,14 @@ impl Guest for EbbGuest {
             address: reading.metadata,
             bytes: reading.metadata_bytes,
         })
+    }
+
+    fn give_back(&self) -> Option<GiveBack> {
+        self.header.give_back()
+    }
+
+    fn descriptors(&self) -> [u64; 2] {
+        self.header.descriptors()
     }
 
     fn pool_table(&self) -> Option<PoolTable> {

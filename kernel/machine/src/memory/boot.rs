@@ -269,6 +269,32 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     super::allocator::set(allocator);
 }
 
+/// Tells the host where descriptors are, if those of all frames below 4 GiB stand together, and all others do.
+struct Together([Option<u64>; 2]);
+
+impl Together {
+    /// Frames below 4 GiB, in parts of the memmap that a large page holds.
+    const LOW: u64 = DMA32_END / RAM_PER_LARGE_PAGE;
+
+    /// Notes the address of a part by its number.
+    fn note(&mut self, number: u64, page: u64) {
+        let high = number >= Self::LOW;
+        let inside = if high { number - Self::LOW } else { number };
+        let first = page.wrapping_sub(inside * LARGE_PAGE);
+        let known = self.0[usize::from(high)].get_or_insert(first);
+        if *known != first {
+            *known = 0;
+        }
+    }
+
+    fn publish(&self) {
+        for (word, first) in HEADER.descriptors.iter().zip(self.0) {
+            // Relaxed: read by a host that has got a block since, from an allocator that is made later.
+            word.store(first.unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+}
+
 /// Maps the memmap of all RAM to the carved-out memory, with large pages.
 fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
     let root = tables::find_root();
@@ -292,6 +318,7 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
         );
     });
     let mut page = place.start;
+    let mut together = Together([None; 2]);
     let (mut directory, mut current) = (tables, u64::MAX);
     let flags = PRESENT | WRITABLE | ACCESSED_DIRTY | LARGE | GLOBAL | NO_EXECUTE;
     each_unit(ram, RAM_PER_LARGE_PAGE, |number| {
@@ -300,6 +327,8 @@ fn map_memmap(ram: &Ranges, carving: &Carving, place: PhysRange) {
             directory += FRAME_SIZE as u64;
         }
         set(directory, number % 512, page | flags);
+        together.note(number, page);
         page += LARGE_PAGE;
     });
+    together.publish();
 }

@@ -3,6 +3,7 @@
 use super::memmap::{DESCRIPTOR_BYTES, Descriptor, HUGE_PAGE_HEAD, Kind, frame_ptr};
 use super::percpu::{self, Count};
 use super::{allocator, clear_pages, tables};
+use crate::arch::header::HEADER;
 use crate::arch::ipi::{self, FlushRequest};
 use crate::arch::pte::{ACCESSED, ADDRESS, DIRTY, GLOBAL, LARGE, NO_EXECUTE, PRESENT, WRITABLE};
 use crate::arch::spin::{SpinGuard, SpinLock};
@@ -43,6 +44,11 @@ pub(super) type Exchange = logic::vmemmap::Exchange<Hardware, Guard>;
 
 /// Nothing is exchanged yet. Others wait until this ends.
 pub(super) fn begin() -> Exchange {
+    // From here on descriptors may be elsewhere. Release, before any are: a host that gets a block later, whose
+    // descriptors were, finds this.
+    for first in &HEADER.descriptors {
+        first.store(0, Ordering::Release);
+    }
     Exchange::begin(Hardware, SHARED.lock())
 }
 

@@ -264,9 +264,11 @@ impl Daemon {
     /// Empties blocks for the host's sake.
     fn give_back(&mut self) -> Option<Duration> {
         // Where single frames are reported, pieces are with the host already.
-        allocator()
-            .reporting_order()
-            .filter(|&order| order != Order::BASE)?;
+        if !allocator().is_shared() {
+            allocator()
+                .reporting_order()
+                .filter(|&order| order != Order::BASE)?;
+        }
         let idle = self.idle.most();
         let mut next: Option<Duration> = None;
         for zone in 0..allocator().zones() {

@@ -1,0 +1,325 @@
+//! Takes free memory of one guest: attaches to its allocator, and drops what that says is free.
+
+use super::lease::Lease;
+use crate::guest::{Guest, Metadata};
+use crate::machine::GiveBack;
+use crate::qemu::{GuestAddress, GuestRam, Window};
+use ebb_mm::attach::{AttachError, Attached};
+use ebb_mm::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
+use ebb_wire::header::DESCRIPTOR_BYTES;
+use rustix::io::Errno;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks at what a host that was killed may have counted.
+const RECOVERY_PAUSE: Duration = Duration::from_millis(1);
+/// How long somebody waits for another thread that takes memory of the same guest.
+const PATIENCE: Duration = Duration::from_secs(2);
+const FRAME: u64 = FRAME_SIZE as u64;
+/// The first frame that is described by the second list of descriptors.
+const HIGH_FRAME: u64 = (4 << 30) / FRAME;
+
+/// Why free memory of a guest cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReclaimError {
+    /// Its kernel has no allocator that a host can take part in, or not yet.
+    #[error("the guest's allocator does not work yet, or is none of Ebb's")]
+    NoAllocator,
+    /// QEMU does not make the guest's atomic instructions atomic for others.
+    #[error(
+        "QEMU runs this guest's CPU alone, and its exchanges of words are not atomic for the host; \
+         start it with --give-back shared, without --icount"
+    )]
+    Unsound,
+    /// Another takes the guest's memory.
+    #[error("another is taking this guest's memory")]
+    Busy,
+    /// Where it says that its metadata is.
+    #[error(
+        "the guest says that its allocator's words are at {address:#x}, {bytes} bytes: {errno}"
+    )]
+    Nowhere {
+        address: u64,
+        bytes: u64,
+        errno: Errno,
+    },
+    /// What stands there.
+    #[error("the guest's allocator: {0}")]
+    Nonsense(AttachError),
+    /// What it says is free is not its to give, or could not be dropped.
+    #[error("{0:?}, which the guest says are free, cannot be dropped: {1}")]
+    Drop(FrameRange, Errno),
+    /// The lock that says who is at it.
+    #[error("the lock of the guest's memory: {0}")]
+    Lease(Errno),
+}
+
+/// What was taken, and what it took.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reclaimed {
+    /// Bytes of free blocks that were dropped.
+    pub(crate) bytes: u64,
+    /// Ranges of them.
+    pub(crate) ranges: u64,
+    /// All the time.
+    pub(crate) time: Duration,
+    /// Of it, that of the host's own punching of holes.
+    pub(crate) punching: Duration,
+}
+
+/// Sums of [`Reclaimed`], that others may read at any time.
+#[derive(Debug, Default)]
+struct Sums {
+    bytes: AtomicU64,
+    ranges: AtomicU64,
+    time_ns: AtomicU64,
+    punching_ns: AtomicU64,
+}
+
+/// What of the guest's memory the host takes by itself.
+#[derive(Debug)]
+pub(crate) struct FreeMemory {
+    ram: Arc<GuestRam>,
+    guest: Arc<dyn Guest>,
+    /// Exchanges of the guest's are atomic for the host.
+    sound: bool,
+    /// Held by who is at it; whether this process has the guest's memory to itself.
+    lease: Mutex<Option<Lease>>,
+    sums: Sums,
+}
+
+impl FreeMemory {
+    /// That of a guest; `sound`: what its CPUs do atomically is atomic for other processes, too.
+    pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>, sound: bool) -> Self {
+        Self {
+            ram,
+            guest,
+            sound,
+            lease: Mutex::new(None),
+            sums: Sums::default(),
+        }
+    }
+
+    /// Whether the host may take memory of this guest at all.
+    ///
+    /// # Errors
+    /// [`ReclaimError::Unsound`] if not.
+    pub(crate) fn check(&self) -> Result<(), ReclaimError> {
+        if self.sound {
+            Ok(())
+        } else {
+            Err(ReclaimError::Unsound)
+        }
+    }
+
+    /// Whether the guest wants its free memory taken all the time.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.guest.give_back() == Some(GiveBack::Shared)
+    }
+
+    /// What was taken since the guest began.
+    pub(crate) fn sums(&self) -> Reclaimed {
+        // Relaxed (all): figures to look at.
+        let load = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
+        Reclaimed {
+            bytes: load(&self.sums.bytes),
+            ranges: load(&self.sums.ranges),
+            time: Duration::from_nanos(load(&self.sums.time_ns)),
+            punching: Duration::from_nanos(load(&self.sums.punching_ns)),
+        }
+    }
+
+    /// Takes free memory of the guest once, in whichever mode it is: whole free pageblocks for which the host holds memory,
+    /// up to `target` bytes (rounded up to a block) or until there are no more; how much. What is in use stays. Returns early
+    /// when the guest fails to get memory meanwhile. Does not need the guest's CPUs, and is done within a pass over its
+    /// memory, whatever it writes.
+    #[allow(dead_code, reason = "for `ebb reclaim`, which asks for it by hand")]
+    pub(crate) fn reclaim(&self, target: u64) -> Result<Reclaimed, ReclaimError> {
+        self.with(|session| {
+            let mut left = target.div_ceil(FRAME);
+            session.reclaimer.restart();
+            while left != 0 {
+                let (frames, end) = session.step(left);
+                left = left.saturating_sub(frames);
+                match end {
+                    StepEnd::More => {}
+                    StepEnd::Done | StepEnd::Missed => break,
+                    StepEnd::Failed(error) => return Err(error),
+                }
+                if session.is_over() {
+                    break;
+                }
+            }
+            Ok(session.taken)
+        })
+    }
+
+    /// Works on an attachment to the guest's allocator.
+    pub(super) fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Session<'_>) -> Result<T, ReclaimError>,
+    ) -> Result<T, ReclaimError> {
+        self.check()?;
+        let Metadata { address, bytes } = self.guest.metadata().ok_or(ReclaimError::NoAllocator)?;
+        if bytes == 0 {
+            return Err(ReclaimError::NoAllocator);
+        }
+        let mut lease = self.turn()?;
+        let window =
+            Window::new(&self.ram, address, bytes).map_err(|errno| ReclaimError::Nowhere {
+                address: address.0,
+                bytes,
+                errno,
+            })?;
+        // SAFETY: the window is mapped for reading and writing while `attached` lives, and this process accesses it through
+        // `Attached` alone, and through the atomics of `GuestRam`.
+        let attached = unsafe { Attached::new(window.base(), window.len()) };
+        let attached = attached.map_err(ReclaimError::Nonsense)?;
+        if lease.is_none() {
+            *lease = Some(Lease::take(&self.ram)?);
+            // Whoever had it is gone, and may have been killed on the way.
+            attached.recover(|| thread::sleep(RECOVERY_PAUSE));
+        }
+        let mut session = Session {
+            attached: &attached,
+            reclaimer: Reclaimer::new(),
+            memory: self,
+            taken: Reclaimed::default(),
+        };
+        work(&mut session)
+    }
+
+    /// Waits for whoever of this process is at it: for a pass at most, if the guest is honest.
+    fn turn(&self) -> Result<MutexGuard<'_, Option<Lease>>, ReclaimError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lease.try_lock() {
+                Ok(lease) => return Ok(lease),
+                // What a panic leaves is what a kill leaves: the next one puts it right.
+                Err(TryLockError::Poisoned(poisoned)) => {
+                    let mut lease = poisoned.into_inner();
+                    *lease = None;
+                    self.lease.clear_poison();
+                    return Ok(lease);
+                }
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    return Err(ReclaimError::Busy);
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(RECOVERY_PAUSE),
+            }
+        }
+    }
+
+    fn add(&self, step: &Reclaimed) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.sums.bytes.fetch_add(step.bytes, Ordering::Relaxed);
+        self.sums.ranges.fetch_add(step.ranges, Ordering::Relaxed);
+        self.sums
+            .time_ns
+            .fetch_add(nanos(step.time), Ordering::Relaxed);
+        self.sums
+            .punching_ns
+            .fetch_add(nanos(step.punching), Ordering::Relaxed);
+    }
+}
+
+/// The guest's allocator, attached to.
+pub(super) struct Session<'a> {
+    pub(super) attached: &'a Attached<'a>,
+    pub(super) reclaimer: Reclaimer,
+    memory: &'a FreeMemory,
+    /// By this session.
+    pub(super) taken: Reclaimed,
+}
+
+impl Session<'_> {
+    /// Whether more was taken than there is: a guest that frees as fast as that is left for the next pass.
+    pub(super) fn is_over(&self) -> bool {
+        self.taken.bytes > self.memory.ram.bytes()
+    }
+
+    /// Takes what is next, `most` frames at most; how many, and whether there is more.
+    pub(super) fn step(&mut self, most: u64) -> (u64, StepEnd<ReclaimError>) {
+        let begin = Instant::now();
+        let mut puncher = Puncher {
+            ram: &self.memory.ram,
+            guest: &*self.memory.guest,
+            time: Duration::ZERO,
+        };
+        let step = self.reclaimer.step(self.attached, most, &mut puncher);
+        let this = Reclaimed {
+            bytes: step.frames.saturating_mul(FRAME),
+            ranges: step.ranges,
+            time: begin.elapsed(),
+            punching: puncher.time,
+        };
+        self.memory.add(&this);
+        self.taken.bytes = self.taken.bytes.saturating_add(this.bytes);
+        self.taken.ranges += this.ranges;
+        self.taken.time += this.time;
+        self.taken.punching += this.punching;
+        (step.frames, step.end)
+    }
+}
+
+/// Punches holes where free memory was.
+struct Puncher<'a> {
+    ram: &'a GuestRam,
+    guest: &'a dyn Guest,
+    time: Duration,
+}
+
+impl Puncher<'_> {
+    /// Punches one hole, if the guest was given all of it.
+    fn punch(&mut self, address: u64, bytes: u64) -> Result<(), Errno> {
+        let begin = Instant::now();
+        let punched = self.ram.punch(GuestAddress(address), bytes);
+        self.time += begin.elapsed();
+        punched
+    }
+
+    /// Drops the descriptors of the frames of free blocks, which are zero.
+    fn punch_descriptors(&mut self, range: FrameRange) {
+        let high = range.start.number() >= HIGH_FRAME;
+        let first = self.guest.descriptors()[usize::from(high)];
+        let inside = range.start.number() - if high { HIGH_FRAME } else { 0 };
+        if first == 0 || !range.frames.is_multiple_of(PAGEBLOCK_FRAMES) {
+            return;
+        }
+        let address = inside
+            .checked_mul(DESCRIPTOR_BYTES)
+            .and_then(|bytes| first.checked_add(bytes));
+        if let Some(address) = address.filter(|address| address.is_multiple_of(FRAME)) {
+            // That the blocks are dropped and these are not costs little.
+            let _ = self.punch(address, range.frames * DESCRIPTOR_BYTES);
+        }
+    }
+}
+
+impl ReportSink for Puncher<'_> {
+    type Error = ReclaimError;
+
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ReclaimError> {
+        let punched = ranges.iter().try_for_each(|&range| {
+            // Frames are below 2^40.
+            match self.punch(range.start.address(), range.frames * FRAME) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(errno) => ControlFlow::Break(ReclaimError::Drop(range, errno)),
+            }
+        });
+        if let ControlFlow::Break(error) = punched {
+            return Err(error);
+        }
+        ranges
+            .iter()
+            .for_each(|&range| self.punch_descriptors(range));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "engine_tests.rs"]
+mod tests;

@@ -1,0 +1,172 @@
+//! An allocator in a RAM of our own, as a guest's would be there.
+
+use super::*;
+use crate::guest::{EbbGuest, Header};
+use crate::machine::Machine;
+use ebb_mm::{
+    Allocator, Config, Frame, Front, Mobility, Order, Request, Reserve, ZoneConfig, ZoneKind,
+    metadata_layout,
+};
+use ebb_wire::header::{GuestHeader, MAGIC, VERSION};
+use std::mem::offset_of;
+
+const RAM: u64 = 64 << 20;
+const HEADER: u64 = 0x3000;
+const METADATA: u64 = 1 << 20;
+const DESCRIPTORS: u64 = 2 << 20;
+const BLOCK: u64 = 2 << 20;
+
+/// A guest that manages so much memory, behind the first 4 MiB.
+fn with(sound: bool, managed: u64, test: impl FnOnce(&FreeMemory, &GuestRam, &Allocator<'_>)) {
+    let ram = Arc::new(GuestRam::new(Machine::Microvm, RAM).unwrap());
+    let range = [FrameRange::new(
+        Frame::containing(2 * BLOCK),
+        managed / FRAME,
+    )];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &range,
+    }];
+    let config = Config::new(&zones);
+    let bytes = metadata_layout(&config).unwrap().size() as u64;
+    let window = Window::new(&ram, GuestAddress(METADATA), bytes.next_multiple_of(4096)).unwrap();
+    // SAFETY: zero, of this layout, used by atomics alone, and mapped until after the allocator is gone.
+    let allocator = unsafe { Allocator::new(window.base(), &config, &()) }.unwrap();
+    let put = |offset: usize, bytes: &[u8]| {
+        rustix::io::pwrite(ram.fd(), bytes, HEADER + offset as u64).unwrap();
+    };
+    put(offset_of!(GuestHeader, magic), &MAGIC.to_le_bytes());
+    put(offset_of!(GuestHeader, version), &VERSION.to_le_bytes());
+    put(
+        offset_of!(GuestHeader, metadata_address),
+        &METADATA.to_le_bytes(),
+    );
+    put(
+        offset_of!(GuestHeader, metadata_bytes),
+        &bytes.to_le_bytes(),
+    );
+    put(
+        offset_of!(GuestHeader, descriptors),
+        &DESCRIPTORS.to_le_bytes(),
+    );
+    let header = Header::new(Arc::clone(&ram), GuestAddress(HEADER));
+    let guest = Arc::new(EbbGuest::new(header, 0));
+    let memory = FreeMemory::new(Arc::clone(&ram), guest, sound);
+    test(&memory, &ram, &allocator);
+}
+
+/// Uses so many blocks, which the host then holds memory for.
+fn used(ram: &GuestRam, allocator: &Allocator<'_>, front: &mut Front, blocks: usize) -> Vec<Frame> {
+    let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Use);
+    let blocks = (0..blocks).map(|_| allocator.allocate(front, request).unwrap());
+    blocks
+        .inspect(|block| {
+            let bytes = vec![7; usize::try_from(BLOCK).unwrap()];
+            rustix::io::pwrite(ram.fd(), &bytes, block.address()).unwrap();
+            let described = DESCRIPTORS + block.number() * DESCRIPTOR_BYTES;
+            rustix::io::pwrite(ram.fd(), &bytes[..32 << 10], described).unwrap();
+        })
+        .collect()
+}
+
+fn byte(ram: &GuestRam, address: u64) -> u8 {
+    let mut byte = [0];
+    ram.read_at(GuestAddress(address), &mut byte).unwrap();
+    byte[0]
+}
+
+#[test]
+fn what_is_free_is_dropped_up_to_the_target_and_nothing_else() {
+    with(true, RAM - 2 * BLOCK, |memory, ram, allocator| {
+        let mut front = Front::new();
+        let blocks = used(ram, allocator, &mut front, 8);
+        let before = ram.resident_bytes().unwrap();
+        assert_eq!(
+            memory.reclaim(u64::MAX).unwrap().bytes,
+            0,
+            "all of it is in use"
+        );
+        for &block in &blocks[..6] {
+            allocator.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        allocator.drain(&mut front);
+        let first = memory.reclaim(BLOCK + 1).unwrap();
+        assert_eq!(first.bytes, 2 * BLOCK, "rounded up to blocks");
+        assert!(first.ranges >= 1 && first.punching <= first.time);
+        assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 4 * BLOCK);
+        assert_eq!(memory.reclaim(u64::MAX).unwrap().bytes, 0);
+        assert_eq!(memory.sums().bytes, 6 * BLOCK);
+        let fell = before - ram.resident_bytes().unwrap();
+        assert!(fell >= 6 * (BLOCK + (32 << 10)) - (1 << 20), "{fell}");
+        for (at, block) in blocks.iter().enumerate() {
+            let kept = if at < 6 { 0 } else { 7 };
+            assert_eq!(byte(ram, block.address() + 4097), kept, "block {at}");
+            let described = DESCRIPTORS + block.number() * DESCRIPTOR_BYTES;
+            assert_eq!(byte(ram, described), kept, "descriptors of block {at}");
+        }
+        assert_eq!(allocator.stats().unreported_free_frames, 0);
+        blocks[6..]
+            .iter()
+            .for_each(|&block| allocator.free(&mut front, block, Order::PAGEBLOCK));
+        allocator.drain(&mut front);
+        allocator.validate().unwrap();
+    });
+}
+
+#[test]
+fn memory_that_was_not_given_is_refused_by_name() {
+    with(true, RAM, |memory, ram, allocator| {
+        let mut front = Front::new();
+        let request = Request::new(Order::PAGEBLOCK, Mobility::Movable).reserve(Reserve::Use);
+        let blocks: Vec<_> =
+            std::iter::from_fn(|| allocator.allocate(&mut front, request).ok()).collect();
+        let beyond = blocks.iter().find(|block| block.address() >= RAM).unwrap();
+        allocator.free(&mut front, *beyond, Order::PAGEBLOCK);
+        allocator.drain(&mut front);
+        let before = ram.resident_bytes().unwrap();
+        let error = memory.reclaim(u64::MAX).unwrap_err().to_string();
+        assert!(error.contains("cannot be dropped"), "{error}");
+        assert_eq!(ram.resident_bytes().unwrap(), before);
+        assert_eq!(allocator.stats().isolated_frames, 0);
+    });
+}
+
+#[test]
+fn who_cannot_be_asked_says_why() {
+    with(false, RAM / 2, |memory, _, _| {
+        let error = memory.reclaim(1).unwrap_err().to_string();
+        assert!(error.contains("not atomic"), "{error}");
+    });
+    with(true, RAM / 2, |memory, ram, _| {
+        let put = |offset: usize, value: u64| {
+            rustix::io::pwrite(ram.fd(), &value.to_le_bytes(), HEADER + offset as u64).unwrap();
+        };
+        for (address, bytes) in [(METADATA + 8, 4096), (RAM, 4096), (METADATA, u64::MAX)] {
+            put(offset_of!(GuestHeader, metadata_address), address);
+            put(offset_of!(GuestHeader, metadata_bytes), bytes);
+            let error = memory.reclaim(1).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("{address:#x}, {bytes} bytes")),
+                "{error}"
+            );
+        }
+        put(offset_of!(GuestHeader, metadata_bytes), 4096);
+        put(offset_of!(GuestHeader, metadata_address), 8 << 20);
+        let error = memory.reclaim(1).unwrap_err().to_string();
+        assert!(error.contains("no allocator metadata"), "{error}");
+        put(offset_of!(GuestHeader, metadata_bytes), 0);
+        assert!(matches!(memory.reclaim(1), Err(ReclaimError::NoAllocator)));
+    });
+}
+
+#[test]
+fn one_at_a_time() {
+    with(true, RAM / 2, |memory, ram, _| {
+        let lease = Lease::take(ram).unwrap();
+        assert!(matches!(memory.reclaim(1), Err(ReclaimError::Busy)));
+        drop(lease);
+        memory.reclaim(1).unwrap();
+        assert!(Lease::take(ram).is_err(), "it is kept");
+    });
+}

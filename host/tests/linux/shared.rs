@@ -1,0 +1,162 @@
+//! The host takes what a program frees, by the words of the guest's allocator, while the program stores and frees and modes
+//! change; no byte is lost, and who does nothing wakes nobody.
+
+use crate::ebb::{self, Guest, Holder};
+use crate::programs;
+use std::fs;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// Resident memory of a guest whose program has only begun.
+const START_MIB: u64 = 16;
+
+fn set(guest: &Guest, knob: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["set", "--guest", &guest.child.id().to_string(), knob]);
+    command.output().expect("ebb starts")
+}
+
+#[track_caller]
+fn switch(guest: &Guest, mode: &str) {
+    let output = set(guest, &format!("give-back={mode}"));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{mode}: {err}");
+}
+
+fn holder(more: &[&str]) -> Holder {
+    Holder::start(&[&["--give-back", "shared"], more].concat())
+}
+
+#[test]
+fn freed_memory_leaves_the_host_again_and_again() {
+    // Of one CPU QEMU's translator would not make exchanges atomic.
+    for more in [
+        ["-m", "512M", "-c", "1", "--machine", "microvm"],
+        ["-m", "512M", "-c", "2", "--machine", "microvm"],
+        ["-m", "512M", "-c", "1", "--machine", "q35"],
+    ] {
+        let mut holder = holder(&more);
+        for round in 0..4 {
+            holder.tell("take 300", "taken");
+            assert!(holder.resident_mib() >= 300, "{more:?}, round {round}");
+            holder.tell("free", "freed");
+            holder.falls_to(START_MIB);
+        }
+    }
+}
+
+/// RAM on both sides of the devices' addresses, and descriptors in two pieces.
+#[test]
+fn a_guest_with_a_hole_in_its_ram_keeps_little() {
+    let mut holder = holder(&["-m", "3G", "-c", "2", "--machine", "q35"]);
+    holder.tell("take 2700", "taken");
+    holder.tell("free", "freed");
+    // The descriptors of what was used are 42 MiB.
+    holder.falls_to(START_MIB);
+    holder.tell("take 2700", "taken");
+}
+
+#[test]
+fn a_mode_that_is_set_holds_for_what_is_free_already() {
+    let mut holder = Holder::start(&["-m", "512M", "-c", "2", "--give-back", "off"]);
+    // Its socket is there by then.
+    holder.tell("take 1", "taken");
+    holder.tell("free", "freed");
+    for mode in ["shared", "hinting", "shared", "reporting", "shared"] {
+        switch(&holder.guest, "off");
+        holder.tell("take 200", "taken");
+        holder.tell("free", "freed");
+        thread::sleep(Duration::from_millis(500));
+        assert!(holder.resident_mib() >= 200, "nothing goes back");
+        switch(&holder.guest, mode);
+        holder.falls_to(START_MIB);
+    }
+}
+
+#[test]
+fn a_guest_whose_exchanges_could_be_lost_refuses_the_mode() {
+    let one_cpu: &[&str] = &["-m", "128M", "-c", "1", "--accel", "tcg"];
+    for options in [one_cpu, &["-m", "128M", "--icount"]] {
+        let mut holder = Holder::start(options);
+        holder.tell("take 10", "taken");
+        let output = set(&holder.guest, "give-back=shared");
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{err}");
+        assert!(
+            err.contains("--give-back shared") && err.contains("not atomic"),
+            "{err}"
+        );
+    }
+}
+
+/// How often the threads of ebb's that take and call have gone to sleep, and QEMU's.
+fn sleeps(guest: &Guest) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", guest.child.id())).expect("ebb runs");
+    let reclaim = tasks.filter_map(|task| {
+        let path = task.ok()?.path();
+        let name = fs::read_to_string(path.join("comm")).ok()?;
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("voluntary_ctxt_switches"))?;
+        (name.trim() == "reclaim").then(|| line.split_whitespace().last()?.parse::<u64>().ok())?
+    });
+    let counts: Vec<u64> = reclaim.collect();
+    assert_eq!(counts.len(), 1, "one thread takes");
+    counts[0]
+}
+
+#[test]
+fn an_idle_guest_wakes_nobody() {
+    let mut holder = holder(&["-m", "256M", "-c", "2"]);
+    holder.tell("take 100", "taken");
+    holder.tell("free", "freed");
+    holder.falls_to(START_MIB);
+    thread::sleep(Duration::from_secs(2));
+    let before = sleeps(&holder.guest);
+    thread::sleep(Duration::from_secs(5));
+    assert_eq!(sleeps(&holder.guest), before);
+    holder.tell("take 100", "taken");
+    holder.tell("free", "freed");
+    holder.falls_to(START_MIB);
+    assert_ne!(sleeps(&holder.guest), before, "it is called");
+}
+
+/// A storm that verifies all that it sees, while the host takes what it frees.
+fn storm(cpus: &str, seed: &str, modes: &[&str]) {
+    let options = ["-m", "256M", "-c", cpus, "--give-back", "shared"];
+    let mut command = ebb::command(500, &options);
+    command
+        .arg("--")
+        .arg(programs::path("rust-vmstorm"))
+        .args([seed, "20s"])
+        .stdout(Stdio::inherit())
+        .stderr(Stdio::inherit());
+    let mut guest = Guest::start(&mut command);
+    let mut switches = 0_u32;
+    for mode in modes.iter().cycle() {
+        thread::sleep(Duration::from_millis(150));
+        if let Some(status) = guest.child.try_wait().expect("a child") {
+            assert!(status.success(), "{status}");
+            break;
+        }
+        // Its socket is not there yet, or not any more; or the storm leaves the guest no time.
+        switches += u32::from(set(&guest, &format!("give-back={mode}")).status.success());
+    }
+    assert!(switches >= 6, "{switches} switches");
+}
+
+#[test]
+fn a_storm_on_one_cpu_loses_nothing() {
+    storm("1", "43", &["shared"]);
+}
+
+#[test]
+fn a_storm_loses_nothing_while_modes_change() {
+    storm(
+        "2",
+        "44",
+        &["shared", "off", "hinting", "shared", "reporting", "shared"],
+    );
+}

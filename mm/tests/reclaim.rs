@@ -1,0 +1,392 @@
+//! A host that takes free memory: all of it, never what is in use, and nothing is lost when it is killed.
+#![cfg(not(loom))]
+
+#[path = "attach/exercise.rs"]
+mod exercise;
+
+use std::{
+    io,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ebb_mm::{
+    Allocator, Config, Contents, Events, Frame, FrameRange, Front, Mobility, Order, Reclaimer,
+    ReportSink, Request, Reserve, StepEnd, ZoneConfig, ZoneKind, attach::Attached,
+};
+use exercise::Memory;
+
+const FRAMES: u64 = 2 << 18;
+
+fn request(order: Order) -> Request {
+    Request::new(order, Mobility::Movable).reserve(Reserve::Use)
+}
+
+fn with<T>(
+    frames: u64,
+    events: &dyn Events,
+    test: impl FnOnce(&Allocator<'_>, &Attached<'_>, &Memory) -> T,
+) -> T {
+    let ranges = [FrameRange::new(Frame::new(0), frames)];
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Normal,
+        node: 0,
+        ranges: &ranges,
+    }];
+    let config = Config::new(&zones).with_fresh_marks();
+    let layout = ebb_mm::metadata_layout(&config).expect("a valid configuration");
+    let memory = Memory::shared(layout.size());
+    // SAFETY: zeroed memory of this layout, and longer-lived than both.
+    let allocator = unsafe { Allocator::new(memory.base(), &config, events) }.expect("valid");
+    // SAFETY: the same memory, changed by atomics only.
+    let attached = unsafe { Attached::new(memory.base(), memory.bytes()) }.expect("metadata");
+    test(&allocator, &attached, &memory)
+}
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Told {
+    ranges: Vec<FrameRange>,
+    fails: bool,
+}
+
+impl ReportSink for Told {
+    type Error = ();
+
+    fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ()> {
+        self.ranges.extend_from_slice(ranges);
+        if self.fails { Err(()) } else { Ok(()) }
+    }
+}
+
+/// Steps to the end of a pass; frames that were dropped.
+fn pass(attached: &Attached<'_>, sink: &mut Told) -> u64 {
+    let mut reclaimer = Reclaimer::new();
+    let mut frames = 0;
+    loop {
+        let step = reclaimer.step(attached, u64::MAX, sink);
+        frames += step.frames;
+        match step.end {
+            StepEnd::More => {}
+            _ => return frames,
+        }
+    }
+}
+
+#[test]
+fn a_pass_takes_all_that_is_free_and_touched_in_large_ranges() {
+    with(FRAMES, &(), |a, attached, _| {
+        let mut front = Front::new();
+        let mut told = Told::default();
+        assert_eq!(pass(attached, &mut told), 0, "nothing was touched");
+        let giant = a.allocate(&mut front, request(Order::GIANT)).expect("free");
+        let blocks: Vec<_> = (0..100)
+            .map(|_| {
+                a.allocate(&mut front, request(Order::PAGEBLOCK))
+                    .expect("free")
+            })
+            .collect();
+        assert_eq!(pass(attached, &mut told), 0, "all of it is in use");
+        a.free(&mut front, giant, Order::GIANT);
+        for &block in blocks.iter().step_by(2) {
+            a.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+        told.fails = true;
+        assert_eq!(pass(attached, &mut told), 0);
+        assert_eq!(a.stats().unreported_free_frames, FRAMES / 2 + 50 * 512);
+        told = Told::default();
+        assert_eq!(pass(attached, &mut told), FRAMES / 2 + 50 * 512);
+        let whole = told.ranges.iter().filter(|range| range.frames == 32 * 512);
+        assert!(whole.count() >= 15, "{:?}", told.ranges);
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        assert_eq!(pass(attached, &mut told), 0, "once is enough");
+        // What was dropped is zero again, and is told to be.
+        let (_, contents) = a
+            .allocate_known(&mut front, request(Order::GIANT))
+            .expect("free");
+        assert_eq!(contents, Contents::Fresh);
+        assert_eq!(a.stats().isolated_frames, 0);
+        for &block in blocks.iter().skip(1).step_by(2) {
+            a.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        a.drain(&mut front);
+        a.validate().expect("valid");
+    });
+}
+
+/// Counts calls.
+#[derive(Default)]
+struct Calls(AtomicU64);
+
+impl Events for Calls {
+    fn report_requested(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_host_is_called_once_and_only_while_it_sleeps() {
+    let calls = Calls::default();
+    with(FRAMES, &calls, |a, attached, _| {
+        let count = || calls.0.load(Ordering::Relaxed);
+        let mut front = Front::new();
+        let mut use_some = || {
+            for _ in 0..3 {
+                let block = a
+                    .allocate(&mut front, request(Order::PAGEBLOCK))
+                    .expect("free");
+                a.free(&mut front, block, Order::PAGEBLOCK);
+                a.drain(&mut front);
+            }
+        };
+        attached.sleep();
+        use_some();
+        assert_eq!(count(), 0, "the mode is off");
+        a.set_shared();
+        assert!(a.is_shared());
+        assert_eq!(count(), 1, "what is free already waits");
+        attached.wake();
+        use_some();
+        assert_eq!(count(), 1, "it is awake");
+        attached.sleep();
+        use_some();
+        assert_eq!(count(), 2);
+        a.set_reporting_order(None);
+        attached.sleep();
+        use_some();
+        assert_eq!(count(), 2, "the mode is off again");
+        assert!(!a.is_shared());
+    });
+}
+
+/// Of a free and a host that goes to sleep at once, one sees the other: nothing is left that nobody takes.
+#[test]
+fn no_free_is_missed() {
+    let calls = Calls::default();
+    with(FRAMES, &calls, |a, attached, _| {
+        a.set_shared();
+        for round in 0..2_000_u32 {
+            attached.wake();
+            let before = calls.0.load(Ordering::Relaxed);
+            let found = thread_pair(
+                || {
+                    let mut front = Front::new();
+                    let block = a
+                        .allocate(&mut front, request(Order::PAGEBLOCK))
+                        .expect("free");
+                    a.free(&mut front, block, Order::PAGEBLOCK);
+                    a.drain(&mut front);
+                },
+                || {
+                    attached.sleep();
+                    pass(attached, &mut Told::default())
+                },
+                round,
+            );
+            let called = calls.0.load(Ordering::Relaxed) != before;
+            assert!(found != 0 || called || a.stats().unreported_free_frames == 0);
+            pass(attached, &mut Told::default());
+        }
+        a.validate().expect("valid");
+    });
+}
+
+/// Runs both at once; the result of the second.
+fn thread_pair<T>(first: impl FnOnce() + Send, second: impl FnOnce() -> T, shift: u32) -> T {
+    let ready = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            ready.store(true, Ordering::Release);
+            (0..shift % 64).for_each(|_| std::hint::spin_loop());
+            first();
+        });
+        while !ready.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        second()
+    })
+}
+
+/// Kills a process that takes and puts back, at any moment, while the guest allocates and frees; a successor puts it right.
+#[test]
+fn a_killed_host_loses_no_block() {
+    let rounds = std::env::var("EBB_KILLS").ok().and_then(|n| n.parse().ok());
+    let seed = std::process::id();
+    println!("EBB_KILLS=1000 kills more often; seed {seed}");
+    with(FRAMES, &(), |a, attached, _| {
+        let mut random = u64::from(seed) | 1;
+        let mut next = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let (mut recovered, mut front) = (0, Front::new());
+        for _ in 0..rounds.unwrap_or(100) {
+            let blocks: Vec<_> = (0..700)
+                .map(|_| {
+                    a.allocate(&mut front, request(Order::PAGEBLOCK))
+                        .expect("free")
+                })
+                .collect();
+            for &block in &blocks {
+                a.free(&mut front, block, Order::PAGEBLOCK);
+            }
+            a.drain(&mut front);
+            // SAFETY: the child uses no lock and no memory of its parent's but the metadata, and ends by a signal.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0, "{}", io::Error::last_os_error());
+            if child == 0 {
+                host(attached);
+            }
+            let end = Instant::now() + Duration::from_micros(200 + next() % 2000);
+            while Instant::now() < end {
+                if let Ok(block) = a.allocate(&mut front, request(Order::PAGEBLOCK)) {
+                    a.free(&mut front, block, Order::PAGEBLOCK);
+                    a.drain(&mut front);
+                }
+            }
+            let mut status = 0;
+            // SAFETY: our own child, whose number cannot be another's before it is waited for.
+            let killed = unsafe {
+                libc::kill(child, libc::SIGKILL) == 0
+                    && libc::waitpid(child, &raw mut status, 0) == child
+            };
+            assert!(
+                killed && libc::WTERMSIG(status) == libc::SIGKILL,
+                "{status:#x}"
+            );
+            recovered += attached.recover(|| thread::sleep(Duration::from_micros(10)));
+            a.drain(&mut front);
+            a.validate().expect("a successor puts all right");
+            assert_eq!(a.stats().free_frames, FRAMES);
+            assert_eq!(a.stats().isolated_frames, 0);
+        }
+        println!("{recovered} blocks were put back for killed hosts");
+        for _ in 0..2 {
+            a.allocate(&mut front, request(Order::GIANT))
+                .expect("all is free");
+        }
+    });
+}
+
+/// Takes and puts back for ever; in a child of `fork`, so without anything that allocates or locks.
+fn host(attached: &Attached<'_>) -> ! {
+    struct Keep;
+    impl ReportSink for Keep {
+        type Error = ();
+        fn report(&mut self, _: &[FrameRange]) -> Result<(), ()> {
+            Err(())
+        }
+    }
+    struct Drop;
+    impl ReportSink for Drop {
+        type Error = ();
+        fn report(&mut self, _: &[FrameRange]) -> Result<(), ()> {
+            Ok(())
+        }
+    }
+    let mut reclaimer = Reclaimer::new();
+    loop {
+        for _ in 0..64 {
+            let _ = reclaimer.step(attached, u64::MAX, &mut Keep);
+        }
+        for _ in 0..4 {
+            let _ = reclaimer.step(attached, u64::MAX, &mut Drop);
+        }
+    }
+}
+
+/// Whoever writes at full speed into the words makes the host neither panic, nor hang, nor leave the memory.
+fn hostile(steps: u64) {
+    with(FRAMES, &(), |_, attached, memory| {
+        let (done, words) = (AtomicBool::new(false), memory.words());
+        let mut longest = Duration::ZERO;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = u64::from(std::process::id()) | 1;
+                while !done.load(Ordering::Relaxed) {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    // Mostly what is looked at, sometimes the whole.
+                    let span = if random.is_multiple_of(8) {
+                        words.len()
+                    } else {
+                        4096.min(words.len())
+                    };
+                    let at = usize::try_from(random >> 20).unwrap_or(0) % span;
+                    let value = match random % 7 {
+                        0 => 0,
+                        1 => u64::MAX,
+                        2 => 0x0400_0400_0400_0400,
+                        3 => 0x2020_2020_2020_2020,
+                        _ => random,
+                    };
+                    words[at].store(value, Ordering::Relaxed);
+                }
+            });
+            let (mut reclaimer, mut told) = (Reclaimer::new(), Told::default());
+            for step in 0..steps {
+                let begin = Instant::now();
+                let _ = reclaimer.step(attached, u64::MAX, &mut told);
+                longest = longest.max(begin.elapsed());
+                assert!(
+                    told.ranges
+                        .iter()
+                        .all(|range| range.end().number() <= FRAMES)
+                );
+                told.ranges.clear();
+                if step.is_multiple_of(1 << 14) {
+                    attached.recover(|| ());
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        println!("{steps} steps beside a hostile writer, the longest took {longest:?}");
+    });
+}
+
+#[test]
+fn a_hostile_writer_harms_itself_alone() {
+    hostile(1_000_000);
+}
+
+/// `cargo test --release -p ebb-mm --test reclaim -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes"]
+fn a_hostile_writer_harms_itself_alone_for_long() {
+    hostile(10_000_000);
+}
+
+/// The same command prints what a pass costs where nothing is to be taken.
+#[test]
+#[ignore = "prints a time"]
+fn a_look_at_a_tebibyte() {
+    with(1 << 28, &(), |a, attached, _| {
+        let mut front = Front::new();
+        let giants: Vec<_> = (0..1 << 10)
+            .map(|_| a.allocate(&mut front, request(Order::GIANT)).expect("free"))
+            .collect();
+        for giant in giants {
+            a.free(&mut front, giant, Order::GIANT);
+        }
+        a.drain(&mut front);
+        let timed = |told: &mut Told| {
+            let begin = Instant::now();
+            (pass(attached, told), begin.elapsed())
+        };
+        let (frames, all) = timed(&mut Told::default());
+        println!("1 TiB, all of it taken without dropping: {frames} frames in {all:?}");
+        let mut least = Duration::MAX;
+        for _ in 0..100 {
+            let (frames, time) = timed(&mut Told::default());
+            assert_eq!(frames, 0);
+            least = least.min(time);
+        }
+        println!("1 TiB, nothing to take, all of it used before: {least:?}");
+        assert!(least < Duration::from_millis(1), "{least:?}");
+    });
+}
