@@ -1,5 +1,6 @@
 //! What the command line looks like.
 
+use crate::ask::ReclaimOptions;
 use crate::blk::BlkOptions;
 use crate::compare::CompareOptions;
 use crate::metrics::MetricsOptions;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Change how a guest that runs gives memory back
     Set(SetOptions),
+    /// Ask a guest that runs for memory, now
+    Reclaim(ReclaimOptions),
     /// Serve the figures of the guests for Prometheus
     Metrics(MetricsOptions),
     /// Serve disks to guests, with buffers that the host can have back

@@ -20,6 +20,7 @@ mod reclaim;
 mod registry;
 mod stdout;
 
+mod ask;
 mod blk;
 mod compare;
 mod metrics;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         cli::Command::Compare(options) => compare::compare(&options),
         cli::Command::Top(options) => top::run(&options),
         cli::Command::Set(options) => set::run(&options),
+        cli::Command::Reclaim(options) => ask::run(&options),
         cli::Command::Metrics(options) => metrics::run(&options),
         cli::Command::Blk(options) => blk::run(&options),
     };

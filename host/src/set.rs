@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::machine::GiveBack;
-use crate::registry::{Fleet, GuestId, Presence};
+use crate::registry::{Fleet, Presence};
 use crate::stdout;
 use clap::Args;
 use std::str::FromStr;
@@ -64,7 +64,8 @@ impl FromStr for Knob {
 pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
     let Knob::GiveBack(mode) = options.knob;
     let mut fleet = Fleet::new();
-    let (id, name) = find(&mut fleet, options.guest.as_deref())?;
+    let (id, figures) = fleet.find(options.guest.as_deref())?;
+    let name = figures.name;
     fleet.set_give_back(&id, mode).map_err(|error| {
         Failure::Usage(format!(
             "{name} cannot be set to give-back={}: {error}",
@@ -86,32 +87,6 @@ pub(crate) fn run(options: &SetOptions) -> Result<u8, Failure> {
             )));
         }
         thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// The guest that is meant, and its name.
-fn find(fleet: &mut Fleet, wanted: Option<&str>) -> Result<(GuestId, String), Failure> {
-    let guests = fleet.figures().into_iter().filter_map(|(id, presence)| {
-        let Presence::Here(figures) = presence else {
-            return None;
-        };
-        let meant =
-            wanted.is_none_or(|wanted| figures.name == wanted || figures.pid.to_string() == wanted);
-        meant.then_some((id, figures.name))
-    });
-    let mut guests: Vec<_> = guests.collect();
-    match (guests.pop(), guests.is_empty(), wanted) {
-        (Some(guest), true, _) => Ok(guest),
-        (None, _, None) => Err(Failure::Usage(
-            "no guest runs that answers; `ebb run -- PROGRAM` starts one".into(),
-        )),
-        (None, _, Some(wanted)) => Err(Failure::Usage(format!(
-            "no guest is called `{wanted}`; `ebb top --once` lists them"
-        ))),
-        (Some(_), false, _) => Err(Failure::Usage(
-            "several guests are meant; say which by --guest and its process number (PID in `ebb top --once --json`)"
-                .into(),
-        )),
     }
 }
 

@@ -10,7 +10,7 @@ fn order() {
             "main.rs",
             "cli.rs",
             // The commands.
-            "run/ compare/ top/ metrics/ set.rs",
+            "run/ compare/ top/ metrics/ set.rs ask/",
             "blk/",
             // How other commands find a run and ask it.
             "registry/",

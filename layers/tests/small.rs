@@ -33,7 +33,7 @@ fn wire() {
         &[
             "lib.rs",
             "request.rs report.rs header.rs boot.rs",
-            "port.rs give_back.rs",
+            "port.rs give_back.rs reclaim.rs",
         ],
     );
 }

@@ -142,6 +142,26 @@ impl Reporter {
         poll
     }
 
+    /// Makes one pass over all memory now, whether or not one is due, and with reporting off, too. False: there is more
+    /// than a pass may report, or somebody needed what was isolated.
+    pub fn pass_now<S: ReportSink>(
+        &mut self,
+        allocator: &Allocator<'_>,
+        sink: &mut S,
+    ) -> (Poll<S::Error>, bool) {
+        let mut poll = Poll::nothing();
+        let order = allocator.reporting_order().unwrap_or(Order::PAGEBLOCK);
+        let done = match self.pass_zones(order, allocator, sink, &mut poll) {
+            PassEnd::Done => true,
+            PassEnd::WorkLeft => false,
+            PassEnd::Failed(error) => {
+                poll.error = Some(error);
+                false
+            }
+        };
+        (poll, done)
+    }
+
     fn pass<S: ReportSink>(
         &mut self,
         now: Duration,

@@ -355,3 +355,33 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
         assert_eq!(a.stats().unreported_free_frames, 0);
     });
 }
+
+#[test]
+fn a_pass_by_hand_needs_no_mode_and_wakes_nobody() {
+    two_gib(|a, calls| {
+        let mut front = Front::new();
+        let (mut reporter, mut host) = (Reporter::new(), Host::default());
+        for frame in take(a, &mut front, Order::BASE, 1400 * MIB) {
+            a.free(&mut front, frame, Order::BASE);
+        }
+        a.drain(&mut front);
+        let unreported = a.stats().unreported_free_frames;
+        assert!(unreported > 1399 * MIB);
+        let mut frames = 0;
+        for pass in 1.. {
+            assert!(pass <= 3, "as many as by the clock");
+            let (poll, done) = reporter.pass_now(a, &mut host);
+            assert_eq!((poll.next, poll.error), (None, None));
+            frames += poll.frames;
+            if done {
+                break;
+            }
+        }
+        assert_eq!(frames, unreported);
+        assert_eq!(host.reported.len() as u64, unreported);
+        assert_eq!(a.stats().unreported_free_frames, 0);
+        assert_eq!(calls.0.load(Ordering::Relaxed), 0);
+        assert_eq!(reporter.poll(seconds(9), a, &mut host).next, None);
+        a.validate().expect("valid");
+    });
+}

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -76,6 +76,9 @@ pub struct GuestHeader {
     pub given_up: AtomicU64,
     /// The number of the [`GiveBack`](crate::GiveBack) that holds now.
     pub give_back: AtomicU32,
+    /// The number of the last [`Reclaim`](crate::Reclaim) that was carried out; 0 before there was one. All that the host
+    /// asked for up to this number is done.
+    pub reclaimed: AtomicU32,
     /// Guest-physical addresses of the descriptors ([`DESCRIPTOR_BYTES`] each, in the order of frames) of the frames below
     /// 4 GiB, and of those from there on; 0 where they do not stand together, or not any more. Those of a free pageblock
     /// are zero, and a host that has taken it out and then read this may drop them with it.
@@ -129,6 +132,7 @@ impl GuestHeader {
             pool_counts: [const { AtomicU64::new(0) }; 2],
             given_up: AtomicU64::new(0),
             give_back: AtomicU32::new(0),
+            reclaimed: AtomicU32::new(0),
             descriptors: [const { AtomicU64::new(0) }; 2],
         }
     }

@@ -8,6 +8,7 @@
 //! | [`request`]: lines on the control port | host | both kinds of guests |
 //! | [`report`]: lines on the control port | `ebb-init` | host |
 //! | [`GiveBack`]: how memory goes back | both | both |
+//! | [`Reclaim`]: what a guest does when it is asked for memory | host | `ebb-kernel` |
 //! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
 //!
 //! Whoever reads takes it for an allegation: it comes from the other side of a machine's border.
@@ -18,7 +19,9 @@ pub mod boot;
 mod give_back;
 pub mod header;
 pub mod port;
+mod reclaim;
 pub mod report;
 pub mod request;
 
 pub use give_back::GiveBack;
+pub use reclaim::Reclaim;

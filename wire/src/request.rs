@@ -7,13 +7,14 @@
 //! | `window <port> <total>` | so many bytes may have been sent on an output port since boot    |
 //! | `closed <port>`         | nobody reads an output port any more: writes to it get SIGPIPE   |
 //! | `give-back <mode>`      | memory goes back to the host in this way from here on            |
+//! | `reclaim <n> <step>`     | memory is given back by hand, and request n is then done           |
 //! | `end`                   | all output has arrived: the machine may end                      |
 //!
-//! Only Ebb's kernel knows ways to give memory back, and goes by windows, since only its ports are
+//! Only Ebb's kernel knows ways to give memory back and can be asked for it, and goes by windows, since only its ports are
 //! consoles, which do not wait for their reader; only Linux's first process waits for the end. Lines that are not known are for later
 //! guests, and passed over.
 
-use crate::{GiveBack, port::OutputPort};
+use crate::{GiveBack, Reclaim, port::OutputPort};
 use core::fmt;
 
 /// The longest line, with its end. A longer one is none of ours.
@@ -34,6 +35,8 @@ pub enum Request {
     Closed(OutputPort),
     /// Memory goes back to the host in this way.
     GiveBack(GiveBack),
+    /// A step is taken to give memory back; the guest's header shows the number when it is through.
+    Reclaim(u32, Reclaim),
     /// The machine may end.
     End,
 }
@@ -56,6 +59,10 @@ impl Request {
             "window" => Some(Self::Window(port(next()?)?, next()?.parse().ok()?)),
             "closed" => Some(Self::Closed(port(next()?)?)),
             "give-back" => Some(Self::GiveBack(GiveBack::from_name(next()?)?)),
+            "reclaim" => Some(Self::Reclaim(
+                next()?.parse().ok()?,
+                Reclaim::from_name(next()?)?,
+            )),
             "end" => Some(Self::End),
             _ => None,
         }
@@ -71,6 +78,7 @@ impl fmt::Display for Request {
             Self::Window(port, total) => write!(to, "window {} {total}", port.number()),
             Self::Closed(port) => write!(to, "closed {}", port.number()),
             Self::GiveBack(way) => write!(to, "give-back {}", way.name()),
+            Self::Reclaim(number, step) => write!(to, "reclaim {number} {}", step.name()),
             Self::End => to.write_str("end"),
         }
     }
@@ -95,6 +103,10 @@ mod tests {
             ),
             (Request::Closed(OutputPort::Stdout), "closed 0"),
             (Request::GiveBack(GiveBack::Hinting), "give-back hinting"),
+            (
+                Request::Reclaim(u32::MAX, Reclaim::Compact),
+                "reclaim 4294967295 compact",
+            ),
             (Request::End, "end"),
         ] {
             assert_eq!(request.to_string(), line);
@@ -121,6 +133,10 @@ mod tests {
             "closed 2",
             "give-back",
             "give-back sometimes",
+            "reclaim",
+            "reclaim 1",
+            "reclaim 4294967296 free",
+            "reclaim 1 everything",
             "later 1",
         ] {
             assert_eq!(Request::parse(line), None, "{line}");

@@ -49,6 +49,8 @@ pub(crate) struct Sample {
     pub(crate) given_up: Option<u64>,
     /// How memory goes back, as the guest says.
     pub(crate) give_back: Option<GiveBack>,
+    /// The last request for memory that is done, of a guest that can be asked.
+    pub(crate) reclaimed: Option<u32>,
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,

@@ -1,5 +1,6 @@
 //! QEMU: what it is told, the process that it is, its monitor, the RAM that it shares with us.
 
+mod balloon;
 mod command;
 mod monitor;
 mod process;
@@ -7,6 +8,7 @@ mod ram;
 mod vm;
 mod window;
 
+pub(crate) use balloon::{Balloon, BalloonError, Told};
 pub(crate) use monitor::{End, Inquiries, Monitor, MonitorError};
 pub(crate) use process::{CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes};
 pub(crate) use ram::{GuestAddress, GuestRam};

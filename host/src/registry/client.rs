@@ -2,12 +2,14 @@
 
 use super::folder::Folder;
 use super::protocol::{
-    Body, DisksRequest, Figures, PROTOCOL, REPLY_MAX, Reply, Request, SetRequest, Settings,
+    Body, DisksRequest, Figures, PROTOCOL, REPLY_MAX, ReclaimRequest, ReclaimStep, Reply, Request,
+    SetRequest, Settings,
 };
 use super::published::shorten;
 use super::socket;
 use crate::machine::GiveBack;
 use ebb_blk::control;
+use ebb_wire::Reclaim;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -172,6 +174,22 @@ impl Fleet {
         })?;
         match connection.receive(Instant::now() + PATIENCE)? {
             Some(Body::Set(_)) => Ok(()),
+            Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
+            Some(_) => Err(io::ErrorKind::InvalidData.into()),
+            None => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Asks a guest that [`Self::figures`] has found for memory; the number that its figures show when it is through.
+    pub(crate) fn reclaim(&mut self, id: &GuestId, step: Reclaim) -> io::Result<u32> {
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let connection = self.connections.get_mut(id).ok_or_else(gone)?;
+        let step = step.name().to_owned();
+        connection.send(&ReclaimRequest {
+            reclaim: ReclaimStep { step },
+        })?;
+        match connection.receive(Instant::now() + PATIENCE)? {
+            Some(Body::Reclaim { number }) => Ok(number),
             Some(Body::Error(why)) => Err(io::Error::other(shorten(&why, PROGRAM_MAX))),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
             None => Err(io::ErrorKind::TimedOut.into()),

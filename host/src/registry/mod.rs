@@ -7,6 +7,7 @@
 mod block_map;
 mod client;
 mod folder;
+mod meant;
 mod pool_map;
 mod protocol;
 mod published;

@@ -42,6 +42,20 @@ pub(crate) struct SetRequest {
     pub(crate) set: Settings,
 }
 
+/// What a client asks of a guest's memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ReclaimRequest {
+    pub(crate) reclaim: ReclaimStep,
+}
+
+/// How memory is to be given back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReclaimStep {
+    /// The name of a step.
+    pub(crate) step: String,
+}
+
 /// What can be changed of a guest that runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,6 +82,10 @@ pub(crate) enum Body {
     Disks(control::Answer),
     /// The guest was asked for this.
     Set(Settings),
+    /// The guest was asked for memory; `reclaimed` in the figures shows this number, or a later one, when it is through.
+    Reclaim {
+        number: u32,
+    },
     Error(String),
 }
 
@@ -116,6 +134,9 @@ pub(crate) struct Figures {
     pub(crate) reports_per_s: Option<f64>,
     pub(crate) faults: Option<u64>,
     pub(crate) faults_per_s: Option<f64>,
+    /// The last request for memory that the guest is through with.
+    #[serde(default)]
+    pub(crate) reclaimed: Option<u32>,
     /// The pools of huge pages, the smaller pages first.
     #[serde(default)]
     pub(crate) huge_pages: Vec<HugePages>,

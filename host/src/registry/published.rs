@@ -130,6 +130,7 @@ impl Published {
             memory_bytes: facts.memory_bytes,
             cpus: facts.cpus,
             used_bytes: sample.used,
+            reclaimed: sample.reclaimed,
             page_cache_bytes: sample.file,
             free_bytes: sample.free,
             resident_bytes: sample.resident,

@@ -5,7 +5,9 @@
 
 use super::block_map::Mapper;
 use super::folder::Folder;
-use super::protocol::{self, Body, DisksRequest, REQUEST_MAX, Request, SetRequest, Settings};
+use super::protocol::{
+    self, Body, DisksRequest, REQUEST_MAX, ReclaimRequest, Request, SetRequest, Settings,
+};
 use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
@@ -13,6 +15,7 @@ use crate::reclaim::FreeMemory;
 use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
+use ebb_wire::Reclaim;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::{self, Read, Write};
@@ -143,6 +146,8 @@ struct Server {
     map: Option<(Instant, Rc<[u8]>)>,
     clients: Vec<Client>,
     listen_again: Instant,
+    /// Requests for memory so far.
+    reclaims: u32,
 }
 
 impl Server {
@@ -153,6 +158,7 @@ impl Server {
             map: None,
             clients: Vec::with_capacity(CLIENTS_MAX),
             listen_again: Instant::now(),
+            reclaims: 0,
         }
     }
 
@@ -298,6 +304,9 @@ impl Server {
         if let Ok(SetRequest { set: wanted }) = serde_json::from_slice(line) {
             return self.set(&wanted);
         }
+        if let Ok(ReclaimRequest { reclaim }) = serde_json::from_slice(line) {
+            return self.reclaim(&reclaim.step);
+        }
         let published = &self.known.published;
         let body = match serde_json::from_slice(line) {
             Ok(Request::Figures) => Body::Figures(Box::new(published.figures())),
@@ -327,6 +336,24 @@ impl Server {
             give_back: mode.name().to_owned(),
         };
         protocol::line(Body::Set(set)).into()
+    }
+
+    /// Asks the guest for memory; when it is through stands in the figures.
+    fn reclaim(&mut self, name: &str) -> Rc<[u8]> {
+        let Some(step) = Reclaim::from_name(name) else {
+            let known = Reclaim::ALL.map(Reclaim::name).join(", ");
+            return error(format!("a step is one of: {known}"));
+        };
+        let Some(control) = &self.known.control else {
+            return error("only a guest with the Ebb kernel can be asked for memory".to_owned());
+        };
+        // 0 is what a guest shows that was never asked.
+        self.reclaims = self.reclaims.wrapping_add(1).max(1);
+        control.reclaim(self.reclaims, step);
+        protocol::line(Body::Reclaim {
+            number: self.reclaims,
+        })
+        .into()
     }
 
     fn map(&mut self, now: Instant) -> Rc<[u8]> {

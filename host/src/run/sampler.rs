@@ -40,12 +40,14 @@ impl Sampler {
     /// Looks now.
     pub(crate) fn sample(&self) -> Sample {
         let at = self.started.elapsed();
-        // A memfd of our own can be asked for its size as long as it is open.
+        let told = self.guest.look();
+        // After the guest's own figures, so that what it says to have given back is gone from it. A memfd of our own can be
+        // asked for its size as long as it is open.
         let resident = self.ram.resident_bytes().unwrap_or(0);
         Sample {
             at,
             resident,
-            ..self.guest.look()
+            ..told
         }
     }
 }

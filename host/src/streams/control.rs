@@ -1,8 +1,8 @@
 //! The control port: requests on their way to the guest ([`ebb_wire::request`]).
 
-use ebb_wire::GiveBack;
 use ebb_wire::port::OutputPort;
 use ebb_wire::request::Request;
+use ebb_wire::{GiveBack, Reclaim};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -46,6 +46,11 @@ impl Control {
     /// Has memory go back in this way.
     pub(crate) fn give_back(&self, mode: GiveBack) {
         self.push(Request::GiveBack(mode));
+    }
+
+    /// Has the guest give memory back by a step; it says so by `number` when it is through.
+    pub(crate) fn reclaim(&self, number: u32, step: Reclaim) {
+        self.push(Request::Reclaim(number, step));
     }
 
     /// Says that the machine may end.

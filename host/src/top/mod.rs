@@ -64,6 +64,7 @@ pub(crate) mod tests {
             reports_per_s: Some(0.5),
             faults: Some(1234),
             faults_per_s: Some(120.0),
+            reclaimed: None,
             huge_pages: vec![HugePages {
                 page_bytes: 2 << 20,
                 total: 12,

@@ -24,6 +24,7 @@ mod native;
 mod panic;
 mod patch_series;
 mod programs;
+mod reclaim;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;

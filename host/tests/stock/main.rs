@@ -5,6 +5,7 @@
 mod errors;
 mod figures;
 mod guest;
+mod reclaim;
 #[path = "../parts/guest.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod running;

@@ -2,7 +2,7 @@
 //!
 //! [`ebb_wire::request`] has them.
 
-use super::{give_back, port};
+use super::{give_back, port, reclaim};
 use ebb_wire::request::{BYTES_MAX, Request};
 use machine::sync::{Once, SpinLock};
 
@@ -102,6 +102,7 @@ fn serve(request: Request) {
                 machine::console!("give-back {}: {error:?}", mode.name());
             }
         }
+        Request::Reclaim(number, step) => reclaim::ask(number, step),
         // Of guests that ask for it.
         Request::End => {}
     }

@@ -38,6 +38,15 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 static MODE: AtomicU32 = AtomicU32::new(GiveBack::Reporting.number());
 /// `page_reporting_order`, whether or not blocks are reported.
 static ORDER: AtomicU8 = AtomicU8::new(PAGEBLOCK_ORDER.get());
+/// Passes over all memory that were asked for, and those that were made.
+static SWEEPS_ASKED: AtomicU32 = AtomicU32::new(0);
+static SWEEPS_DONE: AtomicU32 = AtomicU32::new(0);
+/// Where those wait who asked for one.
+static SWEPT: WaitQueue = WaitQueue::new();
+/// Passes for one that was asked for: each has its share of free memory, so these reach all of it.
+const SWEEP_PASSES: u32 = 64;
+/// CPUs give back what they hold within this, as they take their next timer interrupt.
+const DRAIN_PAUSE: Nanos = Nanos::from_millis(20);
 /// Held while mode and order are handed to the allocator, so that it gets those that belong together.
 static APPLYING: SpinLock<()> = SpinLock::new(());
 
@@ -111,11 +120,67 @@ pub(super) fn set_mode(mode: GiveBack) -> Result<(), Errno> {
     }
     MODE.store(mode.number(), Ordering::Relaxed);
     apply();
-    if mode != GiveBack::Off && !STARTED.swap(true, Ordering::AcqRel) {
-        sched::spawn_kernel("kreportd", run);
+    if mode != GiveBack::Off {
+        start_thread();
     }
     wake();
     Ok(())
+}
+
+/// Gives back all blocks that are free now, whatever the mode, and waits for it.
+///
+/// # Errors
+/// `ENODEV` if the device takes no reports.
+pub(super) fn sweep() -> Result<(), Errno> {
+    balloon::reporting().map_err(|_| Errno::ENODEV)?;
+    start_thread();
+    memory::allocator().request_drain();
+    sched::sleep_until(clock::now().saturating_add(DRAIN_PAUSE));
+    let number = SWEEPS_ASKED.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+    wake();
+    // Acquire: pairs with the Release in `sweep_for`. The device's own patience bounds the wait.
+    SWEPT.wait_uninterruptible(|| {
+        let done = SWEEPS_DONE.load(Ordering::Acquire);
+        done.wrapping_sub(number).cast_signed() >= 0
+    });
+    Ok(())
+}
+
+/// Makes the passes that were asked for since the last call.
+fn sweep_for(reporter: &mut Reporter, sink: &mut Host) {
+    let asked = SWEEPS_ASKED.load(Ordering::Acquire);
+    if asked == SWEEPS_DONE.load(Ordering::Relaxed) {
+        return;
+    }
+    for _ in 0..SWEEP_PASSES {
+        let (poll, done) = reporter.pass_now(memory::allocator(), sink);
+        let requests = core::mem::take(&mut sink.reports);
+        stats::count_reports(requests, poll.ranges, poll.frames);
+        let failed = poll.error.is_some();
+        complain(poll.error);
+        if done || failed {
+            break;
+        }
+        sched::cond_resched();
+    }
+    report_pools(sink);
+    SWEEPS_DONE.store(asked, Ordering::Release);
+    SWEPT.wake_all();
+}
+
+/// Says so once, if a report failed.
+fn complain(error: Option<balloon::ReportFailure>) {
+    if let Some(error) = error
+        && stats::count_report_error()
+    {
+        machine::console!("free page reporting: a report failed: {error}");
+    }
+}
+
+fn start_thread() {
+    if !STARTED.swap(true, Ordering::AcqRel) {
+        sched::spawn_kernel("kreportd", run);
+    }
 }
 
 /// Hands mode and order to the allocator.
@@ -207,17 +272,14 @@ fn poll(reporter: &mut Reporter, hinter: &mut Hinter, sink: &mut Host) -> Option
     if hinting {
         hint::count([requests, poll.ranges, poll.frames], hinter.take_counts());
     }
-    if let Some(error) = poll.error
-        && stats::count_report_error()
-    {
-        machine::console!("free page reporting: a report failed: {error}");
-    }
+    complain(poll.error);
     poll.next
 }
 
 fn run() {
     let mut reporter = Reporter::new();
     let mut hinter = Hinter::new();
+    let mut sweeper = Reporter::new();
     let mut sink = Host { reports: 0 };
     let mut pool = PoolReports { due: None };
     loop {
@@ -226,6 +288,7 @@ fn run() {
         if wanted && memory::allocator().is_shared() {
             ring();
         }
+        sweep_for(&mut sweeper, &mut sink);
         let next = poll(&mut reporter, &mut hinter, &mut sink);
         let pool = pool.poll(&mut sink);
         if memory::allocator().is_hinting() {
@@ -280,19 +343,19 @@ impl PoolReports {
             return Some(due);
         }
         self.due = None;
-        let told = hugetlb::report(|ranges| sink.send(ranges));
-        match told {
-            Ok(frames) => {
-                let blocks = frames / ebb_mm::PAGEBLOCK_FRAMES;
-                stats::count_reports(core::mem::take(&mut sink.reports), blocks, frames);
-            }
-            Err(error) => {
-                if stats::count_report_error() {
-                    machine::console!("free page reporting: a report failed: {error}");
-                }
-            }
-        }
+        report_pools(sink);
         None
+    }
+}
+
+/// Reports free pages of the pools.
+fn report_pools(sink: &mut Host) {
+    match hugetlb::report(|ranges| sink.send(ranges)) {
+        Ok(frames) => {
+            let blocks = frames / ebb_mm::PAGEBLOCK_FRAMES;
+            stats::count_reports(core::mem::take(&mut sink.reports), blocks, frames);
+        }
+        Err(error) => complain(Some(error)),
     }
 }
 

@@ -14,6 +14,7 @@ mod input;
 mod output;
 mod pci;
 pub mod port;
+mod reclaim;
 
 use ebb_wire::boot::{EMPTY, STDIN};
 use machine::arch::BootInfo;
@@ -27,8 +28,9 @@ pub fn init(boot: &BootInfo) {
 }
 
 /// Starts the kernel threads that serve devices; when tasks can be made. `signal` is called with the
-/// signals that the host sends to the program.
-pub fn start_threads(signal: fn(u32)) {
+/// signals that the host sends to the program, `drop_caches` when it asks for the memory of clean pages of files.
+pub fn start_threads(signal: fn(u32), drop_caches: fn()) {
+    reclaim::prepare(drop_caches);
     control::start(signal);
     balloon::start();
     give_back::start();

@@ -38,6 +38,8 @@ pub(crate) struct Reading {
     pub(crate) given_up: Option<u64>,
     /// How memory goes back, once the guest has decided.
     pub(crate) give_back: Option<GiveBack>,
+    /// The last request for memory that is done; 0 before there was one.
+    pub(crate) reclaimed: u32,
 }
 
 /// What the guest's allocator tells, in frames.
@@ -119,6 +121,11 @@ impl Header {
             given_up: self.given_up(),
             give_back: GiveBack::from_number(self.u32(offset_of!(GuestHeader, give_back))?)
                 .filter(|_| stage != Stage::Booting),
+            // Acquire pairs with the kernel's Release: memory that was given back is gone.
+            reclaimed: self
+                .ram
+                .atomic_u32(self.field(offset_of!(GuestHeader, reclaimed))?)?
+                .load(Acquire),
         })
     }
 

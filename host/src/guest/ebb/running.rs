@@ -52,6 +52,7 @@ impl Guest for EbbGuest {
             huge_pages: reading.huge_pages,
             given_up: reading.given_up,
             give_back: reading.give_back,
+            reclaimed: Some(reading.reclaimed),
             cpus: reading.cpus,
             first_user: reading.first_user_ns.map(Duration::from_nanos),
             stage: Some(reading.stage),

@@ -73,7 +73,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
     drop(table);
     FIRST.set(task).expect("set once");
     sched::start_cpu_with(|| {
-        drivers::start_threads(signal_program);
+        drivers::start_threads(signal_program, fs::block::drop_all);
         fs::block::start_thread();
         crate::vm::compaction::daemon::start();
         crate::vm::khugepaged::start();

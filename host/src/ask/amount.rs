@@ -1,0 +1,20 @@
+//! Amounts as people read them here: differences of one run, so all in one unit.
+
+/// Bytes in MiB, to a tenth.
+pub(super) fn mebibytes(bytes: u64) -> String {
+    // The tenths of so many bytes fit: a guest has less than 2^60.
+    let tenths = bytes.saturating_mul(10) >> 20;
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenths_are_cut() {
+        assert_eq!(mebibytes(0), "0.0 MiB");
+        assert_eq!(mebibytes((3 << 20) - 1), "2.9 MiB");
+        assert_eq!(mebibytes(1 << 30), "1024.0 MiB");
+    }
+}

@@ -1,0 +1,233 @@
+//! `ebb reclaim`: asks a guest that runs for memory, by hand.
+
+mod amount;
+mod by_balloon;
+
+use crate::failure::Failure;
+use crate::registry::{Figures, Fleet, GuestId, Presence};
+use crate::stdout;
+use crate::text::Size;
+use amount::mebibytes;
+use clap::Args;
+use ebb_wire::Reclaim;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "\
+Examples:
+  ebb reclaim                               what is free in the one guest that runs
+  ebb reclaim --guest job --target 256M     256 MiB: what is free, then the page cache, then compaction
+  ebb reclaim --all --json                  every step, for scripts
+  ebb reclaim --qmp /run/vm.qmp --target 1G any QEMU with a balloon, by its monitor
+
+The guest's mode (`ebb set give-back=MODE`) does not matter. The status is 1 if a target was missed.";
+
+/// A guest that gives nothing back for so long, and is not through either, has stopped or is far too busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// As often as a run looks at its guest.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The status for a target that was missed.
+const MISSED: u8 = 1;
+
+/// Options of `ebb reclaim`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReclaimOptions {
+    /// The guest: its name, or the process number of its `ebb run` [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
+
+    /// Another QEMU: the Unix socket of its QMP monitor. Its balloon is inflated and deflated again; without a target as far
+    /// as the guest has memory to spare
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ["guest", "all"])]
+    qmp: Option<PathBuf>,
+
+    /// Take steps until so much is back on the host [default: only what is free]
+    #[arg(long, value_name = "SIZE", conflicts_with = "all")]
+    target: Option<Size>,
+
+    /// Take every step
+    #[arg(long)]
+    all: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What came of asking. Amounts are bytes of the host's memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Outcome {
+    guest: String,
+    pid: u32,
+    target_bytes: Option<u64>,
+    resident_before_bytes: u64,
+    resident_after_bytes: u64,
+    reclaimed_bytes: u64,
+    steps: Vec<Step>,
+}
+
+/// What came of one step.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+struct Step {
+    step: &'static str,
+    reclaimed_bytes: u64,
+}
+
+impl Outcome {
+    fn new(figures: &Figures, target: Option<Size>) -> Self {
+        Self {
+            guest: figures.name.clone(),
+            pid: figures.pid,
+            target_bytes: target.map(Size::bytes),
+            resident_before_bytes: figures.resident_bytes,
+            resident_after_bytes: figures.resident_bytes,
+            reclaimed_bytes: 0,
+            steps: Vec::new(),
+        }
+    }
+
+    /// Puts down what the guest held after a step. What its program took meanwhile counts against the step.
+    fn add(&mut self, step: Reclaim, resident: u64) {
+        self.steps.push(Step {
+            step: step.name(),
+            reclaimed_bytes: self.resident_after_bytes.saturating_sub(resident),
+        });
+        self.resident_after_bytes = resident;
+        self.reclaimed_bytes = self.resident_before_bytes.saturating_sub(resident);
+    }
+
+    /// Whether the target, if there is one, is reached.
+    fn is_reached(&self) -> bool {
+        self.target_bytes
+            .is_none_or(|target| self.reclaimed_bytes >= target)
+    }
+}
+
+/// Takes the steps, and says after each how far it came.
+pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
+    if let Some(path) = &options.qmp {
+        return by_balloon::run(path, options.target, options.json);
+    }
+    let mut fleet = Fleet::new();
+    let (id, figures) = fleet.find(options.guest.as_deref())?;
+    let mut outcome = Outcome::new(&figures, options.target);
+    let steps = match (options.all, options.target) {
+        (false, None) => &Reclaim::ALL[..1],
+        _ => &Reclaim::ALL[..],
+    };
+    for &step in steps {
+        let resident = take(&mut fleet, &id, step).map_err(|why| {
+            Failure::Usage(format!("{} was asked for memory: {why}", outcome.guest))
+        })?;
+        outcome.add(step, resident);
+        if !options.json {
+            let last = outcome.steps.last().map_or(0, |step| step.reclaimed_bytes);
+            stdout::print(&format!("{:<8} {:>9}\n", step.name(), mebibytes(last)))?;
+        }
+        if options.target.is_some() && outcome.is_reached() {
+            break;
+        }
+    }
+    if options.json {
+        let text = serde_json::to_string(&outcome).map_err(|error| {
+            Failure::Usage(format!("what was reclaimed cannot be written: {error}"))
+        })?;
+        stdout::print(&format!("{text}\n"))?;
+    } else {
+        stdout::print(&format!(
+            "{}: {} back, resident {} → {}\n",
+            outcome.guest,
+            mebibytes(outcome.reclaimed_bytes),
+            mebibytes(outcome.resident_before_bytes),
+            mebibytes(outcome.resident_after_bytes),
+        ))?;
+    }
+    if outcome.is_reached() {
+        return Ok(0);
+    }
+    if let Some(target) = options.target {
+        eprintln!(
+            "ebb: {} gave {} of {target}: the rest is in use",
+            outcome.guest,
+            mebibytes(outcome.reclaimed_bytes)
+        );
+    }
+    Ok(MISSED)
+}
+
+/// Has the guest take one step, and waits for its end; what it holds of the host then.
+fn take(fleet: &mut Fleet, id: &GuestId, step: Reclaim) -> Result<u64, String> {
+    let number = fleet.reclaim(id, step).map_err(|error| error.to_string())?;
+    let mut least = u64::MAX;
+    let mut deadline = Instant::now() + PATIENCE;
+    loop {
+        thread::sleep(LOOK_EVERY);
+        match fleet.figures().get(id) {
+            None => return Err("it has ended".into()),
+            Some(Presence::Here(figures)) => {
+                if figures.reclaimed.is_some_and(|done| is_done(done, number)) {
+                    return Ok(figures.resident_bytes);
+                }
+                if figures.resident_bytes < least {
+                    least = figures.resident_bytes;
+                    deadline = Instant::now() + PATIENCE;
+                }
+            }
+            Some(Presence::Silent) => {}
+        }
+        if Instant::now() >= deadline {
+            let seconds = PATIENCE.as_secs();
+            return Err(format!(
+                "it has given nothing for {seconds} s and is not through with step `{}`; `ebb run -v` shows why",
+                step.name()
+            ));
+        }
+    }
+}
+
+/// Whether a guest that is through with `done` is through with `number`; numbers go round.
+fn is_done(done: u32, number: u32) -> bool {
+    done != 0 && done.wrapping_sub(number).cast_signed() >= 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_add_up_and_targets_are_reached() {
+        let mut outcome = Outcome {
+            guest: "job".into(),
+            pid: 7,
+            target_bytes: Some(150),
+            resident_before_bytes: 1000,
+            resident_after_bytes: 1000,
+            reclaimed_bytes: 0,
+            steps: Vec::new(),
+        };
+        outcome.add(Reclaim::Free, 900);
+        assert!(!outcome.is_reached());
+        // The program took more than the step gave.
+        outcome.add(Reclaim::Cache, 950);
+        assert_eq!((outcome.reclaimed_bytes, outcome.is_reached()), (50, false));
+        outcome.add(Reclaim::Compact, 850);
+        assert_eq!((outcome.reclaimed_bytes, outcome.is_reached()), (150, true));
+        let of_steps: Vec<_> = outcome
+            .steps
+            .iter()
+            .map(|step| step.reclaimed_bytes)
+            .collect();
+        assert_eq!(of_steps, [100, 0, 100]);
+    }
+
+    #[test]
+    fn numbers_go_round() {
+        assert!(!is_done(0, 1));
+        assert!(!is_done(1, 2));
+        assert!(is_done(2, 2) && is_done(3, 2));
+        assert!(is_done(1, u32::MAX));
+    }
+}

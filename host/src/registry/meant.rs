@@ -1,0 +1,48 @@
+//! Which guest a user means.
+
+use super::client::{Fleet, GuestId, Presence};
+use super::protocol::Figures;
+use crate::failure::Failure;
+
+/// Why it is not clear which guest is meant.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum NotFound {
+    #[error("no guest runs that answers; `ebb run -- PROGRAM` starts one")]
+    None,
+    #[error("no guest is called `{0}`; `ebb top --once` lists them")]
+    Unknown(String),
+    #[error(
+        "several guests are meant; say which by --guest and its process number (PID in `ebb top --once --json`)"
+    )]
+    Several,
+}
+
+impl From<NotFound> for Failure {
+    fn from(error: NotFound) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+impl Fleet {
+    /// The guest that is meant, by its name or the process number of its run, and its figures; the only one if none is named.
+    pub(crate) fn find(
+        &mut self,
+        wanted: Option<&str>,
+    ) -> Result<(GuestId, Box<Figures>), NotFound> {
+        let guests = self.figures().into_iter().filter_map(|(id, presence)| {
+            let Presence::Here(figures) = presence else {
+                return None;
+            };
+            let meant = wanted
+                .is_none_or(|wanted| figures.name == wanted || figures.pid.to_string() == wanted);
+            meant.then_some((id, figures))
+        });
+        let mut guests: Vec<_> = guests.collect();
+        match (guests.pop(), guests.is_empty(), wanted) {
+            (Some(guest), true, _) => Ok(guest),
+            (None, _, None) => Err(NotFound::None),
+            (None, _, Some(wanted)) => Err(NotFound::Unknown(wanted.to_owned())),
+            (Some(_), false, _) => Err(NotFound::Several),
+        }
+    }
+}

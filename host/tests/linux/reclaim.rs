@@ -1,0 +1,185 @@
+//! `ebb reclaim`: memory that is asked for by hand, with the mode off.
+
+use crate::ebb::{self, Guest, Holder};
+use crate::scratch::Scratch;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Resident memory of a guest whose program has only begun.
+const START_MIB: u64 = 16;
+const OFF: [&str; 6] = ["-m", "512M", "-c", "2", "--give-back", "off"];
+
+fn reclaim(guest: &Guest, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["reclaim", "--guest", &guest.child.id().to_string()]);
+    command.args(options).output().expect("ebb starts")
+}
+
+/// What `--json` prints, of a run that ends so.
+#[track_caller]
+fn told(output: &Output, code: i32) -> serde_json::Value {
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{err}");
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+fn mib(value: &serde_json::Value) -> u64 {
+    value.as_u64().expect("bytes") >> 20
+}
+
+/// MiB of each step that was taken.
+fn steps(told: &serde_json::Value) -> Vec<(String, u64)> {
+    let steps = told["steps"].as_array().expect("steps").iter();
+    steps
+        .map(|step| {
+            let name = step["step"].as_str().expect("a name");
+            (name.to_owned(), mib(&step["reclaimed_bytes"]))
+        })
+        .collect()
+}
+
+#[test]
+fn free_memory_goes_back_with_the_mode_off_and_pieces_by_compaction() {
+    let mut holder = Holder::start(&OFF);
+    holder.tell("take 200", "taken");
+    holder.tell("free", "freed");
+    thread::sleep(Duration::from_secs(3));
+    assert!(holder.resident_mib() >= 200, "nothing goes back by itself");
+    let free = told(&reclaim(&holder.guest, &["--json"]), 0);
+    assert_eq!(steps(&free).len(), 1, "{free}");
+    assert!(mib(&free["reclaimed_bytes"]) >= 190, "{free}");
+    assert!(holder.resident_mib() <= START_MIB);
+    // Every other page: nothing of it is a whole block before it is compacted.
+    holder.tell("take 200", "taken");
+    holder.tell("sparse", "freed");
+    let pieces = told(&reclaim(&holder.guest, &["--target", "80M", "--json"]), 0);
+    let compacted = steps(&pieces).pop();
+    assert!(
+        compacted.is_some_and(|(name, mib)| name == "compact" && mib >= 80),
+        "{pieces}"
+    );
+    // The other half is in use, and nothing was lost of it: the program goes on.
+    let output = reclaim(&holder.guest, &["--target", "300M", "--json"]);
+    let missed = told(&output, 1);
+    assert!(mib(&missed["reclaimed_bytes"]) < 20, "{missed}");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("of 300M"), "{err}");
+    holder.tell("free", "freed");
+    assert_eq!(reclaim(&holder.guest, &[]).status.code(), Some(0));
+    assert!(holder.resident_mib() <= START_MIB);
+}
+
+#[test]
+fn the_page_cache_is_dropped_before_anything_is_moved() {
+    let scratch = Scratch::new("reclaim");
+    let disk = scratch.path("disk.img");
+    let image = std::fs::File::create(&disk).expect("a writable place");
+    image.set_len(200 << 20).expect("a sparse file");
+    let mut options = OFF.to_vec();
+    options.extend(["--disk", &disk]);
+    let mut command = ebb::command(120, &options);
+    // While the disk is open its pages stay.
+    let script = "exec 3< /dev/vda; cat <&3 > /dev/null; echo read; read line";
+    command.args(["--", "sh", "-c", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut guest = Guest::start(&mut command);
+    let mut line = String::new();
+    let mut stdout = BufReader::new(guest.child.stdout.take().expect("it is piped"));
+    stdout.read_line(&mut line).expect("the guest answers");
+    assert_eq!(line, "read\n");
+    let told = told(&reclaim(&guest, &["--target", "150M", "--json"]), 0);
+    let cache = steps(&told).pop();
+    assert!(
+        cache.is_some_and(|(name, mib)| name == "cache" && mib >= 150),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_cannot_be_asked_for_is_named() {
+    let holder = Holder::start(&["-m", "64M"]);
+    for (options, why) in [
+        (&["--target", "12"][..], "`12` has no unit"),
+        (&["--target", "1M", "--all"], "cannot be used with"),
+    ] {
+        let output = reclaim(&holder.guest, options);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{err}");
+        assert!(err.contains(why), "{err}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["reclaim", "--guest", "nobody-is-called-this"]);
+    let output = command.output().expect("ebb starts");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{err}");
+    assert!(err.contains("nobody-is-called-this"), "{err}");
+}
+
+/// Waits until a file is there.
+fn wait_for(path: &str) {
+    let start = Instant::now();
+    while !std::path::Path::new(path).exists() {
+        assert!(start.elapsed() < ebb::PATIENCE, "there is no {path}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn by_balloon(socket: &str, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["reclaim", "--qmp", socket, "--json"]);
+    command.args(options).output().expect("ebb starts")
+}
+
+#[test]
+fn any_qemu_gives_memory_by_its_balloon_and_keeps_its_size() {
+    let scratch = Scratch::new("qmp");
+    let socket = scratch.path("qmp");
+    let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
+    let mut options = OFF.to_vec();
+    options.extend(["--qemu-arg=-qmp", &monitor]);
+    let mut holder = Holder::start(&options);
+    wait_for(&socket);
+    holder.tell("take 200", "taken");
+    holder.tell("free", "freed");
+    let given = told(&by_balloon(&socket, &["--target", "100M"]), 0);
+    assert_eq!(mib(&given["ballooned_bytes"]), 100, "{given}");
+    let resident = |key: &str| mib(&given[key]);
+    assert!(
+        resident("resident_before_bytes") >= resident("resident_after_bytes") + 90,
+        "{given}"
+    );
+    // What the guest works with is left to it, and all of its memory is there again afterwards.
+    holder.tell("take 300", "taken");
+    let missed = told(&by_balloon(&socket, &["--target", "400M"]), 1);
+    assert!(mib(&missed["ballooned_bytes"]) <= 180, "{missed}");
+    holder.tell("take 150", "taken");
+}
+
+#[test]
+fn a_socket_that_is_no_monitor_is_said_to_be_none() {
+    let scratch = Scratch::new("no-qmp");
+    let path = scratch.path("socket");
+    let missing = by_balloon(&path, &[]);
+    let err = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert_eq!(missing.status.code(), Some(125), "{err}");
+    assert!(err.contains(&path), "{err}");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a free name");
+    for (says, why) in [
+        (&b"hello\n"[..], "not JSON"),
+        (b"{\"return\":{}}\n", "does not greet"),
+        (b"", "closed"),
+    ] {
+        let output = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("somebody connects");
+                let _ = stream.write_all(says);
+            });
+            by_balloon(&path, &["--target", "1M"])
+        });
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{err}");
+        assert!(err.contains(why), "{err}");
+    }
+}
