@@ -42,6 +42,10 @@ init: ## build the first process of guests with stock Linux, for an ebb without 
 workloads: ## build the experiments as one static Linux program
 	$(WORKLOADS_CARGO) build $(WORKLOADS_ARGS)
 
+.PHONY: swap-test
+swap-test: build workloads ## what swap a host needs with each way to give memory back (root)
+	@scripts/swap-test
+
 .PHONY: test lint test-units test-models test-guests
 test: deps lint test-units test-models fuzz test-guests xen-lab kvm-lab ## all checks and tests
 lint: ## formatting and lints
@@ -100,14 +104,14 @@ SOME_FAILED = || [ $$? = 1 ]
 measure: deps build ## write docs/measurements.md again, all but the allocator's part: 50 minutes
 	mkdir -p target/measure
 	$(COMPARE) page-fault memhog messaging --json target/measure/times.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) idle stream huge-latency pin hugetlb --reporting on --json target/measure/rates.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) idle stream huge-latency pin hugetlb --give-back reporting --json target/measure/rates.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) page-fault memhog messaging --icount --json target/measure/counted.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) boots --linux none --reporting on --json target/measure/boots.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) boots --linux none --give-back reporting --json target/measure/boots.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times rates counted boots,--from target/measure/$(part).json) --markdown target/measure/report.md --html target/measure/report.html $(SOME_FAILED)
 	scripts/section docs/measurements.md "ebb compare" < target/measure/report.md
 	mkdir -p docs/plots && cp target/measure/plots/*.svg docs/plots/
-	$(COMPARE) page-fault memhog messaging --reporting on --json target/measure/times-again.json >/dev/null $(SOME_FAILED)
-	$(COMPARE) page-fault memhog messaging --icount --reporting on --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) page-fault memhog messaging --give-back reporting --json target/measure/times-again.json >/dev/null $(SOME_FAILED)
+	$(COMPARE) page-fault memhog messaging --icount --give-back reporting --json target/measure/counted-again.json >/dev/null $(SOME_FAILED)
 	$(COMPARE) $(foreach part,times counted,--from target/measure/$(part).json --against target/measure/$(part)-again.json) --against-markdown target/measure/agreement.md $(SOME_FAILED)
 	scripts/section docs/measurements.md "another comparison" < target/measure/agreement.md
 measure-allocator: ## write the allocator's part of docs/measurements.md again

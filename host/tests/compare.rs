@@ -46,7 +46,7 @@ fn refused(output: &Output, status: i32, words: &[&str]) {
 fn run(experiment: &str, guest: &str, reporting: bool, events: &Value, timeline: &Value) -> Value {
     json!({
         "experiment": experiment, "arguments": ["ebb-workloads", experiment], "guest": guest,
-        "reporting": reporting, "icount": false, "cpus": 1, "memory_bytes": 1u64 << 30, "round": 1,
+        "give_back": if reporting { "reporting" } else { "off" }, "icount": false, "cpus": 1, "memory_bytes": 1u64 << 30, "round": 1,
         "command": ["ebb", "run", "--timeline", "/tmp/t", "--", "x"], "record": null,
         "events": events, "timeline": timeline, "outcome": "ok"
     })
@@ -88,7 +88,7 @@ fn sample(complete: bool) -> Value {
     unsupported["outcome"] = json!("unsupported");
     unsupported["error"] = json!(hostile);
     json!({
-        "schema": 1, "complete": complete, "created": "2026-01-02T03:04:05Z",
+        "schema": 2, "complete": complete, "created": "2026-01-02T03:04:05Z",
         "host": {"cpu": hostile, "cpus": 2, "kernel": "Linux 6", "memory_bytes": 1u64 << 34},
         "ebb_version": "0.1.0", "qemu_version": "7.2", "options": ["ebb", "compare", hostile],
         "guests": [
@@ -119,7 +119,11 @@ fn nothing_runs_where_the_command_line_is_wrong() {
         &["-c 2", "--icount"],
     );
     refused(&output(&["idle", "--rounds", "0"]), 125, &["0"]);
-    refused(&output(&["--reporting", "maybe"]), 125, &["maybe", "both"]);
+    refused(
+        &output(&["--give-back", "maybe"]),
+        125,
+        &["maybe", "hinting"],
+    );
     refused(&output(&["idle", "--from", "x.json"]), 125, &["--from"]);
     refused(
         &compare(&["idle", "--linux", "none"])
@@ -192,7 +196,7 @@ fn files_that_are_no_reports_are_refused() {
     for (name, text, word) in [
         ("text.json", "hello".to_owned(), "not JSON"),
         ("schema.json", wrong_schema.to_string(), "schema is 99"),
-        ("other.json", "{\"schema\": 1}".to_owned(), "missing field"),
+        ("other.json", "{\"schema\": 2}".to_owned(), "missing field"),
     ] {
         let path = scratch.path(name);
         fs::write(&path, text).expect("writable");
@@ -453,8 +457,8 @@ fn guests_that_take_turns_are_measured_round_by_round() {
         "messaging",
         "--linux",
         "none",
-        "--reporting",
-        "on",
+        "--give-back",
+        "reporting",
         "--rounds",
         "2",
         "-c",
@@ -498,8 +502,8 @@ fn counted_figures_are_the_same_in_every_comparison() {
             "--icount",
             "--linux",
             "none",
-            "--reporting",
-            "on",
+            "--give-back",
+            "reporting",
             "--rounds",
             "2",
             "-m",
@@ -543,7 +547,7 @@ fn the_pool_of_huge_pages_is_compared_on_both_kernels() {
         ("pin/hugetlb", "pin_page_ns"),
     ];
     let mut words: Vec<&str> = wanted.iter().map(|(experiment, _)| *experiment).collect();
-    words.extend(["--icount", "--reporting", "on", "--rounds", "1"]);
+    words.extend(["--icount", "--give-back", "reporting", "--rounds", "1"]);
     words.extend(["-m", "512M", "--json", &json]);
     let made = output(&words);
     let said = String::from_utf8_lossy(&made.stderr);

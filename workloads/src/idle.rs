@@ -15,11 +15,15 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     help: "\
 SECONDS is 3 by default. Shows what a guest costs before its program did anything.
 
-Prints the guest's monotonic time at the program's first statement (ready_s).",
+Prints the guest's monotonic time at the program's first statement (ready_s). Of two seconds and more
+it prints the phases idle, when half of the time is over, and end, and how often the guest changed
+from one task to another in a second between them (switches_per_second).",
     run,
 };
 
 const DEFAULT: Duration = Duration::from_secs(3);
+/// A shorter time says nothing of what a guest does while it is idle.
+const LONG_ENOUGH: Duration = Duration::from_secs(2);
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let now = monotonic_ns();
@@ -35,6 +39,32 @@ fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
         better: Better::Lower,
         labels: Labels::new(),
     })?;
-    std::thread::sleep(time);
-    Ok(())
+    if time < LONG_ENOUGH {
+        std::thread::sleep(time);
+        return Ok(());
+    }
+    // What a boot leaves to do is done in the first half.
+    std::thread::sleep(time / 2);
+    out.phase("idle", None)?;
+    let (before, since) = (switches()?, monotonic_ns());
+    std::thread::sleep(time / 2);
+    let (after, until) = (switches()?, monotonic_ns());
+    out.phase("end", None)?;
+    out.result(&Metric {
+        name: "switches_per_second",
+        value: ratio((after - before) * 1_000_000_000, until - since),
+        unit: "1/s",
+        better: Better::Lower,
+        labels: Labels::new(),
+    })
+}
+
+/// Changes of tasks so far, on all CPUs.
+fn switches() -> Result<u64, Failure> {
+    const FILE: &str = "/proc/stat";
+    let text = std::fs::read_to_string(FILE).map_err(Failure::system(FILE))?;
+    let count = text
+        .lines()
+        .find_map(|line| line.strip_prefix("ctxt ")?.trim().parse().ok());
+    count.ok_or_else(|| Failure::Unsupported(format!("ctxt in {FILE}")))
 }

@@ -5,6 +5,7 @@
 
 mod args;
 mod buddyinfo;
+mod build;
 mod bursts;
 mod clock;
 mod compact;
@@ -19,6 +20,7 @@ mod memhog;
 mod meminfo;
 mod memory_file;
 mod messaging;
+mod others;
 mod output;
 mod page_fault;
 mod percentiles;
@@ -102,6 +104,7 @@ const EXPERIMENTS: &[Experiment] = &[
     compact::EXPERIMENT,
     unmovable::EXPERIMENT,
     bursts::EXPERIMENT,
+    build::EXPERIMENT,
     huge_latency::EXPERIMENT,
     heap::EXPERIMENT,
     sparse::EXPERIMENT,

@@ -7,22 +7,24 @@ use crate::clock::{monotonic_ns, ratio};
 use crate::mapping::{HUGE_BYTES, Mapping, PAGE_BYTES, PageSize};
 use crate::output::{Better, Labels, Metric, Output};
 use crate::pool::Pool;
-use crate::{Experiment, Failure, args, size};
+use crate::{Experiment, Failure, args, others, size};
 use std::time::Duration;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "memhog",
-    usage: "[SIZE [HOLD_SECONDS [STAY_SECONDS]]] [--hugetlb]",
+    usage: "[SIZE [HOLD_SECONDS [STAY_SECONDS]]] [--hugetlb] [--count]",
     summary: "touch memory once, hold it, free it, stay alive",
     help: "\
 SIZE is 512M by default, HOLD_SECONDS 1, STAY_SECONDS 60. What was freed should leave the host
 while the program stays. With --turns it also waits for its turn between the eighths of SIZE that
 it touches, and before it holds. With --hugetlb it takes the memory from the kernel's pool of huge
 pages: it adds SIZE to the pool, holds that for HOLD_SECONDS before it touches anything, and leaves
-the pool as large until the end.
+the pool as large until the end. With --count it works instead of sleeping while it stays, and counts what
+others take of the CPU meanwhile, with --icount in instructions.
 
 Prints the phases start, touched, free, freed and end, with --hugetlb also pooled, each with the guest's monotonic time and
-what the guest then has free, the time to touch all (touch_s) and to free it (release_s).",
+what the guest then has free, the time to touch all (touch_s) and to free it (release_s). With --count also what others took while it stayed, beyond
+what they take in the quietest second of that time (others_ns).",
     run,
 };
 
@@ -35,6 +37,7 @@ const PIECES: usize = 8;
 
 fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let from_pool = args::take_flag(&mut words, "--hugetlb");
+    let count = args::take_flag(&mut words, "--count");
     args::no_more(&words, 3)?;
     let mut words = words.iter();
     let bytes = words.next().map_or(Ok(DEFAULT_BYTES), |w| size::parse(w))?;
@@ -77,9 +80,23 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     drop(mapping);
     let release_ns = monotonic_ns() - begin;
     out.phase("freed", Some(bytes))?;
-    std::thread::sleep(stay);
+    let others_ns = if count {
+        Some(others::taken(stay))
+    } else {
+        std::thread::sleep(stay);
+        None
+    };
     out.phase("end", Some(bytes))?;
     drop(lent);
+    if let Some(ns) = others_ns {
+        out.result(&Metric {
+            name: "others_ns",
+            value: ratio(ns, 1),
+            unit: "ns",
+            better: Better::Lower,
+            labels: Labels::new(),
+        })?;
+    }
     for (name, ns) in [("touch_s", touch_ns), ("release_s", release_ns)] {
         out.result(&Metric {
             name,

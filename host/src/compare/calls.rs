@@ -75,9 +75,10 @@ pub(super) fn memhog(shape: &Shape) -> Vec<String> {
 fn hold_and_stay(shape: &Shape) -> (&'static str, &'static str) {
     // What is not reported does not come back, however long one waits. Sleep takes no time where
     // instructions are counted.
-    match (shape.icount, shape.reporting) {
+    match (shape.icount, shape.give_back) {
         (true, _) => ("0", "0"),
-        (false, true) => ("1", "20"),
-        (false, false) => ("1", "3"),
+        (false, way) if way.is_slow() => ("1", "20"),
+        (false, way) if way.gives_back() => ("1", "8"),
+        (false, _) => ("1", "3"),
     }
 }

@@ -3,8 +3,11 @@
 use super::calls::{
     RATE_ROUNDS, RATE_SECONDS, fragmented, idle_pool, memhog, page_fault, pool, rate, share, words,
 };
+use super::give_back;
 use super::options::CompareOptions;
+use super::schema::Guest;
 use super::shape::Shape;
+use super::way::Way;
 use crate::text::Size;
 use std::time::Duration;
 
@@ -18,16 +21,30 @@ pub(crate) struct Experiment {
     /// Part of a comparison that names no experiment.
     pub(crate) usual: bool,
     /// Memory of its guests, in MiB; one run for each.
-    memory_mib: &'static [u64],
+    pub(super) memory_mib: &'static [u64],
     /// CPUs of its guests; one run for each.
-    cpus: &'static [u32],
+    pub(super) cpus: &'static [u32],
     /// How long one round of the program takes, about, for the first guess of the remaining time.
-    seconds: f64,
+    pub(super) seconds: f64,
     /// How its guests share the machine.
     pub(crate) pace: Pace,
     /// What stands on the stock kernel's command line besides; empty for nothing. Ebb gets none of it.
     pub(crate) linux_boot: &'static str,
-    words: Words,
+    /// Which ways to give memory back it is done with.
+    pub(super) scope: Scope,
+    pub(super) words: Words,
+}
+
+/// Which ways to give memory back an experiment compares.
+#[derive(Debug)]
+pub(crate) enum Scope {
+    /// Reporting and nothing: what matters is the kernel.
+    Usual,
+    /// The ways themselves are the matter. So many rounds of each are enough beside each other.
+    Ways {
+        which: fn() -> Vec<Way>,
+        rounds: u32,
+    },
 }
 
 /// How the guests of an experiment share the machine, whose speed changes from second to second.
@@ -41,8 +58,10 @@ pub(crate) enum Pace {
     Fixed,
     /// Both guests are up and do the experiment once; its first part is cut into turns.
     Once,
-    /// Guests run at the same time, each from start to end: of experiments whose instructions are
-    /// counted, where neither time nor the machine's speed is in the figures.
+    /// Guests run at the same time, each from start to end.
+    Together,
+    /// Likewise, of experiments whose instructions are counted, where neither time nor the machine's
+    /// speed is in the figures.
     Counted,
 }
 
@@ -51,14 +70,14 @@ impl Pace {
     pub(crate) fn takes_turns(self) -> bool {
         match self {
             Self::Timed | Self::Fixed | Self::Once => true,
-            Self::Apart | Self::Counted => false,
+            Self::Apart | Self::Together | Self::Counted => false,
         }
     }
 }
 
 /// How the program of an experiment is called.
 #[derive(Debug)]
-enum Words {
+pub(super) enum Words {
     /// The experiments' program.
     Workloads(fn(&Shape) -> Vec<String>),
     /// A busybox shell, many times in a row on 1 to 8 CPUs: does the guest boot each time?
@@ -117,8 +136,8 @@ const GUEST_MIB: &[u64] = &[1024];
 const POOL_KEPT: &str = "init_on_alloc=0 hugetlb_free_vmemmap=off";
 const POOL_GIVEN_UP: &str = "init_on_alloc=0 hugetlb_free_vmemmap=on";
 
-/// All experiments, in the order in which they run.
-pub(crate) const EXPERIMENTS: &[Experiment] = &[
+/// The experiments that compare the kernels, in the order in which they run.
+const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "idle",
         pace: Pace::Apart,
@@ -128,6 +147,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|_| words(["idle", "0"])),
     },
     Experiment {
@@ -139,6 +159,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 24.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(memhog),
     },
     Experiment {
@@ -150,6 +171,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1, 2],
         seconds: 0.6,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| page_fault("4k", shape)),
     },
     Experiment {
@@ -161,6 +183,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1, 2],
         seconds: 0.6,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| page_fault("thp", shape)),
     },
     Experiment {
@@ -172,6 +195,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1, 2],
         seconds: 0.6,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| page_fault("file", shape)),
     },
     Experiment {
@@ -183,6 +207,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[2],
         seconds: 0.45,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             let rounds = if shape.icount { "100r" } else { "50r" };
             words(["messaging", "4", rounds])
@@ -197,6 +222,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[2],
         seconds: 0.6,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| words(["stream", rate(shape)])),
     },
     Experiment {
@@ -208,6 +234,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 13.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             words(["sparse", "350", if shape.icount { "0" } else { "10" }])
         }),
@@ -221,6 +248,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.5,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| words(["huge-latency", &share(shape, 25)])),
     },
     Experiment {
@@ -232,6 +260,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 12.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| fragmented("1", ["huge-latency", &share(shape, 25)])),
     },
     Experiment {
@@ -243,6 +272,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 12.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|_| words(["fragment", "75%", "1", "--", "compact"])),
     },
     Experiment {
@@ -254,6 +284,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 75.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|_| words(["bursts", "60"])),
     },
     Experiment {
@@ -265,6 +296,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 140.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             words(["unmovable", "85", if shape.icount { "0" } else { "60" }])
         }),
@@ -278,6 +310,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 15.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             words(["stalls", "700M", if shape.icount { "3" } else { "10" }])
         }),
@@ -291,6 +324,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 31.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             let size = share(shape, 25);
             words(["fragment", "92%", "20", "90", "--", "huge-latency", &size])
@@ -305,6 +339,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 2.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| words(["heap", &share(shape, 35)])),
     },
     Experiment {
@@ -316,6 +351,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 12.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| fragmented("1", ["heap", &share(shape, 35)])),
     },
     Experiment {
@@ -327,6 +363,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: POOL_KEPT,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| pool(shape, 1024)),
     },
     Experiment {
@@ -338,6 +375,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| pool(shape, 1024)),
     },
     Experiment {
@@ -349,6 +387,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 1.0,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|_| words(["hugetlb", "all"])),
     },
     Experiment {
@@ -360,6 +399,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 0.6,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             words([
                 "page-fault",
@@ -378,6 +418,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 0.6,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             words([
                 "page-fault",
@@ -396,6 +437,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 24.0,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| idle_pool(shape, 512)),
     },
     Experiment {
@@ -407,6 +449,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 3.0,
         linux_boot: POOL_KEPT,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| pool(shape, 10_240)),
     },
     Experiment {
@@ -418,6 +461,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 3.0,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| pool(shape, 10_240)),
     },
     Experiment {
@@ -429,6 +473,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 4.0,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| pool(shape, 16 << 10)),
     },
     Experiment {
@@ -440,6 +485,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 4.0,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|_| words(["hugetlb", "32", "--1g"])),
     },
     Experiment {
@@ -451,6 +497,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 60.0,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| idle_pool(shape, 8 << 10)),
     },
     Experiment {
@@ -462,6 +509,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 0.7,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| words(["pin", "128M", rate(shape)])),
     },
     Experiment {
@@ -473,6 +521,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 0.7,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| words(["pin", "128M", rate(shape), "--thp"])),
     },
     Experiment {
@@ -484,6 +533,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 0.7,
         linux_boot: POOL_GIVEN_UP,
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| words(["pin", "128M", rate(shape), "--hugetlb"])),
     },
     Experiment {
@@ -495,8 +545,9 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 18.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
-            let stay = match (shape.icount, shape.reporting) {
+            let stay = match (shape.icount, shape.give_back.gives_back()) {
                 (true, _) => "0",
                 (false, true) => "15",
                 (false, false) => "3",
@@ -513,6 +564,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 5.0,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Workloads(|shape| {
             let time = if shape.icount {
                 RATE_ROUNDS
@@ -531,6 +583,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         cpus: &[1],
         seconds: 0.1,
         linux_boot: "",
+        scope: Scope::Usual,
         words: Words::Boots,
     },
 ];
@@ -546,23 +599,28 @@ impl Experiment {
     }
 }
 
-/// The experiment called `name`, if this version has it.
-pub(crate) fn find(name: &str) -> Option<&'static Experiment> {
-    EXPERIMENTS.iter().find(|known| known.name == name)
+/// All experiments, in the order in which they run.
+pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
+    EXPERIMENTS.iter().chain(give_back::EXPERIMENTS)
 }
 
-/// The experiments that the user means, in the order of [`EXPERIMENTS`], each once.
+/// The experiment called `name`, if this version has it.
+pub(crate) fn find(name: &str) -> Option<&'static Experiment> {
+    all().find(|known| known.name == name)
+}
+
+/// The experiments that the user means, in the order of [`all`], each once.
 ///
 /// # Errors
 /// The first name that means nothing.
 pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, String> {
     if let Some(unknown) = wanted
         .iter()
-        .find(|name| !EXPERIMENTS.iter().any(|known| known.is_meant_by(name)))
+        .find(|name| !all().any(|known| known.is_meant_by(name)))
     {
         return Err(unknown.clone());
     }
-    let chosen = EXPERIMENTS.iter().filter(|known| {
+    let chosen = all().filter(|known| {
         if wanted.is_empty() {
             known.usual
         } else {
@@ -572,7 +630,7 @@ pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, Stri
     Ok(chosen.collect())
 }
 
-/// The shapes in which an experiment runs, reporting apart.
+/// The shapes in which an experiment runs, with all ways to give memory back.
 pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -> Vec<Case> {
     let memories: Vec<Size> = match options.memory {
         Some(memory) => vec![memory],
@@ -583,23 +641,29 @@ pub(crate) fn cases(experiment: &'static Experiment, options: &CompareOptions) -
             .map(Size::mebibytes)
             .collect(),
     };
+    let icount = options.icount || experiment.pace == Pace::Counted;
     let cpus: Vec<u32> = match options.cpus {
         // Instructions are counted on one CPU only.
-        _ if options.icount => vec![1],
+        _ if icount => vec![1],
         Some(cpus) => vec![cpus],
         None => experiment.cpus.to_vec(),
+    };
+    let ways = match &experiment.scope {
+        _ if !options.give_back.is_empty() => options.give_back.clone(),
+        Scope::Usual => vec![Way::REPORTING, Way::OFF],
+        Scope::Ways { which, .. } => which(),
     };
     let mut cases = Vec::new();
     for memory in memories {
         for &cpus in &cpus {
-            for &reporting in options.reporting.ways() {
+            for &give_back in &ways {
                 cases.push(Case {
                     experiment,
                     shape: Shape {
                         memory,
                         cpus,
-                        reporting,
-                        icount: options.icount,
+                        give_back,
+                        icount,
                     },
                 });
             }
@@ -636,13 +700,14 @@ impl Case {
         match (&self.experiment.words, wanted) {
             (Words::Boots, _) => Rounds::fixed(BOOTS),
             (_, Some(rounds)) => Rounds::fixed(rounds),
+            _ if let Scope::Ways { rounds, .. } = self.experiment.scope => Rounds::fixed(rounds),
             _ => match self.pace() {
-                Pace::Apart => Rounds::fixed(ROUNDS),
+                Pace::Apart | Pace::Together => Rounds::fixed(ROUNDS),
                 Pace::Counted => Rounds::fixed(ROUNDS_ICOUNT),
                 // Where nothing is reported there is nothing to compare, but for the cost.
-                Pace::Once if self.shape.reporting => Rounds::fixed(ROUNDS),
+                Pace::Once if self.shape.give_back.gives_back() => Rounds::fixed(ROUNDS),
                 Pace::Once => Rounds::fixed(1),
-                Pace::Timed | Pace::Fixed if self.shape.reporting => Rounds {
+                Pace::Timed | Pace::Fixed if self.shape.give_back.gives_back() => Rounds {
                     least: TURNS_LEAST,
                     most: if self.experiment.seconds < SHORT_SECONDS {
                         TURNS_MOST * 2
@@ -655,9 +720,15 @@ impl Case {
         }
     }
 
-    /// Whether a stock guest runs it too.
-    pub(crate) fn on_linux(&self) -> bool {
-        matches!(self.experiment.words, Words::Workloads(_))
+    /// Whether a guest with this kernel runs it.
+    pub(crate) fn runs_on(&self, guest: Guest) -> bool {
+        let kernel = guest == Guest::Ebb || matches!(self.experiment.words, Words::Workloads(_));
+        kernel && self.shape.give_back.is_known_to(guest)
+    }
+
+    /// Whether what its guests take of the host is looked at all the time.
+    pub(crate) fn is_metered(&self) -> bool {
+        matches!(self.experiment.scope, Scope::Ways { .. }) && !self.shape.icount
     }
 
     /// The guest of one round.
@@ -735,13 +806,9 @@ mod tests {
 
     #[test]
     fn every_experiment_has_a_shape_and_a_name_of_its_own() {
-        for (index, experiment) in EXPERIMENTS.iter().enumerate() {
+        for (index, experiment) in all().enumerate() {
             assert!(!experiment.memory_mib.is_empty() && !experiment.cpus.is_empty());
-            assert!(
-                !EXPERIMENTS[..index]
-                    .iter()
-                    .any(|e| e.name == experiment.name)
-            );
+            assert!(!all().take(index).any(|e| e.name == experiment.name));
         }
     }
 }

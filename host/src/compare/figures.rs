@@ -1,5 +1,6 @@
 //! The figures of one run: what its program measured, and what the host saw.
 
+use super::costs;
 use super::experiments::{self, Pace};
 use super::schema::{Better, Point, Run, What};
 use crate::text::Size;
@@ -35,10 +36,14 @@ pub(crate) fn of(run: &Run) -> Vec<Figure> {
     // Where instructions are counted sleep takes no time, so the host's clock says nothing.
     if run.icount {
         spent(run, &mut figures);
+        costs::returned(run, &mut figures);
         figures.iter_mut().for_each(in_instructions);
     } else {
         started(run, &mut figures);
-        returned(run, &mut figures);
+        let back_after_s = returned(run, &mut figures);
+        costs::host_cpu(run, back_after_s, &mut figures);
+        costs::wakeups(run, &mut figures);
+        costs::areas(run, &mut figures);
         held(run, &mut figures);
         spent(run, &mut figures);
         if run.turns.is_empty() || moment(run, "freed").is_some() {
@@ -114,7 +119,7 @@ fn said(what: &What, figures: &mut Vec<Figure>) {
     }
 }
 
-fn lower(metric: &str, unit: &str, value: f64) -> Figure {
+pub(super) fn lower(metric: &str, unit: &str, value: f64) -> Figure {
     Figure {
         metric: metric.to_owned(),
         unit: unit.to_owned(),
@@ -218,7 +223,7 @@ pub(crate) fn command_in_short(run: &Run) -> String {
 }
 
 /// What the guest's RAM held of the host at a moment: the last sample not after it, else the first.
-fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
+pub(super) fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
     let before = timeline
         .iter()
         .rev()
@@ -255,29 +260,37 @@ fn held(run: &Run, figures: &mut Vec<Figure>) {
     }
 }
 
-/// How freed memory came back: `freed` is time 0.
-fn returned(run: &Run, figures: &mut Vec<Figure>) {
-    let (Some(start), Some(freed), Some(end)) =
-        (moment(run, "start"), moment(run, "freed"), ended(run))
-    else {
-        return;
-    };
-    let bytes = run.events.iter().find_map(|event| match &event.what {
+/// Bytes that a program says it freed.
+pub(super) fn freed_bytes(run: &Run) -> Option<f64> {
+    run.events.iter().find_map(|event| match &event.what {
         What::Phase { name, bytes, .. } if name == "freed" => *bytes,
         _ => None,
-    });
-    let (Some(before), Some(last)) = (
-        resident_at(&run.timeline, start),
-        resident_at(&run.timeline, end),
-    ) else {
-        return;
-    };
-    let peak = run
+    })
+}
+
+/// The most that the guest's RAM held of the host until the program freed its memory.
+pub(super) fn peak(run: &Run) -> Option<f64> {
+    let (start, freed) = (moment(run, "start")?, moment(run, "freed")?);
+    let before = resident_at(&run.timeline, start)?;
+    let points = run
         .timeline
         .iter()
-        .filter(|point| (start..=freed).contains(&(point.t_ms / 1e3)))
-        .filter_map(|point| point.resident)
-        .fold(before, f64::max);
+        .filter(|point| (start..=freed).contains(&(point.t_ms / 1e3)));
+    Some(
+        points
+            .filter_map(|point| point.resident)
+            .fold(before, f64::max),
+    )
+}
+
+/// How freed memory came back: `freed` is time 0. Returns when nearly all of it had.
+fn returned(run: &Run, figures: &mut Vec<Figure>) -> Option<f64> {
+    let (start, freed, end) = (moment(run, "start")?, moment(run, "freed")?, ended(run)?);
+    let bytes = freed_bytes(run);
+    let before = resident_at(&run.timeline, start)?;
+    let last = resident_at(&run.timeline, end)?;
+    let peak = peak(run)?;
+    let mut nearly_all = None;
     for (metric, share) in [("half_returned", 0.5), ("nearly_all_returned", 0.95)] {
         let reached = bytes.and_then(|bytes| {
             let goal = peak - bytes * share;
@@ -290,6 +303,7 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) {
             // Before the end of a sample's step nobody knows; a figure of 0 would claim to.
             let seconds = (point.t_ms / 1e3 - freed).max(1e-3);
             figures.push(lower(metric, "s", seconds));
+            nearly_all = Some(seconds).filter(|_| share > 0.9);
         }
     }
     if let Some(unused) = moment(run, "pooled").and_then(|at| resident_at(&run.timeline, at)) {
@@ -301,6 +315,7 @@ fn returned(run: &Run, figures: &mut Vec<Figure>) {
         noise: bytes.unwrap_or(0.0) * NOISE_OF_FREED,
         ..lower("left_behind", "B", last - before)
     });
+    nearly_all
 }
 
 /// What each round cost the host's CPUs.

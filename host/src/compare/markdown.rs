@@ -1,11 +1,13 @@
 //! The report as Markdown, a section of a document, with the plots as files beside it.
 
+use super::absent;
 use super::experiments;
 use super::figures;
 use super::findings;
 use super::output::Output;
 use super::plots;
-use super::schema::{Cell, Guest, Report, Row};
+use super::schema::{Cell, Report, Row};
+use super::way;
 use super::wording::{number, range, row_name, scale_of, sentence, speaks_alone, times};
 use crate::failure::Failure;
 use std::collections::BTreeSet;
@@ -127,18 +129,10 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
         line("No run ended well.");
         return;
     }
-    let mut columns: Vec<(Guest, bool)> = rows
-        .iter()
-        .flat_map(|row| row.cells.iter().map(|cell| (cell.guest, cell.reporting)))
-        .collect();
-    columns.sort_by_key(|(guest, reporting)| (!reporting, *guest));
-    columns.dedup();
+    let columns = way::columns(rows.iter().copied());
     let heads: Vec<String> = columns
         .iter()
-        .map(|(guest, reporting)| {
-            let way = if *reporting { "" } else { ", not reporting" };
-            format!(" {}{way} |", guest.name())
-        })
+        .map(|(guest, way)| format!(" {} |", way.label(*guest, true)))
         .collect();
     line(&format!("| |{} Ebb is better |", heads.concat()));
     line(&format!("|---|{}---|", "---|".repeat(columns.len())));
@@ -152,13 +146,13 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
         let cells: Vec<String> = columns
             .iter()
             .map(|column| {
-                let found = row
-                    .cells
-                    .iter()
-                    .find(|cell| (cell.guest, cell.reporting) == *column);
+                let found = way::cell(row, *column);
                 format!(
                     " {} |",
-                    found.map_or_else(|| "–".to_owned(), |found| cell(found, &unit, divisor))
+                    found.map_or_else(
+                        || absent::word(&report.runs, row, *column).to_owned(),
+                        |found| cell(found, &unit, divisor)
+                    )
                 )
             })
             .collect();

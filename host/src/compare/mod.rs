@@ -1,14 +1,19 @@
 //! `ebb compare`: the same experiments in guests of both kernels, side by side.
 
+mod absent;
 mod agreement;
+mod balloon;
 mod calls;
+mod costs;
 mod cpus;
 mod experiments;
 mod figures;
 mod findings;
+mod give_back;
 mod html;
 mod interrupt;
 mod markdown;
+mod meter;
 mod options;
 mod output;
 mod plan;
@@ -23,6 +28,7 @@ mod shape;
 mod statistics;
 mod svg;
 mod table;
+mod way;
 mod wording;
 
 pub(crate) use options::CompareOptions;
@@ -33,7 +39,6 @@ use crate::machine::AccelChoice;
 use crate::stdout;
 use crate::text::Terminal;
 use agreement::Agreement;
-use experiments::EXPERIMENTS;
 use interrupt::Interrupt;
 use options::LinuxChoice;
 use output::Output;
@@ -86,7 +91,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     }
     check(options)?;
     let chosen = experiments::select(&options.experiments).map_err(|name| {
-        let known: Vec<_> = EXPERIMENTS.iter().map(|known| known.name).collect();
+        let known: Vec<_> = experiments::all().map(|known| known.name).collect();
         Failure::Usage(format!(
             "no experiment is called `{name}`; known: {}",
             known.join(", ")
@@ -97,6 +102,9 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         _ => &[Guest::Ebb, Guest::Linux],
     };
     let mut plan = Plan::new(&chosen, guests, options);
+    if plan.steps.is_empty() {
+        return Err(nobody_does_it(options));
+    }
     let expected = Clock::default().expect(&plan, &plan.steps);
     let runs: usize = plan.steps.iter().map(|step| step.guests.len()).sum();
     let steps = u64::try_from(runs).unwrap_or(u64::MAX);
@@ -143,6 +151,16 @@ fn check(options: &CompareOptions) -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
+}
+
+/// No guest knows the ways that the user wants.
+fn nobody_does_it(options: &CompareOptions) -> Failure {
+    let ways: Vec<_> = options.give_back.iter().map(|way| way.name()).collect();
+    Failure::Usage(format!(
+        "nothing to run: no guest gives memory back by {} (Linux alone knows balloon, Ebb alone \
+         hinting)",
+        ways.join(", ")
+    ))
 }
 
 /// The value of `--kernel` for the stock guest, found before anything runs.
@@ -345,13 +363,13 @@ fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Fa
 
 fn listing() -> String {
     let mut text = String::new();
-    for experiment in EXPERIMENTS {
+    for experiment in experiments::all() {
         let mark = if experiment.usual { '*' } else { ' ' };
         text.push_str(&format!(
             "{mark} {:<24} {}\n",
             experiment.name, experiment.summary
         ));
     }
-    text.push_str("\n* runs where no experiment is named; `page-fault` means all its variants\n");
+    text.push_str("\n* runs where no experiment is named; `page-fault` means all its variants, `give-back` one table of all ways\n");
     text
 }

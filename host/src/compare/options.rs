@@ -1,8 +1,10 @@
 //! What `ebb compare` is told.
 
+use super::way::Way;
 use crate::machine::AccelChoice;
 use crate::text::Size;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -36,9 +38,10 @@ pub(crate) struct CompareOptions {
     #[arg(long, value_name = "auto|none|VMLINUZ", default_value = "auto")]
     pub(crate) linux: LinuxChoice,
 
-    /// Whether the guests report their free memory
-    #[arg(long, value_name = "WHEN", default_value = "both")]
-    pub(crate) reporting: ReportingChoice,
+    /// Ways in which the guests give memory back, with commas between them; Linux alone knows
+    /// `balloon`, Ebb alone `hinting` [default: reporting and off; all for `give-back`]
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', value_parser = way_parser())]
+    pub(crate) give_back: Vec<Way>,
 
     /// Let guest time be guest instructions (1 ns each), on one CPU: the same figures each time
     #[arg(long)]
@@ -72,7 +75,7 @@ pub(crate) struct CompareOptions {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["experiments", "linux", "reporting", "icount", "rounds", "memory", "cpus", "list"]
+        conflicts_with_all = ["experiments", "linux", "give_back", "icount", "rounds", "memory", "cpus", "list"]
     )]
     pub(crate) from: Vec<PathBuf>,
 
@@ -138,24 +141,8 @@ impl From<OsString> for LinuxChoice {
     }
 }
 
-/// Whether guests report free memory.
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum ReportingChoice {
-    /// They do
-    On,
-    /// They do not
-    Off,
-    /// Each experiment both ways
-    Both,
-}
-
-impl ReportingChoice {
-    /// The ways to run, in order.
-    pub(crate) fn ways(self) -> &'static [bool] {
-        match self {
-            Self::On => &[true],
-            Self::Off => &[false],
-            Self::Both => &[true, false],
-        }
-    }
+/// Reads a [`Way`] by its name.
+fn way_parser() -> impl TypedValueParser<Value = Way> {
+    let names = Way::all().into_iter().map(Way::name);
+    PossibleValuesParser::new(names).map(|name| Way::from_name(&name).unwrap_or(Way::REPORTING))
 }

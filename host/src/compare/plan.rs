@@ -58,9 +58,13 @@ impl Plan {
             guests: guests.to_vec(),
             wanted: options.rounds,
         };
-        let boots: Vec<Vec<Step>> = (0..plan.cases.len())
+        let mut boots: Vec<Vec<Step>> = (0..plan.cases.len())
             .map(|case| plan.boots_of(case))
             .collect();
+        // Of a way that no guest knows.
+        boots
+            .iter_mut()
+            .for_each(|steps| steps.retain(|step| !step.guests.is_empty()));
         let last = boots.iter().flatten().map(|step| step.boot).max();
         // One boot of everything after the other, as the machine changes with the hours too.
         for boot in 1..=last.unwrap_or(0) {
@@ -86,7 +90,7 @@ impl Plan {
                     })
                 })
                 .collect(),
-            Pace::Counted => (1..=rounds)
+            Pace::Counted | Pace::Together => (1..=rounds)
                 .map(|boot| Step {
                     case: index,
                     guests: self.turn(case, boot),
@@ -113,7 +117,7 @@ impl Plan {
             .guests
             .iter()
             .copied()
-            .filter(|guest| *guest == Guest::Ebb || case.on_linux())
+            .filter(|guest| case.runs_on(*guest))
             .collect();
         if boot.is_multiple_of(2) {
             turn.reverse();
@@ -194,14 +198,14 @@ impl Clock {
         if counted {
             return boot;
         }
-        let work: Duration = step
-            .guests
-            .iter()
-            .map(|guest| match (guest, case.pace()) {
-                (Guest::Linux, Pace::Timed | Pace::Fixed) => case.guess() * LINUX_FACTOR,
-                _ => case.guess(),
-            })
-            .sum();
+        let work = step.guests.iter().map(|guest| match (guest, case.pace()) {
+            (Guest::Linux, Pace::Timed | Pace::Fixed) => case.guess() * LINUX_FACTOR,
+            _ => case.guess(),
+        });
+        let work: Duration = match case.pace() {
+            Pace::Together => work.max().unwrap_or_default(),
+            _ => work.sum(),
+        };
         work * step.rounds + boot
     }
 }

@@ -4,7 +4,9 @@ use super::experiments;
 use super::figures;
 use super::schema::{Guest, Outcome, Report, Row, Run, What};
 use super::svg::{self, Curve, Line, Panel, Plot};
+use super::way::Way;
 use super::wording::{headline, metric, number, row_name};
+use std::collections::BTreeSet;
 
 /// Something that can be drawn at any width.
 pub(crate) enum Picture<'a> {
@@ -70,8 +72,7 @@ pub(crate) fn memory_is_the_matter(runs: &[&Run]) -> bool {
 /// A run shorter than this has no curve worth looking at.
 const CURVE_MIN_S: f64 = 1.0;
 
-/// Memory over time, a picture for each shape of the guests, a panel with and one without
-/// reporting; of each guest the first round that ended well.
+/// Memory over time, a picture for each shape of the guests, a panel for each way to give memory back; of each guest the first round that ended well.
 pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
     let mut shapes: Vec<(u64, u32)> = Vec::new();
     let good: Vec<&Run> = runs
@@ -100,37 +101,34 @@ pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
                 .copied()
                 .filter(|run| (run.memory_bytes, run.cpus) == *shape)
                 .collect();
-            let panels: Vec<Panel<'a>> = [true, false]
+            let ways: BTreeSet<Way> = of_shape.iter().map(|run| run.give_back).collect();
+            let panels: Vec<Panel<'a>> = ways
                 .into_iter()
-                .filter_map(|reporting| panel(&of_shape, reporting, shapes.len() > 1))
+                .filter_map(|way| panel(&of_shape, way, shapes.len() > 1))
                 .collect();
             (!panels.is_empty()).then_some(Picture::Memory(panels, zero))
         })
         .collect()
 }
 
-fn panel<'a>(runs: &[&'a Run], reporting: bool, many: bool) -> Option<Panel<'a>> {
+fn panel<'a>(runs: &[&'a Run], way: Way, many: bool) -> Option<Panel<'a>> {
     let curves: Vec<Curve<'a>> = [Guest::Ebb, Guest::Linux]
         .into_iter()
         .filter_map(|guest| {
             let run = runs
                 .iter()
                 .copied()
-                .find(|run| run.guest == guest && run.reporting == reporting)?;
+                .find(|run| run.guest == guest && run.give_back == way)?;
             Some(curve(run))
         })
         .collect();
     let run = runs.first()?;
-    let way = if reporting {
-        "Free memory is reported"
-    } else {
-        "Nothing is reported"
-    };
+    let way = way.heading();
     let heading = if many {
         let memory = crate::text::Size(run.memory_bytes);
         format!("{way}, {} CPUs, {memory}", run.cpus)
     } else {
-        way.to_owned()
+        way
     };
     (!curves.is_empty()).then_some(Panel { heading, curves })
 }
@@ -159,7 +157,7 @@ fn curve(run: &Run) -> Curve<'_> {
 /// Distributions by percentile: a picture for each figure, of each guest the first round.
 pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
     let mut pictures: Vec<(String, Picture<'static>)> = Vec::new();
-    let both = runs.iter().any(|run| !run.reporting);
+    let both = runs.iter().any(|run| run.give_back != Way::REPORTING);
     for run in runs.iter().filter(|run| run.outcome == Outcome::Ok) {
         for event in &run.events {
             let What::Distribution {
@@ -180,8 +178,8 @@ pub(crate) fn distributions(runs: &[&Run]) -> Vec<Picture<'static>> {
             let counted = run.icount && unit == "ns";
             let line = Line {
                 guest: run.guest,
-                reporting: run.reporting,
-                name: svg::who(run.guest, run.reporting, both),
+                give_back: run.give_back,
+                name: run.give_back.label(run.guest, both),
                 percentiles: percentiles.clone(),
             };
             let key = format!("{name} {counted} {}", run.cpus);

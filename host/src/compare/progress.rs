@@ -1,6 +1,7 @@
 //! How far a comparison is: a bar on a terminal, a line for each run elsewhere.
 
 use super::plan::{Clock, Plan, Step};
+use super::way::Way;
 use crate::text::Style;
 use crate::text::Terminal;
 use std::time::{Duration, Instant};
@@ -88,10 +89,10 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
         1 => "1 CPU".to_owned(),
         cpus => format!("{cpus} CPUs"),
     };
-    let reporting = if shape.reporting {
-        ""
-    } else {
-        ", not reporting"
+    let give_back = match shape.give_back {
+        Way::REPORTING => String::new(),
+        Way::OFF => ", not reporting".to_owned(),
+        way => format!(", {}", way.name()),
     };
     let guests: Vec<&str> = step.guests.iter().map(|guest| guest.name()).collect();
     let boots = plan
@@ -105,7 +106,7 @@ pub(crate) fn describe(plan: &Plan, step: &Step) -> String {
         rounds => format!(", {rounds} rounds"),
     };
     format!(
-        "{} on {}, {cpus}, {}{reporting}, boot {} of {}{rounds}",
+        "{} on {}, {cpus}, {}{give_back}, boot {} of {}{rounds}",
         case.experiment.name,
         guests.join(" and "),
         shape.memory,

@@ -1,12 +1,15 @@
 //! Runs one guest as a child process, `ebb run …`, and gathers all that it says.
 
+use super::balloon::Balloon;
 use super::cpus::Cpus;
 use super::experiments::{Call, Case};
 use super::interrupt::Interrupt;
+use super::meter::{Meter, child_of};
 use super::plan::Step;
 use super::schema::{Better, Event, Guest, Outcome, Point, Run, TurnCost, What};
 use super::scratch::Scratch;
 use super::shape::Shape;
+use super::way::Way;
 use crate::failure::Failure;
 use crate::qemu::cpu_time;
 use rustix::process::{Pid, Signal, kill_process};
@@ -98,6 +101,7 @@ struct Running {
     record: PathBuf,
     host_cpus: Vec<u32>,
     child: Child,
+    meter: Option<Meter>,
     /// A line gives the guest its turn.
     stdin: Option<ChildStdin>,
     messages: Receiver<Message>,
@@ -189,6 +193,14 @@ impl Runner<'_> {
             let seed = (step.boot - 1).to_string();
             words.splice(1..1, ["--icount".into(), "--seed".into(), seed.into()]);
         }
+        let mut balloon = None;
+        if shape.give_back == Way::Balloon {
+            let socket = file("balloon");
+            let _ = std::fs::remove_file(&socket);
+            let more = Balloon::arguments(&socket);
+            words.splice(1..1, more.map(OsString::from));
+            balloon = Some(Balloon::new(socket));
+        }
         let executable = std::env::current_exe().map_err(|source| Failure::Setup {
             what: "the path of ebb itself",
             source,
@@ -207,7 +219,8 @@ impl Runner<'_> {
             words,
             host_cpus: cpus.held.clone(),
             stdin: child.stdin.take(),
-            messages: listen(&mut child, &timeline),
+            messages: listen(&mut child, &timeline, balloon),
+            meter: (case.is_metered()).then(|| Meter::start(child.id(), timeline.clone())),
             child,
             timeline,
             record,
@@ -295,7 +308,7 @@ impl Runner<'_> {
             experiment: case.experiment.name.to_owned(),
             arguments,
             guest: guest.guest,
-            reporting: guest.shape.reporting,
+            give_back: guest.shape.give_back,
             icount: guest.shape.icount,
             cpus: guest.shape.cpus,
             memory_bytes: guest.shape.memory.bytes(),
@@ -308,6 +321,7 @@ impl Runner<'_> {
             turns: guest.rounds,
             host_cpus: guest.host_cpus,
             timeline: read_timeline(&guest.timeline),
+            expenses: guest.meter.map(Meter::finish).unwrap_or_default(),
             outcome: Outcome::Ok,
             error: None,
         };
@@ -345,8 +359,7 @@ impl Runner<'_> {
         option("--accel", self.accel.into());
         option("-m", shape.memory.to_string().into());
         option("-c", shape.cpus.to_string().into());
-        let give_back = if shape.reporting { "reporting" } else { "off" };
-        option("--give-back", give_back.into());
+        option("--give-back", shape.give_back.mode().name().into());
         option("--qemu", self.qemu.into());
         option("--timeline", timeline.into());
         option("--record", record.into());
@@ -436,9 +449,7 @@ impl Running {
     /// What QEMU, the only child of `ebb run`, has taken of the host's CPUs.
     fn qemu_cpu(&self) -> Option<Duration> {
         let pid = self.child.id();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        let qemu = children.split_whitespace().next()?.parse().ok()?;
-        Some(cpu_time(qemu)?.sum())
+        Some(cpu_time(child_of(pid)?)?.sum())
     }
 }
 
@@ -468,13 +479,16 @@ fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::Result<Child
 }
 
 /// Reads both outputs of the child in threads of their own.
-fn listen(child: &mut Child, timeline: &Path) -> Receiver<Message> {
+fn listen(child: &mut Child, timeline: &Path, balloon: Option<Balloon>) -> Receiver<Message> {
     let (sender, receiver) = mpsc::sync_channel(QUEUE);
     if let Some(stdout) = child.stdout.take() {
         let (sender, timeline) = (sender.clone(), timeline.to_owned());
         thread::spawn(move || {
             each_line(stdout, |text| {
                 let timeline_s = last_time(&timeline);
+                if let Some(balloon) = &balloon {
+                    balloon.hear(&text);
+                }
                 sender.send(Message::Out(Line { text, timeline_s })).is_ok()
             });
         });
@@ -507,7 +521,7 @@ fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
 }
 
 /// The time of the last whole line of a timeline that is being written.
-fn last_time(path: &Path) -> Option<f64> {
+pub(crate) fn last_time(path: &Path) -> Option<f64> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TIMELINE_TAIL)))

@@ -1,14 +1,15 @@
-//! The report as JSON, schema 1: every run with its raw samples, and the table made from them.
+//! The report as JSON, schema 2: every run with its raw samples, and the table made from them.
 //!
 //! What a guest or a child process said is kept as it was said. Fields that a later version adds
 //! are ignored; a report of another schema is refused by its number.
 
+use super::way::Way;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// The number of the schema that this version writes and reads.
-pub(crate) const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 2;
 
 /// One `ebb compare`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -75,7 +76,7 @@ pub(crate) struct Run {
     /// What the program was called with.
     pub(crate) arguments: Vec<String>,
     pub(crate) guest: Guest,
-    pub(crate) reporting: bool,
+    pub(crate) give_back: Way,
     pub(crate) icount: bool,
     pub(crate) cpus: u32,
     pub(crate) memory_bytes: u64,
@@ -93,6 +94,9 @@ pub(crate) struct Run {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) host_cpus: Vec<u32>,
     pub(crate) timeline: Vec<Point>,
+    /// What it took of the host, where ways to give memory back are compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) expenses: Vec<Expense>,
     pub(crate) outcome: Outcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
@@ -104,6 +108,18 @@ pub(crate) struct TurnCost {
     pub(crate) wall_s: f64,
     /// CPU time of QEMU, user and system.
     pub(crate) qemu_cpu_s: Option<f64>,
+}
+
+/// What a guest has taken of the host so far.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Expense {
+    /// On the timeline's clock.
+    pub(crate) at_s: f64,
+    pub(crate) qemu_cpu_s: f64,
+    pub(crate) ebb_cpu_s: f64,
+    /// How often their threads have waited for something.
+    pub(crate) qemu_wakeups: u64,
+    pub(crate) ebb_wakeups: u64,
 }
 
 /// How a run ended.
@@ -242,7 +258,7 @@ impl Interval {
 #[derive(Copy, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Cell {
     pub(crate) guest: Guest,
-    pub(crate) reporting: bool,
+    pub(crate) give_back: Way,
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,

@@ -1,5 +1,6 @@
 //! What kind of guest an experiment runs in.
 
+use super::way::Way;
 use crate::text::Size;
 
 /// One guest of an experiment.
@@ -7,6 +8,6 @@ use crate::text::Size;
 pub(crate) struct Shape {
     pub(crate) memory: Size,
     pub(crate) cpus: u32,
-    pub(crate) reporting: bool,
+    pub(crate) give_back: Way,
     pub(crate) icount: bool,
 }

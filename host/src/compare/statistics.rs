@@ -1,7 +1,9 @@
 //! From runs to rows: medians with their spread, and how many times better Ebb is.
 
+use super::costs;
 use super::figures;
 use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
+use super::way::Way;
 use std::collections::BTreeMap;
 
 /// The middle of some figures; of an even number, the mean of the two in the middle.
@@ -47,8 +49,8 @@ type Round = (u32, u32, u32);
 /// The figures of one guest.
 type Rounds = BTreeMap<Round, f64>;
 
-/// The figures of a row: of guests that do not report (true) after those that do.
-type Columns = BTreeMap<(bool, Guest), Rounds>;
+/// The figures of a row, in the order of the ways.
+type Columns = BTreeMap<(Way, Guest), Rounds>;
 
 /// A row while its figures are gathered.
 struct Gathered {
@@ -88,8 +90,7 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
             let row = &mut rows[at];
             row.noise = row.noise.max(figure.noise);
             let count = seen.entry(at).or_default();
-            // Reporting first, as that is how guests run unless told otherwise.
-            let column = row.columns.entry((!run.reporting, run.guest)).or_default();
+            let column = row.columns.entry((run.give_back, run.guest)).or_default();
             let mut round = (run.round, *count, 0);
             while column.contains_key(&round) {
                 round.2 += 1;
@@ -98,7 +99,9 @@ pub(crate) fn rows(runs: &[Run]) -> Vec<Row> {
             *count += 1;
         }
     }
-    in_order(rows.into_iter().map(row).collect())
+    let mut rows: Vec<Row> = rows.into_iter().map(row).collect();
+    rows.extend(costs::derived(&rows));
+    in_order(rows)
 }
 
 fn row(gathered: Gathered) -> Row {
@@ -108,20 +111,20 @@ fn row(gathered: Gathered) -> Row {
         noise,
         comparable,
     } = gathered;
-    let of = |guest, off| columns.get(&(off, guest));
+    let of = |guest, way| columns.get(&(way, guest));
     // Both sides with reporting; without it only where it was not asked for.
-    let sides = [false, true]
+    let sides = [Way::REPORTING, Way::OFF]
         .into_iter()
-        .find_map(|off| Some((of(Guest::Ebb, off)?, of(Guest::Linux, off)?)));
+        .find_map(|way| Some((of(Guest::Ebb, way)?, of(Guest::Linux, way)?)));
     let (ratio, interval) = match sides {
         Some((ebb, linux)) if comparable => ratio_of(key.better, ebb, linux, noise),
         _ => (None, None),
     };
-    let cells = columns.iter().filter_map(|(&(off, guest), rounds)| {
+    let cells = columns.iter().filter_map(|(&(give_back, guest), rounds)| {
         let mut values: Vec<f64> = rounds.values().copied().collect();
         Some(Cell {
             guest,
-            reporting: !off,
+            give_back,
             median: median(&mut values)?,
             min: *values.first()?,
             max: *values.last()?,
@@ -239,7 +242,7 @@ mod tests {
     use super::*;
     use crate::compare::schema::{Event, What};
 
-    fn run(guest: Guest, reporting: bool, value: f64) -> Run {
+    fn run(guest: Guest, give_back: Way, value: f64) -> Run {
         let what = What::Result {
             metric: "faults_per_second".into(),
             value,
@@ -251,7 +254,7 @@ mod tests {
             experiment: "page-fault/4k".into(),
             arguments: Vec::new(),
             guest,
-            reporting,
+            give_back,
             icount: false,
             cpus: 1,
             memory_bytes: 1 << 30,
@@ -262,6 +265,7 @@ mod tests {
             turns: Vec::new(),
             host_cpus: Vec::new(),
             timeline: Vec::new(),
+            expenses: Vec::new(),
             outcome: Outcome::Ok,
             error: None,
         }
@@ -292,12 +296,14 @@ mod tests {
     /// Runs of both guests in one boot, with a figure a round.
     fn boot(number: u32, ebb: &[f64], linux: &[f64]) -> [Run; 2] {
         [(Guest::Ebb, ebb), (Guest::Linux, linux)].map(|(guest, values)| {
-            let runs = values.iter().map(|value| run(guest, true, *value));
+            let runs = values
+                .iter()
+                .map(|value| run(guest, Way::REPORTING, *value));
             let events = runs.flat_map(|run| run.events).collect();
             Run {
                 round: number,
                 events,
-                ..run(guest, true, 0.0)
+                ..run(guest, Way::REPORTING, 0.0)
             }
         })
     }
@@ -307,20 +313,20 @@ mod tests {
         // The machine is twice as fast in the second round; both guests show it, the ratio does not.
         let mut runs = boot(1, &[40.0, 80.0, 42.0], &[10.0, 20.0, 10.0]).to_vec();
         runs.extend(boot(2, &[20.0], &[5.0]));
-        runs.push(run(Guest::Ebb, false, 90.0));
+        runs.push(run(Guest::Ebb, Way::OFF, 90.0));
         let rows = rows(&runs);
         assert_eq!(rows.len(), 1);
         let seen: Vec<_> = rows[0]
             .cells
             .iter()
-            .map(|c| (c.guest, c.reporting, c.min, c.median, c.max, c.rounds))
+            .map(|c| (c.guest, c.give_back, c.min, c.median, c.max, c.rounds))
             .collect();
         assert_eq!(
             seen,
             [
-                (Guest::Ebb, true, 20.0, 41.0, 80.0, 4),
-                (Guest::Linux, true, 5.0, 10.0, 20.0, 4),
-                (Guest::Ebb, false, 90.0, 90.0, 90.0, 1),
+                (Guest::Ebb, Way::REPORTING, 20.0, 41.0, 80.0, 4),
+                (Guest::Linux, Way::REPORTING, 5.0, 10.0, 20.0, 4),
+                (Guest::Ebb, Way::OFF, 90.0, 90.0, 90.0, 1),
             ]
         );
         assert_eq!(rows[0].ratio, Some(4.0));
@@ -369,9 +375,9 @@ mod tests {
 
     #[test]
     fn runs_that_did_not_end_well_have_no_figures() {
-        let mut failed = run(Guest::Ebb, true, 1.0);
+        let mut failed = run(Guest::Ebb, Way::REPORTING, 1.0);
         failed.outcome = Outcome::Failed;
-        let mut unsupported = run(Guest::Linux, true, 1.0);
+        let mut unsupported = run(Guest::Linux, Way::REPORTING, 1.0);
         unsupported.outcome = Outcome::Unsupported;
         assert!(rows(&[failed, unsupported]).is_empty());
     }

@@ -1,8 +1,10 @@
 //! The table in the terminal.
 
+use super::absent;
 use super::findings;
-use super::schema::{Guest, Report, Row};
+use super::schema::{Guest, Report, Row, Run};
 use super::statistics::spread;
+use super::way::{self, Column, Way};
 use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
 use std::fmt::Write as _;
 
@@ -39,7 +41,7 @@ impl Look {
 /// The whole report as text.
 pub(crate) fn text(report: &Report, look: Look) -> String {
     let mut out = String::new();
-    let columns = columns(report);
+    let columns = way::columns(&report.table);
     let name = look
         .columns
         .saturating_sub(columns.len() * CELL + RATIO + 1)
@@ -60,7 +62,7 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
                 .copied()
                 .filter(|other| other.metric == row.metric)
                 .collect();
-            row_line(&mut out, look, name, &columns, row, &others);
+            row_line(&mut out, look, name, &columns, (row, &report.runs), &others);
         }
     }
     let paragraphs = findings::paragraphs(report);
@@ -73,38 +75,20 @@ pub(crate) fn text(report: &Report, look: Look) -> String {
     out
 }
 
-/// Guests and ways that the table has a column for.
-fn columns(report: &Report) -> Vec<(Guest, bool)> {
-    let mut columns: Vec<(Guest, bool)> = Vec::new();
-    for row in &report.table {
-        for cell in &row.cells {
-            if !columns.contains(&(cell.guest, cell.reporting)) {
-                columns.push((cell.guest, cell.reporting));
-            }
-        }
-    }
-    columns.sort_by_key(|(guest, reporting)| (!reporting, *guest));
-    columns
-}
-
-fn heads(out: &mut String, look: Look, name: usize, columns: &[(Guest, bool)]) {
-    let both_ways = columns.iter().any(|(_, reporting)| !reporting);
+fn heads(out: &mut String, look: Look, name: usize, columns: &[Column]) {
+    let many_ways = columns.iter().any(|(_, way)| *way != Way::REPORTING);
     let mut first = " ".repeat(name);
     let mut second = first.clone();
-    for (guest, reporting) in columns {
+    for (guest, way) in columns {
         let _ = write!(first, "{:>CELL$}", guest.name());
-        let _ = write!(
-            second,
-            "{:>CELL$}",
-            if *reporting { "reporting" } else { "off" }
-        );
+        let _ = write!(second, "{:>CELL$}", way.name());
     }
     if columns.iter().any(|(guest, _)| *guest == Guest::Linux) {
         let _ = write!(first, "{:>RATIO$}", "Ebb is");
         let _ = write!(second, "{:>RATIO$}", "better");
     }
     line(out, &look.paint(BOLD, first.trim_end()));
-    if both_ways || second.contains("better") {
+    if many_ways || second.contains("better") {
         line(out, &look.paint(DIM, second.trim_end()));
     }
 }
@@ -113,8 +97,8 @@ fn row_line(
     out: &mut String,
     look: Look,
     name: usize,
-    columns: &[(Guest, bool)],
-    row: &Row,
+    columns: &[Column],
+    (row, runs): (&Row, &[Run]),
     others: &[&Row],
 ) {
     let (unit, divisor) = scale_of(row);
@@ -127,12 +111,12 @@ fn row_line(
     } else {
         let _ = write!(text, "{title:<name$}");
     }
-    for (guest, reporting) in columns {
-        let cell = row
-            .cells
-            .iter()
-            .find(|cell| cell.guest == *guest && cell.reporting == *reporting);
-        let figure = cell.map_or_else(|| "–".to_owned(), |cell| number(cell.median / divisor));
+    for column in columns {
+        let cell = way::cell(row, *column);
+        let figure = cell.map_or_else(
+            || absent::word(runs, row, *column).to_owned(),
+            |cell| number(cell.median / divisor),
+        );
         let spread = cell
             .and_then(spread)
             .map(|share| format!(" ±{}", percent(share)))

@@ -3,7 +3,19 @@
 use super::schema::{Interval, Row};
 
 /// Metrics whose name needs more than its underscores replaced.
-const NAMES: [(&str, &str); 40] = [
+const NAMES: [(&str, &str); 52] = [
+    ("others_ns", "the kernel's work after the free"),
+    ("returned", "given back"),
+    ("instructions_per_gib", "the guest's work for a GiB"),
+    ("host_cpu_per_gib", "CPU of the host for a GiB"),
+    ("qemu_wakeups", "wake-ups of QEMU"),
+    ("ebb_wakeups", "wake-ups of ebb"),
+    ("switches_per_second", "changes of tasks in the guest"),
+    ("idle_cpu", "CPU of the host"),
+    ("resident_area", "area under resident memory"),
+    ("used_area", "area under used memory"),
+    ("excess_area", "held beyond what is used"),
+    ("job_s", "start to end of the job"),
     ("ready_s", "first statement"),
     ("ready_on_host", "first statement, host"),
     ("resident_at_start", "resident then"),

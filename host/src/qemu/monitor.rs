@@ -66,6 +66,20 @@ impl Monitor {
         started.map(drop).map_err(|error| protocol(error.into()))
     }
 
+    /// What the balloon leaves to the guest, in bytes.
+    pub(crate) fn balloon(&mut self) -> Result<u64, MonitorError> {
+        let answer = self.qmp.execute(&qmp::query_balloon {});
+        let answer = answer.map_err(|error| protocol(error.into()))?;
+        Ok(u64::try_from(answer.actual).unwrap_or(0))
+    }
+
+    /// Has the balloon leave so many bytes to the guest, as far as the guest goes along.
+    pub(crate) fn set_balloon(&mut self, bytes: u64) -> Result<(), MonitorError> {
+        let value = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let answer = self.qmp.execute(&qmp::balloon { value });
+        answer.map(drop).map_err(|error| protocol(error.into()))
+    }
+
     /// A way to ask QEMU while [`Self::wait_for_end`] reads, once the CPUs run.
     pub(crate) fn inquiries(&self) -> io::Result<Inquiries> {
         Ok(Inquiries(self.qmp.inner().get_ref_write().try_clone()?))

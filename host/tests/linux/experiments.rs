@@ -5,9 +5,10 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 25] = [
+const SHORT: [&str; 28] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
+    "memhog 64M 0 1 --count",
     "page-fault 4k 2 1r",
     "page-fault thp 1 1r",
     "page-fault file 2 1r --threads",
@@ -18,6 +19,7 @@ const SHORT: [&str; 25] = [
     "fragment 64M 0 -- compact",
     "unmovable 20 0",
     "bursts 2 40",
+    "build 64M 2 0",
     "heap 32M",
     "sparse 8 0",
     "stalls 64M 1",
@@ -31,6 +33,7 @@ const SHORT: [&str; 25] = [
     "messaging 2 20r",
     "stream 2r",
     "idle 0",
+    "idle 2",
 ];
 
 /// The static program: `EBB_WORKLOADS`, or what `make workloads` builds.

@@ -1,11 +1,13 @@
 //! The report as one HTML page that needs nothing beside itself.
 
+use super::absent;
 use super::experiments;
 use super::figures;
 use super::findings::{self, Paragraph};
 use super::plots::{self, Picture};
 use super::schema::{Cell, Guest, Report, Row, Run};
 use super::svg::{self, NARROW, WIDE};
+use super::way::{self, Way};
 use super::wording::{number, range, row_name, scale_of, sentence, times};
 use crate::text::Rounded;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -151,7 +153,7 @@ fn experiment(report: &Report, name: &str, index: usize) -> Markup {
                 (picture(plot, &format!("{id}-spread{number}")))
             }
             @if let Some(plot) = plots::bars(&rows, name) { (picture(&plot, &format!("{id}-bars"))) }
-            @if !rows.is_empty() { (table(&rows)) }
+            @if !rows.is_empty() { (table(&rows, &report.runs)) }
             @if rows.is_empty() { p { "No run of it ended well; see below." } }
             @if !main && !memory.is_empty() {
                 details {
@@ -167,7 +169,7 @@ fn experiment(report: &Report, name: &str, index: usize) -> Markup {
 fn circumstances(runs: &[&Run]) -> String {
     let mut rounds: BTreeMap<_, usize> = BTreeMap::new();
     for run in runs {
-        let guest = (run.guest, run.reporting, run.memory_bytes, run.cpus);
+        let guest = (run.guest, run.give_back, run.memory_bytes, run.cpus);
         *rounds.entry(guest).or_default() += run.turns.len().max(1);
     }
     let rounds = match rounds.values().max() {
@@ -198,14 +200,8 @@ fn circumstances(runs: &[&Run]) -> String {
     )
 }
 
-fn table(rows: &[&Row]) -> Markup {
-    let mut columns: Vec<(Guest, bool)> = Vec::new();
-    for cell in rows.iter().flat_map(|row| &row.cells) {
-        if !columns.contains(&(cell.guest, cell.reporting)) {
-            columns.push((cell.guest, cell.reporting));
-        }
-    }
-    columns.sort_by_key(|(guest, reporting)| (!reporting, *guest));
+fn table(rows: &[&Row], all: &[Run]) -> Markup {
+    let columns = way::columns(rows.iter().copied());
     let ratio = rows.iter().any(|row| row.ratio.is_some());
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Figures" {
@@ -213,10 +209,11 @@ fn table(rows: &[&Row]) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Median" }
-                        @for (guest, reporting) in &columns {
+                        @for (guest, way) in &columns {
                             th scope="col" {
                                 span class={ (guest_class(*guest)) } { (guest.name()) }
-                                @if !reporting { br; "not reporting" }
+                                @if *way == Way::OFF { br; "not reporting" }
+                                @else if *way != Way::REPORTING { br; (way.name()) }
                             }
                         }
                         @if ratio { th scope="col" { "Ebb is better" } }
@@ -229,7 +226,12 @@ fn table(rows: &[&Row]) -> Markup {
                         tr {
                             th scope="row" { (row_name(row, &others)) }
                             @for column in &columns {
-                                td { (cell(row.cells.iter().find(|cell| (cell.guest, cell.reporting) == *column), &unit, divisor)) }
+                                td {
+                                    @match way::cell(row, *column) {
+                                        Some(found) => { (cell(found, &unit, divisor)) }
+                                        None => { (absent::word(all, row, *column)) }
+                                    }
+                                }
                             }
                             @if ratio {
                                 td {
@@ -248,10 +250,7 @@ fn table(rows: &[&Row]) -> Markup {
     }
 }
 
-fn cell(cell: Option<&Cell>, unit: &str, divisor: f64) -> Markup {
-    let Some(cell) = cell else {
-        return html! { "–" };
-    };
+fn cell(cell: &Cell, unit: &str, divisor: f64) -> Markup {
     html! {
         (number(cell.median / divisor)) " " span class="unit" { (unit) }
         @if cell.rounds > 1 {

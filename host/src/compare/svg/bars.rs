@@ -1,7 +1,8 @@
 //! Rows of the table as bars, each row on a scale of its own, with the spread of the rounds.
 
-use super::{Number, Plot, class, text_width, who};
+use super::{Number, Plot, class, text_width};
 use crate::compare::schema::{Better, Row};
+use crate::compare::way::Way;
 use crate::compare::wording::{number, row_name, scale_of, times};
 use maud::{Markup, html};
 
@@ -16,7 +17,7 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
     let both = rows
         .iter()
         .flat_map(|row| &row.cells)
-        .any(|cell| !cell.reporting);
+        .any(|cell| cell.give_back != Way::REPORTING);
     let narrow = width < 500.0;
     let names = if both {
         if narrow { 112.0 } else { 140.0 }
@@ -70,8 +71,8 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
                     @let y = HEAD + STEP * f64::from(u32::try_from(index).unwrap_or(0));
                     @let middle = y + BAR / 2.0;
                     @let end = at(cell.median);
-                    text class="muted" x="0" y=(Number(middle + 4.0)) { (label(cell.guest, cell.reporting, both, narrow)) }
-                    rect class={ "fill " (class(cell.guest)) @if !cell.reporting { " off" } } x=(Number(names)) y=(Number(y))
+                    text class="muted" x="0" y=(Number(middle + 4.0)) { (label(cell.guest, cell.give_back, both, narrow)) }
+                    rect class={ "fill " (class(cell.guest)) @if cell.give_back != Way::REPORTING { " off" } } x=(Number(names)) y=(Number(y))
                         width=(Number((end - names).max(1.0))) height=(Number(BAR)) rx="2" {}
                     @if cell.rounds > 1 && at(cell.max) - at(cell.min) > 2.0 {
                         path class="whisker" d={ "M" (Number(at(cell.min))) " " (Number(middle)) "L" (Number(at(cell.max))) " " (Number(middle))
@@ -85,7 +86,7 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
             .cells
             .iter()
             .zip(&values)
-            .map(|(cell, value)| format!("{} {value}", who(cell.guest, cell.reporting, both)))
+            .map(|(cell, value)| format!("{} {value}", cell.give_back.label(cell.guest, both)))
             .collect();
         description.push_str(&format!("{name} ({direction}): {}. ", cells.join(", ")));
         top += HEAD + STEP * f64::from(u32::try_from(row.cells.len()).unwrap_or(0)) + AFTER;
@@ -99,16 +100,11 @@ pub(crate) fn bars(rows: &[&Row], title: &str, width: f64) -> Plot {
     }
 }
 
-fn label(
-    guest: crate::compare::schema::Guest,
-    reporting: bool,
-    both: bool,
-    narrow: bool,
-) -> String {
-    if narrow && both && !reporting {
+fn label(guest: crate::compare::schema::Guest, way: Way, both: bool, narrow: bool) -> String {
+    if narrow && both && way == Way::OFF {
         format!("{}, off", guest.name())
     } else {
-        who(guest, reporting, both)
+        way.label(guest, both)
     }
 }
 

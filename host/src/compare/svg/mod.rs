@@ -99,14 +99,6 @@ fn class(guest: Guest) -> &'static str {
     }
 }
 
-/// A guest with or without reporting, as labels have it.
-pub(crate) fn who(guest: Guest, reporting: bool, both: bool) -> String {
-    match (both, reporting) {
-        (true, false) => format!("{}, not reporting", guest.name()),
-        _ => guest.name().to_owned(),
-    }
-}
-
 /// About what a text of the plots' size takes, since nobody measures it here.
 fn text_width(text: &str) -> f64 {
     const LETTER: f64 = 7.0;

@@ -3,6 +3,7 @@
 use super::axis::{Linear, Logarithmic, log_ticks, spread_out};
 use super::{Number, Plot, class, text_width};
 use crate::compare::schema::Guest;
+use crate::compare::way::Way;
 use crate::compare::wording::{number, scale};
 use maud::html;
 use std::fmt::Write as _;
@@ -11,7 +12,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) guest: Guest,
-    pub(crate) reporting: bool,
+    pub(crate) give_back: Way,
     pub(crate) name: String,
     pub(crate) percentiles: Vec<(f64, f64)>,
 }
@@ -88,7 +89,7 @@ pub(crate) fn percentiles(lines: &[Line], name: &str, unit: &str, width: f64) ->
             }
         }
         @for (index, line) in lines.iter().enumerate() {
-            @let style = format!("{}{}", class(line.guest), if line.reporting { "" } else { " off" });
+            @let style = format!("{}{}", class(line.guest), if line.give_back == Way::REPORTING { "" } else { " off" });
             path class={ "line " (style) } d=(path(line, x, y)) {}
             @let place = places.get(index).copied().unwrap_or(TOP);
             @let end = ends.get(index).copied().unwrap_or(TOP);

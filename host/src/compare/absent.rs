@@ -1,0 +1,33 @@
+//! Why a figure is missing in a table.
+
+use super::schema::{Guest, Outcome, Row, Run};
+use super::way::{Column, Way};
+
+/// What stands in a row where a column has no figure.
+pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {
+    let of_row = || runs.iter().filter(|run| run.experiment == row.experiment);
+    let mut of_cell = of_row()
+        .filter(|run| (run.guest, run.give_back) == column)
+        .peekable();
+    let (guest, way) = column;
+    if of_cell.peek().is_none() {
+        // A balloon that nobody inflates: the guest is the same, and so is its command.
+        let as_off = way == Way::Balloon
+            && of_row().any(|run| (run.guest, run.give_back) == (Guest::Linux, Way::OFF));
+        return if as_off && guest == Guest::Linux {
+            "as off"
+        } else {
+            "–"
+        };
+    }
+    let best = of_cell
+        .map(|run| run.outcome)
+        .min_by_key(|outcome| *outcome as u8);
+    match (best, row.metric.as_str()) {
+        (Some(Outcome::Failed), _) => "failed",
+        (Some(Outcome::Unsupported), _) => "unsupported",
+        (Some(Outcome::Ok), "half_returned" | "nearly_all_returned") => "never",
+        (Some(Outcome::Ok), "instructions_per_gib" | "host_cpu_per_gib") => "not back",
+        _ => "–",
+    }
+}

@@ -1,0 +1,166 @@
+//! The host's side of a balloon: whenever a program says that it has freed memory, the balloon takes
+//! what the guest has free, and lets it go again. What was in it is then on the host.
+
+use super::schema::What;
+use crate::qemu::Monitor;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Phases of programs in which memory has just been freed.
+const FREED: [&str; 2] = ["freed", "released"];
+/// What is left to the guest: with less a stock kernel begins to reclaim.
+const RESERVE_BYTES: u64 = 64 << 20;
+/// How often the balloon is looked at while it grows.
+const EVERY: Duration = Duration::from_millis(20);
+/// A balloon that has not grown for so long does not grow any more.
+const STUCK: Duration = Duration::from_secs(2);
+/// It is let go after this long, however far it came.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Hears what a program says, and works the balloon by a monitor of its own.
+#[derive(Debug)]
+pub(crate) struct Balloon {
+    orders: Sender<u64>,
+}
+
+impl Balloon {
+    /// The monitor that QEMU shall have for it, as arguments of `ebb run`.
+    pub(crate) fn arguments(socket: &Path) -> [String; 4] {
+        let option = "--qemu-arg".to_owned();
+        // A comma within a value is written twice.
+        let path = socket.display().to_string().replace(',', ",,");
+        [
+            option.clone(),
+            "-qmp".to_owned(),
+            option,
+            format!("unix:{path},server=on,wait=off"),
+        ]
+    }
+
+    /// Waits for the first word of memory that was freed. QEMU has its socket by then.
+    pub(crate) fn new(socket: PathBuf) -> Self {
+        let (orders, taken) = mpsc::channel();
+        thread::spawn(move || {
+            // Where it fails nothing comes back, which is what the figures then say.
+            let _ = work(&socket, &taken);
+        });
+        Self { orders }
+    }
+
+    /// Takes a line of the program.
+    pub(crate) fn hear(&self, line: &str) {
+        if let Ok(What::Phase {
+            name,
+            mem_free_kib: Some(kib),
+            ..
+        }) = serde_json::from_str(line)
+            && FREED.contains(&name.as_str())
+        {
+            // Nobody listens once the monitor has failed.
+            let _ = self.orders.send(whole(kib) << 10);
+        }
+    }
+}
+
+/// KiB of a guest's memory, which are exact in a float.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bounded before"
+)]
+fn whole(kib: f64) -> u64 {
+    kib.clamp(0.0, 1e12) as u64
+}
+
+fn work(socket: &Path, orders: &Receiver<u64>) -> io::Result<()> {
+    let mut monitor = None;
+    while let Ok(free) = orders.recv() {
+        let monitor = match &mut monitor {
+            Some(monitor) => monitor,
+            none => none
+                .insert(Monitor::connect(UnixStream::connect(socket)?).map_err(io::Error::other)?),
+        };
+        squeeze(monitor, free)?;
+    }
+    Ok(())
+}
+
+/// Inflates the balloon by what the guest has free, and deflates it.
+fn squeeze(monitor: &mut Monitor, free: u64) -> io::Result<()> {
+    let full = monitor.balloon().map_err(io::Error::other)?;
+    let goal = full.saturating_sub(free.saturating_sub(RESERVE_BYTES));
+    monitor.set_balloon(goal).map_err(io::Error::other)?;
+    let begun = Instant::now();
+    let (mut least, mut grown) = (full, begun);
+    loop {
+        let left = monitor.balloon().map_err(io::Error::other)?;
+        if left < least {
+            (least, grown) = (left, Instant::now());
+        }
+        if left <= goal || grown.elapsed() > STUCK || begun.elapsed() > PATIENCE {
+            break;
+        }
+        thread::sleep(EVERY);
+    }
+    monitor.set_balloon(full).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn it_grows_by_what_is_free_and_is_let_go() {
+        let socket = std::env::temp_dir().join(format!("ebb-balloon-{}", std::process::id()));
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        // A QEMU whose balloon follows at once.
+        let qemu = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("somebody comes");
+            let greeting = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": []}}"#;
+            writeln!(stream, "{greeting}").expect("it is read");
+            let mut actual = 1_u64 << 30;
+            let mut goals = Vec::new();
+            for line in BufReader::new(stream.try_clone().expect("a copy")).lines() {
+                let command: serde_json::Value =
+                    serde_json::from_str(&line.expect("a line")).expect("JSON");
+                let answer = match command["execute"].as_str() {
+                    Some("query-balloon") => format!("{{\"actual\": {actual}}}"),
+                    Some("balloon") => {
+                        actual = command["arguments"]["value"].as_u64().expect("bytes");
+                        goals.push(actual);
+                        "{}".to_owned()
+                    }
+                    _ => "{}".to_owned(),
+                };
+                writeln!(stream, "{{\"return\": {answer}}}").expect("it is read");
+                if goals.len() == 2 {
+                    break;
+                }
+            }
+            goals
+        });
+        let balloon = Balloon::new(socket.clone());
+        for line in [
+            "no JSON",
+            r#"{"event": "phase", "name": "touched", "at_s": 1, "mem_free_kib": 1024}"#,
+            r#"{"event": "phase", "name": "freed", "at_s": 1, "mem_free_kib": 589824}"#,
+        ] {
+            balloon.hear(line);
+        }
+        assert_eq!(qemu.join().expect("it answered"), [512 << 20, 1 << 30]);
+        std::fs::remove_file(&socket).expect("it is there");
+    }
+
+    #[test]
+    fn a_comma_in_a_path_does_not_end_it() {
+        let words = Balloon::arguments(Path::new("/a,b/c"));
+        assert_eq!(words[3], "unix:/a,,b/c,server=on,wait=off");
+    }
+}

@@ -1,0 +1,268 @@
+//! What giving memory back costs and brings, of one run: of the guest's instructions, of the host's
+//! CPUs, and of the time for which the host holds what nobody uses.
+
+use super::figures::{Figure, ended, freed_bytes, lower, moment, peak, resident_at};
+use super::schema::{Better, Cell, Expense, Guest, Point, Row, Run, What};
+use super::statistics;
+use super::way::{self, Way};
+
+/// What a program tells, and what is made of it.
+const OTHERS: &str = "others_ns";
+const RETURNED: &str = "returned";
+const WORK: &str = "instructions_per_gib";
+const GIB: f64 = 1_073_741_824.0;
+/// A share of what was freed that is no more than a kernel's own ups and downs: nothing came back.
+const NOTHING: f64 = 0.05;
+/// Of a guest that stays, the last part of its time says what it takes while nothing happens.
+const QUIET: f64 = 0.25;
+
+/// What had left the host when a program ended that had it be counted what others took of its CPU.
+pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
+    let counted = run
+        .events
+        .iter()
+        .any(|event| matches!(&event.what, What::Result { metric, .. } if metric == OTHERS));
+    if let (true, Some(gib)) = (counted, returned_gib(run, ended(run))) {
+        figures.push(Figure {
+            better: Better::Higher,
+            ..lower(RETURNED, "B", gib * GIB)
+        });
+    }
+}
+
+/// Rows that are made from others: [`work_row`] of each shape of the guests.
+pub(crate) fn derived(rows: &[Row]) -> Vec<Row> {
+    rows.iter()
+        .filter(|row| row.metric == OTHERS)
+        .filter_map(|others| work_row(rows, others))
+        .collect()
+}
+
+/// The row of what the guest's kernel works for each GiB that it gives back: what others took of the
+/// CPU after the program had freed its memory, less what they took where nothing is given back.
+fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
+    let returned = rows.iter().find(|row| {
+        row.metric == RETURNED
+            && (&row.experiment, &row.labels) == (&others.experiment, &others.labels)
+    })?;
+    let cells: Vec<Cell> = others
+        .cells
+        .iter()
+        .filter_map(|cell| {
+            let off = way::cell(others, (cell.guest, Way::OFF))?;
+            let gib = way::cell(returned, (cell.guest, cell.give_back))?.median / GIB;
+            let a_gib = |taken: f64| (taken - off.median).max(0.0) / gib;
+            cell.give_back.gives_back().then(|| Cell {
+                median: a_gib(cell.median),
+                min: a_gib(cell.min),
+                max: a_gib(cell.max),
+                ..*cell
+            })
+        })
+        .collect();
+    let of = |guest| {
+        let cell = |cell: &&Cell| (cell.guest, cell.give_back) == (guest, Way::REPORTING);
+        cells.iter().find(cell).map(|cell| cell.median)
+    };
+    let ratio = of(Guest::Ebb)
+        .zip(of(Guest::Linux))
+        .and_then(|(ebb, linux)| statistics::ratio(Better::Lower, ebb, linux));
+    Some(Row {
+        metric: WORK.to_owned(),
+        better: Better::Lower,
+        ratio,
+        interval: None,
+        cells,
+        ..others.clone()
+    })
+}
+
+/// What the host's CPUs took until memory was back, beyond what they take while nothing happens, a
+/// GiB.
+pub(crate) fn host_cpu(run: &Run, back_after_s: Option<f64>, figures: &mut Vec<Figure>) {
+    let figure = || {
+        let freed = moment(run, "freed")?;
+        let back = freed + back_after_s?;
+        let end = ended(run)?;
+        let quiet = end - (end - freed) * QUIET;
+        let at = |seconds: f64| run.expenses.iter().find(|seen| seen.at_s >= seconds);
+        let last = run.expenses.iter().rev().find(|seen| seen.at_s <= end)?;
+        let before = run.expenses.iter().rev().find(|seen| seen.at_s <= freed)?;
+        let (after, calm) = (at(back)?, at(quiet)?);
+        // A guest that gives memory back to the end is never quiet.
+        if calm.at_s < after.at_s || last.at_s <= calm.at_s {
+            return None;
+        }
+        let cpu = |from: &Expense, to: &Expense| {
+            to.qemu_cpu_s - from.qemu_cpu_s + to.ebb_cpu_s - from.ebb_cpu_s
+        };
+        let idle = cpu(calm, last) / (last.at_s - calm.at_s);
+        let spent = cpu(before, after) - idle * (after.at_s - before.at_s);
+        Some(spent.max(0.0) / returned_gib(run, Some(after.at_s))?)
+    };
+    if let Some(seconds) = figure() {
+        figures.push(lower("host_cpu_per_gib", "s", seconds));
+    }
+}
+
+/// How often an idle guest wakes its host up.
+pub(crate) fn wakeups(run: &Run, figures: &mut Vec<Figure>) {
+    let (Some(from), Some(to)) = (moment(run, "idle"), ended(run)) else {
+        return;
+    };
+    let mut between = run
+        .expenses
+        .iter()
+        .filter(|seen| (from..=to).contains(&seen.at_s));
+    let (Some(first), Some(last)) = (between.next(), between.next_back()) else {
+        return;
+    };
+    let seconds = last.at_s - first.at_s;
+    if seconds <= 0.0 {
+        return;
+    }
+    for (metric, before, after) in [
+        ("qemu_wakeups", first.qemu_wakeups, last.qemu_wakeups),
+        ("ebb_wakeups", first.ebb_wakeups, last.ebb_wakeups),
+    ] {
+        let count = u32::try_from(after.saturating_sub(before)).unwrap_or(u32::MAX);
+        figures.push(lower(metric, "1/s", f64::from(count) / seconds));
+    }
+    let cpu = |seen: &Expense| seen.qemu_cpu_s + seen.ebb_cpu_s;
+    let share = (cpu(last) - cpu(first)) / seconds;
+    figures.push(lower("idle_cpu", "share", share));
+}
+
+/// The areas under resident and under used memory, over a program that builds up and lets go.
+pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
+    let (Some(start), Some(_), Some(end)) =
+        (moment(run, "start"), moment(run, "released"), ended(run))
+    else {
+        return;
+    };
+    let of = |amount: fn(&Point) -> Option<f64>| area(&run.timeline, start, end, amount);
+    let (Some(resident), Some(used)) = (of(|point| point.resident), of(|point| point.used)) else {
+        return;
+    };
+    for (metric, bytes) in [
+        ("resident_area", resident),
+        ("used_area", used),
+        ("excess_area", resident - used),
+    ] {
+        figures.push(lower(metric, "GiB·s", bytes / GIB));
+    }
+    figures.push(lower("job_s", "s", end - start));
+}
+
+/// Byte seconds under a curve; an amount holds until the next one is known.
+fn area(points: &[Point], start: f64, end: f64, amount: fn(&Point) -> Option<f64>) -> Option<f64> {
+    let known: Vec<(f64, f64)> = points
+        .iter()
+        .filter_map(|point| Some((point.t_ms / 1e3, amount(point)?)))
+        .collect();
+    let (first, _) = *known.first()?;
+    if first > start {
+        return None;
+    }
+    let ends = known.iter().skip(1).map(|(at, _)| *at).chain([end]);
+    let parts = known.iter().zip(ends).map(|((from, amount), to)| {
+        let seconds = to.min(end) - from.max(start);
+        amount * seconds.max(0.0)
+    });
+    Some(parts.sum())
+}
+
+/// GiB that had left the host at a moment, of what a program freed; `None` where nothing had.
+fn returned_gib(run: &Run, at: Option<f64>) -> Option<f64> {
+    let left = resident_at(&run.timeline, at?)?;
+    let bytes = peak(run)? - left;
+    (bytes > freed_bytes(run)? * NOTHING).then_some(bytes / GIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn point(t_ms: f64, resident: f64) -> Point {
+        Point {
+            t_ms,
+            resident: Some(resident),
+            ..Point::default()
+        }
+    }
+
+    #[test]
+    fn work_is_what_is_done_beyond_that_of_a_guest_that_gives_nothing_back() {
+        let row = |metric: &str, values: &[(Guest, Way, f64)]| Row {
+            experiment: "give-back/counted".into(),
+            metric: metric.into(),
+            unit: "instructions".into(),
+            better: Better::Lower,
+            labels: BTreeMap::new(),
+            cells: values
+                .iter()
+                .map(|&(guest, give_back, value)| Cell {
+                    guest,
+                    give_back,
+                    median: value,
+                    min: value,
+                    max: value,
+                    rounds: 1,
+                })
+                .collect(),
+            ratio: None,
+            interval: None,
+        };
+        let (ebb, linux) = (Guest::Ebb, Guest::Linux);
+        let others = row(
+            OTHERS,
+            &[
+                (ebb, Way::OFF, 100.0),
+                (ebb, Way::REPORTING, 600.0),
+                (linux, Way::OFF, 1000.0),
+                (linux, Way::REPORTING, 3000.0),
+                (linux, Way::Balloon, 500.0),
+            ],
+        );
+        let back = row(
+            RETURNED,
+            &[
+                (ebb, Way::REPORTING, GIB / 2.0),
+                (linux, Way::REPORTING, GIB),
+                (linux, Way::Balloon, GIB),
+            ],
+        );
+        assert_eq!(derived(std::slice::from_ref(&others)), []);
+        let [work] = &derived(&[others, back])[..] else {
+            panic!("there is one")
+        };
+        let seen: Vec<_> = work
+            .cells
+            .iter()
+            .map(|cell| (cell.guest, cell.median))
+            .collect();
+        assert_eq!(seen, [(ebb, 1000.0), (linux, 2000.0), (linux, 0.0)]);
+        assert_eq!(work.ratio, Some(2.0));
+    }
+
+    #[test]
+    fn an_area_is_of_the_time_between_its_ends() {
+        let curve = [
+            point(0.0, 10.0),
+            point(1000.0, 20.0),
+            Point {
+                t_ms: 1500.0,
+                ..Point::default()
+            },
+            point(3000.0, 5.0),
+        ];
+        let of = |start, end| area(&curve, start, end, |point| point.resident);
+        assert_eq!(of(0.0, 1.0), Some(10.0));
+        assert_eq!(of(0.5, 2.0), Some(25.0));
+        assert_eq!(of(0.0, 5.0), Some(60.0));
+        assert_eq!(of(3.5, 4.5), Some(5.0));
+        assert_eq!(area(&curve, 0.0, 1.0, |point| point.used), None);
+        assert_eq!(area(&curve[1..], 0.0, 1.0, |point| point.resident), None);
+    }
+}

@@ -1,0 +1,144 @@
+//! The experiments that compare the ways to give memory back: `ebb compare give-back`.
+
+use super::calls::{memhog, page_fault, share, words};
+use super::experiments::{Experiment, Pace, Scope, Words};
+use super::way::Way;
+use crate::machine::GiveBack;
+
+const GUEST_MIB: &[u64] = &[1024];
+
+/// Seconds in which every kernel has given back what it ever will, where instructions are counted.
+const COUNTED_STAY: &str = "20";
+
+/// All of them; in the terminal they are one table.
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "give-back/memhog",
+        pace: Pace::Once,
+        summary: "70 % of memory is used and freed: when is it back, and what does the host pay?",
+        usual: false,
+        memory_mib: &[2048],
+        cpus: &[1],
+        seconds: 14.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: Way::all,
+            rounds: 2,
+        },
+        words: Words::Workloads(memhog),
+    },
+    Experiment {
+        name: "give-back/counted",
+        pace: Pace::Counted,
+        summary: "the instructions by which half a guest's memory is given back",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 3.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: countable,
+            rounds: 1,
+        },
+        words: Words::Workloads(|shape| {
+            words(["memhog", &share(shape, 50), "0", COUNTED_STAY, "--count"])
+        }),
+    },
+    Experiment {
+        name: "give-back/build",
+        pace: Pace::Together,
+        summary: "a build of five rounds: what does the host hold beyond what is used?",
+        usual: false,
+        memory_mib: &[2048],
+        cpus: &[1],
+        seconds: 28.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: Way::all,
+            rounds: 1,
+        },
+        words: Words::Workloads(|shape| words(["build", &share(shape, 60), "5", "4"])),
+    },
+    Experiment {
+        name: "give-back/page-fault",
+        pace: Pace::Counted,
+        summary: "instructions of a fault on a 4 KiB page",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: by_the_guest_countable,
+            rounds: 1,
+        },
+        words: Words::Workloads(|shape| page_fault("4k", shape)),
+    },
+    Experiment {
+        name: "give-back/messaging",
+        pace: Pace::Counted,
+        summary: "instructions of a message between processes",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: by_the_guest_countable,
+            rounds: 1,
+        },
+        words: Words::Workloads(|_| words(["messaging", "4", "100r"])),
+    },
+    Experiment {
+        name: "give-back/stream",
+        pace: Pace::Counted,
+        summary: "bytes over a socket in 10⁹ instructions",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 1.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: by_the_guest_countable,
+            rounds: 1,
+        },
+        words: Words::Workloads(|_| words(["stream", "10r"])),
+    },
+    Experiment {
+        name: "give-back/idle",
+        pace: Pace::Apart,
+        summary: "who wakes up while nothing happens",
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus: &[1],
+        seconds: 12.0,
+        linux_boot: "",
+        scope: Scope::Ways {
+            which: by_the_guest,
+            rounds: 1,
+        },
+        words: Words::Workloads(|_| words(["idle", "12"])),
+    },
+];
+
+/// The ways in which a guest's instructions can be counted: where the host takes memory by itself, the guest's CPU is not
+/// alone with its words, and QEMU does not count.
+fn countable() -> Vec<Way> {
+    let mut ways = Way::all();
+    ways.retain(|way| *way != Way::Guest(GiveBack::Shared));
+    ways
+}
+
+/// Those of them without the balloon.
+fn by_the_guest_countable() -> Vec<Way> {
+    let mut ways = countable();
+    ways.retain(|way| *way != Way::Balloon);
+    ways
+}
+
+/// The ways without the balloon, which does nothing where no memory is freed.
+fn by_the_guest() -> Vec<Way> {
+    let mut ways = Way::all();
+    ways.retain(|way| *way != Way::Balloon);
+    ways
+}

@@ -1,0 +1,181 @@
+//! How the guests of a comparison give memory back, and the columns that tables have for that.
+
+use super::schema::{Cell, Guest, Row};
+use crate::machine::GiveBack;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::cmp::Ordering;
+
+/// A way to give memory back.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// The guest does it by itself, as `ebb run --give-back` says.
+    Guest(GiveBack),
+    /// The host takes it by the balloon: inflates it when the program has freed memory, and lets
+    /// it go again.
+    Balloon,
+}
+
+impl Way {
+    /// Not at all.
+    pub(crate) const OFF: Self = Self::Guest(GiveBack::Off);
+    /// Free page reporting, as guests do it unless told otherwise.
+    pub(crate) const REPORTING: Self = Self::Guest(GiveBack::Reporting);
+    const BALLOON: &str = "balloon";
+
+    /// All ways, those first that a table begins with.
+    pub(crate) fn all() -> Vec<Self> {
+        let guests = GiveBack::ALL.into_iter().map(Self::Guest);
+        guests.chain([Self::Balloon]).collect()
+    }
+
+    /// Its name for users and files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Guest(mode) => mode.name(),
+            Self::Balloon => Self::BALLOON,
+        }
+    }
+
+    /// The way of this name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::all().into_iter().find(|way| way.name() == name)
+    }
+
+    /// The value of `--give-back` for it.
+    pub(crate) fn mode(self) -> GiveBack {
+        match self {
+            Self::Guest(mode) => mode,
+            Self::Balloon => GiveBack::Off,
+        }
+    }
+
+    /// Whether memory goes back at all.
+    pub(crate) fn gives_back(self) -> bool {
+        self != Self::OFF
+    }
+
+    /// Whether it takes the guest's kernel seconds to come to it.
+    pub(crate) fn is_slow(self) -> bool {
+        matches!(self, Self::Guest(GiveBack::Reporting) | Self::Balloon)
+    }
+
+    /// Whether a guest with this kernel can do it.
+    pub(crate) fn is_known_to(self, guest: Guest) -> bool {
+        match (guest, self) {
+            (Guest::Ebb, Self::Guest(_))
+            | (Guest::Linux, Self::Guest(GiveBack::Off | GiveBack::Reporting) | Self::Balloon) => {
+                true
+            }
+            (Guest::Ebb, Self::Balloon) | (Guest::Linux, Self::Guest(_)) => false,
+        }
+    }
+
+    /// The place among other ways: reporting first, as it is how guests run unless told otherwise.
+    fn rank(self) -> u32 {
+        match self {
+            Self::REPORTING => 0,
+            Self::OFF => 1,
+            Self::Guest(mode) => 2 + mode.number(),
+            Self::Balloon => u32::MAX,
+        }
+    }
+
+    /// A guest that gives memory back in this way, as labels have it; `many` says that others do
+    /// it in another way.
+    pub(crate) fn label(self, guest: Guest, many: bool) -> String {
+        match (many, self) {
+            (false, _) | (_, Self::REPORTING) => guest.name().to_owned(),
+            (_, Self::OFF) => format!("{}, not reporting", guest.name()),
+            (_, way) => format!("{}, {}", guest.name(), way.name()),
+        }
+    }
+
+    /// What happens with free memory, as a heading.
+    pub(crate) fn heading(self) -> String {
+        match self {
+            Self::REPORTING => "Free memory is reported".to_owned(),
+            Self::OFF => "Nothing is reported".to_owned(),
+            Self::Balloon => "The host inflates the balloon".to_owned(),
+            way => format!("Free memory goes back by {}", way.name()),
+        }
+    }
+}
+
+impl Ord for Way {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl PartialOrd for Way {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Serialize for Way {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Way {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::from_name(&name).ok_or_else(|| {
+            serde::de::Error::custom(format_args!("`{name}` is no way to give memory back"))
+        })
+    }
+}
+
+/// A column of a table: a guest that gives memory back in one way.
+pub(crate) type Column = (Guest, Way);
+
+/// The columns that rows have cells for: Ebb beside Linux where both do the same, else the ways of
+/// one kernel beside each other.
+pub(crate) fn columns<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    for cell in rows.into_iter().flat_map(|row| &row.cells) {
+        if !columns.contains(&(cell.guest, cell.give_back)) {
+            columns.push((cell.guest, cell.give_back));
+        }
+    }
+    let usual = |column: &Column| [Way::REPORTING, Way::OFF].contains(&column.1);
+    if columns.iter().all(usual) {
+        columns.sort_by_key(|(guest, way)| (*way, *guest));
+    } else {
+        let place = |way: Way| Way::all().into_iter().position(|known| known == way);
+        columns.sort_by_key(|(guest, way)| (*guest, place(*way)));
+    }
+    columns
+}
+
+/// What a row says of a column.
+pub(crate) fn cell(row: &Row, column: Column) -> Option<&Cell> {
+    row.cells
+        .iter()
+        .find(|cell| (cell.guest, cell.give_back) == column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ranks_tell_ways_apart() {
+        let all = Way::all();
+        for (index, way) in all.iter().enumerate() {
+            assert_eq!(Way::from_name(way.name()), Some(*way));
+            let text = serde_json::to_string(way).expect("a name");
+            assert_eq!(serde_json::from_str::<Way>(&text).expect("its name"), *way);
+            for other in &all[..index] {
+                assert_ne!(way.cmp(other), Ordering::Equal);
+            }
+            // A guest somewhere does it.
+            assert!(way.is_known_to(Guest::Ebb) || way.is_known_to(Guest::Linux));
+        }
+        assert_eq!(Way::from_name("on"), None);
+        assert!(serde_json::from_str::<Way>("\"on\"").is_err());
+        assert!(Way::REPORTING < Way::OFF && Way::OFF < Way::Balloon);
+    }
+}
