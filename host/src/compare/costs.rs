@@ -15,6 +15,8 @@ const GIB: f64 = 1_073_741_824.0;
 const NOTHING: f64 = 0.05;
 /// Of a guest that stays, the last part of its time says what it takes while nothing happens.
 const QUIET: f64 = 0.25;
+/// The part of a curve that may be missing at its start.
+const UNKNOWN: f64 = 0.01;
 
 /// What had left the host when a program ended that had it be counted what others took of its CPU.
 pub(crate) fn returned(run: &Run, figures: &mut Vec<Figure>) {
@@ -144,24 +146,26 @@ pub(crate) fn areas(run: &Run, figures: &mut Vec<Figure>) {
     let (Some(resident), Some(used)) = (of(|point| point.resident), of(|point| point.used)) else {
         return;
     };
-    for (metric, bytes) in [
-        ("resident_area", resident),
-        ("used_area", used),
-        ("excess_area", resident - used),
-    ] {
+    let mut areas = vec![("resident_area", resident)];
+    // What is in the balloon counts as used.
+    if run.give_back != Way::Balloon {
+        areas.extend([("used_area", used), ("excess_area", resident - used)]);
+    }
+    for (metric, bytes) in areas {
         figures.push(lower(metric, "GiB·s", bytes / GIB));
     }
     figures.push(lower("job_s", "s", end - start));
 }
 
-/// Byte seconds under a curve; an amount holds until the next one is known.
+/// Byte seconds under a curve; an amount holds until the next one is known. Of what is known too late none.
 fn area(points: &[Point], start: f64, end: f64, amount: fn(&Point) -> Option<f64>) -> Option<f64> {
     let known: Vec<(f64, f64)> = points
         .iter()
         .filter_map(|point| Some((point.t_ms / 1e3, amount(point)?)))
         .collect();
     let (first, _) = *known.first()?;
-    if first > start {
+    // A guest tells what it uses at intervals, the first time just after the start.
+    if first > start + (end - start) * UNKNOWN {
         return None;
     }
     let ends = known.iter().skip(1).map(|(at, _)| *at).chain([end]);
