@@ -1,7 +1,8 @@
 //! Why a figure is missing in a table.
 
+use super::column::Column;
 use super::schema::{Guest, Outcome, Row, Run};
-use super::way::{Column, Way};
+use super::way::Way;
 
 /// What stands in a row where a column has no figure.
 pub(crate) fn word(runs: &[Run], row: &Row, column: Column) -> &'static str {

@@ -1,10 +1,12 @@
 //! What giving memory back costs and brings, of one run: of the guest's instructions, of the host's
 //! CPUs, and of the time for which the host holds what nobody uses.
 
-use super::figures::{Figure, ended, freed_bytes, lower, moment, peak, resident_at};
+use super::column;
+use super::figure::{Figure, lower};
+use super::moments::{ended, freed_bytes, moment, peak, resident_at};
+use super::ratio::ratio;
 use super::schema::{Better, Cell, Expense, Guest, Point, Row, Run, What};
-use super::statistics;
-use super::way::{self, Way};
+use super::way::Way;
 
 /// What a program tells, and what is made of it.
 const OTHERS: &str = "others_ns";
@@ -51,8 +53,8 @@ fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
         .cells
         .iter()
         .filter_map(|cell| {
-            let off = way::cell(others, (cell.guest, Way::OFF))?;
-            let gib = way::cell(returned, (cell.guest, cell.give_back))?.median / GIB;
+            let off = column::cell(others, (cell.guest, Way::OFF))?;
+            let gib = column::cell(returned, (cell.guest, cell.give_back))?.median / GIB;
             let a_gib = |taken: f64| (taken - off.median).max(0.0) / gib;
             cell.give_back.gives_back().then(|| Cell {
                 median: a_gib(cell.median),
@@ -68,7 +70,7 @@ fn work_row(rows: &[Row], others: &Row) -> Option<Row> {
     };
     let ratio = of(Guest::Ebb)
         .zip(of(Guest::Linux))
-        .and_then(|(ebb, linux)| statistics::ratio(Better::Lower, ebb, linux));
+        .and_then(|(ebb, linux)| ratio(Better::Lower, ebb, linux));
     Some(Row {
         metric: WORK.to_owned(),
         better: Better::Lower,

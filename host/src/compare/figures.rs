@@ -1,24 +1,12 @@
 //! The figures of one run: what its program measured, and what the host saw.
 
 use super::costs;
-use super::experiments::{self, Pace};
-use super::schema::{Better, Point, Run, What};
+use super::experiment::Pace;
+use super::experiments;
+use super::figure::{Figure, lower};
+use super::moments::{ended, freed_bytes, guest_clock, moment, peak, resident_at};
+use super::schema::{Run, What};
 use crate::text::Size;
-use std::collections::BTreeMap;
-
-/// One figure.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Figure {
-    pub(crate) metric: String,
-    pub(crate) unit: String,
-    pub(crate) better: Better,
-    pub(crate) value: f64,
-    pub(crate) labels: BTreeMap<String, String>,
-    /// A figure that is not greater says no more than zero does.
-    pub(crate) noise: f64,
-    /// Whether one guest's figure may be held against another's.
-    pub(crate) comparable: bool,
-}
 
 /// Of what was freed, a difference of less than this share is as good as none: a kernel's own
 /// memory grows and shrinks by more.
@@ -119,18 +107,6 @@ fn said(what: &What, figures: &mut Vec<Figure>) {
     }
 }
 
-pub(super) fn lower(metric: &str, unit: &str, value: f64) -> Figure {
-    Figure {
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        better: Better::Lower,
-        value,
-        labels: BTreeMap::new(),
-        noise: 0.0,
-        comparable: true,
-    }
-}
-
 /// A nanosecond of the guest is then an instruction.
 fn in_instructions(figure: &mut Figure) {
     let factor = match figure.unit.as_str() {
@@ -140,14 +116,6 @@ fn in_instructions(figure: &mut Figure) {
     };
     figure.value *= factor;
     figure.unit = "instructions".to_owned();
-}
-
-/// When the guest's clock showed a phase.
-fn guest_clock(run: &Run, wanted: &str) -> Option<f64> {
-    run.events.iter().find_map(|event| match &event.what {
-        What::Phase { name, at_s, .. } if same_phase(name, wanted) => Some(*at_s),
-        _ => None,
-    })
 }
 
 /// What using and freeing memory took the program itself.
@@ -166,36 +134,6 @@ fn spent(run: &Run, figures: &mut Vec<Figure>) {
             figures.push(lower(metric, "s", to - from));
         }
     }
-}
-
-/// When a phase began, on the timeline's clock.
-pub(crate) fn moment(run: &Run, wanted: &str) -> Option<f64> {
-    run.events.iter().find_map(|event| match &event.what {
-        What::Phase { name, .. } if same_phase(name, wanted) => event.host_s,
-        _ => None,
-    })
-}
-
-/// When the last phase of a program began that gives memory back and stays.
-pub(crate) fn ended(run: &Run) -> Option<f64> {
-    moment(run, "end")
-}
-
-/// Programs of the same shape name their first and last phases differently.
-fn same_phase(name: &str, wanted: &str) -> bool {
-    name == wanted
-        || matches!(
-            (name, wanted),
-            ("before", "start") | ("after", "end") | ("taken", "touched")
-        )
-}
-
-/// When the program's first line came, on the timeline's clock.
-pub(crate) fn began(run: &Run) -> f64 {
-    run.events
-        .iter()
-        .find_map(|event| event.host_s)
-        .unwrap_or(0.0)
 }
 
 /// What ran in the guest.
@@ -220,17 +158,6 @@ pub(crate) fn command_in_short(run: &Run) -> String {
         }
     }
     format!("{} -- {}", words.join(" "), program(run))
-}
-
-/// What the guest's RAM held of the host at a moment: the last sample not after it, else the first.
-pub(super) fn resident_at(timeline: &[Point], seconds: f64) -> Option<f64> {
-    let before = timeline
-        .iter()
-        .rev()
-        .find(|point| point.t_ms <= seconds * 1e3 && point.resident.is_some());
-    before
-        .or_else(|| timeline.iter().find(|point| point.resident.is_some()))
-        .and_then(|point| point.resident)
 }
 
 /// What a guest takes before its program does anything; the program itself says what its own clock
@@ -258,29 +185,6 @@ fn held(run: &Run, figures: &mut Vec<Figure>) {
     if let Some(bytes) = moment(run, "held").and_then(|at| resident_at(&run.timeline, at)) {
         figures.push(lower("resident_while_held", "B", bytes));
     }
-}
-
-/// Bytes that a program says it freed.
-pub(super) fn freed_bytes(run: &Run) -> Option<f64> {
-    run.events.iter().find_map(|event| match &event.what {
-        What::Phase { name, bytes, .. } if name == "freed" => *bytes,
-        _ => None,
-    })
-}
-
-/// The most that the guest's RAM held of the host until the program freed its memory.
-pub(super) fn peak(run: &Run) -> Option<f64> {
-    let (start, freed) = (moment(run, "start")?, moment(run, "freed")?);
-    let before = resident_at(&run.timeline, start)?;
-    let points = run
-        .timeline
-        .iter()
-        .filter(|point| (start..=freed).contains(&(point.t_ms / 1e3)));
-    Some(
-        points
-            .filter_map(|point| point.resident)
-            .fold(before, f64::max),
-    )
 }
 
 /// How freed memory came back: `freed` is time 0. Returns when nearly all of it had.

@@ -1,7 +1,7 @@
 //! The experiments that compare the ways to give memory back: `ebb compare give-back`.
 
 use super::calls::{memhog, page_fault, share, words};
-use super::experiments::{Experiment, Pace, Scope, Words};
+use super::experiment::{Experiment, Pace, Scope, Words};
 use super::way::Way;
 use crate::machine::GiveBack;
 

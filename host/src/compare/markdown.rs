@@ -1,13 +1,13 @@
 //! The report as Markdown, a section of a document, with the plots as files beside it.
 
 use super::absent;
+use super::column;
 use super::experiments;
 use super::figures;
 use super::findings;
 use super::output::Output;
 use super::plots;
 use super::schema::{Cell, Report, Row};
-use super::way;
 use super::wording::{number, range, row_name, scale_of, sentence, speaks_alone, times};
 use crate::failure::Failure;
 use std::collections::BTreeSet;
@@ -129,7 +129,7 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
         line("No run ended well.");
         return;
     }
-    let columns = way::columns(rows.iter().copied());
+    let columns = column::columns(rows.iter().copied());
     let heads: Vec<String> = columns
         .iter()
         .map(|(guest, way)| format!(" {} |", way.label(*guest, true)))
@@ -146,7 +146,7 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
         let cells: Vec<String> = columns
             .iter()
             .map(|column| {
-                let found = way::cell(row, *column);
+                let found = column::cell(row, *column);
                 format!(
                     " {} |",
                     found.map_or_else(

@@ -1,10 +1,10 @@
 //! What a guest takes of the host while it runs: CPU time and wake-ups, of QEMU and of ebb.
 
-use super::runner::last_time;
-use super::schema::Expense;
+use super::schema::{Expense, Point};
 use crate::qemu::cpu_time;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,6 +13,9 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_millis(250);
 /// More than a guest of a comparison lives for.
 const LOOKS_MAX: usize = 100_000;
+
+/// The last line of a timeline, its summary included, is shorter.
+const TIMELINE_TAIL: u64 = 8192;
 
 /// Looks at a guest from its start to its end.
 #[derive(Debug)]
@@ -56,6 +59,23 @@ fn look(ebb: u32, at_s: f64) -> Option<Expense> {
     })
 }
 
+/// The time of the last whole line of a timeline that is being written.
+pub(crate) fn last_time(path: &Path) -> Option<f64> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TIMELINE_TAIL)))
+        .ok()?;
+    let mut tail = Vec::new();
+    file.take(TIMELINE_TAIL).read_to_end(&mut tail).ok()?;
+    let end = tail.iter().rposition(|byte| *byte == b'\n')?;
+    let begin = tail[..end]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
+    let point: Point = serde_json::from_slice(&tail[begin..end]).ok()?;
+    Some(point.t_ms / 1e3)
+}
+
 /// The only child of `ebb run`.
 pub(crate) fn child_of(ebb: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{ebb}/task/{ebb}/children")).ok()?;
@@ -96,5 +116,24 @@ mod tests {
         let meter = Meter::start(std::process::id(), PathBuf::from("/nonexistent"));
         thread::sleep(EVERY * 2);
         assert_eq!(meter.finish(), []);
+    }
+
+    #[test]
+    fn the_time_of_a_line_is_that_of_the_last_whole_sample() {
+        let path = std::env::temp_dir().join(format!("ebb-tail-{}", std::process::id()));
+        assert_eq!(last_time(&path), None);
+        for (text, time) in [
+            ("", None),
+            ("{\"t_ms\":1500", None),
+            ("{\"t_ms\":1500}\n", Some(1.5)),
+            (
+                "{\"t_ms\":1500}\n{\"t_ms\":1550,\"resident\":7}\n{\"t_m",
+                Some(1.55),
+            ),
+        ] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(last_time(&path), time, "{text}");
+        }
+        fs::remove_file(&path).unwrap();
     }
 }

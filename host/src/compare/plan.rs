@@ -1,6 +1,7 @@
 //! Which guest runs when: in turns, so that whatever else the machine does hits all alike.
 
-use super::experiments::{Case, Experiment, Pace, cases};
+use super::experiment::{Experiment, Pace};
+use super::experiments::{Case, cases};
 use super::options::CompareOptions;
 use super::schema::{Guest, Run};
 use super::statistics;

@@ -2,6 +2,7 @@
 
 use super::experiments;
 use super::figures;
+use super::moments;
 use super::schema::{Guest, Outcome, Report, Row, Run, What};
 use super::svg::{self, Curve, Line, Panel, Plot};
 use super::way::Way;
@@ -66,7 +67,7 @@ pub(crate) fn bars<'a>(rows: &[&'a Row], name: &str) -> Option<Picture<'a>> {
 /// Whether an experiment is about memory over time, not about a rate.
 pub(crate) fn memory_is_the_matter(runs: &[&Run]) -> bool {
     runs.iter()
-        .any(|run| figures::moment(run, "freed").is_some())
+        .any(|run| moments::moment(run, "freed").is_some())
 }
 
 /// A run shorter than this has no curve worth looking at.
@@ -80,7 +81,7 @@ pub(crate) fn memory<'a>(runs: &[&'a Run]) -> Vec<Picture<'a>> {
         .copied()
         .filter(|run| {
             let length = run.timeline.last().map_or(0.0, |point| point.t_ms / 1e3);
-            !run.icount && run.outcome == Outcome::Ok && length - figures::began(run) >= CURVE_MIN_S
+            !run.icount && run.outcome == Outcome::Ok && length - moments::began(run) >= CURVE_MIN_S
         })
         .collect();
     for run in &good {
@@ -134,8 +135,8 @@ fn panel<'a>(runs: &[&'a Run], way: Way, many: bool) -> Option<Panel<'a>> {
 }
 
 fn curve(run: &Run) -> Curve<'_> {
-    let freed = figures::moment(run, "freed");
-    let zero_s = freed.unwrap_or_else(|| figures::began(run));
+    let freed = moments::moment(run, "freed");
+    let zero_s = freed.unwrap_or_else(|| moments::began(run));
     let back = figures::of(run)
         .into_iter()
         .find(|figure| figure.metric == "nearly_all_returned")
@@ -150,7 +151,7 @@ fn curve(run: &Run) -> Curve<'_> {
         points: &run.timeline,
         zero_s,
         mark: freed.and(back),
-        end_s: figures::ended(run).map(|end| end - zero_s),
+        end_s: moments::ended(run).map(|end| end - zero_s),
     }
 }
 

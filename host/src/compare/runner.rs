@@ -4,7 +4,7 @@ use super::balloon::Balloon;
 use super::cpus::Cpus;
 use super::experiments::{Call, Case};
 use super::interrupt::Interrupt;
-use super::meter::{Meter, child_of};
+use super::meter::{Meter, child_of, last_time};
 use super::plan::Step;
 use super::schema::{Better, Event, Guest, Outcome, Point, Run, TurnCost, What};
 use super::scratch::Scratch;
@@ -15,8 +15,7 @@ use crate::qemu::cpu_time;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -42,8 +41,6 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 const QUEUE: usize = 64;
 /// Lines of stderr that are kept for an error.
 const ERROR_LINES: usize = 24;
-/// The last line of a timeline, its summary included, is shorter.
-const TIMELINE_TAIL: u64 = 8192;
 /// `ebb-workloads` ends so where the guest lacks something.
 const STATUS_UNSUPPORTED: i32 = 3;
 
@@ -520,23 +517,6 @@ fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
     }
 }
 
-/// The time of the last whole line of a timeline that is being written.
-pub(crate) fn last_time(path: &Path) -> Option<f64> {
-    let mut file = File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TIMELINE_TAIL)))
-        .ok()?;
-    let mut tail = Vec::new();
-    file.take(TIMELINE_TAIL).read_to_end(&mut tail).ok()?;
-    let end = tail.iter().rposition(|byte| *byte == b'\n')?;
-    let begin = tail[..end]
-        .iter()
-        .rposition(|byte| *byte == b'\n')
-        .map_or(0, |at| at + 1);
-    let point: Point = serde_json::from_slice(&tail[begin..end]).ok()?;
-    Some(point.t_ms / 1e3)
-}
-
 fn read_timeline(path: &Path) -> Vec<Point> {
     let text = std::fs::read(path).unwrap_or_default();
     text.split(|byte| *byte == b'\n')
@@ -624,25 +604,6 @@ fn why(heard: &Heard, status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_time_of_a_line_is_that_of_the_last_whole_sample() {
-        let path = std::env::temp_dir().join(format!("ebb-tail-{}", std::process::id()));
-        assert_eq!(last_time(&path), None);
-        for (text, time) in [
-            ("", None),
-            ("{\"t_ms\":1500", None),
-            ("{\"t_ms\":1500}\n", Some(1.5)),
-            (
-                "{\"t_ms\":1500}\n{\"t_ms\":1550,\"resident\":7}\n{\"t_m",
-                Some(1.55),
-            ),
-        ] {
-            std::fs::write(&path, text).unwrap();
-            assert_eq!(last_time(&path), time, "{text}");
-        }
-        std::fs::remove_file(&path).unwrap();
-    }
 
     #[test]
     fn lines_end_where_they_end() {

@@ -3,6 +3,7 @@
 //! What a guest or a child process said is kept as it was said. Fields that a later version adds
 //! are ignored; a report of another schema is refused by its number.
 
+pub(crate) use super::guest::Guest;
 use super::way::Way;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,26 +39,6 @@ pub(crate) struct Host {
     pub(crate) cpus: u64,
     pub(crate) kernel: String,
     pub(crate) memory_bytes: u64,
-}
-
-/// Which kernel a program runs on.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Guest {
-    /// The kernel in this binary.
-    Ebb,
-    /// A stock Linux kernel.
-    Linux,
-}
-
-impl Guest {
-    /// Its name for people.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Ebb => "Ebb",
-            Self::Linux => "Linux",
-        }
-    }
 }
 
 /// What one guest was made of.

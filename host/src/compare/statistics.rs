@@ -2,6 +2,7 @@
 
 use super::costs;
 use super::figures;
+use super::ratio::ratio;
 use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
 use super::way::Way;
 use std::collections::BTreeMap;
@@ -17,19 +18,6 @@ pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
         }
         _ => Some(values[middle]),
     }
-}
-
-/// How many times better `ebb` is than `linux`; above 1 where Ebb is ahead.
-///
-/// `None` where a figure is not positive, since "times" means nothing there.
-pub(crate) fn ratio(better: Better, ebb: f64, linux: f64) -> Option<f64> {
-    if !(ebb > 0.0 && linux > 0.0 && ebb.is_finite() && linux.is_finite()) {
-        return None;
-    }
-    Some(match better {
-        Better::Higher => ebb / linux,
-        Better::Lower => linux / ebb,
-    })
 }
 
 /// What identifies a row.

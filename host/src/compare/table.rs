@@ -1,10 +1,11 @@
 //! The table in the terminal.
 
 use super::absent;
+use super::column::{self, Column};
 use super::findings;
 use super::schema::{Guest, Report, Row, Run};
 use super::statistics::spread;
-use super::way::{self, Column, Way};
+use super::way::Way;
 use super::wording::{number, percent, row_name, scale_of, speaks_alone, times};
 use std::fmt::Write as _;
 
@@ -41,7 +42,7 @@ impl Look {
 /// The whole report as text.
 pub(crate) fn text(report: &Report, look: Look) -> String {
     let mut out = String::new();
-    let columns = way::columns(&report.table);
+    let columns = column::columns(&report.table);
     let name = look
         .columns
         .saturating_sub(columns.len() * CELL + RATIO + 1)
@@ -112,7 +113,7 @@ fn row_line(
         let _ = write!(text, "{title:<name$}");
     }
     for column in columns {
-        let cell = way::cell(row, *column);
+        let cell = column::cell(row, *column);
         let figure = cell.map_or_else(
             || absent::word(runs, row, *column).to_owned(),
             |cell| number(cell.median / divisor),

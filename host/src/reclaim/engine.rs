@@ -1,10 +1,11 @@
 //! Takes free memory of one guest: attaches to its allocator, and drops what that says is free.
 
+use super::error::ReclaimError;
 use super::lease::Lease;
 use crate::guest::{Guest, Metadata};
 use crate::machine::GiveBack;
 use crate::qemu::{GuestAddress, GuestRam, Window};
-use ebb_mm::attach::{AttachError, Attached};
+use ebb_mm::attach::Attached;
 use ebb_mm::{FRAME_SIZE, FrameRange, PAGEBLOCK_FRAMES, Reclaimer, ReportSink, StepEnd};
 use ebb_wire::header::DESCRIPTOR_BYTES;
 use rustix::io::Errno;
@@ -21,41 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const FRAME: u64 = FRAME_SIZE as u64;
 /// The first frame that is described by the second list of descriptors.
 const HIGH_FRAME: u64 = (4 << 30) / FRAME;
-
-/// Why free memory of a guest cannot be taken.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReclaimError {
-    /// Its kernel has no allocator that a host can take part in, or not yet.
-    #[error("the guest's allocator does not work yet, or is none of Ebb's")]
-    NoAllocator,
-    /// QEMU does not make the guest's atomic instructions atomic for others.
-    #[error(
-        "QEMU runs this guest's CPU alone, and its exchanges of words are not atomic for the host; \
-         start it with --give-back shared, without --icount"
-    )]
-    Unsound,
-    /// Another takes the guest's memory.
-    #[error("another is taking this guest's memory")]
-    Busy,
-    /// Where it says that its metadata is.
-    #[error(
-        "the guest says that its allocator's words are at {address:#x}, {bytes} bytes: {errno}"
-    )]
-    Nowhere {
-        address: u64,
-        bytes: u64,
-        errno: Errno,
-    },
-    /// What stands there.
-    #[error("the guest's allocator: {0}")]
-    Nonsense(AttachError),
-    /// What it says is free is not its to give, or could not be dropped.
-    #[error("{0:?}, which the guest says are free, cannot be dropped: {1}")]
-    Drop(FrameRange, Errno),
-    /// The lock that says who is at it.
-    #[error("the lock of the guest's memory: {0}")]
-    Lease(Errno),
-}
 
 /// What was taken, and what it took.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

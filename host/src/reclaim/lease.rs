@@ -3,7 +3,7 @@
 //! It is a lock on the file of the guest's RAM. The kernel gives it free when its holder ends, however it ends; that a holder
 //! is merely slow, or stopped, does not. So nobody puts a block back behind the back of one who is about to drop it.
 
-use super::engine::ReclaimError;
+use super::error::ReclaimError;
 use crate::qemu::GuestRam;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};

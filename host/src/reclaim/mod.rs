@@ -2,6 +2,7 @@
 //! by the same atomic words. `ebb_mm::Reclaimer` says which blocks are next; here is what maps, punches and waits.
 
 mod engine;
+mod error;
 mod lease;
 mod worker;
 

@@ -4,7 +4,8 @@
 //! block becomes free while this thread has said that it sleeps. Then it works until a pass over the memory finds
 //! nothing, says that it sleeps, and looks once more: of a free and of that word at the same time one sees the other.
 
-use super::engine::{FreeMemory, ReclaimError, Session};
+use super::engine::{FreeMemory, Session};
+use super::error::ReclaimError;
 use crate::text::Terminal;
 use ebb_mm::StepEnd;
 use std::io::{ErrorKind, Read};

@@ -1,13 +1,14 @@
 //! The report as one HTML page that needs nothing beside itself.
 
 use super::absent;
+use super::column;
 use super::experiments;
 use super::figures;
 use super::findings::{self, Paragraph};
 use super::plots::{self, Picture};
 use super::schema::{Cell, Guest, Report, Row, Run};
 use super::svg::{self, NARROW, WIDE};
-use super::way::{self, Way};
+use super::way::Way;
 use super::wording::{number, range, row_name, scale_of, sentence, times};
 use crate::text::Rounded;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -201,7 +202,7 @@ fn circumstances(runs: &[&Run]) -> String {
 }
 
 fn table(rows: &[&Row], all: &[Run]) -> Markup {
-    let columns = way::columns(rows.iter().copied());
+    let columns = column::columns(rows.iter().copied());
     let ratio = rows.iter().any(|row| row.ratio.is_some());
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Figures" {
@@ -227,7 +228,7 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
                             th scope="row" { (row_name(row, &others)) }
                             @for column in &columns {
                                 td {
-                                    @match way::cell(row, *column) {
+                                    @match column::cell(row, *column) {
                                         Some(found) => { (cell(found, &unit, divisor)) }
                                         None => { (absent::word(all, row, *column)) }
                                     }
