@@ -46,6 +46,10 @@ workloads: ## build the experiments as one static Linux program
 swap-test: build workloads ## what swap a host needs with each way to give memory back (root)
 	@scripts/swap-test
 
+.PHONY: share-test
+share-test: build workloads ## ten guests on the memory of three (root)
+	@scripts/share-test
+
 .PHONY: test lint test-units test-models test-guests
 test: deps lint test-units test-models fuzz test-guests xen-lab kvm-lab ## all checks and tests
 lint: ## formatting and lints

@@ -5,6 +5,7 @@ mod chart;
 mod delivery;
 mod options;
 mod pack;
+mod pressure;
 mod record;
 mod sampler;
 mod session;

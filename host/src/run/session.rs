@@ -3,6 +3,7 @@
 use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
 use super::options::RunOptions;
+use super::pressure::Pressure;
 use super::record::{Record, RecordFile};
 use super::sampler::Sampler;
 use super::signals::{self, Signalled, Target};
@@ -214,6 +215,17 @@ impl<'a> Session<'a> {
         (published, Registration::start(known, shown))
     }
 
+    /// A run that cannot watch the host's memory goes on without.
+    fn watch_pressure(&self, started: Result<Pressure, Failure>) -> Option<Pressure> {
+        started
+            .inspect_err(|failure| {
+                if self.options.verbose {
+                    self.terminal.message(&format!("ebb: {failure}"));
+                }
+            })
+            .ok()
+    }
+
     /// Starts the guest once and watches it to its end.
     fn attempt(&mut self, plan: &Plan<'_>, archive: &File) -> Result<Attempt, Failure> {
         let Plan {
@@ -283,6 +295,13 @@ impl<'a> Session<'a> {
             Monitor::wait_for_end(monitor, &handle, |answer| learner.learn(answer))
         })?;
 
+        // Counted runs are the same whatever happens on the host.
+        let pressure = if kernel.kind() == KernelKind::Ebb && !spec.icount {
+            let (guest, control) = (Arc::clone(&guest), Arc::clone(&control));
+            self.watch_pressure(Pressure::start(guest, control, free_memory.clone()))
+        } else {
+            None
+        };
         let (published, registration) =
             self.publish(plan, &ram, &guest, &control, free_memory.as_ref());
         let mut watch = Watch::new(
@@ -297,6 +316,7 @@ impl<'a> Session<'a> {
         let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
         // Before a signal can end ebb on the spot.
         drop(registration);
+        drop(pressure);
         control.end();
         if seen == Seen::Hung {
             qemu.handle().kill();

@@ -36,14 +36,16 @@ pub(super) fn prepare(drop_caches: fn()) {
     let _ = DROP_CACHES.set(drop_caches);
 }
 
-/// Has a step taken. The header shows `number` afterwards, or a later one.
+/// Has a step taken. The header shows `number` afterwards, or a later one; 0 is a request that nobody waits for.
 pub(super) fn ask(number: u32, step: Reclaim) {
     {
         let mut asked = ASKED.lock();
         for (wanted, known) in asked.steps.iter_mut().zip(Reclaim::ALL) {
             *wanted |= known == step;
         }
-        asked.number = number;
+        if number != 0 {
+            asked.number = number;
+        }
     }
     // Release: pairs with the Acquire in `run`.
     WANTED.store(true, Ordering::Release);

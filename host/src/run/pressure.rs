@@ -1,0 +1,160 @@
+//! Memory pressure of the host: a run gives what its guest does not use, as every other run does.
+//!
+//! Nobody has to know the others. Each gives all that is free in its guest, so whoever has most idle memory gives most, and what
+//! a guest works with stays. While the pressure lasts the guest is asked for more, a step at a time; each step once, until the
+//! host has been calm: dropping and compacting again and again would help nobody.
+
+use super::delivery::spawn;
+use crate::failure::Failure;
+use crate::guest::Guest;
+use crate::machine::GiveBack;
+use crate::reclaim::FreeMemory;
+use crate::streams::Control;
+use ebb_blk::pressure::registry::Waker;
+use ebb_blk::pressure::source::Watch;
+use ebb_blk::pressure::{ReclaimMemory, Registry, Source, watch};
+use ebb_blk::time::{Clock, Micros};
+use ebb_wire::Reclaim;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// After so long without an event the next one begins with the first step again.
+const CALM: Duration = Duration::from_secs(5);
+/// The number of requests that nobody waits for.
+const NOBODY: u32 = 0;
+
+/// Which step is next while pressure lasts.
+#[derive(Debug, Default)]
+struct Lasting {
+    last: Option<Micros>,
+    taken: usize,
+}
+
+impl Lasting {
+    /// The step that an event calls for, if there is one left.
+    fn step(&mut self, event: Micros) -> Option<Reclaim> {
+        if self.last.is_none_or(|last| event > last + CALM) {
+            self.taken = 0;
+        }
+        self.last = Some(event);
+        let step = Reclaim::ALL.get(self.taken).copied();
+        self.taken += usize::from(step.is_some());
+        step
+    }
+}
+
+/// What a run can give.
+#[derive(Debug)]
+struct Idle {
+    guest: Arc<dyn Guest>,
+    control: Arc<Control>,
+    free_memory: Option<Arc<FreeMemory>>,
+    lasting: Lasting,
+}
+
+impl ReclaimMemory for Idle {
+    fn reclaim_memory(&mut self, event: Micros) {
+        // Who wants memory to stay has said so.
+        if matches!(self.guest.give_back(), None | Some(GiveBack::Off)) {
+            return;
+        }
+        let free_memory = self.free_memory.as_ref();
+        let taken = free_memory.is_some_and(|memory| memory.reclaim(u64::MAX).is_ok());
+        match self.lasting.step(event) {
+            // It is here already.
+            Some(Reclaim::Free) if taken => {}
+            Some(step) => self.control.reclaim(NOBODY, step),
+            None => {}
+        }
+    }
+}
+
+/// Watches the host's memory for a run, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Pressure {
+    ended: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+    _watch: Watch,
+}
+
+impl Pressure {
+    /// Begins to. `free_memory` is what the host can take without the guest.
+    pub(super) fn start(
+        guest: Arc<dyn Guest>,
+        control: Arc<Control>,
+        free_memory: Option<Arc<FreeMemory>>,
+    ) -> Result<Self, Failure> {
+        let cannot = |source: io::Error| Failure::Setup {
+            what: "memory pressure",
+            source,
+        };
+        let registry = Registry::default();
+        let mut registration = registry.register("guest").map_err(cannot)?;
+        let waker = registration.waker();
+        let source = Source::find().map_err(cannot)?;
+        let watch = watch(source, registry, Clock::start()).map_err(cannot)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&ended);
+        let mut idle = Idle {
+            guest,
+            control,
+            free_memory: free_memory.filter(|memory| memory.check().is_ok()),
+            lasting: Lasting::default(),
+        };
+        let thread = spawn("idle memory", move || {
+            // Acquire: pairs with the Release in `drop`.
+            while !stop.load(Ordering::Acquire) {
+                match poll(&mut [PollFd::new(&registration, PollFlags::IN)], None) {
+                    Ok(_) => drop(registration.deliver(&mut idle)),
+                    Err(Errno::INTR) => {}
+                    Err(_) => return,
+                }
+            }
+        })?;
+        Ok(Self {
+            ended,
+            waker,
+            thread: Some(thread),
+            _watch: watch,
+        })
+    }
+}
+
+impl Drop for Pressure {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire above.
+        self.ended.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_taken_once_until_the_host_is_calm() {
+        let mut lasting = Lasting::default();
+        let second = Duration::from_secs(1);
+        let mut now = Micros(7);
+        let mut steps = Vec::new();
+        for _ in 0..6 {
+            steps.push(lasting.step(now));
+            now = now + second;
+        }
+        let all = Reclaim::ALL.map(Some);
+        assert_eq!(steps[..3], all);
+        assert_eq!(steps[3..], [None; 3]);
+        assert_eq!(lasting.step(now + CALM), Some(Reclaim::Free));
+        assert_eq!(lasting.step(now + CALM + second), Some(Reclaim::Cache));
+    }
+}
