@@ -8,6 +8,7 @@ use crate::stdout;
 use crate::text::Size;
 use serde::Serialize;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 const STILL: Duration = Duration::from_secs(5);
 /// QEMU asks the guest for figures once a second; one that has a driver has answered by then.
 const TELLING: Duration = Duration::from_secs(5);
+/// Less than this is no progress.
+const PROGRESS: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The balloon grows by so much between two looks at what the guest has to spare.
 const STEP: u64 = 128 << 20;
@@ -36,6 +39,8 @@ struct Outcome {
     memory_bytes: u64,
     /// The most that was in the balloon.
     ballooned_bytes: u64,
+    /// What the guest did not take back: it is smaller than it was.
+    missing_bytes: u64,
     resident_before_bytes: Option<u64>,
     resident_after_bytes: Option<u64>,
 }
@@ -72,6 +77,12 @@ pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, F
         let ballooned = mebibytes(outcome.ballooned_bytes);
         stdout::print(&format!("balloon  {ballooned:>9}{resident}\n"))?;
     }
+    if outcome.missing_bytes != 0 {
+        eprintln!(
+            "ebb: the guest does not take {} back out of its balloon; it is allowed to",
+            mebibytes(outcome.missing_bytes)
+        );
+    }
     if stop.load(Ordering::Relaxed) {
         return Ok(INTERRUPTED);
     }
@@ -98,12 +109,14 @@ fn whole(error: &BalloonError) -> String {
 fn catch() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|source| {
-            Failure::Setup {
+        // The second one ends ebb at once, in the order in which these are registered.
+        let second = flag::register_conditional_default(signal, Arc::clone(&stop));
+        second
+            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
+            .map_err(|source| Failure::Setup {
                 what: "signal handlers",
                 source,
-            }
-        })?;
+            })?;
     }
     Ok(stop)
 }
@@ -121,13 +134,14 @@ fn reclaim(
     let inflated = inflate(balloon, memory, target.map(Size::bytes), stop);
     // Whatever came of it. An error here is told before that of inflating: the guest is not as it was.
     balloon.set_memory(memory)?;
-    settle(balloon, memory, &AtomicBool::new(false))?;
+    let left = settle(balloon, memory, &AtomicBool::new(false))?;
     balloon.set_interval(interval)?;
     Ok(Outcome {
         pid: balloon.pid,
         target_bytes: target.map(Size::bytes),
         memory_bytes: memory,
         ballooned_bytes: inflated?,
+        missing_bytes: memory.saturating_sub(left),
         resident_before_bytes,
         resident_after_bytes: resident(balloon.pid),
     })
@@ -180,19 +194,42 @@ fn wait_for_news(balloon: &mut Balloon, stop: &AtomicBool) -> Result<Option<Told
     Ok(None)
 }
 
-/// Waits until the guest has `wanted` bytes, or nothing changes any more; what it has then.
+/// Waits until the guest has `wanted` bytes, or comes no closer to them; what it has then.
 fn settle(balloon: &mut Balloon, wanted: u64, stop: &AtomicBool) -> Result<u64, BalloonError> {
     let mut last = balloon.memory()?;
+    let mut way = Way {
+        wanted,
+        least: last.abs_diff(wanted),
+    };
     let mut deadline = Instant::now() + STILL;
     while last != wanted && Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
         thread::sleep(LOOK_EVERY);
-        let now = balloon.memory()?;
-        if now != last {
-            last = now;
+        last = balloon.memory()?;
+        if way.is_closer(last) {
             deadline = Instant::now() + STILL;
         }
     }
     Ok(last)
+}
+
+/// How far a guest is from what is wanted of it. One that goes to and fro gets nowhere.
+struct Way {
+    wanted: u64,
+    /// The least distance so far.
+    least: u64,
+}
+
+impl Way {
+    /// Whether the guest is closer than ever before, by what is worth waiting for.
+    fn is_closer(&mut self, now: u64) -> bool {
+        let distance = now.abs_diff(self.wanted);
+        let closer =
+            distance == 0 && self.least != 0 || distance.saturating_add(PROGRESS) <= self.least;
+        if closer {
+            self.least = distance;
+        }
+        closer
+    }
 }
 
 /// What a process holds of the host's memory.
@@ -212,6 +249,23 @@ mod tests {
         assert_eq!(spare(1 << 30, 600 << 20), (600 - 64) << 20);
         assert_eq!(spare(256 << 20, 33 << 20), 1 << 20);
         assert_eq!(spare(1 << 30, 10 << 20), 0);
+    }
+
+    #[test]
+    fn a_guest_that_goes_to_and_fro_gets_nowhere() {
+        let mut way = Way {
+            wanted: 100 << 20,
+            least: 50 << 20,
+        };
+        for _ in 0..10 {
+            assert!(
+                !way.is_closer(50 << 20) && !way.is_closer(40 << 20) && !way.is_closer(200 << 20)
+            );
+        }
+        assert!(way.is_closer(60 << 20));
+        assert!(!way.is_closer((60 << 20) + 4096) && !way.is_closer(60 << 20));
+        assert!(way.is_closer(100 << 20));
+        assert!(!way.is_closer(100 << 20));
     }
 
     #[test]
