@@ -166,8 +166,9 @@ impl Reclaimer {
         }
         match sink.report(ranges) {
             Ok(()) => {
-                let blocks = open.close(PutBack::Reported);
-                step.frames = blocks as u64 * PAGEBLOCK_FRAMES;
+                let _ = open.close(PutBack::Reported);
+                // All that was dropped, though the guest may have taken some back: who asks for so much ends.
+                step.frames = ranges.iter().map(|range| range.frames).sum();
                 step.ranges = ranges.len() as u64;
             }
             Err(error) => {
