@@ -390,3 +390,32 @@ fn a_look_at_a_tebibyte() {
         assert!(least < Duration::from_millis(1), "{least:?}");
     });
 }
+
+/// A guest that takes blocks back while the host drops them does not make the pass of a host that wants one block endless.
+#[test]
+fn what_the_guest_takes_back_counts_as_taken() {
+    struct Back<'a>(&'a Attached<'a>, u64);
+    impl ReportSink for Back<'_> {
+        type Error = ();
+        fn report(&mut self, ranges: &[FrameRange]) -> Result<(), ()> {
+            self.1 += ranges.iter().map(|range| range.frames).sum::<u64>();
+            self.0.recover(|| ());
+            Ok(())
+        }
+    }
+    with(FRAMES, &(), |a, attached, _| {
+        let mut front = Front::new();
+        let giant = a.allocate(&mut front, request(Order::GIANT)).expect("free");
+        a.free(&mut front, giant, Order::GIANT);
+        a.drain(&mut front);
+        let (mut reclaimer, mut back) = (Reclaimer::new(), Back(attached, 0));
+        let step = reclaimer.step(attached, 1, &mut back);
+        assert_eq!(step.end, StepEnd::More);
+        assert_eq!(
+            (step.frames, back.1),
+            (512, 512),
+            "all that was dropped is told"
+        );
+        a.validate().expect("valid");
+    });
+}

@@ -1,5 +1,6 @@
 //! An allocator in a RAM of our own, as a guest's would be there.
 
+use super::super::worker::serve;
 use super::*;
 use crate::guest::{EbbGuest, Header};
 use crate::machine::Machine;
@@ -8,7 +9,9 @@ use ebb_mm::{
     metadata_layout,
 };
 use ebb_wire::header::{GuestHeader, MAGIC, VERSION};
+use std::io::Write as _;
 use std::mem::offset_of;
+use std::os::unix::net::UnixStream;
 
 const RAM: u64 = 64 << 20;
 const HEADER: u64 = 0x3000;
@@ -168,5 +171,41 @@ fn one_at_a_time() {
         drop(lease);
         memory.reclaim(1).unwrap();
         assert!(Lease::take(ram).is_err(), "it is kept");
+    });
+}
+
+#[test]
+fn who_was_called_while_another_had_the_memory_comes_back_uncalled() {
+    with(true, RAM / 2, |memory, ram, allocator| {
+        let mode = GiveBack::Shared.number().to_le_bytes();
+        let address = HEADER + offset_of!(GuestHeader, give_back) as u64;
+        rustix::io::pwrite(ram.fd(), &mode, address).unwrap();
+        let mut front = Front::new();
+        for block in used(ram, allocator, &mut front, 4) {
+            allocator.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        allocator.drain(&mut front);
+        let lease = Lease::take(ram).unwrap();
+        let (mut guest, host) = UnixStream::pair().unwrap();
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| serve(memory, host, None));
+            guest.write_all(&[1]).unwrap();
+            // Long enough to be refused; a slow machine sees less, and passes as well.
+            thread::sleep(Duration::from_millis(100));
+            assert_eq!(memory.sums().bytes, 0, "another has it");
+            drop(lease);
+            while memory.sums().bytes != 4 * BLOCK {
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(guest);
+            worker.join().unwrap();
+        });
+        // And one that is refused does not outlive its guest.
+        let other = FreeMemory::new(Arc::clone(&memory.ram), Arc::clone(&memory.guest), true);
+        let (mut guest, host) = UnixStream::pair().unwrap();
+        guest.write_all(&[1]).unwrap();
+        drop(guest);
+        serve(&other, host, None);
+        assert_eq!(other.sums().bytes, 0);
     });
 }

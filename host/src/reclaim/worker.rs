@@ -8,6 +8,7 @@ use super::engine::{FreeMemory, Session};
 use super::error::ReclaimError;
 use crate::text::Terminal;
 use ebb_mm::StepEnd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ const PASS_PAUSE: Duration = Duration::from_millis(1);
 const LEFT_ALONE: Duration = Duration::from_millis(200);
 /// And for so long when something is wrong with what it says.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
+/// And another attempt is made after so long when somebody else had the memory.
+const AFTER_BUSY: Duration = Duration::from_millis(200);
 /// Calls that are read at once. What they say does not matter.
 const CALLS: usize = 4096;
 
@@ -37,13 +40,34 @@ pub(crate) fn serve(memory: &FreeMemory, mut port: UnixStream, shown: Option<Arc
             Err(_) => return,
         }
         thread::sleep(DELAY);
-        if let Err(error) = work(memory) {
+        while let Err(error) = work(memory) {
+            // Somebody else had the memory, and the guest was not told that nobody works: it does not call again.
+            let again = matches!(error, ReclaimError::Busy | ReclaimError::Lease(_));
             if let Some(terminal) = shown.take() {
                 terminal.message(&format!("ebb: give-back shared: {error}"));
             }
+            if again && !has_ended(&port) {
+                thread::sleep(AFTER_BUSY);
+                continue;
+            }
             thread::sleep(AFTER_FAILURE);
+            break;
         }
     }
+}
+
+/// Whether the other end of the port is gone.
+fn has_ended(port: &UnixStream) -> bool {
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut polled = [PollFd::new(port, PollFlags::empty())];
+    // An error ends it as well.
+    poll(&mut polled, Some(&timeout)).is_err()
+        || polled[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
 /// Takes what is free until there is nothing left, or the mode is another.
