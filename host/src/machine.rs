@@ -13,16 +13,16 @@ use std::str::FromStr;
 pub(crate) fn give_back_parser() -> impl TypedValueParser<Value = GiveBack> {
     let values = [
         (
-            GiveBack::Reporting,
-            "Free page reporting: a scan, two seconds after memory was freed",
+            GiveBack::Shared,
+            "The host takes what is free by itself, as it becomes free",
         ),
         (
             GiveBack::Hinting,
             "Page hinting: what is freed is noted, and goes back at once",
         ),
         (
-            GiveBack::Shared,
-            "The host takes what is free by itself, as it becomes free",
+            GiveBack::Reporting,
+            "Free page reporting: a scan, two seconds after memory was freed",
         ),
         (GiveBack::Off, "Not at all"),
     ];

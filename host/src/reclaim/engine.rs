@@ -86,6 +86,11 @@ impl FreeMemory {
         self.guest.give_back() == Some(GiveBack::Shared)
     }
 
+    /// Bytes of the host's memory that the guest's RAM holds now.
+    pub(super) fn resident_bytes(&self) -> Result<u64, Errno> {
+        self.ram.resident_bytes()
+    }
+
     /// What was taken since the guest began.
     pub(crate) fn sums(&self) -> Reclaimed {
         // Relaxed (all): figures to look at.

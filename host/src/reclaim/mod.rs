@@ -4,6 +4,7 @@
 mod engine;
 mod error;
 mod lease;
+mod pace;
 mod worker;
 
 pub(crate) use engine::{FreeMemory, Reclaimed};

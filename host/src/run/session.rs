@@ -197,7 +197,7 @@ impl<'a> Session<'a> {
             program: options.program_text(),
             kernel: kernel.kind(),
             accel: self.choice.accel.to_string(),
-            give_back: options.give_back,
+            give_back: options.give_back(),
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
             started: SystemTime::now(),
