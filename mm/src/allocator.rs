@@ -27,7 +27,11 @@ pub trait Events: Sync {
     fn hints(&self) -> Option<&HintList> {
         None
     }
-    /// A zone fell below its low watermark: memory should be freed.
+    /// A zone ran low: memory should be freed until it has its `high` mark.
+    ///
+    /// An edge. It is told by the first request that finds all zones that it may use at their low marks, for each of them
+    /// that has fewer frames free than its `low` mark; and again only once that zone has had as many as its `high` mark. Frames
+    /// that fronts hold do not count as free.
     fn low_memory(&self, zone: usize) {
         let _ = zone;
     }
@@ -279,14 +283,34 @@ impl<'m> Allocator<'m> {
                     if self.is_local(zone, front) {
                         self.remember(zone, front, frame, request);
                     }
+                    if !low {
+                        self.tell_low(front, request);
+                    } else if at.zone.low_memory.is_low() {
+                        // Whoever put memory back in another address space cannot have said so.
+                        at.zone.look_whether_it_rose();
+                    }
                     return Some(frame);
                 }
             }
-            if low && let Some(zone) = self.candidates(front.node, request).next() {
-                self.hub.low_memory(zone);
+        }
+        self.tell_low(front, request);
+        None
+    }
+
+    /// Tells of zones that have run low, once each, after a request that found none above its mark.
+    #[cold]
+    fn tell_low(&self, front: &mut Front, request: Request) {
+        let local = front.node;
+        for zone in self.candidates(local, request) {
+            let of = self.zone(zone).zone;
+            if !of.low_memory.is_low() {
+                // The count is compared with marks of any size, so it must be exact.
+                self.tell(front);
+                if of.fell() {
+                    self.hub.low_memory(zone);
+                }
             }
         }
-        None
     }
 
     /// Frames of a zone above a floor, with what this front has not told. While there are plenty,
@@ -406,7 +430,9 @@ impl<'m> Allocator<'m> {
 
     /// Sets the marks of a zone.
     pub fn set_watermarks(&self, zone: usize, marks: Watermarks) {
-        self.zone(zone).zone.marks.store(marks);
+        let of = self.zone(zone).zone;
+        of.marks.store(marks);
+        of.look_whether_it_rose();
     }
 
     /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames.

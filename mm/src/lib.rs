@@ -37,6 +37,7 @@ mod hub;
 mod hyperlist;
 mod isolate;
 mod kept;
+mod low_memory;
 mod map;
 mod metadata;
 mod mobility;

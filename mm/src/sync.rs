@@ -3,9 +3,9 @@
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{
-    AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
 };
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{
-    AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
 };
