@@ -3,8 +3,8 @@
 use core::{fmt, ptr::NonNull};
 
 use crate::{
-    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, Order, Request,
-    Reserve, Watermarks,
+    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, NotAHintLimit,
+    NotWatermarks, Order, OrderError, Request, Reserve, Watermarks,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
@@ -429,18 +429,30 @@ impl<'m> Allocator<'m> {
     }
 
     /// Sets the marks of a zone.
-    pub fn set_watermarks(&self, zone: usize, marks: Watermarks) {
+    ///
+    /// # Errors
+    /// If they do not rise from `min` over `low` to `high`; equal ones do.
+    pub fn set_watermarks(&self, zone: usize, marks: Watermarks) -> Result<(), NotWatermarks> {
+        if marks.min > marks.low || marks.low > marks.high {
+            return Err(NotWatermarks(marks));
+        }
+        self.store_watermarks(zone, marks);
+        Ok(())
+    }
+
+    fn store_watermarks(&self, zone: usize, marks: Watermarks) {
         let of = self.zone(zone).zone;
         of.marks.store(marks);
         of.look_whether_it_rose();
     }
 
-    /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames.
+    /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames. A zone's
+    /// `min` is an eighth of it at most ([`Watermarks::for_zone`]).
     pub fn set_min_free_frames(&self, min_free: u64) {
         let managed = |zone: usize| self.zone(zone).zone.managed();
         let total = (0..self.zone_count).map(managed).sum();
         for zone in 0..self.zone_count {
-            self.set_watermarks(zone, Watermarks::for_zone(min_free, managed(zone), total));
+            self.store_watermarks(zone, Watermarks::for_zone(min_free, managed(zone), total));
         }
     }
 
@@ -451,15 +463,22 @@ impl<'m> Allocator<'m> {
 
     /// Sets the order from which on free blocks are reported, or turns reporting off. Calls for a
     /// pass of the reporter.
-    pub fn set_reporting_order(&self, order: Option<Order>) {
-        self.hub.set_reporting_order(order);
+    ///
+    /// # Errors
+    /// If nothing can be given back from this order on: below 9 without
+    /// [`Config::with_frame_marks`], or above 10.
+    pub fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
+        self.hub.set_reporting_order(order)
     }
 
     /// Has blocks from this order on hinted as they are freed, instead of reported. Calls for the
     /// [`Hinter`](crate::Hinter). Undone by [`set_reporting_order`](Self::set_reporting_order); only one
     /// caller of the two at a time.
-    pub fn set_hinting_order(&self, order: Order) {
-        self.hub.set_hinting_order(order);
+    ///
+    /// # Errors
+    /// As [`set_reporting_order`](Self::set_reporting_order) has them.
+    pub fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
+        self.hub.set_hinting_order(order)
     }
 
     /// Has an attached host take what is free, instead of reports. Whoever frees a block calls
@@ -478,9 +497,16 @@ impl<'m> Allocator<'m> {
         self.hub.is_hinting()
     }
 
-    /// Sets how many entries make a CPU's list full, as far as there is room for them.
-    pub fn set_hint_limit(&self, entries: usize) {
+    /// Sets how many entries make a CPU's list full.
+    ///
+    /// # Errors
+    /// For none, and for more than [`HINT_ENTRIES`](crate::HINT_ENTRIES), for which there is no room.
+    pub fn set_hint_limit(&self, entries: usize) -> Result<(), NotAHintLimit> {
+        if !(1..=crate::HINT_ENTRIES).contains(&entries) {
+            return Err(NotAHintLimit(entries));
+        }
         self.hub.hints().set_limit(entries);
+        Ok(())
     }
 }
 

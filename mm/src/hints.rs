@@ -168,8 +168,9 @@ impl Calls {
         }
     }
 
+    /// How many entries make a list full: 1 to [`HINT_ENTRIES`].
     pub(crate) fn set_limit(&self, entries: usize) {
-        let entries = entries.clamp(1, HINT_ENTRIES);
+        debug_assert!((1..=HINT_ENTRIES).contains(&entries));
         // Relaxed: who frees meanwhile goes by the old one.
         self.limit
             .store(u32::try_from(entries).unwrap_or(1), Ordering::Relaxed);

@@ -81,7 +81,7 @@ pub use compaction::{
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
-pub use error::{AllocError, ClaimError};
+pub use error::{AllocError, ClaimError, NotAHintLimit, NotWatermarks, OrderError};
 pub use estimate::FreeEstimate;
 pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
 pub use front::Front;

@@ -51,7 +51,7 @@ fn two_zones(test: impl FnOnce(&Allocator<'_>, &Calls)) {
     let calls = Calls::default();
     with(&Config::new(&zones), &calls, |a| {
         for zone in 0..2 {
-            a.set_watermarks(zone, MARKS);
+            a.set_watermarks(zone, MARKS).expect("rising marks");
         }
         test(a, &calls);
     });
@@ -121,7 +121,7 @@ fn follow(a: &Allocator<'_>, calls: &Calls, steps: &[Step]) -> Result<(), TestCa
                     low,
                     high: low + 1000,
                 };
-                a.set_watermarks(0, marks);
+                a.set_watermarks(0, marks).expect("rising marks");
             }
         }
         a.drain(front);

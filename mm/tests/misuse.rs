@@ -4,7 +4,10 @@
 mod arena;
 
 use arena::{in_small_memory, one, order, with_giants};
-use ebb_mm::{Frame, Mobility, Order, Request};
+use ebb_mm::{
+    Frame, HINT_ENTRIES, Mobility, NotAHintLimit, NotWatermarks, Order, OrderError, Request,
+    Watermarks,
+};
 
 #[test]
 #[should_panic(expected = "was freed twice")]
@@ -143,5 +146,40 @@ fn a_gib_freed_twice_is_seen() {
         let frame = one(a, front, Order::GIANT);
         a.free(front, frame, Order::GIANT);
         a.free(front, frame, Order::GIANT);
+    });
+}
+
+#[test]
+fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
+    in_small_memory(|a, _| {
+        assert_eq!(a.set_reporting_order(Some(Order::PAGEBLOCK)), Ok(()));
+        for low in 0..9 {
+            let refused = Err(OrderError::NoFrameMarks(order(low)));
+            assert_eq!(a.set_reporting_order(Some(order(low))), refused);
+            assert_eq!(a.set_hinting_order(order(low)), refused);
+        }
+        let giant = Err(OrderError::TooLarge(Order::GIANT));
+        assert_eq!(a.set_reporting_order(Some(Order::GIANT)), giant);
+        assert_eq!(a.set_hinting_order(Order::GIANT), giant);
+        assert_eq!(a.reporting_order(), Some(Order::PAGEBLOCK));
+        assert!(!a.is_hinting());
+
+        let before = a.watermarks(0);
+        for (min, low, high) in [(2, 1, 3), (1, 3, 2), (3, 2, 1)] {
+            let marks = Watermarks { min, low, high };
+            assert_eq!(a.set_watermarks(0, marks), Err(NotWatermarks(marks)));
+        }
+        assert_eq!(a.watermarks(0), before);
+
+        for entries in [0, HINT_ENTRIES + 1, usize::MAX] {
+            assert_eq!(a.set_hint_limit(entries), Err(NotAHintLimit(entries)));
+        }
+        assert_eq!(a.set_hint_limit(HINT_ENTRIES), Ok(()));
+    });
+    with_giants(|a, _| {
+        assert_eq!(a.set_reporting_order(Some(Order::BASE)), Ok(()));
+        assert_eq!(a.reporting_order(), Some(Order::BASE));
+        let text = OrderError::TooLarge(Order::GIANT).to_string();
+        assert_eq!(text, "order 18 is above 10, the largest that is given back");
     });
 }

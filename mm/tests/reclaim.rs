@@ -153,7 +153,8 @@ fn a_host_is_called_once_and_only_while_it_sleeps() {
         attached.sleep();
         use_some();
         assert_eq!(count(), 2);
-        a.set_reporting_order(None);
+        a.set_reporting_order(None)
+            .expect("an order that can be given back");
         attached.sleep();
         use_some();
         assert_eq!(count(), 2, "the mode is off again");
