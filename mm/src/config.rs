@@ -217,7 +217,7 @@ impl Extents {
     }
 
     /// Adds an extent after those that there are, if there is room.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) fn add(&mut self, first: u64, trees: u64) -> bool {
         let len = self.len;
         self.push(first, first + trees - 1) && self.len == len + 1

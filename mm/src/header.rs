@@ -88,7 +88,7 @@ pub(crate) struct Header {
     pub(crate) zone: [ZoneRecord; MAX_ZONES],
 }
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 const _: () = {
     assert!(size_of::<Header>() == 4096);
     assert!(size_of::<ZoneRecord>().is_multiple_of(64));

@@ -9,12 +9,21 @@
 //! [`view`] is how another address space reads the metadata.
 #![no_std]
 #![deny(unsafe_code)]
+#![cfg_attr(
+    ebb_model,
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "models use a part of the crate"
+    )
+)]
 
 #[cfg(test)]
 extern crate std;
 
 mod allocator;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub mod attach;
 mod bitmap;
 mod block;
@@ -41,14 +50,14 @@ mod low_memory;
 mod map;
 mod metadata;
 mod mobility;
-#[cfg(all(test, loom))]
+#[cfg(all(test, ebb_model))]
 mod model;
 mod node;
 mod online;
 mod placing;
 mod range;
 mod reach;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 mod reclaim;
 mod refill;
 mod report;
@@ -59,12 +68,12 @@ mod state;
 mod stats;
 mod summary;
 mod sync;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 mod take;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 mod usage;
 mod validate;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub mod view;
 mod watermark;
 mod whole;
@@ -94,13 +103,13 @@ pub use mobility::Mobility;
 pub use node::{MAX_NODES, NodePolicy};
 pub use online::OnlineError;
 pub use range::RangeError;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub use reclaim::{Reclaimer, Step, StepEnd};
 pub use report::{REQUEST_FRAMES, REQUEST_RANGES};
 pub use reporting::{Poll, REPORTING_DELAY, ReportSink, Reporter};
 pub use request::{Request, Reserve};
 pub use stats::{FreeAreas, Stats, ZoneStats};
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub use take::{OpenGiant, TAKE_BLOCKS, TakeError};
 pub use validate::Broken;
 pub use watermark::{Watermarks, min_free_kbytes};

@@ -68,13 +68,13 @@ impl LowMemory {
 /// A load in the one order of all `SeqCst` steps. Loom has that order for exchanges only.
 #[inline]
 fn load_in_order(flag: &AtomicBool) -> bool {
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     return flag.fetch_or(false, Ordering::SeqCst);
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     flag.load(Ordering::SeqCst)
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ebb_model))]
 mod model {
     use loom::{model::Builder, sync::Arc, thread};
 

@@ -127,7 +127,7 @@ pub(crate) struct Arrays<'m> {
 /// # Safety
 /// `base` is valid for reads and writes of a header's size for `'m`, aligned to a page, and in that
 /// time accessed here by nobody but through these atomics.
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub(crate) unsafe fn header<'m>(base: NonNull<u8>) -> &'m Header {
     // SAFETY: all its fields are atomics for which any bytes are a value; the rest the caller says.
     unsafe { base.cast::<Header>().as_ref() }

@@ -1,5 +1,4 @@
 //! The allocator by example.
-#![cfg(not(loom))]
 
 mod arena;
 

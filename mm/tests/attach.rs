@@ -1,5 +1,4 @@
 //! A second participant over the same bytes: right on right bytes, harmless on any.
-#![cfg(not(loom))]
 
 mod arena;
 #[path = "attach/exercise.rs"]

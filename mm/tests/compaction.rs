@@ -1,6 +1,5 @@
 //! Compaction: what the planner says against every possible choice, what it does against a model, and
 //! threads that allocate and free while blocks are emptied.
-#![cfg(not(loom))]
 
 mod arena;
 

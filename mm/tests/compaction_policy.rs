@@ -1,6 +1,5 @@
 //! The policies of compaction and the compactor together, in virtual time: the seed's memory, memory
 //! that does not move, and memory that the host gets.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -1,7 +1,6 @@
 //! Long random runs of a few fronts against the least that their owner could know: which frames are
 //! his. Memory is small and few words of it go round, so that they take each other's places in the
 //! fronts again and again.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -1,6 +1,5 @@
 //! What fronts hold: apart from each other, found when nothing else is left, and given back when
 //! a pageblock is whole but for it.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -1,5 +1,4 @@
 //! Whole GiB, blocks that are split, and memory that goes offline.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -1,5 +1,4 @@
 //! Page hinting with virtual time: how soon, nothing in use, nothing lost, no end of work.
-#![cfg(not(loom))]
 
 mod arena;
 

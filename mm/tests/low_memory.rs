@@ -1,5 +1,4 @@
 //! Low memory is told once for each time that a zone runs low.
-#![cfg(not(loom))]
 
 mod arena;
 

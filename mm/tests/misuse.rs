@@ -1,5 +1,4 @@
 //! What is freed that is not in use is seen.
-#![cfg(not(loom))]
 
 mod arena;
 

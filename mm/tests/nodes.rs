@@ -1,5 +1,4 @@
 //! NUMA nodes against a model: from which zone does a request get its block?
-#![cfg(not(loom))]
 
 mod arena;
 

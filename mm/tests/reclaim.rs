@@ -1,5 +1,4 @@
 //! A host that takes free memory: all of it, never what is in use, and nothing is lost when it is killed.
-#![cfg(not(loom))]
 
 #[path = "attach/exercise.rs"]
 mod exercise;

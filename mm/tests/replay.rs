@@ -1,6 +1,5 @@
 //! Events replayed against a naive model: one entry a frame, every result compared. On failure
 //! proptest prints the shortest list of events that it found, and the seed.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -1,5 +1,4 @@
 //! Free page reporting with virtual time: how many passes, nothing twice, nothing lost.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -1,5 +1,4 @@
 //! Threads at mixed orders, with the owner of each frame checked.
-#![cfg(not(loom))]
 
 mod arena;
 
