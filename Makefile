@@ -54,10 +54,10 @@ share-test: build workloads ## ten guests on the memory of three (root)
 test: deps lint test-units test-models test-crates fuzz test-guests xen-lab kvm-lab ## all checks and tests
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
-	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets --features ebb-mm/x86_64 -- -D warnings
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
 test-units: ## the libraries, the kernel's pure parts, the order of the rooms, on this machine
-	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers
+	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers --features ebb-mm/x86_64
 	$(CARGO) test --release -p ebb-kernel -p ebb-kernel-logic
 test-models: ## every interleaving of the lock-free parts, in small
 	$(CARGO) test -p ebb-mm-models --release

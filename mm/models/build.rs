@@ -2,5 +2,6 @@
 
 fn main() {
     println!("cargo::rustc-cfg=ebb_model");
+    println!("cargo::rustc-check-cfg=cfg(feature, values(\"x86_64\"))");
     println!("cargo::rerun-if-changed=build.rs");
 }

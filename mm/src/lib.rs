@@ -32,6 +32,7 @@ mod claim;
 mod compaction;
 mod config;
 mod contents;
+mod contiguous;
 mod drain;
 mod error;
 mod estimate;
@@ -78,6 +79,8 @@ pub mod view;
 mod watermark;
 mod whole;
 mod words;
+#[cfg(feature = "x86_64")]
+mod x86_64;
 mod zone;
 
 pub use allocator::{Allocator, Events};
@@ -90,6 +93,7 @@ pub use compaction::{
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
+pub use contiguous::ContiguousError;
 pub use error::{AllocError, ClaimError, NotAHintLimit, NotWatermarks, OrderError};
 pub use estimate::FreeEstimate;
 pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
@@ -113,6 +117,8 @@ pub use stats::{FreeAreas, Stats, ZoneStats};
 pub use take::{OpenGiant, TAKE_BLOCKS, TakeError};
 pub use validate::Broken;
 pub use watermark::{Watermarks, min_free_kbytes};
+#[cfg(feature = "x86_64")]
+pub use x86_64::PageFrames;
 
 /// The example of the README, which must compile and hold.
 #[cfg(doctest)]
