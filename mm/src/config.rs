@@ -13,7 +13,7 @@ use crate::{
 /// The most zones of an allocator.
 pub const MAX_ZONES: usize = 8;
 /// The most extents of a zone: its ranges, those that share or touch a 64 MiB tree taken as one.
-pub const MAX_EXTENTS: usize = 8;
+pub const MAX_EXTENTS: usize = 16;
 
 /// What a zone is good for. A request names the highest kind that it can use.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

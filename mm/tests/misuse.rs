@@ -2,10 +2,12 @@
 
 mod arena;
 
-use arena::{in_small_memory, one, order, with_giants};
+use std::mem::ManuallyDrop;
+
+use arena::{MIB, in_small_memory, one, order, range, take, validate_after, with, with_giants};
 use ebb_mm::{
-    Frame, HINT_ENTRIES, Mobility, NotAHintLimit, NotWatermarks, Order, OrderError, Request,
-    Watermarks,
+    Config, ConfigError, Frame, Front, HINT_ENTRIES, MAX_EXTENTS, Mobility, NotAHintLimit,
+    NotWatermarks, Order, OrderError, Request, Watermarks, ZoneConfig, ZoneKind, metadata_layout,
 };
 
 #[test]
@@ -181,4 +183,37 @@ fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
         let text = OrderError::TooLarge(Order::GIANT).to_string();
         assert_eq!(text, "order 18 is above 10, the largest that is given back");
     });
+}
+
+#[test]
+fn a_zone_of_many_pieces_is_one_up_to_its_limit() {
+    // Every second tree of 64 MiB.
+    let pieces: Vec<_> = (0..MAX_EXTENTS as u64 + 1)
+        .map(|piece| range(piece * 128 * MIB, 64 * MIB))
+        .collect();
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &pieces[..MAX_EXTENTS],
+    }];
+    with(&Config::new(&zones), &(), |a| {
+        let front = &mut *ManuallyDrop::new(Front::new());
+        let blocks = take(a, front, Order::PAGEBLOCK, 32 * MAX_EXTENTS as u64);
+        assert!(
+            blocks
+                .iter()
+                .all(|&block| pieces.iter().any(|piece| piece.contains(block)))
+        );
+        assert_eq!(a.stats().free_frames, 0);
+        for block in blocks {
+            a.free(front, block, Order::PAGEBLOCK);
+        }
+        validate_after(a, front);
+    });
+    let zones = [ZoneConfig {
+        ranges: &pieces,
+        ..zones[0]
+    }];
+    let refused = metadata_layout(&Config::new(&zones));
+    assert_eq!(refused, Err(ConfigError::TooManyExtents(0)));
 }
