@@ -149,7 +149,7 @@ impl Failure {
             Self::Program(ProgramError::NotFound(_) | ProgramError::UnknownCommand(_)) => {
                 STATUS_NOT_FOUND
             }
-            Self::Program(ProgramError::UnknownOption(_)) => STATUS_FAILED,
+            Self::Program(ProgramError::Volume(_)) => STATUS_FAILED,
             Self::Program(_) | Self::CannotRun { .. } => STATUS_CANNOT_RUN,
             _ => STATUS_FAILED,
         }
@@ -211,6 +211,9 @@ impl Failure {
             Self::Program(ProgramError::Interpreter { .. }) => {
                 "pack a static one with --file INTERPRETER:PATH, or let it be a busybox script \
                  (#!/bin/sh)"
+            }
+            Self::Program(ProgramError::Volume(_)) => {
+                "-v is --verbose; --file SRC:/DEST packs a copy, --disk PATH attaches a disk"
             }
             Self::Image(ImageError::NotEmbedded) => {
                 "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"

@@ -123,7 +123,28 @@ fn missing_files_are_named() {
         &["./no-such-program"],
     );
     refused(&ebb(&["--", "no-such-command"]), 127, &["no-such-command"]);
-    refused(&ebb(&["--memroy", "2G"]), 125, &["--memroy", "no option"]);
+    refused(
+        &ebb(&["--", "--no-such-program"]),
+        127,
+        &["--no-such-program"],
+    );
+}
+
+#[test]
+fn slips_and_words_of_containers_are_errors_of_usage() {
+    for (arguments, words) in [
+        (["--memroy", "2G", "--", "ls"], ["--memroy", "--memory"]),
+        (["--timout", "5", "--", "ls"], ["--timout", "--timeout"]),
+        (["-e", "K=V", "ls", "-l"], ["'-e'", "--env K=V"]),
+        (["--rm", "ls", "-l", "/"], ["--rm", "leaves nothing behind"]),
+        (["-d", "ls", "-l", "/"], ["'-d'", "ebb top"]),
+        (["--volume", "/tmp:/x", "--", "ls"], ["--volume", "--file"]),
+        (["-v", "/tmp:/x", "--", "ls"], ["/tmp:/x", "--file"]),
+    ] {
+        refused(&ebb(&arguments), 125, &words);
+    }
+    let output = ebb(&["--dump-initramfs", "/dev/null", "ls", "--memroy"]);
+    assert!(output.status.success(), "after the program all is its own");
 }
 
 #[test]

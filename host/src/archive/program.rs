@@ -17,8 +17,8 @@ pub(crate) enum ProgramError {
     NotFound(PathBuf),
     #[error("`{0}` is neither a file here, nor a command of busybox, nor in PATH")]
     UnknownCommand(String),
-    #[error("`{0}` is no option of `ebb run`, and no program")]
-    UnknownOption(String),
+    #[error("`{0}` is no file here; guests share no folder with the host")]
+    Volume(String),
     #[error("{script} wants the interpreter {interpreter}, which the guest has not")]
     Interpreter { script: String, interpreter: String },
     #[error("{what} needs busybox in the guest")]
@@ -72,7 +72,7 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
     let mut file = PathBuf::from(name);
     if has_slash {
         if !file.exists() {
-            return Err(ProgramError::NotFound(file));
+            return Err(not_found(name));
         }
     } else if !file.is_file() {
         let busybox = Busybox::find();
@@ -99,14 +99,18 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
     Ok((path, Some(format)))
 }
 
-fn unknown(name: &OsStr) -> ProgramError {
-    let text = name.to_string_lossy().into_owned();
-    // A program of such a name can be called by a path.
-    if text.starts_with('-') {
-        ProgramError::UnknownOption(text)
-    } else {
-        ProgramError::UnknownCommand(text)
+/// What a name with a slash in it may have been meant for.
+fn not_found(name: &OsStr) -> ProgramError {
+    let text = name.to_string_lossy();
+    // As in `-v /srv:/data`, where `-v` is ebb's --verbose and the program comes later.
+    match text.split_once(":/") {
+        Some((source, _)) if Path::new(source).exists() => ProgramError::Volume(text.into_owned()),
+        _ => ProgramError::NotFound(PathBuf::from(name)),
     }
+}
+
+fn unknown(name: &OsStr) -> ProgramError {
+    ProgramError::UnknownCommand(name.to_string_lossy().into_owned())
 }
 
 fn executable(source: &Path) -> Node {

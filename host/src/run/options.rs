@@ -166,7 +166,8 @@ pub(crate) struct RunOptions {
     pub(crate) dump_initramfs: Option<PathBuf>,
 
     /// Program and its arguments: a static x86-64 program, a script, or a busybox applet
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    // A word with a hyphen before it is an option of ebb's own, known or not.
+    #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
