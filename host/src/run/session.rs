@@ -25,7 +25,7 @@ use signal_hook::consts::SIGKILL;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 /// Lines of the kernel's log and of QEMU's messages in an error.
 const CONSOLE_LINES: usize = 20;
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
         })?;
         let signalled = Arc::new(Signalled::default());
         let shared = Arc::clone(&signalled);
-        let grace = Duration::from_secs(options.grace);
+        let grace = options.grace;
         spawn("signals", move || {
             signals::forward(&mut caught, &shared, grace);
         })?;
@@ -151,9 +151,7 @@ impl<'a> Session<'a> {
             timeline,
             signalled,
             record: Record::new(options, plan.kernel, choice.accel, plan.spec.cpus),
-            deadline: options
-                .timeout
-                .map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            deadline: options.timeout.map(|timeout| Instant::now() + timeout),
         })
     }
 
@@ -358,8 +356,8 @@ impl<'a> Session<'a> {
         if let Some(signal) = self.signalled.killed_by() {
             return Ok(Attempt::Ended(Ok(self.killed(signal))));
         }
-        if let (true, Some(seconds)) = (timed_out, options.timeout) {
-            return Ok(Attempt::Ended(Err(Failure::Timeout { seconds })));
+        if let (true, Some(after)) = (timed_out, options.timeout) {
+            return Ok(Attempt::Ended(Err(Failure::Timeout { after })));
         }
         let how = match seen {
             Seen::Ended(ended) => ended,
