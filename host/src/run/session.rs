@@ -260,7 +260,7 @@ impl<'a> Session<'a> {
         let kept = Arc::clone(&log);
         let shown = verbose.clone();
         let console = spawn("console", move || kept.pump(console, shown.as_deref()))?;
-        start_stdin(&stdio, &control, &guest)?;
+        start_stdin(&stdio, &control, &guest, &self.terminal)?;
         let outputs = Outputs::start(
             [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)],
             &self.terminal,
@@ -434,6 +434,7 @@ fn start_stdin(
     stdio: &UnixStream,
     control: &Arc<Control>,
     guest: &Arc<dyn Guest>,
+    terminal: &Arc<Terminal>,
 ) -> Result<(), Failure> {
     // The guest knows of an empty one from its command line.
     if input_is_empty() {
@@ -444,10 +445,11 @@ fn start_stdin(
         source,
     })?;
     let (lines, ready) = (Arc::clone(control), Arc::clone(guest));
+    let terminal = Arc::clone(terminal);
     spawn("stdin", move || {
         // What is read is lost if the guest has to be started once more.
         if ready.wait_until_up() {
-            feed(stdin, &lines);
+            feed(stdin, &lines, &terminal);
         }
     })
     .map(drop)
