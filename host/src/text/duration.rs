@@ -34,7 +34,10 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         digits => digits.parse().map_err(|_| malformed())?,
     };
     // fraction < 10^6 and unit < 10^8: the product is far below 2^64.
-    let milliseconds = whole.checked_mul(unit).ok_or_else(too_long)? + fraction * unit / scale;
+    let part = fraction * unit / scale;
+    let milliseconds = whole.checked_mul(unit);
+    let milliseconds = milliseconds.and_then(|milliseconds| milliseconds.checked_add(part));
+    let milliseconds = milliseconds.ok_or_else(too_long)?;
     match Duration::from_millis(milliseconds) {
         Duration::ZERO => Err(format!("`{text}` is no time at all; the least is 1ms")),
         long if long > LONGEST => Err(too_long()),
@@ -90,6 +93,7 @@ mod tests {
             "0.0001",
             "366d",
             "18446744073709551615h",
+            "307445734561825860.9m",
             "99999999999999999999",
             "１",
         ] {
