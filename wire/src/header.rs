@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -83,6 +83,8 @@ pub struct GuestHeader {
     /// 4 GiB, and of those from there on; 0 where they do not stand together, or not any more. Those of a free pageblock
     /// are zero, and a host that has taken it out and then read this may drop them with it.
     pub descriptors: [AtomicU64; 2],
+    /// Monotonic time at which the program had ended; 0 before.
+    pub ended_ns: AtomicU64,
 }
 
 /// Bytes of a frame's descriptor.
@@ -134,6 +136,7 @@ impl GuestHeader {
             give_back: AtomicU32::new(0),
             reclaimed: AtomicU32::new(0),
             descriptors: [const { AtomicU64::new(0) }; 2],
+            ended_ns: AtomicU64::new(0),
         }
     }
 }
