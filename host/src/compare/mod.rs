@@ -118,8 +118,8 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if plan.steps.is_empty() {
         return Err(nobody_does_it(options));
     }
-    let expected = Clock::default().expect(&plan, &plan.steps);
-    let runs: usize = plan.steps.iter().map(|step| step.guests.len()).sum();
+    let expected = Clock::new().expect(&plan, &plan.steps);
+    let runs = plan.runs_of(&plan.steps);
     let steps = u64::try_from(runs).unwrap_or(u64::MAX);
     let files = Files::reserve(
         options,
@@ -233,7 +233,7 @@ fn run_all(
     terminal: &Terminal,
     runs: &mut Vec<Run>,
 ) -> Result<bool, Failure> {
-    let mut clock = Clock::default();
+    let mut clock = Clock::new();
     let mut progress = Progress::new(terminal);
     let mut next = 0;
     loop {
@@ -262,7 +262,7 @@ fn run_all(
         let done = runner.run(case, &step, &mut || {
             progress.tick(plan, &clock, next - 1, since);
         })?;
-        clock.learn(&step, since.elapsed());
+        clock.learn(plan, &step, since.elapsed());
         let interrupted = runner.interrupt.signal().is_some();
         for run in done {
             if let (Outcome::Failed, Some(error), false) = (run.outcome, &run.error, interrupted) {

@@ -7,7 +7,7 @@ use super::super::schema::Run;
 use serde_json::Value;
 
 const GIB: f64 = 1_073_741_824.0;
-/// Figures that the table has for every run, and their order.
+/// The program's exit status, as a shell has it.
 pub(crate) const EXIT_STATUS: &str = "exit_status";
 
 /// A figure, and whether the program itself told it.
@@ -29,20 +29,25 @@ pub(crate) fn of(run: &Run) -> Vec<Told> {
         of_record(run, record, &mut seen);
     }
     for mut figure in figures::of(run) {
+        // The same as above, under another name.
+        if figure.metric == "qemu_cpu" {
+            continue;
+        }
         // Columns may differ in these, and the row is the same.
         for label in ["cpus", "memory", "icount"] {
             figure.labels.remove(label);
         }
-        let by_program = figure.metric != "qemu_cpu";
-        told.push(Told { figure, by_program });
+        told.push(Told {
+            figure,
+            by_program: true,
+        });
     }
     told
 }
 
 fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
     let number = |path: &str| record.pointer(path).and_then(Value::as_f64);
-    let clock = |name: &str| number(name);
-    if let (Some(from), Some(to)) = (clock("/started_guest_s"), clock("/ended_guest_s")) {
+    if let (Some(from), Some(to)) = (number("/started_guest_s"), number("/ended_guest_s")) {
         let seconds = (to - from).max(0.0);
         seen(if run.icount {
             lower("program", "instructions", (seconds * 1e9).round())
@@ -78,6 +83,14 @@ fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
     if let Some(faults) = number("/faults") {
         seen(lower("faults", "", faults));
     }
+    if !run.icount
+        && let (Some(user), Some(system)) = (
+            number("/qemu_cpu_seconds/user"),
+            number("/qemu_cpu_seconds/system"),
+        )
+    {
+        seen(lower("host_cpu_s", "s", user + system));
+    }
     if let Some(code) = number("/status/code") {
         seen(Figure {
             comparable: false,
@@ -105,6 +118,7 @@ fn stranded_area(run: &Run, record: &Value) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::of as figures_of;
     use super::*;
     use crate::compare::guest::Guest;
     use crate::compare::schema::{Outcome, Point};
@@ -147,10 +161,10 @@ mod tests {
     #[test]
     fn a_record_says_what_any_program_took() {
         let record = json!({"started_s": 1.0, "started_guest_s": 0.5, "ended_guest_s": 2.000_000_001,
-            "faults": 7, "status": {"code": 3},
+            "faults": 7, "qemu_cpu_seconds": {"user": 0.25, "system": 0.5}, "status": {"code": 3},
             "summary": {"peak_used": 5, "peak_resident": 9, "resident_now": 4, "used_now": 1}});
         let of = |run: &Run| -> Vec<(String, f64)> {
-            let told = super::of(run);
+            let told = figures_of(run);
             told.into_iter()
                 .map(|told| (told.figure.metric, told.figure.value))
                 .collect()
@@ -165,6 +179,7 @@ mod tests {
             ("stranded", 3.0),
             ("stranded_area", 1.0),
             ("faults", 7.0),
+            ("host_cpu_s", 0.75),
             (EXIT_STATUS, 3.0),
         ] {
             let found = plain.iter().find(|(name, _)| name == metric);

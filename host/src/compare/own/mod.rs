@@ -86,9 +86,11 @@ pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     let count = subjects.len() * columns.len() * rounds as usize;
     let files = Files::reserve(options, count)?;
     let terminal = Terminal::new();
-    let plural = if rounds == 1 { "" } else { "s" };
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
     terminal.message(&format!(
-        "ebb: {count} runs, {rounds} round{plural} of {}",
+        "ebb: {count} run{}, {rounds} round{} of {}",
+        plural(count),
+        plural(rounds as usize),
         names.join(", ")
     ));
     if turn.disturbed {

@@ -15,7 +15,7 @@ const WITH_RATIO: usize = 22;
 const EVEN: f64 = 0.02;
 
 /// What the metrics of any program are called here.
-const NAMES: [(&str, &str); 10] = [
+const NAMES: [(&str, &str); 11] = [
     ("program_s", "time of the program"),
     ("program", "instructions"),
     ("boot_s", "until the program begins"),
@@ -25,6 +25,7 @@ const NAMES: [(&str, &str); 10] = [
     ("stranded", "stranded at the end"),
     ("stranded_area", "stranded over time"),
     ("faults", "page faults"),
+    ("host_cpu_s", "CPU time of QEMU"),
     (EXIT_STATUS, "exit status"),
 ];
 
