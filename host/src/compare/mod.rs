@@ -37,6 +37,7 @@ mod shape;
 mod statistics;
 mod svg;
 mod table;
+mod variant;
 mod way;
 mod wording;
 

@@ -1,6 +1,6 @@
 //! What `ebb compare` is told.
 
-use super::own::Variant;
+use super::variant::Variant;
 use super::way::Way;
 use crate::machine::AccelChoice;
 use crate::text::Size;

@@ -59,7 +59,10 @@ impl Foreign {
         let resident = balloon.resident()?;
         // What it tells may be anything; the guest has no more than it was given.
         let free = told.and_then(|told| told.free).map(|free| free.min(memory));
-        let used = free.map(|free| memory - free);
+        let total = told.map(|told| told.total.min(memory));
+        let used = total
+            .zip(free)
+            .map(|(total, free)| total.saturating_sub(free));
         let faults = told.and_then(|told| told.faults);
         let figures = Figures {
             name,

@@ -6,9 +6,6 @@ mod report;
 mod rows;
 mod subject;
 mod table;
-mod variant;
-
-pub(crate) use variant::Variant;
 
 use super::csv;
 use super::experiment::Experiment;
@@ -18,6 +15,7 @@ use super::output::Output;
 use super::progress::About;
 use super::schema::{Outcome, Run};
 use super::scratch::{Scratch, Turn};
+use super::variant::{self, Variant};
 use crate::failure::Failure;
 use crate::stdout;
 use crate::text::Terminal;

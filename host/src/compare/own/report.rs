@@ -1,8 +1,8 @@
 //! The report as JSON: every run with its curve, and the table.
 
 use super::super::schema::Run;
+use super::super::variant::Variant;
 use super::rows::{OwnRow, rows};
-use super::variant::Variant;
 use crate::failure::Failure;
 use serde::{Serialize, Serializer};
 

@@ -4,7 +4,7 @@ use super::super::experiment::Experiment;
 use super::super::experiments::cases;
 use super::super::options::CompareOptions;
 use super::super::scratch::Scratch;
-use super::variant::Variant;
+use super::super::variant::Variant;
 use std::ffi::OsString;
 
 /// One program with its arguments.
