@@ -85,6 +85,8 @@ pub struct GuestHeader {
     pub descriptors: [AtomicU64; 2],
     /// 1 once a program had to wait for its standard input; 0 before.
     pub awaited_input: AtomicU32,
+    /// Monotonic time at which the program had ended; 0 before.
+    pub ended_ns: AtomicU64,
 }
 
 /// Bytes of a frame's descriptor.
@@ -137,6 +139,7 @@ impl GuestHeader {
             reclaimed: AtomicU32::new(0),
             descriptors: [const { AtomicU64::new(0) }; 2],
             awaited_input: AtomicU32::new(0),
+            ended_ns: AtomicU64::new(0),
         }
     }
 }
