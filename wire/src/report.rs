@@ -4,6 +4,7 @@
 //! |----------------------------------|---------------------------------------------------------|
 //! | `up`                             | the drivers work                                        |
 //! | `running <ns>`                   | the program is about to start; the guest's clock        |
+//! | `oom-kills <n>`                  | so many processes were killed because memory was out    |
 //! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
 //! | `cannot-run <why>`               | it could not be started                                 |
 //! | `failed <why>`                   | the guest is at fault                                   |
@@ -23,6 +24,8 @@ pub enum Report<'a> {
         /// The guest's clock, which begins with its kernel.
         nanoseconds: u64,
     },
+    /// Processes that the kernel killed because memory was out, since it began.
+    OomKills(u64),
     /// The program has ended.
     Exited {
         /// As `wait(2)` gives it.
@@ -45,6 +48,7 @@ impl<'a> Report<'a> {
             "running" => Some(Self::Running {
                 nanoseconds: rest.parse().ok()?,
             }),
+            "oom-kills" => Some(Self::OomKills(rest.parse().ok()?)),
             "exited" => {
                 let mut words = rest.split(' ');
                 let status = words.next()?.parse().ok()?;
@@ -64,6 +68,7 @@ impl fmt::Display for Report<'_> {
         match self {
             Self::Up => to.write_str("up"),
             Self::Running { nanoseconds } => write!(to, "running {nanoseconds}"),
+            Self::OomKills(kills) => write!(to, "oom-kills {kills}"),
             Self::Exited {
                 status,
                 written: [stdout, stderr],
@@ -95,6 +100,7 @@ mod tests {
                 },
                 "exited 256 1 2",
             ),
+            (Report::OomKills(3), "oom-kills 3"),
             (Report::CannotRun("no such file"), "cannot-run no such file"),
             (
                 Report::Failed("cannot mount /proc"),
@@ -113,6 +119,7 @@ mod tests {
             "upp",
             "running",
             "running x",
+            "oom-kills -1",
             "exited 1 2",
             "exited 1 2 x",
             "Up",
