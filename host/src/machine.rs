@@ -97,6 +97,8 @@ impl FromStr for KernelChoice {
 pub(crate) enum KernelKind {
     Ebb,
     Linux,
+    /// Whatever another QEMU runs.
+    Other,
 }
 
 impl KernelKind {
@@ -105,6 +107,7 @@ impl KernelKind {
         match self {
             Self::Ebb => "Ebb",
             Self::Linux => "Linux",
+            Self::Other => "other",
         }
     }
 
@@ -113,6 +116,7 @@ impl KernelKind {
         match self {
             Self::Ebb => "ebb",
             Self::Linux => "linux",
+            Self::Other => "other",
         }
     }
 }

@@ -4,6 +4,8 @@ mod amount;
 mod by_balloon;
 
 use crate::failure::Failure;
+use crate::machine::KernelKind;
+use crate::reclaim::steps;
 use crate::registry::{Figures, Fleet, GuestId, Presence};
 use crate::stdout;
 use crate::text::Size;
@@ -114,14 +116,18 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     let mut fleet = Fleet::new();
     let (id, figures) = fleet.find(options.guest.as_deref())?;
     let mut outcome = Outcome::new(&figures, options.target);
-    let steps = match (options.all, options.target) {
-        (false, None) => &Reclaim::ALL[..1],
-        _ => &Reclaim::ALL[..],
+    let steps: &[_] = match (options.all, options.target) {
+        (false, None) => &[Reclaim::Free],
+        // Each step of the balloon begins anew, and the last one takes what the first would.
+        (true, _) if figures.kernel == KernelKind::Linux => &[Reclaim::Cache],
+        _ => steps(figures.kernel),
     };
+    let mut progress = Progress::new(!options.json);
     for &step in steps {
-        let resident = take(&mut fleet, &id, step).map_err(|why| {
+        let resident = take(&mut fleet, &id, step, &mut progress).map_err(|why| {
             Failure::Usage(format!("{} was asked for memory: {why}", outcome.guest))
         })?;
+        progress.clear();
         outcome.add(step, resident);
         if !options.json {
             let last = outcome.steps.last().map_or(0, |step| step.reclaimed_bytes);
@@ -150,7 +156,7 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     }
     if let Some(target) = options.target {
         eprintln!(
-            "ebb: {} gave {} of {target}: the rest is in use",
+            "ebb: {} gave {} of {target}: it has no more that it can do without",
             outcome.guest,
             mebibytes(outcome.reclaimed_bytes)
         );
@@ -159,7 +165,12 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
 }
 
 /// Has the guest take one step, and waits for its end; what it holds of the host then.
-fn take(fleet: &mut Fleet, id: &GuestId, step: Reclaim) -> Result<u64, String> {
+fn take(
+    fleet: &mut Fleet,
+    id: &GuestId,
+    step: Reclaim,
+    progress: &mut Progress,
+) -> Result<u64, String> {
     let number = fleet.reclaim(id, step).map_err(|error| error.to_string())?;
     let mut least = u64::MAX;
     let mut deadline = Instant::now() + PATIENCE;
@@ -171,6 +182,7 @@ fn take(fleet: &mut Fleet, id: &GuestId, step: Reclaim) -> Result<u64, String> {
                 if figures.reclaimed.is_some_and(|done| is_done(done, number)) {
                     return Ok(figures.resident_bytes);
                 }
+                progress.show(step, figures.resident_bytes);
                 if figures.resident_bytes < least {
                     least = figures.resident_bytes;
                     deadline = Instant::now() + PATIENCE;
@@ -184,6 +196,37 @@ fn take(fleet: &mut Fleet, id: &GuestId, step: Reclaim) -> Result<u64, String> {
                 "it has given nothing for {seconds} s and is not through with step `{}`; `ebb run -v` shows why",
                 step.name()
             ));
+        }
+    }
+}
+
+/// How far a step has come, on a terminal.
+struct Progress {
+    shown: bool,
+    /// What the guest held when the step began.
+    before: Option<u64>,
+}
+
+impl Progress {
+    fn new(wanted: bool) -> Self {
+        Self {
+            shown: wanted && rustix::termios::isatty(rustix::stdio::stderr()),
+            before: None,
+        }
+    }
+
+    fn show(&mut self, step: Reclaim, resident: u64) {
+        let before = *self.before.get_or_insert(resident);
+        if self.shown {
+            let so_far = mebibytes(before.saturating_sub(resident));
+            eprint!("\r\x1b[K{:<8} {so_far:>9} …", step.name());
+        }
+    }
+
+    fn clear(&mut self) {
+        self.before = None;
+        if self.shown {
+            eprint!("\r\x1b[K");
         }
     }
 }

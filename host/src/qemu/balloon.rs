@@ -38,6 +38,20 @@ pub(crate) enum BalloonError {
     None,
     #[error("cannot talk to its monitor")]
     Io(#[source] io::Error),
+    #[error("what its process {0} holds of memory cannot be read; it may be another user's")]
+    Process(i32),
+    #[error("it does not say which process it is")]
+    Nobody,
+}
+
+impl BalloonError {
+    /// The error with what it came from.
+    pub(crate) fn whole(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
 }
 
 /// What the guest told its balloon, in bytes.
@@ -46,6 +60,12 @@ pub(crate) struct Told {
     pub(crate) total: u64,
     /// What could be had without harm; what is free, of guests that do not tell.
     pub(crate) available: u64,
+    /// What nothing uses.
+    pub(crate) free: Option<u64>,
+    /// What files take, of guests that tell.
+    pub(crate) files: Option<u64>,
+    /// Page faults so far.
+    pub(crate) faults: Option<u64>,
     /// Seconds since 1970 at which it told.
     pub(crate) at: u64,
 }
@@ -60,6 +80,10 @@ impl Told {
         Some(Self {
             total: tag("stat-total-memory")?,
             available: tag("stat-available-memory").or_else(|| tag("stat-free-memory"))?,
+            free: tag("stat-free-memory"),
+            files: tag("stat-disk-caches"),
+            // Linux counts a major fault among all of them, which it calls minor here.
+            faults: tag("stat-minor-faults"),
             at,
         })
     }
@@ -77,7 +101,11 @@ pub(crate) struct Balloon {
 impl Balloon {
     /// Connects to the monitor at `path` and finds the balloon.
     pub(crate) fn connect(path: &Path) -> Result<Self, BalloonError> {
-        let stream = UnixStream::connect(path).map_err(BalloonError::Connect)?;
+        Self::over(UnixStream::connect(path).map_err(BalloonError::Connect)?)
+    }
+
+    /// Finds the balloon of the QEMU whose monitor is at the other end.
+    pub(crate) fn over(stream: UnixStream) -> Result<Self, BalloonError> {
         let timeouts = stream
             .set_read_timeout(Some(PATIENCE))
             .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
@@ -92,6 +120,30 @@ impl Balloon {
         lines.ask("qmp_capabilities", &json!({}))?;
         let device = find(&mut lines)?;
         Ok(Self { lines, device, pid })
+    }
+
+    /// What the guest is called, if it was given a name.
+    pub(crate) fn name(&mut self) -> Result<Option<String>, BalloonError> {
+        let answer = self.lines.ask("query-name", &json!({}))?;
+        Ok(answer["name"].as_str().map(str::to_owned))
+    }
+
+    /// Virtual CPUs.
+    pub(crate) fn cpus(&mut self) -> Result<usize, BalloonError> {
+        let answer = self.lines.ask("query-cpus-fast", &json!({}))?;
+        Ok(answer.as_array().map_or(0, Vec::len))
+    }
+
+    /// Whether KVM runs it.
+    pub(crate) fn is_on_kvm(&mut self) -> Result<bool, BalloonError> {
+        let answer = self.lines.ask("query-kvm", &json!({}))?;
+        Ok(answer["enabled"].as_bool().unwrap_or(false))
+    }
+
+    /// What QEMU's process holds of the host's memory: the guest's memory and its own.
+    pub(crate) fn resident(&self) -> Result<u64, BalloonError> {
+        let pid = self.pid.ok_or(BalloonError::Nobody)?;
+        resident(pid).ok_or(BalloonError::Process(pid))
     }
 
     /// Bytes of memory that the guest has now.
@@ -142,6 +194,14 @@ fn find(lines: &mut Lines<UnixStream>) -> Result<String, BalloonError> {
         }
     }
     Err(BalloonError::None)
+}
+
+/// What a process holds of the host's memory.
+fn resident(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
 }
 
 /// Lines of JSON.
@@ -274,10 +334,20 @@ mod tests {
             Some(Told {
                 total: 9,
                 available: 4,
+                free: Some(4),
+                files: None,
+                faults: None,
                 at: 5
             })
         );
         assert_eq!(told(all, 0), None);
         assert_eq!(told(json!({"stat-free-memory": 4}), 5), None);
+    }
+
+    #[test]
+    fn what_a_process_holds_is_known() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(resident(own).is_some_and(|bytes| bytes > 1 << 16));
+        assert_eq!(resident(-1), None);
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Board {
     pub(crate) kernel: RawFd,
     pub(crate) initramfs: RawFd,
     pub(crate) monitor: RawFd,
+    /// Another monitor, for questions that are waited for.
+    pub(crate) second_monitor: RawFd,
     pub(crate) console: RawFd,
     /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
     pub(crate) ports: [RawFd; port::PORTS],
@@ -88,6 +90,8 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.option("-append", board.kernel_arguments.clone());
     line.option("-chardev", socket("monitor", board.monitor));
     line.option("-mon", "chardev=monitor,mode=control".into());
+    line.option("-chardev", socket("monitor2", board.second_monitor));
+    line.option("-mon", "chardev=monitor2,mode=control".into());
     line.option("-chardev", socket("console", board.console));
     line.option("-serial", "chardev:console".into());
     ports(&mut line, board);
@@ -255,6 +259,7 @@ mod tests {
             kernel: 4,
             initramfs: 5,
             monitor: 6,
+            second_monitor: 12,
             console: 7,
             ports: [8, 9, 10],
             extra: vec!["-d".into()],

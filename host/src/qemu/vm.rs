@@ -47,6 +47,8 @@ pub(crate) struct Vm {
     pub(crate) stdio: UnixStream,
     pub(crate) stderr: UnixStream,
     pub(crate) control: UnixStream,
+    /// A monitor on which nobody has said anything yet.
+    pub(crate) second_monitor: UnixStream,
     /// The arguments with which QEMU was started.
     pub(crate) line: Vec<OsString>,
 }
@@ -73,7 +75,7 @@ struct Parts {
     board: Board,
     ram: GuestRam,
     inherited: Vec<OwnedFd>,
-    ours: [UnixStream; 5],
+    ours: [UnixStream; 6],
 }
 
 /// Lines of QEMU's that go into an error.
@@ -100,7 +102,7 @@ impl Vm {
             .into_iter()
             .partition(|fd| ports[..2].contains(&fd.as_raw_fd()));
         drop(rest);
-        let [monitor, console, stdio, stderr, control] = parts.ours;
+        let [monitor, console, stdio, stderr, control, second_monitor] = parts.ours;
         let monitor = Monitor::connect(monitor).map_err(|source| {
             qemu.handle().kill();
             VmError::Monitor {
@@ -129,6 +131,7 @@ impl Vm {
             stdio,
             stderr,
             control,
+            second_monitor,
             line: arguments,
         })
     }
@@ -180,7 +183,7 @@ impl Parts {
             theirs.push(OwnedFd::from(sockets.1));
             Ok(sockets.0)
         };
-        let ours = [pair()?, pair()?, pair()?, pair()?, pair()?];
+        let ours = [pair()?, pair()?, pair()?, pair()?, pair()?, pair()?];
         let number = |index: usize| theirs.get(index).map_or(-1, AsRawFd::as_raw_fd);
         let board = Board {
             dialect: spec.dialect,
@@ -199,6 +202,7 @@ impl Parts {
             monitor: number(0),
             console: number(1),
             ports: [number(2), number(3), number(4)],
+            second_monitor: number(5),
             extra: spec.extra.clone(),
             disks: disks.iter().map(AsRawFd::as_raw_fd).collect(),
         };

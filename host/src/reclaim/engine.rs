@@ -107,7 +107,6 @@ impl FreeMemory {
     /// up to `target` bytes (rounded up to a block) or until there are no more; how much. What is in use stays. Returns early
     /// when the guest fails to get memory meanwhile. Does not need the guest's CPUs, and is done within a pass over its
     /// memory, whatever it writes.
-    #[allow(dead_code, reason = "for `ebb reclaim`, which asks for it by hand")]
     pub(crate) fn reclaim(&self, target: u64) -> Result<Reclaimed, ReclaimError> {
         self.with(|session| {
             let mut left = target.div_ceil(FRAME);

@@ -38,6 +38,13 @@ impl fmt::Display for GuestId {
     }
 }
 
+impl GuestId {
+    /// A guest that is reached by this socket, which need not be one of ours.
+    pub(crate) fn of_socket(path: PathBuf) -> Self {
+        Self(path)
+    }
+}
+
 #[cfg(test)]
 impl GuestId {
     pub(crate) fn of_test(name: &str) -> Self {
@@ -216,7 +223,7 @@ impl Fleet {
 }
 
 /// What another process says is shown on a terminal, so it must be harmless there.
-fn checked(mut figures: Figures) -> Figures {
+pub(crate) fn checked(mut figures: Figures) -> Figures {
     figures.name = shorten(&figures.name, NAME_MAX);
     figures.program = shorten(&figures.program, PROGRAM_MAX);
     figures.accel = shorten(&figures.accel, NAME_MAX);

@@ -18,7 +18,7 @@ mod snapshot;
 mod socket;
 
 pub(crate) use block_map::Mapper;
-pub(crate) use client::{Fleet, GuestId, Presence};
+pub(crate) use client::{Fleet, GuestId, Presence, checked};
 pub(crate) use folder::Folder;
 pub(crate) use protocol::{BlockMap, Body, Cell, Figures, Life, Moment, Request};
 #[cfg(test)]

@@ -11,11 +11,10 @@ use super::protocol::{
 use super::published::Published;
 use super::socket::Listening;
 use crate::machine::GiveBack;
-use crate::reclaim::FreeMemory;
+use crate::reclaim::{Asked, FreeMemory};
 use crate::streams::Control;
 use crate::text::Terminal;
 use ebb_blk::server::Server as Disks;
-use ebb_wire::Reclaim;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io::{self, Read, Write};
@@ -49,6 +48,8 @@ pub(crate) struct Known {
     pub(crate) control: Option<Arc<Control>>,
     /// What the host may take of it by itself, if its kernel has an allocator for that.
     pub(crate) free_memory: Option<Arc<FreeMemory>>,
+    /// Where it is asked for memory; `None` if it cannot be.
+    pub(crate) asked: Option<Arc<Asked>>,
 }
 
 /// A run's entry among the guests of this host; dropping it removes it.
@@ -146,8 +147,6 @@ struct Server {
     map: Option<(Instant, Rc<[u8]>)>,
     clients: Vec<Client>,
     listen_again: Instant,
-    /// Requests for memory so far.
-    reclaims: u32,
 }
 
 impl Server {
@@ -158,7 +157,6 @@ impl Server {
             map: None,
             clients: Vec::with_capacity(CLIENTS_MAX),
             listen_again: Instant::now(),
-            reclaims: 0,
         }
     }
 
@@ -339,21 +337,25 @@ impl Server {
     }
 
     /// Asks the guest for memory; when it is through stands in the figures.
-    fn reclaim(&mut self, name: &str) -> Rc<[u8]> {
-        let Some(step) = Reclaim::from_name(name) else {
-            let known = Reclaim::ALL.map(Reclaim::name).join(", ");
-            return error(format!("a step is one of: {known}"));
+    fn reclaim(&self, name: &str) -> Rc<[u8]> {
+        let Some(asked) = &self.known.asked else {
+            return error(
+                "a guest whose instructions are counted is not asked for memory".to_owned(),
+            );
         };
-        let Some(control) = &self.known.control else {
-            return error("only a guest with the Ebb kernel can be asked for memory".to_owned());
+        let Some(step) = asked.steps().iter().find(|step| step.name() == name) else {
+            let known: Vec<_> = asked.steps().iter().map(|step| step.name()).collect();
+            return error(format!(
+                "a step of this guest is one of: {}",
+                known.join(", ")
+            ));
         };
-        // 0 is what a guest shows that was never asked.
-        self.reclaims = self.reclaims.wrapping_add(1).max(1);
-        control.reclaim(self.reclaims, step);
-        protocol::line(Body::Reclaim {
-            number: self.reclaims,
-        })
-        .into()
+        match asked.ask(*step) {
+            Some(number) => protocol::line(Body::Reclaim { number }).into(),
+            None => {
+                error("the guest has been asked for too much already; try again later".to_owned())
+            }
+        }
     }
 
     fn map(&mut self, now: Instant) -> Rc<[u8]> {
@@ -512,6 +514,7 @@ mod tests {
                     disks: None,
                     control: kernel_listens.then(Arc::default),
                     free_memory: None,
+                    asked: None,
                 };
                 Server::new(listening, known).serve(&stopped);
             });

@@ -8,8 +8,7 @@ use super::delivery::spawn;
 use crate::failure::Failure;
 use crate::guest::Guest;
 use crate::machine::GiveBack;
-use crate::reclaim::FreeMemory;
-use crate::streams::Control;
+use crate::reclaim::{Asked, FreeMemory};
 use ebb_blk::pressure::registry::Waker;
 use ebb_blk::pressure::source::Watch;
 use ebb_blk::pressure::{ReclaimMemory, Registry, Source, watch};
@@ -25,12 +24,11 @@ use std::time::Duration;
 
 /// After so long without an event the next one begins with the first step again.
 const CALM: Duration = Duration::from_secs(5);
-/// The number of requests that nobody waits for.
-const NOBODY: u32 = 0;
 
 /// Which step is next while pressure lasts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lasting {
+    steps: &'static [Reclaim],
     last: Option<Micros>,
     taken: usize,
 }
@@ -42,7 +40,7 @@ impl Lasting {
             self.taken = 0;
         }
         self.last = Some(event);
-        let step = Reclaim::ALL.get(self.taken).copied();
+        let step = self.steps.get(self.taken).copied();
         self.taken += usize::from(step.is_some());
         step
     }
@@ -50,17 +48,43 @@ impl Lasting {
 
 /// What a run can give.
 #[derive(Debug)]
-struct Idle {
+pub(super) struct Idle {
     guest: Arc<dyn Guest>,
-    control: Arc<Control>,
+    asked: Arc<Asked>,
+    /// What the host can take without the guest.
     free_memory: Option<Arc<FreeMemory>>,
+    /// How memory goes back, of a guest that does not say.
+    mode: GiveBack,
     lasting: Lasting,
+}
+
+impl Idle {
+    /// That of a guest that began in this `mode`.
+    pub(super) fn new(
+        guest: Arc<dyn Guest>,
+        asked: Arc<Asked>,
+        free_memory: Option<Arc<FreeMemory>>,
+        mode: GiveBack,
+    ) -> Self {
+        let steps = asked.steps();
+        Self {
+            guest,
+            asked,
+            free_memory: free_memory.filter(|memory| memory.check().is_ok()),
+            mode,
+            lasting: Lasting {
+                steps,
+                last: None,
+                taken: 0,
+            },
+        }
+    }
 }
 
 impl ReclaimMemory for Idle {
     fn reclaim_memory(&mut self, event: Micros) {
         // Who wants memory to stay has said so.
-        if matches!(self.guest.give_back(), None | Some(GiveBack::Off)) {
+        if self.guest.give_back().unwrap_or(self.mode) == GiveBack::Off {
             return;
         }
         let free_memory = self.free_memory.as_ref();
@@ -68,7 +92,8 @@ impl ReclaimMemory for Idle {
         match self.lasting.step(event) {
             // It is here already.
             Some(Reclaim::Free) if taken => {}
-            Some(step) => self.control.reclaim(NOBODY, step),
+            // Nobody waits for it; where too much is asked for already, it is one step less.
+            Some(step) => drop(self.asked.ask(step)),
             None => {}
         }
     }
@@ -84,12 +109,8 @@ pub(super) struct Pressure {
 }
 
 impl Pressure {
-    /// Begins to. `free_memory` is what the host can take without the guest.
-    pub(super) fn start(
-        guest: Arc<dyn Guest>,
-        control: Arc<Control>,
-        free_memory: Option<Arc<FreeMemory>>,
-    ) -> Result<Self, Failure> {
+    /// Begins to.
+    pub(super) fn start(mut idle: Idle) -> Result<Self, Failure> {
         let cannot = |source: io::Error| Failure::Setup {
             what: "memory pressure",
             source,
@@ -101,12 +122,6 @@ impl Pressure {
         let watch = watch(source, registry, Clock::start()).map_err(cannot)?;
         let ended = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&ended);
-        let mut idle = Idle {
-            guest,
-            control,
-            free_memory: free_memory.filter(|memory| memory.check().is_ok()),
-            lasting: Lasting::default(),
-        };
         let thread = spawn("idle memory", move || {
             // Acquire: pairs with the Release in `drop`.
             while !stop.load(Ordering::Acquire) {
@@ -140,10 +155,16 @@ impl Drop for Pressure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::KernelKind;
 
     #[test]
     fn a_step_is_taken_once_until_the_host_is_calm() {
-        let mut lasting = Lasting::default();
+        let all = crate::reclaim::steps(KernelKind::Linux);
+        let mut lasting = Lasting {
+            steps: all,
+            last: None,
+            taken: 0,
+        };
         let second = Duration::from_secs(1);
         let mut now = Micros(7);
         let mut steps = Vec::new();
@@ -151,9 +172,8 @@ mod tests {
             steps.push(lasting.step(now));
             now = now + second;
         }
-        let all = Reclaim::ALL.map(Some);
-        assert_eq!(steps[..3], all);
-        assert_eq!(steps[3..], [None; 3]);
+        assert_eq!(steps[..2], [Some(Reclaim::Free), Some(Reclaim::Cache)]);
+        assert_eq!(steps[2..], [None; 4]);
         assert_eq!(lasting.step(now + CALM), Some(Reclaim::Free));
         assert_eq!(lasting.step(now + CALM + second), Some(Reclaim::Cache));
     }

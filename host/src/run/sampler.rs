@@ -2,6 +2,7 @@
 
 use crate::guest::{Guest, Sample, Stage};
 use crate::qemu::GuestRam;
+use crate::reclaim::Asked;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,15 +11,21 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sampler {
     ram: Arc<GuestRam>,
     guest: Arc<dyn Guest>,
+    asked: Option<Arc<Asked>>,
     started: Instant,
 }
 
 impl Sampler {
     /// A sampler of the guest in `ram`, whose CPUs start now.
-    pub(crate) fn new(ram: Arc<GuestRam>, guest: Arc<dyn Guest>) -> Self {
+    pub(crate) fn new(
+        ram: Arc<GuestRam>,
+        guest: Arc<dyn Guest>,
+        asked: Option<Arc<Asked>>,
+    ) -> Self {
         Self {
             ram,
             guest,
+            asked,
             started: Instant::now(),
         }
     }
@@ -40,13 +47,15 @@ impl Sampler {
     /// Looks now.
     pub(crate) fn sample(&self) -> Sample {
         let at = self.started.elapsed();
+        let reclaimed = self.asked.as_ref().map(|asked| asked.done());
         let told = self.guest.look();
-        // After the guest's own figures, so that what it says to have given back is gone from it. A memfd of our own can be
+        // After the figures of others, so that what they say to be given back is gone from it. A memfd of our own can be
         // asked for its size as long as it is open.
         let resident = self.ram.resident_bytes().unwrap_or(0);
         Sample {
             at,
             resident,
+            reclaimed,
             ..told
         }
     }

@@ -3,7 +3,7 @@
 use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
 use super::options::RunOptions;
-use super::pressure::Pressure;
+use super::pressure::{Idle, Pressure};
 use super::record::{Record, RecordFile};
 use super::sampler::Sampler;
 use super::signals::{self, Signalled, Target};
@@ -14,8 +14,8 @@ use crate::failure::{Failure, describe};
 use crate::guest::{Guest, Kernel, Stage, WaitStatus};
 use crate::machine::KernelKind;
 use crate::qemu::{End, Ended, Monitor, Qemu};
-use crate::qemu::{GuestRam, Spec, Vm};
-use crate::reclaim::{self, FreeMemory};
+use crate::qemu::{Spec, Vm};
+use crate::reclaim::{self, Asked, FreeMemory, Means};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
 use crate::text::Log;
@@ -182,37 +182,19 @@ impl<'a> Session<'a> {
         );
     }
 
-    /// Has others find the run, and ask about it, until the registration goes.
-    fn publish(
-        &self,
-        plan: &Plan<'_>,
-        ram: &Arc<GuestRam>,
-        guest: &Arc<dyn Guest>,
-        control: &Arc<Control>,
-        free_memory: Option<&Arc<FreeMemory>>,
-    ) -> (Arc<Published>, Option<Registration>) {
-        let (options, spec, kernel) = (self.options, &plan.spec, plan.kernel);
-        let published = Arc::new(Published::new(GuestFacts {
+    /// What others see of the run.
+    fn published(&self, plan: &Plan<'_>) -> Arc<Published> {
+        let (options, spec) = (self.options, &plan.spec);
+        Arc::new(Published::new(GuestFacts {
             name: options.guest_name(),
             program: options.program_text(),
-            kernel: kernel.kind(),
+            kernel: plan.kernel.kind(),
             accel: self.choice.accel.to_string(),
             give_back: options.give_back(),
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
             started: SystemTime::now(),
-        }));
-        let known = Known {
-            published: Arc::clone(&published),
-            mapper: kernel
-                .shows_metadata()
-                .then(|| Mapper::new(Arc::clone(ram), Arc::clone(guest))),
-            disks: plan.disks.server(),
-            control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(control)),
-            free_memory: free_memory.cloned(),
-        };
-        let shown = options.verbose.then(|| Arc::clone(&self.terminal));
-        (published, Registration::start(known, shown))
+        }))
     }
 
     /// A run that cannot watch the host's memory goes on without.
@@ -245,6 +227,7 @@ impl<'a> Session<'a> {
             stdio,
             stderr,
             control: control_port,
+            second_monitor,
             line: _,
         } = vm;
         let guest = kernel.guest(&ram, spec.cpus, spec.icount);
@@ -296,18 +279,41 @@ impl<'a> Session<'a> {
         })?;
 
         // Counted runs are the same whatever happens on the host.
-        let pressure = if kernel.kind() == KernelKind::Ebb && !spec.icount {
-            let (guest, control) = (Arc::clone(&guest), Arc::clone(&control));
-            self.watch_pressure(Pressure::start(guest, control, free_memory.clone()))
-        } else {
+        let asked = if spec.icount {
             None
+        } else {
+            let means = Means {
+                kernel: kernel.kind(),
+                guest: Arc::clone(&guest),
+                control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
+                free_memory: free_memory.clone(),
+                monitor: second_monitor,
+                shown: verbose.clone(),
+            };
+            let asked = Asked::start(means);
+            Some(Arc::new(asked.map_err(Failure::setup("asking the guest"))?))
         };
-        let (published, registration) =
-            self.publish(plan, &ram, &guest, &control, free_memory.as_ref());
+        let pressure = asked.as_ref().and_then(|asked| {
+            let (guest, asked) = (Arc::clone(&guest), Arc::clone(asked));
+            let wanted = Idle::new(guest, asked, free_memory.clone(), options.give_back());
+            self.watch_pressure(Pressure::start(wanted))
+        });
+        let known = Known {
+            published: self.published(plan),
+            mapper: kernel
+                .shows_metadata()
+                .then(|| Mapper::new(Arc::clone(&ram), Arc::clone(&guest))),
+            disks: plan.disks.server(),
+            control: (kernel.kind() == KernelKind::Ebb).then(|| Arc::clone(&control)),
+            free_memory: free_memory.clone(),
+            asked: asked.clone(),
+        };
+        let published = Arc::clone(&known.published);
+        let registration = Registration::start(known, verbose.clone());
         let mut watch = Watch::new(
             options,
             &self.terminal,
-            Sampler::new(ram, Arc::clone(&guest)),
+            Sampler::new(ram, Arc::clone(&guest), asked),
             self.timeline.take(),
             spec.memory,
             published,

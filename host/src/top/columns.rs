@@ -90,7 +90,7 @@ impl Column {
     pub(super) fn meaning(self) -> &'static str {
         match self {
             Self::Name => "--name of the run, or its program and process",
-            Self::Kernel => "Ebb, or Linux with --kernel linux",
+            Self::Kernel => "Ebb, Linux with --kernel linux, or other with --qmp",
             Self::Cpus => "virtual CPUs",
             Self::Up => "time since the guest started",
             Self::Memory => "memory that the guest was given",

@@ -1,6 +1,7 @@
 //! Asks the guests in the background, so that the screen answers keys whatever the guests do.
 
-use crate::registry::{BlockMap, Body, Fleet, GuestId, Moment, Presence, Request};
+use super::foreign::{Foreign, Foreigners};
+use crate::registry::{BlockMap, Body, Figures, Fleet, GuestId, Moment, Presence, Request};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -38,12 +39,17 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    pub(super) fn start() -> io::Result<Self> {
+    /// Begins to ask; `others`: guests that are no runs of ours.
+    pub(super) fn start(others: Vec<Foreign>) -> io::Result<Self> {
         let (wishes, wished) = channel();
         let (sender, seen) = channel();
+        let mut asked = Asked {
+            fleet: Fleet::new(),
+            others: Foreigners::start(others)?,
+        };
         thread::Builder::new()
             .name("feed".into())
-            .spawn(move || ask(&mut Fleet::new(), &wished, &sender))?;
+            .spawn(move || ask(&mut asked, &wished, &sender))?;
         Ok(Self { wishes, seen })
     }
 
@@ -54,14 +60,27 @@ impl Feed {
     }
 }
 
+/// Whom the thread asks.
+#[derive(Debug)]
+struct Asked {
+    fleet: Fleet,
+    others: Foreigners,
+}
+
 /// Asks until nobody listens.
-fn ask(fleet: &mut Fleet, wished: &Receiver<Option<GuestId>>, sender: &Sender<Seen>) {
+fn ask(asked: &mut Asked, wished: &Receiver<Option<GuestId>>, sender: &Sender<Seen>) {
     let mut focus: Option<Focus> = None;
     loop {
-        let guests = fleet.figures();
+        let mut guests = asked.fleet.figures();
+        let mut others = asked.others.figures();
         if let Some(focus) = &mut focus {
-            refresh(fleet, focus);
+            match others.get(&focus.id) {
+                Some(Presence::Here(figures)) => follow(figures, focus),
+                Some(Presence::Silent) => {}
+                None => refresh(&mut asked.fleet, focus),
+            }
         }
+        guests.append(&mut others);
         let seen = Seen {
             guests,
             focus: focus.clone(),
@@ -91,6 +110,26 @@ fn ask(fleet: &mut Fleet, wished: &Receiver<Option<GuestId>>, sender: &Sender<Se
     }
 }
 
+/// Continues the curve of a guest that keeps none itself, and has no map.
+fn follow(figures: &Figures, focus: &mut Focus) {
+    let up = Duration::try_from_secs_f64(figures.up_s).unwrap_or_default();
+    let at_ms = u64::try_from(up.as_millis()).unwrap_or(u64::MAX);
+    if focus.points.last().is_none_or(|last| last.at_ms < at_ms) {
+        focus.points.push(Moment {
+            at_ms,
+            used_bytes: figures.used_bytes,
+            resident_bytes: figures.resident_bytes,
+        });
+        shorten(&mut focus.points);
+    }
+    focus.map = Err("a balloon does not tell which memory is in use".to_owned());
+}
+
+fn shorten(points: &mut Vec<Moment>) {
+    let excess = points.len().saturating_sub(POINTS_MAX);
+    points.drain(..excess);
+}
+
 /// Continues the curve and takes the map of now. What cannot be had stays as it was.
 fn refresh(fleet: &mut Fleet, focus: &mut Focus) {
     let after_ms = focus.points.last().map(|point| point.at_ms);
@@ -99,8 +138,7 @@ fn refresh(fleet: &mut Fleet, focus: &mut Focus) {
         focus
             .points
             .extend(history.points.into_iter().filter(later));
-        let excess = focus.points.len().saturating_sub(POINTS_MAX);
-        focus.points.drain(..excess);
+        shorten(&mut focus.points);
     }
     match fleet.ask(&focus.id, Request::Map) {
         Some(Body::Map(map)) => focus.map = Ok(map),

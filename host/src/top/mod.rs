@@ -8,6 +8,7 @@ mod curve;
 mod detail;
 mod draw;
 mod feed;
+mod foreign;
 mod help;
 mod list;
 mod margin;
@@ -21,13 +22,27 @@ mod screen_tests;
 pub(crate) use options::TopOptions;
 
 use crate::failure::Failure;
+use crate::registry::{Fleet, Presence};
+use foreign::Foreign;
+use std::collections::BTreeMap;
 
 /// Shows the guests and returns the status.
 pub(crate) fn run(options: &TopOptions) -> Result<u8, Failure> {
+    let mut others: Vec<_> = options.qmp.iter().map(|path| Foreign::new(path)).collect();
+    // Whoever names one wants to know at once what is wrong with it.
+    let mut first = BTreeMap::new();
+    for (guest, path) in others.iter_mut().zip(&options.qmp) {
+        let figures = guest.look().map_err(|error| {
+            Failure::Usage(format!("--qmp {}: {}", path.display(), error.whole()))
+        })?;
+        first.insert(guest.id(), Presence::Here(Box::new(figures)));
+    }
     if options.once {
-        once::print(options.sort, options.json)?;
+        let mut found = Fleet::new().figures();
+        found.append(&mut first);
+        once::print(&found, options.sort, options.json)?;
     } else {
-        screen::show(options.sort)?;
+        screen::show(options.sort, others)?;
     }
     Ok(0)
 }

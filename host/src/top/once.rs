@@ -2,7 +2,7 @@
 
 use super::columns::{Column, GAP, padded};
 use crate::failure::Failure;
-use crate::registry::{Figures, Fleet, GuestId, Presence};
+use crate::registry::{Figures, GuestId, Presence};
 use crate::stdout;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -22,16 +22,19 @@ struct Listing<'a> {
 }
 
 /// Prints the guests of this moment.
-pub(super) fn print(sort: Column, json: bool) -> Result<(), Failure> {
-    let found = Fleet::new().figures();
+pub(super) fn print(
+    found: &BTreeMap<GuestId, Presence>,
+    sort: Column,
+    json: bool,
+) -> Result<(), Failure> {
     let text = if json {
-        as_json(&found, sort)
+        as_json(found, sort)
     } else {
         let width = rustix::termios::tcgetwinsize(rustix::stdio::stdout())
             .ok()
             .filter(|size| size.ws_col > 0)
             .map_or(WIDTH_ENDLESS, |size| usize::from(size.ws_col));
-        as_table(&found, sort, width)
+        as_table(found, sort, width)
     };
     stdout::offer(&text)
 }

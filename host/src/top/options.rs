@@ -2,6 +2,7 @@
 
 use super::columns::Column;
 use clap::Args;
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Keys: up and down select, Enter shows one guest with its curve and the map of its memory,
@@ -10,6 +11,7 @@ s and r sort, ? explains, q ends.
 Examples:
   ebb top
   ebb top --sort gap
+  ebb top --qmp /run/vm.qmp       with a guest that ebb did not start, by its balloon
   ebb top --once
   ebb top --once --json | jq '.guests[] | {name, resident_bytes}'";
 
@@ -24,6 +26,10 @@ pub(crate) struct TopOptions {
     /// With --once: print JSON, in bytes and seconds, for scripts
     #[arg(long, requires = "once")]
     pub(crate) json: bool,
+
+    /// Another QEMU's guest too: the Unix socket of its QMP monitor; may be given several times
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) qmp: Vec<PathBuf>,
 
     /// What the guests are sorted by
     #[arg(long, value_name = "COLUMN", default_value = "resident")]

@@ -4,6 +4,7 @@ use super::app::{App, Outcome};
 use super::columns::Column;
 use super::draw;
 use super::feed::{Feed, Seen};
+use super::foreign::Foreign;
 use super::palette::Palette;
 use crate::failure::Failure;
 use ratatui::DefaultTerminal;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(100);
 
 /// Shows the guests until the user has seen enough.
-pub(super) fn show(sort: Column) -> Result<(), Failure> {
+pub(super) fn show(sort: Column, others: Vec<Foreign>) -> Result<(), Failure> {
     let failed = |source| Failure::Setup {
         what: "the terminal",
         source,
@@ -42,7 +43,7 @@ pub(super) fn show(sort: Column) -> Result<(), Failure> {
             .map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(&signalled)).map_err(failed)?;
     }
-    let feed = Feed::start().map_err(failed)?;
+    let feed = Feed::start(others).map_err(failed)?;
     // From here on a panic gives the terminal back before it prints.
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let result = run(&mut terminal, &feed, App::new(sort), &signalled);

@@ -183,3 +183,86 @@ fn a_socket_that_is_no_monitor_is_said_to_be_none() {
         assert!(err.contains(why), "{err}");
     }
 }
+
+fn top(sockets: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["top", "--once", "--json"]);
+    for socket in sockets {
+        command.args(["--qmp", socket]);
+    }
+    command.output().expect("ebb starts")
+}
+
+/// What `ebb top` says of a QEMU is what `ebb` itself knows of it, whoever looks how often.
+#[test]
+fn any_qemu_is_shown_by_its_balloon() {
+    let scratch = Scratch::new("top-qmp");
+    let socket = scratch.path("qmp");
+    let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
+    let mut options = OFF.to_vec();
+    options.extend(["--qemu-arg=-qmp", &monitor]);
+    let mut holder = Holder::start(&options);
+    wait_for(&socket);
+    holder.tell("take 200", "taken");
+    let shown = |kernel: &str| {
+        let told = told(&top(&[&socket]), 0);
+        let guests = told["guests"].as_array().expect("a list").clone();
+        let wanted = |guest: &&serde_json::Value| {
+            guest["kernel"] == kernel && is_of(guest, &holder.guest, &socket)
+        };
+        guests.iter().find(wanted).cloned().expect("it is shown")
+    };
+    // On a busy host the guest may answer late, and is shown as it was before.
+    let start = Instant::now();
+    let used = |guest: &serde_json::Value| mib(&guest["used_bytes"]);
+    let (ours, other) = loop {
+        let (ours, other) = (shown("ebb"), shown("other"));
+        if used(&other).abs_diff(used(&ours)) <= 8 {
+            break (ours, other);
+        }
+        assert!(start.elapsed() < ebb::PATIENCE, "{other} {ours}");
+    };
+    assert_eq!(other["memory_bytes"], ours["memory_bytes"]);
+    let resident = mib(&other["resident_bytes"]);
+    assert!((200..400).contains(&resident), "{other}");
+    let gap = mib(&other["gap_bytes"]);
+    assert!(gap.abs_diff(resident - used(&other)) <= 1, "{other}");
+    // It works with the second of two, and says which is wrong.
+    let output = top(&[&socket, "/nowhere/qmp"]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{err}");
+    assert!(err.contains("--qmp /nowhere/qmp: no monitor"), "{err}");
+}
+
+/// Whether `ebb top` means this run, or the QEMU of this monitor.
+fn is_of(guest: &serde_json::Value, run: &Guest, socket: &str) -> bool {
+    guest["pid"] == run.child.id() || guest["program"] == format!("QEMU at {socket}")
+}
+
+/// A stock Linux is asked by its balloon, keeps its size, and its program what it works with.
+#[test]
+fn a_stock_guest_gives_what_is_free_and_then_its_cache() {
+    let options = [
+        "-m",
+        "512M",
+        "-c",
+        "2",
+        "--kernel",
+        "linux",
+        "--give-back",
+        "off",
+    ];
+    let mut holder = Holder::start(&options);
+    holder.tell("take 250", "taken");
+    holder.tell("free", "freed");
+    let given = told(&reclaim(&holder.guest, &["--json"]), 0);
+    let steps = steps(&given);
+    assert_eq!(steps.len(), 1, "{given}");
+    assert!(steps[0].0 == "free" && steps[0].1 >= 180, "{given}");
+    holder.tell("take 250", "taken");
+    let all = told(&reclaim(&holder.guest, &["--all", "--json"]), 0);
+    assert_eq!(self::steps(&all)[0].0, "cache", "{all}");
+    // What it took is still there, and all its memory.
+    holder.tell("free", "freed");
+    holder.tell("take 300", "taken");
+}

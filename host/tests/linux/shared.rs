@@ -76,9 +76,10 @@ fn a_mode_that_is_set_holds_for_what_is_free_already() {
 
 #[test]
 fn a_guest_whose_exchanges_could_be_lost_refuses_the_mode() {
-    let one_cpu: &[&str] = &["-m", "128M", "-c", "1", "--accel", "tcg"];
-    for options in [one_cpu, &["-m", "128M", "--icount"]] {
-        let mut holder = Holder::start(options);
+    let one_cpu = "-m 128M -c 1 --accel tcg --give-back reporting";
+    for options in [one_cpu, "-m 128M --icount"] {
+        let options: Vec<_> = options.split(' ').collect();
+        let mut holder = Holder::start(&options);
         holder.tell("take 10", "taken");
         let output = set(&holder.guest, "give-back=shared");
         let err = String::from_utf8_lossy(&output.stderr);

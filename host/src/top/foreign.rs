@@ -1,0 +1,229 @@
+//! Guests that `ebb` did not start, by the monitor of their QEMU: what their balloon tells, and what their process holds.
+//!
+//! A monitor serves one program at a time, so each look connects anew and is short, and QEMU asks the guest for figures as often
+//! as it did before.
+
+use crate::machine::KernelKind;
+use crate::qemu::{Balloon, BalloonError, Told};
+use crate::registry::{Figures, GuestId, Life, Presence, checked};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often each is looked at.
+const REFRESH: Duration = Duration::from_millis(1000);
+/// A guest that is asked and is not busy has answered by then.
+const ANSWER: Duration = Duration::from_millis(50);
+/// One that is busy may take longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A guest, by the socket of its monitor.
+#[derive(Debug)]
+pub(super) struct Foreign {
+    path: PathBuf,
+    /// It has been asked, and told nothing: it has no driver that would.
+    mute: bool,
+    /// Faults that it told of, and when.
+    faults: Option<(Instant, u64)>,
+}
+
+impl Foreign {
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            mute: false,
+            faults: None,
+        }
+    }
+
+    pub(super) fn id(&self) -> GuestId {
+        GuestId::of_socket(self.path.clone())
+    }
+
+    /// Its figures of now.
+    pub(super) fn look(&mut self) -> Result<Figures, BalloonError> {
+        let mut balloon = Balloon::connect(&self.path)?;
+        let memory = balloon.memory()?;
+        let told = self.ask(&mut balloon)?;
+        let name = balloon.name()?.unwrap_or_else(|| {
+            let stem = self.path.file_stem().unwrap_or(self.path.as_os_str());
+            stem.to_string_lossy().into_owned()
+        });
+        let up = up(balloon.pid).unwrap_or_default();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let resident = balloon.resident()?;
+        // What it tells may be anything; the guest has no more than it was given.
+        let free = told.and_then(|told| told.free).map(|free| free.min(memory));
+        let total = told.map(|told| told.total.min(memory));
+        let used = total
+            .zip(free)
+            .map(|(total, free)| total.saturating_sub(free));
+        let faults = told.and_then(|told| told.faults);
+        let figures = Figures {
+            name,
+            program: format!("QEMU at {}", self.path.display()),
+            pid: balloon.pid.and_then(|pid| pid.try_into().ok()).unwrap_or(0),
+            kernel: KernelKind::Other,
+            accel: if balloon.is_on_kvm()? { "KVM" } else { "TCG" }.to_owned(),
+            give_back: "balloon".to_owned(),
+            life: Life::Running,
+            started_s: now.map_or(0.0, |now| now.as_secs_f64()) - up.as_secs_f64(),
+            up_s: up.as_secs_f64(),
+            memory_bytes: memory,
+            cpus: balloon.cpus()?.try_into().unwrap_or(u32::MAX),
+            used_bytes: used,
+            page_cache_bytes: told.and_then(|told| told.files),
+            free_bytes: free,
+            resident_bytes: resident,
+            gap_bytes: used.map(|used| resident.saturating_sub(used)),
+            overhead_bytes: None,
+            reported_bytes: None,
+            reports: None,
+            reports_per_s: None,
+            faults,
+            faults_per_s: self.rate(faults),
+            reclaimed: None,
+            huge_pages: Vec::new(),
+            huge_descriptors_given_up_bytes: None,
+        };
+        Ok(checked(figures))
+    }
+
+    /// Has QEMU ask the guest, unless it does so by itself; what the guest told last.
+    fn ask(&mut self, balloon: &mut Balloon) -> Result<Option<Told>, BalloonError> {
+        let before = balloon.told()?;
+        if balloon.interval()? != 0 {
+            return Ok(before);
+        }
+        // QEMU asks at once when the interval is set.
+        balloon.set_interval(1)?;
+        let told = self.wait(balloon, before);
+        balloon.set_interval(0)?;
+        told
+    }
+
+    fn wait(
+        &mut self,
+        balloon: &mut Balloon,
+        before: Option<Told>,
+    ) -> Result<Option<Told>, BalloonError> {
+        let begin = Instant::now();
+        loop {
+            thread::sleep(LOOK_EVERY);
+            let told = balloon.told()?;
+            // Two answers of the same second may differ in nothing. What was told long ago is of another state.
+            let fresh = told.is_some_and(|told| told.at.saturating_add(2) > seconds());
+            let patience = if fresh || self.mute { ANSWER } else { PATIENCE };
+            if told != before || begin.elapsed() >= patience {
+                self.mute = told.is_none();
+                return Ok(told);
+            }
+        }
+    }
+
+    /// Faults a second since the last look.
+    fn rate(&mut self, faults: Option<u64>) -> Option<f64> {
+        let now = faults.map(|faults| (Instant::now(), faults));
+        let (then, before) = std::mem::replace(&mut self.faults, now)?;
+        let more = faults?.checked_sub(before)?;
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        Some(more as f64 / then.elapsed().as_secs_f64().max(1e-3))
+    }
+}
+
+/// Seconds since 1970.
+fn seconds() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+/// For how long a process has been there.
+fn up(pid: Option<i32>) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid?)).ok()?;
+    // The name stands in brackets and may hold anything; the start is the twentieth word behind it.
+    let ticks: u64 = stat
+        .rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()?;
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
+    let start = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    Duration::try_from_secs_f64(uptime - start).ok()
+}
+
+/// Guests that are looked at in the background, each by a thread of its own: one that is stopped holds up no other.
+#[derive(Debug, Default)]
+pub(super) struct Foreigners {
+    seen: Arc<Mutex<BTreeMap<GuestId, Presence>>>,
+    /// The threads end with them.
+    wishes: Vec<Sender<()>>,
+}
+
+impl Foreigners {
+    /// Looks at these from now on.
+    pub(super) fn start(guests: Vec<Foreign>) -> io::Result<Self> {
+        let mut foreigners = Self::default();
+        for guest in guests {
+            let (wish, wished) = channel();
+            let seen = Arc::clone(&foreigners.seen);
+            thread::Builder::new()
+                .name("monitor".into())
+                .spawn(move || watch(guest, &wished, &seen))?;
+            foreigners.wishes.push(wish);
+        }
+        Ok(foreigners)
+    }
+
+    /// Those that are there, as they were last seen.
+    pub(super) fn figures(&self) -> BTreeMap<GuestId, Presence> {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+fn watch(mut guest: Foreign, wished: &Receiver<()>, seen: &Mutex<BTreeMap<GuestId, Presence>>) {
+    let id = guest.id();
+    loop {
+        let presence = match guest.look() {
+            Ok(figures) => Some(Presence::Here(Box::new(figures))),
+            // Another may begin at the same socket.
+            Err(BalloonError::Connect(_) | BalloonError::Closed) => None,
+            Err(_) => Some(Presence::Silent),
+        };
+        {
+            let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+            match presence {
+                Some(presence) => drop(seen.insert(id.clone(), presence)),
+                None => drop(seen.remove(&id)),
+            }
+        }
+        match wished.recv_timeout(REFRESH) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_up_for_some_time() {
+        let own = i32::try_from(std::process::id()).ok();
+        assert!(up(own).is_some_and(|up| up < Duration::from_secs(86400)));
+        assert_eq!(up(Some(-1)), None);
+        assert_eq!(up(None), None);
+    }
+}
