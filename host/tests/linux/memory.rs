@@ -2,6 +2,7 @@
 
 use crate::ebb::{self, Holder};
 use crate::programs;
+use crate::scratch::Scratch;
 use std::thread;
 use std::time::Duration;
 
@@ -121,17 +122,8 @@ fn the_program_that_takes_it_all_is_ended_by_name() {
 fn only_the_program_that_takes_it_all_is_ended() {
     let program = programs::text(programs::path("out_of_memory"));
     let scratch = Scratch::new("oom-record");
-    let record = scratch.path().join("record");
-    let record_word = record.to_str().expect("a path in UTF-8");
-    let options = [
-        "-m",
-        "128M",
-        "-c",
-        "2",
-        "--summary",
-        "--record",
-        record_word,
-    ];
+    let record = scratch.path("record");
+    let options = ["-m", "128M", "-c", "2", "--summary", "--record", &record];
     let outcome = ebb::run(100, &options, &[&program, "child"]);
     let expected = "hog was ended by signal 9\n".repeat(3)
         + "hog of shared memory was ended by signal 9\n\
