@@ -87,6 +87,8 @@ pub struct GuestHeader {
     pub oom_kills: AtomicU64,
     /// The last of them, the n-th (from 0) in place n modulo [`OOM_RECORDS`].
     pub oom_records: [OomRecord; OOM_RECORDS],
+    /// 1 once a program had to wait for its standard input; 0 before.
+    pub awaited_input: AtomicU32,
 }
 
 /// Victims of the OOM killer that a header has room for. There may be many more; the last ones stay.
@@ -174,6 +176,7 @@ impl GuestHeader {
             descriptors: [const { AtomicU64::new(0) }; 2],
             oom_kills: AtomicU64::new(0),
             oom_records: [const { OomRecord::new() }; OOM_RECORDS],
+            awaited_input: AtomicU32::new(0),
         }
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Sample {
     pub(crate) reclaimed: Option<u32>,
     /// Whom its kernel killed because memory was out; `None` of a kernel that does not tell, or not yet.
     pub(crate) oom: Option<OomKills>,
+    /// Whether a program had to wait for its standard input; never so where the kernel does not tell.
+    pub(crate) awaited_input: bool,
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,

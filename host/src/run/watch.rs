@@ -17,7 +17,7 @@ use crate::guest::{Kernel, Patience};
 use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
-use crate::streams::Control;
+use crate::streams::{Control, input_is_terminal};
 use crate::text::Size;
 use crate::text::Style;
 use crate::text::Terminal;
@@ -34,6 +34,9 @@ const TICKS_A_LINE: u64 = 2;
 const TICKS_AN_OVERHEAD: u64 = 10;
 /// The kernel looks at every page of the guest's to tell QEMU's part in them: no more than this part of the time.
 const PSS_SHARE: u32 = 200;
+/// What somebody at a terminal does not see of a program that reads from it.
+const READS: &str = "ebb: the program reads what you type here, line by line; a guest has no terminal \
+yet, so shells show no prompt (Ctrl-D ends the input)";
 /// A guest that is through and has nothing more to write ends within this, or is ended.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -43,6 +46,8 @@ pub(crate) struct Watch<'a> {
     trace: Trace,
     timeline: Option<Timeline>,
     line: Option<Style>,
+    /// Whether somebody types what the program reads.
+    typed: bool,
     terminal: &'a Terminal,
     memory: Size,
     overhead: Option<u64>,
@@ -118,6 +123,7 @@ impl<'a> Watch<'a> {
             trace: Trace::new(),
             timeline,
             line: (terminal.interactive() && !options.quiet).then(Style::from_environment),
+            typed: input_is_terminal(),
             terminal,
             memory,
             overhead: None,
@@ -221,6 +227,12 @@ impl<'a> Watch<'a> {
         if let Some(timeline) = &mut self.timeline {
             timeline.add(&sample);
         }
+        if self.typed && sample.awaited_input && self.line.take().is_some() {
+            self.terminal.give_up_line();
+            if self.terminal.in_foreground() {
+                self.terminal.message(READS);
+            }
+        }
         if let Some(style) = self.line
             && tick.is_multiple_of(TICKS_A_LINE)
         {
@@ -267,7 +279,7 @@ impl<'a> Watch<'a> {
         let lost = self
             .timeline
             .and_then(|timeline| timeline.finish(&sample, &summary).err());
-        if options.summary || (self.terminal.interactive() && !options.quiet) {
+        if options.summary || (self.terminal.in_foreground() && !options.quiet) {
             let mut text = summary.to_string();
             if summary.returned.is_some() {
                 let chart = Chart {

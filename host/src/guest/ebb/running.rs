@@ -54,6 +54,7 @@ impl Guest for EbbGuest {
             give_back: reading.give_back,
             reclaimed: Some(reading.reclaimed),
             oom: Some(self.header.oom_kills()),
+            awaited_input: reading.awaited_input,
             cpus: reading.cpus,
             first_user: reading.first_user_ns.map(Duration::from_nanos),
             stage: Some(reading.stage),

@@ -2,6 +2,7 @@
 
 use super::bzimage::{BzImage, FormatError};
 use super::cache::{self, CacheError};
+use super::demand::{self, Demand};
 use super::modules::{self, Module, ModuleError};
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,6 +21,7 @@ pub(crate) struct Stock {
     bytes: Vec<u8>,
     init_bytes: u64,
     modules: Vec<Module>,
+    demand: Demand,
 }
 
 /// Why there is no stock kernel.
@@ -69,16 +71,23 @@ impl Stock {
             source,
         })?;
         let folder = module_folder(image, &release)?;
-        let modules = modules::find(&folder, disks).map_err(|source| StockError::Modules {
+        let failed = |source| StockError::Modules {
             image: image.to_owned(),
             source,
-        })?;
+        };
+        let modules = modules::find(&folder, disks).map_err(failed)?;
+        let demand = if disks {
+            demand::find(&folder).map_err(failed)?
+        } else {
+            Demand::default()
+        };
         Ok(Self {
             image: image.to_owned(),
             release,
             bytes,
             init_bytes,
             modules,
+            demand,
         })
     }
 
@@ -95,6 +104,11 @@ impl Stock {
     /// The modules that its guest loads, in order.
     pub(crate) fn modules(&self) -> &[Module] {
         &self.modules
+    }
+
+    /// Those that it may load later.
+    pub(crate) fn demand(&self) -> &Demand {
+        &self.demand
     }
 }
 
