@@ -50,6 +50,10 @@ swap-test: build workloads ## what swap a host needs with each way to give memor
 share-test: build workloads ## ten guests on the memory of three (root)
 	@scripts/share-test
 
+.PHONY: stdio-test
+stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU and two
+	@scripts/stdio-test
+
 .PHONY: test lint test-units test-models test-crates test-guests
 test: deps lint test-units test-models test-crates fuzz test-guests xen-lab kvm-lab ## all checks and tests
 lint: ## formatting and lints

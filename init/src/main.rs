@@ -49,7 +49,13 @@ fn run() -> Result<Infallible, Failure> {
     host.say(Report::Up)?;
     match program::run(&mut host) {
         Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
-        Ok(Ended::Exited { status, written }) => host.say(Report::Exited { status, written })?,
+        Ok(Ended::Exited { status, written }) => {
+            // What a kernel does not count is not told.
+            if let Some(kills) = system::oom_kills() {
+                host.say(Report::OomKills(kills))?;
+            }
+            host.say(Report::Exited { status, written })?;
+        }
         Err(failure) => host.say(Report::Failed(&failure.line()))?,
     }
     host.wait_for_end();

@@ -90,3 +90,10 @@ pub(crate) fn restart() -> ! {
         std::thread::sleep(Duration::from_secs(3600));
     }
 }
+
+/// Processes that the kernel killed because memory was out; `None` of one that does not count them.
+pub(crate) fn oom_kills() -> Option<u64> {
+    let counters = std::fs::read_to_string("/proc/vmstat").ok()?;
+    let count = |line: &str| line.strip_prefix("oom_kill ")?.parse().ok();
+    counters.lines().find_map(count)
+}

@@ -83,10 +83,48 @@ pub struct GuestHeader {
     /// 4 GiB, and of those from there on; 0 where they do not stand together, or not any more. Those of a free pageblock
     /// are zero, and a host that has taken it out and then read this may drop them with it.
     pub descriptors: [AtomicU64; 2],
+    /// Processes that were killed because memory was out.
+    pub oom_kills: AtomicU64,
+    /// The last of them, the n-th (from 0) in place n modulo [`OOM_RECORDS`].
+    pub oom_records: [OomRecord; OOM_RECORDS],
     /// 1 once a program had to wait for its standard input; 0 before.
     pub awaited_input: AtomicU32,
     /// Monotonic time at which the program had ended; 0 before.
     pub ended_ns: AtomicU64,
+}
+
+/// Victims of the OOM killer that a header has room for. There may be many more; the last ones stay.
+pub const OOM_RECORDS: usize = 8;
+/// Bytes of a process's name, filled up with zeros.
+pub const NAME_BYTES: usize = 16;
+
+/// A victim of the OOM killer.
+#[derive(Debug)]
+#[repr(C)]
+pub struct OomRecord {
+    /// The victim's number among all, from 1 on; 0 while the rest is being written. It is the same before and after a
+    /// reading that got one record.
+    pub number: AtomicU64,
+    /// When, as the guest's clock has it.
+    pub at_ns: AtomicU64,
+    /// Bytes that it had resident: anonymous, of files, shared.
+    pub resident: AtomicU64,
+    /// Its process number.
+    pub pid: AtomicU64,
+    /// Its name, in memory order. The program chose it.
+    pub name: [AtomicU64; NAME_BYTES / 8],
+}
+
+impl OomRecord {
+    const fn new() -> Self {
+        Self {
+            number: AtomicU64::new(0),
+            at_ns: AtomicU64::new(0),
+            resident: AtomicU64::new(0),
+            pid: AtomicU64::new(0),
+            name: [const { AtomicU64::new(0) }; NAME_BYTES / 8],
+        }
+    }
 }
 
 /// Bytes of a frame's descriptor.
@@ -138,6 +176,8 @@ impl GuestHeader {
             give_back: AtomicU32::new(0),
             reclaimed: AtomicU32::new(0),
             descriptors: [const { AtomicU64::new(0) }; 2],
+            oom_kills: AtomicU64::new(0),
+            oom_records: [const { OomRecord::new() }; OOM_RECORDS],
             awaited_input: AtomicU32::new(0),
             ended_ns: AtomicU64::new(0),
         }

@@ -17,7 +17,7 @@ pub const NAMES: [&str; PORTS] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
 pub const DOORBELL: &[u8] = b"free\n";
 
 /// Bytes that may be sent on an output port before the host says how many more.
-pub const FIRST_WINDOW: u64 = 64 << 10;
+pub const FIRST_WINDOW: u64 = 256 << 10;
 
 /// A port that carries an output of the program, by its number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

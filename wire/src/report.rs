@@ -5,6 +5,7 @@
 //! | `up`                             | the drivers work                                        |
 //! | `running <ns>`                   | the program is about to start; the guest's clock        |
 //! | `ended <ns> <faults>`            | it has ended; the guest's clock, its page faults         |
+//! | `oom-kills <n>`                  | so many processes were killed because memory was out    |
 //! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
 //! | `cannot-run <why>`               | it could not be started                                 |
 //! | `failed <why>`                   | the guest is at fault                                   |
@@ -31,6 +32,8 @@ pub enum Report<'a> {
         /// Page faults of the program and of all that it left behind.
         faults: u64,
     },
+    /// Processes that the kernel killed because memory was out, since it began.
+    OomKills(u64),
     /// What became of the program that has ended.
     Exited {
         /// As `wait(2)` gives it.
@@ -60,6 +63,7 @@ impl<'a> Report<'a> {
                     faults: faults.parse().ok()?,
                 })
             }
+            "oom-kills" => Some(Self::OomKills(rest.parse().ok()?)),
             "exited" => {
                 let mut words = rest.split(' ');
                 let status = words.next()?.parse().ok()?;
@@ -83,6 +87,7 @@ impl fmt::Display for Report<'_> {
                 nanoseconds,
                 faults,
             } => write!(to, "ended {nanoseconds} {faults}"),
+            Self::OomKills(kills) => write!(to, "oom-kills {kills}"),
             Self::Exited {
                 status,
                 written: [stdout, stderr],
@@ -121,6 +126,7 @@ mod tests {
                 },
                 "exited 256 1 2",
             ),
+            (Report::OomKills(3), "oom-kills 3"),
             (Report::CannotRun("no such file"), "cannot-run no such file"),
             (
                 Report::Failed("cannot mount /proc"),
@@ -141,6 +147,7 @@ mod tests {
             "running x",
             "ended 1",
             "ended 1 2 3",
+            "oom-kills -1",
             "exited 1 2",
             "exited 1 2 x",
             "Up",

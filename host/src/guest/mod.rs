@@ -7,6 +7,7 @@ mod choice;
 mod ebb;
 mod kernel;
 mod linux;
+mod oom;
 mod running;
 mod sample;
 mod stage;
@@ -19,6 +20,7 @@ pub(crate) use kernel::{BootOptions, Kernel, Patience};
 pub(crate) use linux::{
     CacheError, FormatError as LinuxFormatError, InitError, LinuxKernelError, Stock, StockError,
 };
+pub(crate) use oom::{Killed, OomKills};
 pub(crate) use running::{Complaint, Guest, Metadata};
 pub(crate) use sample::{HugePages, Sample};
 pub(crate) use stage::{Stage, WaitStatus};

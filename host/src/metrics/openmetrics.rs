@@ -34,7 +34,7 @@ fn whole(value: Option<u64>) -> Option<Value> {
     value.map(Value::Whole)
 }
 
-const FAMILIES: [Family; 16] = [
+const FAMILIES: [Family; 18] = [
     Family {
         name: "ebb_guest_memory_bytes",
         kind: Kind::Gauge,
@@ -104,6 +104,20 @@ const FAMILIES: [Family; 16] = [
         unit: "bytes",
         help: "Memory of QEMU beside the guest's.",
         value: |figures| whole(figures.overhead_bytes),
+    },
+    Family {
+        name: "ebb_guest_overhead_pss_bytes",
+        kind: Kind::Gauge,
+        unit: "bytes",
+        help: "The part of QEMU in what it shares with other processes, beside the guest's memory.",
+        value: |figures| whole(figures.overhead_pss_bytes),
+    },
+    Family {
+        name: "ebb_guest_oom_kills",
+        kind: Kind::Counter,
+        unit: "",
+        help: "Processes that the guest's kernel killed because memory was out.",
+        value: |figures| whole(figures.oom_kills),
     },
     Family {
         name: "ebb_guest_reported_bytes",

@@ -10,7 +10,9 @@ mod window;
 
 pub(crate) use balloon::{Balloon, BalloonError, Told};
 pub(crate) use monitor::{End, Inquiries, Monitor, MonitorError};
-pub(crate) use process::{CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes};
+pub(crate) use process::{
+    CpuTime, Ended, Handle, Qemu, SpawnError, cpu_time, overhead_bytes, overhead_pss,
+};
 pub(crate) use ram::{GuestAddress, GuestRam};
 pub(crate) use vm::{Spec, Vm, VmError};
 pub(crate) use window::Window;

@@ -223,12 +223,23 @@ pub(crate) fn overhead_bytes(pid: u32) -> Option<u64> {
     parse_overhead(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
+/// The same by its part in what it shares with other processes: what would be free without it. `None` where the host does not
+/// tell. The kernel looks at every page for this.
+pub(crate) fn overhead_pss(pid: u32) -> Option<u64> {
+    parse_pss(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+}
+
+fn parse_pss(rollup: &str) -> Option<u64> {
+    Some((kibibytes(rollup, "Pss_Anon:")? + kibibytes(rollup, "Pss_File:")?) << 10)
+}
+
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+}
+
 fn parse_overhead(status: &str) -> Option<u64> {
-    let kibibytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    };
-    Some((kibibytes("RssAnon:")? + kibibytes("RssFile:")?) << 10)
+    Some((kibibytes(status, "RssAnon:")? + kibibytes(status, "RssFile:")?) << 10)
 }
 
 #[cfg(test)]
@@ -241,6 +252,16 @@ mod tests {
         assert_eq!(parse_overhead(status), Some(1024 << 10));
         assert_eq!(parse_overhead("Name:\tx\n"), None);
         assert!(overhead_bytes(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn a_share_of_what_is_shared_leaves_the_guest_out() {
+        let rollup = "00400000-7ffc0000 ---p 00000000 00:00 0 [rollup]\nRss: 9 kB\nPss: 8000 kB\n\
+                      Pss_Anon:  1000 kB\nPss_File:   24 kB\nPss_Shmem: 6976 kB\n";
+        assert_eq!(parse_pss(rollup), Some(1024 << 10));
+        assert_eq!(parse_pss("Pss: 8000 kB\n"), None);
+        let own = std::process::id();
+        assert!(overhead_pss(own).is_some() && overhead_pss(own) <= overhead_bytes(own));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::socket;
 use crate::machine::GiveBack;
 use ebb_blk::control;
 use ebb_wire::Reclaim;
+use ebb_wire::header::{NAME_BYTES, OOM_RECORDS};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -228,6 +229,10 @@ pub(crate) fn checked(mut figures: Figures) -> Figures {
     figures.program = shorten(&figures.program, PROGRAM_MAX);
     figures.accel = shorten(&figures.accel, NAME_MAX);
     figures.give_back = shorten(&figures.give_back, NAME_MAX);
+    figures.oom_last.truncate(OOM_RECORDS);
+    for killed in &mut figures.oom_last {
+        killed.name = shorten(&killed.name, NAME_BYTES);
+    }
     figures
 }
 

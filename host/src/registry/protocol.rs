@@ -2,7 +2,7 @@
 //!
 //! One JSON object a line, in both directions. A client asks, the run answers in order.
 
-use crate::guest::HugePages;
+use crate::guest::{HugePages, Killed};
 use crate::machine::KernelKind;
 use ebb_blk::control;
 use serde::{Deserialize, Serialize};
@@ -128,6 +128,15 @@ pub(crate) struct Figures {
     pub(crate) gap_bytes: Option<u64>,
     /// QEMU's own memory, beside the guest's.
     pub(crate) overhead_bytes: Option<u64>,
+    /// QEMU's part in what it shares with others, the guest's memory left out.
+    #[serde(default)]
+    pub(crate) overhead_pss_bytes: Option<u64>,
+    /// Processes that the guest killed because memory was out.
+    #[serde(default)]
+    pub(crate) oom_kills: Option<u64>,
+    /// The last of them.
+    #[serde(default)]
+    pub(crate) oom_last: Vec<Killed>,
     /// Sum of all ranges reported so far.
     pub(crate) reported_bytes: Option<u64>,
     pub(crate) reports: Option<u64>,

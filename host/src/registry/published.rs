@@ -42,6 +42,7 @@ pub(crate) struct Published {
 struct State {
     sample: Sample,
     overhead: Option<u64>,
+    pss: Option<u64>,
     curve: VecDeque<Point>,
 }
 
@@ -65,11 +66,12 @@ impl Published {
     }
 
     /// Puts down a look at the guest.
-    pub(crate) fn publish(&self, sample: &Sample, overhead: Option<u64>) {
+    pub(crate) fn publish(&self, sample: &Sample, overhead: Option<u64>, pss: Option<u64>) {
         // Readers copy a few KiB under the lock, so this never waits for long.
         let mut state = self.lock();
         state.sample = *sample;
         state.overhead = overhead;
+        state.pss = pss;
         let due = match state.curve.back() {
             Some(last) => sample.at >= last.at + INTERVAL,
             None => true,
@@ -90,11 +92,11 @@ impl Published {
 
     /// The figures of the last look.
     pub(crate) fn figures(&self) -> Figures {
-        let (sample, overhead, before) = {
+        let (sample, overhead, pss, before) = {
             let state = self.lock();
             let before = state.curve.len().saturating_sub(RATE_POINTS);
             let before = state.curve.get(before).copied();
-            (state.sample, state.overhead, before)
+            (state.sample, state.overhead, state.pss, before)
         };
         let facts = &self.facts;
         let rate = |now: Option<u64>, before: Option<(Duration, Option<u64>)>| {
@@ -138,6 +140,9 @@ impl Published {
             // describes the memory is resident too and nobody's, so this is a little too much.
             gap_bytes: sample.used.map(|used| sample.resident.saturating_sub(used)),
             overhead_bytes: overhead,
+            overhead_pss_bytes: pss,
+            oom_kills: sample.oom.map(|oom| oom.kills),
+            oom_last: sample.oom.map(|oom| oom.told()).unwrap_or_default(),
             reported_bytes: sample.reported,
             reports: sample.reports,
             reports_per_s: rate(
@@ -222,14 +227,14 @@ mod tests {
     fn rates_are_over_the_last_points() {
         let published = Published::new(facts());
         assert_eq!(published.figures().faults, None, "nothing is known yet");
-        published.publish(&sample(0, 1000), None);
+        published.publish(&sample(0, 1000), None, None);
         assert_eq!(
             published.figures().faults_per_s,
             None,
             "one look is no rate"
         );
         for second in 1..=20 {
-            published.publish(&sample(second, 1000 + 300 * second), Some(7));
+            published.publish(&sample(second, 1000 + 300 * second), Some(7), Some(5));
         }
         let figures = published.figures();
         assert_eq!(figures.faults_per_s, Some(300.0));
@@ -237,7 +242,7 @@ mod tests {
         assert_eq!(figures.overhead_bytes, Some(7));
         assert_eq!((figures.life, figures.started_s), (Life::Running, 5.0));
         // A guest that counts backwards does nothing.
-        published.publish(&sample(21, 0), None);
+        published.publish(&sample(21, 0), None, None);
         assert_eq!(published.figures().faults_per_s, Some(0.0));
     }
 
@@ -245,11 +250,11 @@ mod tests {
     fn the_curve_is_bounded_and_can_be_continued() {
         let published = Published::new(facts());
         for second in 0..5000 {
-            published.publish(&sample(second, 0), None);
+            published.publish(&sample(second, 0), None, None);
             // Between two points.
             let mut between = sample(second, 0);
             between.at += Duration::from_millis(100);
-            published.publish(&between, None);
+            published.publish(&between, None, None);
         }
         let history = published.history(None);
         assert_eq!(history.points.len(), POINTS_MAX);

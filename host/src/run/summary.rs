@@ -1,6 +1,7 @@
 //! What a run came to: peaks, and how fast freed memory came back to the host.
 
 use super::trace::{Point, Trace};
+use crate::guest::{Killed, OomKills};
 use crate::reclaim::Reclaimed;
 use crate::text::Rounded;
 use serde::Serialize;
@@ -56,6 +57,51 @@ impl From<Reclaimed> for Taken {
     }
 }
 
+/// What the guest's OOM killer did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Killings {
+    pub(crate) kills: u64,
+    /// The last victims; none where the kernel does not name them.
+    pub(crate) last: Vec<Killed>,
+}
+
+impl From<OomKills> for Killings {
+    fn from(oom: OomKills) -> Self {
+        Self {
+            kills: oom.kills,
+            last: oom.told(),
+        }
+    }
+}
+
+impl fmt::Display for Killings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.kills == 1 { "" } else { "es" };
+        write!(
+            f,
+            "out of memory: the guest killed {} process{plural}",
+            self.kills
+        )?;
+        let named = u64::try_from(self.last.len()).unwrap_or(u64::MAX);
+        if named == 0 {
+            write!(f, "; its kernel does not tell ebb which")?;
+        } else if named < self.kills {
+            write!(f, ", the last of them:")?;
+        }
+        for killed in &self.last {
+            write!(
+                f,
+                "\n    {:.2} s  {} ({}) with {} resident",
+                killed.at_s,
+                killed.name,
+                killed.pid,
+                Rounded(killed.resident_bytes)
+            )?;
+        }
+        Ok(())
+    }
+}
+
 /// The figures of a run, in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
@@ -85,6 +131,10 @@ pub(crate) struct Summary {
     pub(crate) ran: Duration,
     /// Memory of the QEMU process beside the guest's RAM, at its peak.
     pub(crate) qemu: Option<u64>,
+    /// Its part in what is shared with others, the guest's memory left out, at its peak.
+    pub(crate) qemu_pss: Option<u64>,
+    /// Whom the guest's kernel killed because memory was out; `None`: it does not tell.
+    pub(crate) oom: Option<Killings>,
     /// What the host took by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<Taken>,
@@ -100,6 +150,7 @@ pub(crate) struct Facts {
     pub(crate) give_back: &'static str,
     pub(crate) kernel: Option<String>,
     pub(crate) qemu: Option<u64>,
+    pub(crate) qemu_pss: Option<u64>,
     pub(crate) taken: Option<Reclaimed>,
     /// Host time says how long the guest took; with `--icount` sleeping takes no time.
     pub(crate) guest_time_is_host_time: bool,
@@ -126,6 +177,8 @@ impl Summary {
             faults: last.program_faults,
             ran: last.at,
             qemu: facts.qemu,
+            qemu_pss: facts.qemu_pss,
+            oom: last.oom.map(Killings::from),
             taken: facts.taken.map(Taken::from),
             returned: if facts.guest_time_is_host_time {
                 memory_return(trace.points())
@@ -250,6 +303,12 @@ impl fmt::Display for Summary {
                 "\n  QEMU      {} beside the guest's memory",
                 Rounded(qemu)
             )?;
+            if let Some(pss) = self.qemu_pss {
+                write!(f, ", {} of it its own by PSS", Rounded(pss))?;
+            }
+        }
+        if let Some(oom) = self.oom.as_ref().filter(|oom| oom.kills > 0) {
+            write!(f, "\n  {oom}")?;
         }
         Ok(())
     }
@@ -383,6 +442,7 @@ mod tests {
             give_back: "reporting",
             kernel: None,
             qemu: Some(40 * MIB),
+            qemu_pss: Some(29 * MIB),
             taken: None,
             guest_time_is_host_time: true,
         };
@@ -395,7 +455,7 @@ mod tests {
              resident  peak   110.0 MiB   at the end    15.0 MiB\n  \
              freed     90.0 MiB, on the host again: half after 2.05 s, 95 % after 4.10 s\n  \
              reported  90.0 MiB in 45 ranges, 2 reports\n  \
-             QEMU      40.0 MiB beside the guest's memory"
+             QEMU      40.0 MiB beside the guest's memory, 29.0 MiB of it its own by PSS"
         );
         let json = serde_json::to_value(&summary).unwrap();
         assert_eq!(json["return"]["half"], 2050.0);

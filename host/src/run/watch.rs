@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::guest::Sample;
 use crate::guest::Stage;
 use crate::guest::{Kernel, Patience};
-use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes};
+use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
 use crate::streams::{Control, input_is_terminal};
@@ -32,6 +32,8 @@ const GLANCE: Duration = Duration::from_millis(5);
 const TICKS_A_LINE: u64 = 2;
 /// QEMU's own memory changes slowly and costs a walk of its page tables to ask for.
 const TICKS_AN_OVERHEAD: u64 = 10;
+/// The kernel looks at every page of the guest's to tell QEMU's part in them: no more than this part of the time.
+const PSS_SHARE: u32 = 200;
 /// What somebody at a terminal does not see of a program that reads from it.
 const READS: &str = "ebb: the program reads what you type here, line by line; a guest has no terminal \
 yet, so shells show no prompt (Ctrl-D ends the input)";
@@ -49,6 +51,9 @@ pub(crate) struct Watch<'a> {
     terminal: &'a Terminal,
     memory: Size,
     overhead: Option<u64>,
+    pss: Option<u64>,
+    /// When to ask for it again.
+    pss_due: Instant,
     published: Arc<Published>,
     pub(crate) timed_out: bool,
     pub(crate) started: Option<Started>,
@@ -122,6 +127,8 @@ impl<'a> Watch<'a> {
             terminal,
             memory,
             overhead: None,
+            pss: None,
+            pss_due: Instant::now(),
             published,
             timed_out: false,
             started: None,
@@ -145,6 +152,7 @@ impl<'a> Watch<'a> {
             let sample = self.look(tick);
             if tick.is_multiple_of(TICKS_AN_OVERHEAD) {
                 self.overhead = self.overhead.max(overhead_bytes(qemu.pid()));
+                self.look_at_pss(qemu.pid());
             }
             let now = Instant::now();
             if !told && outputs.idle() && self.sampler.guest().is_to_be_ended(outputs.received()) {
@@ -204,10 +212,18 @@ impl<'a> Watch<'a> {
         }
     }
 
+    fn look_at_pss(&mut self, pid: u32) {
+        let begin = Instant::now();
+        if begin >= self.pss_due {
+            self.pss = self.pss.max(overhead_pss(pid));
+            self.pss_due = begin + begin.elapsed() * PSS_SHARE;
+        }
+    }
+
     fn look(&mut self, tick: u64) -> Sample {
         let sample = self.sampler.sample();
         self.trace.add(sample);
-        self.published.publish(&sample, self.overhead);
+        self.published.publish(&sample, self.overhead, self.pss);
         if let Some(timeline) = &mut self.timeline {
             timeline.add(&sample);
         }
@@ -255,6 +271,7 @@ impl<'a> Watch<'a> {
             give_back: sample.give_back.unwrap_or(options.give_back()).name(),
             kernel: kernel.title(),
             qemu: self.overhead,
+            qemu_pss: self.pss,
             taken: taken.filter(|taken| taken.bytes != 0),
             guest_time_is_host_time: !options.icount,
         };

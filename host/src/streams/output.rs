@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The window moves in steps of this, so that a line of control serves many writes.
-const WINDOW_STEP: u64 = 16 << 10;
+const WINDOW_STEP: u64 = 64 << 10;
 /// Held here of a guest that ignores its window; then its socket fills and the VM waits.
 const BUFFER_MAX: usize = 1 << 20;
 /// Moved by one read or write.

@@ -8,7 +8,7 @@ use super::curve::Curve;
 use super::feed::Focus;
 use super::margin::inside;
 use super::palette::{Palette, Role};
-use crate::registry::{BlockMap, Figures, Life};
+use crate::registry::{BlockMap, Figures, Life, harmless};
 use crate::text::{Rounded, Size};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -130,8 +130,14 @@ fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area
     ];
     let buffer = frame.buffer_mut();
     let width = usize::from(area.width);
+    let kills = kills(figures);
     buffer.set_stringn(area.x, area.y, machine, width, palette.style(Role::Quiet));
-    for (y, (name, value, mark)) in (area.y + 1..area.bottom()).zip(rows) {
+    let lines = area.bottom() - area.y - 1;
+    let rows_end = area.bottom() - u16::from(!kills.is_empty() && lines > 1);
+    if rows_end < area.bottom() {
+        buffer.set_stringn(area.x, rows_end, kills, width, Style::new());
+    }
+    for (y, (name, value, mark)) in (area.y + 1..rows_end).zip(rows) {
         buffer.set_stringn(area.x, y, name, width, palette.style(Role::Quiet));
         if width > 26 {
             buffer.set_stringn(area.x + 10, y, format!("{value:>14}"), 14, Style::new());
@@ -145,6 +151,23 @@ fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area
                 buffer.set_string(area.x + 26, y, sign.repeat(2), palette.style(role));
             }
         }
+    }
+}
+
+/// Whom the guest killed because memory was out, in a line; nothing where nobody.
+fn kills(figures: &Figures) -> String {
+    let Some(kills) = figures.oom_kills.filter(|kills| *kills > 0) else {
+        return String::new();
+    };
+    match figures.oom_last.last() {
+        Some(last) => format!(
+            "OOM {kills}: {} ({}) {:.1} s {}",
+            harmless(&last.name),
+            last.pid,
+            last.at_s,
+            Rounded(last.resident_bytes)
+        ),
+        None => format!("OOM {kills}"),
     }
 }
 

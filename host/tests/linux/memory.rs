@@ -2,6 +2,7 @@
 
 use crate::ebb::{self, Holder};
 use crate::programs;
+use crate::scratch::Scratch;
 use std::thread;
 use std::time::Duration;
 
@@ -120,13 +121,32 @@ fn the_program_that_takes_it_all_is_ended_by_name() {
 #[test]
 fn only_the_program_that_takes_it_all_is_ended() {
     let program = programs::text(programs::path("out_of_memory"));
-    let outcome = ebb::run(100, &["-m", "128M", "-c", "2"], &[&program, "child"]);
+    let scratch = Scratch::new("oom-record");
+    let record = scratch.path("record");
+    let options = ["-m", "128M", "-c", "2", "--summary", "--record", &record];
+    let outcome = ebb::run(100, &options, &[&program, "child"]);
     let expected = "hog was ended by signal 9\n".repeat(3)
         + "hog of shared memory was ended by signal 9\n\
            kill(sibling, 0) = 0\n\
            sibling was ended by signal 15\n\
            kept: yes\n";
     assert_eq!(outcome.expect(0).out(), expected);
+    // The program went on, and what became of its children is told all the same.
+    let summary = outcome.err();
+    assert!(
+        summary.contains("out of memory: the guest killed 4 processes"),
+        "{summary}"
+    );
+    let text = std::fs::read_to_string(&record).expect("the record");
+    let record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let oom = &record["summary"]["oom"];
+    let last = oom["last"].as_array().expect("victims");
+    assert_eq!((&oom["kills"], last.len()), (&4.into(), 4), "{oom}");
+    for killed in last {
+        assert_eq!(killed["name"], "out_of_memory");
+        let resident = killed["resident_bytes"].as_u64().expect("bytes");
+        assert!(((64 << 20)..=(128 << 20)).contains(&resident), "{oom}");
+    }
 }
 
 #[test]

@@ -88,12 +88,12 @@ fn serve(request: Request) {
         }
         Request::EndOfInput(total) => port::stdio().set_end(total),
         Request::Window(output, total) => {
-            if let Some(port) = port::output(output.number()) {
+            if let Some(port) = port::output_port(output.number()) {
                 port.raise_window(total);
             }
         }
         Request::Closed(output) => {
-            if let Some(port) = port::output(output.number()) {
+            if let Some(port) = port::output_port(output.number()) {
                 port.close();
             }
         }

@@ -316,7 +316,7 @@ fn ring() {
     memory::allocator().request_drain();
     if let Some(port) = port::control() {
         // If there is no room, the host has not read thousands of earlier calls, and comes for those.
-        let _ = port.write(DOORBELL, true);
+        let _ = port.write(DOORBELL, true, false);
     }
 }
 

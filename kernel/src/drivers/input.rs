@@ -9,10 +9,10 @@ use super::hal::Machine;
 use alloc::alloc::{Layout, alloc};
 use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::{SomeTransport, Transport};
+use virtio_drivers::transport::SomeTransport;
 
 /// Number of the queue in the console device.
-const QUEUE: u16 = 0;
+pub(super) const QUEUE: u16 = 0;
 /// Descriptors of the queue.
 const DESCRIPTORS: usize = 4;
 /// Pages.
@@ -65,7 +65,7 @@ impl Input {
     }
 
     /// Gives the device its pages. False: no memory.
-    pub(super) fn open(&mut self, transport: &mut SomeTransport<'static>) -> bool {
+    pub(super) fn open(&mut self) -> bool {
         const LAYOUT: Layout = match Layout::from_size_align(PAGE_BYTES, PAGE_BYTES) {
             Ok(layout) => layout,
             Err(_) => panic!("a page is aligned to itself"),
@@ -80,7 +80,6 @@ impl Input {
                 state: State::Idle,
             });
         }
-        self.post(transport);
         true
     }
 
@@ -139,12 +138,8 @@ impl Input {
         came
     }
 
-    /// Copies bytes out, from as many pages as are there, and gives read pages to the device again.
-    pub(super) fn take(
-        &mut self,
-        buffer: &mut [u8],
-        transport: &mut SomeTransport<'static>,
-    ) -> usize {
+    /// Copies bytes out, from as many pages as are there.
+    pub(super) fn take(&mut self, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
             let oldest = self.oldest;
@@ -170,17 +165,17 @@ impl Input {
             }
         }
         self.taken += done as u64;
-        self.post(transport);
         done
     }
 
-    /// Gives idle pages to the device, in the order in which they will be read.
-    fn post(&mut self, transport: &mut SomeTransport<'static>) {
+    /// Gives idle pages to the device, in the order in which they will be read. True when the device has
+    /// to be told.
+    pub(super) fn post(&mut self) -> bool {
         let mut posted = false;
         for turn in 0..PAGES {
             let index = (self.oldest + turn) % PAGES;
             let Some(page) = &mut self.pages[index] else {
-                return;
+                return posted;
             };
             if page.state != State::Idle {
                 continue;
@@ -194,13 +189,11 @@ impl Input {
                 Ok(token) => page.state = State::Posted(token),
                 Err(error) => {
                     machine::console!("port: {error}");
-                    return;
+                    break;
                 }
             }
             posted = true;
         }
-        if posted && self.queue.should_notify() {
-            transport.notify(QUEUE);
-        }
+        posted && self.queue.should_notify()
     }
 }

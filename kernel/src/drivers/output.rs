@@ -6,10 +6,10 @@ use super::hal::Machine;
 use alloc::alloc::{Layout, alloc};
 use core::ptr::NonNull;
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::{SomeTransport, Transport};
+use virtio_drivers::transport::SomeTransport;
 
 /// Number of the queue in the console device.
-const QUEUE: u16 = 1;
+pub(super) const QUEUE: u16 = 1;
 /// Descriptors of the queue.
 const DESCRIPTORS: usize = 16;
 /// Buffers under way at a time; the more, the smaller they become.
@@ -169,26 +169,25 @@ impl Output {
         self.done = self.accepted;
     }
 
-    /// Sends what can be sent, and has the device interrupt when more can be. True when there is
-    /// more room than before: what the device takes at once comes without an interrupt.
-    pub(super) fn push(&mut self, transport: &mut SomeTransport<'static>) -> bool {
-        self.submit(transport);
-        // Few bytes that all are under way need no interrupt; a writer that waits does.
-        let wanted =
-            self.sent < self.accepted.min(self.limit) || self.accepted - self.done > RING_BYTES / 2;
-        self.queue.set_dev_notify(wanted);
-        if wanted {
+    /// Whether bytes can be put. If not, the device interrupts once it has taken some.
+    pub(super) fn is_writable(&mut self) -> bool {
+        if self.room() == 0 {
+            self.reap();
+        }
+        let full = self.room() == 0;
+        self.queue.set_dev_notify(full);
+        if full {
             // What was done before the device saw the flag came without an interrupt.
             core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-            if self.reap() {
-                self.submit(transport);
-                return true;
-            }
+            self.reap();
         }
-        false
+        self.room() > 0
     }
 
-    fn submit(&mut self, transport: &mut SomeTransport<'static>) {
+    /// Queues what can be sent. True when the device has to be told, which its owner does once others
+    /// can get at the queues again: the device takes its time, and mostly all bytes, before it returns.
+    /// It does not interrupt for them unless [`Self::is_writable`] asks for that afterwards.
+    pub(super) fn submit(&mut self) -> bool {
         let mut added = false;
         while self.count < MAX_SEGMENTS && !self.broken {
             let ready = self.accepted.min(self.limit).saturating_sub(self.sent);
@@ -215,8 +214,9 @@ impl Output {
             self.sent += len;
             added = true;
         }
-        if added && self.queue.should_notify() {
-            transport.notify(QUEUE);
+        if added {
+            self.queue.set_dev_notify(false);
         }
+        added && self.queue.should_notify()
     }
 }

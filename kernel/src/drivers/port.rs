@@ -1,8 +1,8 @@
 //! Byte streams to and from the host: one virtio console a port.
 
 use super::found::Found;
-use super::input::Input;
-use super::output::Output;
+use super::input::{self, Input};
+use super::output::{self, Output};
 use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
@@ -29,7 +29,7 @@ bitflags! {
 /// A byte stream to the host, and from it.
 pub struct Port {
     /// `None`: output goes to the serial console, and there is no input.
-    device: Option<SpinLock<Device>>,
+    device: Option<Device>,
     readers: WaitQueue,
     writers: WaitQueue,
     /// Nobody reads the output any more.
@@ -38,8 +38,14 @@ pub struct Port {
     observer: Once<Box<dyn Fn() + Send + Sync>>,
 }
 
+/// The device, in two halves: telling it of buffers takes as long as the host takes for them, and the
+/// other CPUs need the queues meanwhile. Whoever holds the queues does not take the registers.
 struct Device {
-    transport: SomeTransport<'static>,
+    registers: SpinLock<SomeTransport<'static>>,
+    queues: SpinLock<Queues>,
+}
+
+struct Queues {
     input: Input,
     output: Output,
 }
@@ -72,7 +78,7 @@ pub fn control() -> Option<&'static Port> {
 }
 
 /// The output port with a number of the host's: 0 stdio, 1 stderr.
-pub(super) fn output(number: usize) -> Option<&'static Port> {
+pub(super) fn output_port(number: usize) -> Option<&'static Port> {
     PORT.get(..CONTROL)?.get(number)?.get()
 }
 
@@ -91,7 +97,7 @@ pub(super) fn add(found: Found) {
     match Device::new(found.transport) {
         Ok(device) => {
             let port = Port {
-                device: Some(SpinLock::new(device)),
+                device: Some(device),
                 readers: WaitQueue::new(),
                 writers: WaitQueue::new(),
                 closed: AtomicBool::new(false),
@@ -106,7 +112,7 @@ pub(super) fn add(found: Found) {
     if number == CONTROL {
         // Only a host with control lines says how much it takes.
         (0..CONTROL)
-            .filter_map(output)
+            .filter_map(output_port)
             .for_each(|port| port.raise_window(FIRST_WINDOW));
     }
 }
@@ -117,14 +123,21 @@ impl Device {
         let mut input = Input::new(&mut transport)?;
         let output = Output::new(&mut transport)?;
         transport.finish_init();
-        if !input.open(&mut transport) {
+        if !input.open() {
             return Err(virtio_drivers::Error::DmaError);
         }
+        if input.post() {
+            transport.notify(input::QUEUE);
+        }
         Ok(Self {
-            transport,
-            input,
-            output,
+            registers: SpinLock::new(transport),
+            queues: SpinLock::new(Queues { input, output }),
         })
+    }
+
+    /// Tells the device that a queue has buffers for it.
+    fn tell(&self, queue: u16) {
+        self.registers.lock().notify(queue);
     }
 }
 
@@ -144,21 +157,21 @@ impl Port {
     /// Takes back what the device has used and sends what waits.
     fn serve(&self, interrupted: bool) {
         let Some(device) = &self.device else { return };
-        let (came, went) = {
-            let mut device = device.lock();
-            if interrupted {
-                // Before the queues are looked at: what is used later interrupts again.
-                device.transport.ack_interrupt();
-            }
-            let Device {
-                transport,
-                input,
-                output,
-            } = &mut *device;
-            let reaped = output.reap();
-            let went = output.push(transport) || reaped;
-            (input.reap(), went)
+        if interrupted {
+            // Before the queues are looked at: what is used later interrupts again.
+            device.registers.lock().ack_interrupt();
+        }
+        let (came, sends) = {
+            let mut queues = device.queues.lock();
+            queues.output.reap();
+            (queues.input.reap(), queues.output.submit())
         };
+        if sends {
+            device.tell(output::QUEUE);
+        }
+        // Room that others have taken meanwhile is nobody's to wait for; where there is none, the device
+        // interrupts.
+        let went = device.queues.lock().output.is_writable();
         if came {
             self.readers.wake_all();
         }
@@ -172,7 +185,8 @@ impl Port {
 
     /// Queues all bytes for the host; waits while the queue is full. `EAGAIN` when nothing fits and
     /// `nonblocking`; `EPIPE` when nobody reads any more; `ERESTARTSYS` when a signal came before the first byte, else what was queued.
-    pub fn write(&self, bytes: &[u8], nonblocking: bool) -> SysResult {
+    /// With `more` bytes to come at once, they may stay behind until then, or until [`Self::send`].
+    pub fn write(&self, bytes: &[u8], nonblocking: bool, more: bool) -> SysResult {
         let Some(device) = &self.device else {
             serial::write(bytes);
             return Ok(bytes.len());
@@ -186,11 +200,8 @@ impl Port {
                     Err(Errno::EPIPE)
                 };
             }
-            {
-                let mut device = device.lock();
-                let Device {
-                    transport, output, ..
-                } = &mut *device;
+            let sends = {
+                let output = &mut device.queues.lock().output;
                 if output.room() < bytes.len() - done {
                     output.reap();
                 }
@@ -199,7 +210,11 @@ impl Port {
                     None if done > 0 => return Ok(done),
                     None => return Err(Errno::ENOMEM),
                 }
-                output.push(transport);
+                // The more at once, the less often the device is told.
+                (!more || output.room() == 0) && output.submit()
+            };
+            if sends {
+                device.tell(output::QUEUE);
             }
             if done == bytes.len() {
                 break;
@@ -220,6 +235,16 @@ impl Port {
         Ok(done)
     }
 
+    /// Sends what was written with more to come.
+    pub fn send(&self) {
+        if let Some(device) = &self.device {
+            let sends = device.queues.lock().output.submit();
+            if sends {
+                device.tell(output::QUEUE);
+            }
+        }
+    }
+
     /// Takes what has come, at least one byte, waiting for it; 0 at the end of the stream.
     pub fn read(&self, buffer: &mut [u8], nonblocking: bool) -> SysResult {
         let Some(device) = &self.device else {
@@ -229,16 +254,17 @@ impl Port {
             return Ok(0);
         }
         loop {
-            {
-                let mut device = device.lock();
-                let Device {
-                    transport, input, ..
-                } = &mut *device;
+            let (taken, at_end, posted) = {
+                let input = &mut device.queues.lock().input;
                 input.reap();
-                let taken = input.take(buffer, transport);
-                if taken > 0 || input.is_at_end() {
-                    return Ok(taken);
-                }
+                let taken = input.take(buffer);
+                (taken, input.is_at_end(), input.post())
+            };
+            if posted {
+                device.tell(input::QUEUE);
+            }
+            if taken > 0 || at_end {
+                return Ok(taken);
             }
             if nonblocking {
                 return Err(Errno::EAGAIN);
@@ -253,14 +279,14 @@ impl Port {
     pub fn readable(&self) -> bool {
         self.device
             .as_ref()
-            .is_none_or(|device| device.lock().input.is_ready())
+            .is_none_or(|device| device.queues.lock().input.is_ready())
     }
 
     /// Whether all input was read and the host has closed it.
     pub fn at_end(&self) -> bool {
         self.device
             .as_ref()
-            .is_none_or(|device| device.lock().input.is_at_end())
+            .is_none_or(|device| device.queues.lock().input.is_at_end())
     }
 
     /// Whether a write would not wait.
@@ -269,7 +295,7 @@ impl Port {
             || self
                 .device
                 .as_ref()
-                .is_none_or(|device| device.lock().output.room() > 0)
+                .is_none_or(|device| device.queues.lock().output.is_writable())
     }
 
     /// Whether nobody reads the output any more.
@@ -301,7 +327,7 @@ impl Port {
     /// Notes that the input ends after so many bytes since boot.
     pub(super) fn set_end(&self, total: u64) {
         if let Some(device) = &self.device {
-            device.lock().input.set_end(total);
+            device.queues.lock().input.set_end(total);
             self.readers.wake_all();
             self.tell_observer();
         }
@@ -310,7 +336,7 @@ impl Port {
     /// Notes that the host takes so many bytes of output since boot.
     pub(super) fn raise_window(&self, total: u64) {
         if let Some(device) = &self.device {
-            device.lock().output.raise_limit(total);
+            device.queues.lock().output.raise_limit(total);
             self.serve(false);
         }
     }
@@ -323,13 +349,13 @@ impl Port {
         loop {
             self.serve(false);
             {
-                let device = device.lock();
-                if device.output.is_empty() {
+                let output = &device.queues.lock().output;
+                if output.is_empty() {
                     return;
                 }
                 let now = clock::now();
-                if device.output.done() != last.0 || device.output.is_held_back() {
-                    last = (device.output.done(), now);
+                if output.done() != last.0 || output.is_held_back() {
+                    last = (output.done(), now);
                 } else if now.saturating_sub(last.1) > FLUSH_PATIENCE {
                     machine::console!(
                         "the host does not take the program's output; the rest is lost"

@@ -104,29 +104,31 @@ impl File for StreamFile {
         // written by `take` before they are looked at.
         let buffer = unsafe { core::slice::from_raw_parts_mut(page.as_ptr(), PAGE_SIZE) };
         let mut done = 0;
-        while from.left() > 0 {
+        let end = loop {
+            if from.left() == 0 {
+                break Ok(());
+            }
             let taken = match from.take(buffer) {
                 Ok(taken) => taken,
-                Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
+                Err(error) => break Err(error),
             };
-            match self.port.write(&buffer[..taken], flags.nonblocking()) {
+            let more = from.left() > 0;
+            match self.port.write(&buffer[..taken], flags.nonblocking(), more) {
                 Ok(written) => {
                     done += written;
                     if written < taken {
-                        break;
+                        break Ok(());
                     }
                 }
-                Err(_) if done > 0 => return Ok(done),
-                Err(error) => {
-                    return Err(if error == Errno::EPIPE {
-                        Errno::BROKEN_PIPE
-                    } else {
-                        error
-                    });
-                }
+                Err(Errno::EPIPE) => break Err(Errno::BROKEN_PIPE),
+                Err(error) => break Err(error),
             }
+        };
+        self.port.send();
+        match end {
+            Err(error) if done == 0 => Err(error),
+            _ => Ok(done),
         }
-        Ok(done)
     }
 
     fn poll(&self) -> PollMask {

@@ -1,14 +1,19 @@
 //! Reads the page that the guest kernel shows its host.
 
+use crate::guest::oom::{OomKills, Victim};
 use crate::guest::running::PoolTable;
 use crate::guest::{HugePages, Stage, WaitStatus};
 use crate::machine::GiveBack;
 use crate::qemu::{GuestAddress, GuestRam};
 use ebb_mm::view::{Memory, View};
-use ebb_wire::header::{GuestHeader, MAGIC, VERSION, pool, stage};
+use ebb_wire::header::{
+    GuestHeader, MAGIC, NAME_BYTES, OOM_RECORDS, OomRecord, VERSION, pool, stage,
+};
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
+use std::time::Duration;
 
 /// How much of the allocator's metadata is looked at: its header and 8 bytes for each 64 MiB of
 /// the largest guest, with room for their alignment. What lies beyond is never read, so a header
@@ -142,6 +147,49 @@ impl Header {
             && self.u32(offset_of!(GuestHeader, version))? == VERSION;
         let number = self.u32(offset_of!(GuestHeader, give_back))?;
         GiveBack::from_number(number).filter(|_| known)
+    }
+
+    /// Whom the guest says that it killed for want of memory.
+    pub(crate) fn oom_kills(&self) -> OomKills {
+        let offset = offset_of!(GuestHeader, oom_kills);
+        let places = u64::try_from(OOM_RECORDS).unwrap_or(1);
+        let mut found = OomKills::default();
+        // Acquire pairs with the kernel's Release: the records of so many are written.
+        let kills = self.field(offset).and_then(|at| self.ram.atomic_u64(at));
+        found.kills = kills.map_or(0, |kills| kills.load(Acquire));
+        let first = found.kills.saturating_sub(places);
+        for (number, slot) in (first..found.kills).zip(&mut found.last) {
+            *slot = self.victim(number, number % places);
+        }
+        found
+    }
+
+    /// The victim of this number; `None` when another is being written in its place.
+    fn victim(&self, number: u64, place: u64) -> Option<Victim> {
+        let place = usize::try_from(place).ok()?;
+        let record = offset_of!(GuestHeader, oom_records) + place * size_of::<OomRecord>();
+        let expected = number.checked_add(1)?;
+        // Acquire and the fence below pair with the kernel's Release and its fence: in between the record stayed as it is.
+        let sequence = self.ram.atomic_u64(self.field(record)?)?;
+        if sequence.load(Acquire) != expected {
+            return None;
+        }
+        let mut name = [0; NAME_BYTES];
+        for (word, part) in name.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *part = self
+                .u64(record + offset_of!(OomRecord, name) + word * 8)?
+                .to_le_bytes();
+        }
+        let victim = Victim {
+            at: Duration::from_nanos(self.u64(record + offset_of!(OomRecord, at_ns))?),
+            pid: self.u64(record + offset_of!(OomRecord, pid))?,
+            resident: self
+                .u64(record + offset_of!(OomRecord, resident))?
+                .min(self.ram.bytes()),
+            name,
+        };
+        fence(Acquire);
+        (sequence.load(Relaxed) == expected).then_some(victim)
     }
 
     /// Where the guest says that descriptors are.
@@ -414,6 +462,40 @@ mod tests {
         }
         put64(&ram, offset_of!(GuestHeader, given_up), 0x8018);
         assert_eq!(header.read().unwrap().given_up, Some(16 * (32 << 10)));
+    }
+
+    #[test]
+    fn the_last_victims_are_told_and_lies_cost_little() {
+        let ram = Arc::new(GuestRam::new(Machine::Microvm, 1 << 20).unwrap());
+        let header = Header::new(Arc::clone(&ram), GuestAddress(AT));
+        assert_eq!(header.oom_kills(), OomKills::default());
+        let kills = 11u64;
+        for number in 0..kills {
+            let place = usize::try_from(number).unwrap() % OOM_RECORDS;
+            let record = offset_of!(GuestHeader, oom_records) + place * size_of::<OomRecord>();
+            put64(&ram, record + offset_of!(OomRecord, number), number + 1);
+            put64(&ram, record + offset_of!(OomRecord, pid), 100 + number);
+            put64(&ram, record + offset_of!(OomRecord, resident), u64::MAX);
+            put64(
+                &ram,
+                record + offset_of!(OomRecord, name),
+                u64::from_le_bytes(*b"job\0\0\0\0\0"),
+            );
+        }
+        put64(&ram, offset_of!(GuestHeader, oom_kills), kills);
+        let found = header.oom_kills();
+        let told = found.told();
+        assert_eq!((found.kills, told.len()), (11, OOM_RECORDS));
+        assert!(told.iter().map(|killed| killed.pid).eq(103..111));
+        assert_eq!(
+            (told[0].name.as_str(), told[0].resident_bytes),
+            ("job", 1 << 20)
+        );
+        // A record that is being written, and counts beyond all records.
+        put64(&ram, offset_of!(GuestHeader, oom_records), 0);
+        assert_eq!(header.oom_kills().told().len(), OOM_RECORDS - 1);
+        put64(&ram, offset_of!(GuestHeader, oom_kills), u64::MAX);
+        assert_eq!(header.oom_kills().told(), []);
     }
 
     #[test]

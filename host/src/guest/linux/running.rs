@@ -1,6 +1,7 @@
 //! What a stock guest tells: its first process on the control port ([`ebb_wire::report`]), its balloon
 //! by QEMU.
 
+use crate::guest::oom::OomKills;
 use crate::guest::running::{Complaint, Guest};
 use crate::guest::sample::Sample;
 use crate::guest::stage::{Stage, WaitStatus};
@@ -42,6 +43,8 @@ struct State {
     ended: Option<Duration>,
     program_faults: Option<u64>,
     written: Option<[u64; 2]>,
+    /// Told once, when the program has ended.
+    oom_kills: Option<u64>,
     complaint: Option<Complaint>,
     statistics: Option<Statistics>,
     /// Nobody speaks on the control port any more.
@@ -126,6 +129,7 @@ impl LinuxGuest {
                 state.ended = Some(Duration::from_nanos(nanoseconds));
                 state.program_faults = Some(faults);
             }
+            Some(Report::OomKills(kills)) => state.oom_kills = Some(kills),
             Some(Report::Exited { status, written }) => {
                 state.stage = Some(Stage::Exited(WaitStatus::from_raw(status)));
                 state.written = Some(written);
@@ -191,6 +195,10 @@ impl Guest for LinuxGuest {
             free: state.statistics.map(|statistics| statistics.free),
             file: state.statistics.and_then(|statistics| statistics.file),
             faults: state.statistics.and_then(|statistics| statistics.faults),
+            oom: state.oom_kills.map(|kills| OomKills {
+                kills,
+                ..OomKills::default()
+            }),
             cpus: self.cpus,
             first_user: state.first_user,
             ended: state.ended,

@@ -1,8 +1,8 @@
 //! The page that the host reads.
 
 use super::clock;
-use core::sync::atomic::Ordering;
-use ebb_wire::header::{GuestHeader, stage};
+use core::sync::atomic::{Ordering, fence};
+use ebb_wire::header::{GuestHeader, NAME_BYTES, OOM_RECORDS, stage};
 
 /// Found by the host through its symbol.
 #[used]
@@ -31,4 +31,23 @@ fn first_user() {
         // Release: the host's Acquire of the stage sees what was noted before.
         HEADER.stage.store(stage::RUNNING, Ordering::Release);
     }
+}
+
+/// Tells the host of a process that is killed because memory is out. Callers take turns.
+pub fn note_oom_kill(pid: u32, resident_bytes: u64, name: &[u8; NAME_BYTES]) {
+    // Relaxed (here and below): one writer, and the fences order what the host reads.
+    let number = HEADER.oom_kills.load(Ordering::Relaxed);
+    let record = &HEADER.oom_records[number as usize % OOM_RECORDS];
+    record.number.store(0, Ordering::Relaxed);
+    // Release: partner of the host's second look at the number; it does not miss that the record is changing.
+    fence(Ordering::Release);
+    record.at_ns.store(clock::now().0, Ordering::Relaxed);
+    record.resident.store(resident_bytes, Ordering::Relaxed);
+    record.pid.store(u64::from(pid), Ordering::Relaxed);
+    for (word, part) in record.name.iter().zip(name.as_chunks().0) {
+        word.store(u64::from_le_bytes(*part), Ordering::Relaxed);
+    }
+    // Release: partner of the host's first look, an Acquire.
+    record.number.store(number + 1, Ordering::Release);
+    HEADER.oom_kills.store(number + 1, Ordering::Release);
 }

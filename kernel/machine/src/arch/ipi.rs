@@ -7,7 +7,7 @@
 use super::clock::{self, Nanos};
 use super::cpu;
 use super::cpuset::{CpuSet, Cpus, MAX_CPUS};
-use super::{apic, cpu_id, interrupt, percpu};
+use super::{apic, cpu_id, interrupt, percpu, spin};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -151,8 +151,7 @@ fn wait_for_answers(me: usize, post: &Post, request: FlushRequest) {
     // Acquire: partner of the change in `serve`: what they did is done.
     while post.waiting.load(Ordering::Acquire) != 0 {
         poll_mailbox();
-        core::hint::spin_loop();
-        polls = polls.wrapping_add(1);
+        spin::relax(&mut polls);
         if !polls.is_multiple_of(POLLS_PER_LOOK) {
             continue;
         }

@@ -7,6 +7,21 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 use logic::lock::Lock;
 
+/// A CPU that spins pauses once in so many turns.
+const TURNS_A_PAUSE: u32 = 64;
+
+/// What a CPU does between two looks at something that another CPU changes; `turns` counts them.
+///
+/// A pause saves power, but QEMU's translator leaves the guest's code at each one and takes its
+/// global lock, which the CPU that is waited for needs to reach its devices. So pauses are few.
+#[inline]
+pub fn relax(turns: &mut u32) {
+    *turns = turns.wrapping_add(1);
+    if turns.is_multiple_of(TURNS_A_PAUSE) {
+        core::hint::spin_loop();
+    }
+}
+
 /// Mutual exclusion between CPUs.
 ///
 /// Interrupts are off in kernel mode, so the holder is never interrupted on its own CPU. A CPU that
@@ -45,11 +60,12 @@ impl<T: ?Sized> SpinLock<T> {
 
     #[cold]
     fn lock_contended(&self) {
+        let mut turns = 0;
         loop {
             // Relaxed: only a hint; the swap below decides.
             while self.locked.load(Ordering::Relaxed) {
                 crate::arch::ipi::poll_mailbox();
-                core::hint::spin_loop();
+                relax(&mut turns);
             }
             if !self.locked.swap(true, Ordering::Acquire) {
                 return;

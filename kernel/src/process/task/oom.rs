@@ -5,6 +5,7 @@ use crate::process::signal::Signal;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use machine::arch::clock::{self, Nanos};
+use machine::arch::header;
 use machine::console;
 use machine::memory;
 use machine::sync::SpinLock;
@@ -104,6 +105,7 @@ fn kill(victim: &Process, reason: &str) {
         victim.oom_score_adj(),
     );
     memory::count_oom_kill();
+    header::note_oom_kill(victim.pid(), usage.rss(), victim.name().padded());
     let mut group = victim.group.lock();
     kill_group(&mut group, WaitStatus::signalled(Signal::SIGKILL));
 }

@@ -1,0 +1,91 @@
+//! Whom the guest's kernel killed because memory was out.
+
+use ebb_wire::header::{NAME_BYTES, OOM_RECORDS};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A victim, as the guest has it. The program chose its name.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Victim {
+    /// By the guest's clock.
+    pub(crate) at: Duration,
+    pub(crate) pid: u64,
+    /// Bytes that it had resident.
+    pub(crate) resident: u64,
+    pub(crate) name: [u8; NAME_BYTES],
+}
+
+/// How many were killed, and the last of them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct OomKills {
+    pub(crate) kills: u64,
+    /// In their order. Fewer where the kernel does not name them, or is just writing.
+    pub(crate) last: [Option<Victim>; OOM_RECORDS],
+}
+
+/// A victim, as it is told to people and programs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Killed {
+    /// Seconds of the guest's clock.
+    pub(crate) at_s: f64,
+    pub(crate) pid: u64,
+    /// Without control characters.
+    pub(crate) name: String,
+    pub(crate) resident_bytes: u64,
+}
+
+impl Victim {
+    fn name(&self) -> String {
+        let len = self.name.iter().position(|byte| *byte == 0);
+        let bytes = &self.name[..len.unwrap_or(NAME_BYTES)];
+        let plain = |c: char| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        };
+        String::from_utf8_lossy(bytes).chars().map(plain).collect()
+    }
+}
+
+impl OomKills {
+    /// The last victims, to be told.
+    pub(crate) fn told(&self) -> Vec<Killed> {
+        let told = |victim: &Victim| Killed {
+            at_s: (victim.at.as_secs_f64() * 1e6).round() / 1e6,
+            pid: victim.pid,
+            name: victim.name(),
+            resident_bytes: victim.resident,
+        };
+        self.last.iter().flatten().map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_harmless_whatever_the_program_chose() {
+        let named = |name: &[u8; NAME_BYTES]| {
+            let victim = Victim {
+                at: Duration::from_millis(1500),
+                pid: 7,
+                resident: 4096,
+                name: *name,
+            };
+            let mut kills = OomKills::default();
+            kills.last[3] = Some(victim);
+            let told = kills.told();
+            assert_eq!((told.len(), told[0].at_s), (1, 1.5));
+            told[0].name.clone()
+        };
+        assert_eq!(named(b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0"), "sh");
+        assert_eq!(named(b"0123456789abcdef"), "0123456789abcdef");
+        assert_eq!(
+            named(b"\x1b[2J\n\xff\0\0\0\0\0\0\0\0\0\0"),
+            "\u{fffd}[2J\u{fffd}\u{fffd}"
+        );
+    }
+}
