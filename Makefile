@@ -50,19 +50,21 @@ swap-test: build workloads ## what swap a host needs with each way to give memor
 share-test: build workloads ## ten guests on the memory of three (root)
 	@scripts/share-test
 
-.PHONY: test lint test-units test-models test-guests
-test: deps lint test-units test-models fuzz test-guests xen-lab kvm-lab ## all checks and tests
+.PHONY: test lint test-units test-models test-crates test-guests
+test: deps lint test-units test-models test-crates fuzz test-guests xen-lab kvm-lab ## all checks and tests
 lint: ## formatting and lints
 	$(CARGO) fmt --all --check
-	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(NO_KERNEL) $(CARGO) clippy --workspace --all-targets --features ebb-mm/x86_64 -- -D warnings
 	$(KERNEL_CARGO) clippy $(KERNEL_ARGS) --profile kernel-dev -- -D warnings
 test-units: ## the libraries, the kernel's pure parts, the order of the rooms, on this machine
-	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers
+	$(CARGO) test --release -p ebb-mm -p ebb-balloon -p ebb-blk -p ebb-wire -p ebb-layers --features ebb-mm/x86_64
 	$(CARGO) test --release -p ebb-kernel -p ebb-kernel-logic
 test-models: ## every interleaving of the lock-free parts, in small
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-mm --release --lib model
+	$(CARGO) test -p ebb-mm-models --release
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-kernel-logic --release --lib model
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom $(CARGO) test -p ebb-blk --release --lib model
+test-crates: ## package the libraries as crates.io would get them, and use them in a project of their own
+	CARGO="$(CARGO)" scripts/crates
 .PHONY: fuzz
 fuzz: ## the request parsing of both doors against input that coverage leads; SECONDS=300 each, else a fixed count
 	CARGO="$(CARGO)" scripts/fuzz $(SECONDS)

@@ -7,11 +7,13 @@ use crate::guest::{
 };
 use crate::machine::Accel;
 use crate::qemu::{Ended, MonitorError, SpawnError, VmError};
+use crate::text::seconds;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// ebb's own failure, as env(1) and timeout(1) number them.
 pub(crate) const STATUS_FAILED: u8 = 125;
@@ -82,8 +84,8 @@ pub(crate) enum Failure {
     Stopped { accel: Accel, qemu: Vec<String> },
     #[error("QEMU was killed by signal {signal}")]
     Killed { signal: i32 },
-    #[error("the program was still running after {seconds} s")]
-    Timeout { seconds: u64 },
+    #[error("the program was still running after {}", seconds(*.after))]
+    Timeout { after: Duration },
     #[error("{0}")]
     Disk(String),
     #[error("no disks are served at {}", path.display())]
@@ -149,7 +151,7 @@ impl Failure {
             Self::Program(ProgramError::NotFound(_) | ProgramError::UnknownCommand(_)) => {
                 STATUS_NOT_FOUND
             }
-            Self::Program(ProgramError::UnknownOption(_)) => STATUS_FAILED,
+            Self::Program(ProgramError::Volume(_)) => STATUS_FAILED,
             Self::Program(_) | Self::CannotRun { .. } => STATUS_CANNOT_RUN,
             _ => STATUS_FAILED,
         }
@@ -157,13 +159,7 @@ impl Failure {
 
     /// Says what happened, why, and what to do.
     pub(crate) fn print(&self) {
-        let mut text = format!("ebb: {self}");
-        let mut source = self.source();
-        while let Some(error) = source {
-            text.push_str(&format!(": {error}"));
-            source = error.source();
-        }
-        text.push('\n');
+        let mut text = format!("ebb: {}\n", self.line());
         for (title, lines) in self.logs() {
             if !lines.is_empty() {
                 text.push_str(&format!("  {title}:\n"));
@@ -177,6 +173,29 @@ impl Failure {
         }
         // Whoever closed stderr does not want to know.
         let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+    }
+
+    /// What happened, and why, on one line.
+    fn line(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            text.push_str(&format!(": {error}"));
+            source = error.source();
+        }
+        text
+    }
+
+    /// The same, with what QEMU said about it, if anything.
+    pub(crate) fn cause(&self) -> String {
+        let logs = self.logs().into_iter().flat_map(|(_, lines)| lines);
+        let lines = logs.filter(|line| !line.is_empty()).map(String::as_str);
+        let mut text = self.line();
+        for line in lines {
+            text.push_str("; ");
+            text.push_str(line);
+        }
+        text
     }
 
     fn logs(&self) -> Vec<(&'static str, &[String])> {
@@ -211,6 +230,9 @@ impl Failure {
             Self::Program(ProgramError::Interpreter { .. }) => {
                 "pack a static one with --file INTERPRETER:PATH, or let it be a busybox script \
                  (#!/bin/sh)"
+            }
+            Self::Program(ProgramError::Volume(_)) => {
+                "-v is --verbose; --file SRC:/DEST packs a copy, --disk PATH attaches a disk"
             }
             Self::Image(ImageError::NotEmbedded) => {
                 "build it without EBB_SKIP_KERNEL, or name an image with --kernel-image"

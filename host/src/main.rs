@@ -29,6 +29,7 @@ mod set;
 mod top;
 
 mod cli;
+mod hints;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let cli::Cli { command } = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let error = hints::add(error);
             // Help goes to stdout and is no error. 2 would look like the program's own status.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() {

@@ -89,6 +89,31 @@ fn options_that_mean_nothing() {
 }
 
 #[test]
+fn lengths_of_time() {
+    for text in ["0", "5x", "-1", "1e9", "400d", ""] {
+        let argument = format!("--timeout={text}");
+        refused(&ebb(&[&argument, "--", "ls"]), 125, &["--timeout", text]);
+        let argument = format!("--grace={text}");
+        refused(&ebb(&[&argument, "--", "ls"]), 125, &["--grace", text]);
+    }
+    for text in ["0.5", "500ms", "2s", "5m", "1h"] {
+        let output = ebb(&["--timeout", text, "--dump-initramfs", "/dev/null", "ls"]);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn what_can_be_said_once_is_refused_twice() {
+    let names = ["--name", "a", "--name", "b", "--", "ls"];
+    refused(&ebb(&names), 125, &["--name a", "--name b"]);
+    let scratch = Scratch::new("twice");
+    let (one, other) = (scratch.write("one", b"1"), scratch.write("other", b"2"));
+    let (first, second) = (format!("{one}:/data/x"), format!("{other}:/data//x"));
+    let files = ["--file", &first, "--file", &second, "--", "ls"];
+    refused(&ebb(&files), 125, &["/data/x", &one, &other]);
+}
+
+#[test]
 fn help_is_no_error() {
     let output = ebb(&["--help"]);
     assert!(output.status.success());
@@ -123,7 +148,28 @@ fn missing_files_are_named() {
         &["./no-such-program"],
     );
     refused(&ebb(&["--", "no-such-command"]), 127, &["no-such-command"]);
-    refused(&ebb(&["--memroy", "2G"]), 125, &["--memroy", "no option"]);
+    refused(
+        &ebb(&["--", "--no-such-program"]),
+        127,
+        &["--no-such-program"],
+    );
+}
+
+#[test]
+fn slips_and_words_of_containers_are_errors_of_usage() {
+    for (arguments, words) in [
+        (["--memroy", "2G", "--", "ls"], ["--memroy", "--memory"]),
+        (["--timout", "5", "--", "ls"], ["--timout", "--timeout"]),
+        (["-e", "K=V", "ls", "-l"], ["'-e'", "--env K=V"]),
+        (["--rm", "ls", "-l", "/"], ["--rm", "leaves nothing behind"]),
+        (["-d", "ls", "-l", "/"], ["'-d'", "ebb top"]),
+        (["--volume", "/tmp:/x", "--", "ls"], ["--volume", "--file"]),
+        (["-v", "/tmp:/x", "--", "ls"], ["/tmp:/x", "--file"]),
+    ] {
+        refused(&ebb(&arguments), 125, &words);
+    }
+    let output = ebb(&["--dump-initramfs", "/dev/null", "ls", "--memroy"]);
+    assert!(output.status.success(), "after the program all is its own");
 }
 
 #[test]
@@ -144,6 +190,8 @@ fn programs_that_cannot_run() {
     refused(&ebb(&["--", &arm]), 126, &[&arm, "x86-64"]);
     let script = scratch.write("script", b"#!/usr/bin/python3\nprint()\n");
     refused(&ebb(&["--", &script]), 126, &[&script, "/usr/bin/python3"]);
+    let script = scratch.write("env", b"#!/usr/bin/env python3\nprint()\n");
+    refused(&ebb(&["--", &script]), 126, &[&script, "python3"]);
     refused(&ebb(&["--", "/usr"]), 126, &["/usr", "directory"]);
     let empty = scratch.write("empty", b"");
     refused(&ebb(&["--", &empty]), 126, &[&empty, "empty"]);

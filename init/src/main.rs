@@ -20,6 +20,16 @@ use std::convert::Infallible;
 
 fn main() {
     if std::process::id() != 1 {
+        // Linux runs it so when it wants a module.
+        let words: Vec<_> = std::env::args_os().skip(1).collect();
+        if let [quiet, end, name] = words.as_slice()
+            && quiet == "-q"
+            && end == "--"
+        {
+            std::process::exit(i32::from(
+                modules::provide(&name.to_string_lossy()).is_err(),
+            ));
+        }
         eprintln!("ebb-init: this is the first process of a guest; it does nothing elsewhere");
         std::process::exit(1);
     }
@@ -34,6 +44,7 @@ fn run() -> Result<Infallible, Failure> {
     system::mount_all()?;
     system::loopback_up()?;
     modules::load_all()?;
+    modules::offer()?;
     let mut host = control::Host::connect()?;
     host.say(Report::Up)?;
     match program::run(&mut host) {

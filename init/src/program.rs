@@ -2,6 +2,7 @@
 
 use crate::control::Host;
 use crate::failure::Failure;
+use crate::modules;
 use crate::ports;
 use crate::relay::{Input, Output};
 use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER};
@@ -39,8 +40,15 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
         .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))?;
     let one_output = boot::is_set(&command_line, boot::STDERR, boot::STDOUT);
     let no_input = boot::is_set(&command_line, boot::STDIN, boot::EMPTY);
-    // Only memory, from here on.
-    fs::remove_dir_all(FOLDER).map_err(|error| Failure::new(format!("remove {FOLDER}"), error))?;
+    // Only memory, from here on; what may be wanted later stays.
+    let used = if modules::are_on_demand() {
+        vec![ARGUMENTS, ENVIRONMENT]
+    } else {
+        vec![FOLDER]
+    };
+    for path in used {
+        remove(path).map_err(|error| Failure::new(format!("remove {path}"), error))?;
+    }
     let stdio = ports::open(NAMES[STDIO])?;
     let stderr = ports::open(NAMES[STDERR])?;
 
@@ -117,6 +125,14 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
         }
     }
     Ok(Ended::Exited { status, written })
+}
+
+fn remove(path: &str) -> io::Result<()> {
+    if fs::metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
 }
 
 /// The guest's clock, in nanoseconds.

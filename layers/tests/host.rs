@@ -8,6 +8,7 @@ fn order() {
         root: "host/src/main.rs",
         floors: &[
             "main.rs",
+            "hints.rs",
             "cli.rs",
             // The commands.
             "run/ compare/ top/ metrics/ set.rs ask/",

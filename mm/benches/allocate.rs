@@ -33,7 +33,8 @@ fn with_memory(bench: impl FnOnce(&Allocator<'_>)) {
         ranges: &ranges,
     }];
     with(&Config::new(&zones), &(), |a| {
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         // Metadata is in memory and blocks are touched, as after a while.
         let mut front = Front::new();
         let blocks: Vec<_> = (0..FRAMES / 512 * 9 / 10)

@@ -89,7 +89,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let layout = metadata_layout(&config)?;
     // SAFETY: zeroed memory of this size, aligned to a page as mappings are, never unmapped.
     let allocator = unsafe { Allocator::new(map(layout.size())?, &config, &()) }?;
-    allocator.set_reporting_order(Some(Order::PAGEBLOCK));
+    allocator
+        .set_reporting_order(Some(Order::PAGEBLOCK))
+        .expect("an order that can be given back");
 
     // One front for each thread; here there is one.
     let mut front = Front::new();

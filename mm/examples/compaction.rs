@@ -268,7 +268,8 @@ fn line(plan: Plan, (past, name): (Past, &str), fill: u64) {
     // Half of what the scanners can gain: who wants memory seldom wants all of it. Then all.
     for part in [2, 1] {
         with(&Config::new(&zones), &(), |a| {
-            a.set_watermarks(0, Watermarks::default());
+            a.set_watermarks(0, Watermarks::default())
+                .expect("rising marks");
             let mut books = Books {
                 a,
                 front: Front::new(),

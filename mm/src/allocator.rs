@@ -3,8 +3,8 @@
 use core::{fmt, ptr::NonNull};
 
 use crate::{
-    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, Order, Request,
-    Reserve, Watermarks,
+    AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, NotAHintLimit,
+    NotWatermarks, Order, OrderError, Request, Reserve, Watermarks,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
@@ -27,7 +27,11 @@ pub trait Events: Sync {
     fn hints(&self) -> Option<&HintList> {
         None
     }
-    /// A zone fell below its low watermark: memory should be freed.
+    /// A zone ran low: memory should be freed until it has its `high` mark.
+    ///
+    /// An edge. It is told by the first request that finds all zones that it may use at their low marks, for each of them
+    /// that has fewer frames free than its `low` mark; and again only once that zone has had as many as its `high` mark. Frames
+    /// that fronts hold do not count as free.
     fn low_memory(&self, zone: usize) {
         let _ = zone;
     }
@@ -279,14 +283,34 @@ impl<'m> Allocator<'m> {
                     if self.is_local(zone, front) {
                         self.remember(zone, front, frame, request);
                     }
+                    if !low {
+                        self.tell_low(front, request);
+                    } else if at.zone.low_memory.is_low() {
+                        // Whoever put memory back in another address space cannot have said so.
+                        at.zone.look_whether_it_rose();
+                    }
                     return Some(frame);
                 }
             }
-            if low && let Some(zone) = self.candidates(front.node, request).next() {
-                self.hub.low_memory(zone);
+        }
+        self.tell_low(front, request);
+        None
+    }
+
+    /// Tells of zones that have run low, once each, after a request that found none above its mark.
+    #[cold]
+    fn tell_low(&self, front: &mut Front, request: Request) {
+        let local = front.node;
+        for zone in self.candidates(local, request) {
+            let of = self.zone(zone).zone;
+            if !of.low_memory.is_low() {
+                // The count is compared with marks of any size, so it must be exact.
+                self.tell(front);
+                if of.fell() {
+                    self.hub.low_memory(zone);
+                }
             }
         }
-        None
     }
 
     /// Frames of a zone above a floor, with what this front has not told. While there are plenty,
@@ -405,16 +429,30 @@ impl<'m> Allocator<'m> {
     }
 
     /// Sets the marks of a zone.
-    pub fn set_watermarks(&self, zone: usize, marks: Watermarks) {
-        self.zone(zone).zone.marks.store(marks);
+    ///
+    /// # Errors
+    /// If they do not rise from `min` over `low` to `high`; equal ones do.
+    pub fn set_watermarks(&self, zone: usize, marks: Watermarks) -> Result<(), NotWatermarks> {
+        if marks.min > marks.low || marks.low > marks.high {
+            return Err(NotWatermarks(marks));
+        }
+        self.store_watermarks(zone, marks);
+        Ok(())
     }
 
-    /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames.
+    fn store_watermarks(&self, zone: usize, marks: Watermarks) {
+        let of = self.zone(zone).zone;
+        of.marks.store(marks);
+        of.look_whether_it_rose();
+    }
+
+    /// Sets the marks of all zones as Linux does for this `min_free_kbytes`, here in frames. A zone's
+    /// `min` is an eighth of it at most ([`Watermarks::for_zone`]).
     pub fn set_min_free_frames(&self, min_free: u64) {
         let managed = |zone: usize| self.zone(zone).zone.managed();
         let total = (0..self.zone_count).map(managed).sum();
         for zone in 0..self.zone_count {
-            self.set_watermarks(zone, Watermarks::for_zone(min_free, managed(zone), total));
+            self.store_watermarks(zone, Watermarks::for_zone(min_free, managed(zone), total));
         }
     }
 
@@ -425,15 +463,22 @@ impl<'m> Allocator<'m> {
 
     /// Sets the order from which on free blocks are reported, or turns reporting off. Calls for a
     /// pass of the reporter.
-    pub fn set_reporting_order(&self, order: Option<Order>) {
-        self.hub.set_reporting_order(order);
+    ///
+    /// # Errors
+    /// If nothing can be given back from this order on: below 9 without
+    /// [`Config::with_frame_marks`], or above 10.
+    pub fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
+        self.hub.set_reporting_order(order)
     }
 
     /// Has blocks from this order on hinted as they are freed, instead of reported. Calls for the
     /// [`Hinter`](crate::Hinter). Undone by [`set_reporting_order`](Self::set_reporting_order); only one
     /// caller of the two at a time.
-    pub fn set_hinting_order(&self, order: Order) {
-        self.hub.set_hinting_order(order);
+    ///
+    /// # Errors
+    /// As [`set_reporting_order`](Self::set_reporting_order) has them.
+    pub fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
+        self.hub.set_hinting_order(order)
     }
 
     /// Has an attached host take what is free, instead of reports. Whoever frees a block calls
@@ -452,9 +497,16 @@ impl<'m> Allocator<'m> {
         self.hub.is_hinting()
     }
 
-    /// Sets how many entries make a CPU's list full, as far as there is room for them.
-    pub fn set_hint_limit(&self, entries: usize) {
+    /// Sets how many entries make a CPU's list full.
+    ///
+    /// # Errors
+    /// For none, and for more than [`HINT_ENTRIES`](crate::HINT_ENTRIES), for which there is no room.
+    pub fn set_hint_limit(&self, entries: usize) -> Result<(), NotAHintLimit> {
+        if !(1..=crate::HINT_ENTRIES).contains(&entries) {
+            return Err(NotAHintLimit(entries));
+        }
         self.hub.hints().set_limit(entries);
+        Ok(())
     }
 }
 

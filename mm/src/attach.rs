@@ -26,7 +26,7 @@ pub use crate::usage::{BlockView, Usage};
 /// Why the bytes are no metadata that can be attached to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum AttachError {
-    /// They do not start at an aligned page, or are less than one.
+    /// They do not start at an aligned page, or are less than the header.
     Misplaced,
     /// They do not start with the magic number, but with this.
     Magic(u64),

@@ -132,7 +132,7 @@ fn largest(free: u64) -> Option<u8> {
 }
 
 impl Line {
-    #[cfg(all(test, loom))]
+    #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self {
             words: core::array::from_fn(|_| AtomicU64::new(0)),
@@ -437,6 +437,6 @@ impl Line {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 #[path = "bitmap_tests.rs"]
 mod tests;

@@ -13,7 +13,7 @@ use crate::{
 /// The most zones of an allocator.
 pub const MAX_ZONES: usize = 8;
 /// The most extents of a zone: its ranges, those that share or touch a 64 MiB tree taken as one.
-pub const MAX_EXTENTS: usize = 8;
+pub const MAX_EXTENTS: usize = 16;
 
 /// What a zone is good for. A request names the highest kind that it can use.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -217,7 +217,7 @@ impl Extents {
     }
 
     /// Adds an extent after those that there are, if there is room.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) fn add(&mut self, first: u64, trees: u64) -> bool {
         let len = self.len;
         self.push(first, first + trees - 1) && self.len == len + 1

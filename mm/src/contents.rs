@@ -44,7 +44,7 @@ impl AtomicUsed {
     }
 
     /// Forgets all marks of a block that is taken out, whose memory is as it was before the first use.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! Why an allocation or a claim failed.
+//! Why an allocation, a claim or a setting failed.
 
 use core::{error, fmt};
 
-use crate::{FrameRange, Order, ZoneKind};
+use crate::{FrameRange, Order, Watermarks, ZoneKind, hints::HINT_ENTRIES};
 
 /// Why there is no block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -68,3 +68,59 @@ impl fmt::Display for ClaimError {
 }
 
 impl error::Error for ClaimError {}
+
+/// Why free memory cannot be given back from this order on. What held before still does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum OrderError {
+    /// Below order 9 the allocator must know what the host holds of single frames
+    /// ([`Config::with_frame_marks`](crate::Config::with_frame_marks)), and was made without.
+    NoFrameMarks(Order),
+    /// Nothing is given back by orders above [`Order::MAX`].
+    TooLarge(Order),
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFrameMarks(order) => write!(
+                f,
+                "order {} is below {}: the configuration has no frame marks",
+                order.get(),
+                Order::PAGEBLOCK.get()
+            ),
+            Self::TooLarge(order) => write!(
+                f,
+                "order {} is above {}, the largest that is given back",
+                order.get(),
+                Order::MAX.get()
+            ),
+        }
+    }
+}
+
+impl error::Error for OrderError {}
+
+/// These marks are not in their order: `min`, `low`, `high`. What held before still does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct NotWatermarks(pub Watermarks);
+
+impl fmt::Display for NotWatermarks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Watermarks { min, low, high } = self.0;
+        write!(f, "the marks min {min}, low {low}, high {high} do not rise")
+    }
+}
+
+impl error::Error for NotWatermarks {}
+
+/// This number of entries cannot make a list of hints full. What held before still does.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct NotAHintLimit(pub usize);
+
+impl fmt::Display for NotAHintLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a limit of {} entries, not 1 to {HINT_ENTRIES}", self.0)
+    }
+}
+
+impl error::Error for NotAHintLimit {}

@@ -44,13 +44,13 @@ const USE: u32 = 1 << 16;
 pub(crate) struct Giant(u32);
 
 impl Giant {
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
     /// The same with an attached host in it; none if one is, or if it counts as many as it can.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn entered_by_host(self) -> Option<Self> {
         if self.count() == COUNT || self.has_host() {
             None
@@ -60,7 +60,7 @@ impl Giant {
     }
 
     /// The same without the host; none if it is not in it.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn left_by_host(self) -> Option<Self> {
         if self.count() == 0 || !self.has_host() {
             None
@@ -70,7 +70,7 @@ impl Giant {
     }
 
     /// Whether an attached host is in it.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn has_host(self) -> bool {
         self.0 & HOST != 0
     }
@@ -118,7 +118,7 @@ impl fmt::Debug for Giant {
 pub(crate) struct AtomicGiant(AtomicU32);
 
 impl AtomicGiant {
-    #[cfg(all(test, loom))]
+    #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU32::new(0))
     }
@@ -129,7 +129,7 @@ impl AtomicGiant {
     }
 
     /// One exchange, for one who bounds how often he tries.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) fn exchange(&self, old: Giant, new: Giant) -> bool {
         self.0
             .compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)

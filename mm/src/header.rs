@@ -1,4 +1,4 @@
-//! The first page of the metadata: what a reader in another address space needs to find its way.
+//! The first pages of the metadata: what a reader in another address space needs to find its way.
 
 use crate::{
     config::{Extents, MAX_EXTENTS, MAX_ZONES, ZoneConfig},
@@ -9,7 +9,7 @@ use crate::{
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
 /// The layout that this crate writes.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// An attached host looks, or there is none: who frees does not call. Value of `Header::host`.
 pub(crate) const HOST_AWAKE: u32 = 0;
@@ -88,9 +88,9 @@ pub(crate) struct Header {
     pub(crate) zone: [ZoneRecord; MAX_ZONES],
 }
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 const _: () = {
-    assert!(size_of::<Header>() == 4096);
+    assert!(size_of::<Header>() == 8192);
     assert!(size_of::<ZoneRecord>().is_multiple_of(64));
 };
 

@@ -101,7 +101,8 @@ impl Hinter {
         core::mem::take(&mut self.counts)
     }
 
-    /// Does what is due. `lists`: those of all CPUs. `threshold`: how many ranges make it worth to send them. `now` is the time of any clock that does not run backwards.
+    /// Does what is due. `lists`: those of all CPUs. `threshold`: how many ranges make it worth to send them, 1 to
+    /// [`HINT_THRESHOLD_MAX`]; 0 is as 1, and more never are in the list. `now` is the time of any clock that does not run backwards.
     ///
     /// It wants to be polled again at `next`, and when [`Events::report_requested`](crate::Events::report_requested) is called;
     /// not within [`HINT_PAUSE`].

@@ -12,9 +12,9 @@ use crate::{
 };
 
 /// Room for entries in a list (the seed's `MAX_FGPT_ENTRIES`): with what else is in it, a page.
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub const HINT_ENTRIES: usize = 1000;
-#[cfg(loom)]
+#[cfg(ebb_model)]
 #[allow(missing_docs, reason = "for models")]
 pub const HINT_ENTRIES: usize = 2;
 
@@ -71,7 +71,7 @@ impl fmt::Debug for HintList {
 
 impl HintList {
     /// A list without entries.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -82,7 +82,7 @@ impl HintList {
     }
 
     /// A list without entries.
-    #[cfg(loom)]
+    #[cfg(ebb_model)]
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -168,8 +168,9 @@ impl Calls {
         }
     }
 
+    /// How many entries make a list full: 1 to [`HINT_ENTRIES`].
     pub(crate) fn set_limit(&self, entries: usize) {
-        let entries = entries.clamp(1, HINT_ENTRIES);
+        debug_assert!((1..=HINT_ENTRIES).contains(&entries));
         // Relaxed: who frees meanwhile goes by the old one.
         self.limit
             .store(u32::try_from(entries).unwrap_or(1), Ordering::Relaxed);
@@ -240,6 +241,6 @@ impl Calls {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, ebb_model))]
 #[path = "hints_model.rs"]
 mod model;

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::{
-    Order,
+    Order, OrderError,
     allocator::Events,
     bitmap::runs,
     frame::Frame,
@@ -73,20 +73,35 @@ impl<'m> Hub<'m> {
             .and_then(Order::new)
     }
 
-    pub(crate) fn set_reporting_order(&self, order: Option<Order>) {
+    pub(crate) fn set_reporting_order(&self, order: Option<Order>) -> Result<(), OrderError> {
+        order.map_or(Ok(()), |order| self.check_order(order))?;
         let before = self.set_mode(order, SILENT);
         // Blocks that are free already wait for a pass as much as those freed from now on.
         if order.is_some() && before != WORKING {
             self.events.report_requested();
         }
+        Ok(())
     }
 
-    pub(crate) fn set_hinting_order(&self, order: Order) {
+    pub(crate) fn set_hinting_order(&self, order: Order) -> Result<(), OrderError> {
+        self.check_order(order)?;
         // Blocks that are free already have not been noted.
         self.hints.miss();
         self.set_mode(Some(order), HINTING);
         self.hints.work();
         self.events.report_requested();
+        Ok(())
+    }
+
+    /// Whether free memory can be given back from this order on.
+    fn check_order(&self, order: Order) -> Result<(), OrderError> {
+        if order > Order::MAX {
+            Err(OrderError::TooLarge(order))
+        } else if order < Order::PAGEBLOCK && !self.frame_marks {
+            Err(OrderError::NoFrameMarks(order))
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn set_shared(&self) {
@@ -101,12 +116,7 @@ impl<'m> Hub<'m> {
 
     /// What the trigger was before.
     fn set_mode(&self, order: Option<Order>, trigger: u32) -> u32 {
-        let least = if self.frame_marks {
-            Order::BASE
-        } else {
-            Order::PAGEBLOCK
-        };
-        let value = order.map_or(OFF, |order| u32::from(order.clamp(least, Order::MAX).get()));
+        let value = order.map_or(OFF, |order| u32::from(order.get()));
         self.header.reporting_order.store(value, Ordering::Relaxed);
         self.trigger.swap(trigger, Ordering::AcqRel)
     }

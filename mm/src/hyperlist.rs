@@ -54,7 +54,7 @@ impl HyperList {
         self.len = 0;
     }
 
-    #[cfg(all(test, not(loom)))]
+    #[cfg(all(test, not(ebb_model)))]
     fn blocks(&self) -> u64 {
         let sizes = self.runs().iter().map(|run| u64::from(run.end - run.first));
         sizes.sum()
@@ -104,7 +104,7 @@ impl HyperList {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -9,12 +9,21 @@
 //! [`view`] is how another address space reads the metadata.
 #![no_std]
 #![deny(unsafe_code)]
+#![cfg_attr(
+    ebb_model,
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "models use a part of the crate"
+    )
+)]
 
 #[cfg(test)]
 extern crate std;
 
 mod allocator;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub mod attach;
 mod bitmap;
 mod block;
@@ -23,6 +32,7 @@ mod claim;
 mod compaction;
 mod config;
 mod contents;
+mod contiguous;
 mod drain;
 mod error;
 mod estimate;
@@ -37,17 +47,18 @@ mod hub;
 mod hyperlist;
 mod isolate;
 mod kept;
+mod low_memory;
 mod map;
 mod metadata;
 mod mobility;
-#[cfg(all(test, loom))]
+#[cfg(all(test, ebb_model))]
 mod model;
 mod node;
 mod online;
 mod placing;
 mod range;
 mod reach;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 mod reclaim;
 mod refill;
 mod report;
@@ -58,16 +69,18 @@ mod state;
 mod stats;
 mod summary;
 mod sync;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 mod take;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 mod usage;
 mod validate;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub mod view;
 mod watermark;
 mod whole;
 mod words;
+#[cfg(feature = "x86_64")]
+mod x86_64;
 mod zone;
 
 pub use allocator::{Allocator, Events};
@@ -80,7 +93,8 @@ pub use compaction::{
 };
 pub use config::{Config, ConfigError, MAX_EXTENTS, MAX_ZONES, ZoneConfig, ZoneKind};
 pub use contents::Contents;
-pub use error::{AllocError, ClaimError};
+pub use contiguous::ContiguousError;
+pub use error::{AllocError, ClaimError, NotAHintLimit, NotWatermarks, OrderError};
 pub use estimate::FreeEstimate;
 pub use frame::{FRAME_SIZE, Frame, FrameRange, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
 pub use front::Front;
@@ -93,16 +107,18 @@ pub use mobility::Mobility;
 pub use node::{MAX_NODES, NodePolicy};
 pub use online::OnlineError;
 pub use range::RangeError;
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub use reclaim::{Reclaimer, Step, StepEnd};
 pub use report::{REQUEST_FRAMES, REQUEST_RANGES};
 pub use reporting::{Poll, REPORTING_DELAY, ReportSink, Reporter};
 pub use request::{Request, Reserve};
 pub use stats::{FreeAreas, Stats, ZoneStats};
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub use take::{OpenGiant, TAKE_BLOCKS, TakeError};
 pub use validate::Broken;
 pub use watermark::{Watermarks, min_free_kbytes};
+#[cfg(feature = "x86_64")]
+pub use x86_64::PageFrames;
 
 /// The example of the README, which must compile and hold.
 #[cfg(doctest)]

@@ -197,6 +197,6 @@ impl Map<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 #[path = "map_tests.rs"]
 mod tests;

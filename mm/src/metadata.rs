@@ -92,7 +92,7 @@ impl Plan {
 /// The metadata that an allocator of this configuration needs: its size and alignment.
 ///
 /// Per GiB of memory: 32 KiB of bits (one a frame), 1 KiB of states and 512 bytes of reaches (two
-/// bytes and one a pageblock), and 196 bytes of summaries and maps: 33.7 KiB. Plus one page for
+/// bytes and one a pageblock), and 196 bytes of summaries and maps: 33.7 KiB. Plus two pages for
 /// all, and less than a KiB for each zone. [`Config::with_frame_marks`] adds 32 KiB that stay
 /// untouched (so cost nothing where untouched memory costs nothing) unless blocks below order 9
 /// are reported, [`Config::with_fresh_marks`] half a KiB.
@@ -127,7 +127,7 @@ pub(crate) struct Arrays<'m> {
 /// # Safety
 /// `base` is valid for reads and writes of a header's size for `'m`, aligned to a page, and in that
 /// time accessed here by nobody but through these atomics.
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub(crate) unsafe fn header<'m>(base: NonNull<u8>) -> &'m Header {
     // SAFETY: all its fields are atomics for which any bytes are a value; the rest the caller says.
     unsafe { base.cast::<Header>().as_ref() }

@@ -1,5 +1,5 @@
 //! Every interleaving of a few steps on one pageblock, by loom:
-//! `RUSTFLAGS="--cfg loom" cargo test -p ebb-mm --release --lib model`
+//! `cargo test -p ebb-mm-models --release`
 
 use std::{vec, vec::Vec};
 

@@ -51,7 +51,7 @@ impl Reach {
 pub(crate) struct AtomicReach(AtomicU8);
 
 impl AtomicReach {
-    #[cfg(all(test, loom))]
+    #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU8::new(0))
     }

@@ -73,7 +73,7 @@ pub(crate) enum Class {
 }
 
 impl State {
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
@@ -190,7 +190,7 @@ impl State {
     }
 
     /// The same free block, taken out by an attached host.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn taken(self) -> Self {
         self.with_count(TAKEN)
     }
@@ -202,7 +202,7 @@ impl State {
     }
 
     /// The same block, for which the host holds memory.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn touched(self) -> Self {
         Self(self.0 | TOUCHED)
     }
@@ -275,7 +275,7 @@ pub(crate) struct Admission {
 pub(crate) struct AtomicState(AtomicU16);
 
 impl AtomicState {
-    #[cfg(all(test, loom))]
+    #[cfg(all(test, ebb_model))]
     pub(crate) fn zero() -> Self {
         Self(AtomicU16::new(0))
     }
@@ -293,7 +293,7 @@ impl AtomicState {
     }
 
     /// One exchange, for one who bounds how often he tries.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) fn exchange(&self, old: State, new: State) -> bool {
         self.0
             .compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire)

@@ -41,14 +41,14 @@ impl Summary {
         Self(unit(class) * LANE_MOST as u64)
     }
 
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
     /// What has to be added to the other to make it this.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) const fn minus(self, other: Self) -> u64 {
         self.0.wrapping_sub(other.0)
     }
@@ -119,7 +119,7 @@ impl AtomicSummary {
     }
 
     /// Corrects it by what [`Summary::minus`] said.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) fn correct(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
     }

@@ -1,11 +1,11 @@
 //! The atomics that the allocator is built on: the machine's, or loom's where its model checker
-//! explores their interleavings (`RUSTFLAGS="--cfg loom"`).
+//! explores their interleavings (the crate `ebb-mm-models`).
 
-#[cfg(not(loom))]
+#[cfg(not(ebb_model))]
 pub(crate) use core::sync::atomic::{
-    AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
 };
-#[cfg(loom)]
+#[cfg(ebb_model)]
 pub(crate) use loom::sync::atomic::{
-    AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
 };

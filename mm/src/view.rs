@@ -320,6 +320,6 @@ impl Giants {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 #[path = "view_tests.rs"]
 mod tests;

@@ -7,10 +7,10 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct Watermarks {
     /// Requests that keep the reserve fail rather than go below.
     pub min: u64,
-    /// Below this, requests turn to other zones first, `Events::low_memory` is called, and nothing
-    /// is taken out to be reported.
+    /// Below this, requests turn to other zones first, `Events::low_memory` is called once, and
+    /// nothing is taken out to be reported.
     pub low: u64,
-    /// Whoever frees memory on low memory stops here.
+    /// Whoever frees memory on low memory stops here; from here on the next fall is told.
     pub high: u64,
 }
 

@@ -8,6 +8,7 @@ use crate::{
     giant::{AtomicGiant, GIANT_TREES, GIANT_TREES_SHIFT},
     header::ZoneRecord,
     hub::Hub,
+    low_memory::LowMemory,
     map::Kind,
     metadata::Arrays,
     reach::{RUN_ORDERS, Reach},
@@ -26,6 +27,7 @@ pub(crate) struct Zone<'m> {
     pub(crate) arrays: Arrays<'m>,
     pub(crate) record: &'m ZoneRecord,
     pub(crate) marks: AtomicWatermarks,
+    pub(crate) low_memory: LowMemory,
 }
 
 /// What a search looks for: blocks that are as good as each other.
@@ -113,6 +115,7 @@ impl<'m> Zone<'m> {
             arrays,
             record,
             marks: AtomicWatermarks::new(crate::Watermarks::default()),
+            low_memory: LowMemory::new(),
         }
     }
 
@@ -157,10 +160,30 @@ impl<'m> Zone<'m> {
     /// Counts frames that became free (positive) or are free no longer; how many are free now.
     #[inline]
     pub(crate) fn count_free(&self, frames: i64) -> i64 {
-        self.record
+        // `SeqCst` for `LowMemory::rose`, which comes after it.
+        let free = self
+            .record
             .free
-            .fetch_add(frames, Ordering::Relaxed)
-            .wrapping_add(frames)
+            .fetch_add(frames, Ordering::SeqCst)
+            .wrapping_add(frames);
+        if frames > 0 {
+            let frames = u64::try_from(free).unwrap_or(0);
+            self.low_memory.rose(frames, || self.marks.load().high);
+        }
+        free
+    }
+
+    /// Looks whether it has as many free frames as its high mark, however it came by them.
+    pub(crate) fn look_whether_it_rose(&self) {
+        self.low_memory
+            .rose(self.free_frames(), || self.marks.load().high);
+    }
+
+    /// Whether it is to be told that it ran low.
+    pub(crate) fn fell(&self) -> bool {
+        self.low_memory.fell(self.marks.load(), || {
+            u64::try_from(self.record.free.load(Ordering::SeqCst)).unwrap_or(0)
+        })
     }
 
     #[inline]
@@ -183,7 +206,7 @@ impl<'m> Zone<'m> {
     }
 
     /// Forgets what the host holds of single frames of a block.
-    #[cfg(not(loom))]
+    #[cfg(not(ebb_model))]
     pub(crate) fn forget_touched(&self, block: usize) {
         if let Some(touched) = self.arrays.touched.get(block) {
             for word in 0..crate::bitmap::WORDS {

@@ -1,5 +1,4 @@
 //! Many blocks in one call, and exactly these frames.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -1,5 +1,4 @@
 //! A GiB made of memory in use.
-#![cfg(not(loom))]
 
 mod arena;
 

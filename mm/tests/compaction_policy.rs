@@ -1,6 +1,5 @@
 //! The policies of compaction and the compactor together, in virtual time: the seed's memory, memory
 //! that does not move, and memory that the host gets.
-#![cfg(not(loom))]
 
 mod arena;
 
@@ -170,7 +169,8 @@ impl ReportSink for Host {
 #[test]
 fn what_is_free_in_pieces_goes_back_to_the_host() {
     machine(128, true, |m| {
-        m.a.set_reporting_order(Some(Order::PAGEBLOCK));
+        m.a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         let (mut rule, mut reporter, mut host) = (GiveBack::new(), Reporter::new(), Host(0));
         let start = m.now;
         let free = m.a.stats().free_frames;

@@ -1,5 +1,4 @@
 //! A frame that is said to be fresh was never handed out before.
-#![cfg(not(loom))]
 
 mod arena;
 

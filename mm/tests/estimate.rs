@@ -1,5 +1,4 @@
 //! What the summaries say of fragmentation, against the walk over all bits.
-#![cfg(not(loom))]
 
 mod arena;
 

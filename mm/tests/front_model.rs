@@ -1,7 +1,6 @@
 //! Long random runs of a few fronts against the least that their owner could know: which frames are
 //! his. Memory is small and few words of it go round, so that they take each other's places in the
 //! fronts again and again.
-#![cfg(not(loom))]
 
 mod arena;
 
@@ -337,7 +336,9 @@ impl Model<'_, '_> {
     fn report(&mut self) {
         let least = [None, Some(0), Some(5), Some(9)][self.random.below(4)];
         if self.random.one_in(2) {
-            self.a.set_reporting_order(least.map(order));
+            self.a
+                .set_reporting_order(least.map(order))
+                .expect("an order that can be given back");
         }
         for _ in 0..self.random.below(4) {
             let mut host = Host(&self.pages);
@@ -416,7 +417,8 @@ fn run(seed: u64, fronts: usize) {
     let config = Config::new(&zones).with_frame_marks().with_fresh_marks();
     with(&config, &(), |a| {
         for zone in 0..2 {
-            a.set_watermarks(zone, Watermarks::default());
+            a.set_watermarks(zone, Watermarks::default())
+                .expect("rising marks");
         }
         let mut model = Model {
             a,

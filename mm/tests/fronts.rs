@@ -1,6 +1,5 @@
 //! What fronts hold: apart from each other, found when nothing else is left, and given back when
 //! a pageblock is whole but for it.
-#![cfg(not(loom))]
 
 mod arena;
 
@@ -212,7 +211,8 @@ fn the_reporter_need_not_wait_for_a_front_to_be_drained() {
         let mut reporter = Reporter::new();
         let frames = many(a, &mut front, 2 * 64);
         let run = get(a, &mut front, order(4)).expect("there is memory");
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         let mut now = Duration::ZERO;
         while let Some(next) = reporter.poll(now, a, &mut Host).next {
             now = next;
@@ -246,7 +246,8 @@ fn a_word_is_whole_wherever_in_the_front_its_frames_are() {
         in_memory(4 * TREE, &calls, |a| {
             let mut front = Front::new();
             let mut reporter = Reporter::new();
-            a.set_reporting_order(Some(Order::PAGEBLOCK));
+            a.set_reporting_order(Some(Order::PAGEBLOCK))
+                .expect("an order that can be given back");
             let mut now = Duration::ZERO;
             while let Some(next) = reporter.poll(now, a, &mut Host).next {
                 now = next;

@@ -1,5 +1,4 @@
 //! Whole GiB, blocks that are split, and memory that goes offline.
-#![cfg(not(loom))]
 
 mod arena;
 
@@ -79,7 +78,8 @@ fn a_gib_in_use_in_part_is_not_taken_whole() {
 #[test]
 fn a_block_is_split_and_freed_in_parts() {
     with_giants(|a, front| {
-        a.set_reporting_order(Some(order(3)));
+        a.set_reporting_order(Some(order(3)))
+            .expect("an order that can be given back");
         let total = a.stats().free_frames;
         let giant = one(a, front, Order::GIANT);
         a.split(giant, Order::GIANT, Order::PAGEBLOCK);

@@ -1,6 +1,5 @@
 //! To take a frame and free it again and again touches nothing shared, whatever the front holds and
 //! whatever the memory went through: the metadata is not written to.
-#![cfg(not(loom))]
 
 mod arena;
 

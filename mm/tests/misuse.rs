@@ -1,10 +1,14 @@
 //! What is freed that is not in use is seen.
-#![cfg(not(loom))]
 
 mod arena;
 
-use arena::{in_small_memory, one, order, with_giants};
-use ebb_mm::{Frame, Mobility, Order, Request};
+use std::mem::ManuallyDrop;
+
+use arena::{MIB, in_small_memory, one, order, range, take, validate_after, with, with_giants};
+use ebb_mm::{
+    Config, ConfigError, Frame, Front, HINT_ENTRIES, MAX_EXTENTS, Mobility, NotAHintLimit,
+    NotWatermarks, Order, OrderError, Request, Watermarks, ZoneConfig, ZoneKind, metadata_layout,
+};
 
 #[test]
 #[should_panic(expected = "was freed twice")]
@@ -144,4 +148,72 @@ fn a_gib_freed_twice_is_seen() {
         a.free(front, frame, Order::GIANT);
         a.free(front, frame, Order::GIANT);
     });
+}
+
+#[test]
+fn a_setting_that_cannot_hold_is_refused_and_changes_nothing() {
+    in_small_memory(|a, _| {
+        assert_eq!(a.set_reporting_order(Some(Order::PAGEBLOCK)), Ok(()));
+        for low in 0..9 {
+            let refused = Err(OrderError::NoFrameMarks(order(low)));
+            assert_eq!(a.set_reporting_order(Some(order(low))), refused);
+            assert_eq!(a.set_hinting_order(order(low)), refused);
+        }
+        let giant = Err(OrderError::TooLarge(Order::GIANT));
+        assert_eq!(a.set_reporting_order(Some(Order::GIANT)), giant);
+        assert_eq!(a.set_hinting_order(Order::GIANT), giant);
+        assert_eq!(a.reporting_order(), Some(Order::PAGEBLOCK));
+        assert!(!a.is_hinting());
+
+        let before = a.watermarks(0);
+        for (min, low, high) in [(2, 1, 3), (1, 3, 2), (3, 2, 1)] {
+            let marks = Watermarks { min, low, high };
+            assert_eq!(a.set_watermarks(0, marks), Err(NotWatermarks(marks)));
+        }
+        assert_eq!(a.watermarks(0), before);
+
+        for entries in [0, HINT_ENTRIES + 1, usize::MAX] {
+            assert_eq!(a.set_hint_limit(entries), Err(NotAHintLimit(entries)));
+        }
+        assert_eq!(a.set_hint_limit(HINT_ENTRIES), Ok(()));
+    });
+    with_giants(|a, _| {
+        assert_eq!(a.set_reporting_order(Some(Order::BASE)), Ok(()));
+        assert_eq!(a.reporting_order(), Some(Order::BASE));
+        let text = OrderError::TooLarge(Order::GIANT).to_string();
+        assert_eq!(text, "order 18 is above 10, the largest that is given back");
+    });
+}
+
+#[test]
+fn a_zone_of_many_pieces_is_one_up_to_its_limit() {
+    // Every second tree of 64 MiB.
+    let pieces: Vec<_> = (0..MAX_EXTENTS as u64 + 1)
+        .map(|piece| range(piece * 128 * MIB, 64 * MIB))
+        .collect();
+    let zones = [ZoneConfig {
+        kind: ZoneKind::Dma32,
+        node: 0,
+        ranges: &pieces[..MAX_EXTENTS],
+    }];
+    with(&Config::new(&zones), &(), |a| {
+        let front = &mut *ManuallyDrop::new(Front::new());
+        let blocks = take(a, front, Order::PAGEBLOCK, 32 * MAX_EXTENTS as u64);
+        assert!(
+            blocks
+                .iter()
+                .all(|&block| pieces.iter().any(|piece| piece.contains(block)))
+        );
+        assert_eq!(a.stats().free_frames, 0);
+        for block in blocks {
+            a.free(front, block, Order::PAGEBLOCK);
+        }
+        validate_after(a, front);
+    });
+    let zones = [ZoneConfig {
+        ranges: &pieces,
+        ..zones[0]
+    }];
+    let refused = metadata_layout(&Config::new(&zones));
+    assert_eq!(refused, Err(ConfigError::TooManyExtents(0)));
 }

@@ -1,5 +1,4 @@
 //! What churn leaves of the whole pageblocks.
-#![cfg(not(loom))]
 
 mod arena;
 

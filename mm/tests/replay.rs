@@ -1,6 +1,5 @@
 //! Events replayed against a naive model: one entry a frame, every result compared. On failure
 //! proptest prints the shortest list of events that it found, and the seed.
-#![cfg(not(loom))]
 
 mod arena;
 
@@ -413,7 +412,9 @@ impl Replay<'_, '_> {
             Event::Isolate { which } => self.isolate(which),
             Event::PutBack { which, reported } => self.put_back(which, reported),
             Event::ReportFrom { order } => {
-                self.a.set_reporting_order(order.and_then(Order::new));
+                self.a
+                    .set_reporting_order(order.and_then(Order::new))
+                    .expect("an order that can be given back");
             }
             Event::Poll { fail } => _ = self.poll(fail),
         }
@@ -437,9 +438,13 @@ impl Replay<'_, '_> {
             self.put_back(0, false);
         }
         self.check();
-        self.a.set_reporting_order(Some(Order::PAGEBLOCK));
+        self.a
+            .set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         for zone in 0..2 {
-            self.a.set_watermarks(zone, ebb_mm::Watermarks::default());
+            self.a
+                .set_watermarks(zone, ebb_mm::Watermarks::default())
+                .expect("rising marks");
         }
         for _ in 0..100 {
             if !self.poll(false) {

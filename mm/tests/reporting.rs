@@ -1,5 +1,4 @@
 //! Free page reporting with virtual time: how many passes, nothing twice, nothing lost.
-#![cfg(not(loom))]
 
 mod arena;
 
@@ -113,7 +112,8 @@ fn what_a_program_frees_is_back_in_three_passes() {
     two_gib(|a, calls| {
         let mut front = Front::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(0)), []);
         let before = calls.0.load(Ordering::Relaxed);
         let frames = take(a, &mut front, Order::BASE, 1400 * MIB);
@@ -164,7 +164,8 @@ fn memory_never_used_is_never_reported() {
     two_gib(|a, _| {
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
         for lowest in 0..=10 {
-            a.set_reporting_order(Some(order(lowest)));
+            a.set_reporting_order(Some(order(lowest)))
+                .expect("an order that can be given back");
             assert_eq!(drain_out(&mut reporter, a, &mut host, seconds(0)), []);
         }
     });
@@ -175,7 +176,8 @@ fn a_failing_host_is_asked_again_later_and_nothing_is_lost() {
     two_gib(|a, _| {
         let mut front = Front::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         for frame in take(a, &mut front, Order::PAGEBLOCK, 100) {
             a.free(&mut front, frame, Order::PAGEBLOCK);
         }
@@ -207,7 +209,8 @@ fn a_zone_at_its_low_watermark_is_left_alone() {
     two_gib(|a, _| {
         let mut front = Front::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         let mut held = take(a, &mut front, Order::PAGEBLOCK, 1022);
         let low = a.watermarks(0).low;
         while a.stats().free_frames + 512 <= low {
@@ -237,7 +240,8 @@ fn every_order_reports_every_free_frame_it_can() {
         memory(1, |a, calls| {
             let mut front = Front::new();
             let (mut reporter, mut host) = (Reporter::new(), Host::default());
-            a.set_reporting_order(Some(order(lowest)));
+            a.set_reporting_order(Some(order(lowest)))
+                .expect("an order that can be given back");
             drain_out(&mut reporter, a, &mut host, seconds(0));
             let before = calls.0.load(Ordering::Relaxed);
             // Of each block of 2^lowest frames all are used, and every second one is freed.
@@ -284,7 +288,8 @@ fn lowering_the_order_reports_what_was_left() {
     two_gib(|a, _| {
         let mut front = Front::new();
         let (mut reporter, mut host) = (Reporter::new(), Host::default());
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         let frames = take(a, &mut front, Order::BASE, 64 * MIB);
         let (freed, kept): (Vec<_>, Vec<_>) = frames
             .into_iter()
@@ -295,7 +300,8 @@ fn lowering_the_order_reports_what_was_left() {
         a.drain(&mut front);
         drain_out(&mut reporter, a, &mut host, seconds(0));
         assert_eq!(host.reported.len(), 0);
-        a.set_reporting_order(Some(Order::BASE));
+        a.set_reporting_order(Some(Order::BASE))
+            .expect("an order that can be given back");
         drain_out(&mut reporter, a, &mut host, seconds(0));
         assert!(
             freed
@@ -307,7 +313,8 @@ fn lowering_the_order_reports_what_was_left() {
                 .all(|frame| !host.reported.contains(&frame.number()))
         );
         // Used again at order 9 and off: no marks are kept, and none is missing later.
-        a.set_reporting_order(None);
+        a.set_reporting_order(None)
+            .expect("an order that can be given back");
         assert_eq!(reporter.poll(seconds(50), a, &mut host).next, None);
         for frame in kept {
             a.free(&mut front, frame, Order::BASE);
@@ -319,7 +326,8 @@ fn lowering_the_order_reports_what_was_left() {
         a.drain(&mut front);
         a.validate().expect("valid");
         host.reported.clear();
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         drain_out(&mut reporter, a, &mut host, seconds(0));
         assert_eq!(host.reported.len(), 500 * 512);
         a.validate().expect("valid");
@@ -343,7 +351,8 @@ fn a_pass_over_a_large_zone_takes_a_sixteenth() {
                 ..Host::default()
             },
         );
-        a.set_reporting_order(Some(Order::PAGEBLOCK));
+        a.set_reporting_order(Some(Order::PAGEBLOCK))
+            .expect("an order that can be given back");
         for frame in take(a, &mut front, Order::PAGEBLOCK, 16 * 1024) {
             a.free(&mut front, frame, Order::PAGEBLOCK);
         }

@@ -1,5 +1,4 @@
 //! Threads at mixed orders, with the owner of each frame checked.
-#![cfg(not(loom))]
 
 mod arena;
 
@@ -212,8 +211,14 @@ impl Stress<'_, '_> {
             if random.below(50) == 0 {
                 let order = u8::try_from(random.below(12)).ok().and_then(Order::new);
                 match order.filter(|_| random.below(2) == 0) {
-                    Some(order) => self.a.set_hinting_order(order),
-                    None => self.a.set_reporting_order(order),
+                    Some(order) => self
+                        .a
+                        .set_hinting_order(order)
+                        .expect("an order that can be given back"),
+                    None => self
+                        .a
+                        .set_reporting_order(order)
+                        .expect("an order that can be given back"),
                 }
             }
             let mut host = Host(self.owners);
@@ -272,7 +277,8 @@ impl Course {
                 operations: &operations,
                 most: self.operations.unwrap_or(u64::MAX),
             };
-            a.set_watermarks(0, ebb_mm::Watermarks::default());
+            a.set_watermarks(0, ebb_mm::Watermarks::default())
+                .expect("rising marks");
             let start = Instant::now();
             thread::scope(|scope| {
                 let threads: Vec<_> = (0..self.threads)

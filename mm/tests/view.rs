@@ -1,5 +1,4 @@
 //! The view of the metadata from outside: right on right bytes, harmless on any.
-#![cfg(not(loom))]
 
 mod arena;
 

@@ -31,6 +31,10 @@ pub const ENVIRONMENT: &str = "/.ebb/env";
 pub const INIT: &str = "/.ebb/init";
 /// Modules that it loads, in the order of their names.
 pub const MODULES: &str = "/.ebb/modules";
+/// Modules that stay, `NAME.ko` each, for when something asks for them.
+pub const DEMAND: &str = "/.ebb/demand";
+/// What can be asked for, a line each: a name or an alias, then the modules to load for it in order.
+pub const DEMAND_LIST: &str = "/.ebb/demand/list";
 
 /// Whether `word` stands on the command line `line` with this `value`.
 pub fn is_set(line: &str, word: &str, value: &str) -> bool {
@@ -58,7 +62,7 @@ mod tests {
 
     #[test]
     fn files_lie_in_the_folder() {
-        for path in [ARGUMENTS, ENVIRONMENT, INIT, MODULES] {
+        for path in [ARGUMENTS, ENVIRONMENT, INIT, MODULES, DEMAND, DEMAND_LIST] {
             assert!(
                 path.strip_prefix(FOLDER)
                     .is_some_and(|rest| rest.starts_with('/'))

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -85,6 +85,8 @@ pub struct GuestHeader {
     pub descriptors: [AtomicU64; 2],
     /// Monotonic time at which the program had ended; 0 before.
     pub ended_ns: AtomicU64,
+    /// 1 once a program had to wait for its standard input; 0 before.
+    pub awaited_input: AtomicU32,
 }
 
 /// Bytes of a frame's descriptor.
@@ -137,6 +139,7 @@ impl GuestHeader {
             reclaimed: AtomicU32::new(0),
             descriptors: [const { AtomicU64::new(0) }; 2],
             ended_ns: AtomicU64::new(0),
+            awaited_input: AtomicU32::new(0),
         }
     }
 }

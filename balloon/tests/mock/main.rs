@@ -17,6 +17,7 @@ mod deflating;
 mod hostile;
 mod inflating;
 mod model;
+mod reporter;
 mod reporting;
 mod setup;
 mod statistics;

@@ -1,7 +1,8 @@
 //! `--file SRC[:DEST]`: files and directories of the host for the guest's file system.
 
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -28,12 +29,36 @@ pub(crate) enum FileError {
     Kind(PathBuf),
     #[error("{} holds too much for an initramfs (over {ENTRIES_MAX} entries or {DEPTH_MAX} levels)", .0.display())]
     TooMuch(PathBuf),
+    #[error("--file {} and --file {} both go to {path} in the guest", first.display(), second.display())]
+    Twice {
+        path: GuestPath,
+        first: PathBuf,
+        second: PathBuf,
+    },
     #[error(transparent)]
     Pack(#[from] PackError),
 }
 
-/// Adds what `argument` (`SRC` or `SRC:DEST`) names.
-pub(crate) fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(), FileError> {
+/// What each `--file` names; no two of them may go to one path, where one would vanish.
+pub(crate) fn add_all(tree: &mut Initramfs, arguments: &[OsString]) -> Result<(), FileError> {
+    let mut taken: BTreeMap<GuestPath, PathBuf> = BTreeMap::new();
+    for argument in arguments {
+        if let Some((source, destination)) = add(tree, argument)?
+            && let Some(other) = taken.insert(destination.clone(), source.clone())
+        {
+            return Err(FileError::Twice {
+                path: destination,
+                first: other,
+                second: source,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Adds what `argument` (`SRC` or `SRC:DEST`) names; returns both, but for what goes into the root,
+/// which all share.
+fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<Option<(PathBuf, GuestPath)>, FileError> {
     let bytes = argument.as_bytes();
     // The last colon, since host paths with colons exist and guest paths are of the user's choice;
     // a DEST starts with a slash, so `a:b` is a file of that name.
@@ -62,7 +87,8 @@ pub(crate) fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(), FileErro
     let mut left = ENTRIES_MAX;
     let destination = match destination {
         Some(b"/") if metadata.is_dir() => {
-            return add_entries(tree, source, None, DEPTH_MAX, &mut left);
+            add_entries(tree, source, None, DEPTH_MAX, &mut left)?;
+            return Ok(None);
         }
         Some(path) if path.ends_with(b"/") => {
             let name = source
@@ -73,7 +99,8 @@ pub(crate) fn add(tree: &mut Initramfs, argument: &OsStr) -> Result<(), FileErro
         Some(path) => GuestPath::parse(path)?,
         None => default_destination(source)?,
     };
-    add_node(tree, source, &destination, &metadata, DEPTH_MAX, &mut left)
+    add_node(tree, source, &destination, &metadata, DEPTH_MAX, &mut left)?;
+    Ok(Some((source.to_owned(), destination)))
 }
 
 /// A source keeps its path; a relative one is taken from `/`, where the program starts.
@@ -166,6 +193,25 @@ mod tests {
             "/all/main.rs",
         ] {
             assert!(packed(&tree, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn no_file_takes_the_place_of_another() {
+        let packed = |arguments: &[&str]| {
+            let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
+            add_all(&mut Initramfs::default(), &arguments)
+        };
+        packed(&["src:/", "tests:/"]).unwrap();
+        packed(&["src:/all", "Cargo.toml:/all/main.rs"]).unwrap();
+        for twice in [
+            ["Cargo.toml:/x", "build.rs:/x"],
+            ["Cargo.toml", "Cargo.toml"],
+            ["Cargo.toml:/etc/", "build.rs:/etc//Cargo.toml"],
+            ["src:/all", "tests:/all"],
+        ] {
+            let error = packed(&twice).unwrap_err();
+            assert!(matches!(error, FileError::Twice { .. }), "{error}");
         }
     }
 

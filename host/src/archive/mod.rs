@@ -7,9 +7,9 @@ mod initramfs;
 mod program;
 
 pub(crate) use busybox::BusyboxError;
-pub(crate) use files::{FileError, add as add_files};
+pub(crate) use files::{FileError, add_all as add_files};
 pub(crate) use format::FormatError;
 pub(crate) use initramfs::{
     Alignment, GuestPath, Initramfs, Node, PackError, Source, nul_terminated,
 };
-pub(crate) use program::{ProgramError, pack as pack_program, pack_busybox};
+pub(crate) use program::{GUEST_PATH, ProgramError, pack as pack_program, pack_busybox};

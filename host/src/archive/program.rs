@@ -8,6 +8,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+/// Where guests look for programs.
+pub(crate) const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
 /// Why a program cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramError {
@@ -17,8 +20,8 @@ pub(crate) enum ProgramError {
     NotFound(PathBuf),
     #[error("`{0}` is neither a file here, nor a command of busybox, nor in PATH")]
     UnknownCommand(String),
-    #[error("`{0}` is no option of `ebb run`, and no program")]
-    UnknownOption(String),
+    #[error("`{0}` is no file here; guests share no folder with the host")]
+    Volume(String),
     #[error("{script} wants the interpreter {interpreter}, which the guest has not")]
     Interpreter { script: String, interpreter: String },
     #[error("{what} needs busybox in the guest")]
@@ -42,10 +45,16 @@ pub(crate) fn pack(
         Some(Format::Script {
             interpreter,
             argument,
-        }) => {
-            argv.push(provide_interpreter(tree, name, &interpreter)?);
-            argv.extend(argument);
-        }
+        }) => match of_env(&interpreter, argument.as_deref()) {
+            Some((meant, more)) => {
+                argv.push(provide_meant(tree, name, &meant)?);
+                argv.extend(more);
+            }
+            None => {
+                argv.push(provide_interpreter(tree, name, &interpreter)?);
+                argv.extend(argument);
+            }
+        },
         Some(Format::Static) => {}
         None => pack_busybox(tree, &format!("`{}`", name.to_string_lossy()))?,
     }
@@ -72,7 +81,7 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
     let mut file = PathBuf::from(name);
     if has_slash {
         if !file.exists() {
-            return Err(ProgramError::NotFound(file));
+            return Err(not_found(name));
         }
     } else if !file.is_file() {
         let busybox = Busybox::find();
@@ -99,14 +108,18 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
     Ok((path, Some(format)))
 }
 
-fn unknown(name: &OsStr) -> ProgramError {
-    let text = name.to_string_lossy().into_owned();
-    // A program of such a name can be called by a path.
-    if text.starts_with('-') {
-        ProgramError::UnknownOption(text)
-    } else {
-        ProgramError::UnknownCommand(text)
+/// What a name with a slash in it may have been meant for.
+fn not_found(name: &OsStr) -> ProgramError {
+    let text = name.to_string_lossy();
+    // As in `-v /srv:/data`, where `-v` is ebb's --verbose and the program comes later.
+    match text.split_once(":/") {
+        Some((source, _)) if Path::new(source).exists() => ProgramError::Volume(text.into_owned()),
+        _ => ProgramError::NotFound(PathBuf::from(name)),
     }
+}
+
+fn unknown(name: &OsStr) -> ProgramError {
+    ProgramError::UnknownCommand(name.to_string_lossy().into_owned())
 }
 
 fn executable(source: &Path) -> Node {
@@ -121,6 +134,53 @@ fn inspect_named(path: &Path) -> Result<Format, ProgramError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// What `env` would run for a script's first line, and the arguments before the script: it looks
+/// for the one word after it, or with `-S` for the first of several. `None` where it is not `env`,
+/// or is asked for more than that.
+fn of_env(interpreter: &Path, argument: Option<&OsStr>) -> Option<(OsString, Vec<OsString>)> {
+    if interpreter.file_name() != Some(OsStr::new("env")) {
+        return None;
+    }
+    let argument = argument?.as_bytes();
+    let split = argument
+        .strip_prefix(b"-S")
+        .or_else(|| argument.strip_prefix(b"--split-string="));
+    let plain = |word: &[u8]| !word.starts_with(b"-") && !word.contains(&b'=');
+    let mut words: Vec<&[u8]> = match split {
+        // Quotes and escapes are rare there, and are env's own.
+        Some(text) if text.iter().any(|byte| b"'\"\\$#".contains(byte)) => return None,
+        Some(text) => text.split(u8::is_ascii_whitespace).collect(),
+        // Linux hands everything behind the interpreter on as one word.
+        None => vec![argument],
+    };
+    words.retain(|word| !word.is_empty());
+    let (first, more) = words.split_first()?;
+    let text = |word: &&[u8]| OsStr::from_bytes(word).to_owned();
+    plain(first).then(|| (text(first), more.iter().map(text).collect()))
+}
+
+/// Makes the guest have what a script asks `env` for; returns its path there. A name without a
+/// slash is looked for where the guest's PATH leads.
+fn provide_meant(
+    tree: &mut Initramfs,
+    script: &OsStr,
+    meant: &OsStr,
+) -> Result<OsString, ProgramError> {
+    if meant.as_bytes().contains(&b'/') {
+        return provide_interpreter(tree, script, Path::new(meant));
+    }
+    let places = GUEST_PATH
+        .split(':')
+        .map(|place| Path::new(place).join(meant));
+    let packed = places.into_iter().find(|path| {
+        GuestPath::parse(path.as_os_str().as_bytes()).is_ok_and(|path| tree.get(&path).is_some())
+    });
+    match packed {
+        Some(path) => Ok(path.into_os_string()),
+        None => provide_interpreter(tree, script, Path::new(meant)),
+    }
 }
 
 /// Makes the guest have what the script's first line names; returns its path there.
@@ -158,4 +218,45 @@ pub(crate) fn pack_busybox(tree: &mut Initramfs, what: &str) -> Result<(), Progr
         source,
     };
     Ok(Busybox::find().map_err(needed)?.pack(tree)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn env_is_looked_through() {
+        let seen = |argument: &str| {
+            let (meant, more) = of_env(Path::new("/usr/bin/env"), Some(OsStr::new(argument)))?;
+            let words: Vec<_> = [meant].into_iter().chain(more).collect();
+            Some(words.join(OsStr::new(" ")).into_string().unwrap())
+        };
+        assert_eq!(seen("sh").as_deref(), Some("sh"));
+        // As Linux has it: one word, which no program is called.
+        assert_eq!(seen("sh -e").as_deref(), Some("sh -e"));
+        assert_eq!(seen("-S sh -e -u").as_deref(), Some("sh -e -u"));
+        assert_eq!(seen("-Ssh  -e").as_deref(), Some("sh -e"));
+        assert_eq!(seen("-S /opt/bin/lua").as_deref(), Some("/opt/bin/lua"));
+        // env itself has to do these.
+        for argument in ["-i", "-S A=1 sh", "-S -i sh", "-S sh '-e'", "-S", "A=1"] {
+            assert_eq!(seen(argument), None, "{argument}");
+        }
+        assert_eq!(of_env(Path::new("/bin/sh"), Some(OsStr::new("-e"))), None);
+        assert_eq!(of_env(Path::new("/usr/bin/env"), None), None);
+    }
+
+    #[test]
+    fn what_env_runs_is_found_in_the_guest() {
+        let mut tree = Initramfs::default();
+        let path = GuestPath::parse(b"/usr/bin/bash").unwrap();
+        tree.add(path, executable(Path::new("/bin/bash"))).unwrap();
+        let found = provide_meant(&mut tree, OsStr::new("x"), OsStr::new("bash"));
+        assert_eq!(found.unwrap(), "/usr/bin/bash");
+        let error = provide_meant(&mut tree, OsStr::new("x"), OsStr::new("no-such"));
+        let text = error.unwrap_err().to_string();
+        assert!(
+            text.contains("x wants the interpreter no-such") || text.contains("busybox"),
+            "{text}"
+        );
+    }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Sample {
     pub(crate) give_back: Option<GiveBack>,
     /// The last request for memory that is done, of a guest that can be asked.
     pub(crate) reclaimed: Option<u32>,
+    /// Whether a program had to wait for its standard input; never so where the kernel does not tell.
+    pub(crate) awaited_input: bool,
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,

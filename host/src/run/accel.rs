@@ -5,10 +5,10 @@
 //! for as long as host, QEMU and kernel stay the same.
 
 use crate::archive::{GuestPath, Initramfs, Node, Source, nul_terminated};
-use crate::failure::Failure;
+use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
 use crate::machine::{Accel, AccelChoice, Machine};
-use crate::qemu::{Spec, Vm};
+use crate::qemu::{Qemu, Spec, Vm};
 use crate::system::{cache_folder, memory_file, search_path};
 use ebb_wire::boot;
 use rustix::fs::{Mode, OFlags};
@@ -28,6 +28,8 @@ const TICK: Duration = Duration::from_millis(10);
 /// What the probe's program returns.
 const ANSWER: u8 = 42;
 const PROGRAM: &str = "/probe";
+/// Lines of QEMU's that go into a verdict.
+const QEMU_LINES: usize = 2;
 
 /// What will run the guest, and why if there was a choice.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -158,7 +160,7 @@ fn remember(path: &Path, verdict: &Verdict) -> io::Result<()> {
 
 /// Boots a guest on KVM that has to return [`ANSWER`].
 fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), String> {
-    let text = |error: Failure| format!("the probe failed: {error}");
+    let text = |error: Failure| format!("the probe failed: {}", error.cause());
     let archive = archive(kernel).map_err(text)?;
     let wanted = kernel.probe();
     let cpus = 2;
@@ -180,9 +182,10 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), Strin
     };
     let vm = Vm::new(&spec, &archive, Vec::new(), None);
     let mut vm = vm.map_err(|error| text(error.into()))?;
-    vm.monitor
-        .start()
-        .map_err(|error| format!("the probe failed: {error}"))?;
+    vm.monitor.start().map_err(|error| {
+        vm.qemu.handle().kill();
+        because(format!("the probe failed: {error}"), &mut vm.qemu)
+    })?;
     let deadline = Instant::now() + wanted.patience;
     let guest = kernel.guest(&vm.ram, cpus, false);
     vm.monitor
@@ -213,13 +216,26 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), Strin
         if let Some(complaint) = guest.complaint() {
             return Err(text(complaint.into()));
         }
-        if ended.is_some() {
-            return Err("the kernel does not run on KVM here".into());
+        if let Some(ended) = ended {
+            let what = format!("the kernel does not run on KVM here: {}", describe(ended));
+            return Err(because(what, &mut vm.qemu));
         }
         if Instant::now() >= deadline {
-            return Err("the kernel does not boot on KVM here".into());
+            let seconds = wanted.patience.as_secs();
+            vm.qemu.handle().kill();
+            let what = format!("the kernel does not boot on KVM here within {seconds} s");
+            return Err(because(what, &mut vm.qemu));
         }
     }
+}
+
+/// What happened, and what a QEMU that has ended said first: a dump of registers comes after it.
+fn because(what: String, qemu: &mut Qemu) -> String {
+    let words = qemu.first_words(QEMU_LINES);
+    if words.is_empty() {
+        return what;
+    }
+    format!("{what}; QEMU said: {}", words.join("; "))
 }
 
 fn archive(kernel: &dyn Kernel) -> Result<fs::File, Failure> {

@@ -135,6 +135,11 @@ fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> Stri
 }
 
 fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
+    if let [first, second, ..] = options.name.as_slice() {
+        return Err(Failure::Usage(format!(
+            "--name {first} and --name {second}: a guest has one name"
+        )));
+    }
     let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
     let least = guest::memory_min(&options.kernel);
     if !(least..=MEMORY_MAX).contains(&memory) {

@@ -2,10 +2,11 @@
 
 use crate::blk::ImageArgument;
 use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
-use crate::text::Size;
+use crate::text::{Size, parse_duration};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -55,7 +56,8 @@ pub(crate) struct RunOptions {
     #[arg(long, default_value = "microvm")]
     pub(crate) machine: Machine,
 
-    /// Pack a file or directory; DEST is its path in the guest [default: as given, under /]
+    /// Pack a copy of a file or directory; DEST is its path in the guest, where changes to it stay
+    /// [default: as given, under /]
     #[arg(long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
 
@@ -70,7 +72,7 @@ pub(crate) struct RunOptions {
 
     /// What `ebb top` calls the guest [default: the program and ebb's process number]
     #[arg(long, value_name = "NAME", value_parser = guest_name)]
-    pub(crate) name: Option<String>,
+    pub(crate) name: Vec<String>,
 
     /// Write a JSON object at the end: guest, versions, command lines, times, figures, status
     #[arg(long, value_name = "FILE")]
@@ -118,13 +120,13 @@ pub(crate) struct RunOptions {
     )]
     pub(crate) seed: u32,
 
-    /// End the VM after so many seconds, with status 124
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
-    pub(crate) timeout: Option<u64>,
+    /// End the VM after so long, with status 124: seconds, or with a unit (0.5, 500ms, 2s, 5m, 1h)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
 
     /// How long the program may go on after SIGTERM before the VM is ended
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
-    pub(crate) grace: u64,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) grace: Duration,
 
     /// QEMU to run
     #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]
@@ -166,7 +168,8 @@ pub(crate) struct RunOptions {
     pub(crate) dump_initramfs: Option<PathBuf>,
 
     /// Program and its arguments: a static x86-64 program, a script, or a busybox applet
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    // A word with a hyphen before it is an option of ebb's own, known or not.
+    #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "PROGRAM")]
     pub(crate) program: Vec<OsString>,
 }
@@ -187,7 +190,7 @@ impl RunOptions {
 
     /// What the guest is called among the others of this host.
     pub(crate) fn guest_name(&self) -> String {
-        self.name.clone().unwrap_or_else(|| {
+        self.name.first().cloned().unwrap_or_else(|| {
             let program = self.program.first().map(Path::new);
             let program = program.and_then(Path::file_name).unwrap_or_default();
             let short: String = program

@@ -2,7 +2,8 @@
 
 use super::options::RunOptions;
 use crate::archive::{
-    GuestPath, Initramfs, Node, Source, add_files, nul_terminated, pack_busybox, pack_program,
+    GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, nul_terminated, pack_busybox,
+    pack_program,
 };
 use crate::failure::Failure;
 use ebb_wire::boot;
@@ -13,9 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 /// The guest's first file system.
 pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
     let mut tree = Initramfs::default();
-    for file in &options.files {
-        add_files(&mut tree, file)?;
-    }
+    add_files(&mut tree, &options.files)?;
     let argv = pack_program(&mut tree, &options.program)?;
     if options.busybox {
         pack_busybox(&mut tree, "--busybox")?;
@@ -52,10 +51,7 @@ pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
 
 fn environment(settings: &[OsString]) -> Result<Vec<OsString>, Failure> {
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
-    variables.insert(
-        "PATH".into(),
-        "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin".into(),
-    );
+    variables.insert("PATH".into(), GUEST_PATH.into());
     variables.insert("HOME".into(), "/root".into());
     let terminal = std::env::var_os("TERM").unwrap_or_else(|| "dumb".into());
     variables.insert("TERM".into(), terminal);

@@ -25,7 +25,7 @@ use signal_hook::consts::SIGKILL;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 /// Lines of the kernel's log and of QEMU's messages in an error.
 const CONSOLE_LINES: usize = 20;
@@ -139,7 +139,7 @@ impl<'a> Session<'a> {
         })?;
         let signalled = Arc::new(Signalled::default());
         let shared = Arc::clone(&signalled);
-        let grace = Duration::from_secs(options.grace);
+        let grace = options.grace;
         spawn("signals", move || {
             signals::forward(&mut caught, &shared, grace);
         })?;
@@ -151,9 +151,7 @@ impl<'a> Session<'a> {
             timeline,
             signalled,
             record: Record::new(options, plan.kernel, choice.accel, plan.spec.cpus),
-            deadline: options
-                .timeout
-                .map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            deadline: options.timeout.map(|timeout| Instant::now() + timeout),
         })
     }
 
@@ -245,7 +243,7 @@ impl<'a> Session<'a> {
         let kept = Arc::clone(&log);
         let shown = verbose.clone();
         let console = spawn("console", move || kept.pump(console, shown.as_deref()))?;
-        start_stdin(&stdio, &control, &guest)?;
+        start_stdin(&stdio, &control, &guest, &self.terminal)?;
         let outputs = Outputs::start(
             [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)],
             &self.terminal,
@@ -364,8 +362,8 @@ impl<'a> Session<'a> {
         if let Some(signal) = self.signalled.killed_by() {
             return Ok(Attempt::Ended(Ok(self.killed(signal))));
         }
-        if let (true, Some(seconds)) = (timed_out, options.timeout) {
-            return Ok(Attempt::Ended(Err(Failure::Timeout { seconds })));
+        if let (true, Some(after)) = (timed_out, options.timeout) {
+            return Ok(Attempt::Ended(Err(Failure::Timeout { after })));
         }
         let how = match seen {
             Seen::Ended(ended) => ended,
@@ -442,6 +440,7 @@ fn start_stdin(
     stdio: &UnixStream,
     control: &Arc<Control>,
     guest: &Arc<dyn Guest>,
+    terminal: &Arc<Terminal>,
 ) -> Result<(), Failure> {
     // The guest knows of an empty one from its command line.
     if input_is_empty() {
@@ -452,10 +451,11 @@ fn start_stdin(
         source,
     })?;
     let (lines, ready) = (Arc::clone(control), Arc::clone(guest));
+    let terminal = Arc::clone(terminal);
     spawn("stdin", move || {
         // What is read is lost if the guest has to be started once more.
         if ready.wait_until_up() {
-            feed(stdin, &lines);
+            feed(stdin, &lines, &terminal);
         }
     })
     .map(drop)

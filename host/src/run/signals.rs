@@ -8,6 +8,7 @@ use crate::guest::Guest;
 use crate::guest::Stage;
 use crate::qemu::Handle;
 use crate::streams::Control;
+use crate::text;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::collections::VecDeque;
@@ -193,8 +194,8 @@ fn end_after(grace: Duration, signal: i32, shared: &Arc<Signalled>, qemu: &Handl
     let (shared, qemu) = (Arc::clone(shared), qemu.clone());
     let body = move || {
         thread::sleep(grace);
-        let seconds = grace.as_secs();
-        let why = format!("its program went on for {seconds} s after SIGTERM (--grace)");
+        let grace = text::seconds(grace);
+        let why = format!("its program went on for {grace} after SIGTERM (--grace)");
         end(signal, &shared, &qemu, why);
     };
     // Without a thread the next SIGTERM does it.

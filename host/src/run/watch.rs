@@ -17,7 +17,7 @@ use crate::guest::{Kernel, Patience};
 use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
-use crate::streams::Control;
+use crate::streams::{Control, input_is_terminal};
 use crate::text::Size;
 use crate::text::Style;
 use crate::text::Terminal;
@@ -32,6 +32,9 @@ const GLANCE: Duration = Duration::from_millis(5);
 const TICKS_A_LINE: u64 = 2;
 /// QEMU's own memory changes slowly and costs a walk of its page tables to ask for.
 const TICKS_AN_OVERHEAD: u64 = 10;
+/// What somebody at a terminal does not see of a program that reads from it.
+const READS: &str = "ebb: the program reads what you type here, line by line; a guest has no terminal \
+yet, so shells show no prompt (Ctrl-D ends the input)";
 /// A guest that is through and has nothing more to write ends within this, or is ended.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -41,6 +44,8 @@ pub(crate) struct Watch<'a> {
     trace: Trace,
     timeline: Option<Timeline>,
     line: Option<Style>,
+    /// Whether somebody types what the program reads.
+    typed: bool,
     terminal: &'a Terminal,
     memory: Size,
     overhead: Option<u64>,
@@ -113,6 +118,7 @@ impl<'a> Watch<'a> {
             trace: Trace::new(),
             timeline,
             line: (terminal.interactive() && !options.quiet).then(Style::from_environment),
+            typed: input_is_terminal(),
             terminal,
             memory,
             overhead: None,
@@ -205,6 +211,12 @@ impl<'a> Watch<'a> {
         if let Some(timeline) = &mut self.timeline {
             timeline.add(&sample);
         }
+        if self.typed && sample.awaited_input && self.line.take().is_some() {
+            self.terminal.give_up_line();
+            if self.terminal.in_foreground() {
+                self.terminal.message(READS);
+            }
+        }
         if let Some(style) = self.line
             && tick.is_multiple_of(TICKS_A_LINE)
         {
@@ -250,7 +262,7 @@ impl<'a> Watch<'a> {
         let lost = self
             .timeline
             .and_then(|timeline| timeline.finish(&sample, &summary).err());
-        if options.summary || (self.terminal.interactive() && !options.quiet) {
+        if options.summary || (self.terminal.in_foreground() && !options.quiet) {
             let mut text = summary.to_string();
             if summary.returned.is_some() {
                 let chart = Chart {

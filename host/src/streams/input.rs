@@ -1,6 +1,7 @@
 //! The program's stdin, carried to its port.
 
 use super::control::Control;
+use crate::text::Terminal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, major, minor};
@@ -23,6 +24,11 @@ pub(crate) fn input_is_empty() -> bool {
         let device = (major(stat.st_rdev), minor(stat.st_rdev));
         FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && device == NULL
     })
+}
+
+/// Whether our stdin is a terminal, where somebody types.
+pub(crate) fn input_is_terminal() -> bool {
+    termios::isatty(rustix::stdio::stdin())
 }
 
 /// How often a job in the background looks whether it is in the foreground again.
@@ -49,8 +55,11 @@ fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Carries our stdin to the guest until it ends or the guest is gone.
-pub(crate) fn feed(mut port: UnixStream, control: &Control) {
+///
+/// Whoever types at a terminal needs the line on which `terminal` shows the guest's state.
+pub(crate) fn feed(mut port: UnixStream, control: &Control, terminal: &Terminal) {
     let stdin = rustix::stdio::stdin();
+    let typed = input_is_terminal();
     let mut chunk = vec![0; CHUNK];
     let mut total = 0u64;
     // A stream that cannot be read has nothing more to give, as a hung-up terminal.
@@ -58,6 +67,9 @@ pub(crate) fn feed(mut port: UnixStream, control: &Control) {
         match rustix::io::read(stdin, &mut chunk) {
             Ok(0) => break,
             Ok(read) => {
+                if typed {
+                    terminal.give_up_line();
+                }
                 if port.write_all(&chunk[..read]).is_err() {
                     return;
                 }

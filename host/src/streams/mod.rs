@@ -5,5 +5,5 @@ mod input;
 mod output;
 
 pub(crate) use control::Control;
-pub(crate) use input::{feed, input_is_empty};
+pub(crate) use input::{feed, input_is_empty, input_is_terminal};
 pub(crate) use output::{Output, outputs_are_one};

@@ -22,6 +22,8 @@ pub(crate) struct Terminal {
 #[derive(Debug)]
 struct State {
     drawn: bool,
+    /// The user types here, so there is no status line any more.
+    given_up: bool,
     line_start: bool,
 }
 
@@ -32,6 +34,7 @@ impl Terminal {
             interactive: termios::isatty(rustix::stdio::stderr()),
             state: Mutex::new(State {
                 drawn: false,
+                given_up: false,
                 line_start: true,
             }),
         }
@@ -40,6 +43,21 @@ impl Terminal {
     /// Whether somebody watches.
     pub(crate) fn interactive(&self) -> bool {
         self.interactive
+    }
+
+    /// Whether somebody watches ebb: a shell's job in the background has no say about the terminal.
+    pub(crate) fn in_foreground(&self) -> bool {
+        // A terminal that does not control this process knows no foreground.
+        self.interactive
+            && termios::tcgetpgrp(rustix::stdio::stderr())
+                .map_or(true, |group| group == rustix::process::getpgrp())
+    }
+
+    /// Takes the status line away for good: the user types here.
+    pub(crate) fn give_up_line(&self) {
+        let mut state = self.lock();
+        wipe(&mut state);
+        state.given_up = true;
     }
 
     /// Columns of a line.
@@ -94,7 +112,7 @@ impl Terminal {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if self.interactive && state.line_start {
+        if state.line_start && !state.given_up && self.in_foreground() {
             let _ = write_all(
                 rustix::stdio::stderr(),
                 format!("\r{line}\x1b[K").as_bytes(),

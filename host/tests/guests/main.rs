@@ -10,4 +10,5 @@ mod running;
 mod scratch;
 mod signals;
 mod streams;
+mod terminal;
 mod top;

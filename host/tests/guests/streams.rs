@@ -114,3 +114,33 @@ fn order_is_kept_where_both_outputs_are_one() {
     let expected: String = (1..=8).map(|i| format!("o{i}\ne{i}\n")).collect();
     assert_eq!((status.code(), text), (Some(0), expected));
 }
+
+/// As docs/files.md has it, but for the unpacking.
+#[test]
+fn files_come_out_as_an_archive_also_of_a_job_that_failed() {
+    let scratch = Scratch::new("out");
+    let job =
+        "#!/usr/bin/env sh\nmkdir -p /results/a && echo told > /results/a/b\necho said\nexit 3\n";
+    let file = format!("{}:/job", scratch.write("job", job));
+    let run = run(&[
+        "--file",
+        &file,
+        "--",
+        "sh",
+        "-c",
+        "chmod +x /job; /job >&2; status=$?; tar -c /results; exit $status",
+    ]);
+    assert_eq!(run.status.code(), Some(3));
+    assert_eq!(
+        String::from_utf8_lossy(&run.stderr).lines().next(),
+        Some("said")
+    );
+    let archive = scratch.folder().join("results.tar");
+    std::fs::write(&archive, &run.stdout).expect("a writable place");
+    let tar = std::process::Command::new("tar")
+        .args(["-xO", "results/a/b", "-f"])
+        .arg(&archive)
+        .output()
+        .expect("tar starts");
+    assert_eq!(tar.stdout, b"told\n");
+}

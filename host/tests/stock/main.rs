@@ -2,6 +2,7 @@
 //!
 //! Where that kernel cannot be had (no apt, no network), these tests say so and do nothing.
 
+mod disks;
 mod errors;
 mod figures;
 mod guest;

@@ -188,11 +188,17 @@ fn apply() {
     let applying = APPLYING.lock();
     let mode = mode();
     let reporting = Order::new(ORDER.load(Ordering::Relaxed));
-    match (mode, hint::order()) {
-        (GiveBack::Shared, _) => memory::allocator().set_shared(),
+    let applied = match (mode, hint::order()) {
+        (GiveBack::Shared, _) => {
+            memory::allocator().set_shared();
+            Ok(())
+        }
         (GiveBack::Hinting, Some(order)) => memory::allocator().set_hinting_order(order),
         (GiveBack::Reporting, _) => memory::allocator().set_reporting_order(reporting),
         _ => memory::allocator().set_reporting_order(None),
+    };
+    if let Err(error) = applied {
+        machine::console!("give-back {}: {error}", mode.name());
     }
     HEADER.give_back.store(mode.number(), Ordering::Relaxed);
     drop(applying);

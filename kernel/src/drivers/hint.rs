@@ -100,8 +100,10 @@ pub fn limit() -> usize {
 /// `EINVAL` for 0 and above [`HINT_ENTRIES`].
 pub fn set_limit(value: u64) -> Result<(), Errno> {
     let value = within(value, HINT_ENTRIES)?;
+    memory::allocator()
+        .set_hint_limit(value)
+        .map_err(|_| Errno::EINVAL)?;
     LIMIT.store(value, Ordering::Relaxed);
-    memory::allocator().set_hint_limit(value);
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use ebb_wire::boot::{STDERR, STDOUT};
 use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
 use machine::arch::BootInfo;
+use machine::arch::header::HEADER;
 use machine::memory::{self, Mobility, PAGE_SIZE};
 use machine::sync::Once;
 
@@ -83,6 +84,13 @@ impl File for StreamFile {
         let size = to.room().min(PAGE_SIZE);
         buffer.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
         buffer.resize(size, 0);
+        // Relaxed: whoever watches may learn of it a moment later.
+        if HEADER.awaited_input.load(Ordering::Relaxed) == 0
+            && !flags.nonblocking()
+            && !self.port.readable()
+        {
+            HEADER.awaited_input.store(1, Ordering::Relaxed);
+        }
         let count = self.port.read(&mut buffer, flags.nonblocking())?;
         to.put(&buffer[..count])
     }

@@ -128,7 +128,7 @@ fn pays_after(plan: Plan) -> Duration {
 
 const _: () = assert!(PAGEBLOCK_FRAMES == 512);
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod tests {
     use super::*;
 

@@ -6,7 +6,7 @@
 mod compactor;
 mod counters;
 mod emptying;
-#[cfg(all(test, loom))]
+#[cfg(all(test, ebb_model))]
 mod emptying_model;
 mod giant;
 mod give_back;

@@ -191,7 +191,7 @@ impl Default for Proactive {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod tests {
     use super::*;
 

@@ -75,7 +75,7 @@ impl Allocator<'_> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod tests {
     use super::*;
 

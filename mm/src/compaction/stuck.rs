@@ -77,7 +77,7 @@ impl StuckBlocks {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod tests {
     use super::*;
 

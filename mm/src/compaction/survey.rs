@@ -199,7 +199,7 @@ impl Best {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(ebb_model)))]
 mod tests {
     use super::*;
 

@@ -105,7 +105,8 @@ pub fn with_giants(test: impl FnOnce(&Allocator<'_>, &mut Front)) {
     }];
     let config = Config::new(&zones).with_frame_marks();
     with(&config, &(), |a| {
-        a.set_watermarks(0, ebb_mm::Watermarks::default());
+        a.set_watermarks(0, ebb_mm::Watermarks::default())
+            .expect("rising marks");
         test(a, &mut ManuallyDrop::new(Front::new()))
     });
 }

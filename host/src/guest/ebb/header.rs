@@ -42,6 +42,8 @@ pub(crate) struct Reading {
     pub(crate) give_back: Option<GiveBack>,
     /// The last request for memory that is done; 0 before there was one.
     pub(crate) reclaimed: u32,
+    /// Whether a program had to wait for its standard input.
+    pub(crate) awaited_input: bool,
 }
 
 /// What the guest's allocator tells, in frames.
@@ -130,6 +132,7 @@ impl Header {
                 .ram
                 .atomic_u32(self.field(offset_of!(GuestHeader, reclaimed))?)?
                 .load(Acquire),
+            awaited_input: self.u32(offset_of!(GuestHeader, awaited_input))? != 0,
         })
     }
 

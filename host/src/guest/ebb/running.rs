@@ -53,6 +53,7 @@ impl Guest for EbbGuest {
             given_up: reading.given_up,
             give_back: reading.give_back,
             reclaimed: Some(reading.reclaimed),
+            awaited_input: reading.awaited_input,
             cpus: reading.cpus,
             first_user: reading.first_user_ns.map(Duration::from_nanos),
             ended: reading.ended_ns.map(Duration::from_nanos),

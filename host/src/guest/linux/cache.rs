@@ -11,12 +11,28 @@ use std::process::{Command, Stdio};
 /// The series of Debian 12, with which figures are compared.
 const SERIES: &str = "6.1";
 /// What of the package a guest can need; the rest is four hundred megabytes.
-const WANTED: [&str; 5] = [
+const WANTED: [&str; 20] = [
     "*/vmlinuz-*",
     "*/kernel/drivers/virtio/*",
     "*/kernel/drivers/char/virtio_console.ko*",
     "*/kernel/drivers/block/virtio_blk.ko*",
     "*/modules.builtin",
+    // For disks: file systems, and what they depend on or ask for.
+    "*/kernel/fs/ext4/*",
+    "*/kernel/fs/jbd2/*",
+    "*/kernel/fs/mbcache.ko*",
+    "*/kernel/fs/xfs/*",
+    "*/kernel/fs/fat/*",
+    "*/kernel/fs/isofs/*",
+    "*/kernel/fs/overlayfs/*",
+    "*/kernel/fs/nls/nls_cp437.ko*",
+    "*/kernel/fs/nls/nls_ascii.ko*",
+    "*/kernel/fs/nls/nls_iso8859-1.ko*",
+    "*/kernel/fs/nls/nls_utf8.ko*",
+    "*/kernel/drivers/cdrom/cdrom.ko*",
+    "*/kernel/drivers/block/loop.ko*",
+    "*/kernel/crypto/crc32c_generic.ko*",
+    "*/kernel/lib/*crc*",
 ];
 
 /// The file of an unpacked package that says what was wanted of it, so that one of an ebb that

@@ -10,7 +10,7 @@ use crate::guest::running::Guest;
 use crate::machine::{Dialect, KernelKind};
 use crate::qemu::GuestRam;
 use crate::text::Size;
-use ebb_wire::boot::{INIT, MODULES};
+use ebb_wire::boot::{DEMAND, DEMAND_LIST, INIT, MODULES};
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
@@ -90,6 +90,26 @@ impl Kernel for LinuxKernel {
             let path = GuestPath::parse(path.as_bytes())?;
             tree.add(path, file(0o400, module.bytes.clone()))?;
         }
+        let demand = self.stock.demand();
+        if demand.list.is_empty() {
+            return Ok(());
+        }
+        for module in &demand.modules {
+            let path = format!("{DEMAND}/{}.ko", module.name);
+            let path = GuestPath::parse(path.as_bytes())?;
+            tree.add(path, file(0o400, module.bytes.clone()))?;
+        }
+        let text = |text: &str| text.as_bytes().to_vec();
+        tree.add(
+            GuestPath::parse(DEMAND_LIST.as_bytes())?,
+            file(0o400, text(&demand.list)),
+        )?;
+        // What mount(8) tries where it is not told: a type that is not loaded yet is in no list of
+        // the kernel's.
+        tree.add_missing(
+            GuestPath::parse(b"/etc/filesystems")?,
+            file(0o644, text(&demand.file_systems)),
+        )?;
         Ok(())
     }
 

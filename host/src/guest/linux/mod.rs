@@ -4,6 +4,7 @@
 mod bzimage;
 mod cache;
 mod clock;
+mod demand;
 mod init;
 mod kernel;
 mod modules;

@@ -24,6 +24,8 @@ const ORDER: &str = "modules.order";
 const ORDER_BYTES_MAX: u64 = 4 << 20;
 /// A file larger than this is none of those.
 const MODULE_BYTES_MAX: u64 = 16 << 20;
+/// Folders of modules nest no deeper than this.
+const FOLDERS_DEPTH_MAX: usize = 16;
 /// A chain of dependencies longer than this is a circle.
 const DEPTH_MAX: usize = 16;
 
@@ -145,7 +147,12 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
             }
         }
     }
-    // What else a build made, in folders of all sorts.
+    add_built(folder, &mut files);
+    files
+}
+
+/// Adds what a build says that it made, in a source tree's folders of all sorts.
+fn add_built(folder: &Path, files: &mut BTreeMap<String, PathBuf>) {
     let order = std::fs::File::open(folder.join(ORDER)).map(|file| file.take(ORDER_BYTES_MAX));
     let mut text = String::new();
     if order.is_ok_and(|mut order| order.read_to_string(&mut text).is_ok()) {
@@ -163,18 +170,40 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
             }
         }
     }
-    files
 }
 
-fn built_in(folder: &Path) -> BTreeSet<String> {
+/// What is no module, as it is part of the kernel.
+pub(super) fn built_in(folder: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
     text.lines()
         .filter_map(|line| module_name(Path::new(line)))
         .collect()
 }
 
+/// All modules of a kernel by name, wherever they stand.
+pub(super) fn all_files(folder: &Path) -> BTreeMap<String, PathBuf> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![(folder.join("kernel"), FOLDERS_DEPTH_MAX)];
+    while let Some((folder, depth)) = folders.pop() {
+        let entries = std::fs::read_dir(folder);
+        for entry in entries.into_iter().flatten().flatten() {
+            let path = entry.path();
+            match module_name(&path) {
+                Some(name) => drop(files.insert(name, path)),
+                // Links are not followed: they could lead round in a circle.
+                None if depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
+                    folders.push((path, depth - 1));
+                }
+                None => {}
+            }
+        }
+    }
+    add_built(folder, &mut files);
+    files
+}
+
 /// The file's bytes, unpacked if they are packed.
-fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     let unpacker = match path.extension().and_then(|e| e.to_str()) {
         Some("xz") => Some("xz"),
         Some("zst") => Some("zstd"),
@@ -225,8 +254,24 @@ fn checked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, ModuleError> {
     }
 }
 
-/// What a module says of itself: the names after `depends=` in its `.modinfo`.
-fn dependencies(path: &Path, module: &[u8]) -> Result<Vec<String>, ModuleError> {
+/// What a module depends on: the names after `depends=` in its `.modinfo`.
+pub(super) fn dependencies(path: &Path, module: &[u8]) -> Result<Vec<String>, ModuleError> {
+    let depends = told(path, module, "depends=")?;
+    let names = depends.first().map(String::as_str).unwrap_or_default();
+    Ok(names
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(|name| name.replace('-', "_"))
+        .collect())
+}
+
+/// The other names of a module.
+pub(super) fn aliases(path: &Path, module: &[u8]) -> Result<Vec<String>, ModuleError> {
+    told(path, module, "alias=")
+}
+
+/// What a module says of itself after `key`, as often as it says so.
+fn told(path: &Path, module: &[u8], key: &str) -> Result<Vec<String>, ModuleError> {
     let failed = |source| ModuleError::Elf {
         path: path.to_owned(),
         source,
@@ -236,14 +281,10 @@ fn dependencies(path: &Path, module: &[u8]) -> Result<Vec<String>, ModuleError> 
         return Ok(Vec::new());
     };
     let (bytes, _) = file.section_data(&section).map_err(failed)?;
-    let depends = bytes
+    Ok(bytes
         .split(|byte| *byte == 0)
-        .find_map(|line| line.strip_prefix(b"depends="))
-        .unwrap_or_default();
-    Ok(String::from_utf8_lossy(depends)
-        .split(',')
-        .filter(|name| !name.is_empty())
-        .map(|name| name.replace('-', "_"))
+        .filter_map(|line| line.strip_prefix(key.as_bytes()))
+        .map(|value| String::from_utf8_lossy(value).into_owned())
         .collect())
 }
 

@@ -2,6 +2,7 @@
 
 use super::bzimage::{BzImage, FormatError};
 use super::cache::{self, CacheError};
+use super::demand::{self, Demand};
 use super::modules::{self, Module, ModuleError};
 use std::fs::File;
 use std::io::{self, Read};
@@ -26,6 +27,7 @@ pub(crate) struct Stock {
     bytes: Vec<u8>,
     init_bytes: u64,
     modules: Vec<Module>,
+    demand: Demand,
 }
 
 /// Why there is no stock kernel.
@@ -88,14 +90,21 @@ impl Stock {
             path: image.to_owned(),
             source,
         })?;
-        let modules = match module_folder(image, &release)? {
-            Some(folder) => {
-                modules::find(&folder, disks).map_err(|source| StockError::Modules {
-                    image: image.to_owned(),
-                    source,
-                })?
-            }
-            None => Vec::new(),
+        let folder = module_folder(image, &release)?;
+        let failed = |source| StockError::Modules {
+            image: image.to_owned(),
+            source,
+        };
+        let (modules, demand) = match &folder {
+            Some(folder) => (
+                modules::find(folder, disks).map_err(failed)?,
+                if disks {
+                    demand::find(folder).map_err(failed)?
+                } else {
+                    Demand::default()
+                },
+            ),
+            None => (Vec::new(), Demand::default()),
         };
         Ok(Self {
             image: image.to_owned(),
@@ -103,6 +112,7 @@ impl Stock {
             bytes,
             init_bytes,
             modules,
+            demand,
         })
     }
 
@@ -119,6 +129,11 @@ impl Stock {
     /// The modules that its guest loads, in order.
     pub(crate) fn modules(&self) -> &[Module] {
         &self.modules
+    }
+
+    /// Those that it may load later.
+    pub(crate) fn demand(&self) -> &Demand {
+        &self.demand
     }
 }
 

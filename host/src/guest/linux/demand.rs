@@ -1,0 +1,174 @@
+//! Modules that a guest with disks may need, each loaded when something asks for it.
+
+use super::modules::{self, Module, ModuleError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// File systems that disks come with, by module and by the name for mount(8).
+const FILE_SYSTEMS: [(&str, &str); 4] = [
+    ("ext4", "ext4"),
+    ("xfs", "xfs"),
+    ("vfat", "vfat"),
+    ("isofs", "iso9660"),
+];
+/// What they and their users ask for by name while they work: checksums, the character sets of
+/// their file names, files as disks, one file system over another.
+const OTHERS: [&str; 8] = [
+    "crc32c_generic",
+    "nls_cp437",
+    "nls_ascii",
+    "nls_iso8859_1",
+    "nls_utf8",
+    "loop",
+    "overlay",
+    "libcrc32c",
+];
+/// With all that they depend on these are not more.
+const MODULES_MAX: usize = 64;
+
+/// What a kernel has of them. What it lacks is built in, or cannot be had.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    pub(crate) modules: Vec<Module>,
+    /// A line for each name by which one can be asked for: the name, then the modules to load for
+    /// it, in order.
+    pub(crate) list: String,
+    /// Types of file systems for mount(8) to try, a line each.
+    pub(crate) file_systems: String,
+}
+
+struct Known {
+    bytes: Vec<u8>,
+    depends: Vec<String>,
+    aliases: Vec<String>,
+}
+
+/// Looks through a kernel's folder of modules.
+pub(crate) fn find(folder: &Path) -> Result<Demand, ModuleError> {
+    let files = modules::all_files(folder);
+    let built_in = modules::built_in(folder);
+    let types = FILE_SYSTEMS.iter().map(|(module, _)| *module);
+    let mut wanted: Vec<String> = types.chain(OTHERS).map(str::to_owned).collect();
+    let mut known: BTreeMap<String, Known> = BTreeMap::new();
+    while let Some(name) = wanted.pop() {
+        if known.contains_key(&name) || known.len() == MODULES_MAX {
+            continue;
+        }
+        let Some(path) = files.get(&name) else {
+            continue;
+        };
+        let bytes = modules::read(path)?;
+        let depends = modules::dependencies(path, &bytes)?;
+        let aliases = modules::aliases(path, &bytes)?;
+        wanted.extend(depends.iter().cloned());
+        known.insert(
+            name,
+            Known {
+                bytes,
+                depends,
+                aliases,
+            },
+        );
+    }
+    let there = |module: &str| known.contains_key(module) || built_in.contains(module);
+    let file_systems = FILE_SYSTEMS
+        .iter()
+        .filter(|(module, _)| there(module))
+        .map(|(_, name)| format!("{name}\n"))
+        .collect();
+    let list = list(&known);
+    let modules = known
+        .into_iter()
+        .map(|(name, known)| Module {
+            name,
+            bytes: known.bytes,
+        })
+        .collect();
+    Ok(Demand {
+        modules,
+        list,
+        file_systems,
+    })
+}
+
+fn list(known: &BTreeMap<String, Known>) -> String {
+    let mut list = String::new();
+    for (name, module) in known {
+        let mut order = Vec::new();
+        collect(known, name, &mut BTreeSet::new(), &mut order);
+        let order = order.join(" ");
+        let keys = module.aliases.iter().filter(|alias| is_a_word(alias));
+        for key in [name].into_iter().chain(keys) {
+            list.push_str(&format!("{key} {order}\n"));
+        }
+    }
+    list
+}
+
+/// Patterns for devices are of no use to who asks by name.
+fn is_a_word(alias: &str) -> bool {
+    alias
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'*')
+}
+
+/// A module after everything that it depends on; a circle ends where it began.
+fn collect<'a>(
+    known: &'a BTreeMap<String, Known>,
+    name: &'a str,
+    seen: &mut BTreeSet<&'a str>,
+    order: &mut Vec<&'a str>,
+) {
+    let Some(module) = known.get(name).filter(|_| seen.insert(name)) else {
+        return;
+    };
+    for dependency in &module.depends {
+        collect(known, dependency, seen, order);
+    }
+    order.push(name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(depends: &[&str], aliases: &[&str]) -> Known {
+        let owned = |words: &[&str]| words.iter().copied().map(str::to_owned).collect();
+        Known {
+            bytes: Vec::new(),
+            depends: owned(depends),
+            aliases: owned(aliases),
+        }
+    }
+
+    #[test]
+    fn a_name_leads_to_all_that_it_takes() {
+        let known = BTreeMap::from([
+            (
+                "ext4".to_owned(),
+                module(&["jbd2", "gone"], &["fs-ext4", "a b", "pci:*"]),
+            ),
+            ("jbd2".to_owned(), module(&["crc"], &[])),
+            ("crc".to_owned(), module(&["jbd2"], &["crypto-crc"])),
+        ]);
+        let list = list(&known);
+        let lines: Vec<_> = list.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "crc jbd2 crc",
+                "crypto-crc jbd2 crc",
+                "ext4 crc jbd2 ext4",
+                "fs-ext4 crc jbd2 ext4",
+                "jbd2 crc jbd2"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_any_has_an_empty_list() {
+        let demand = find(Path::new("/no/such/folder")).unwrap();
+        assert!(demand.modules.is_empty() && demand.list.is_empty());
+        assert!(demand.file_systems.is_empty());
+    }
+}

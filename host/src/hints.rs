@@ -1,0 +1,186 @@
+//! What ebb itself says about words that it does not know, above all those of container users.
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+/// Options of other tools that run programs, and what does the same here.
+const OPTIONS: [(&[&str], &str); 14] = [
+    (
+        &["-e"],
+        "`--env K=V` sets a variable of the program's environment",
+    ),
+    (
+        &["--env-file"],
+        "`--env K=V` sets a variable, once for each",
+    ),
+    (
+        &["--rm"],
+        "leave it out: a guest leaves nothing behind when it ends",
+    ),
+    (
+        &["-d", "--detach"],
+        "`ebb run … &` runs it in the background; `ebb top` shows it there",
+    ),
+    (
+        // `-v/a:/b` is `-v` and something that begins with a slash.
+        &["--volume", "--mount", "-/"],
+        "guests share no folder with the host: `--file SRC:/DEST` packs a copy, `--disk PATH` \
+         attaches a disk",
+    ),
+    (
+        &["-i", "-t", "--interactive", "--tty"],
+        "leave it out: stdin is always connected, and a guest has no terminal",
+    ),
+    (
+        &["-p", "--publish", "--network", "--net", "--dns", "--link"],
+        "guests have no network but their own loopback",
+    ),
+    (
+        &["-u", "--user"],
+        "leave it out: the program is root in a kernel of its own",
+    ),
+    (
+        &["--privileged", "--cap-add", "--cap-drop", "--security-opt"],
+        "leave it out: the program is root in a kernel of its own",
+    ),
+    (
+        &["-w", "--workdir"],
+        "programs start in `/`: `ebb run -- sh -c 'cd DIR && exec ./program'`",
+    ),
+    (
+        &["--entrypoint", "--image"],
+        "there are no images: PROGRAM is a file of this host or a command of busybox",
+    ),
+    (
+        &["--memory-swap", "--memory-limit", "--mem"],
+        "`-m SIZE` is all the memory that the guest has",
+    ),
+    (
+        &["--cpuset-cpus", "--cpu-shares"],
+        "`-c N` sets the guest's CPUs; `taskset` before `ebb` says which of the host's run them",
+    ),
+    (
+        &["--restart", "--init", "--pull", "--attach", "-a"],
+        "leave it out: there is nothing like it here",
+    ),
+];
+
+/// Commands of such tools, likewise.
+const COMMANDS: [(&[&str], &str); 4] = [
+    (
+        &["ps", "ls", "list", "stats"],
+        "`ebb top` shows the guests that run, `ebb top --once` prints them",
+    ),
+    (
+        &["stop", "kill", "rm"],
+        "a guest ends with its `ebb run`: send that SIGTERM, as `kill` does",
+    ),
+    (
+        &["exec", "attach", "logs", "create", "start"],
+        "a guest runs one program, and `ebb run` carries its streams as a pipe would",
+    ),
+    (
+        &["pull", "build", "images"],
+        "there are no images: `ebb run -- ./program` packs a file of this host",
+    ),
+];
+
+/// Adds ebb's own hint to an error of usage, where it has one.
+pub(crate) fn add(mut error: Error) -> Error {
+    let (subject, known) = match error.kind() {
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, OPTIONS.as_slice()),
+        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, COMMANDS.as_slice()),
+        _ => return error,
+    };
+    let Some(ContextValue::String(word)) = error.get(subject) else {
+        return error;
+    };
+    let hint = hint(word, known).map(str::to_owned);
+    let hint = hint.or_else(|| {
+        // Somebody left out `run`.
+        let program = subject == ContextKind::InvalidSubcommand && word.contains('/');
+        program.then(|| format!("`ebb run -- {word}` runs a program"))
+    });
+    // clap's own advice, to write `-- --option`, would make the option a program.
+    error.remove(ContextKind::Suggested);
+    if let Some(hint) = hint {
+        // What is near in spelling is not near in meaning: `-e` has nothing to do with `-m`.
+        error.remove(ContextKind::SuggestedArg);
+        error.remove(ContextKind::SuggestedSubcommand);
+        let hints = ContextValue::StyledStrs(vec![StyledStr::from(hint)]);
+        error.insert(ContextKind::Suggested, hints);
+    }
+    error
+}
+
+fn hint(word: &str, known: &[(&[&str], &'static str)]) -> Option<&'static str> {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    known
+        .iter()
+        .find_map(|(names, hint)| names.contains(&name).then_some(*hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::{CommandFactory, Parser};
+
+    fn said(words: &[&str]) -> String {
+        let words = ["ebb"].iter().chain(words);
+        let error = Cli::try_parse_from(words).expect_err("it is refused");
+        add(error).to_string()
+    }
+
+    #[test]
+    fn words_of_containers_get_a_hint() {
+        for (names, hint) in OPTIONS {
+            for name in names {
+                let name = if *name == "-/" { "-v/a:/b" } else { name };
+                let text = said(&["run", name, "x", "--", "./program"]);
+                assert!(text.contains(hint), "{name}: {text}");
+                assert!(!text.contains("as a value"), "{name}: {text}");
+            }
+        }
+        for (names, hint) in COMMANDS {
+            for name in names {
+                let text = said(&[name]);
+                assert!(text.contains(hint), "{name}: {text}");
+            }
+        }
+        assert!(said(&["./program"]).contains("ebb run -- ./program"));
+    }
+
+    #[test]
+    fn what_ebb_knows_needs_no_hint() {
+        let command = Cli::command();
+        for sub in command.get_subcommands() {
+            for (names, _) in COMMANDS {
+                assert!(!names.contains(&sub.get_name()));
+            }
+        }
+        let run = command.find_subcommand("run").expect("ebb run");
+        for argument in run.get_arguments() {
+            let long = argument.get_long().map(|name| format!("--{name}"));
+            let short = argument.get_short().map(|name| format!("-{name}"));
+            for name in long.into_iter().chain(short) {
+                assert_eq!(hint(&name, &OPTIONS), None, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slip_is_answered_with_what_is_near() {
+        for (words, near) in [
+            (["run", "--timout", "5", "--", "./x"], "--timeout"),
+            (["run", "--memroy", "2G", "--", "./x"], "--memory"),
+            (["top", "--onec", "--json", "--sort", "gap"], "--once"),
+            (["metrics", "--lisen", "x", "--once", "x"], "--listen"),
+            (["set", "--gest", "x", "give-back=off", "x"], "--guest"),
+        ] {
+            let text = said(&words);
+            assert!(text.contains(near), "{text}");
+            assert!(!text.contains("as a value"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Has the sources of `ebb-mm` use loom's atomics.
+
+fn main() {
+    println!("cargo::rustc-cfg=ebb_model");
+    println!("cargo::rustc-check-cfg=cfg(feature, values(\"x86_64\"))");
+    println!("cargo::rerun-if-changed=build.rs");
+}
