@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 

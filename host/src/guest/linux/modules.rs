@@ -147,7 +147,12 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
             }
         }
     }
-    // What else a build made, in folders of all sorts.
+    add_built(folder, &mut files);
+    files
+}
+
+/// Adds what a build says that it made, in a source tree's folders of all sorts.
+fn add_built(folder: &Path, files: &mut BTreeMap<String, PathBuf>) {
     let order = std::fs::File::open(folder.join(ORDER)).map(|file| file.take(ORDER_BYTES_MAX));
     let mut text = String::new();
     if order.is_ok_and(|mut order| order.read_to_string(&mut text).is_ok()) {
@@ -165,7 +170,6 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
             }
         }
     }
-    files
 }
 
 /// What is no module, as it is part of the kernel.
@@ -194,6 +198,7 @@ pub(super) fn all_files(folder: &Path) -> BTreeMap<String, PathBuf> {
             }
         }
     }
+    add_built(folder, &mut files);
     files
 }
 
