@@ -180,7 +180,14 @@ fn take(
             None => return Err("it has ended".into()),
             Some(Presence::Here(figures)) => {
                 if figures.reclaimed.is_some_and(|done| is_done(done, number)) {
-                    return Ok(figures.resident_bytes);
+                    return if figures.reclaim_failed == Some(number) {
+                        Err(format!(
+                            "step `{}` failed; `ebb run -v` shows why",
+                            step.name()
+                        ))
+                    } else {
+                        Ok(figures.resident_bytes)
+                    };
                 }
                 progress.show(step, figures.resident_bytes);
                 if figures.resident_bytes < least {

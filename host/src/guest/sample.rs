@@ -52,6 +52,8 @@ pub(crate) struct Sample {
     pub(crate) give_back: Option<GiveBack>,
     /// The last request for memory that is done, of a guest that can be asked.
     pub(crate) reclaimed: Option<u32>,
+    /// The last of them that failed, 0 if none has.
+    pub(crate) reclaim_failed: Option<u32>,
     /// Whom its kernel killed because memory was out; `None` of a kernel that does not tell, or not yet.
     pub(crate) oom: Option<OomKills>,
     /// Whether a program had to wait for its standard input; never so where the kernel does not tell.

@@ -209,6 +209,8 @@ fn resident(pid: i32) -> Option<u64> {
 struct Lines<S> {
     stream: S,
     input: Vec<u8>,
+    /// Questions so far.
+    asked: u64,
 }
 
 impl<S: Read + Write> Lines<S> {
@@ -216,16 +218,22 @@ impl<S: Read + Write> Lines<S> {
         Self {
             stream,
             input: Vec::new(),
+            asked: 0,
         }
     }
 
     /// Asks, and passes over what happens meanwhile.
     fn ask(&mut self, command: &'static str, arguments: &Value) -> Result<Value, BalloonError> {
-        let line = json!({"execute": command, "arguments": arguments});
+        self.asked += 1;
+        let line = json!({"execute": command, "arguments": arguments, "id": self.asked});
         let written = self.stream.write_all(format!("{line}\n").as_bytes());
         written.map_err(failed)?;
         for _ in 0..EVENTS_MAX {
             let mut answer = self.next()?;
+            // One that came too late for the question before.
+            if answer.get("id").is_some_and(|id| *id != self.asked) {
+                continue;
+            }
             if let Some(result) = answer.get_mut("return") {
                 return Ok(result.take());
             }
@@ -305,6 +313,8 @@ mod tests {
     fn answers_are_found_among_events() {
         let says = b"{\"event\":\"BALLOON_CHANGE\"}\n{\"return\":{\"actual\":7}}\n";
         assert_eq!(ask(says).unwrap()["actual"], 7);
+        let late = b"{\"return\":{\"actual\":9},\"id\":0}\n{\"return\":{\"actual\":8},\"id\":1}\n";
+        assert_eq!(ask(late).unwrap()["actual"], 8);
         let refused = ask(b"{\"error\":{\"desc\":\"no \\u001b[31m device\"}}\n").unwrap_err();
         let text = refused.to_string();
         assert!(text.contains("query-balloon") && text.contains("no [31m device"));

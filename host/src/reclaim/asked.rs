@@ -61,6 +61,8 @@ pub(crate) struct Asked {
 struct State {
     /// The number of the last step that is through; 0 before the first.
     done: AtomicU32,
+    /// That of the last one that failed; 0 if none has.
+    failed: AtomicU32,
     ended: AtomicBool,
 }
 
@@ -102,6 +104,12 @@ impl Asked {
         // Acquire pairs with the Release of the thread: memory that was given back is gone.
         self.state.done.load(Ordering::Acquire)
     }
+
+    /// The number of the last step that failed, among those up to [`Self::done`]; 0 if none has.
+    pub(crate) fn failed(&self) -> u32 {
+        // Relaxed: read after `done`.
+        self.state.failed.load(Ordering::Relaxed)
+    }
 }
 
 impl Drop for Asked {
@@ -132,43 +140,50 @@ impl Asker {
 
     fn serve(mut self, asked: &Receiver<(u32, Reclaim)>) {
         while let Ok((number, step)) = asked.recv() {
-            if let Err(error) = self.take(step)
-                && let Some(terminal) = &self.means.shown
-            {
-                let step = step.name();
-                terminal.message(&format!("ebb: step `{step}`: {}", error.whole()));
+            if let Err(why) = self.take(step) {
+                // Relaxed: the Release of `done` hands it over.
+                self.state.failed.store(number, Ordering::Relaxed);
+                if let Some(terminal) = &self.means.shown {
+                    terminal.message(&format!("ebb: step `{}`: {why}", step.name()));
+                }
             }
             self.state.done.store(number, Ordering::Release);
         }
     }
 
-    fn take(&mut self, step: Reclaim) -> Result<(), BalloonError> {
+    /// Takes a step, or says why it could not.
+    fn take(&mut self, step: Reclaim) -> Result<(), String> {
         if self.means.control.is_none() {
-            return self.balloon(step == Reclaim::Free);
+            let taken = self.balloon(step == Reclaim::Free);
+            return taken.map_err(|error| error.whole());
         }
         let memory = self.means.free_memory.as_ref();
         let by_host =
             step == Reclaim::Free && memory.is_some_and(|memory| memory.reclaim(u64::MAX).is_ok());
-        if !by_host {
-            self.request(step);
-        }
-        Ok(())
+        if by_host { Ok(()) } else { self.request(step) }
     }
 
     /// Asks the guest's kernel, and waits until it is through.
-    fn request(&mut self, step: Reclaim) {
+    fn request(&mut self, step: Reclaim) -> Result<(), String> {
         let Some(control) = &self.means.control else {
-            return;
+            return Err("its kernel does not listen".into());
         };
         self.requests = self.requests.wrapping_add(1).max(1);
         control.reclaim(self.requests, step);
         let deadline = Instant::now() + PATIENCE;
-        while self.means.guest.look().reclaimed != Some(self.requests)
-            && Instant::now() < deadline
-            && !self.state.ended.load(Ordering::Relaxed)
-        {
+        while self.means.guest.look().reclaimed != Some(self.requests) {
+            if self.state.ended.load(Ordering::Relaxed) {
+                return Err("it has ended".into());
+            }
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "the guest is not through after {} s",
+                    PATIENCE.as_secs()
+                ));
+            }
             thread::sleep(LOOK_EVERY);
         }
+        Ok(())
     }
 
     fn balloon(&mut self, only_free: bool) -> Result<(), BalloonError> {

@@ -146,6 +146,9 @@ pub(crate) struct Figures {
     /// The last request for memory that the guest is through with.
     #[serde(default)]
     pub(crate) reclaimed: Option<u32>,
+    /// The last of them that failed; 0 if none has.
+    #[serde(default)]
+    pub(crate) reclaim_failed: Option<u32>,
     /// The pools of huge pages, the smaller pages first.
     #[serde(default)]
     pub(crate) huge_pages: Vec<HugePages>,

@@ -133,6 +133,7 @@ impl Published {
             cpus: facts.cpus,
             used_bytes: sample.used,
             reclaimed: sample.reclaimed,
+            reclaim_failed: sample.reclaim_failed,
             page_cache_bytes: sample.file,
             free_bytes: sample.free,
             resident_bytes: sample.resident,

@@ -48,6 +48,7 @@ impl Sampler {
     pub(crate) fn sample(&self) -> Sample {
         let at = self.started.elapsed();
         let reclaimed = self.asked.as_ref().map(|asked| asked.done());
+        let reclaim_failed = self.asked.as_ref().map(|asked| asked.failed());
         let told = self.guest.look();
         // After the figures of others, so that what they say to be given back is gone from it. A memfd of our own can be
         // asked for its size as long as it is open.
@@ -56,6 +57,7 @@ impl Sampler {
             at,
             resident,
             reclaimed,
+            reclaim_failed,
             ..told
         }
     }

@@ -91,6 +91,7 @@ impl Foreign {
             faults,
             faults_per_s: self.rate(faults),
             reclaimed: None,
+            reclaim_failed: None,
             huge_pages: Vec::new(),
             huge_descriptors_given_up_bytes: None,
         };

@@ -83,6 +83,7 @@ pub(crate) mod tests {
             faults: Some(1234),
             faults_per_s: Some(120.0),
             reclaimed: None,
+            reclaim_failed: None,
             huge_pages: vec![HugePages {
                 page_bytes: 2 << 20,
                 total: 12,

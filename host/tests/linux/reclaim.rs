@@ -266,3 +266,36 @@ fn a_stock_guest_gives_what_is_free_and_then_its_cache() {
     holder.tell("free", "freed");
     holder.tell("take 300", "taken");
 }
+
+/// A guest that cannot answer is not said to have given nothing; when it goes on it can be asked again.
+#[test]
+fn a_guest_that_stands_still_is_said_to() {
+    let options = [
+        "-m",
+        "256M",
+        "-c",
+        "1",
+        "--kernel",
+        "linux",
+        "--give-back",
+        "off",
+    ];
+    let mut holder = Holder::start(&options);
+    holder.tell("take 60", "taken");
+    holder.tell("free", "freed");
+    assert_eq!(reclaim(&holder.guest, &[]).status.code(), Some(0));
+    let run = holder.guest.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{run}/task/{run}/children"));
+    let qemu = children.expect("it runs").trim().to_owned();
+    let signal = |name: &str| {
+        let status = Command::new("kill").args([name, &qemu]).status();
+        assert!(status.expect("kill starts").success(), "{name} {qemu}");
+    };
+    signal("-STOP");
+    let output = reclaim(&holder.guest, &[]);
+    signal("-CONT");
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{err}");
+    assert!(err.contains("step `free` failed"), "{err}");
+    assert_eq!(reclaim(&holder.guest, &[]).status.code(), Some(0));
+}
