@@ -259,7 +259,11 @@ impl Failure {
             }
             Self::Stock(StockError::NoModules { .. }) => {
                 "a kernel stands in PLACE/boot and its modules in PLACE/lib/modules/RELEASE, as \
-                 an unpacked package has them"
+                 an unpacked package has them; one with all drivers built in may stand anywhere \
+                 but in a folder called boot"
+            }
+            Self::Stock(StockError::NotBuilt { .. }) => {
+                "build it there (make bzImage modules), or name a bzImage"
             }
             Self::ForeignPanic { .. } | Self::NoBoot { .. } => {
                 "more memory with -m, or another kernel; -v shows the whole log"

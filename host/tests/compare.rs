@@ -119,6 +119,55 @@ fn nothing_runs_where_the_command_line_is_wrong() {
         &["-c 2", "--icount"],
     );
     refused(&output(&["idle", "--rounds", "0"]), 125, &["0"]);
+    for (arguments, words) in [
+        (&["idle", "idle"][..], &["idle is named twice"][..]),
+        (
+            &["page-fault", "page-fault/4k"],
+            &["page-fault/4k is named twice"],
+        ),
+        (&["--give-back", "off,off", "idle"], &["off twice"]),
+        (
+            &["-m", "1G", "-m", "2G", "idle"],
+            &["--memory", "multiple times"],
+        ),
+        (
+            &["--variant", "a: -m 1G", "--variant", "A:", "--", "sh"],
+            &["two columns"],
+        ),
+        (
+            &[
+                "--variant",
+                "linux:",
+                "--linux",
+                "none",
+                "--variant",
+                "Ebb:",
+                "idle",
+            ],
+            &["`Ebb`"],
+        ),
+        (
+            &["--variant", "a: -m 1G -m 2G", "--", "sh"],
+            &["--memory is given twice"],
+        ),
+        (&["--variant", "no colon", "--", "sh"], &["NAME: OPTIONS"]),
+        (
+            &["--linux", "none", "--variant", "a: --no-such 1", "--", "sh"],
+            &["a: ", "--no-such"],
+        ),
+        (
+            &["--linux", "none", "--", "/nonexistent/mine"],
+            &["/nonexistent/mine"],
+        ),
+        (&["idle", "--", "sh"], &["PROGRAM"]),
+        (&["--html", "x.html", "--", "sh"], &["--html", "--csv"]),
+        (
+            &["--linux", "none", "--csv", "/nonexistent/f.csv", "--", "sh"],
+            &["/nonexistent/f.csv"],
+        ),
+    ] {
+        refused(&output(arguments), 125, words);
+    }
     refused(
         &output(&["--give-back", "maybe"]),
         125,
@@ -186,6 +235,156 @@ fn the_list_names_every_experiment() {
     ] {
         assert!(text.contains(name), "{name} is missing in\n{text}");
     }
+}
+
+/// The fields of a CSV by the names in its first line.
+fn table(path: &str) -> Vec<std::collections::BTreeMap<String, String>> {
+    let mut reader = csv::Reader::from_path(path).expect("written");
+    let lines = reader.deserialize();
+    lines
+        .map(|line| line.expect("as many fields as names"))
+        .collect()
+}
+
+#[test]
+fn a_program_of_ones_own_is_measured_in_every_column() {
+    let scratch = Scratch::new("own");
+    let (json, csv, curve) = (
+        scratch.path("own.json"),
+        scratch.path("own.csv"),
+        scratch.path("curve.csv"),
+    );
+    let script = r#"echo hello; echo '{"event":"result","metric":"rate","value":7,"unit":"1/s","better":"higher"}'; exit 3"#;
+    let made = output(&[
+        "--linux",
+        "none",
+        "--accel",
+        "tcg",
+        "--rounds",
+        "2",
+        "-m",
+        "128M",
+        "--variant",
+        "half: -m 64M --give-back off",
+        "--json",
+        &json,
+        "--csv",
+        &csv,
+        "--timeline-csv",
+        &curve,
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    // It failed, and is measured all the same.
+    let told = String::from_utf8_lossy(&made.stderr);
+    assert_eq!(made.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("half, round 2: the program ended with status 3"),
+        "{told}"
+    );
+    assert!(
+        told.contains("ebb: 4 runs") && told.contains("4 of 4"),
+        "{told}"
+    );
+    let text = String::from_utf8(made.stdout).expect("it is text");
+    for row in [
+        "time of the program",
+        "resident at the peak",
+        "stranded at the end",
+        "page faults",
+    ] {
+        assert!(text.contains(row), "{row} is missing in\n{text}");
+    }
+    let row = |name: &str| {
+        text.lines()
+            .find(|line| line.trim_start().starts_with(name))
+    };
+    assert!(
+        row("rate").is_some_and(|line| line.contains("1.00×")),
+        "{text}"
+    );
+    assert!(
+        row("exit status").is_some_and(|line| line.matches(" 3").count() == 2),
+        "{text}"
+    );
+
+    let report = read(&json);
+    assert_eq!(report["complete"], true);
+    assert_eq!(
+        report["columns"][1]["options"],
+        json!(["-m", "64M", "--give-back", "off"])
+    );
+    assert_eq!(report["runs"].as_array().map(Vec::len), Some(4));
+    for run in report["runs"].as_array().expect("runs") {
+        let memory = if run["column"] == 1 {
+            64u64 << 20
+        } else {
+            128 << 20
+        };
+        assert_eq!(run["memory_bytes"], memory);
+        assert_eq!(run["record"]["status"]["code"], 3);
+        let clock = |name: &str| run["record"][name].as_f64().expect("a time");
+        assert!(clock("ended_guest_s") > clock("started_guest_s"));
+        assert!(
+            run["record"]["faults"]
+                .as_u64()
+                .is_some_and(|faults| faults > 0)
+        );
+    }
+    let lines = table(&csv);
+    let of = |metric: &str| lines.iter().filter(|line| line["metric"] == metric).count();
+    for metric in [
+        "program_s",
+        "faults",
+        "exit_status",
+        "peak_resident",
+        "final_resident",
+        "rate",
+    ] {
+        assert_eq!(of(metric), 4, "{metric}");
+    }
+    assert!(table(&curve).iter().any(|line| line["column"] == "half"));
+    refused(
+        &output(&["--from", &json]),
+        125,
+        &["own.json", "of columns"],
+    );
+}
+
+#[test]
+fn a_counted_program_is_the_same_each_time() {
+    let scratch = Scratch::new("counted");
+    let csv = scratch.path("counted.csv");
+    let counted = || {
+        let made = output(&[
+            "--linux",
+            "none",
+            "--icount",
+            "--rounds",
+            "1",
+            "-m",
+            "64M",
+            "--csv",
+            &csv,
+            "--",
+            "sh",
+            "-c",
+            "i=0; while [ $i -lt 200 ]; do i=$((i+1)); done",
+        ]);
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let lines = table(&csv);
+        let line = lines.iter().find(|line| line["metric"] == "program");
+        let line = line.expect("instructions");
+        assert_eq!(line["unit"], "instructions");
+        line["value"].clone()
+    };
+    assert_eq!(counted(), counted());
 }
 
 #[test]

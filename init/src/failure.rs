@@ -11,7 +11,10 @@ pub(crate) enum Failure {
         #[source]
         source: io::Error,
     },
-    #[error("no port called {0} appeared")]
+    #[error(
+        "no port called {0} appeared: has the kernel virtio_console, virtio_balloon, and virtio_mmio or virtio_pci, built \
+         in or as modules that ebb finds?"
+    )]
     NoPort(&'static str),
     #[error("{0} is not a list of words ended by NULs")]
     List(&'static str),

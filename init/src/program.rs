@@ -21,6 +21,7 @@ use std::sync::mpsc::Receiver;
 use std::thread::{self, JoinHandle};
 
 const COMMAND_LINE: &str = "/proc/cmdline";
+const STATISTICS: &str = "/proc/self/stat";
 
 /// What became of the program.
 #[derive(Debug)]
@@ -78,9 +79,7 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
         stderr_writer
     });
     command.stdout(stdout_writer);
-    let clock = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let nanoseconds = nanoseconds(clock);
-    host.say(Report::Running { nanoseconds })?;
+    host.say(Report::Running { nanoseconds: now() })?;
     let child = match command.spawn() {
         Ok(child) => child,
         Err(error) => return Ok(Ended::CannotRun(error)),
@@ -109,7 +108,12 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
         let outputs = outputs.clone();
         thread::spawn(move || serve(&requests, group, &input, &outputs));
     }
+    let faults_before = faults();
     let status = wait_for(group)?;
+    host.say(Report::Ended {
+        nanoseconds: now(),
+        faults: faults().saturating_sub(faults_before),
+    })?;
     // Nobody else may go on, nor keep the outputs open. Fails where there is nobody.
     let _ = kill_process_group(Pid::INIT, Signal::KILL);
     let mut written = [0; 2];
@@ -131,10 +135,25 @@ fn remove(path: &str) -> io::Result<()> {
     }
 }
 
-fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+/// The guest's clock, in nanoseconds.
+fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let nanoseconds = time.tv_sec.saturating_mul(1_000_000_000);
     // A clock that begins with the kernel is never below zero.
     u64::try_from(nanoseconds.saturating_add(time.tv_nsec)).unwrap_or(0)
+}
+
+/// Page faults of all children that have been waited for, with those that they waited for.
+fn faults() -> u64 {
+    let text = fs::read_to_string(STATISTICS).unwrap_or_default();
+    // The name of the process, in parentheses, may have blanks in it.
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let field = |index| {
+        let word = fields.split_whitespace().nth(index);
+        word.and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+    };
+    // cminflt and cmajflt, the 11th and the 13th field of all, of which two stand before.
+    field(8).saturating_add(field(10))
 }
 
 /// The words of a list that ebb packed.

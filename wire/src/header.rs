@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first eight bytes of a valid header: `EbbGuest` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbGuest");
 /// The layout that this crate reads and writes.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// The symbol of the kernel image under which the header stands.
 pub const SYMBOL: &str = "ebb_guest_header";
 
@@ -89,6 +89,8 @@ pub struct GuestHeader {
     pub oom_records: [OomRecord; OOM_RECORDS],
     /// 1 once a program had to wait for its standard input; 0 before.
     pub awaited_input: AtomicU32,
+    /// Monotonic time at which the program had ended; 0 before.
+    pub ended_ns: AtomicU64,
 }
 
 /// Victims of the OOM killer that a header has room for. There may be many more; the last ones stay.
@@ -177,6 +179,7 @@ impl GuestHeader {
             oom_kills: AtomicU64::new(0),
             oom_records: [const { OomRecord::new() }; OOM_RECORDS],
             awaited_input: AtomicU32::new(0),
+            ended_ns: AtomicU64::new(0),
         }
     }
 }

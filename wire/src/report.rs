@@ -4,6 +4,7 @@
 //! |----------------------------------|---------------------------------------------------------|
 //! | `up`                             | the drivers work                                        |
 //! | `running <ns>`                   | the program is about to start; the guest's clock        |
+//! | `ended <ns> <faults>`            | it has ended; the guest's clock, its page faults         |
 //! | `oom-kills <n>`                  | so many processes were killed because memory was out    |
 //! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
 //! | `cannot-run <why>`               | it could not be started                                 |
@@ -24,9 +25,16 @@ pub enum Report<'a> {
         /// The guest's clock, which begins with its kernel.
         nanoseconds: u64,
     },
+    /// The program has ended. What became of it follows when its output is out.
+    Ended {
+        /// The guest's clock, as with [`Report::Running`].
+        nanoseconds: u64,
+        /// Page faults of the program and of all that it left behind.
+        faults: u64,
+    },
     /// Processes that the kernel killed because memory was out, since it began.
     OomKills(u64),
-    /// The program has ended.
+    /// What became of the program that has ended.
     Exited {
         /// As `wait(2)` gives it.
         status: u32,
@@ -48,6 +56,13 @@ impl<'a> Report<'a> {
             "running" => Some(Self::Running {
                 nanoseconds: rest.parse().ok()?,
             }),
+            "ended" => {
+                let (nanoseconds, faults) = rest.split_once(' ')?;
+                Some(Self::Ended {
+                    nanoseconds: nanoseconds.parse().ok()?,
+                    faults: faults.parse().ok()?,
+                })
+            }
             "oom-kills" => Some(Self::OomKills(rest.parse().ok()?)),
             "exited" => {
                 let mut words = rest.split(' ');
@@ -68,6 +83,10 @@ impl fmt::Display for Report<'_> {
         match self {
             Self::Up => to.write_str("up"),
             Self::Running { nanoseconds } => write!(to, "running {nanoseconds}"),
+            Self::Ended {
+                nanoseconds,
+                faults,
+            } => write!(to, "ended {nanoseconds} {faults}"),
             Self::OomKills(kills) => write!(to, "oom-kills {kills}"),
             Self::Exited {
                 status,
@@ -94,6 +113,13 @@ mod tests {
             (Report::Up, "up"),
             (Report::Running { nanoseconds: 7 }, "running 7"),
             (
+                Report::Ended {
+                    nanoseconds: 9,
+                    faults: 3,
+                },
+                "ended 9 3",
+            ),
+            (
                 Report::Exited {
                     status: 256,
                     written: [1, 2],
@@ -119,6 +145,8 @@ mod tests {
             "upp",
             "running",
             "running x",
+            "ended 1",
+            "ended 1 2 3",
             "oom-kills -1",
             "exited 1 2",
             "exited 1 2 x",

@@ -540,13 +540,28 @@ pub(crate) fn find(name: &str) -> Option<&'static Experiment> {
 /// The experiments that the user means, in the order of [`all`], each once.
 ///
 /// # Errors
-/// The first name that means nothing.
+/// Why: the first name that means nothing, or one experiment that two names mean.
 pub(crate) fn select(wanted: &[String]) -> Result<Vec<&'static Experiment>, String> {
-    if let Some(unknown) = wanted
-        .iter()
-        .find(|name| !all().any(|known| known.is_meant_by(name)))
-    {
-        return Err(unknown.clone());
+    for (index, name) in wanted.iter().enumerate() {
+        let mut meant = all().filter(|known| known.is_meant_by(name)).peekable();
+        if meant.peek().is_none() {
+            let known: Vec<_> = all().map(|known| known.name).collect();
+            return Err(format!(
+                "no experiment is called `{name}`; known: {}",
+                known.join(", ")
+            ));
+        }
+        let twice = meant.find_map(|known| {
+            let other = wanted[..index]
+                .iter()
+                .find(|other| known.is_meant_by(other))?;
+            Some((known.name, other))
+        });
+        if let Some((known, other)) = twice {
+            return Err(format!(
+                "{known} is named twice: by `{other}` and by `{name}`"
+            ));
+        }
     }
     let chosen = all().filter(|known| {
         if wanted.is_empty() {
@@ -698,6 +713,14 @@ impl Case {
         }
     }
 
+    /// What its program is called with where it runs alone, without turns; `None` where it is no program.
+    pub(crate) fn alone(&self) -> Option<Vec<String>> {
+        match self.experiment.words {
+            Words::Workloads(words) => Some(words(&self.shape)),
+            Words::Boots => None,
+        }
+    }
+
     /// The disk that its guest has.
     pub(crate) fn disk(&self) -> Option<&'static str> {
         (self.experiment.name == DISK).then_some("ram:64M")
@@ -722,13 +745,29 @@ mod tests {
     #[test]
     fn a_name_means_its_variants_and_no_other() {
         assert_eq!(
-            names(&["page-fault", "idle", "page-fault/thp"]),
+            names(&["page-fault", "idle"]),
             ["idle", "page-fault/4k", "page-fault/thp", "page-fault/file"]
         );
         assert_eq!(names(&["page-fault/4k"]), ["page-fault/4k"]);
         assert!(names(&[]).contains(&"memhog"));
         for unknown in ["page", "page-fault/", "memhog/x", ""] {
-            assert_eq!(select(&[unknown.to_owned()]).unwrap_err(), unknown);
+            let error = select(&[unknown.to_owned()]).unwrap_err();
+            assert!(error.contains(&format!("`{unknown}`")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_experiment_is_named_once() {
+        for (names, experiment) in [
+            (["idle", "idle"], "idle"),
+            (["page-fault", "page-fault/thp"], "page-fault/thp"),
+            (["page-fault/thp", "page-fault"], "page-fault/thp"),
+        ] {
+            let error = select(&names.map(str::to_owned)).unwrap_err();
+            assert!(
+                error.starts_with(&format!("{experiment} is named twice")),
+                "{error}"
+            );
         }
     }
 

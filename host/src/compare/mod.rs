@@ -4,9 +4,11 @@ mod absent;
 mod agreement;
 mod balloon;
 mod calls;
+mod child;
 mod column;
 mod costs;
 mod cpus;
+mod csv;
 mod experiment;
 mod experiments;
 mod figure;
@@ -21,6 +23,7 @@ mod meter;
 mod moments;
 mod options;
 mod output;
+mod own;
 mod plan;
 mod plots;
 mod progress;
@@ -34,6 +37,7 @@ mod shape;
 mod statistics;
 mod svg;
 mod table;
+mod variant;
 mod way;
 mod wording;
 
@@ -96,13 +100,17 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         return finish(&report, other.as_ref(), files);
     }
     check(options)?;
-    let chosen = experiments::select(&options.experiments).map_err(|name| {
-        let known: Vec<_> = experiments::all().map(|known| known.name).collect();
-        Failure::Usage(format!(
-            "no experiment is called `{name}`; known: {}",
-            known.join(", ")
-        ))
-    })?;
+    let chosen = experiments::select(&options.experiments).map_err(Failure::Usage)?;
+    if !options.program.is_empty() || !options.variants.is_empty() {
+        return own::compare(
+            options,
+            &own::Given {
+                experiments: chosen,
+                linux: linux(options)?,
+                accel: accel_name(options.accel),
+            },
+        );
+    }
     let guests: &[Guest] = match options.linux {
         LinuxChoice::None => &[Guest::Ebb],
         _ => &[Guest::Ebb, Guest::Linux],
@@ -111,8 +119,8 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     if plan.steps.is_empty() {
         return Err(nobody_does_it(options));
     }
-    let expected = Clock::default().expect(&plan, &plan.steps);
-    let runs: usize = plan.steps.iter().map(|step| step.guests.len()).sum();
+    let expected = Clock::new().expect(&plan, &plan.steps);
+    let runs = plan.runs_of(&plan.steps);
     let steps = u64::try_from(runs).unwrap_or(u64::MAX);
     let files = Files::reserve(
         options,
@@ -148,6 +156,33 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
 }
 
 fn check(options: &CompareOptions) -> Result<(), Failure> {
+    for (index, way) in options.give_back.iter().enumerate() {
+        if options.give_back[..index].contains(way) {
+            return Err(Failure::Usage(format!(
+                "--give-back names {} twice",
+                way.name()
+            )));
+        }
+    }
+    let columns = !options.program.is_empty() || !options.variants.is_empty();
+    let files = [
+        (options.html.is_some(), "--html"),
+        (options.markdown.is_some(), "--markdown"),
+        (!options.against.is_empty(), "--against"),
+    ];
+    if let (true, Some((_, name))) = (columns, files.iter().find(|(given, _)| *given)) {
+        return Err(Failure::Usage(format!(
+            "{name} is of experiments on both kernels; a program of one's own and variants have --json, --csv and \
+             --timeline-csv"
+        )));
+    }
+    if columns && !options.give_back.is_empty() {
+        return Err(Failure::Usage(
+            "--give-back names ways for experiments; here each is a variant, as in \
+             --variant 'off: --give-back off'"
+                .into(),
+        ));
+    }
     match options.cpus {
         Some(cpus) if options.icount && cpus > 1 => Err(Failure::Usage(format!(
             "-c {cpus} does not go with --icount, which counts the instructions of one CPU"
@@ -199,7 +234,7 @@ fn run_all(
     terminal: &Terminal,
     runs: &mut Vec<Run>,
 ) -> Result<bool, Failure> {
-    let mut clock = Clock::default();
+    let mut clock = Clock::new();
     let mut progress = Progress::new(terminal);
     let mut next = 0;
     loop {
@@ -228,7 +263,7 @@ fn run_all(
         let done = runner.run(case, &step, &mut || {
             progress.tick(plan, &clock, next - 1, since);
         })?;
-        clock.learn(&step, since.elapsed());
+        clock.learn(plan, &step, since.elapsed());
         let interrupted = runner.interrupt.signal().is_some();
         for run in done {
             if let (Outcome::Failed, Some(error), false) = (run.outcome, &run.error, interrupted) {
@@ -287,6 +322,8 @@ fn hopeless(runs: &[Run], guest: Guest) -> bool {
 /// The files that the user wants.
 struct Files {
     json: Option<Output>,
+    csv: Option<Output>,
+    timeline_csv: Option<Output>,
     html: Option<Output>,
     markdown: Option<(std::path::PathBuf, Output)>,
     against: Option<Output>,
@@ -309,6 +346,8 @@ impl Files {
         };
         Ok(Self {
             json: reserve(&options.json, json_bytes)?,
+            csv: reserve(&options.csv, 1)?,
+            timeline_csv: reserve(&options.timeline_csv, 1)?,
             html: reserve(&options.html, HTML_BYTES)?,
             markdown: reserve(&options.markdown, MARKDOWN_BYTES)?
                 .and_then(|output| Some((options.markdown.clone()?, output))),
@@ -347,6 +386,22 @@ fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Fa
             source: source.into(),
         })?;
         output.write(&bytes)?;
+    }
+    let labels: Vec<String> = report
+        .runs
+        .iter()
+        .map(|run| run.give_back.label(run.guest, true))
+        .collect();
+    let named = || labels.iter().map(String::as_str).zip(&report.runs);
+    if let Some(output) = files.csv {
+        let figures = named().flat_map(|(name, run)| {
+            let told = figures::of(run).into_iter();
+            told.map(move |figure| (name, run, figure))
+        });
+        output.write(&csv::figures(figures)?)?;
+    }
+    if let Some(output) = files.timeline_csv {
+        output.write(&csv::timelines(named())?)?;
     }
     if let Some(output) = files.html {
         output.write(html::page(report).as_bytes())?;

@@ -1,5 +1,6 @@
 //! What `ebb compare` is told.
 
+use super::variant::Variant;
 use super::way::Way;
 use crate::machine::AccelChoice;
 use crate::text::Size;
@@ -13,6 +14,9 @@ Examples:
   ebb compare                                    the usual experiments; says how long they take
   ebb compare page-fault memhog --html report.html
   ebb compare page-fault/4k --icount             instruction-exact, on one CPU
+  ebb compare -m 512M -- ./mine --fast           any static program: time, memory, page faults, status
+  ebb compare --variant 'order 0: --reporting-order 0' -- ./mine
+  ebb compare --linux none --variant 'off: --give-back off' memhog --csv figures.csv
   ebb compare messaging --rounds 5 --json messaging.json
   ebb compare --from messaging.json --html messaging.html
   ebb compare --from messaging.json --against another.json    do their ratios agree?
@@ -22,19 +26,27 @@ memory, CPUs and balloon; what still differs is printed. Figures are medians of 
 of figures that stand next to each other in time. Where guests can, both are up and take turns of a
 part of a second; rounds are added until their ratios are settled, or there are 36.
 
+One's own program has no input, one guest runs at a time, and its own metrics join the table where it prints the events
+of docs/experiments.md. With variants experiments run likewise, one guest at a time.
+
 Exit status: 0 if all runs ended well (what a guest does not support counts as such and is shown);
 1 if one failed, or if ratios do not agree with those of --against; 125 if ebb itself failed; 128 + N if signal N cut the comparison short, and the
 report then says so.";
 
 /// Options of `ebb compare`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, args_override_self = true)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct CompareOptions {
     /// Experiments to run, as `--list` names them; `NAME` means all `NAME/…`
     #[arg(value_name = "EXPERIMENT")]
     pub(crate) experiments: Vec<String>,
 
-    /// Stock kernel to compare with: `auto` fetches Debian's once, `none` runs Ebb alone
+    /// A further column: a guest with these options of `ebb run`, each with its ratio to the first column; may be given again
+    #[arg(long = "variant", value_name = "NAME: OPTIONS")]
+    pub(crate) variants: Vec<Variant>,
+
+    /// Stock kernel to compare with: `auto` fetches Debian's once, `none` runs Ebb alone; a source tree that was built is
+    /// taken, too
     #[arg(long, value_name = "auto|none|VMLINUZ", default_value = "auto")]
     pub(crate) linux: LinuxChoice,
 
@@ -67,6 +79,14 @@ pub(crate) struct CompareOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
+    /// Write every figure of every run as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// Write the memory curve of every run as CSV
+    #[arg(long, value_name = "FILE")]
+    pub(crate) timeline_csv: Option<PathBuf>,
+
     /// List the experiments and stop
     #[arg(long)]
     pub(crate) list: bool,
@@ -75,7 +95,7 @@ pub(crate) struct CompareOptions {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["experiments", "linux", "give_back", "icount", "rounds", "memory", "cpus", "list"]
+        conflicts_with_all = ["experiments", "linux", "give_back", "icount", "rounds", "memory", "cpus", "list", "variants", "program"]
     )]
     pub(crate) from: Vec<PathBuf>,
 
@@ -110,7 +130,7 @@ pub(crate) struct CompareOptions {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) markdown: Option<PathBuf>,
 
-    /// Program to run in place of the experiments in this binary
+    /// `ebb-workloads` to run in place of the one in this binary (for those who change the experiments)
     #[arg(
         long,
         value_name = "PATH",
@@ -118,6 +138,20 @@ pub(crate) struct CompareOptions {
         hide_short_help = true
     )]
     pub(crate) workloads: Option<PathBuf>,
+
+    /// End a run of one's own program, or of a variant, after so many seconds
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 3600,
+        value_parser = clap::value_parser!(u64).range(1..=31_536_000),
+        hide_short_help = true
+    )]
+    pub(crate) timeout: u64,
+
+    /// One's own program and its arguments, to be measured in place of experiments
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["experiments", "list"])]
+    pub(crate) program: Vec<OsString>,
 }
 
 /// Which stock kernel.

@@ -15,6 +15,8 @@ const ROUNDS_A_BOOT: u32 = 9;
 /// First guesses of what a run takes besides its program.
 const EBB_OVERHEAD: Duration = Duration::from_millis(400);
 const LINUX_OVERHEAD: Duration = Duration::from_secs(7);
+/// Each GiB of memory has descriptors that Linux writes while it boots.
+const LINUX_OVERHEAD_GIB: Duration = Duration::from_millis(300);
 /// So much longer it takes on Linux, where it is the work that is fixed and not the time.
 const LINUX_FACTOR: u32 = 3;
 /// A whole run whose instructions are counted: a boot mostly, as sleep takes no time.
@@ -73,6 +75,11 @@ impl Plan {
             plan.steps.extend(of_boot.cloned());
         }
         plan
+    }
+
+    /// How many runs steps are: guests that run together are a run each.
+    pub(crate) fn runs_of(&self, steps: &[Step]) -> usize {
+        steps.iter().map(|step| step.guests.len()).sum()
     }
 
     /// The steps of a case that are sure to come.
@@ -159,14 +166,40 @@ impl Plan {
 }
 
 /// How long the rest of a plan takes: first guessed, then known from what has run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Clock {
     known: HashMap<(usize, Vec<Guest>), (Duration, u32)>,
+    /// How many times longer than on an idle machine like ours it takes, before anything is known.
+    busy: f64,
+    /// What the steps so far were guessed to take, and what they took.
+    guessed: Duration,
+    took: Duration,
 }
 
+/// A machine is not believed to be slower or faster than this.
+const PACE: std::ops::RangeInclusive<f64> = 0.2..=10.0;
+/// What the load may make of the first guess: it is that of the last minute, and not of the next one.
+const BUSY_MAX: f64 = 3.0;
+
 impl Clock {
+    /// One that has seen nothing but how busy the machine is.
+    pub(crate) fn new() -> Self {
+        Self::with_busy(busy().unwrap_or(1.0))
+    }
+
+    fn with_busy(busy: f64) -> Self {
+        Self {
+            known: HashMap::new(),
+            busy,
+            guessed: Duration::ZERO,
+            took: Duration::ZERO,
+        }
+    }
+
     /// Learns what a step took.
-    pub(crate) fn learn(&mut self, step: &Step, took: Duration) {
+    pub(crate) fn learn(&mut self, plan: &Plan, step: &Step, took: Duration) {
+        self.guessed += guess(plan, step);
+        self.took += took;
         let (sum, count) = self.known.entry(key(step)).or_default();
         *sum += took;
         *count += 1;
@@ -182,33 +215,54 @@ impl Clock {
         if let Some((sum, count)) = self.known.get(&key(step)) {
             return *sum / *count;
         }
-        let case = &plan.cases[step.case];
-        let counted = case.pace() == Pace::Counted;
-        // Guests that run together boot at the same time.
-        let boot = step
-            .guests
-            .iter()
-            .map(|guest| match (guest, counted) {
-                (Guest::Ebb, false) => EBB_OVERHEAD,
-                (Guest::Linux, false) => LINUX_OVERHEAD,
-                (Guest::Ebb, true) => EBB_COUNTED,
-                (Guest::Linux, true) => LINUX_COUNTED,
-            })
-            .max()
-            .unwrap_or_default();
-        if counted {
-            return boot;
-        }
-        let work = step.guests.iter().map(|guest| match (guest, case.pace()) {
-            (Guest::Linux, Pace::Timed | Pace::Fixed) => case.guess() * LINUX_FACTOR,
-            _ => case.guess(),
-        });
-        let work: Duration = match case.pace() {
-            Pace::Together => work.max().unwrap_or_default(),
-            _ => work.sum(),
+        // What ran so far says how fast this machine is.
+        let pace = if self.guessed.is_zero() {
+            self.busy
+        } else {
+            self.took.as_secs_f64() / self.guessed.as_secs_f64()
         };
-        work * step.rounds + boot
+        guess(plan, step).mul_f64(pace.clamp(*PACE.start(), *PACE.end()))
     }
+}
+
+/// How many times longer than alone a guest takes beside what others run; `None` where nobody knows.
+fn busy() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let load: f64 = text.split(' ').next()?.parse().ok()?;
+    let cpus = std::thread::available_parallelism().ok()?.get();
+    let cpus = f64::from(u32::try_from(cpus).ok()?);
+    Some(((load + 1.0) / cpus).clamp(1.0, BUSY_MAX))
+}
+
+/// What a step takes on a machine that does nothing else, of which nobody knows more.
+fn guess(plan: &Plan, step: &Step) -> Duration {
+    let case = &plan.cases[step.case];
+    let counted = case.pace() == Pace::Counted;
+    let gib = u32::try_from(case.shape.memory.bytes() >> 30).unwrap_or(u32::MAX);
+    // Guests that run together boot at the same time.
+    let boot = step
+        .guests
+        .iter()
+        .map(|guest| match (guest, counted) {
+            (Guest::Ebb, false) => EBB_OVERHEAD,
+            (Guest::Linux, false) => LINUX_OVERHEAD + LINUX_OVERHEAD_GIB * gib,
+            (Guest::Ebb, true) => EBB_COUNTED,
+            (Guest::Linux, true) => LINUX_COUNTED,
+        })
+        .max()
+        .unwrap_or_default();
+    if counted {
+        return boot;
+    }
+    let work = step.guests.iter().map(|guest| match (guest, case.pace()) {
+        (Guest::Linux, Pace::Timed | Pace::Fixed) => case.guess() * LINUX_FACTOR,
+        _ => case.guess(),
+    });
+    let work: Duration = match case.pace() {
+        Pace::Together => work.max().unwrap_or_default(),
+        _ => work.sum(),
+    };
+    work * step.rounds + boot
 }
 
 /// Steps that take the same time.
@@ -216,4 +270,46 @@ fn key(step: &Step) -> (usize, Vec<Guest>) {
     let mut guests = step.guests.clone();
     guests.sort_unstable();
     (step.case, guests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::experiments;
+    use crate::compare::options::CompareOptions;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: CompareOptions,
+    }
+
+    #[test]
+    fn every_run_is_counted_once_and_time_is_learned() {
+        let words = [
+            "compare",
+            "idle",
+            "memhog",
+            "--rounds",
+            "2",
+            "--give-back",
+            "reporting",
+        ];
+        let options = Alone::try_parse_from(words).expect("options").options;
+        let chosen = experiments::select(&options.experiments).expect("known");
+        let guests = [Guest::Ebb, Guest::Linux];
+        let plan = Plan::new(&chosen, &guests, &options);
+        // idle has two sizes of guests, one guest at a time; the guests of memhog run together.
+        assert_eq!(plan.runs_of(&plan.steps), 2 * 2 * 2 + 2 * 2);
+        let mut clock = Clock::with_busy(2.0);
+        let all = |clock: &Clock| clock.expect(&plan, &plan.steps);
+        let alone = all(&Clock::with_busy(1.0));
+        assert!(all(&clock) > alone);
+        // A machine that is three times slower than it was guessed is so for what is to come.
+        let step = &plan.steps[0];
+        clock.learn(&plan, step, guess(&plan, step) * 3);
+        let ratio = all(&clock).as_secs_f64() / alone.as_secs_f64();
+        assert!((2.99..3.01).contains(&ratio), "{ratio}");
+    }
 }

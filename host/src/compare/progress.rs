@@ -34,10 +34,9 @@ impl<'a> Progress<'a> {
         if !self.terminal.interactive() {
             let left = clock.expect(plan, &plan.steps[index..]);
             let text = describe(plan, &plan.steps[index]);
-            let number = index + 1;
-            let count = plan.steps.len();
             self.terminal.message(&format!(
-                "ebb: {number} of {count}: {text}; {} left",
+                "ebb: {}: {text}; {} left",
+                place(plan, index),
                 About(left)
             ));
         }
@@ -58,10 +57,9 @@ impl<'a> Progress<'a> {
         let done = total.saturating_sub(left);
         let share = done.as_secs_f64() / total.as_secs_f64().max(1e-9);
         let line = format!(
-            "{} {}/{} {} left  {}",
+            "{} {} {} left  {}",
             bar(share, self.style),
-            index + 1,
-            plan.steps.len(),
+            place(plan, index),
             About(left),
             describe(plan, step)
         );
@@ -78,6 +76,17 @@ impl<'a> Progress<'a> {
     /// Takes the bar away.
     pub(crate) fn end(&self) {
         self.terminal.clear();
+    }
+}
+
+/// Which of all runs a step is: guests that run together are a run each.
+fn place(plan: &Plan, index: usize) -> String {
+    let before = plan.runs_of(&plan.steps[..index]);
+    let of_step = plan.steps[index].guests.len();
+    let all = plan.runs_of(&plan.steps);
+    match of_step {
+        0 | 1 => format!("{} of {all}", before + 1),
+        of_step => format!("{} to {} of {all}", before + 1, before + of_step),
     }
 }
 

@@ -1,26 +1,25 @@
 //! Runs one guest as a child process, `ebb run …`, and gathers all that it says.
 
 use super::balloon::Balloon;
+use super::child::{Insistence, Line, Message, listen, read_timeline, spawn};
 use super::cpus::Cpus;
 use super::experiments::{Call, Case};
 use super::interrupt::Interrupt;
-use super::meter::{Meter, child_of, last_time};
+use super::meter::{Meter, child_of};
 use super::plan::Step;
-use super::schema::{Better, Event, Guest, Outcome, Point, Run, TurnCost, What};
+use super::schema::{Better, Event, Guest, Outcome, Run, TurnCost, What};
 use super::scratch::Scratch;
 use super::shape::Shape;
 use super::way::Way;
 use crate::failure::Failure;
 use crate::qemu::cpu_time;
-use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
+use std::process::{Child, ChildStdin, ExitStatus};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// How often somebody looks for a signal and draws.
@@ -29,16 +28,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// should take: a stock kernel may need several attempts, and the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(900);
 const PATIENCE_FACTOR: u32 = 20;
-/// Signals after which `ebb run` ends its VM whatever the program does, and their distance.
-const INSISTENCE: u32 = 3;
-const INSIST_EVERY: Duration = Duration::from_millis(300);
-/// By then it has ended, or is killed.
-const LAST_PATIENCE: Duration = Duration::from_secs(10);
 /// A program that prints more has gone mad.
 const LINES_MAX: usize = 100_000;
-const LINE_BYTES_MAX: u64 = 1 << 20;
-/// Lines of a guest that wait until somebody listens to it again.
-const QUEUE: usize = 64;
 /// Lines of stderr that are kept for an error.
 const ERROR_LINES: usize = 24;
 /// `ebb-workloads` ends so where the guest lacks something.
@@ -56,22 +47,11 @@ pub(crate) struct Runner<'a> {
     pub(crate) interrupt: &'a Interrupt,
 }
 
-/// A line of a child, and where the timeline stood when it came.
-struct Line {
-    text: String,
-    timeline_s: Option<f64>,
-}
-
 /// Output that has come so far.
 #[derive(Default)]
 struct Heard {
     lines: Vec<Line>,
     errors: VecDeque<String>,
-}
-
-enum Message {
-    Out(Line),
-    Err(String),
 }
 
 /// What a guest is doing, as far as its output tells.
@@ -108,9 +88,7 @@ struct Running {
     wall: Duration,
     limit: Duration,
     rounds: Vec<TurnCost>,
-    told: u32,
-    told_last: Option<Instant>,
-    killed: bool,
+    insistence: Insistence,
 }
 
 impl Runner<'_> {
@@ -227,9 +205,7 @@ impl Runner<'_> {
             wall: Duration::ZERO,
             limit: limit * 2,
             rounds: Vec::new(),
-            told: 0,
-            told_last: None,
-            killed: false,
+            insistence: Insistence::default(),
         })
     }
 
@@ -390,7 +366,7 @@ impl Runner<'_> {
             }
             tick();
             if guest.started.elapsed() > guest.limit || self.interrupt.signal().is_some() {
-                guest.insist();
+                guest.insistence.insist(&guest.child);
             }
         }
     }
@@ -428,21 +404,6 @@ impl Running {
         }
     }
 
-    /// Asks the child to end; kills it once it has been asked often enough.
-    fn insist(&mut self) {
-        // The child has not been waited for, so its number is still its own.
-        let pid = Pid::from_child(&self.child);
-        let since = self.told_last.map_or(Duration::MAX, |last| last.elapsed());
-        if self.told < INSISTENCE && since >= INSIST_EVERY {
-            let _ = kill_process(pid, Signal::TERM);
-            self.told += 1;
-            self.told_last = Some(Instant::now());
-        } else if self.told == INSISTENCE && since >= LAST_PATIENCE && !self.killed {
-            let _ = kill_process(pid, Signal::KILL);
-            self.killed = true;
-        }
-    }
-
     /// What QEMU, the only child of `ebb run`, has taken of the host's CPUs.
     fn qemu_cpu(&self) -> Option<Duration> {
         let pid = self.child.id();
@@ -457,71 +418,6 @@ fn waits(line: &str) -> Option<State> {
         Ok(What::Phase { name, .. }) if name == "rest" => Some(State::Rests),
         _ => None,
     }
-}
-
-/// Starts `ebb run …` so that it does not outlive us, out of reach of the terminal's Ctrl-C: the
-/// guest that is under way is ended by us, in order.
-fn spawn(executable: &Path, words: &[OsString], turns: bool) -> io::Result<Child> {
-    let mut command = Command::new(executable);
-    command
-        .args(words)
-        .stdin(if turns { Stdio::piped() } else { Stdio::null() })
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // It is passed on to the program, and no run shall depend on where its user sits.
-        .env("TERM", "dumb")
-        .process_group(0);
-    crate::system::orphan::forbid(&mut command);
-    command.spawn()
-}
-
-/// Reads both outputs of the child in threads of their own.
-fn listen(child: &mut Child, timeline: &Path, balloon: Option<Balloon>) -> Receiver<Message> {
-    let (sender, receiver) = mpsc::sync_channel(QUEUE);
-    if let Some(stdout) = child.stdout.take() {
-        let (sender, timeline) = (sender.clone(), timeline.to_owned());
-        thread::spawn(move || {
-            each_line(stdout, |text| {
-                let timeline_s = last_time(&timeline);
-                if let Some(balloon) = &balloon {
-                    balloon.hear(&text);
-                }
-                sender.send(Message::Out(Line { text, timeline_s })).is_ok()
-            });
-        });
-    }
-    if let Some(stderr) = child.stderr.take() {
-        thread::spawn(move || each_line(stderr, |text| sender.send(Message::Err(text)).is_ok()));
-    }
-    receiver
-}
-
-/// Hands over each line until the end, or until nobody wants more.
-fn each_line(from: impl Read, mut take: impl FnMut(String) -> bool) {
-    let mut reader = BufReader::new(from);
-    loop {
-        let mut bytes = Vec::new();
-        match reader
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut bytes)
-        {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {
-                let text = String::from_utf8_lossy(&bytes);
-                if !take(text.trim_end_matches(['\n', '\r']).to_owned()) {
-                    return;
-                }
-            }
-        }
-    }
-}
-
-fn read_timeline(path: &Path) -> Vec<Point> {
-    let text = std::fs::read(path).unwrap_or_default();
-    text.split(|byte| *byte == b'\n')
-        .filter_map(|line| serde_json::from_slice(line).ok())
-        .collect()
 }
 
 /// Fills in the events of `ebb-workloads` and how it ended.
@@ -598,20 +494,5 @@ fn why(heard: &Heard, status: ExitStatus) -> String {
         how
     } else {
         format!("{how}: {}", told.join("\n"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_end_where_they_end() {
-        let mut lines = Vec::new();
-        each_line(&b"one\r\ntwo\n\nthree"[..], |line| {
-            lines.push(line);
-            true
-        });
-        assert_eq!(lines, ["one", "two", "", "three"]);
     }
 }

@@ -251,6 +251,10 @@ pub(crate) struct Cell {
 pub(crate) enum ReadError {
     #[error("it is not JSON of a comparison")]
     Json(#[from] serde_json::Error),
+    #[error(
+        "it is of columns (a program of one's own, or variants), which only other programs read"
+    )]
+    Columns,
     #[error("its schema is {0}; this version reads schema {SCHEMA}")]
     Schema(u64),
 }
@@ -261,8 +265,13 @@ impl Report {
         #[derive(Deserialize)]
         struct Numbered {
             schema: u64,
+            #[serde(default)]
+            kind: Option<String>,
         }
-        let Numbered { schema } = serde_json::from_slice(bytes)?;
+        let Numbered { schema, kind } = serde_json::from_slice(bytes)?;
+        if kind.is_some() {
+            return Err(ReadError::Columns);
+        }
         if schema != u64::from(SCHEMA) {
             return Err(ReadError::Schema(schema));
         }

@@ -59,5 +59,9 @@ pub(crate) struct Sample {
     pub(crate) cpus: u32,
     /// Guest time at which the program started.
     pub(crate) first_user: Option<Duration>,
+    /// Guest time at which the program had ended.
+    pub(crate) ended: Option<Duration>,
+    /// Page faults of the program and its children, as far as they are known by now.
+    pub(crate) program_faults: Option<u64>,
     pub(crate) stage: Option<Stage>,
 }

@@ -154,7 +154,7 @@ fn who_cannot_be_asked_says_why() {
                 "{error}"
             );
         }
-        put(offset_of!(GuestHeader, metadata_bytes), 4096);
+        put(offset_of!(GuestHeader, metadata_bytes), 64 << 10);
         put(offset_of!(GuestHeader, metadata_address), 8 << 20);
         let error = memory.reclaim(1).unwrap_err().to_string();
         assert!(error.contains("no allocator metadata"), "{error}");

@@ -40,6 +40,10 @@ pub(crate) struct Record {
     started_s: Option<f64>,
     /// The guest's clock when the program started.
     started_guest_s: Option<f64>,
+    /// The guest's clock when the program had ended.
+    ended_guest_s: Option<f64>,
+    /// Page faults of the program and its children.
+    faults: Option<u64>,
     resident_at_start: Option<u64>,
     /// Host time from the start of the CPUs to the end of QEMU.
     wall_s: f64,
@@ -98,6 +102,8 @@ impl Record {
             attempts: 0,
             started_s: None,
             started_guest_s: None,
+            ended_guest_s: None,
+            faults: None,
             resident_at_start: None,
             wall_s: 0.0,
             summary: None,
@@ -134,7 +140,10 @@ impl Record {
         self.memory = summary.memory;
         self.started_s = started.map(|started| seconds(started.at));
         self.resident_at_start = started.map(|started| started.resident);
-        self.started_guest_s = summary.start.map(seconds);
+        self.started_guest_s = summary.start.map(|start| start.as_secs_f64());
+        // To the nanosecond, which can be an instruction.
+        self.ended_guest_s = summary.ended.map(|ended| ended.as_secs_f64());
+        self.faults = summary.faults;
         self.wall_s = seconds(summary.ran);
         self.qemu_cpu_seconds = cpu.map(|cpu| CpuRecord {
             user: seconds(cpu.user),

@@ -122,6 +122,11 @@ pub(crate) struct Summary {
     /// Guest time from kernel entry to the first user instruction.
     #[serde(serialize_with = "milliseconds")]
     pub(crate) start: Option<Duration>,
+    /// Guest time at which the program had ended, and its page faults; the record has both.
+    #[serde(skip)]
+    pub(crate) ended: Option<Duration>,
+    #[serde(skip)]
+    pub(crate) faults: Option<u64>,
     #[serde(serialize_with = "plain_milliseconds")]
     pub(crate) ran: Duration,
     /// Memory of the QEMU process beside the guest's RAM, at its peak.
@@ -168,6 +173,8 @@ impl Summary {
             reported_ranges: last.reported_ranges,
             reported: last.reported,
             start: last.first_user,
+            ended: last.ended,
+            faults: last.program_faults,
             ran: last.at,
             qemu: facts.qemu,
             qemu_pss: facts.qemu_pss,

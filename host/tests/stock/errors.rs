@@ -56,7 +56,8 @@ fn files_that_are_no_kernel_are_named() {
         text.contains("--kernel linux:/boot/vmlinuz-RELEASE"),
         "{text}"
     );
-    assert!(refused("/").contains("it is not a file"));
+    assert!(refused("/").contains("there is no arch/x86/boot/bzImage in it"));
+    assert!(refused("/dev/null").contains("it is not a file"));
 }
 
 #[test]
@@ -77,6 +78,37 @@ fn missing_modules_are_named() {
     std::fs::write(folder.join("modules.builtin"), built_in).expect("a writable place");
     let text = refused(kernel);
     assert!(text.contains("virtio_balloon"), "{text}");
+}
+
+/// A tree's own lists say what is built in and what is a module; nothing of it need be installed.
+#[test]
+fn a_source_tree_is_a_kernel() {
+    let scratch = Scratch::new("tree");
+    let tree = scratch.folder().join("linux");
+    let boot = tree.join("arch/x86/boot");
+    std::fs::create_dir_all(&boot).expect("a writable place");
+    std::fs::copy(kernel_file(&scratch), boot.join("bzImage")).expect("a writable place");
+    let built_in = "kernel/drivers/virtio/virtio_mmio.ko\nkernel/drivers/char/virtio_console.ko\n";
+    std::fs::write(tree.join("modules.builtin"), built_in).expect("a writable place");
+    let tree_name = tree.to_str().expect("a plain path");
+    let image = boot.join("bzImage");
+    for named in [tree_name, image.to_str().expect("a plain path")] {
+        let text = refused(named);
+        assert!(
+            text.contains("neither a module virtio_balloon in"),
+            "{text}"
+        );
+    }
+    // A list that leads out of the tree is not followed; one into it is.
+    let order = "../../secret/virtio_balloon.o\nodd/place/virtio_balloon.o\n";
+    std::fs::write(tree.join("modules.order"), order).expect("a writable place");
+    std::fs::create_dir_all(tree.join("odd/place")).expect("a writable place");
+    std::fs::write(tree.join("odd/place/virtio_balloon.ko"), "no ELF").expect("a writable place");
+    let text = refused(tree_name);
+    assert!(
+        text.contains("odd/place/virtio_balloon.ko is not a module"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(crate) struct Reading {
     pub(crate) cpus: u32,
     /// Guest time at which the first user instruction ran; `None` before.
     pub(crate) first_user_ns: Option<u64>,
+    /// Guest time at which the program had ended; `None` before.
+    pub(crate) ended_ns: Option<u64>,
     pub(crate) metadata: GuestAddress,
     pub(crate) metadata_bytes: u64,
     pub(crate) reports: u64,
@@ -106,10 +108,12 @@ impl Header {
             _ => return None,
         };
         let first_user_ns = self.u64(offset_of!(GuestHeader, first_user_ns))?;
+        let ended_ns = self.u64(offset_of!(GuestHeader, ended_ns))?;
         Some(Reading {
             stage,
             cpus: self.u32(offset_of!(GuestHeader, cpus))?.min(CPUS_MAX),
             first_user_ns: (first_user_ns != 0).then_some(first_user_ns),
+            ended_ns: (ended_ns != 0).then_some(ended_ns),
             metadata: GuestAddress(self.u64(offset_of!(GuestHeader, metadata_address))?),
             metadata_bytes: self.u64(offset_of!(GuestHeader, metadata_bytes))?,
             reports: self.u64(offset_of!(GuestHeader, reports))?,

@@ -57,6 +57,9 @@ impl Guest for EbbGuest {
             awaited_input: reading.awaited_input,
             cpus: reading.cpus,
             first_user: reading.first_user_ns.map(Duration::from_nanos),
+            ended: reading.ended_ns.map(Duration::from_nanos),
+            // Nothing else in the guest has any.
+            program_faults: Some(reading.faults),
             stage: Some(reading.stage),
             ..Sample::default()
         }

@@ -4,7 +4,7 @@ use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What a guest of ebb needs on any board: a way to talk, and the balloon.
@@ -19,6 +19,9 @@ const FOLDERS: [&str; 3] = [
     "kernel/drivers/char",
     "kernel/drivers/block",
 ];
+/// What a build says that it made as modules, in a source tree's root.
+const ORDER: &str = "modules.order";
+const ORDER_BYTES_MAX: u64 = 4 << 20;
 /// A file larger than this is none of those.
 const MODULE_BYTES_MAX: u64 = 16 << 20;
 /// Folders of modules nest no deeper than this.
@@ -132,7 +135,9 @@ fn module_name(path: &Path) -> Option<String> {
 /// The modules where these drivers stand.
 fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
-    for place in FOLDERS {
+    let unprefixed = FOLDERS.map(|place| place.trim_start_matches("kernel/"));
+    // A source tree has them without the folder into which they are installed.
+    for place in FOLDERS.into_iter().chain(unprefixed) {
         // A folder that is absent holds none; what is missed by that is named later.
         let entries = std::fs::read_dir(folder.join(place));
         for entry in entries.into_iter().flatten().flatten() {
@@ -142,7 +147,29 @@ fn files(folder: &Path) -> BTreeMap<String, PathBuf> {
             }
         }
     }
+    add_built(folder, &mut files);
     files
+}
+
+/// Adds what a build says that it made, in a source tree's folders of all sorts.
+fn add_built(folder: &Path, files: &mut BTreeMap<String, PathBuf>) {
+    let order = std::fs::File::open(folder.join(ORDER)).map(|file| file.take(ORDER_BYTES_MAX));
+    let mut text = String::new();
+    if order.is_ok_and(|mut order| order.read_to_string(&mut text).is_ok()) {
+        for line in text.lines() {
+            let path = Path::new(line.strip_prefix("kernel/").unwrap_or(line));
+            let path = path.with_extension("ko");
+            let inside = path
+                .components()
+                .all(|part| matches!(part, Component::Normal(_)));
+            if let (true, Some(name)) = (inside, module_name(&path)) {
+                let path = folder.join(path);
+                if path.is_file() {
+                    files.entry(name).or_insert(path);
+                }
+            }
+        }
+    }
 }
 
 /// What is no module, as it is part of the kernel.
@@ -171,6 +198,7 @@ pub(super) fn all_files(folder: &Path) -> BTreeMap<String, PathBuf> {
             }
         }
     }
+    add_built(folder, &mut files);
     files
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct LinuxGuest {
 struct State {
     stage: Option<Stage>,
     first_user: Option<Duration>,
+    ended: Option<Duration>,
+    program_faults: Option<u64>,
     written: Option<[u64; 2]>,
     /// Told once, when the program has ended.
     oom_kills: Option<u64>,
@@ -120,6 +122,13 @@ impl LinuxGuest {
                 state.stage = Some(Stage::Running);
                 state.first_user = Some(Duration::from_nanos(nanoseconds));
             }
+            Some(Report::Ended {
+                nanoseconds,
+                faults,
+            }) => {
+                state.ended = Some(Duration::from_nanos(nanoseconds));
+                state.program_faults = Some(faults);
+            }
             Some(Report::OomKills(kills)) => state.oom_kills = Some(kills),
             Some(Report::Exited { status, written }) => {
                 state.stage = Some(Stage::Exited(WaitStatus::from_raw(status)));
@@ -192,6 +201,8 @@ impl Guest for LinuxGuest {
             }),
             cpus: self.cpus,
             first_user: state.first_user,
+            ended: state.ended,
+            program_faults: state.program_faults,
             stage: state.stage,
             ..Sample::default()
         }
@@ -248,6 +259,10 @@ mod tests {
         assert_eq!(guest.stage(), Some(Stage::Booting));
         guest.take_in("running 1500000000");
         assert_eq!(guest.look().first_user, Some(Duration::from_millis(1500)));
+        guest.take_in("ended 1700000000 12");
+        let seen = guest.look();
+        assert_eq!(seen.ended, Some(Duration::from_millis(1700)));
+        assert_eq!(seen.program_faults, Some(12));
         guest.take_in("exited 256 10");
         assert_eq!(guest.stage(), Some(Stage::Running));
         guest.take_in("exited 256 10 0");

@@ -8,6 +8,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+/// Where a build leaves the image in its source tree.
+const BUILT_IMAGE: &str = "arch/x86/boot/bzImage";
+/// Where an installed kernel stands, its modules beside it.
+const BOOT: &str = "boot";
+/// What a build leaves in its source tree's root: the names of what is built in.
+const BUILT_IN: &str = "modules.builtin";
 /// A kernel image larger than this is none.
 const IMAGE_BYTES_MAX: u64 = 256 << 20;
 
@@ -35,6 +41,8 @@ pub(crate) enum StockError {
     Format { path: PathBuf, source: FormatError },
     #[error("{} cannot be used: there is no folder {}", image.display(), looked.display())]
     NoModules { image: PathBuf, looked: PathBuf },
+    #[error("{} is no kernel's source tree, or is not built yet: there is no {BUILT_IMAGE} in it", tree.display())]
+    NotBuilt { tree: PathBuf },
     #[error("{} cannot be used", image.display())]
     Modules { image: PathBuf, source: ModuleError },
 }
@@ -42,7 +50,8 @@ pub(crate) enum StockError {
 impl Stock {
     /// The kernel in the file `image`, or Debian's, which is fetched if it is not there yet.
     ///
-    /// An image's modules are in `lib/modules/RELEASE` of the tree whose `boot` it stands in.
+    /// An image's modules are in `lib/modules/RELEASE` of the tree whose `boot` it stands in, or in the source tree that it
+    /// was built in, which may be named in its place. One that stands elsewhere has its drivers built in.
     pub(crate) fn find(image: Option<&Path>, disks: bool) -> Result<Self, StockError> {
         match image {
             Some(image) => Self::open(image, disks),
@@ -50,7 +59,18 @@ impl Stock {
         }
     }
 
-    fn open(image: &Path, disks: bool) -> Result<Self, StockError> {
+    fn open(named: &Path, disks: bool) -> Result<Self, StockError> {
+        let built = named.join(BUILT_IMAGE);
+        let image = if named.is_dir() {
+            if !built.is_file() {
+                return Err(StockError::NotBuilt {
+                    tree: named.to_owned(),
+                });
+            }
+            built.as_path()
+        } else {
+            named
+        };
         let failed = |source| StockError::Read {
             path: image.to_owned(),
             source,
@@ -75,11 +95,17 @@ impl Stock {
             image: image.to_owned(),
             source,
         };
-        let modules = modules::find(&folder, disks).map_err(failed)?;
-        let demand = if disks {
-            demand::find(&folder).map_err(failed)?
-        } else {
-            Demand::default()
+        let (modules, demand) = match &folder {
+            Some(folder) => {
+                let modules = modules::find(folder, disks).map_err(failed)?;
+                let demand = if disks {
+                    demand::find(folder).map_err(failed)?
+                } else {
+                    Demand::default()
+                };
+                (modules, demand)
+            }
+            None => (Vec::new(), Demand::default()),
         };
         Ok(Self {
             image: image.to_owned(),
@@ -112,24 +138,30 @@ impl Stock {
     }
 }
 
-/// The folder of the modules that belong to `image`.
-fn module_folder(image: &Path, release: &str) -> Result<PathBuf, StockError> {
+/// The folder of the modules that belong to `image`; `None` for one that needs none.
+fn module_folder(image: &Path, release: &str) -> Result<Option<PathBuf>, StockError> {
     let real = image.canonicalize().map_err(|source| StockError::Read {
         path: image.to_owned(),
         source,
     })?;
-    let root = real
-        .parent()
-        .and_then(Path::parent)
-        .unwrap_or(Path::new("/"));
+    if real.ends_with(BUILT_IMAGE) {
+        let tree = real.ancestors().nth(Path::new(BUILT_IMAGE).iter().count());
+        return Ok(tree
+            .filter(|tree| tree.join(BUILT_IN).is_file())
+            .map(Path::to_owned));
+    }
+    let folder = real.parent();
+    let root = folder.and_then(Path::parent).unwrap_or(Path::new("/"));
     let places = ["lib/modules", "usr/lib/modules"].map(|place| root.join(place).join(release));
     let [first, _] = &places;
     let looked = first.clone();
-    places
-        .into_iter()
-        .find(|place| place.is_dir())
-        .ok_or(StockError::NoModules {
+    match places.into_iter().find(|place| place.is_dir()) {
+        Some(place) => Ok(Some(place)),
+        // An installed kernel whose modules were forgotten.
+        None if folder.is_some_and(|folder| folder.ends_with(BOOT)) => Err(StockError::NoModules {
             image: image.to_owned(),
             looked,
-        })
+        }),
+        None => Ok(None),
+    }
 }

@@ -1,5 +1,6 @@
 //! The end of the VM.
 
+use super::clock;
 use super::cpu::{self, outb, outl};
 use super::entries::ENTRIES;
 use super::header::HEADER;
@@ -23,8 +24,10 @@ pub struct ExitRecord {
 
 /// Has what was written flushed, tells the host and ends the VM.
 pub fn power_off(status: ExitRecord) -> ! {
+    let ended = clock::now().0.max(1);
     (ENTRIES.flush)();
-    // Relaxed: published by the Release below, whose partner is the host's Acquire.
+    // Relaxed, both: published by the Release below, whose partner is the host's Acquire.
+    HEADER.ended_ns.store(ended, Ordering::Relaxed);
     HEADER
         .exit_status
         .store(status.wait_status, Ordering::Relaxed);

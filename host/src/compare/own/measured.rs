@@ -1,0 +1,195 @@
+//! What is measured of any program, whatever it prints: from what `ebb run --record` wrote, and from the curve of its
+//! memory.
+
+use super::super::figure::{Figure, lower};
+use super::super::figures;
+use super::super::schema::Run;
+use serde_json::Value;
+
+const GIB: f64 = 1_073_741_824.0;
+/// The program's exit status, as a shell has it.
+pub(crate) const EXIT_STATUS: &str = "exit_status";
+
+/// A figure, and whether the program itself told it.
+pub(crate) struct Told {
+    pub(crate) figure: Figure,
+    pub(crate) by_program: bool,
+}
+
+/// All figures of a run: what the host and the guest's kernel saw, then what the program told.
+pub(crate) fn of(run: &Run) -> Vec<Told> {
+    let mut told: Vec<Told> = Vec::new();
+    let mut seen = |figure: Figure| {
+        told.push(Told {
+            figure,
+            by_program: false,
+        });
+    };
+    if let Some(record) = &run.record {
+        of_record(run, record, &mut seen);
+    }
+    for mut figure in figures::of(run) {
+        // The same as above, under another name.
+        if figure.metric == "qemu_cpu" {
+            continue;
+        }
+        // Columns may differ in these, and the row is the same.
+        for label in ["cpus", "memory", "icount"] {
+            figure.labels.remove(label);
+        }
+        told.push(Told {
+            figure,
+            by_program: true,
+        });
+    }
+    told
+}
+
+fn of_record(run: &Run, record: &Value, seen: &mut impl FnMut(Figure)) {
+    let number = |path: &str| record.pointer(path).and_then(Value::as_f64);
+    if let (Some(from), Some(to)) = (number("/started_guest_s"), number("/ended_guest_s")) {
+        let seconds = (to - from).max(0.0);
+        seen(if run.icount {
+            lower("program", "instructions", (seconds * 1e9).round())
+        } else {
+            lower("program_s", "s", seconds)
+        });
+    }
+    // The host's clock says nothing of a guest whose instructions are counted.
+    if !run.icount
+        && let Some(seconds) = number("/started_s")
+    {
+        seen(lower("boot_s", "s", seconds));
+    }
+    for (metric, path) in [
+        ("peak_used", "/summary/peak_used"),
+        ("peak_resident", "/summary/peak_resident"),
+        ("final_resident", "/summary/resident_now"),
+    ] {
+        if let Some(bytes) = number(path) {
+            seen(lower(metric, "B", bytes));
+        }
+    }
+    if let (Some(resident), Some(used)) =
+        (number("/summary/resident_now"), number("/summary/used_now"))
+    {
+        seen(lower("stranded", "B", resident - used));
+    }
+    if !run.icount
+        && let Some(area) = stranded_area(run, record)
+    {
+        seen(lower("stranded_area", "GiB·s", area));
+    }
+    if let Some(faults) = number("/faults") {
+        seen(lower("faults", "", faults));
+    }
+    if !run.icount
+        && let (Some(user), Some(system)) = (
+            number("/qemu_cpu_seconds/user"),
+            number("/qemu_cpu_seconds/system"),
+        )
+    {
+        seen(lower("host_cpu_s", "s", user + system));
+    }
+    if let Some(code) = number("/status/code") {
+        seen(Figure {
+            comparable: false,
+            ..lower(EXIT_STATUS, "", code)
+        });
+    }
+}
+
+/// The area between resident and used memory while the program ran; samples hold until the next one.
+fn stranded_area(run: &Run, record: &Value) -> Option<f64> {
+    let from_ms = record.get("started_s")?.as_f64()? * 1e3;
+    let points = &run.timeline;
+    let mut bytes_ms = 0.0;
+    let mut known = false;
+    for (point, next) in points.iter().zip(points.iter().skip(1)) {
+        let (Some(resident), Some(used)) = (point.resident, point.used) else {
+            continue;
+        };
+        known = true;
+        let held_ms = next.t_ms - point.t_ms.max(from_ms);
+        bytes_ms += (resident - used).max(0.0) * held_ms.max(0.0);
+    }
+    known.then_some(bytes_ms / 1e3 / GIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of as figures_of;
+    use super::*;
+    use crate::compare::guest::Guest;
+    use crate::compare::schema::{Outcome, Point};
+    use crate::compare::way::Way;
+    use serde_json::json;
+
+    fn run(icount: bool, record: Value) -> Run {
+        let point = |t_ms: f64, resident: f64, used: f64| Point {
+            t_ms,
+            resident: Some(resident * GIB),
+            used: Some(used * GIB),
+            ..Point::default()
+        };
+        Run {
+            experiment: "./mine".into(),
+            arguments: Vec::new(),
+            guest: Guest::Ebb,
+            give_back: Way::REPORTING,
+            icount,
+            cpus: 1,
+            memory_bytes: 1 << 30,
+            round: 1,
+            command: Vec::new(),
+            record: Some(record),
+            events: Vec::new(),
+            turns: Vec::new(),
+            host_cpus: Vec::new(),
+            timeline: vec![
+                point(0.0, 9.0, 0.0),
+                point(1000.0, 2.0, 1.0),
+                point(2000.0, 3.0, 3.0),
+                point(4000.0, 1.0, 1.0),
+            ],
+            expenses: Vec::new(),
+            outcome: Outcome::Ok,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn a_record_says_what_any_program_took() {
+        let record = json!({"started_s": 1.0, "started_guest_s": 0.5, "ended_guest_s": 2.000_000_001,
+            "faults": 7, "qemu_cpu_seconds": {"user": 0.25, "system": 0.5}, "status": {"code": 3},
+            "summary": {"peak_used": 5, "peak_resident": 9, "resident_now": 4, "used_now": 1}});
+        let of = |run: &Run| -> Vec<(String, f64)> {
+            let told = figures_of(run);
+            told.into_iter()
+                .map(|told| (told.figure.metric, told.figure.value))
+                .collect()
+        };
+        let plain = of(&run(false, record.clone()));
+        for (metric, value) in [
+            ("program_s", 1.500_000_001),
+            ("boot_s", 1.0),
+            ("peak_used", 5.0),
+            ("peak_resident", 9.0),
+            ("final_resident", 4.0),
+            ("stranded", 3.0),
+            ("stranded_area", 1.0),
+            ("faults", 7.0),
+            ("host_cpu_s", 0.75),
+            (EXIT_STATUS, 3.0),
+        ] {
+            let found = plain.iter().find(|(name, _)| name == metric);
+            let found = found.unwrap_or_else(|| panic!("{metric}")).1;
+            assert!((found - value).abs() < 1e-9, "{metric} {found}");
+        }
+        let counted = of(&run(true, record));
+        assert!(counted.contains(&("program".into(), 1_500_000_001.0)));
+        assert!(!counted.iter().any(|(name, _)| name == "boot_s"));
+        // What nobody knows is no figure.
+        assert_eq!(of(&run(false, json!({"faults": null}))), []);
+    }
+}

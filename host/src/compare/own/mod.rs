@@ -1,0 +1,304 @@
+//! One's own program, and configurations of guests against each other: each a column, with ratios to the first.
+
+mod guest;
+mod measured;
+mod report;
+mod rows;
+mod subject;
+mod table;
+
+use super::csv;
+use super::experiment::Experiment;
+use super::interrupt::Interrupt;
+use super::options::{CompareOptions, LinuxChoice};
+use super::output::Output;
+use super::progress::About;
+use super::schema::{Outcome, Run};
+use super::scratch::{Scratch, Turn};
+use super::variant::{self, Variant};
+use crate::failure::Failure;
+use crate::stdout;
+use crate::text::Terminal;
+use guest::Guests;
+use report::OwnReport;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+use subject::Subject;
+
+/// Rounds, unless the user says otherwise.
+const ROUNDS: u32 = 3;
+/// Columns beyond these are no table any more.
+const COLUMNS_MAX: usize = 12;
+const DRAW_EVERY: Duration = Duration::from_millis(400);
+/// Bytes that a run takes in the report, for keeping space.
+const RUN_BYTES: u64 = 1 << 20;
+
+/// What was asked for besides: found before this was called.
+#[derive(Debug)]
+pub(crate) struct Given {
+    /// The experiments, where there is no program of one's own.
+    pub(crate) experiments: Vec<&'static Experiment>,
+    /// The value of `--kernel` for the stock guest.
+    pub(crate) linux: Option<OsString>,
+    pub(crate) accel: &'static str,
+}
+
+/// The files that the user wants.
+struct Files {
+    json: Option<Output>,
+    csv: Option<Output>,
+    timeline_csv: Option<Output>,
+}
+
+/// Measures, and returns the status of ebb.
+pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Failure> {
+    let columns = columns(options, given)?;
+    let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+    let turn = Turn::take()?;
+    let scratch = Scratch::new(options.workloads.as_deref())?;
+    let interrupt = Interrupt::catch()?;
+    let subjects: Vec<Subject> = if options.program.is_empty() {
+        let of = |experiment: &&'static Experiment| {
+            Subject::of_experiment(experiment, options, &scratch)
+        };
+        given.experiments.iter().flat_map(of).collect()
+    } else {
+        vec![Subject::own(options)]
+    };
+    let guests = Guests {
+        scratch: &scratch,
+        interrupt: &interrupt,
+        common: vec![
+            ("accel", given.accel.into()),
+            ("qemu", options.qemu.clone().into()),
+            ("timeout", options.timeout.to_string().into()),
+        ],
+    };
+    for subject in &subjects {
+        for column in &columns {
+            guests.try_out(subject, column)?;
+        }
+    }
+    let rounds = options.rounds.unwrap_or(ROUNDS);
+    let count = subjects.len() * columns.len() * rounds as usize;
+    let files = Files::reserve(options, count)?;
+    let terminal = Terminal::new();
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    terminal.message(&format!(
+        "ebb: {count} run{}, {rounds} round{} of {}",
+        plural(count),
+        plural(rounds as usize),
+        names.join(", ")
+    ));
+    if turn.disturbed {
+        terminal.message("ebb: another comparison is under way: times disturb one another");
+    }
+    let mut under_way = UnderWay {
+        guests: &guests,
+        terminal: &terminal,
+        subjects: &subjects,
+        columns: &columns,
+        rounds,
+        took: HashMap::new(),
+        done: 0,
+        count,
+        runs: Vec::new(),
+    };
+    let complete = under_way.all()?;
+    let report = OwnReport::new(complete, &columns, under_way.runs);
+    let status = finish(&report, &names, files)?;
+    Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
+}
+
+/// Ebb, Linux, and what the user wants besides.
+fn columns(options: &CompareOptions, given: &Given) -> Result<Vec<Variant>, Failure> {
+    let usage = |why: String| Failure::Usage(why);
+    let mut columns = vec![Variant::new("Ebb", &[]).map_err(usage)?];
+    if let (Some(linux), false) = (&given.linux, options.linux == LinuxChoice::None) {
+        let value = linux.to_string_lossy();
+        columns.push(Variant::new("Linux", &["--kernel", &value]).map_err(usage)?);
+    }
+    columns.extend(options.variants.iter().cloned());
+    variant::apart(&columns).map_err(usage)?;
+    if columns.len() > COLUMNS_MAX {
+        return Err(Failure::Usage(format!(
+            "{} columns; at most {COLUMNS_MAX} stand beside each other",
+            columns.len()
+        )));
+    }
+    Ok(columns)
+}
+
+/// A comparison while it goes on.
+struct UnderWay<'a> {
+    guests: &'a Guests<'a>,
+    terminal: &'a Terminal,
+    subjects: &'a [Subject],
+    columns: &'a [Variant],
+    rounds: u32,
+    /// What the last run of a subject in a column took.
+    took: HashMap<(usize, usize), Duration>,
+    done: usize,
+    count: usize,
+    runs: Vec<(usize, Run)>,
+}
+
+impl UnderWay<'_> {
+    /// Runs all of it, round by round; says whether nothing is missing.
+    fn all(&mut self) -> Result<bool, Failure> {
+        let mut hopeless = vec![false; self.subjects.len() * self.columns.len()];
+        let mut complete = true;
+        for round in 1..=self.rounds {
+            for subject in 0..self.subjects.len() {
+                for place in 0..self.columns.len() {
+                    // Who comes later finds a warmer machine, so the order turns.
+                    let column = if round % 2 == 0 {
+                        self.columns.len() - 1 - place
+                    } else {
+                        place
+                    };
+                    let index = subject * self.columns.len() + column;
+                    if hopeless[index] {
+                        complete = false;
+                        self.done += 1;
+                        continue;
+                    }
+                    let ran = self.one(subject, column, round)?;
+                    if self.guests.interrupt.signal().is_some() {
+                        self.terminal.clear();
+                        return Ok(false);
+                    }
+                    hopeless[index] = !ran;
+                }
+            }
+        }
+        self.terminal.clear();
+        Ok(complete)
+    }
+
+    /// Runs one guest; says whether its program ran at all.
+    fn one(&mut self, subject: usize, column: usize, round: u32) -> Result<bool, Failure> {
+        let name = &self.columns[column].name;
+        let number = self.done + 1;
+        let left = self.left(round);
+        let what = format!(
+            "{number} of {}: {} on {name}, round {round} of {}",
+            self.count, self.subjects[subject].name, self.rounds
+        );
+        let what: String = what.chars().filter(|letter| !letter.is_control()).collect();
+        if !self.terminal.interactive() {
+            let left = left.map_or(String::new(), |left| format!("; {} left", About(left)));
+            self.terminal.message(&format!("ebb: {what}{left}"));
+        }
+        let since = Instant::now();
+        let mut drawn: Option<Instant> = None;
+        let terminal = self.terminal;
+        let mut tick = || {
+            if drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_EVERY) {
+                return;
+            }
+            drawn = Some(Instant::now());
+            let left = left.map_or(String::new(), |left| {
+                format!("  {} left", About(left.saturating_sub(since.elapsed())))
+            });
+            let room = terminal.columns().saturating_sub(1);
+            let line: String = format!("{what}{left}").chars().take(room).collect();
+            terminal.draw(&line);
+        };
+        let (subjects, columns) = (self.subjects, self.columns);
+        let run = self
+            .guests
+            .run(&subjects[subject], &columns[column], round, &mut tick)?;
+        self.took.insert((subject, column), since.elapsed());
+        self.done += 1;
+        let ended = |run: &Run| {
+            let record = run.record.as_ref();
+            record.is_some_and(|record| record.get("status").is_some_and(|s| !s.is_null()))
+        };
+        let ran = ended(&run);
+        if let (Outcome::Failed, Some(error)) = (run.outcome, &run.error) {
+            let again = if ran {
+                ""
+            } else {
+                "\n    It is not tried again."
+            };
+            self.terminal
+                .message(&format!("ebb: {name}, round {round}: {error}{again}"));
+        }
+        self.runs.push((column, run));
+        Ok(ran)
+    }
+
+    /// How long the rest takes, once each run of a round has been seen.
+    fn left(&self, round: u32) -> Option<Duration> {
+        let of_round = self.subjects.len() * self.columns.len();
+        if self.took.len() < of_round || of_round == 0 {
+            return None;
+        }
+        let whole: Duration = self.took.values().sum();
+        let more = self.rounds.saturating_sub(round);
+        // What is left of this round, as its mean.
+        let of_this = of_round * round as usize - self.done;
+        let share = u32::try_from(of_this).ok()?;
+        Some(whole * more + whole / u32::try_from(of_round).ok()? * share)
+    }
+}
+
+impl Files {
+    fn reserve(options: &CompareOptions, runs: usize) -> Result<Self, Failure> {
+        let bytes = u64::try_from(runs)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(RUN_BYTES);
+        let reserve = |path: &Option<std::path::PathBuf>, bytes| {
+            path.as_deref()
+                .map(|path| Output::reserve(path, bytes))
+                .transpose()
+        };
+        Ok(Self {
+            json: reserve(&options.json, bytes)?,
+            csv: reserve(&options.csv, 1)?,
+            timeline_csv: reserve(&options.timeline_csv, 1)?,
+        })
+    }
+}
+
+/// Prints the table, writes the files, and returns the status that the runs deserve.
+fn finish(report: &OwnReport, names: &[String], files: Files) -> Result<u8, Failure> {
+    let rows = &report.table;
+    let stdout_is_terminal = rustix::termios::isatty(rustix::stdio::stdout());
+    let colour =
+        stdout_is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let mut text = table::text(rows, &report.runs, names, colour);
+    if names.len() > 1 {
+        text.push_str(&format!("\n× is a figure divided by that of {}.", names[0]));
+    }
+    if !report.complete {
+        text.push_str("\nThis comparison was cut short: runs are missing.");
+    }
+    text.push('\n');
+    let printed = stdout::print(&text);
+    if let Some(output) = files.json {
+        output.write(&report.to_json()?)?;
+    }
+    let named = || {
+        let runs = report.runs.iter();
+        runs.map(|(column, run)| (names[*column].as_str(), run))
+    };
+    if let Some(output) = files.csv {
+        let figures = named().flat_map(|(name, run)| {
+            let told = measured::of(run).into_iter();
+            told.map(move |told| (name, run, told.figure))
+        });
+        output.write(&csv::figures(figures)?)?;
+    }
+    if let Some(output) = files.timeline_csv {
+        output.write(&csv::timelines(named())?)?;
+    }
+    printed?;
+    let failed = report
+        .runs
+        .iter()
+        .any(|(_, run)| run.outcome == Outcome::Failed);
+    Ok(u8::from(failed))
+}

@@ -1,0 +1,202 @@
+//! From runs to rows: what each column came to, and how it relates to the first.
+
+use super::super::schema::{Better, Run};
+use super::super::statistics::median;
+use super::measured;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Figures of a program that stand in a table; a program that tells more has gone mad.
+const ROWS_MAX: usize = 500;
+
+/// One figure of one subject.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct OwnRow {
+    pub(crate) subject: String,
+    pub(crate) metric: String,
+    pub(crate) unit: String,
+    pub(crate) better: Better,
+    /// The program told it.
+    pub(crate) by_program: bool,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// One for each column that has it.
+    pub(crate) cells: Vec<OwnCell>,
+}
+
+/// What the rounds of one column came to.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct OwnCell {
+    pub(crate) column: String,
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) rounds: u32,
+    /// This column's figure divided by the first column's: the median of the quotients of all rounds. Absent in the first
+    /// column, and where one of the figures is not above zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio: Option<f64>,
+}
+
+/// A row while its figures are gathered: by column, then by round and place in it.
+struct Gathered {
+    row: OwnRow,
+    comparable: bool,
+    columns: Vec<BTreeMap<(u32, u32), f64>>,
+}
+
+/// The rows of all runs; `columns` in the order of the table. Of a run that failed, only what it told of itself.
+pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
+    let mut rows: Vec<Gathered> = Vec::new();
+    for (column, run) in runs {
+        let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
+        for told in measured::of(run) {
+            let figure = told.figure;
+            let same = |row: &Gathered| {
+                row.row.subject == run.experiment
+                    && row.row.metric == figure.metric
+                    && row.row.unit == figure.unit
+                    && row.row.better == figure.better
+                    && row.row.by_program == told.by_program
+                    && row.row.labels == figure.labels
+            };
+            let at = match rows.iter().position(same) {
+                Some(at) => at,
+                None if rows.len() >= ROWS_MAX => continue,
+                None => {
+                    rows.push(Gathered {
+                        row: OwnRow {
+                            subject: run.experiment.clone(),
+                            metric: figure.metric,
+                            unit: figure.unit,
+                            better: figure.better,
+                            by_program: told.by_program,
+                            labels: figure.labels,
+                            cells: Vec::new(),
+                        },
+                        comparable: figure.comparable,
+                        columns: vec![BTreeMap::new(); columns.len()],
+                    });
+                    rows.len() - 1
+                }
+            };
+            let place = seen.entry(at).or_default();
+            if let Some(figures) = rows[at].columns.get_mut(*column) {
+                figures.insert((run.round, *place), figure.value);
+            }
+            *place += 1;
+        }
+    }
+    rows.into_iter().map(|row| finished(row, columns)).collect()
+}
+
+fn finished(gathered: Gathered, columns: &[String]) -> OwnRow {
+    let Gathered {
+        mut row,
+        comparable,
+        columns: figures,
+    } = gathered;
+    let first = figures.first().cloned().unwrap_or_default();
+    for (index, (name, rounds)) in columns.iter().zip(&figures).enumerate() {
+        let mut values: Vec<f64> = rounds.values().copied().collect();
+        let Some(middle) = median(&mut values) else {
+            continue;
+        };
+        let mut quotients: Vec<f64> = rounds
+            .iter()
+            .filter_map(|(round, value)| quotient(*value, *first.get(round)?))
+            .collect();
+        row.cells.push(OwnCell {
+            column: name.clone(),
+            median: middle,
+            min: values.first().copied().unwrap_or(middle),
+            max: values.last().copied().unwrap_or(middle),
+            rounds: u32::try_from(values.len()).unwrap_or(u32::MAX),
+            ratio: median(&mut quotients).filter(|_| comparable && index > 0),
+        });
+    }
+    row
+}
+
+fn quotient(value: f64, first: f64) -> Option<f64> {
+    let quotient = value / first;
+    (value > 0.0 && first > 0.0 && quotient.is_finite()).then_some(quotient)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::guest::Guest;
+    use crate::compare::schema::{Event, Outcome, What};
+    use crate::compare::way::Way;
+
+    fn run(column: usize, round: u32, values: &[f64]) -> (usize, Run) {
+        let event = |value: &f64| Event {
+            host_s: None,
+            what: What::Result {
+                metric: "rate".into(),
+                value: *value,
+                unit: "1/s".into(),
+                better: Better::Higher,
+                labels: BTreeMap::new(),
+            },
+        };
+        let run = Run {
+            experiment: "./mine".into(),
+            arguments: Vec::new(),
+            guest: Guest::Ebb,
+            give_back: Way::REPORTING,
+            icount: false,
+            cpus: 1,
+            memory_bytes: 1 << 30,
+            round,
+            command: Vec::new(),
+            record: None,
+            events: values.iter().map(event).collect(),
+            turns: Vec::new(),
+            host_cpus: Vec::new(),
+            timeline: Vec::new(),
+            expenses: Vec::new(),
+            outcome: Outcome::Ok,
+            error: None,
+        };
+        (column, run)
+    }
+
+    #[test]
+    fn ratios_are_to_the_first_column_round_by_round() {
+        let columns = ["a", "b", "c"].map(str::to_owned);
+        let runs = [
+            run(0, 1, &[10.0]),
+            run(1, 1, &[5.0]),
+            run(0, 2, &[20.0]),
+            run(1, 2, &[12.0]),
+            run(2, 2, &[0.0]),
+        ];
+        let rows = rows(&runs, &columns);
+        assert_eq!(rows.len(), 1);
+        let seen: Vec<_> = rows[0]
+            .cells
+            .iter()
+            .map(|cell| (cell.column.as_str(), cell.median, cell.ratio, cell.rounds))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("a", 15.0, None, 2),
+                ("b", 8.5, Some(0.55), 2),
+                ("c", 0.0, None, 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_program_has_no_more_rows_than_fit() {
+        let mut many = run(0, 1, &[1.0; 2000]);
+        for (number, event) in many.1.events.iter_mut().enumerate() {
+            if let What::Result { metric, .. } = &mut event.what {
+                *metric = format!("m{number}");
+            }
+        }
+        assert_eq!(rows(&[many], &["a".to_owned()]).len(), ROWS_MAX);
+    }
+}

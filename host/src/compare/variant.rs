@@ -1,0 +1,197 @@
+//! Configurations of a guest that are compared: `--variant 'NAME: OPTIONS'`.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+
+/// Longest name of a variant, in characters: it heads a column.
+const NAME_MAX: usize = 24;
+
+/// Options of `ebb run` that may be given more than once.
+const REPEATABLE: [&str; 6] = ["file", "disk", "env", "sysctl", "append", "qemu-arg"];
+/// Those whose value may begin with a hyphen.
+const ANY_VALUE: [&str; 2] = ["append", "qemu-arg"];
+/// Those that a comparison gives itself, or that run no guest.
+const RESERVED: [&str; 8] = [
+    "timeline",
+    "record",
+    "print-qemu",
+    "dump-initramfs",
+    "summary",
+    "quiet",
+    "verbose",
+    "help",
+];
+/// Their short names.
+const SHORT: [(char, &str); 5] = [
+    ('m', "memory"),
+    ('c', "cpus"),
+    ('q', "quiet"),
+    ('v', "verbose"),
+    ('h', "help"),
+];
+
+/// A configuration by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Variant {
+    pub(crate) name: String,
+    /// Words for `ebb run`, before `--`.
+    pub(crate) options: Vec<String>,
+    /// The options that it gives, by their long names.
+    given: BTreeSet<String>,
+}
+
+impl Variant {
+    /// A guest of `ebb run` with nothing but these words.
+    pub(crate) fn new(name: &str, options: &[&str]) -> Result<Self, String> {
+        Self::with(name, options.iter().map(|&word| word.to_owned()).collect())
+    }
+
+    fn with(name: &str, options: Vec<String>) -> Result<Self, String> {
+        let mut given = BTreeSet::new();
+        let mut words = options.iter();
+        while let Some(word) = words.next() {
+            let Some(option) = option_name(word) else {
+                if word == "--" {
+                    return Err(
+                        "it ends with `--`; a variant has options of `ebb run` alone, and \
+                                the program stands after the comparison's own `--`"
+                            .into(),
+                    );
+                }
+                continue;
+            };
+            if RESERVED.contains(&option.as_str()) {
+                return Err(format!("`{word}` is for `ebb run` alone"));
+            }
+            if !REPEATABLE.contains(&option.as_str()) && given.contains(&option) {
+                return Err(format!("--{option} is given twice"));
+            }
+            if ANY_VALUE.contains(&option.as_str()) && !word.contains('=') {
+                words.next();
+            }
+            given.insert(option);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            options,
+            given,
+        })
+    }
+
+    /// Whether it has an option, by its long name.
+    pub(crate) fn gives(&self, option: &str) -> bool {
+        self.given.contains(option)
+    }
+
+    /// Whether its guest has a stock kernel.
+    pub(crate) fn is_linux(&self) -> bool {
+        self.options.iter().enumerate().any(|(at, word)| {
+            let value = match word.strip_prefix("--kernel") {
+                Some("") => self.options.get(at + 1).map(String::as_str),
+                Some(rest) => rest.strip_prefix('='),
+                None => None,
+            };
+            value.is_some_and(|value| value.starts_with("linux"))
+        })
+    }
+}
+
+/// The long name of the option that a word is.
+fn option_name(word: &str) -> Option<String> {
+    if let Some(long) = word.strip_prefix("--") {
+        let name = long.split_once('=').map_or(long, |(name, _)| name);
+        return (!name.is_empty()).then(|| name.to_owned());
+    }
+    let letter = word.strip_prefix('-')?.chars().next()?;
+    SHORT
+        .iter()
+        .find(|(short, _)| *short == letter)
+        .map(|(_, long)| (*long).to_owned())
+}
+
+impl FromStr for Variant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, options) = text
+            .split_once(':')
+            .ok_or("a variant is written 'NAME: OPTIONS', as in 'order 0: --reporting-order 0'")?;
+        let name = name.trim();
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err("its name has no character that can be printed".into());
+        }
+        if name.chars().count() > NAME_MAX {
+            return Err(format!("its name has more than {NAME_MAX} characters"));
+        }
+        if name.starts_with('-') {
+            return Err(format!(
+                "`{name}` is no name but an option; write 'NAME: {text}'"
+            ));
+        }
+        let options =
+            shlex::split(options).ok_or("its quotes or backslashes do not come in pairs")?;
+        Self::with(name, options)
+    }
+}
+
+/// Refuses what two columns share: a name.
+pub(crate) fn apart(variants: &[Variant]) -> Result<(), String> {
+    for (index, variant) in variants.iter().enumerate() {
+        let same = |other: &&Variant| other.name.eq_ignore_ascii_case(&variant.name);
+        if let Some(other) = variants[..index].iter().find(same) {
+            return Err(format!(
+                "two columns are called `{}`: give each variant a name of its own",
+                other.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variant_is_a_name_and_options() {
+        let of = |text: &str| text.parse::<Variant>();
+        let order = of("order 0: --reporting-order 0 --append '-a b' -m2G").unwrap();
+        assert_eq!(order.name, "order 0");
+        assert_eq!(
+            order.options,
+            ["--reporting-order", "0", "--append", "-a b", "-m2G"]
+        );
+        assert!(order.gives("memory") && order.gives("reporting-order") && !order.gives("cpus"));
+        assert!(!order.is_linux());
+        assert!(of("l: --kernel linux:/boot/a").unwrap().is_linux());
+        assert!(of("l: --kernel=linux").unwrap().is_linux());
+        assert!(of("plain:").unwrap().options.is_empty());
+        assert!(of("twice: --env A=1 --env B=2").is_ok());
+        for (text, told) in [
+            ("--reporting-order 0", "NAME: OPTIONS"),
+            (": -m 1G", "its name"),
+            ("--append x:y", "no name but an option"),
+            ("a: -m 1G --memory 2G", "--memory is given twice"),
+            ("a: --icount --icount", "--icount is given twice"),
+            ("a: --record x", "for `ebb run` alone"),
+            ("a: -m 1G -- ./x", "after the comparison's own"),
+            ("a: 'x", "quotes"),
+            ("a name that goes on and on: -m 1G", "more than 24"),
+            ("a\u{7}: -m 1G", "its name"),
+        ] {
+            let error = of(text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn names_tell_columns_apart() {
+        let of = |name: &str| Variant::new(name, &[]).unwrap();
+        assert!(apart(&[of("Ebb"), of("a"), of("b")]).is_ok());
+        assert!(
+            apart(&[of("Ebb"), of("a"), of("ebb")])
+                .unwrap_err()
+                .contains("`Ebb`")
+        );
+    }
+}
