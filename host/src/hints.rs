@@ -33,7 +33,7 @@ const OPTIONS: [(&[&str], &str); 14] = [
     ),
     (
         &["-p", "--publish", "--network", "--net", "--dns", "--link"],
-        "guests have no network but their own loopback",
+        "guests have no network",
     ),
     (
         &["-u", "--user"],
