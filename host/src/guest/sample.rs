@@ -39,6 +39,8 @@ pub(crate) struct Sample {
     pub(crate) resident: u64,
     /// Sum of all ranges reported so far.
     pub(crate) reported: Option<u64>,
+    /// Sum of all that the host took by itself.
+    pub(crate) taken: Option<u64>,
     pub(crate) reports: Option<u64>,
     pub(crate) reported_ranges: Option<u64>,
     /// What files in the guest occupy.

@@ -34,7 +34,7 @@ fn whole(value: Option<u64>) -> Option<Value> {
     value.map(Value::Whole)
 }
 
-const FAMILIES: [Family; 18] = [
+const FAMILIES: [Family; 19] = [
     Family {
         name: "ebb_guest_memory_bytes",
         kind: Kind::Gauge,
@@ -125,6 +125,13 @@ const FAMILIES: [Family; 18] = [
         unit: "bytes",
         help: "Sum of all ranges that the guest reported as free.",
         value: |figures| whole(figures.reported_bytes),
+    },
+    Family {
+        name: "ebb_guest_taken_bytes",
+        kind: Kind::Counter,
+        unit: "bytes",
+        help: "Sum of all free memory that the host took by itself.",
+        value: |figures| whole(figures.taken_bytes),
     },
     Family {
         name: "ebb_guest_reports",

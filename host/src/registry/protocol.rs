@@ -139,6 +139,9 @@ pub(crate) struct Figures {
     pub(crate) oom_last: Vec<Killed>,
     /// Sum of all ranges reported so far.
     pub(crate) reported_bytes: Option<u64>,
+    /// Sum of all that the host took by itself.
+    #[serde(default)]
+    pub(crate) taken_bytes: Option<u64>,
     pub(crate) reports: Option<u64>,
     pub(crate) reports_per_s: Option<f64>,
     pub(crate) faults: Option<u64>,

@@ -145,6 +145,7 @@ impl Published {
             oom_kills: sample.oom.map(|oom| oom.kills),
             oom_last: sample.oom.map(|oom| oom.told()).unwrap_or_default(),
             reported_bytes: sample.reported,
+            taken_bytes: sample.taken,
             reports: sample.reports,
             reports_per_s: rate(
                 sample.reports,

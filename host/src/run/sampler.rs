@@ -2,7 +2,7 @@
 
 use crate::guest::{Guest, Sample, Stage};
 use crate::qemu::GuestRam;
-use crate::reclaim::Asked;
+use crate::reclaim::{Asked, FreeMemory};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sampler {
     ram: Arc<GuestRam>,
     guest: Arc<dyn Guest>,
+    free_memory: Option<Arc<FreeMemory>>,
     asked: Option<Arc<Asked>>,
     started: Instant,
 }
@@ -20,11 +21,13 @@ impl Sampler {
     pub(crate) fn new(
         ram: Arc<GuestRam>,
         guest: Arc<dyn Guest>,
+        free_memory: Option<Arc<FreeMemory>>,
         asked: Option<Arc<Asked>>,
     ) -> Self {
         Self {
             ram,
             guest,
+            free_memory,
             asked,
             started: Instant::now(),
         }
@@ -49,6 +52,8 @@ impl Sampler {
         let at = self.started.elapsed();
         let reclaimed = self.asked.as_ref().map(|asked| asked.done());
         let reclaim_failed = self.asked.as_ref().map(|asked| asked.failed());
+        let taken = self.free_memory.as_ref();
+        let taken = taken.map(|memory| memory.sums().bytes);
         let told = self.guest.look();
         // After the figures of others, so that what they say to be given back is gone from it. A memfd of our own can be
         // asked for its size as long as it is open.
@@ -56,6 +61,7 @@ impl Sampler {
         Sample {
             at,
             resident,
+            taken,
             reclaimed,
             reclaim_failed,
             ..told

@@ -311,7 +311,7 @@ impl<'a> Session<'a> {
         let mut watch = Watch::new(
             options,
             &self.terminal,
-            Sampler::new(ram, Arc::clone(&guest), asked),
+            Sampler::new(ram, Arc::clone(&guest), free_memory.clone(), asked),
             self.timeline.take(),
             spec.memory,
             published,

@@ -19,7 +19,7 @@ pub(crate) enum Column {
     Resident,
     Gap,
     Overhead,
-    Reported,
+    Returned,
     #[value(name = "reports")]
     ReportRate,
     #[value(name = "faults")]
@@ -40,7 +40,7 @@ impl Column {
         Self::Resident,
         Self::Gap,
         Self::Overhead,
-        Self::Reported,
+        Self::Returned,
         Self::ReportRate,
         Self::FaultRate,
         Self::Program,
@@ -59,7 +59,7 @@ impl Column {
         Self::Overhead,
         Self::ReportRate,
         Self::Kernel,
-        Self::Reported,
+        Self::Returned,
         Self::Up,
         Self::Cpus,
         Self::Program,
@@ -79,7 +79,7 @@ impl Column {
             Self::Resident => "RESIDENT",
             Self::Gap => "GAP",
             Self::Overhead => "OVERHEAD",
-            Self::Reported => "REPORTED",
+            Self::Returned => "RETURNED",
             Self::ReportRate => "REPORTS/s",
             Self::FaultRate => "FAULTS/s",
             Self::Program => "PROGRAM",
@@ -100,7 +100,7 @@ impl Column {
             Self::Resident => "what the host holds for the guest",
             Self::Gap => "free in the guest, still held of the host",
             Self::Overhead => "memory of QEMU itself",
-            Self::Reported => "sum of all that was reported as free",
+            Self::Returned => "sum of all that was reported, or taken by the host",
             Self::ReportRate => "reports to the host a second",
             Self::FaultRate => "page faults served a second",
             Self::Program => "program and arguments",
@@ -113,7 +113,7 @@ impl Column {
             Self::Name => 16,
             Self::Kernel => 6,
             Self::Cpus => 4,
-            Self::Overhead | Self::Reported | Self::Resident | Self::FaultRate => 8,
+            Self::Overhead | Self::Returned | Self::Resident | Self::FaultRate => 8,
             Self::ReportRate => 9,
             Self::Program => 10,
             _ => 7,
@@ -145,7 +145,7 @@ impl Column {
             Self::Resident => bytes(Some(figures.resident_bytes)),
             Self::Gap => bytes(figures.gap_bytes),
             Self::Overhead => bytes(figures.overhead_bytes),
-            Self::Reported => bytes(figures.reported_bytes),
+            Self::Returned => bytes(returned(figures)),
             Self::ReportRate => rate(figures.reports_per_s),
             Self::FaultRate => rate(figures.faults_per_s),
             Self::Program => figures.program.clone(),
@@ -171,7 +171,7 @@ impl Column {
             Self::Resident => b.resident_bytes.cmp(&a.resident_bytes),
             Self::Gap => b.gap_bytes.cmp(&a.gap_bytes),
             Self::Overhead => b.overhead_bytes.cmp(&a.overhead_bytes),
-            Self::Reported => b.reported_bytes.cmp(&a.reported_bytes),
+            Self::Returned => returned(b).cmp(&returned(a)),
             Self::ReportRate => rate(a.reports_per_s, b.reports_per_s),
             Self::FaultRate => rate(a.faults_per_s, b.faults_per_s),
         };
@@ -234,6 +234,17 @@ pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
         format!("{cut:<width$}")
     } else {
         format!("{cut:>width$}")
+    }
+}
+
+/// What has gone back, in whichever way; `None` if no way is known.
+fn returned(figures: &Figures) -> Option<u64> {
+    match (figures.reported_bytes, figures.taken_bytes) {
+        (None, None) => None,
+        (reported, taken) => {
+            let (reported, taken) = (reported.unwrap_or(0), taken.unwrap_or(0));
+            Some(reported.saturating_add(taken))
+        }
     }
 }
 

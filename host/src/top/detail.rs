@@ -124,6 +124,7 @@ fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area
         ("resident", bytes(Some(figures.resident_bytes)), None),
         ("gap", bytes(figures.gap_bytes), Some(Role::Held)),
         ("QEMU", bytes(figures.overhead_bytes), None),
+        ("taken", bytes(figures.taken_bytes), None),
         ("reported", bytes(figures.reported_bytes), None),
         ("reports", rate(figures.reports_per_s), None),
         ("faults", rate(figures.faults_per_s), None),

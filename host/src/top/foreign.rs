@@ -86,6 +86,7 @@ impl Foreign {
             oom_kills: None,
             oom_last: Vec::new(),
             reported_bytes: None,
+            taken_bytes: None,
             reports: None,
             reports_per_s: None,
             faults,

@@ -16,7 +16,7 @@ const COLUMNS: [Column; 10] = [
     Column::Resident,
     Column::Gap,
     Column::Overhead,
-    Column::Reported,
+    Column::Returned,
     Column::ReportRate,
     Column::FaultRate,
 ];

@@ -78,6 +78,7 @@ pub(crate) mod tests {
             oom_kills: Some(0),
             oom_last: Vec::new(),
             reported_bytes: Some(1 << 30),
+            taken_bytes: Some(2 << 30),
             reports: Some(32),
             reports_per_s: Some(0.5),
             faults: Some(1234),
