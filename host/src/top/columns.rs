@@ -238,7 +238,7 @@ pub(super) fn padded(text: &str, width: usize, left: bool) -> String {
 }
 
 /// What has gone back, in whichever way; `None` if no way is known.
-fn returned(figures: &Figures) -> Option<u64> {
+pub(super) fn returned(figures: &Figures) -> Option<u64> {
     match (figures.reported_bytes, figures.taken_bytes) {
         (None, None) => None,
         (reported, taken) => {

@@ -3,7 +3,7 @@
 use super::amount::{Rate, Seconds, UNKNOWN};
 use super::app::{Guest, State};
 use super::blocks::{Blocks, Grid, legend};
-use super::columns::{padded, whole_seconds};
+use super::columns::{padded, returned, whole_seconds};
 use super::curve::Curve;
 use super::feed::Focus;
 use super::margin::inside;
@@ -124,8 +124,7 @@ fn draw_figures(figures: &Figures, palette: Palette, frame: &mut Frame<'_>, area
         ("resident", bytes(Some(figures.resident_bytes)), None),
         ("gap", bytes(figures.gap_bytes), Some(Role::Held)),
         ("QEMU", bytes(figures.overhead_bytes), None),
-        ("taken", bytes(figures.taken_bytes), None),
-        ("reported", bytes(figures.reported_bytes), None),
+        ("returned", bytes(returned(figures)), None),
         ("reports", rate(figures.reports_per_s), None),
         ("faults", rate(figures.faults_per_s), None),
     ];
