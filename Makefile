@@ -27,7 +27,7 @@ deps: ## install what Debian has and this machine lacks: QEMU, busybox-static, g
 build: ## build the command: target/release/ebb
 	$(CARGO) build --release -p ebb
 demo: deps build workloads ## a program takes 1 GiB and frees it; watch the host get it back
-	target/release/ebb run -m 2G -c 2 --give-back shared --summary -- $(WORKLOADS) memhog 1G 2 10
+	target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 10
 
 .PHONY: kernel kernel-dev kernel-check workloads init
 kernel: ## build the guest kernel as it is shipped

@@ -1,17 +1,16 @@
 //! How long free memory of a guest is left alone before it is taken: what a guest soon gets again was taken in vain.
 //!
 //! Taking costs the host a hole, and the guest a fault for each page that it gets again. What of that was in vain shows by the
-//! guest's resident memory: it has grown again since. The pause is as long as it takes for the work in vain to be a small part
-//! of the time, so a guest that frees and allocates the same memory all the time runs nearly as if nobody took it, and one
-//! that frees for good is rid of it at once. No state is kept but that of the last take.
+//! guest's resident memory: it has grown again since. The pause makes the work in vain a small part of the time, as far as
+//! [`LONGEST`] allows; one that frees for good is rid of it at once. No state is kept but that of the last take.
 
 use std::time::Duration;
 
 /// The shortest pause: what is taken again at once stays.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// The longest one: half of what free page reporting waits.
-const LONGEST: Duration = Duration::from_secs(1);
-/// Work in vain is this part of the time at most.
+/// The longest one: what is freed for good is held no longer, whatever came back before.
+const LONGEST: Duration = Duration::from_millis(300);
+/// Work in vain should be this part of the time at most.
 const PART_IN_VAIN: f64 = 1.0 / 20.0;
 /// What getting memory again costs, beside taking it: faults of 4 KiB zero what a hole drops in one go.
 const AGAIN: f64 = 3.0;

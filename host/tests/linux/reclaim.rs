@@ -132,15 +132,21 @@ fn by_balloon(socket: &str, options: &[&str]) -> Output {
     command.args(options).output().expect("ebb starts")
 }
 
-#[test]
-fn any_qemu_gives_memory_by_its_balloon_and_keeps_its_size() {
-    let scratch = Scratch::new("qmp");
+/// A guest whose QEMU has a monitor for others, and its socket.
+fn monitored(scratch: &Scratch) -> (Holder, String) {
     let socket = scratch.path("qmp");
     let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
     let mut options = OFF.to_vec();
     options.extend(["--qemu-arg=-qmp", &monitor]);
-    let mut holder = Holder::start(&options);
+    let holder = Holder::start(&options);
     wait_for(&socket);
+    (holder, socket)
+}
+
+#[test]
+fn any_qemu_gives_memory_by_its_balloon_and_keeps_its_size() {
+    let scratch = Scratch::new("qmp");
+    let (mut holder, socket) = monitored(&scratch);
     holder.tell("take 200", "taken");
     holder.tell("free", "freed");
     let given = told(&by_balloon(&socket, &["--target", "100M"]), 0);
@@ -197,12 +203,7 @@ fn top(sockets: &[&str]) -> Output {
 #[test]
 fn any_qemu_is_shown_by_its_balloon() {
     let scratch = Scratch::new("top-qmp");
-    let socket = scratch.path("qmp");
-    let monitor = format!("--qemu-arg=unix:{socket},server=on,wait=off");
-    let mut options = OFF.to_vec();
-    options.extend(["--qemu-arg=-qmp", &monitor]);
-    let mut holder = Holder::start(&options);
-    wait_for(&socket);
+    let (mut holder, socket) = monitored(&scratch);
     holder.tell("take 200", "taken");
     let shown = |kernel: &str| {
         let told = told(&top(&[&socket]), 0);

@@ -174,20 +174,44 @@ impl Output {
         if self.room() == 0 {
             self.reap();
         }
-        let full = self.room() == 0;
-        self.queue.set_dev_notify(full);
-        if full {
-            // What was done before the device saw the flag came without an interrupt.
-            core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-            self.reap();
-        }
+        self.listen();
         self.room() > 0
+    }
+
+    /// Whether bytes could go and cannot, as all segments are under way.
+    fn is_stuck(&self) -> bool {
+        self.count == MAX_SEGMENTS && self.sent < self.accepted.min(self.limit)
+    }
+
+    /// Has the device interrupt where somebody waits for it: bytes for a segment, or a writer for room. True when
+    /// there is more room than before: what was done before the device saw the flag came without an interrupt.
+    fn listen(&mut self) -> bool {
+        let waits = self.is_stuck() || self.room() == 0;
+        self.queue.set_dev_notify(waits);
+        if waits {
+            core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        }
+        waits && self.reap()
     }
 
     /// Queues what can be sent. True when the device has to be told, which its owner does once others
     /// can get at the queues again: the device takes its time, and mostly all bytes, before it returns.
-    /// It does not interrupt for them unless [`Self::is_writable`] asks for that afterwards.
+    /// It interrupts only where bytes are left that it has no segment for, or where [`Self::is_writable`] asks for it
+    /// afterwards.
     pub(super) fn submit(&mut self) -> bool {
+        let mut added = self.add();
+        // Bounded: each turn after the first follows segments that the device has done.
+        while self.listen() && self.add() {
+            added = true;
+        }
+        added && self.queue.should_notify()
+    }
+
+    /// Queues bytes as long as there are any and segments for them; whether there were.
+    fn add(&mut self) -> bool {
+        if self.count == MAX_SEGMENTS {
+            self.reap();
+        }
         let mut added = false;
         while self.count < MAX_SEGMENTS && !self.broken {
             let ready = self.accepted.min(self.limit).saturating_sub(self.sent);
@@ -214,9 +238,6 @@ impl Output {
             self.sent += len;
             added = true;
         }
-        if added {
-            self.queue.set_dev_notify(false);
-        }
-        added && self.queue.should_notify()
+        added
     }
 }
