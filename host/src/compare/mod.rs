@@ -31,6 +31,7 @@ mod ratio;
 mod record;
 mod report;
 mod runner;
+mod scale;
 mod schema;
 mod scratch;
 mod shape;

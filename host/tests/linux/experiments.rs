@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 28] = [
+const SHORT: [&str; 29] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "memhog 64M 0 1 --count",
@@ -32,6 +32,7 @@ const SHORT: [&str; 28] = [
     "pin 16M 1r --hugetlb",
     "messaging 2 20r",
     "stream 2r",
+    "scale",
     "idle 0",
     "idle 2",
 ];
