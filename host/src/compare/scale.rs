@@ -71,7 +71,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "scale/timers",
         pace: Pace::Apart,
-        summary: "timers with 100 set, and 10,000",
+        summary: "timers with 100 set, and 1,000",
         usual: false,
         memory_mib: SCALE_MIB,
         cpus: &[4],

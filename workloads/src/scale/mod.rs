@@ -69,9 +69,9 @@ const PARTS: &[Part] = &[
 ];
 
 /// How often a call is timed.
-const TIMES: u64 = 64;
+const TIMES: u64 = 256;
 /// How often it is done before, to warm up.
-const BEFORE: u64 = 16;
+const BEFORE: u64 = 32;
 
 fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     args::no_more(&words, usize::MAX)?;

@@ -7,7 +7,7 @@ use crate::Failure;
 pub(super) const PART: Part = Part {
     name: "timers",
     counts: "timers",
-    usual: [100, 10_000],
+    usual: [100, 1_000],
     most: 60_000,
     run,
 };
