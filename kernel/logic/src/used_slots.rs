@@ -5,11 +5,13 @@ use alloc::vec::Vec;
 
 const BITS: usize = 64;
 
-/// A set of slots with a bit each, and a bit for each full word of those.
+/// A set of slots with a bit each, and for each word of those a bit that says that all of it is in use,
+/// and one that says that something is.
 #[derive(Debug, Default)]
 pub struct UsedSlots {
     used: Vec<u64>,
     full: Vec<u64>,
+    any: Vec<u64>,
 }
 
 impl UsedSlots {
@@ -18,6 +20,7 @@ impl UsedSlots {
         Self {
             used: Vec::new(),
             full: Vec::new(),
+            any: Vec::new(),
         }
     }
 
@@ -27,9 +30,11 @@ impl UsedSlots {
     /// `ENOMEM`; the set is unchanged.
     pub fn grow_to(&mut self, slots: usize) -> Result<(), Errno> {
         let words = slots.div_ceil(BITS);
+        let upper = words.div_ceil(BITS);
         for (bits, words) in [
             (&mut self.used, words),
-            (&mut self.full, words.div_ceil(BITS)),
+            (&mut self.full, upper),
+            (&mut self.any, upper),
         ] {
             let more = words.saturating_sub(bits.len());
             bits.try_reserve_exact(more).map_err(|_| Errno::ENOMEM)?;
@@ -44,12 +49,14 @@ impl UsedSlots {
         self.used[..words].copy_from_slice(&other.used[..words]);
         let words = words.div_ceil(BITS);
         self.full[..words].copy_from_slice(&other.full[..words]);
+        self.any[..words].copy_from_slice(&other.any[..words]);
     }
 
     /// A slot for which there is memory is in use from here on.
     pub fn set(&mut self, slot: usize) {
         let word = slot / BITS;
         self.used[word] |= 1 << (slot % BITS);
+        self.any[word / BITS] |= 1 << (word % BITS);
         if self.used[word] == u64::MAX {
             self.full[word / BITS] |= 1 << (word % BITS);
         }
@@ -60,6 +67,9 @@ impl UsedSlots {
         let word = slot / BITS;
         self.used[word] &= !(1 << (slot % BITS));
         self.full[word / BITS] &= !(1 << (word % BITS));
+        if self.used[word] == 0 {
+            self.any[word / BITS] &= !(1 << (word % BITS));
+        }
     }
 
     /// The lowest free slot that is not below `from`; there may be no memory for it yet.
@@ -85,23 +95,30 @@ impl UsedSlots {
 
     /// The lowest slot in use that is not below `from`.
     pub fn first_used(&self, from: usize) -> Option<usize> {
-        let first = from / BITS;
-        let mut mask = u64::MAX << (from % BITS);
-        for (at, word) in self.used.iter().enumerate().skip(first) {
-            let word = word & mask;
-            if word != 0 {
-                return Some(at * BITS + word.trailing_zeros() as usize);
-            }
-            mask = u64::MAX;
-        }
-        None
+        first_bit(&self.used[..self.used.len().min(from / BITS + 1)], from).or_else(|| {
+            let word = first_bit(&self.any, from / BITS + 1)?;
+            first_bit(&self.used, word * BITS)
+        })
     }
 
     /// The slot after the last in use.
     pub fn end(&self) -> usize {
-        let last = self.used.iter().rposition(|word| *word != 0);
-        last.map_or(0, |at| {
-            (at + 1) * BITS - self.used[at].leading_zeros() as usize
-        })
+        let after =
+            |words: &[u64], last: usize| (last + 1) * BITS - words[last].leading_zeros() as usize;
+        let last = self.any.iter().rposition(|word| *word != 0);
+        last.map_or(0, |last| after(&self.used, after(&self.any, last) - 1))
     }
+}
+
+/// The first bit that is set and not below `from`.
+fn first_bit(words: &[u64], from: usize) -> Option<usize> {
+    let mut mask = u64::MAX << (from % BITS);
+    for (at, word) in words.iter().enumerate().skip(from / BITS) {
+        let word = word & mask;
+        if word != 0 {
+            return Some(at * BITS + word.trailing_zeros() as usize);
+        }
+        mask = u64::MAX;
+    }
+    None
 }

@@ -113,6 +113,26 @@ pub struct VmaSet<F, B> {
     /// What was found last: calls look for the same area, and the next one, again and again. It may
     /// lead nowhere since.
     found: Cell<Position>,
+    /// Where the last search for a gap from above ended.
+    full: Cell<Full>,
+}
+
+/// Between the addresses `from` and `to` there is no gap of `bytes` or more. `from` is the start of an
+/// area, or `to`.
+#[derive(Copy, Clone, Debug)]
+struct Full {
+    from: u64,
+    to: u64,
+    bytes: u64,
+}
+
+impl Full {
+    /// Nothing is known.
+    const NOWHERE: Self = Self {
+        from: 0,
+        to: 0,
+        bytes: u64::MAX,
+    };
 }
 
 impl<F: Copy + PartialEq, B: Backing> Default for VmaSet<F, B> {
@@ -132,6 +152,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             spare: Vec::new(),
             count: 0,
             found: Cell::new(Position { chunk: 0, place: 0 }),
+            full: Cell::new(Full::NOWHERE),
         }
     }
 
@@ -273,10 +294,17 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
     }
 
     /// The highest address at which `bytes` fit between the areas and within `within`. Looks at each
-    /// chunk above it, and at the areas of those that have a gap of that size.
+    /// chunk above it, where the last search did not, and at the areas of those that have a gap of
+    /// that size.
     pub fn highest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
-        let mut top = within.end;
-        for chunk in self.chunks.iter().rev() {
+        let full = self.full.get();
+        let mut top = if full.to == within.end && full.bytes <= bytes {
+            full.from
+        } else {
+            within.end
+        };
+        let below = self.chunks.partition_point(|chunk| chunk[0].start < top);
+        for chunk in self.chunks[..below].iter().rev() {
             let (Some(first), Some(last)) = (chunk.first(), chunk.last()) else {
                 continue;
             };
@@ -291,7 +319,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
                 top = first.start;
             } else {
                 let mut fits = false;
-                for area in chunk.iter().rev().filter(|area| area.start < within.end) {
+                let from = top;
+                for area in chunk.iter().rev().filter(|area| area.start < from) {
                     if area.end < top && top - area.end >= bytes {
                         fits = true;
                         break;
@@ -306,6 +335,11 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
                 return None;
             }
         }
+        self.full.set(Full {
+            from: top,
+            to: within.end,
+            bytes,
+        });
         let at = top.checked_sub(bytes)?;
         let floor = self
             .last_before(top)
@@ -504,6 +538,18 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             self.chunks.remove(p.chunk);
         } else {
             self.tidy(range.start);
+        }
+        // The gap that it leaves reaches up to the area after it.
+        let mut full = self.full.get();
+        if area.end > full.from {
+            full = match self.next_from(area.end) {
+                Some(next) if next.start <= full.to => Full {
+                    from: next.start,
+                    ..full
+                },
+                _ => Full::NOWHERE,
+            };
+            self.full.set(full);
         }
         Some(area)
     }

@@ -43,13 +43,18 @@ impl Slots {
             .ok_or(Errno::EBADF)
     }
 
+    /// How many slots a table has that needs slot `at`.
+    fn size_for(at: usize) -> usize {
+        (at + 1)
+            .max(8)
+            .next_power_of_two()
+            .min(MAX_DESCRIPTORS.max(at + 1))
+    }
+
     /// Makes sure that slot `at` exists.
     fn grow_to(&mut self, at: usize) -> Result<(), Errno> {
         if at >= self.slots.len() {
-            let size = (at + 1)
-                .max(8)
-                .next_power_of_two()
-                .min(MAX_DESCRIPTORS.max(at + 1));
+            let size = Self::size_for(at);
             let more = size - self.slots.len();
             self.used.grow_to(size)?;
             self.slots
@@ -136,6 +141,13 @@ impl FileTable {
             .lock()
             .get(fd)
             .map(|descriptor| descriptor.file.clone())
+    }
+
+    /// Hands the open files behind descriptors to `look`, all as of one moment. It drops none: they may
+    /// be the last that hold them.
+    pub fn look_up<R>(&self, look: impl FnOnce(&dyn Fn(i32) -> Option<Arc<OpenFile>>) -> R) -> R {
+        let slots = self.slots.lock();
+        look(&|fd| slots.get(fd).ok().map(|descriptor| descriptor.file.clone()))
     }
 
     /// Gives `file` the lowest free descriptor at `minimum` or above and below `limit`
@@ -257,18 +269,25 @@ impl FileTable {
         loop {
             // As far as it is in use; the table may have been larger once.
             let end = self.slots.lock().used.end();
+            let size = if end == 0 {
+                0
+            } else {
+                Slots::size_for(end - 1)
+            };
             let mut copy = Slots::default();
-            if let Some(last) = end.checked_sub(1) {
-                copy.grow_to(last)?;
-            }
+            copy.used.grow_to(size)?;
+            copy.slots
+                .try_reserve_exact(size)
+                .map_err(|_| Errno::ENOMEM)?;
             let slots = self.slots.lock();
-            if slots.used.end() > copy.slots.len() {
+            let end = slots.used.end();
+            if end > size {
                 continue; // It grew meanwhile; at most MAX_DESCRIPTORS doublings.
             }
-            let end = slots.used.end();
-            copy.slots[..end].clone_from_slice(&slots.slots[..end]);
+            copy.slots.extend(slots.slots[..end].iter().cloned());
             copy.used.copy_from(&slots.used, end);
             drop(slots);
+            copy.slots.resize(size, None);
             let slots = copy;
             return Ok(Arc::new(Self {
                 slots: SpinLock::new(slots),
