@@ -31,8 +31,8 @@ fn header(text: &mut Text, area: &VmaInfo) -> Result {
         b' ',
     ])?;
     text.hex(area.offset, 8, b' ')?;
-    text.hex(major.into(), 2, b':')?;
-    text.hex(minor.into(), 2, b' ')?;
+    text.hex(major, 2, b':')?;
+    text.hex(minor, 2, b' ')?;
     text.number(inode, b' ')?;
     let name = area.name();
     if !name.is_empty() {
