@@ -55,7 +55,10 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         match board.accel {
             Accel::Kvm => "kvm".into(),
             Accel::Tcg if board.icount => "tcg".into(),
-            Accel::Tcg => "tcg,thread=multi".into(),
+            Accel::Tcg => format!(
+                "tcg,thread=multi,tb-size={}",
+                translations_mib(board.cpus)
+            ),
         },
     );
     line.option(
@@ -113,6 +116,17 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
     line.0.extend(board.extra.iter().cloned());
     line.0
 }
+
+/// What of guest code QEMU keeps translated, in MiB; once it is full, QEMU begins anew. Of translations that nobody needs any
+/// more none goes before that, so left to itself (1 GiB) QEMU grows with every program that starts. Each CPU has parts of
+/// it for itself, of 2 MiB at least. `make cost-test` shows what other sizes cost.
+fn translations_mib(cpus: u32) -> u32 {
+    TRANSLATIONS_MIB.max(cpus.saturating_mul(CPU_TRANSLATIONS_MIB))
+}
+
+/// The boot of a stock Linux fits with room to spare.
+const TRANSLATIONS_MIB: u32 = 32;
+const CPU_TRANSLATIONS_MIB: u32 = 8;
 
 /// The CPUs. Of a machine that can never have a second one QEMU's translator makes atomic instructions of plain loads and
 /// stores, between which an exchange by another process is lost.
@@ -282,6 +296,7 @@ mod tests {
         );
         assert!(microvm.ends_with(" -d"));
         assert!(microvm.contains("-smp 2 "));
+        assert!(microvm.contains("-accel tcg,thread=multi,tb-size=32 "));
         board.shared = true;
         assert!(text(&board).contains("-smp 2 "));
         board.cpus = 1;
@@ -306,6 +321,8 @@ mod tests {
         assert!(text(&board).contains("-cpu max "));
         board.icount = true;
         let counted = text(&board);
+        // What is counted must not depend on when translations go.
+        assert!(counted.contains("-accel tcg -"));
         assert!(counted.contains("-cpu max,-erms "));
         assert!(counted.contains("-seed 7 "));
         assert!(counted.contains("guest-stats-polling-interval=1"));

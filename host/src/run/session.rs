@@ -226,6 +226,7 @@ impl<'a> Session<'a> {
             stderr,
             control: control_port,
             second_monitor,
+            boot_files,
             line: _,
         } = vm;
         let guest = kernel.guest(&ram, spec.cpus, spec.icount);
@@ -315,6 +316,7 @@ impl<'a> Session<'a> {
             self.timeline.take(),
             spec.memory,
             published,
+            boot_files,
         );
         let patience = kernel.patience(spec.memory, spec.cpus, spec.icount);
         let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;

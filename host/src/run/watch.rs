@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::guest::Sample;
 use crate::guest::Stage;
 use crate::guest::{Kernel, Patience};
-use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
+use crate::qemu::{BootFiles, Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
 use crate::streams::{Control, input_is_terminal};
@@ -55,6 +55,8 @@ pub(crate) struct Watch<'a> {
     /// When to ask for it again.
     pss_due: Instant,
     published: Arc<Published>,
+    /// Until the program runs.
+    boot_files: Option<BootFiles>,
     pub(crate) timed_out: bool,
     pub(crate) started: Option<Started>,
 }
@@ -117,6 +119,7 @@ impl<'a> Watch<'a> {
         timeline: Option<Timeline>,
         memory: Size,
         published: Arc<Published>,
+        boot_files: BootFiles,
     ) -> Self {
         Self {
             sampler,
@@ -130,6 +133,7 @@ impl<'a> Watch<'a> {
             pss: None,
             pss_due: Instant::now(),
             published,
+            boot_files: Some(boot_files),
             timed_out: false,
             started: None,
         }
@@ -205,6 +209,12 @@ impl<'a> Watch<'a> {
             }
             if self.started.is_none() {
                 self.started = self.sampler.started();
+                if self.started.is_some()
+                    && let Some(files) = self.boot_files.take()
+                {
+                    // If not, they stay as they are until QEMU ends; the program is not the worse for it.
+                    let _ = files.give_back();
+                }
             }
             if pause == left {
                 return Ok(None);
