@@ -87,9 +87,6 @@ impl Qemu {
             // The terminal's Ctrl-C and Ctrl-Z are for the program, not for QEMU.
             .process_group(0);
         crate::system::orphan::forbid(&mut command);
-        if !crate::system::huge_pages::in_shared_memory() {
-            without_huge_pages(&mut command);
-        }
         let mut child = command.spawn().map_err(failed)?;
         // A child that has been started can only be missing from the process table if the kernel
         // is out of something; then it must not be left behind either.
@@ -164,20 +161,6 @@ impl Qemu {
         }
         &self.log
     }
-}
-
-/// Has the child of `command` get no huge pages that it did not fill. QEMU asks for them, for the translator's buffer and for
-/// every block of memory of its board, and the host may give them to its heap besides; a guest's memory is shared and has none
-/// by this way. A kernel that cannot do it goes on as it did.
-fn without_huge_pages(command: &mut Command) {
-    // SAFETY: the closure runs in the forked child before exec; it makes one system call and neither allocates nor takes a
-    // lock.
-    unsafe {
-        command.pre_exec(|| {
-            let _ = rustix::thread::disable_transparent_huge_pages(true);
-            Ok(())
-        })
-    };
 }
 
 impl Drop for Qemu {

@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
         }
         self.record.started_with(
             &vm.monitor.version,
-            &self.options.qemu,
+            &self.choice.qemu,
             &vm.line,
             &plan.spec.kernel_arguments,
         );

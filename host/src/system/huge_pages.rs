@@ -4,13 +4,18 @@ use std::fs;
 
 const SHARED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-/// Whether the host gives them to shared memory, as a guest's is.
-pub(crate) fn in_shared_memory() -> bool {
-    // A host that does not say so has none.
-    fs::read_to_string(SHARED).is_ok_and(|text| gives(&text))
+/// Has this process and those that it starts get none, where they are of no use to a guest: its memory is shared. QEMU asks
+/// for some, for the translator's buffer and for every block of memory of its board, and a host may give some to any heap:
+/// memory that is held for nothing. A kernel that cannot do it goes on as it did.
+pub(crate) fn do_without() {
+    // A host that does not say so gives none to shared memory.
+    let guests = fs::read_to_string(SHARED).is_ok_and(|text| gives(&text));
+    if !guests {
+        let _ = rustix::thread::disable_transparent_huge_pages(true);
+    }
 }
 
-/// Reads a line with the value that holds in brackets.
+/// Whether shared memory gets some, by a line with the value that holds in brackets.
 fn gives(text: &str) -> bool {
     !["[never]", "[deny]"]
         .iter()
