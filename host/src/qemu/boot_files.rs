@@ -3,6 +3,7 @@
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::io::Errno;
+use rustix::param::page_size;
 
 /// The kernel and the initramfs. QEMU has them open, and mapped, until it ends.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ impl BootFiles {
         for file in &self.0 {
             let bytes = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
             if bytes > 0 {
+                // A page is only given back as a whole.
+                let bytes = bytes.next_multiple_of(page_size() as u64);
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 fallocate(file, flags, 0, bytes)?;
             }
