@@ -54,9 +54,11 @@ share-test: build workloads ## ten guests on the memory of three (root)
 stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU and two
 	@scripts/stdio-test
 
-.PHONY: cost-test kvm-cost
+.PHONY: cost-test translations-test kvm-cost
 cost-test: build ## what QEMU costs beside a guest's memory, for 1 guest and for 20
 	@scripts/cost-test
+translations-test: build ## what QEMU's buffer of translations costs and saves on TCG, by its size
+	@scripts/translations-test
 kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest and for 4
 	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cost target/kvm-lab 1 4
 

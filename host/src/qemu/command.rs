@@ -123,7 +123,7 @@ fn ends_by_itself(board: &Board) -> bool {
 
 /// What of guest code QEMU keeps translated, in MiB; once it is full, QEMU begins anew. Of translations that nobody needs any
 /// more none goes before that, so left to itself (1 GiB) QEMU grows with every program that starts. Each CPU has parts of
-/// it for itself, of 2 MiB at least. `make cost-test` shows what other sizes cost.
+/// it for itself, of 2 MiB at least. `make translations-test` shows what other sizes cost.
 fn translations_mib(cpus: u32) -> u32 {
     TRANSLATIONS_MIB.max(cpus.saturating_mul(CPU_TRANSLATIONS_MIB))
 }
