@@ -8,6 +8,7 @@
 mod control;
 mod failure;
 mod modules;
+mod out;
 mod ports;
 mod program;
 mod relay;
@@ -30,6 +31,9 @@ fn main() {
                 modules::provide(&name.to_string_lossy()).is_err(),
             ));
         }
+        if let Some(status) = out::as_program(&words) {
+            std::process::exit(status);
+        }
         eprintln!("ebb-init: this is the first process of a guest; it does nothing elsewhere");
         std::process::exit(1);
     }
@@ -47,9 +51,14 @@ fn run() -> Result<Infallible, Failure> {
     modules::offer()?;
     let mut host = control::Host::connect()?;
     host.say(Report::Up)?;
+    let wanted = program::wanted()?;
     match program::run(&mut host) {
         Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
         Ok(Ended::Exited { status, written }) => {
+            if let Some(Err(failure)) = wanted.map(out::Wanted::send) {
+                // The host sees that something is missing.
+                eprintln!("ebb-init: {}", failure.line());
+            }
             // What a kernel does not count is not told.
             if let Some(kills) = system::oom_kills() {
                 host.say(Report::OomKills(kills))?;

@@ -3,9 +3,10 @@
 use crate::control::Host;
 use crate::failure::Failure;
 use crate::modules;
+use crate::out::Wanted;
 use crate::ports;
 use crate::relay::{Input, Output};
-use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER};
+use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER, OUT};
 use ebb_wire::port::{NAMES, STDERR, STDIO};
 use ebb_wire::report::Report;
 use ebb_wire::request::Request;
@@ -15,6 +16,7 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -30,6 +32,14 @@ pub(crate) enum Ended {
     CannotRun(io::Error),
     /// Its wait status, and how much it wrote to stdout and stderr.
     Exited { status: u32, written: [u64; 2] },
+}
+
+/// The files that are to be sent when it has ended; to be asked for before [`run`], which takes the list away.
+pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
+    if !Path::new(OUT).exists() {
+        return Ok(None);
+    }
+    Wanted::new(&words(OUT)?).map(Some)
 }
 
 /// Runs it to its end.
