@@ -121,7 +121,8 @@ impl Notes {
     fn finish(mut self) -> String {
         let more = [self.unread, self.left_out].map(|count| count.saturating_sub(NOTES_MAX) as u64);
         if more != [0, 0] {
-            self.text.push_str(&format!("{}\n", Note::More(more[0], more[1])));
+            self.text
+                .push_str(&format!("{}\n", Note::More(more[0], more[1])));
         }
         self.text
     }
@@ -148,7 +149,8 @@ impl<W: Write> Sender<W> {
             Ok(root) if root.is_file() || root.is_dir() => root,
             Ok(root) => {
                 let kind = kind_of(&root);
-                self.notes.add(Note::Missing(number, &format!("it is {kind}")));
+                self.notes
+                    .add(Note::Missing(number, &format!("it is {kind}")));
                 return Ok(true);
             }
             Err(error) => {
@@ -163,7 +165,10 @@ impl<W: Write> Sender<W> {
         let mut root = Some(root);
         while let Some(next) = pending.pop() {
             // The path that was asked for may be a link; what it leads to was meant. Others stay links.
-            let metadata = match root.take().map_or_else(|| fs::symlink_metadata(&next.path), Ok) {
+            let metadata = match root
+                .take()
+                .map_or_else(|| fs::symlink_metadata(&next.path), Ok)
+            {
                 Ok(metadata) => metadata,
                 Err(error) => {
                     self.unread(number, &next.path, &error);
@@ -208,7 +213,8 @@ impl<W: Write> Sender<W> {
             return Ok(false);
         }
         let mut header = header(EntryType::Directory, metadata, 0);
-        self.archive.append_data(&mut header, &folder.name, io::empty())?;
+        self.archive
+            .append_data(&mut header, &folder.name, io::empty())?;
         let names = fs::read_dir(&folder.path)
             .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
         let mut names: Vec<OsString> = match names {
@@ -230,7 +236,10 @@ impl<W: Write> Sender<W> {
     fn file(&mut self, number: usize, file: &Pending, metadata: &Metadata) -> io::Result<bool> {
         // Without waiting: not every file of the kernel's has something to say.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&file.path);
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(&file.path);
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -255,7 +264,8 @@ impl<W: Write> Sender<W> {
             error: None,
         };
         let mut header = header(EntryType::Regular, metadata, size);
-        self.archive.append_data(&mut header, &file.name, &mut content)?;
+        self.archive
+            .append_data(&mut header, &file.name, &mut content)?;
         if let Some(error) = content.error {
             self.unread(number, &file.path, &error);
         }
@@ -325,7 +335,9 @@ struct Content<R> {
 
 impl<R: Read> Read for Content<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(into.len());
+        let most = usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(into.len());
         let into = &mut into[..most];
         let mut count = 0;
         if self.error.is_none() && most > 0 {
@@ -393,7 +405,10 @@ mod tests {
                 if let Some(target) = entry.link_name_bytes() {
                     content = target.into_owned();
                 }
-                (String::from_utf8_lossy(&entry.path_bytes()).into_owned(), content)
+                (
+                    String::from_utf8_lossy(&entry.path_bytes()).into_owned(),
+                    content,
+                )
             })
             .collect()
     }
@@ -411,7 +426,9 @@ mod tests {
         assert_eq!(all[&format!("0/b/{long}")], vec![7; 5000]);
         let notes = String::from_utf8_lossy(&all[END]).into_owned();
         let lines: Vec<_> = notes.lines().map(Note::parse).collect();
-        assert!(matches!(lines[0], Some(Note::LeftOut(0, what)) if what.ends_with("a/s (a socket)")));
+        assert!(
+            matches!(lines[0], Some(Note::LeftOut(0, what)) if what.ends_with("a/s (a socket)"))
+        );
         assert!(matches!(lines[1], Some(Note::Missing(1, why)) if why.contains("No such file")));
         assert_eq!((all.len(), lines.len()), (5, 2), "{notes}");
         drop(socket);
@@ -432,11 +449,20 @@ mod tests {
 
     #[test]
     fn what_has_no_size_has_bytes_and_what_has_no_end_is_left() {
-        let all = sent(1 << 20, &[Path::new("/proc/self/stat"), Path::new("/proc/self")]);
+        let all = sent(
+            1 << 20,
+            &[Path::new("/proc/self/stat"), Path::new("/proc/self")],
+        );
         assert!(!all["0"].is_empty());
         let notes = String::from_utf8_lossy(&all[END]).into_owned();
-        assert!(notes.starts_with("left-out 1 /proc/self (a folder of the kernel's own)"), "{notes}");
-        assert_eq!(sent(1 << 20, &[Path::new("/dev/null")])[END], b"missing 0 it is a device\n");
+        assert!(
+            notes.starts_with("left-out 1 /proc/self (a folder of the kernel's own)"),
+            "{notes}"
+        );
+        assert_eq!(
+            sent(1 << 20, &[Path::new("/dev/null")])[END],
+            b"missing 0 it is a device\n"
+        );
     }
 
     #[test]

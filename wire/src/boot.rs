@@ -67,7 +67,15 @@ mod tests {
 
     #[test]
     fn files_lie_in_the_folder() {
-        for path in [ARGUMENTS, ENVIRONMENT, OUT, INIT, MODULES, DEMAND, DEMAND_LIST] {
+        for path in [
+            ARGUMENTS,
+            ENVIRONMENT,
+            OUT,
+            INIT,
+            MODULES,
+            DEMAND,
+            DEMAND_LIST,
+        ] {
             assert!(
                 path.strip_prefix(FOLDER)
                     .is_some_and(|rest| rest.starts_with('/'))

@@ -91,14 +91,24 @@ mod tests {
         for (note, line) in [
             (Note::Missing(0, "No such file"), "missing 0 No such file"),
             (Note::Unread(1, "a b: I/O error"), "unread 1 a b: I/O error"),
-            (Note::LeftOut(2, "a/s: a socket"), "left-out 2 a/s: a socket"),
+            (
+                Note::LeftOut(2, "a/s: a socket"),
+                "left-out 2 a/s: a socket",
+            ),
             (Note::Over(3), "over 3"),
             (Note::More(4, 5), "more 4 5"),
         ] {
             assert_eq!(note.to_string(), line);
             assert_eq!(Note::parse(line), Some(note));
         }
-        for line in ["", "missing", "missing x y", "over 1 2", "more 1", "less 1 2"] {
+        for line in [
+            "",
+            "missing",
+            "missing x y",
+            "over 1 2",
+            "more 1",
+            "less 1 2",
+        ] {
             assert_eq!(Note::parse(line), None, "{line}");
         }
     }

@@ -4,6 +4,7 @@ mod accel;
 mod chart;
 mod delivery;
 mod options;
+mod out;
 mod pack;
 mod pressure;
 mod record;
@@ -29,6 +30,7 @@ use crate::system::memory_file;
 use crate::text::{Rounded, Size};
 use accel::Choice;
 use ebb_wire::boot;
+use out::Outs;
 use session::Plan;
 use std::ffi::OsString;
 use std::fs::File;
@@ -42,10 +44,14 @@ const CPUS_DEFAULT_MAX: u32 = 8;
 /// Runs the program and returns its status.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
+    let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut initramfs = pack::pack(options)?;
     let image = options.kernel_image.as_deref();
     let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
     kernel.furnish(&mut initramfs)?;
+    if let Some(outs) = &outs {
+        pack::pack_out(&mut initramfs, outs, kernel.kind())?;
+    }
     if let Some(path) = &options.dump_initramfs {
         let file = File::create(path).map_err(|source| Failure::Write {
             path: path.clone(),
@@ -84,6 +90,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         shared: options.give_back == GiveBack::Shared,
         icount: options.icount,
         seed: options.seed,
+        out: outs.is_some(),
         kernel_arguments: arguments(options, &*kernel, &choice),
         extra: options.qemu_arg.clone(),
     };
@@ -97,6 +104,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         spec,
         kernel: &*kernel,
         disks: &disks,
+        outs: outs.as_ref(),
     };
     session::run(options, &plan, &archive, &choice)
 }

@@ -13,6 +13,6 @@ mod stock;
 
 pub(crate) use bzimage::FormatError;
 pub(crate) use cache::CacheError;
-pub(crate) use init::InitError;
+pub(crate) use init::{InitError, load as load_init};
 pub(crate) use kernel::{LinuxKernel, LinuxKernelError};
 pub(crate) use stock::{Stock, StockError};
