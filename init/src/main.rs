@@ -13,11 +13,14 @@ mod ports;
 mod program;
 mod relay;
 mod system;
+mod typist;
+mod victims;
 
 use ebb_wire::report::Report;
 use failure::Failure;
 use program::Ended;
 use std::convert::Infallible;
+use victims::Victims;
 
 fn main() {
     if std::process::id() != 1 {
@@ -51,10 +54,17 @@ fn run() -> Result<Infallible, Failure> {
     modules::offer()?;
     let mut host = control::Host::connect()?;
     host.say(Report::Up)?;
+    if let Some(kills) = system::oom_kills() {
+        host.say(Report::OomKills(kills))?;
+    }
+    let victims = host.port().and_then(Victims::watch);
     let wanted = program::wanted()?;
     match program::run(&mut host) {
         Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
         Ok(Ended::Exited { status, written }) => {
+            if let Some(victims) = victims {
+                victims.finish();
+            }
             if let Some(Err(failure)) = wanted.map(out::Wanted::send) {
                 // The host sees that something is missing.
                 eprintln!("ebb-init: {}", failure.line());

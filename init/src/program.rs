@@ -6,6 +6,7 @@ use crate::modules;
 use crate::out::Wanted;
 use crate::ports;
 use crate::relay::{Input, Output};
+use crate::typist;
 use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER, OUT};
 use ebb_wire::port::{NAMES, STDERR, STDIO};
 use ebb_wire::report::Report;
@@ -49,6 +50,7 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let command_line = fs::read_to_string(COMMAND_LINE)
         .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))?;
     let one_output = boot::is_set(&command_line, boot::STDERR, boot::STDOUT);
+    let typed = boot::is_set(&command_line, boot::STDIN, boot::TERMINAL);
     let no_input = boot::is_set(&command_line, boot::STDIN, boot::EMPTY);
     // Only memory, from here on; what may be wanted later stays.
     let used = if modules::are_on_demand() {
@@ -106,6 +108,9 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     if no_input {
         drop(stdin_writer);
     } else {
+        if let (true, Some(port)) = (typed, host.port()) {
+            typist::watch(&stdin_writer, port);
+        }
         let stdin_port = stdio.try_clone().map_err(setup)?;
         let carrier = Arc::clone(&input);
         thread::spawn(move || carrier.carry(stdin_port, stdin_writer));

@@ -16,10 +16,12 @@ pub const STDERR: &str = "ebb.stderr";
 /// To stdout, in the order of the writes: two ports have none between them.
 pub const STDOUT: &str = "stdout";
 
-/// What the program's stdin has to give: nothing where it is [`EMPTY`].
+/// What the program's stdin has to give: nothing where it is [`EMPTY`], what somebody types where it is a [`TERMINAL`].
 pub const STDIN: &str = "ebb.stdin";
 /// Nothing, now and later.
 pub const EMPTY: &str = "empty";
+/// The host's stdin is one. For the first process of Linux guests, which then looks whether the program waits for it.
+pub const TERMINAL: &str = "terminal";
 
 /// The folder of the archive that is for the guest itself, not for its program.
 pub const FOLDER: &str = "/.ebb";

@@ -22,8 +22,9 @@ pub(crate) use options::RunOptions;
 use crate::blk::Disks;
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
-use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind};
+use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind, Machine};
 use crate::qemu::Spec;
+use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
 use crate::system::memory_file;
@@ -124,6 +125,8 @@ fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> Stri
     }
     if streams::input_is_empty() {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::EMPTY));
+    } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
+        text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
     }
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
@@ -148,6 +151,13 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
             "--name {first} and --name {second}: a guest has one name"
         )));
     }
+    if let Some(name) = options.name.first()
+        && let Some(pid) = Fleet::new().run_of(name)
+    {
+        return Err(Failure::Usage(format!(
+            "--name {name}: a guest of that name runs already (process {pid}); `ebb top` shows it"
+        )));
+    }
     let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
     let least = guest::memory_min(&options.kernel);
     if !(least..=MEMORY_MAX).contains(&memory) {
@@ -159,6 +169,14 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         return Err(Failure::Usage(format!(
             "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
         )));
+    }
+    // A microvm has eight windows, of which the other ports and the balloon take four.
+    let windows = options.disks.len() + usize::from(!options.outs.is_empty());
+    if windows > 4 && options.machine == Machine::Microvm && options.kernel == KernelChoice::Ebb {
+        return Err(Failure::Usage(
+            "--out takes the place of a fourth disk on a microvm: three are left, or take --machine q35"
+                .into(),
+        ));
     }
     let own = matches!(options.give_back, GiveBack::Hinting | GiveBack::Shared);
     if own && matches!(options.kernel, KernelChoice::Linux(_)) {

@@ -2,7 +2,10 @@
 
 mod cleanup;
 mod figures;
+mod files;
 mod guest;
+#[path = "../parts/out.rs"]
+mod out;
 #[path = "../parts/guest.rs"]
 mod running;
 #[path = "../parts/scratch.rs"]

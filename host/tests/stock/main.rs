@@ -5,7 +5,10 @@
 mod disks;
 mod errors;
 mod figures;
+mod files;
 mod guest;
+#[path = "../parts/out.rs"]
+mod out;
 mod reclaim;
 #[path = "../parts/guest.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
