@@ -378,7 +378,9 @@ fn shown(path: &Path) -> String {
 }
 
 fn text_of(error: &io::Error) -> String {
-    error.to_string().replace('\n', " ")
+    let text = error.to_string().replace('\n', " ");
+    let number = text.find(" (os error");
+    text[..number.unwrap_or(text.len())].to_owned()
 }
 
 #[cfg(test)]

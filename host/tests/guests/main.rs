@@ -11,6 +11,8 @@ mod running;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
+#[path = "../parts/terminal.rs"]
+mod screen;
 mod signals;
 mod streams;
 mod terminal;

@@ -10,6 +10,7 @@ mod kernel;
 mod modules;
 mod running;
 mod stock;
+mod strip;
 
 pub(crate) use bzimage::FormatError;
 pub(crate) use cache::CacheError;

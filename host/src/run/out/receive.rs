@@ -85,9 +85,9 @@ pub(super) fn receive(stream: impl Read, trees: &mut [Tree], most: Size) -> Resu
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
                 if !tree.link(&names, &target)? {
                     let target = printable(&String::from_utf8_lossy(&target));
+                    let what = printable(&tree.in_guest(&names).to_string_lossy());
                     let text = format!(
-                        "left-out {number} {} (a link to {target}, outside of what is copied)\n",
-                        shown()
+                        "left-out {number} {what} (a link to {target}, outside of what is copied)\n"
                     );
                     notes.push_str(&text);
                 }

@@ -58,6 +58,13 @@ impl Tree {
             .then(|| self.destination.path.with_file_name(&self.partial))
     }
 
+    /// What the guest calls the file at `names`.
+    pub(super) fn in_guest(&self, names: &[OsString]) -> PathBuf {
+        let mut path = PathBuf::from(OsStr::from_bytes(self.destination.guest.as_bytes()));
+        path.extend(names);
+        path
+    }
+
     /// Makes the folder at `names`.
     pub(super) fn folder(&mut self, names: &[OsString], mode: u32) -> Result<(), TreeError> {
         // Whoever runs ebb can use and remove it.
