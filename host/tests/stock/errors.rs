@@ -266,5 +266,16 @@ fn modules_that_were_built_for_a_debugger_are_loaded() {
 fn debian_kernel() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache");
-    cache.unwrap_or_else(home).join("ebb/debian/linux")
+    let folder = cache.unwrap_or_else(home).join("ebb");
+    let mut kernels: Vec<_> = std::fs::read_dir(folder)
+        .expect("ebb's folder")
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("linux-image-")
+        })
+        .collect();
+    kernels.sort();
+    kernels.pop().expect("a kernel, as one is available")
 }
