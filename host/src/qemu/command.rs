@@ -30,6 +30,8 @@ pub(crate) struct Board {
     pub(crate) console: RawFd,
     /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
     pub(crate) ports: [RawFd; port::PORTS],
+    /// Files for the host, if it wants any.
+    pub(crate) out: Option<RawFd>,
     pub(crate) extra: Vec<OsString>,
     /// Sockets of the disks' back-ends, `/dev/vda` first.
     pub(crate) disks: Vec<RawFd>,
@@ -109,6 +111,7 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         line.option("-chardev", socket(&format!("disk{index}"), *fd));
         line.option("-device", disk(board, index));
     }
+    port_for_files(&mut line, board);
     if !ends_by_itself(board) {
         line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
     }
@@ -141,6 +144,22 @@ fn smp(board: &Board) -> String {
     }
 }
 
+/// The port that a guest has only where files are wanted of it. Ebb's kernel knows it as the last one, so it comes last.
+fn port_for_files(line: &mut Arguments, board: &Board) {
+    let Some(fd) = board.out else { return };
+    line.option("-chardev", socket("out", fd));
+    if board.dialect == Dialect::Linux {
+        let (number, name) = (port::OUT + 1, port::OUT_NAME);
+        let port = format!("virtserialport,bus=serial0.0,nr={number},chardev=out,name={name}");
+        line.option("-device", port);
+        return;
+    }
+    let slot = board.ports.len() + 1 + board.disks.len();
+    let bus = virtio(board, "serial", slot, "id=serialout,max_ports=1");
+    line.option("-device", bus);
+    line.option("-device", "virtconsole,bus=serialout.0,chardev=out".into());
+}
+
 fn ports(line: &mut Arguments, board: &Board) {
     for (index, fd) in board.ports.iter().enumerate() {
         line.option("-chardev", socket(&format!("port{index}"), *fd));
@@ -149,7 +168,7 @@ fn ports(line: &mut Arguments, board: &Board) {
         // Linux makes terminals of consoles, which change bytes; ports it leaves alone.
         line.option(
             "-device",
-            virtio(board, "serial", 0, "id=serial0,max_ports=4"),
+            virtio(board, "serial", 0, "id=serial0,max_ports=5"),
         );
         for (index, name) in port::NAMES.iter().enumerate() {
             let number = index + 1;
@@ -280,6 +299,7 @@ mod tests {
             second_monitor: 12,
             console: 7,
             ports: [8, 9, 10],
+            out: None,
             extra: vec!["-d".into()],
             disks: vec![11, 12],
         };
@@ -301,6 +321,9 @@ mod tests {
         assert!(microvm.ends_with(" -d"));
         assert!(microvm.contains("-smp 2 "));
         assert!(microvm.contains("-accel tcg,thread=multi,tb-size=32 "));
+        assert!(!microvm.contains("chardev=out"));
+        board.out = Some(13);
+        assert!(text(&board).contains("virtio-serial-device,bus=virtio-mmio-bus.6,id=serialout"));
         board.shared = true;
         assert!(text(&board).contains("-smp 2 "));
         board.cpus = 1;
@@ -327,6 +350,7 @@ mod tests {
         assert!(linux.contains("virtio-balloon-pci,addr=0x5,"));
         assert!(linux.contains("virtserialport,bus=serial0.0,nr=3,chardev=port2,name=ebb.control"));
         assert!(!linux.contains("virtconsole"));
+        assert!(linux.contains("virtserialport,bus=serial0.0,nr=4,chardev=out,name=ebb.out"));
         board.machine = Machine::Microvm;
         assert!(text(&board).contains("pit=on,pic=on"));
         assert!(text(&board).contains("bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk0"));

@@ -200,6 +200,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), Strin
         reporting: true,
         icount: false,
         seed: 0,
+        out: false,
         kernel_arguments: wanted.arguments,
         extra: Vec::new(),
     };

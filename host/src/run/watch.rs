@@ -21,6 +21,7 @@ use crate::streams::{Control, input_is_terminal};
 use crate::text::Size;
 use crate::text::Style;
 use crate::text::Terminal;
+use signal_hook::consts::SIGKILL;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,8 @@ pub(crate) struct Watch<'a> {
     published: Arc<Published>,
     /// Until the program runs.
     boot_files: Option<BootFiles>,
+    /// What a guest has for sending its files after its time, if any are wanted.
+    grace: Option<Duration>,
     pub(crate) timed_out: bool,
     pub(crate) started: Option<Started>,
 }
@@ -134,6 +137,7 @@ impl<'a> Watch<'a> {
             pss_due: Instant::now(),
             published,
             boot_files: Some(boot_files),
+            grace: (!options.outs.is_empty()).then_some(options.grace),
             timed_out: false,
             started: None,
         }
@@ -145,7 +149,7 @@ impl<'a> Watch<'a> {
         qemu: &mut Qemu,
         outputs: &Outputs,
         control: &Control,
-        deadline: Option<Instant>,
+        mut deadline: Option<Instant>,
         patience: Option<Patience>,
     ) -> Result<Seen, Failure> {
         let mut next = Instant::now();
@@ -171,9 +175,21 @@ impl<'a> Watch<'a> {
             } else {
                 through = None;
             }
-            if !self.timed_out && deadline.is_some_and(|deadline| now >= deadline) {
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                let spared = self
+                    .grace
+                    .take()
+                    .filter(|_| sample.stage == Some(Stage::Running));
+                match spared {
+                    // Files are wanted: the program ends, and what is there can be sent.
+                    Some(grace) if !self.timed_out => {
+                        control.signal(SIGKILL);
+                        deadline = Some(now + grace);
+                    }
+                    _ if deadline.take().is_some() => qemu.handle().kill(),
+                    _ => {}
+                }
                 self.timed_out = true;
-                qemu.handle().kill();
             }
             if sample.stage.is_none()
                 && !self.timed_out

@@ -12,6 +12,7 @@ mod image;
 mod kthread;
 pub mod limits;
 mod oom;
+mod out;
 mod owner;
 mod process;
 mod robust;
