@@ -3,7 +3,7 @@
 use core::{error, fmt, ops::Range};
 
 use crate::{
-    Allocator, Frame, FrameRange, Front, Order, RangeError, Request, Reserve,
+    Allocator, Frame, FrameRange, Front, Order, RangeError, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::PAGEBLOCK_FRAMES,
     state::BLOCK_FRAMES,
@@ -72,10 +72,7 @@ impl Allocator<'_> {
         for zone in self.candidates(front.node, request) {
             let of = self.zone(zone).zone;
             self.drain(front);
-            let floor = match request.reserve {
-                Reserve::Keep => of.marks.load().min,
-                Reserve::Use => 0,
-            };
+            let floor = of.floor(request, false);
             if of.free_frames().saturating_sub(floor) < frames {
                 isolated |= of.isolated_frames() != 0;
                 continue;
