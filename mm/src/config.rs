@@ -218,16 +218,25 @@ pub(crate) struct Extent {
     pub(crate) blocks: u64,
     /// Index of the first in the zone's arrays: as far from the start of a tree as `first` is.
     pub(crate) base: u64,
+    /// Number of the tree of the first.
+    pub(crate) first_tree: u64,
+    /// How many trees they are in.
+    pub(crate) trees: u64,
+    /// Index of the first tree in the zone's arrays.
+    pub(crate) base_tree: u64,
 }
 
 impl Extent {
     /// So many pageblocks from this one on, in the trees of a zone from this one on.
     pub(crate) const fn new(first: u64, blocks: u64, base_tree: u64) -> Self {
-        let base = (base_tree << TREE_BLOCKS_SHIFT) + first % TREE_BLOCKS as u64;
+        let first_tree = first >> TREE_BLOCKS_SHIFT;
         Self {
             first,
             blocks,
-            base,
+            base: (base_tree << TREE_BLOCKS_SHIFT) + first % TREE_BLOCKS as u64,
+            first_tree,
+            trees: ((first + blocks - 1) >> TREE_BLOCKS_SHIFT) - first_tree + 1,
+            base_tree,
         }
     }
 
@@ -236,29 +245,14 @@ impl Extent {
         self.first + self.blocks
     }
 
-    /// Number of the tree of the first.
-    pub(crate) const fn first_tree(self) -> u64 {
-        self.first >> TREE_BLOCKS_SHIFT
-    }
-
-    /// How many trees they are in.
-    pub(crate) const fn trees(self) -> u64 {
-        ((self.end() - 1) >> TREE_BLOCKS_SHIFT) - self.first_tree() + 1
-    }
-
-    /// Index of the first tree in the zone's arrays.
-    pub(crate) const fn base_tree(self) -> u64 {
-        self.base >> TREE_BLOCKS_SHIFT
-    }
-
     /// Number of the first giant that it has a part of.
     pub(crate) const fn first_giant(self) -> u64 {
-        self.first_tree() >> GIANT_TREES_SHIFT
+        self.first_tree >> GIANT_TREES_SHIFT
     }
 
     /// How many giants it has a part of.
     pub(crate) const fn giants(self) -> u64 {
-        let last = self.first_tree() + self.trees() - 1;
+        let last = self.first_tree + self.trees - 1;
         (last >> GIANT_TREES_SHIFT) - self.first_giant() + 1
     }
 
@@ -283,7 +277,7 @@ impl Extents {
     pub(crate) fn trees(&self) -> u64 {
         self.as_slice()
             .last()
-            .map_or(0, |last| last.base_tree() + last.trees())
+            .map_or(0, |last| last.base_tree + last.trees)
     }
 
     /// How many giants they have a part of.
@@ -310,9 +304,9 @@ impl Extents {
     fn push(&mut self, first: u64, end: u64) -> bool {
         let trees = self.trees();
         if let Some(before) = self.list[..self.len].last_mut()
-            && first >> TREE_BLOCKS_SHIFT <= before.first_tree() + before.trees()
+            && first >> TREE_BLOCKS_SHIFT <= before.first_tree + before.trees
         {
-            before.blocks = end - before.first;
+            *before = Extent::new(before.first, end - before.first, before.base_tree);
             return true;
         }
         let Some(extent) = self.list.get_mut(self.len) else {

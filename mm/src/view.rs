@@ -296,7 +296,7 @@ impl Giants {
             let blocks = view.word(at + offset_of!(ExtentRecord, blocks))?.min(LIMIT);
             if blocks != 0 {
                 *extent = Extent::new(first, blocks, trees);
-                trees += extent.trees();
+                trees += extent.trees;
             }
         }
         Ok(Self { offset, extents })
@@ -306,9 +306,9 @@ impl Giants {
     fn of<M: Memory>(&self, view: &View<M>, tree: u64) -> Result<Giant, ViewError> {
         let mut base = 0;
         for extent in self.extents.iter().filter(|extent| extent.blocks != 0) {
-            let inside = tree.wrapping_sub(extent.base_tree());
-            if inside < extent.trees() {
-                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
+            let inside = tree.wrapping_sub(extent.base_tree);
+            if inside < extent.trees {
+                let giant = (extent.first_tree + inside) >> GIANT_TREES_SHIFT;
                 let number = base + giant - extent.first_giant();
                 let offset = self.offset.saturating_add(number * 4);
                 let word = view.at(offset & !7)?;

@@ -141,7 +141,7 @@ impl<'m> Zone<'m> {
     pub(crate) fn first_frame(&self, block: usize) -> Frame {
         let (block, trees) = (block as u64, TREE_BLOCKS as u64);
         for extent in self.extents.as_slice() {
-            if (block / trees).wrapping_sub(extent.base_tree()) < extent.trees() {
+            if (block / trees).wrapping_sub(extent.base_tree) < extent.trees {
                 // Both are as far from the start of a tree, so this is not below 0.
                 return Frame::new((extent.first + block - extent.base) * PAGEBLOCK_FRAMES);
             }
@@ -236,9 +236,9 @@ impl<'m> Zone<'m> {
     pub(crate) fn giant_of(&self, tree: usize) -> usize {
         let mut base = 0;
         for extent in self.extents.as_slice() {
-            let inside = (tree as u64).wrapping_sub(extent.base_tree());
-            if inside < extent.trees() {
-                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
+            let inside = (tree as u64).wrapping_sub(extent.base_tree);
+            if inside < extent.trees {
+                let giant = (extent.first_tree + inside) >> GIANT_TREES_SHIFT;
                 return index(base + giant - extent.first_giant());
             }
             base += extent.giants();
@@ -254,16 +254,16 @@ impl<'m> Zone<'m> {
 
     /// The first tree of the giant that has this tree.
     pub(crate) fn giant_start(&self, tree: usize) -> usize {
-        let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
-        let of = |extent: &&Extent| inside(extent) < extent.trees();
+        let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree);
+        let of = |extent: &&Extent| inside(extent) < extent.trees;
         self.extents
             .as_slice()
             .iter()
             .find(of)
             .map_or(tree, |extent| {
-                let number = extent.first_tree() + inside(extent);
+                let number = extent.first_tree + inside(extent);
                 let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
-                index(extent.base_tree() + first.max(extent.first_tree()) - extent.first_tree())
+                index(extent.base_tree + first.max(extent.first_tree) - extent.first_tree)
             })
     }
 
@@ -274,9 +274,9 @@ impl<'m> Zone<'m> {
             let inside = (giant as u64).wrapping_sub(base);
             if inside < extent.giants() {
                 let first = (extent.first_giant() + inside) << GIANT_TREES_SHIFT;
-                let offset = first.checked_sub(extent.first_tree())?;
-                let whole = offset + GIANT_TREES as u64 <= extent.trees();
-                return whole.then_some(index(extent.base_tree() + offset));
+                let offset = first.checked_sub(extent.first_tree)?;
+                let whole = offset + GIANT_TREES as u64 <= extent.trees;
+                return whole.then_some(index(extent.base_tree + offset));
             }
             base += extent.giants();
         }
