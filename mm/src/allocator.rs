@@ -138,10 +138,10 @@ impl<'m> Allocator<'m> {
         let mut missing = 0;
         at.zone.mark_missing_trees();
         for extent in at.zone.extents.as_slice() {
-            let mut from = extent.first_tree * TREE_FRAMES;
-            let end = from + extent.trees * TREE_FRAMES;
+            let mut from = extent.first_tree() * TREE_FRAMES;
+            let end = from + extent.trees() * TREE_FRAMES;
             let frames = from..end;
-            let base = extent.base_tree * TREE_BLOCKS as u64;
+            let base = extent.base_tree() * TREE_BLOCKS as u64;
             let inside = ranges
                 .iter()
                 .filter(|range| frames.contains(&range.start.number()));

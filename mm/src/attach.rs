@@ -160,7 +160,7 @@ impl<'m> Attached<'m> {
     pub fn blocks(&self) -> impl Iterator<Item = BlockView> {
         self.zones.iter().flatten().flat_map(|zone| {
             let extents = zone.extents.as_slice().iter();
-            let blocks = extents.flat_map(|extent| extent.base..extent.base + extent.blocks);
+            let blocks = extents.flat_map(|extent| extent.base()..extent.base() + extent.blocks());
             blocks.map(move |block| look(zone, index(block)))
         })
     }

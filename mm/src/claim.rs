@@ -95,7 +95,7 @@ impl Zone<'_> {
         for extent in self.extents.as_slice() {
             for giant in 0..extent.giants() {
                 let first = (extent.first_giant() + giant) << GIANT_TREES_SHIFT;
-                let trees = extent.first_tree..extent.first_tree + extent.trees;
+                let trees = extent.first_tree()..extent.first_tree() + extent.trees();
                 let end = trees.end.min(first + GIANT_TREES as u64);
                 let lacking = GIANT_TREES as u64 - (end - first.max(trees.start));
                 if let (Some(word), lacking @ 1..) = (giants.next(), lacking) {

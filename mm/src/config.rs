@@ -210,56 +210,91 @@ impl error::Error for ConfigError {}
 
 /// Pageblocks that follow each other in a zone. It has metadata for the whole of each tree (aligned
 /// 64 MiB) that they are in; of the first and the last tree other zones may have other pageblocks.
+///
+/// In half the bytes that the numbers could have: there are at most 2^31 pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Extent {
-    /// Number of the first: its first frame's number divided by the frames of a pageblock.
-    pub(crate) first: u64,
-    /// How many, at least one.
-    pub(crate) blocks: u64,
-    /// Index of the first in the zone's arrays: as far from the start of a tree as `first` is.
-    pub(crate) base: u64,
-    /// Number of the tree of the first.
-    pub(crate) first_tree: u64,
-    /// How many trees they are in.
-    pub(crate) trees: u64,
-    /// Index of the first tree in the zone's arrays.
-    pub(crate) base_tree: u64,
+    first: u32,
+    blocks: u32,
+    base: u32,
+    first_tree: u32,
+    trees: u32,
+    base_tree: u32,
 }
 
 impl Extent {
-    /// So many pageblocks from this one on, in the trees of a zone from this one on.
-    pub(crate) const fn new(first: u64, blocks: u64, base_tree: u64) -> Self {
+    /// So many pageblocks, at least one, from this one on, in the trees of a zone from this one on.
+    pub(crate) fn new(first: u64, blocks: u64, base_tree: u64) -> Self {
         let first_tree = first >> TREE_BLOCKS_SHIFT;
+        let last_tree = (first + blocks - 1) >> TREE_BLOCKS_SHIFT;
         Self {
-            first,
-            blocks,
-            base: (base_tree << TREE_BLOCKS_SHIFT) + first % TREE_BLOCKS as u64,
-            first_tree,
-            trees: ((first + blocks - 1) >> TREE_BLOCKS_SHIFT) - first_tree + 1,
-            base_tree,
+            first: small(first),
+            blocks: small(blocks),
+            base: small((base_tree << TREE_BLOCKS_SHIFT) + first % TREE_BLOCKS as u64),
+            first_tree: small(first_tree),
+            trees: small(last_tree - first_tree + 1),
+            base_tree: small(base_tree),
         }
+    }
+
+    /// Number of the first: its first frame's number divided by the frames of a pageblock.
+    pub(crate) const fn first(self) -> u64 {
+        self.first as u64
+    }
+
+    /// How many.
+    pub(crate) const fn blocks(self) -> u64 {
+        self.blocks as u64
+    }
+
+    /// Index of the first in the zone's arrays: as far from the start of a tree as the first is.
+    pub(crate) const fn base(self) -> u64 {
+        self.base as u64
     }
 
     /// Number of the pageblock behind the last.
     pub(crate) const fn end(self) -> u64 {
-        self.first + self.blocks
+        self.first() + self.blocks()
+    }
+
+    /// Number of the tree of the first.
+    pub(crate) const fn first_tree(self) -> u64 {
+        self.first_tree as u64
+    }
+
+    /// How many trees they are in.
+    pub(crate) const fn trees(self) -> u64 {
+        self.trees as u64
+    }
+
+    /// Index of the first tree in the zone's arrays.
+    pub(crate) const fn base_tree(self) -> u64 {
+        self.base_tree as u64
     }
 
     /// Number of the first giant that it has a part of.
     pub(crate) const fn first_giant(self) -> u64 {
-        self.first_tree >> GIANT_TREES_SHIFT
+        self.first_tree() >> GIANT_TREES_SHIFT
     }
 
     /// How many giants it has a part of.
     pub(crate) const fn giants(self) -> u64 {
-        let last = self.first_tree + self.trees - 1;
+        let last = self.first_tree() + self.trees() - 1;
         (last >> GIANT_TREES_SHIFT) - self.first_giant() + 1
     }
 
     /// Whether a pageblock is one of both.
     const fn overlaps(self, other: Self) -> bool {
-        self.first < other.end() && other.first < self.end()
+        self.first() < other.end() && other.first() < self.end()
     }
+}
+
+/// A number of pageblocks or trees.
+fn small(number: u64) -> u32 {
+    let Ok(small) = u32::try_from(number) else {
+        unreachable!("{number} pageblocks")
+    };
+    small
 }
 
 /// The extents of one zone.
@@ -277,7 +312,7 @@ impl Extents {
     pub(crate) fn trees(&self) -> u64 {
         self.as_slice()
             .last()
-            .map_or(0, |last| last.base_tree + last.trees)
+            .map_or(0, |last| last.base_tree() + last.trees())
     }
 
     /// How many giants they have a part of.
@@ -304,9 +339,9 @@ impl Extents {
     fn push(&mut self, first: u64, end: u64) -> bool {
         let trees = self.trees();
         if let Some(before) = self.list[..self.len].last_mut()
-            && first >> TREE_BLOCKS_SHIFT <= before.first_tree + before.trees
+            && first >> TREE_BLOCKS_SHIFT <= before.first_tree() + before.trees()
         {
-            *before = Extent::new(before.first, end - before.first, before.base_tree);
+            *before = Extent::new(before.first(), end - before.first(), before.base_tree());
             return true;
         }
         let Some(extent) = self.list.get_mut(self.len) else {

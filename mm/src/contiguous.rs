@@ -45,7 +45,7 @@ impl Allocator<'_> {
     /// request's order. They are as frames of order 0: given back together by [`free_range`](Self::free_range), in parts, or
     /// one by one.
     ///
-    /// `within` names addresses that a device can reach, as the first 16 MiB are for ISA DMA.
+    /// `within` names addresses that a device can reach, where that is less than a zone of a [kind](crate::ZoneKind).
     ///
     /// Without it and for at most 1024 frames this costs what a block of the next order does, and giving back what is too many
     /// of it. Else, or where there is no such block, it looks at the state of every pageblock of the zones, or of the

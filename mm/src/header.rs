@@ -116,8 +116,8 @@ impl ZoneRecord {
         self.touched.store(plan.touched as u64, order);
         let mut count = 0;
         for (record, extent) in self.extent.iter().zip(extents.as_slice()) {
-            record.first.store(extent.first, order);
-            record.blocks.store(extent.blocks, order);
+            record.first.store(extent.first(), order);
+            record.blocks.store(extent.blocks(), order);
             count += 1;
         }
         self.extents.store(count, order);

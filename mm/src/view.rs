@@ -205,18 +205,18 @@ impl<M: Memory> View<M> {
             let blocks = giants.into_iter().flat_map(move |(giants, states)| {
                 let extents = giants.extents;
                 let mut giant = Ok(Giant::from_bits(0));
-                // Bounded by the caps on extents: below 2^35 blocks.
+                // Bounded by the caps on extents: 2^31 blocks.
                 extents
                     .into_iter()
-                    .flat_map(|extent| (0..extent.blocks).map(move |inside| (extent, inside)))
+                    .flat_map(|extent| (0..extent.blocks()).map(move |inside| (extent, inside)))
                     .map(move |(extent, inside)| {
-                        let block = extent.base + inside;
+                        let block = extent.base() + inside;
                         // Of a tree it is looked at once, by the first of its blocks.
                         if inside == 0 || block.is_multiple_of(TREE_BLOCKS as u64) {
                             giant = giants.of(self, block / TREE_BLOCKS as u64);
                         }
                         let state = self.state(states, block)?;
-                        let start = Frame::new((extent.first + inside) * PAGEBLOCK_FRAMES);
+                        let start = Frame::new((extent.first() + inside) * PAGEBLOCK_FRAMES);
                         Ok(BlockView::new(start, giant?, state))
                     })
             });
@@ -289,14 +289,16 @@ impl Giants {
         let offset = view.word(record + offset_of!(ZoneRecord, giants))?;
         let mut extents = [Extent::default(); MAX_EXTENTS];
         const LIMIT: u64 = FRAME_LIMIT / PAGEBLOCK_FRAMES;
-        let mut trees = 0;
+        // No more in all than there can be in one zone.
+        let (mut left, mut trees) = (LIMIT, 0);
         for (number, extent) in extents.iter_mut().enumerate() {
             let at = record + offset_of!(ZoneRecord, extent) + number * size_of::<ExtentRecord>();
             let first = view.word(at + offset_of!(ExtentRecord, first))?.min(LIMIT);
-            let blocks = view.word(at + offset_of!(ExtentRecord, blocks))?.min(LIMIT);
+            let blocks = view.word(at + offset_of!(ExtentRecord, blocks))?.min(left);
             if blocks != 0 {
                 *extent = Extent::new(first, blocks, trees);
-                trees += extent.trees;
+                left -= blocks;
+                trees += extent.trees();
             }
         }
         Ok(Self { offset, extents })
@@ -305,16 +307,16 @@ impl Giants {
     /// The giant of a tree; a free one where there is none.
     fn of<M: Memory>(&self, view: &View<M>, tree: u64) -> Result<Giant, ViewError> {
         let mut base = 0;
-        for extent in self.extents.iter().filter(|extent| extent.blocks != 0) {
-            let inside = tree.wrapping_sub(extent.base_tree);
-            if inside < extent.trees {
-                let giant = (extent.first_tree + inside) >> GIANT_TREES_SHIFT;
+        for extent in self.extents.iter().filter(|extent| extent.blocks() != 0) {
+            let inside = tree.wrapping_sub(extent.base_tree());
+            if inside < extent.trees() {
+                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
                 let number = base + giant - extent.first_giant();
                 let offset = self.offset.saturating_add(number * 4);
                 let word = view.at(offset & !7)?;
                 return Ok(Giant::from_bits(halves(word)[usize::from(offset & 4 != 0)]));
             }
-            // Bounded by the caps above: 16 times 2^23.
+            // Bounded by the caps above: 2^22, and two for each extent.
             base += extent.giants();
         }
         Ok(Giant::from_bits(0))

@@ -131,8 +131,8 @@ impl<'m> Zone<'m> {
     pub(crate) fn block_of(&self, frame: Frame) -> Option<usize> {
         let block = frame.number() / PAGEBLOCK_FRAMES;
         self.extents.as_slice().iter().find_map(|extent| {
-            let inside = block.wrapping_sub(extent.first);
-            (inside < extent.blocks).then(|| index(extent.base + inside))
+            let inside = block.wrapping_sub(extent.first());
+            (inside < extent.blocks()).then(|| index(extent.base() + inside))
         })
     }
 
@@ -141,9 +141,9 @@ impl<'m> Zone<'m> {
     pub(crate) fn first_frame(&self, block: usize) -> Frame {
         let (block, trees) = (block as u64, TREE_BLOCKS as u64);
         for extent in self.extents.as_slice() {
-            if (block / trees).wrapping_sub(extent.base_tree) < extent.trees {
+            if (block / trees).wrapping_sub(extent.base_tree()) < extent.trees() {
                 // Both are as far from the start of a tree, so this is not below 0.
-                return Frame::new((extent.first + block - extent.base) * PAGEBLOCK_FRAMES);
+                return Frame::new((extent.first() + block - extent.base()) * PAGEBLOCK_FRAMES);
             }
         }
         unreachable!("block {block} of {}", self.blocks())
@@ -236,9 +236,9 @@ impl<'m> Zone<'m> {
     pub(crate) fn giant_of(&self, tree: usize) -> usize {
         let mut base = 0;
         for extent in self.extents.as_slice() {
-            let inside = (tree as u64).wrapping_sub(extent.base_tree);
-            if inside < extent.trees {
-                let giant = (extent.first_tree + inside) >> GIANT_TREES_SHIFT;
+            let inside = (tree as u64).wrapping_sub(extent.base_tree());
+            if inside < extent.trees() {
+                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
                 return index(base + giant - extent.first_giant());
             }
             base += extent.giants();
@@ -254,16 +254,16 @@ impl<'m> Zone<'m> {
 
     /// The trees of the giant that has this tree, as many as there are.
     pub(crate) fn giant_trees(&self, tree: usize) -> core::ops::Range<usize> {
-        let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree);
-        let of = |extent: &&Extent| inside(extent) < extent.trees;
+        let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
+        let of = |extent: &&Extent| inside(extent) < extent.trees();
         let Some(extent) = self.extents.as_slice().iter().find(of) else {
             return tree..tree + 1;
         };
-        let number = extent.first_tree + inside(extent);
+        let number = extent.first_tree() + inside(extent);
         let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
-        let end = (first + GIANT_TREES as u64).min(extent.first_tree + extent.trees);
-        let at = |number: u64| index(extent.base_tree + number - extent.first_tree);
-        at(first.max(extent.first_tree))..at(end)
+        let end = (first + GIANT_TREES as u64).min(extent.first_tree() + extent.trees());
+        let at = |number: u64| index(extent.base_tree() + number - extent.first_tree());
+        at(first.max(extent.first_tree()))..at(end)
     }
 
     /// The first tree of a giant that has all of its.
@@ -273,9 +273,9 @@ impl<'m> Zone<'m> {
             let inside = (giant as u64).wrapping_sub(base);
             if inside < extent.giants() {
                 let first = (extent.first_giant() + inside) << GIANT_TREES_SHIFT;
-                let offset = first.checked_sub(extent.first_tree)?;
-                let whole = offset + GIANT_TREES as u64 <= extent.trees;
-                return whole.then_some(index(extent.base_tree + offset));
+                let offset = first.checked_sub(extent.first_tree())?;
+                let whole = offset + GIANT_TREES as u64 <= extent.trees();
+                return whole.then_some(index(extent.base_tree() + offset));
             }
             base += extent.giants();
         }
