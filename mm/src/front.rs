@@ -144,7 +144,8 @@ impl Front {
     #[inline]
     pub(crate) fn plenty(&self) -> u64 {
         // Not fewer in a small zone: what others take meanwhile does not become less.
-        PLENTY * self.tell_at().unsigned_abs().max(TELL_LEAST)
+        let told = self.seen_free.unsigned_abs() >> TELL_SHIFT;
+        PLENTY * told.clamp(TELL_LEAST, TELL_MOST.unsigned_abs())
     }
 
     /// Where it breaks up blocks of this zone.

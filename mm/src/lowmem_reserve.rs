@@ -44,13 +44,12 @@ impl Zone<'_> {
     /// Frames that a request leaves: while it looks for a zone that is not low, and at last.
     #[inline]
     pub(crate) fn floor(&self, request: Request, low: bool) -> u64 {
-        let marks = self.marks.load();
-        let kept = self.lowmem_reserve.from(request.zone);
-        match (low, request.reserve) {
-            (true, _) => marks.low.saturating_add(kept),
-            (false, Reserve::Keep) => marks.min.saturating_add(kept),
-            (false, Reserve::Use) => 0,
-        }
+        let mark = match (low, request.reserve) {
+            (true, _) => self.marks.low(),
+            (false, Reserve::Keep) => self.marks.min(),
+            (false, Reserve::Use) => return 0,
+        };
+        mark.saturating_add(self.lowmem_reserve.from(request.zone))
     }
 
     /// Whether some requests that may use it must leave more of it than others.

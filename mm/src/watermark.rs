@@ -73,6 +73,16 @@ impl AtomicWatermarks {
         }
     }
 
+    #[inline]
+    pub(crate) fn min(&self) -> u64 {
+        self.min.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn low(&self) -> u64 {
+        self.low.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn store(&self, marks: Watermarks) {
         let order = Ordering::Relaxed;
         self.min.store(marks.min, order);

@@ -53,7 +53,7 @@ impl Machine {
         let above = self.zones.iter().zip(self.ranges());
         let above = above.filter(|((of, on), _)| *on == node && *of > kind && *of <= highest);
         let frames: u64 = above.map(|(_, [range])| range.frames).sum();
-        if ratio == 0 { 0 } else { frames / ratio }
+        frames.checked_div(ratio).unwrap_or(0)
     }
 
     fn configs<'a>(&self, ranges: &'a [[FrameRange; 1]]) -> Vec<ZoneConfig<'a>> {

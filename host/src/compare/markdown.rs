@@ -205,7 +205,7 @@ pub(super) fn escaped(text: &str) -> String {
             '|' | '*' | '_' | '`' | '[' | '\\' => safe.extend(['\\', letter]),
             '<' => safe.push_str("&lt;"),
             '&' => safe.push_str("&amp;"),
-            '\n' | '\r' => safe.push(' '),
+            letter if letter.is_control() => safe.push(' '),
             _ => safe.push(letter),
         }
     }

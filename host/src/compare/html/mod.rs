@@ -11,7 +11,7 @@ use super::statistics::Spread;
 use super::svg::{self, NARROW, WIDE};
 use super::way::Way;
 use super::wording::{number, range, row_name, scale_of, sentence, times};
-use crate::text::Rounded;
+use crate::text::{Rounded, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,13 +77,13 @@ impl Page<'_> {
                         }
                         dl class="facts" {
                             @for (name, value) in self.facts {
-                                div { dt { (name) } dd { (value) } }
+                                div { dt { (name) } dd { (printable(&value)) } }
                             }
                         }
                     }
                     main { (self.main) }
                     footer {
-                        "Written by ebb " (self.ebb_version) " compare, " (self.created)
+                        "Written by ebb " (printable(self.ebb_version)) " compare, " (printable(self.created))
                         ". The JSON beside it has every sample."
                     }
                 }
