@@ -188,12 +188,13 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
 
 /// A figure with its unit, and what it lies between.
 pub(super) fn cell(cell: Spread, unit: &str, divisor: f64) -> String {
-    let median = number(cell.median / divisor);
+    let median = format!("{} {unit}", number(cell.median / divisor));
+    let median = median.trim_end();
     if cell.rounds > 1 {
         let (min, max) = (number(cell.min / divisor), number(cell.max / divisor));
-        format!("{median} {unit} ({min} to {max})")
+        format!("{median} ({min} to {max})")
     } else {
-        format!("{median} {unit}")
+        median.to_owned()
     }
 }
 
