@@ -4,6 +4,15 @@ use super::schema::{Report, Row};
 use super::wording::{row_name, speaks_alone, times};
 use std::fmt::Write as _;
 
+/// The comparison of `--against`, and where it came from.
+#[derive(Debug)]
+pub(crate) struct Other<R> {
+    pub(crate) report: R,
+    pub(crate) name: String,
+    /// Nothing was run: whoever asks does not want the table once more.
+    pub(crate) alone: bool,
+}
+
 /// So far may ratios lie apart that the machine has a say in.
 const MEASURED: f64 = 0.10;
 /// And so far those of counted instructions.

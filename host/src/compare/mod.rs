@@ -6,6 +6,7 @@ mod balloon;
 mod calls;
 mod child;
 mod column;
+mod conclusion;
 mod costs;
 mod cpus;
 mod csv;
@@ -50,8 +51,9 @@ use crate::guest::Stock;
 use crate::machine::AccelChoice;
 use crate::stdout;
 use crate::text::Terminal;
-use agreement::Agreement;
-use files::{Files, Written};
+use agreement::{Agreement, Other};
+use conclusion::conclude;
+use files::Files;
 use interrupt::Interrupt;
 use options::LinuxChoice;
 use plan::{Clock, Plan, Step};
@@ -59,14 +61,12 @@ use progress::{About, Progress};
 use report::Gathered;
 use runner::Runner;
 use rustix::termios;
-use saved::{Other, Saved};
+use saved::Saved;
 use schema::{Guest, Outcome, Report, Run};
 use scratch::{Scratch, Turn};
 use std::ffi::OsString;
 use std::time::Instant;
 
-/// A run failed, or ratios do not agree with those of another comparison.
-const STATUS_SOME_FAILED: u8 = 1;
 /// Bytes that a sample and a run with its turns take in the report, for keeping space.
 const SAMPLE_BYTES: u64 = 160;
 const RUN_BYTES: u64 = 24 << 10;
@@ -98,30 +98,30 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         let report = saved::read(&options.from)?;
         let files = Files::reserve(options, 0)?;
         return match report {
-            Saved::Kernels(report) => finish(&report, other.as_ref(), files),
-            Saved::Columns(report) => own::finish(&report, other.as_ref(), files),
+            Saved::Kernels(report) => {
+                let other = other.map(Other::of_kernels).transpose()?;
+                finish(&report, other.as_ref(), files)
+            }
+            Saved::Columns(report) => {
+                let other = other.map(Other::of_columns).transpose()?;
+                own::finish(&report, other.as_ref(), files)
+            }
         };
     }
     check(options)?;
     let chosen = experiments::select(&options.experiments).map_err(Failure::Usage)?;
-    let columns = !options.program.is_empty() || !options.variants.is_empty();
-    if let Some(other) = other
-        .as_ref()
-        .filter(|other| other.is_of_columns() != columns)
-    {
-        return Err(other.is_of_another_kind());
-    }
-    if columns {
+    if !options.program.is_empty() || !options.variants.is_empty() {
         return own::compare(
             options,
             &own::Given {
                 experiments: chosen,
                 linux: linux(options)?,
                 accel: accel_name(options.accel),
-                other,
+                other: other.map(Other::of_columns).transpose()?,
             },
         );
     }
+    let other = other.map(Other::of_kernels).transpose()?;
     let guests: &[Guest] = match options.linux {
         LinuxChoice::None => &[Guest::Ebb],
         _ => &[Guest::Ebb, Guest::Linux],
@@ -320,7 +320,7 @@ fn hopeless(runs: &[Run], guest: Guest) -> bool {
 }
 
 /// Prints the table, writes the files, and returns the status that the runs deserve.
-fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Failure> {
+fn finish(report: &Report, other: Option<&Other<Report>>, files: Files) -> Result<u8, Failure> {
     let stdout = rustix::stdio::stdout();
     let on_terminal = termios::isatty(stdout);
     let columns = match termios::tcgetwinsize(stdout) {
@@ -331,13 +331,7 @@ fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Fa
         columns: columns.min(COLUMNS_MAX),
         colour: on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
-    let agreement = match other {
-        None => None,
-        Some(other) => match &other.report {
-            Saved::Kernels(there) => Some(Agreement::of(report, there, other.name.clone())),
-            Saved::Columns(_) => return Err(other.is_of_another_kind()),
-        },
-    };
+    let agreement = other.map(|other| Agreement::of(report, &other.report, other.name.clone()));
     let failed = report.runs.iter().any(|run| run.outcome == Outcome::Failed);
     let alone = other.is_some_and(|other| other.alone);
     let table = if alone {
@@ -346,33 +340,6 @@ fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Fa
         table::text(report, look)
     };
     conclude(report, table, agreement.as_ref(), failed, files)
-}
-
-/// Prints a table and what `--against` found, writes the files, and returns the status of all that.
-fn conclude(
-    report: &impl Written,
-    table: String,
-    agreement: Option<&Agreement>,
-    failed: bool,
-    files: Files,
-) -> Result<u8, Failure> {
-    let mut text = table;
-    if let Some(agreement) = agreement {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&agreement.text());
-    }
-    // The files matter more than a table that nobody reads: `| head` must not lose them.
-    let printed = stdout::print(&text);
-    files.write(report, agreement)?;
-    printed?;
-    let differs = agreement.is_some_and(|agreement| !agreement.holds());
-    Ok(if failed || differs {
-        STATUS_SOME_FAILED
-    } else {
-        0
-    })
 }
 
 fn listing() -> String {

@@ -7,7 +7,6 @@ use super::findings;
 use super::html;
 use super::markdown::{self, Document};
 use super::record;
-use super::saved::unusable;
 use super::schema::{Guest, GuestFacts, Host, Report, Run, SCHEMA};
 use super::statistics;
 use crate::failure::Failure;
@@ -163,6 +162,11 @@ pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
         whole.differences = of_runs;
     }
     Ok(whole)
+}
+
+/// A file that is no report.
+pub(crate) fn unusable(path: &Path, why: &str) -> Failure {
+    Failure::Usage(format!("cannot read {}: {why}", path.display()))
 }
 
 /// An error and what caused it.

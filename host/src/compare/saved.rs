@@ -1,5 +1,6 @@
 //! Reports read again, of either kind.
 
+use super::agreement::Other;
 use super::own::OwnReport;
 use super::report;
 use super::schema::Report;
@@ -17,32 +18,45 @@ pub(crate) enum Saved {
     Columns(Box<OwnReport>),
 }
 
-/// The comparison of `--against`, and where it came from.
-#[derive(Debug)]
-pub(crate) struct Other {
-    pub(crate) report: Saved,
-    pub(crate) name: String,
-    /// Nothing was run: whoever asks does not want the table once more.
-    pub(crate) alone: bool,
+impl Other<Saved> {
+    /// To be held against experiments on both kernels.
+    ///
+    /// # Errors
+    /// If it is of columns.
+    pub(crate) fn of_kernels(self) -> Result<Other<Report>, Failure> {
+        match self.report {
+            Saved::Kernels(report) => Ok(Other {
+                report: *report,
+                name: self.name,
+                alone: self.alone,
+            }),
+            Saved::Columns(_) => Err(another_kind(&self.name, COLUMNS, KERNELS)),
+        }
+    }
+
+    /// To be held against columns.
+    ///
+    /// # Errors
+    /// If it is of experiments on both kernels.
+    pub(crate) fn of_columns(self) -> Result<Other<OwnReport>, Failure> {
+        match self.report {
+            Saved::Columns(report) => Ok(Other {
+                report: *report,
+                name: self.name,
+                alone: self.alone,
+            }),
+            Saved::Kernels(_) => Err(another_kind(&self.name, KERNELS, COLUMNS)),
+        }
+    }
 }
 
-impl Other {
-    /// Whether it is of a program of one's own, or of variants.
-    pub(crate) const fn is_of_columns(&self) -> bool {
-        matches!(self.report, Saved::Columns(_))
-    }
+const KERNELS: &str = "experiments on both kernels";
+const COLUMNS: &str = "columns";
 
-    /// What says that a comparison of another kind cannot be held against this one.
-    pub(crate) fn is_of_another_kind(&self) -> Failure {
-        let (there, here) = match self.report {
-            Saved::Kernels(_) => ("experiments on both kernels", "columns"),
-            Saved::Columns(_) => ("columns", "experiments on both kernels"),
-        };
-        Failure::Usage(format!(
-            "{} is of {there}, and this comparison is of {here} (a program of one's own and variants are columns)",
-            self.name
-        ))
-    }
+fn another_kind(name: &str, there: &str, here: &str) -> Failure {
+    Failure::Usage(format!(
+        "{name} is of {there}, and this comparison is of {here} (a program of one's own and variants are columns)"
+    ))
 }
 
 /// Reads reports, and makes one of several.
@@ -53,7 +67,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
     let mut files = Vec::new();
     for path in paths {
         // Once: it may be a pipe.
-        let bytes = fs::read(path).map_err(|error| unusable(path, &error.to_string()))?;
+        let bytes = fs::read(path).map_err(|error| report::unusable(path, &error.to_string()))?;
         files.push((path.as_path(), bytes));
     }
     let columns = files.iter().find(|(_, bytes)| is_of_columns(bytes));
@@ -61,7 +75,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Saved, Failure> {
         (None, _) => Ok(Saved::Kernels(Box::new(report::of_files(&files)?))),
         (Some((path, bytes)), 1) => {
             let report = OwnReport::from_json(bytes);
-            let report = report.map_err(|error| unusable(path, &report::chain(&error)))?;
+            let report = report.map_err(|error| report::unusable(path, &report::chain(&error)))?;
             Ok(Saved::Columns(Box::new(report)))
         }
         (Some((path, _)), count) => Err(Failure::Usage(format!(
@@ -78,9 +92,4 @@ fn is_of_columns(bytes: &[u8]) -> bool {
         kind: Option<String>,
     }
     serde_json::from_slice::<Kind>(bytes).is_ok_and(|Kind { kind }| kind.is_some())
-}
-
-/// A file that is no report.
-pub(super) fn unusable(path: &std::path::Path, why: &str) -> Failure {
-    Failure::Usage(format!("cannot read {}: {why}", path.display()))
 }

@@ -11,22 +11,24 @@ mod rows;
 mod subject;
 mod table;
 mod wording;
+mod written;
 
 pub(crate) use report::OwnReport;
 
-use super::conclude;
+use super::agreement::Other;
+use super::conclusion::conclude;
 use super::experiment::Experiment;
 use super::files::Files;
 use super::interrupt::Interrupt;
 use super::options::{CompareOptions, LinuxChoice};
 use super::progress::About;
-use super::saved::{Other, Saved};
 use super::schema::{Outcome, Run};
 use super::scratch::{Scratch, Turn};
 use super::variant::{self, Variant};
 use crate::failure::Failure;
 use crate::text::{Terminal, printable};
 use guest::Guests;
+use report::COLUMNS_MAX;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -34,8 +36,6 @@ use subject::Subject;
 
 /// Rounds, unless the user says otherwise.
 const ROUNDS: u32 = 3;
-/// Columns beyond these are no table any more.
-const COLUMNS_MAX: usize = 12;
 const DRAW_EVERY: Duration = Duration::from_millis(400);
 /// Bytes that a run takes in the report, for keeping space.
 const RUN_BYTES: u64 = 1 << 20;
@@ -49,7 +49,7 @@ pub(crate) struct Given {
     pub(crate) linux: Option<OsString>,
     pub(crate) accel: &'static str,
     /// The comparison of `--against`.
-    pub(crate) other: Option<Other>,
+    pub(crate) other: Option<Other<OwnReport>>,
 }
 
 /// Measures, and returns the status of ebb.
@@ -251,16 +251,12 @@ impl UnderWay<'_> {
 /// Prints the table, writes the files, and returns the status that the runs deserve.
 pub(crate) fn finish(
     report: &OwnReport,
-    other: Option<&Other>,
+    other: Option<&Other<OwnReport>>,
     files: Files,
 ) -> Result<u8, Failure> {
-    let agreement = match other {
-        None => None,
-        Some(other) => match &other.report {
-            Saved::Columns(there) => Some(agreement::of(report, there, other.name.clone())?),
-            Saved::Kernels(_) => return Err(other.is_of_another_kind()),
-        },
-    };
+    let agreement = other
+        .map(|other| agreement::of(report, &other.report, other.name.clone()))
+        .transpose()?;
     let mut text = String::new();
     if !other.is_some_and(|other| other.alone) {
         let names: Vec<String> = report.names().into_iter().map(str::to_owned).collect();

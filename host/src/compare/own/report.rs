@@ -1,20 +1,17 @@
 //! The report as JSON: every run with its curve, and the table. Read again it is made anew of its runs.
 
-use super::super::csv;
 use super::super::figures;
-use super::super::files::Written;
-use super::super::markdown::Document;
 use super::super::report::host;
 use super::super::schema::{Host, Outcome, ReadError, Run};
 use super::super::variant::Variant;
 use super::rows::{OwnRow, rows};
-use super::{COLUMNS_MAX, html, markdown, measured};
-use crate::failure::Failure;
 use crate::text::printable;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// What kind of report this is; one of experiments on both kernels has none.
 const KIND: &str = "columns";
+/// Columns beyond these are no table any more.
+pub(crate) const COLUMNS_MAX: usize = 12;
 /// The number of the schema that this version writes and reads.
 const SCHEMA: u32 = 2;
 
@@ -176,30 +173,10 @@ impl OwnReport {
         commands
     }
 
-    fn named(&self) -> impl Iterator<Item = (&str, &Run)> {
+    /// The runs, each with the name of its column.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Run)> {
         let runs = self.runs.iter();
         runs.map(|(column, run)| (self.columns[*column].name.as_str(), run))
-    }
-}
-
-impl Written for OwnReport {
-    fn figures(&self) -> Result<Vec<u8>, Failure> {
-        csv::figures(self.named().flat_map(|(name, run)| {
-            let told = measured::of(run).into_iter();
-            told.map(move |told| (name, run, told.figure))
-        }))
-    }
-
-    fn timelines(&self) -> Result<Vec<u8>, Failure> {
-        csv::timelines(self.named())
-    }
-
-    fn page(&self) -> String {
-        html::page(self)
-    }
-
-    fn document(&self) -> Document {
-        markdown::document(self)
     }
 }
 
