@@ -186,6 +186,12 @@ impl<T> IpcIds<T> {
         Ok(slot.object)
     }
 
+    /// The number of the first object in this place or behind it, and the place behind it.
+    pub fn next_from(&self, place: usize) -> Option<(i32, usize)> {
+        let mut behind = self.slots.iter().enumerate().skip(place);
+        behind.find_map(|(place, slot)| Some((slot.as_ref()?.id, place + 1)))
+    }
+
     /// The numbers of all, by place.
     pub fn ids(&self) -> impl Iterator<Item = i32> {
         self.slots.iter().flatten().map(|slot| slot.id)

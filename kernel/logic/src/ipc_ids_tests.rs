@@ -88,4 +88,11 @@ fn a_list_says_the_same() {
     }
     let known: BTreeSet<_> = ids.ids().collect();
     assert_eq!(known, model.iter().map(|entry| entry.0).collect());
+    let mut place = 0;
+    let walked = core::iter::from_fn(|| {
+        let (id, next) = ids.next_from(place)?;
+        place = next;
+        Some(id)
+    });
+    assert!(walked.eq(ids.ids()));
 }

@@ -66,7 +66,11 @@ pub struct Taking {
 }
 
 impl Taking {
-    fn check(&self, bytes: usize) -> Result<(), Errno> {
+    /// Whether it takes a message of so many bytes.
+    ///
+    /// # Errors
+    /// `E2BIG`: it has no room, and must not cut it.
+    pub fn check(&self, bytes: usize) -> Result<(), Errno> {
         if bytes > self.room && !self.truncates {
             return Err(Errno::E2BIG);
         }
