@@ -15,6 +15,7 @@ mod ipc;
 pub mod lock;
 pub mod memory;
 pub mod mount;
+pub mod mqueue;
 pub mod msg;
 pub mod pipe;
 pub mod poll;

@@ -6,6 +6,8 @@
 //! kept and shown, and refuses nobody, as elsewhere: everybody is root.
 
 mod budget;
+pub mod mqueue;
+mod mqueue_file;
 pub mod msg;
 pub mod sem;
 pub mod shm;

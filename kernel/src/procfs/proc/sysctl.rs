@@ -4,6 +4,7 @@ use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
 use crate::fs::{block, lookup, pipe};
+use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
 use crate::process::ipc::shm::{self, LIMITS};
 use crate::process::ipc::{MAX_OBJECTS, msg, sem};
 use crate::process::{task, uts};
@@ -81,6 +82,48 @@ pub(super) const ENTRIES: &[Entry] = &[
         "sys/kernel/msgmni",
         |text| number(text, msg::LIMITS.queues.load(Ordering::Relaxed)),
         |value| set_limit(&msg::LIMITS.queues, value, MAX_OBJECTS),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/queues_max",
+        |text| number(text, mqueue::LIMITS.queues.load(Ordering::Relaxed)),
+        |value| set_limit(&mqueue::LIMITS.queues, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msg_max",
+        |text| number(text, mqueue::LIMITS.messages.load(Ordering::Relaxed)),
+        |value| set_within(&mqueue::LIMITS.messages, value, 1, MAX_MESSAGES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msgsize_max",
+        |text| number(text, mqueue::LIMITS.message_bytes.load(Ordering::Relaxed)),
+        |value| set_within(&mqueue::LIMITS.message_bytes, value, 128, MAX_MESSAGE_BYTES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msg_default",
+        |text| {
+            number(
+                text,
+                mqueue::LIMITS.default_messages.load(Ordering::Relaxed),
+            )
+        },
+        |value| set_within(&mqueue::LIMITS.default_messages, value, 1, MAX_MESSAGES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msgsize_default",
+        |text| {
+            number(
+                text,
+                mqueue::LIMITS.default_message_bytes.load(Ordering::Relaxed),
+            )
+        },
+        |value| {
+            set_within(
+                &mqueue::LIMITS.default_message_bytes,
+                value,
+                128,
+                MAX_MESSAGE_BYTES,
+            )
+        },
     ),
     Entry::knob("sys/kernel/sem", semaphores, set_semaphores),
     Entry::knob(
@@ -212,8 +255,13 @@ fn set_semaphores(value: &str) -> Result<(), Errno> {
 
 /// Sets a limit of System V IPC. Relaxed, as all of them: each a value of its own.
 fn set_limit(limit: &AtomicU64, value: &str, most: u64) -> Result<(), Errno> {
+    set_within(limit, value, 0, most)
+}
+
+/// Sets a limit that has a least value, too.
+fn set_within(limit: &AtomicU64, value: &str, least: u64, most: u64) -> Result<(), Errno> {
     let value = parse(value)?;
-    if value > most {
+    if !(least..=most).contains(&value) {
         return Err(Errno::EINVAL);
     }
     limit.store(value, Ordering::Relaxed);
