@@ -47,6 +47,29 @@ fn shared_segments() {
     );
 }
 
+#[test]
+fn semaphores_and_queues() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "ipc_storm",
+        &["12", "1500"],
+        0,
+        "12 ended, 0 of them badly, 0 calls went wrong\n\
+         0 semaphores were not undone, 0 sets, 0 semaphores, 0 queues, 0 messages are left\n",
+    );
+}
+
+#[test]
+fn queues_until_there_is_no_room() {
+    storm(
+        &["-m", "128M", "-c", "2"],
+        "ipc_storm",
+        &["fill"],
+        0,
+        FULL,
+    );
+}
+
 /// Where memory ends before the storm does, calls fail or processes die, and the guest lives.
 #[test]
 fn a_storm_that_memory_does_not_last_for() {

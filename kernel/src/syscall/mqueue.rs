@@ -178,7 +178,7 @@ pub fn mq_getsetattr(a: &Args) -> SysResult {
         // Both far below 2^63.
         most_messages: queue.size().messages.cast_signed(),
         message_size: queue.size().message_bytes.cast_signed(),
-        messages: (queue.len() as u64).cast_signed(),
+        messages: (queue.messages() as u64).cast_signed(),
         unused: [0; 4],
     };
     if let Some(new) = new {

@@ -161,19 +161,20 @@ static void collect(int from)
 
 static void waiting(void)
 {
-	int p[2];
+	int p[2], other[2];
 	MUST(pipe(p));
+	MUST(pipe(other));
 	id = MUST(msgget(IPC_PRIVATE, 0600));
 	memset(&m, 0, sizeof m);
 	pid_t first = CHILD(p[1], msgrcv(id, &m, 100, 2, 0));
-	CHILD(p[1], msgrcv(id, &m, 2, -3, 0));
+	CHILD(other[1], msgrcv(id, &m, 2, -3, 0));
 	CHILD(p[1], msgrcv(id, &m, 100, 5, MSG_EXCEPT));
 	TRY(put(5, "five", 0));
 	state();
 	say("%lu messages", ds.msg_qnum);
 	/* The second has no room, so the third gets it. */
 	TRY(put(3, "three", 0));
-	collect(p[0]);
+	collect(other[0]);
 	collect(p[0]);
 	TRY(put(2, "two", 0));
 	state();

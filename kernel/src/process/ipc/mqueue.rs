@@ -292,13 +292,8 @@ impl MessageQueue {
     }
 
     /// How many messages it has.
-    pub fn len(&self) -> usize {
+    pub fn messages(&self) -> usize {
         self.state.lock().queue.len()
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// What it is ready for.
