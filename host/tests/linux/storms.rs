@@ -66,7 +66,20 @@ fn queues_until_there_is_no_room() {
         "ipc_storm",
         &["fill"],
         0,
-        FULL,
+        "no memory: 1, some was taken: 1\n\
+         semget(IPC_PRIVATE, 32000, 0600) = -1 ENOMEM\n\
+         id = semget(IPC_PRIVATE, 32000, 0600) succeeds\n\
+         semctl(id, 0, IPC_RMID) = 0\n\
+         limit 819200\n\
+         mq_open(\"/b\", O_RDWR | O_CREAT, 0600, &one) = -1 EMFILE\n\
+         mq_unlink(\"/a\") = 0\n\
+         mq_open(\"/b\", O_RDWR | O_CREAT, 0600, &one) = -1 EMFILE\n\
+         mq_close(q) = 0\n\
+         mq_open(\"/a\", O_RDWR | O_CREAT, 0600, &hundred) = -1 EMFILE\n\
+         mq_open(\"/b\", O_RDWR | O_CREAT, 0600, &one) succeeds\n\
+         mq_unlink(\"/b\") = 0\n\
+         who has a limit exited with 0\n\
+         9 queues, EMFILE\n9 queues, EMFILE\n",
     );
 }
 
