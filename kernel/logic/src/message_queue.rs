@@ -37,8 +37,8 @@ impl Wanted {
     pub fn new(kind: i64, except: bool) -> Self {
         match kind {
             0 => Self::Any,
-            i64::MIN => Self::Lowest(i64::MAX),
-            ..0 => Self::Lowest(-kind),
+            // The lowest number has no opposite.
+            ..0 => Self::Lowest(kind.checked_neg().unwrap_or(i64::MAX)),
             _ if except => Self::Not(kind),
             _ => Self::Only(kind),
         }

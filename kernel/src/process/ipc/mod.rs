@@ -7,7 +7,6 @@
 
 mod budget;
 pub mod mqueue;
-mod mqueue_file;
 pub mod msg;
 pub mod sem;
 pub mod shm;

@@ -1,6 +1,6 @@
 //! A POSIX message queue as a file: what a descriptor of it can do besides sending and receiving.
 
-use super::mqueue::{Attributes, MessageQueue};
+use super::queue::{Attributes, MessageQueue};
 use crate::fs::io::ByteSink;
 use crate::fs::node::{AttributeChange, FsStats, NodeId};
 use crate::fs::poll::{Notifier, PollMask};

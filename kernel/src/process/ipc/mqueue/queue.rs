@@ -1,106 +1,23 @@
-//! POSIX message queues: by name, with priorities, and a notice for who wants to hear of the first
-//! message.
+//! A POSIX message queue: sending, receiving, waiting.
 
-use super::budget::{self, Charge};
-use super::sleeper::Sleeper;
-use super::{Body, BrokenOff, QueueSleeper, Told, pid};
+use super::names::Making;
+use super::notice::{Notice, Registration};
+use super::size::{Counted, Size};
 use crate::fs::node::{NodeId, next_anonymous_inode};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{Timestamp, devices};
 use crate::process;
-use crate::process::signal::{Detail, SI_MESGQ, SigInfo, Signal, send_to_process};
-use crate::process::task::Process;
-use alloc::collections::BTreeMap;
-use alloc::sync::{Arc, Weak};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::process::ipc::budget::{self, Charge};
+use crate::process::ipc::sleeper::Sleeper;
+use crate::process::ipc::{Body, BrokenOff, QueueSleeper, Told, pid};
+use crate::process::signal::Signal;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use logic::message_queue::Message;
 use logic::priority_queue::{PriorityQueue, Sent};
 use machine::arch::clock::Nanos;
 use machine::sync::SpinLock;
-
-/// The most that `fs.mqueue.msg_max` can be; root's queues may be so long whatever it says.
-pub const MAX_MESSAGES: u64 = 65_536;
-/// The most that `fs.mqueue.msgsize_max` can be, likewise.
-pub const MAX_MESSAGE_BYTES: u64 = 16 << 20;
-/// Priorities are lower than this.
-pub const PRIORITIES: u32 = 32_768;
-
-/// `/proc/sys/fs/mqueue`. What is above the first three root may still make, and everybody is root.
-#[derive(Debug)]
-pub struct Limits {
-    /// Queues.
-    pub queues: AtomicU64,
-    /// Messages of a queue.
-    pub messages: AtomicU64,
-    /// Bytes of a message.
-    pub message_bytes: AtomicU64,
-    /// Messages of a queue that is made without a word about it.
-    pub default_messages: AtomicU64,
-    /// Bytes of a message of such a queue.
-    pub default_message_bytes: AtomicU64,
-}
-
-/// Linux's defaults.
-pub static LIMITS: Limits = Limits {
-    queues: AtomicU64::new(256),
-    messages: AtomicU64::new(10),
-    message_bytes: AtomicU64::new(8192),
-    default_messages: AtomicU64::new(10),
-    default_message_bytes: AtomicU64::new(8192),
-};
-
-/// The size of a queue.
-#[derive(Copy, Clone, Debug)]
-pub struct Size {
-    /// Messages.
-    pub messages: u64,
-    /// Bytes of each.
-    pub message_bytes: u64,
-}
-
-impl Size {
-    /// What a queue gets that is made without a word about it.
-    pub fn default_size() -> Self {
-        // Relaxed: each a value of its own.
-        let least =
-            |a: &AtomicU64, b: &AtomicU64| a.load(Ordering::Relaxed).min(b.load(Ordering::Relaxed));
-        Self {
-            messages: least(&LIMITS.messages, &LIMITS.default_messages),
-            message_bytes: least(&LIMITS.message_bytes, &LIMITS.default_message_bytes),
-        }
-    }
-
-    /// Bytes that it counts for against `RLIMIT_MSGQUEUE`, as on Linux: all messages, and for each what
-    /// Linux needs beside it.
-    fn counted(self) -> Result<u64, Errno> {
-        const OF_MESSAGE: u64 = 48;
-        const OF_PRIORITY: u64 = 48;
-        if !(1..=MAX_MESSAGES).contains(&self.messages)
-            || !(1..=MAX_MESSAGE_BYTES).contains(&self.message_bytes)
-        {
-            return Err(Errno::EINVAL);
-        }
-        let priorities = self.messages.min(PRIORITIES.into());
-        // At most 2^40 by the bounds above.
-        Ok(self.messages * (self.message_bytes + OF_MESSAGE) + priorities * OF_PRIORITY)
-    }
-}
-
-/// What a process is told when a message comes to an empty queue where nobody waits.
-#[derive(Copy, Clone, Debug)]
-pub enum Notice {
-    /// Nothing: it only holds the place.
-    Nothing,
-    /// A signal with a value; `None` is signal 0, which nobody gets.
-    Signal(Option<Signal>, u64),
-}
-
-struct Registration {
-    process: Weak<Process>,
-    pid: u32,
-    notice: Notice,
-}
 
 /// What can change of a queue as a file.
 #[derive(Copy, Clone, Debug)]
@@ -141,104 +58,8 @@ impl core::fmt::Debug for MessageQueue {
     }
 }
 
-/// The queues that have names.
-static NAMES: SpinLock<BTreeMap<Arc<[u8]>, Arc<MessageQueue>>> = SpinLock::new(BTreeMap::new());
-
-/// What all queues count for against `RLIMIT_MSGQUEUE`: there is one user.
-static COUNTED: AtomicU64 = AtomicU64::new(0);
-
-/// So many bytes of [`COUNTED`].
-struct Counted(u64);
-
-impl Counted {
-    fn take(bytes: u64, limit: u64) -> Result<Self, Errno> {
-        // Relaxed: a sum of its own.
-        let sum = COUNTED.fetch_add(bytes, Ordering::Relaxed);
-        let counted = Self(bytes);
-        // Each is at most 2^40.
-        if sum + bytes > limit {
-            return Err(Errno::EMFILE);
-        }
-        Ok(counted)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        // Relaxed: as above.
-        COUNTED.fetch_sub(self.0, Ordering::Relaxed);
-    }
-}
-
-/// How [`open`] goes about a name.
-#[derive(Copy, Clone, Debug)]
-pub struct Making {
-    /// It must not be there.
-    pub exclusive: bool,
-    /// Permissions of a new queue.
-    pub permissions: u32,
-    /// Its size.
-    pub size: Size,
-}
-
-/// Checks a name, which has no slash in front.
-fn check_name(name: &[u8]) -> Result<(), Errno> {
-    const MAX_NAME: usize = 255;
-    match name {
-        b"" => Err(Errno::ENOENT),
-        b"." | b".." => Err(Errno::EACCES),
-        _ if name.contains(&b'/') => Err(Errno::EACCES),
-        _ if name.len() > MAX_NAME => Err(Errno::ENAMETOOLONG),
-        _ => Ok(()),
-    }
-}
-
-/// The queue of this name, made if that is asked for; says whether it was.
-///
-/// # Errors
-/// As `mq_open(3)`.
-pub fn open(
-    name: &[u8],
-    making: Option<Making>,
-    msgqueue_limit: u64,
-) -> Result<(Arc<MessageQueue>, bool), Errno> {
-    check_name(name)?;
-    let found = NAMES.lock().get(name).cloned();
-    let exclusive = making.is_some_and(|making| making.exclusive);
-    let new = match (found, making) {
-        (Some(_), Some(_)) if exclusive => return Err(Errno::EEXIST),
-        (Some(found), _) => return Ok((found, false)),
-        (None, None) => return Err(Errno::ENOENT),
-        (None, Some(making)) => Arc::new(MessageQueue::new(name, making, msgqueue_limit)?),
-    };
-    let mut names = NAMES.lock();
-    // Another may have been faster.
-    if let Some(found) = names.get(name) {
-        return if exclusive {
-            Err(Errno::EEXIST)
-        } else {
-            Ok((found.clone(), false))
-        };
-    }
-    names.insert(new.name.clone(), new.clone());
-    Ok((new, true))
-}
-
-/// `mq_unlink(3)`: takes the name away. Who has the queue open keeps it.
-///
-/// # Errors
-/// As `mq_unlink(3)`.
-pub fn unlink(name: &[u8]) -> Result<(), Errno> {
-    check_name(name)?;
-    let gone = NAMES.lock().remove(name).ok_or(Errno::ENOENT)?;
-    // Relaxed: only shown.
-    gone.unlinked.store(true, Ordering::Relaxed);
-    drop(gone);
-    Ok(())
-}
-
 impl MessageQueue {
-    fn new(name: &[u8], making: Making, msgqueue_limit: u64) -> Result<Self, Errno> {
+    pub(super) fn new(name: &[u8], making: Making, msgqueue_limit: u64) -> Result<Self, Errno> {
         let counted = Counted::take(making.size.counted()?, msgqueue_limit)?;
         let charge = budget::charge(1024)?;
         let credentials = process::current().process().credentials();
@@ -279,6 +100,12 @@ impl MessageQueue {
     /// Its name, and whether it has it still.
     pub(super) fn name(&self) -> (&[u8], bool) {
         (&self.name, !self.unlinked.load(Ordering::Relaxed))
+    }
+
+    /// Its name is gone.
+    pub(super) fn lose_name(&self) {
+        // Relaxed: only shown.
+        self.unlinked.store(true, Ordering::Relaxed);
     }
 
     /// Looks at or changes what it is as a file.
@@ -424,11 +251,7 @@ impl MessageQueue {
         if state.registered().is_some() {
             return Err(Errno::EBUSY);
         }
-        state.registration = Some(Registration {
-            process: Arc::downgrade(process),
-            pid: process.pid(),
-            notice,
-        });
+        state.registration = Some(Registration::new(process, notice));
         state.attributes.changed = Timestamp::now();
         Ok(())
     }
@@ -450,7 +273,7 @@ impl State {
     /// Who is registered, and lives.
     fn registered(&self) -> Option<&Registration> {
         let one = self.registration.as_ref()?;
-        (one.process.strong_count() > 0).then_some(one)
+        one.holds().then_some(one)
     }
 }
 
@@ -458,30 +281,5 @@ fn broken_off(why: BrokenOff) -> Errno {
     match why {
         BrokenOff::TimedOut => Errno::ETIMEDOUT,
         BrokenOff::Interrupted => Errno::ERESTARTSYS,
-    }
-}
-
-impl Registration {
-    /// Tells the process of a message that the one that runs has sent.
-    fn tell(self) {
-        let (Notice::Signal(Some(signal), value), Some(process)) =
-            (self.notice, self.process.upgrade())
-        else {
-            return;
-        };
-        let current = process::current();
-        let sender = current.process();
-        let info = SigInfo {
-            signal,
-            errno: 0,
-            code: SI_MESGQ,
-            detail: Detail::Queued {
-                pid: sender.pid(),
-                uid: sender.credentials().uid[0],
-                value,
-            },
-        };
-        // A queue of signals that is full loses one, as on Linux.
-        let _ = send_to_process(&process, info);
     }
 }
