@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::record::MqAttr;
-use crate::fs::OpenFlags;
+use crate::fs::{FileKind, OpenFlags};
 use crate::process;
 use crate::process::caller;
 use crate::process::ipc::Body;
@@ -145,8 +145,15 @@ pub fn mq_notify(a: &Args) -> SysResult {
                     Notice::Signal(Signal::new(number), event.value)
                 }
                 (SIGEV_THREAD, fd) => {
-                    caller::file(fd.cast_signed())?;
-                    return Err(Errno::EINVAL);
+                    // What a message of a netlink socket would say.
+                    UserPtr::<[u8; 32]>::new(event.value).read()?;
+                    let file = caller::file(fd.cast_signed())?;
+                    let is_socket = file.node().kind() == FileKind::Socket;
+                    return Err(if is_socket {
+                        Errno::EINVAL
+                    } else {
+                        Errno::ENOTSOCK
+                    });
                 }
                 _ => return Err(Errno::EINVAL),
             })

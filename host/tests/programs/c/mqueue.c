@@ -5,7 +5,7 @@
 #include <mqueue.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/statfs.h>
 
 static char name[64];
@@ -356,6 +356,17 @@ static void notices(void)
 	TRY(mq_notify(q, &signal));
 	TRY(syscall(SYS_mq_notify, q, (void *)8));
 	TRY(mq_notify(-1, &event));
+	/* A thread is told of by a netlink socket, which this is not. */
+	int pair[2];
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	struct sigevent thread = { .sigev_notify = SIGEV_THREAD, .sigev_signo = pair[0], .sigev_value.sival_ptr = name };
+	TRY(syscall(SYS_mq_notify, q, &thread));
+	thread.sigev_signo = q;
+	TRY(syscall(SYS_mq_notify, q, &thread));
+	thread.sigev_signo = -1;
+	TRY(syscall(SYS_mq_notify, q, &thread));
+	thread.sigev_value.sival_ptr = 0;
+	TRY(syscall(SYS_mq_notify, q, &thread));
 	TRY(mq_notify(q, 0));
 	TRY(mq_notify(q, &zero));
 	TRY(mq_notify(q, 0));
