@@ -487,6 +487,9 @@ pub fn unshare(a: &Args) -> SysResult {
     if a.uint(0) & raw::CLONE_FILES != 0 {
         unshare_files()?;
     }
+    if a.uint(0) & raw::CLONE_SYSVSEM != 0 {
+        current.leave_undo_list();
+    }
     if a.uint(0) & raw::CLONE_FS != 0 {
         let context = current.fs().fork_copy();
         current.replace_fs(context);

@@ -1,8 +1,8 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, dir, fd, file, futex, info, lock, memory, mount, pipe, poll, process, process_vm, sched,
-    shm, signal, stat, time,
+    Args, dir, fd, file, futex, info, lock, memory, mount, mqueue, msg, pipe, poll, process,
+    process_vm, sched, sem, shm, signal, stat, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -31,6 +31,20 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_shmat => shm::shmat(a),
         nr::__NR_shmdt => shm::shmdt(a),
         nr::__NR_shmctl => shm::shmctl(a),
+        nr::__NR_semget => sem::semget(a),
+        nr::__NR_semop => sem::semop(a),
+        nr::__NR_semtimedop => sem::semtimedop(a),
+        nr::__NR_semctl => sem::semctl(a),
+        nr::__NR_msgget => msg::msgget(a),
+        nr::__NR_msgsnd => msg::msgsnd(a),
+        nr::__NR_msgrcv => msg::msgrcv(a),
+        nr::__NR_msgctl => msg::msgctl(a),
+        nr::__NR_mq_open => mqueue::mq_open(a),
+        nr::__NR_mq_unlink => mqueue::mq_unlink(a),
+        nr::__NR_mq_timedsend => mqueue::mq_timedsend(a),
+        nr::__NR_mq_timedreceive => mqueue::mq_timedreceive(a),
+        nr::__NR_mq_notify => mqueue::mq_notify(a),
+        nr::__NR_mq_getsetattr => mqueue::mq_getsetattr(a),
         nr::__NR_read => file::read(a),
         nr::__NR_write => file::write(a),
         nr::__NR_open => file::open(a),

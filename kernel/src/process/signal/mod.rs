@@ -26,7 +26,7 @@ pub use fault::{on_exception, on_user_fault};
 pub(crate) use frame::{
     SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
 };
-pub use info::{Detail, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
+pub use info::{Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
 pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
 pub(crate) use send::{child_info, children_ignored, describe};

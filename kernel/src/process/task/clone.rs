@@ -185,7 +185,8 @@ fn make(
         parent_user.fs_base()
     };
     let bases = [tls, parent_user.gs_base()];
-    let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, bases);
+    let undo = request.has(SYSVSEM).then(|| parent.undo_list().clone());
+    let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, undo, bases);
     let name = parent.name();
     let new = NewTask {
         process,

@@ -82,6 +82,7 @@ fn release_user_state(task: TaskRef) {
         vm.deactivate();
         drop(vm);
     }
+    task.leave_undo_list();
     drop(files);
     drop(fs);
 }
@@ -135,7 +136,7 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     }
     // Memory and files go before the parent hears of the end, as under Linux.
     drop(resources);
-    process::shm::remove_forced(Some(process));
+    process::ipc::shm::remove_forced(Some(process));
     finish_vfork(process);
     let status = process.group.lock().exit.unwrap_or(WaitStatus::exited(0));
 

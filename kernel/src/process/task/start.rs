@@ -208,7 +208,7 @@ pub(super) fn start_process(
         tid: pid,
         name: exec::name_of(path),
     };
-    let user = UserState::new(Box::default(), vm, files, context, [0; 2]);
+    let user = UserState::new(Box::default(), vm, files, context, None, [0; 2]);
     let frame = UserFrame::new_user(entry, stack);
     let task = Arc::new(Task::user(new, user, kernel_stack, frame));
     process.group.lock().tasks.push(task.clone());

@@ -7,6 +7,7 @@
 
 use super::process::Process;
 use crate::fs;
+use crate::process::ipc::sem::UndoList;
 use crate::process::signal::{SigSet, ThreadSignals};
 use crate::vm::AddressSpace;
 use crate::vm::uaccess;
@@ -70,6 +71,8 @@ pub(crate) struct UserState {
     pub(crate) files: Own<Option<Arc<fs::FileTable>>>,
     /// Root, working directory, umask.
     pub(crate) fs: Own<Option<Arc<fs::Context>>>,
+    /// What `SEM_UNDO` has noted; none yet, mostly.
+    pub(crate) undo: Own<Option<Arc<UndoList>>>,
     /// FS base (the thread pointer) and GS base.
     bases: [AtomicU64; 2],
 }
@@ -80,6 +83,7 @@ impl UserState {
         vm: Arc<AddressSpace>,
         files: Arc<fs::FileTable>,
         fs: Arc<fs::Context>,
+        undo: Option<Arc<UndoList>>,
         bases: [u64; 2],
     ) -> Self {
         Self {
@@ -87,6 +91,7 @@ impl UserState {
             vm: Own::new(Some(vm)),
             files: Own::new(Some(files)),
             fs: Own::new(Some(fs)),
+            undo: Own::new(undo),
             bases: bases.map(AtomicU64::new),
         }
     }

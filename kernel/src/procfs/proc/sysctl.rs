@@ -4,7 +4,9 @@ use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
 use crate::fs::{block, lookup, pipe};
-use crate::process::shm::{self, LIMITS, MAX_SEGMENTS};
+use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
+use crate::process::ipc::shm::{self, LIMITS};
+use crate::process::ipc::{MAX_OBJECTS, msg, sem};
 use crate::process::{task, uts};
 use crate::vm::compaction;
 use alloc::string::String;
@@ -55,7 +57,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/kernel/shmmni",
         |text| number(text, LIMITS.segments.load(Ordering::Relaxed)),
-        |value| set_limit(&LIMITS.segments, value, MAX_SEGMENTS),
+        |value| set_limit(&LIMITS.segments, value, MAX_OBJECTS),
     ),
     Entry::knob(
         "sys/kernel/shm_rmid_forced",
@@ -66,6 +68,64 @@ pub(super) const ENTRIES: &[Entry] = &[
             Ok(())
         },
     ),
+    Entry::knob(
+        "sys/kernel/msgmax",
+        |text| number(text, msg::LIMITS.message.load(Ordering::Relaxed)),
+        |value| set_limit(&msg::LIMITS.message, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/kernel/msgmnb",
+        |text| number(text, msg::LIMITS.queue.load(Ordering::Relaxed)),
+        |value| set_limit(&msg::LIMITS.queue, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/kernel/msgmni",
+        |text| number(text, msg::LIMITS.queues.load(Ordering::Relaxed)),
+        |value| set_limit(&msg::LIMITS.queues, value, MAX_OBJECTS),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/queues_max",
+        |text| number(text, mqueue::LIMITS.queues.load(Ordering::Relaxed)),
+        |value| set_limit(&mqueue::LIMITS.queues, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msg_max",
+        |text| number(text, mqueue::LIMITS.messages.load(Ordering::Relaxed)),
+        |value| set_within(&mqueue::LIMITS.messages, value, 1, MAX_MESSAGES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msgsize_max",
+        |text| number(text, mqueue::LIMITS.message_bytes.load(Ordering::Relaxed)),
+        |value| set_within(&mqueue::LIMITS.message_bytes, value, 128, MAX_MESSAGE_BYTES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msg_default",
+        |text| {
+            number(
+                text,
+                mqueue::LIMITS.default_messages.load(Ordering::Relaxed),
+            )
+        },
+        |value| set_within(&mqueue::LIMITS.default_messages, value, 1, MAX_MESSAGES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msgsize_default",
+        |text| {
+            number(
+                text,
+                mqueue::LIMITS.default_message_bytes.load(Ordering::Relaxed),
+            )
+        },
+        |value| {
+            set_within(
+                &mqueue::LIMITS.default_message_bytes,
+                value,
+                128,
+                MAX_MESSAGE_BYTES,
+            )
+        },
+    ),
+    Entry::knob("sys/kernel/sem", semaphores, set_semaphores),
     Entry::knob(
         "sys/vm/overcommit_memory",
         |text| number(text, knobs::overcommit_memory()),
@@ -154,10 +214,54 @@ impl Kept {
 /// `vm.swappiness`: there is no swap; kept for programs that set it.
 static SWAPPINESS: Kept = Kept::new(60, 200);
 
-/// Sets a limit of System V shared memory. Relaxed, as all of them: each a value of its own.
+/// The most that a C `int` can be.
+const MAX_INT: u64 = i32::MAX as u64;
+
+/// The limits of semaphores, and the most that each can be, in the order of `kernel.sem`.
+const SEMAPHORES: [(&AtomicU64, u64); 4] = [
+    (&sem::LIMITS.of_set, MAX_INT),
+    (&sem::LIMITS.all, MAX_INT),
+    (&sem::LIMITS.operations, MAX_INT),
+    (&sem::LIMITS.sets, MAX_OBJECTS),
+];
+
+fn semaphores(text: &mut Text) -> Written {
+    let [of_set, all, operations, sets] =
+        SEMAPHORES.map(|(limit, _)| limit.load(Ordering::Relaxed));
+    writeln!(text, "{of_set}\t{all}\t{operations}\t{sets}")
+}
+
+/// As on Linux fewer numbers set the first ones.
+fn set_semaphores(value: &str) -> Result<(), Errno> {
+    let mut words = value.split_ascii_whitespace();
+    let mut new = [None; SEMAPHORES.len()];
+    for (new, (_, most)) in new.iter_mut().zip(SEMAPHORES) {
+        let word = words.next().map(parse).transpose()?;
+        if word.is_some_and(|value| value > most) {
+            return Err(Errno::EINVAL);
+        }
+        *new = word;
+    }
+    if words.next().is_some() || new[0].is_none() {
+        return Err(Errno::EINVAL);
+    }
+    for (new, (limit, _)) in new.iter().zip(SEMAPHORES) {
+        if let Some(value) = new {
+            limit.store(*value, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// Sets a limit of System V IPC. Relaxed, as all of them: each a value of its own.
 fn set_limit(limit: &AtomicU64, value: &str, most: u64) -> Result<(), Errno> {
+    set_within(limit, value, 0, most)
+}
+
+/// Sets a limit that has a least value, too.
+fn set_within(limit: &AtomicU64, value: &str, least: u64, most: u64) -> Result<(), Errno> {
     let value = parse(value)?;
-    if value > most {
+    if !(least..=most).contains(&value) {
         return Err(Errno::EINVAL);
     }
     limit.store(value, Ordering::Relaxed);
