@@ -41,7 +41,7 @@ fn main(boot: &'static BootInfo) -> ! {
     console!(
         "ebb {}: {} MiB, {} CPUs, {} kHz",
         env!("CARGO_PKG_VERSION"),
-        memory::allocator().stats().managed_frames >> 8,
+        memory::allocator().managed_frames() >> 8,
         arch::cpu_count(),
         arch::clock::tsc_khz()
     );

@@ -6,7 +6,7 @@ use crate::{
     bitmap::{WORDS, run, runs},
     frame::PAGEBLOCK_FRAMES,
     state::{BLOCK_FRAMES, Class},
-    summary::{Summary, TREE_BLOCKS},
+    summary::TREE_BLOCKS,
     sync::Ordering,
 };
 
@@ -80,6 +80,13 @@ impl Allocator<'_> {
         self.stats_of(|_| true)
     }
 
+    /// Frames that there are in all zones, as [`Stats::managed_frames`], without a look at anything else.
+    pub fn managed_frames(&self) -> u64 {
+        (0..self.zones())
+            .map(|zone| self.zone(zone).zone.managed())
+            .sum()
+    }
+
     pub(crate) fn stats_of(&self, wanted: impl Fn(usize) -> bool) -> Stats {
         (0..self.zones())
             .filter(|&zone| wanted(zone))
@@ -107,23 +114,26 @@ impl Allocator<'_> {
     /// If there is no such zone.
     pub fn zone_stats(&self, zone: usize) -> ZoneStats {
         let zone = self.zone(zone).zone;
-        let sum = |of: &dyn Fn(Summary) -> u8| -> u64 {
-            let one = |summary: Summary| u64::from(of(summary)).min(TREE_BLOCKS as u64);
-            (0..zone.trees()).map(|tree| one(zone.summary(tree))).sum()
-        };
-        let mut blocks_of = Mobility::ALL.map(|mobility| sum(&|summary| summary.of(mobility)));
+        let (mut blocks_of, mut free_blocks, mut touched) = ([0; Mobility::ALL.len()], 0, 0);
+        for tree in 0..zone.trees() {
+            let summary = zone.summary(tree);
+            let at_most = |blocks: u8| u64::from(blocks).min(TREE_BLOCKS as u64);
+            for (sum, mobility) in blocks_of.iter_mut().zip(Mobility::ALL) {
+                *sum += at_most(summary.of(mobility));
+            }
+            free_blocks += at_most(summary.free());
+            touched += at_most(summary.count(Class::Touched));
+        }
         // Where there is no memory, the state says full and unmovable.
         let missing = zone.record.missing.load(Ordering::Relaxed);
         blocks_of[0] = blocks_of[0].saturating_sub(missing);
         let isolated_frames = zone.isolated_frames();
-        let free_blocks = sum(&Summary::free);
         ZoneStats {
             kind: zone.kind,
             node: zone.node,
             managed_frames: zone.managed(),
             free_frames: zone.free_frames().min(zone.managed()),
-            unreported_free_frames: sum(&|summary| summary.count(Class::Touched))
-                * PAGEBLOCK_FRAMES,
+            unreported_free_frames: touched * PAGEBLOCK_FRAMES,
             isolated_frames,
             blocks: (zone.blocks() as u64).saturating_sub(missing),
             free_blocks,

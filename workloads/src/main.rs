@@ -27,6 +27,7 @@ mod percentiles;
 mod pin;
 mod pool;
 mod rests;
+mod scale;
 mod size;
 mod sparse;
 mod stalls;
@@ -113,6 +114,7 @@ const EXPERIMENTS: &[Experiment] = &[
     pin::EXPERIMENT,
     messaging::EXPERIMENT,
     stream::EXPERIMENT,
+    scale::EXPERIMENT,
     disk::EXPERIMENT,
     idle::EXPERIMENT,
 ];

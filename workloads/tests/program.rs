@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 /// Every experiment with arguments that make it short.
-const SHORT: [&[&str]; 18] = [
+const SHORT: [&[&str]; 27] = [
     &["memhog", "2M", "0", "0"],
     &["page-fault", "4k", "1", "1r"],
     &["page-fault", "4k", "2", "1r", "--threads"],
@@ -25,6 +25,15 @@ const SHORT: [&[&str]; 18] = [
     &["pin", "4M", "1r", "--thp"],
     &["messaging", "1", "2r"],
     &["stream", "1r"],
+    &["scale", "areas", "20", "40"],
+    &["scale", "children", "2", "4"],
+    &["scale", "mappers", "2"],
+    &["scale", "threads", "2"],
+    &["scale", "waiters", "2"],
+    &["scale", "timers", "2"],
+    &["scale", "descriptors", "2"],
+    &["scale", "directory", "2"],
+    &["scale", "procfs", "2"],
     &[
         "disk",
         concat!(env!("CARGO_TARGET_TMPDIR"), "/disk.img"),
@@ -283,6 +292,9 @@ fn wrong_calls_are_refused_with_the_value_and_the_usage() {
         (&["messaging", "0"], "\"0\""),
         (&["messaging", "1", "5"], "rounds"),
         (&["stream", "0"], "\"0\""),
+        (&["scale", "files"], "\"files\""),
+        (&["scale", "areas", "0"], "\"0\""),
+        (&["scale", "children", "10", "20001"], "\"20001\""),
         (&["disk", "/dev/null", "0"], "\"0\""),
         (&["disk", "/dev/null", "1r", "2"], "3 arguments"),
         (&["idle", "100000"], "\"100000\""),

@@ -6,6 +6,7 @@ use super::calls::{
 use super::experiment::{Experiment, Pace, Scope, Words};
 use super::give_back;
 use super::options::CompareOptions;
+use super::scale;
 use super::schema::Guest;
 use super::shape::Shape;
 use super::way::Way;
@@ -529,7 +530,10 @@ impl Experiment {
 
 /// All experiments, in the order in which they run.
 pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
-    EXPERIMENTS.iter().chain(give_back::EXPERIMENTS)
+    EXPERIMENTS
+        .iter()
+        .chain(scale::EXPERIMENTS)
+        .chain(give_back::EXPERIMENTS)
 }
 
 /// The experiment called `name`, if this version has it.

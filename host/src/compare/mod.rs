@@ -34,6 +34,7 @@ mod record;
 mod report;
 mod runner;
 mod saved;
+mod scale;
 mod schema;
 mod scratch;
 mod shape;

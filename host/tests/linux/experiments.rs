@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 28] = [
+const SHORT: [&str; 37] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "memhog 64M 0 1 --count",
@@ -32,6 +32,15 @@ const SHORT: [&str; 28] = [
     "pin 16M 1r --hugetlb",
     "messaging 2 20r",
     "stream 2r",
+    "scale areas 20 4000",
+    "scale children 5 50",
+    "scale mappers 5 50",
+    "scale threads 5 50",
+    "scale waiters 5 50",
+    "scale timers 5 500",
+    "scale descriptors 10 2000",
+    "scale directory 10 2000",
+    "scale procfs 10 100",
     "idle 0",
     "idle 2",
 ];

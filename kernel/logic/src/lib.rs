@@ -13,6 +13,7 @@ extern crate alloc;
 #[cfg(any(test, loom))]
 extern crate std;
 
+pub mod by_name;
 pub mod carry;
 pub mod disk;
 pub mod elf;
@@ -36,9 +37,12 @@ pub mod semaphores;
 pub mod signal_set;
 pub mod slab;
 pub mod strings;
+pub mod used_slots;
 pub mod vma;
 pub mod vmemmap;
 
+#[cfg(test)]
+mod by_name_tests;
 #[cfg(test)]
 mod carry_tests;
 #[cfg(test)]
@@ -67,5 +71,7 @@ mod signal_set_tests;
 mod slab_tests;
 #[cfg(test)]
 mod strings_tests;
+#[cfg(test)]
+mod used_slots_tests;
 #[cfg(test)]
 mod vma_tests;

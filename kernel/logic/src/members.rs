@@ -12,7 +12,8 @@
 //!    if the sequence is what it was before: either the walk finds the entry, or the fault finds the
 //!    new number.
 //! 4. A **fork** has the child [`Members::follow`] before the first entry is copied. That waits until
-//!    no walk is under way, and puts the child behind its parent. An entry is copied under both
+//!    no walk is under way. A walk comes to members in the order of their numbers, and a child has a
+//!    greater one than its parent. An entry is copied under both
 //!    spaces' locks. If the walk has been at the parent, there is nothing to copy; if not, it comes to
 //!    the child after the parent.
 //! 5. A **move** holds [`Members::keep_out`] from before the first entry leaves its old place until
@@ -21,8 +22,8 @@
 //!    is leaving until they are gone. The walk, having been at the areas, takes its pages out of that
 //!    range too: when it is over, nobody shows them.
 //! 7. A member never leaves before its space goes: a space that its file has forgotten, or that
-//!    nobody refers to, is met no more. Places move only while no walk is under way; those at the
-//!    end of the list that are vacant may go at any time.
+//!    nobody refers to, is met no more. A walk goes from number to number, so places may move, come
+//!    and go meanwhile.
 //!
 //! Locks, from the outside in: a space's `change`, `walking`, a space's `state`; `list` is taken
 //! last and for moments. Nobody waits for memory with `walking` held: what frees memory walks.
@@ -49,11 +50,14 @@ impl From<NoMemory> for Errno {
 pub trait Member: Clone {
     /// Whether its space is gone for good.
     fn is_gone(&self) -> bool;
-    /// Whether both are the same space.
-    fn is(&self, other: &Self) -> bool;
+    /// The number of its space, which no other has had: that of a child is greater than its parent's.
+    fn number(&self) -> u64;
 }
 
-/// The members of one file, in the order of walks: `L` guards their list and is held for moments, `W`
+/// A member's place in the list, by its number; without the member: it is vacant.
+pub type Place<M> = (u64, Option<M>);
+
+/// The members of one file, in the order of their numbers, which is that of walks: `L` guards their list and is held for moments, `W`
 /// is held while a walk waits for others.
 #[derive(Debug, Default)]
 pub struct Members<L, W> {
@@ -86,68 +90,67 @@ impl<L, W> Members<L, W> {
     }
 }
 
-impl<M: Member, L: Lock<Value = Vec<Option<M>>>, W: Lock<Value = ()>> Members<L, W> {
-    /// A space that shows nothing of the file yet becomes a member, wherever there is room: whatever
-    /// it will show comes by faults.
+impl<M: Member, L: Lock<Value = Vec<Place<M>>>, W: Lock<Value = ()>> Members<L, W> {
+    /// A space that shows nothing of the file yet becomes a member, if it is none: whatever it will
+    /// show comes by faults.
     ///
     /// # Errors
     /// [`NoMemory`].
     pub fn join(&self, member: M) -> Result<(), NoMemory> {
+        let number = member.number();
         let mut list = self.list.lock();
-        let mut vacant = None;
-        // Backwards: who joins again joined last, as a rule.
-        for (place, known) in list.iter().enumerate().rev() {
-            if is(known, &member) {
+        let mut place = match list.binary_search_by_key(&number, |place| place.0) {
+            Ok(place) => {
+                list[place].1.get_or_insert(member);
                 return Ok(());
             }
-            if is_vacant(known) {
-                vacant = Some(place);
-            }
+            Err(place) => place,
+        };
+        if list.len() == list.capacity() {
+            // Before it grows, which is seldom: those that went without a word.
+            list.retain(|place| !is_vacant(place));
+            place = list.partition_point(|place| place.0 < number);
+            list.try_reserve(1).map_err(|_| NoMemory)?;
         }
-        match vacant {
-            Some(place) => list[place] = Some(member),
-            None => push(&mut list, member)?,
-        }
+        list.insert(place, (number, Some(member)));
         Ok(())
     }
 
-    /// A new space becomes a member that is about to copy what another member shows: it comes after
-    /// all others. Waits for a walk that is under way.
+    /// A new space becomes a member that is about to copy what another member shows. Waits for a walk
+    /// that is under way.
     ///
     /// # Errors
     /// [`NoMemory`].
     pub fn follow(&self, child: M) -> Result<(), NoMemory> {
         let _walking = self.walking.lock();
-        let mut list = self.list.lock();
-        // A child follows once for each area, and nobody comes after it but by chance.
-        if list.iter().rev().any(|known| is(known, &child)) {
-            return Ok(());
-        }
-        // The order stays, and no walk is under way to miss a member that moves up.
-        list.retain(|known| !is_vacant(known));
-        push(&mut list, child)
+        self.join(child)
     }
 
-    /// The member that `is_it` picks has its space gone: the list keeps nothing of it, and nothing at
-    /// all of the last one. `is_it` is asked of each member until it says yes.
-    pub fn leave(&self, is_it: impl Fn(&M) -> bool) {
+    /// The member with this number has its space gone: the list keeps nothing of it, and nothing at
+    /// all of the last one.
+    pub fn leave(&self, number: u64) {
         let mut list = self.list.lock();
-        // Backwards: who joined last leaves first, as a rule.
-        let place = list
-            .iter()
-            .rposition(|known| known.as_ref().is_some_and(&is_it));
-        let Some(place) = place else { return };
-        let member = list[place].take();
-        let used = list.iter().rposition(|known| !is_vacant(known));
-        list.truncate(used.map_or(0, |last| last + 1));
+        let Ok(place) = list.binary_search_by_key(&number, |place| place.0) else {
+            return;
+        };
+        let member = list[place].1.take();
+        while list.last().is_some_and(is_vacant) {
+            list.pop();
+        }
         let emptied = list.is_empty().then(|| core::mem::take(&mut *list));
         drop(list);
         drop((member, emptied));
     }
 
+    /// The list, for tests.
+    #[cfg(test)]
+    pub(super) fn list(&self) -> &L {
+        &self.list
+    }
+
     /// Whether there is any member.
     pub fn any(&self) -> bool {
-        self.list.lock().iter().any(|known| !is_vacant(known))
+        self.list.lock().iter().any(|place| !is_vacant(place))
     }
 
     /// The number of walks so far, by which faults know that they must look again.
@@ -168,26 +171,27 @@ impl<M: Member, L: Lock<Value = Vec<Option<M>>>, W: Lock<Value = ()>> Members<L,
         self.sequence.fetch_add(1, Ordering::AcqRel);
         let _walking = self.walking.lock();
         // Who joins from here on has only what faults bring it.
-        let members = self.list.lock().len();
-        for place in 0..members {
-            let member = self.list.lock().get(place).cloned().flatten();
+        let Some(last) = self.list.lock().last().map(|place| place.0) else {
+            return;
+        };
+        let mut next = Some(0);
+        // Ends with the greatest number that there is now.
+        while let Some(from) = next.filter(|from| *from <= last) {
+            let list = self.list.lock();
+            let place = list.partition_point(|place| place.0 < from);
+            let found = list.get(place).cloned();
+            drop(list);
+            let Some((number, member)) = found.filter(|(number, _)| *number <= last) else {
+                return;
+            };
             if let Some(member) = member {
                 visit(member);
             }
+            next = number.checked_add(1);
         }
     }
 }
 
-fn is<M: Member>(place: &Option<M>, member: &M) -> bool {
-    place.as_ref().is_some_and(|known| known.is(member))
-}
-
-fn is_vacant<M: Member>(place: &Option<M>) -> bool {
-    place.as_ref().is_none_or(M::is_gone)
-}
-
-fn push<M>(list: &mut Vec<Option<M>>, member: M) -> Result<(), NoMemory> {
-    list.try_reserve(1).map_err(|_| NoMemory)?;
-    list.push(Some(member));
-    Ok(())
+fn is_vacant<M: Member>((_, member): &Place<M>) -> bool {
+    member.as_ref().is_none_or(M::is_gone)
 }

@@ -8,7 +8,8 @@
 //! needs beforehand, and nothing fails half-way.
 
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::cell::Cell;
+use core::ops::{Deref, DerefMut, Range};
 
 /// The most areas in a chunk: with 40-byte areas just below a 2 KiB size class.
 pub const CHUNK: usize = 48;
@@ -59,14 +60,79 @@ struct Position {
     place: usize,
 }
 
+/// Areas that stand together, with what a search for a gap wants to know of them.
+#[derive(Debug)]
+struct Chunk<F, B> {
+    areas: Vec<Vma<F, B>>,
+    /// The largest gap between two of them; `None`: they changed, and nobody has looked since.
+    gap: Cell<Option<u64>>,
+}
+
+impl<F, B> From<Vec<Vma<F, B>>> for Chunk<F, B> {
+    fn from(areas: Vec<Vma<F, B>>) -> Self {
+        Self {
+            areas,
+            gap: Cell::new(None),
+        }
+    }
+}
+
+impl<F, B> Deref for Chunk<F, B> {
+    type Target = Vec<Vma<F, B>>;
+    fn deref(&self) -> &Self::Target {
+        &self.areas
+    }
+}
+
+impl<F, B> DerefMut for Chunk<F, B> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.gap.set(None);
+        &mut self.areas
+    }
+}
+
+impl<F, B> Chunk<F, B> {
+    fn largest_gap(&self) -> u64 {
+        self.gap.get().unwrap_or_else(|| {
+            let pairs = self.areas.iter().zip(self.areas.iter().skip(1));
+            let largest = pairs.map(|(low, high)| high.start - low.end).max();
+            self.gap.set(Some(largest.unwrap_or(0)));
+            largest.unwrap_or(0)
+        })
+    }
+}
+
 /// A set of areas.
 #[derive(Debug)]
 pub struct VmaSet<F, B> {
     /// No chunk is empty; starts ascend within and across chunks.
-    chunks: Vec<Vec<Vma<F, B>>>,
+    chunks: Vec<Chunk<F, B>>,
     /// Chunks got by `prepare`, for splits that must not fail.
     spare: Vec<Vec<Vma<F, B>>>,
     count: usize,
+    /// What was found last: calls look for the same area, and the next one, again and again. It may
+    /// lead nowhere since.
+    found: Cell<Position>,
+    /// Where the last search for a gap from above ended.
+    full: Cell<Full>,
+}
+
+/// Between the addresses `from` and `to` there is no gap of `bytes` or more. `from` is the start of an
+/// area, or `to`.
+#[derive(Copy, Clone, Debug)]
+struct Full {
+    from: u64,
+    to: u64,
+    bytes: u64,
+}
+
+impl Full {
+    /// Nothing is known.
+    const NOWHERE: Self = Self {
+        from: 0,
+        to: 0,
+        bytes: u64::MAX,
+    };
 }
 
 impl<F: Copy + PartialEq, B: Backing> Default for VmaSet<F, B> {
@@ -85,6 +151,8 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             chunks: Vec::new(),
             spare: Vec::new(),
             count: 0,
+            found: Cell::new(Position { chunk: 0, place: 0 }),
+            full: Cell::new(Full::NOWHERE),
         }
     }
 
@@ -113,7 +181,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             to.extend(chunk.iter().filter(|area| wanted(area)).cloned());
             copy.count += to.len();
             if !to.is_empty() {
-                copy.chunks.push(to);
+                copy.chunks.push(to.into());
             }
         }
         Ok(copy)
@@ -121,20 +189,45 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
 
     /// The position of the first area that ends above `address`; one after the last if none does.
     fn seek(&self, address: u64) -> Position {
+        let found = self.found.get();
+        if let Some(position) = self.near(found, address) {
+            self.found.set(position);
+            return position;
+        }
         let after = self.chunks.partition_point(|c| c[0].start <= address);
         let chunk = after.saturating_sub(1);
         let Some(areas) = self.chunks.get(chunk) else {
             return Position { chunk: 0, place: 0 };
         };
         let place = areas.partition_point(|a| a.end <= address);
-        if place == areas.len() {
+        let position = if place == areas.len() {
             Position {
                 chunk: chunk + 1,
                 place: 0,
             }
         } else {
             Position { chunk, place }
-        }
+        };
+        self.found.set(position);
+        position
+    }
+
+    /// The same, if it is here or the place after it in the chunk.
+    fn near(&self, here: Position, address: u64) -> Option<Position> {
+        let areas = self.chunks.get(here.chunk)?;
+        let area = areas.get(here.place)?;
+        let place = if area.end <= address {
+            let next = areas.get(here.place + 1)?;
+            (next.end > address).then_some(here.place + 1)?
+        } else {
+            let before = here.place.checked_sub(1).and_then(|place| areas.get(place));
+            let first = area.start <= address || before.is_some_and(|b| b.end <= address);
+            first.then_some(here.place)?
+        };
+        Some(Position {
+            chunk: here.chunk,
+            place,
+        })
     }
 
     fn at(&self, p: Position) -> Option<&Vma<F, B>> {
@@ -164,13 +257,13 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
 
     /// All areas, upwards.
     pub fn iter(&self) -> impl Iterator<Item = &Vma<F, B>> {
-        self.chunks.iter().flatten()
+        self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
 
     /// Exchanges backings, upwards. What was joined must come from one backing afterwards too, and what
     /// was not must not.
     pub fn for_each_backing(&mut self, each: impl FnMut(&mut B)) {
-        let areas = self.chunks.iter_mut().flatten();
+        let areas = self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut());
         areas.map(|area| &mut area.backing).for_each(each);
     }
 
@@ -184,7 +277,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         let rest = self.chunks.get(from.chunk + 1..).unwrap_or(&[]);
         first
             .iter()
-            .chain(rest.iter().flatten())
+            .chain(rest.iter().flat_map(|chunk| chunk.iter()))
             .take_while(move |a| a.start < range.end)
     }
 
@@ -200,21 +293,53 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         reached >= range.end
     }
 
-    /// The highest address at which `bytes` fit between the areas and within `within`.
+    /// The highest address at which `bytes` fit between the areas and within `within`. Looks at each
+    /// chunk above it, where the last search did not, and at the areas of those that have a gap of
+    /// that size.
     pub fn highest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
-        let mut top = within.end;
-        for area in self.chunks.iter().rev().flat_map(|c| c.iter().rev()) {
-            if area.start >= top {
+        let full = self.full.get();
+        let mut top = if full.to == within.end && full.bytes <= bytes {
+            full.from
+        } else {
+            within.end
+        };
+        let below = self.chunks.partition_point(|chunk| chunk[0].start < top);
+        for chunk in self.chunks[..below].iter().rev() {
+            let (Some(first), Some(last)) = (chunk.first(), chunk.last()) else {
+                continue;
+            };
+            if first.start >= top {
                 continue;
             }
-            if area.end < top && top - area.end >= bytes {
+            if last.end < top && top - last.end >= bytes {
                 break;
             }
-            top = area.start;
+            // Gaps above `top` do not count, so what lies across it is looked through.
+            if last.end <= top && chunk.largest_gap() < bytes {
+                top = first.start;
+            } else {
+                let mut fits = false;
+                let from = top;
+                for area in chunk.iter().rev().filter(|area| area.start < from) {
+                    if area.end < top && top - area.end >= bytes {
+                        fits = true;
+                        break;
+                    }
+                    top = area.start;
+                }
+                if fits {
+                    break;
+                }
+            }
             if top <= within.start {
                 return None;
             }
         }
+        self.full.set(Full {
+            from: top,
+            to: within.end,
+            bytes,
+        });
         let at = top.checked_sub(bytes)?;
         let floor = self
             .last_before(top)
@@ -294,7 +419,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         if self.chunks.is_empty() {
             let mut chunk = self.spare.pop().unwrap_or_default();
             chunk.push(area);
-            self.chunks.push(chunk);
+            self.chunks.push(chunk.into());
             return;
         }
         // A position at the front of a chunk is as well the back of the one before, if that has
@@ -316,9 +441,9 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
             upper.push(area);
             upper.extend(areas.drain(p.place..));
             if areas.is_empty() {
-                *areas = upper;
+                *areas = upper.into();
             } else {
-                self.chunks.insert(p.chunk + 1, upper);
+                self.chunks.insert(p.chunk + 1, upper.into());
             }
             return;
         }
@@ -331,7 +456,7 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
                 areas.len() / 2
             };
             upper.extend(areas.drain(keep..));
-            self.chunks.insert(p.chunk + 1, upper);
+            self.chunks.insert(p.chunk + 1, upper.into());
             if p.place > keep {
                 p = Position {
                     chunk: p.chunk + 1,
@@ -414,6 +539,18 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         } else {
             self.tidy(range.start);
         }
+        // The gap that it leaves reaches up to the area after it.
+        let mut full = self.full.get();
+        if area.end > full.from {
+            full = match self.next_from(area.end) {
+                Some(next) if next.start <= full.to => Full {
+                    from: next.start,
+                    ..full
+                },
+                _ => Full::NOWHERE,
+            };
+            self.full.set(full);
+        }
         Some(area)
     }
 
@@ -475,16 +612,14 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
 
     /// Joins what can be joined from the area before `range` to the one after it.
     pub fn merge(&mut self, range: Range<u64>) {
-        let mut at = self
-            .last_before(range.start)
-            .map_or(range.start, |a| a.start);
+        let mut p = self.seek(range.start);
+        p = self.before(p).unwrap_or(p);
         loop {
-            let p = self.seek(at);
             let Some(area) = self.at(p) else { return };
             if area.start > range.end {
                 return;
             }
-            let next = self.seek(area.end);
+            let next = self.after(p);
             match self.at(next) {
                 Some(following) if area.joins(following) => {
                     let end = following.end;
@@ -495,10 +630,38 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
                         self.chunks.remove(next.chunk);
                     }
                 }
-                Some(following) => at = following.start,
+                Some(_) => p = next,
                 None => return,
             }
         }
+    }
+
+    /// The position after that of an area; one after the last if there is no more.
+    fn after(&self, p: Position) -> Position {
+        if p.place + 1 < self.chunks[p.chunk].len() {
+            Position {
+                chunk: p.chunk,
+                place: p.place + 1,
+            }
+        } else {
+            Position {
+                chunk: p.chunk + 1,
+                place: 0,
+            }
+        }
+    }
+
+    /// The position of the area before one.
+    fn before(&self, p: Position) -> Option<Position> {
+        if let Some(place) = p.place.checked_sub(1) {
+            return Some(Position {
+                chunk: p.chunk,
+                place,
+            });
+        }
+        let chunk = p.chunk.checked_sub(1)?;
+        let place = self.chunks.get(chunk)?.len() - 1;
+        Some(Position { chunk, place })
     }
 
     /// Checks the invariants; for tests.

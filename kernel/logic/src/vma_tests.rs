@@ -187,6 +187,8 @@ proptest! {
             if number % 16 == 0 {
                 compare(&set, &model);
             }
+            // A search knows where the last one ended, of this size or another.
+            compare_gaps(&set, &model, if number % 5 == 0 { gap / 3 + 1 } else { gap });
         }
         compare(&set, &model);
         compare_gaps(&set, &model, gap);

@@ -31,12 +31,12 @@ impl Interest {
     }
 
     /// Asks nothing, finds nothing.
-    pub fn nothing() -> Self {
+    pub const fn nothing() -> Self {
         Self::settled(PollMask::empty())
     }
 
     /// Has found `found` without asking.
-    pub fn settled(found: PollMask) -> Self {
+    pub const fn settled(found: PollMask) -> Self {
         Self {
             file: None,
             wanted: PollMask::empty(),

@@ -4,9 +4,10 @@ use super::file::OpenFile;
 use super::locks;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::{ControlFlow, Deref};
+use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use logic::errno::Errno;
+use logic::used_slots::UsedSlots;
 use machine::sync::SpinLock;
 
 /// The number of descriptors that nobody may exceed (`fs.nr_open`).
@@ -21,8 +22,8 @@ struct Descriptor {
 #[derive(Default)]
 struct Slots {
     slots: Vec<Option<Descriptor>>,
-    /// No slot below is free.
-    lowest_free: usize,
+    /// Which of them are used, so that nobody looks through those that are not.
+    used: UsedSlots,
 }
 
 impl Slots {
@@ -42,14 +43,20 @@ impl Slots {
             .ok_or(Errno::EBADF)
     }
 
+    /// How many slots a table has that needs slot `at`.
+    fn size_for(at: usize) -> usize {
+        (at + 1)
+            .max(8)
+            .next_power_of_two()
+            .min(MAX_DESCRIPTORS.max(at + 1))
+    }
+
     /// Makes sure that slot `at` exists.
     fn grow_to(&mut self, at: usize) -> Result<(), Errno> {
         if at >= self.slots.len() {
-            let size = (at + 1)
-                .max(8)
-                .next_power_of_two()
-                .min(MAX_DESCRIPTORS.max(at + 1));
+            let size = Self::size_for(at);
             let more = size - self.slots.len();
+            self.used.grow_to(size)?;
             self.slots
                 .try_reserve_exact(more)
                 .map_err(|_| Errno::ENOMEM)?;
@@ -58,10 +65,27 @@ impl Slots {
         Ok(())
     }
 
-    fn first_free(&self, minimum: usize) -> usize {
-        let from = minimum.max(self.lowest_free);
-        let tail = self.slots.get(from..).unwrap_or_default();
-        from + tail.iter().position(Option::is_none).unwrap_or(tail.len())
+    /// Fills a slot that exists; gives what was in it.
+    fn put(&mut self, at: usize, descriptor: Descriptor) -> Option<Descriptor> {
+        self.used.set(at);
+        self.slots[at].replace(descriptor)
+    }
+
+    /// Empties a slot.
+    fn take(&mut self, at: usize) -> Option<Descriptor> {
+        let descriptor = self.slots.get_mut(at)?.take()?;
+        self.used.clear(at);
+        Some(descriptor)
+    }
+
+    /// The used slots from `from` on.
+    fn used_from(&self, from: usize) -> impl Iterator<Item = (usize, &Descriptor)> {
+        let mut next = from;
+        core::iter::from_fn(move || {
+            let at = self.used.first_used(next)?;
+            next = at + 1;
+            Some((at, self.slots.get(at)?.as_ref()?))
+        })
     }
 }
 
@@ -119,6 +143,13 @@ impl FileTable {
             .map(|descriptor| descriptor.file.clone())
     }
 
+    /// Hands the open files behind descriptors to `look`, all as of one moment. It drops none: they may
+    /// be the last that hold them.
+    pub fn look_up<R>(&self, look: impl FnOnce(&dyn Fn(i32) -> Option<Arc<OpenFile>>) -> R) -> R {
+        let slots = self.slots.lock();
+        look(&|fd| slots.get(fd).ok().map(|descriptor| descriptor.file.clone()))
+    }
+
     /// Gives `file` the lowest free descriptor at `minimum` or above and below `limit`
     /// (`RLIMIT_NOFILE`); `EMFILE` if there is none.
     pub fn insert(
@@ -129,7 +160,7 @@ impl FileTable {
         limit: usize,
     ) -> Result<usize, Errno> {
         let mut slots = self.slots.lock();
-        let at = slots.first_free(minimum);
+        let at = slots.used.first_free(minimum);
         if at >= limit.min(MAX_DESCRIPTORS) {
             // The guard goes first: dropping the file may take other locks.
             drop(slots);
@@ -139,13 +170,12 @@ impl FileTable {
             drop(slots);
             return Err(error);
         }
-        slots.slots[at] = Some(Descriptor {
+        let descriptor = Descriptor {
             file,
             close_on_exec,
-        });
-        if at == slots.lowest_free {
-            slots.lowest_free = at + 1;
-        }
+        };
+        let old = slots.put(at, descriptor);
+        debug_assert!(old.is_none(), "descriptor {at} was free");
         Ok(at)
     }
 
@@ -189,10 +219,11 @@ impl FileTable {
             drop(slots);
             return Err(error);
         }
-        let old = slots.slots[at].replace(Descriptor {
+        let descriptor = Descriptor {
             file,
             close_on_exec,
-        });
+        };
+        let old = slots.put(at, descriptor);
         drop(slots);
         if let Some(old) = old {
             self.let_go(old.file);
@@ -202,7 +233,7 @@ impl FileTable {
 
     /// Whether a further descriptor below `limit` is free, to fail before anything is made.
     pub fn check_room(&self, limit: usize) -> Result<(), Errno> {
-        if self.slots.lock().first_free(0) < limit.min(MAX_DESCRIPTORS) {
+        if self.slots.lock().used.first_free(0) < limit.min(MAX_DESCRIPTORS) {
             Ok(())
         } else {
             Err(Errno::EMFILE)
@@ -213,9 +244,7 @@ impl FileTable {
     pub fn close(&self, fd: i32) -> Result<(), Errno> {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         let mut slots = self.slots.lock();
-        let slot = slots.slots.get_mut(at).ok_or(Errno::EBADF)?;
-        let descriptor = slot.take().ok_or(Errno::EBADF)?;
-        slots.lowest_free = slots.lowest_free.min(at);
+        let descriptor = slots.take(at).ok_or(Errno::EBADF)?;
         drop(slots);
         self.let_go(descriptor.file);
         Ok(())
@@ -238,18 +267,28 @@ impl FileTable {
     /// A copy for a forked process: the same open files.
     pub fn fork_copy(&self) -> Result<Arc<Self>, Errno> {
         loop {
-            let size = self.slots.lock().slots.len();
-            let mut copy = Vec::new();
-            copy.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+            // As far as it is in use; the table may have been larger once.
+            let end = self.slots.lock().used.end();
+            let size = if end == 0 {
+                0
+            } else {
+                Slots::size_for(end - 1)
+            };
+            let mut copy = Slots::default();
+            copy.used.grow_to(size)?;
+            copy.slots
+                .try_reserve_exact(size)
+                .map_err(|_| Errno::ENOMEM)?;
             let slots = self.slots.lock();
-            if slots.slots.len() > size {
+            let end = slots.used.end();
+            if end > size {
                 continue; // It grew meanwhile; at most MAX_DESCRIPTORS doublings.
             }
-            copy.extend(slots.slots.iter().cloned());
-            let slots = Slots {
-                slots: copy,
-                lowest_free: slots.lowest_free,
-            };
+            copy.slots.extend(slots.slots[..end].iter().cloned());
+            copy.used.copy_from(&slots.used, end);
+            drop(slots);
+            copy.slots.resize(size, None);
+            let slots = copy;
             return Ok(Arc::new(Self {
                 slots: SpinLock::new(slots),
                 ..Self::default()
@@ -278,10 +317,11 @@ impl FileTable {
         loop {
             let mut slots = self.slots.lock();
             let end = slots.slots.len().min(last.saturating_add(1));
-            let found = (from..end).find(|&at| slots.slots[at].as_ref().is_some_and(&chosen));
-            let Some(at) = found else { return };
-            let descriptor = slots.slots[at].take();
-            slots.lowest_free = slots.lowest_free.min(at);
+            let found = slots.used_from(from).take_while(|(at, _)| *at < end);
+            let Some(at) = found.filter(|(_, d)| chosen(d)).map(|(at, _)| at).next() else {
+                return;
+            };
+            let descriptor = slots.take(at);
             // Closed without the lock: it may block, or take other locks.
             drop(slots);
             if let Some(descriptor) = descriptor {
@@ -309,17 +349,8 @@ impl FileTable {
     /// The first descriptor at `from` or above with its file, for `/proc/PID/fd`.
     pub fn next_from(&self, from: usize) -> Option<(usize, Arc<OpenFile>)> {
         let slots = self.slots.lock();
-        let found =
-            slots
-                .slots
-                .iter()
-                .enumerate()
-                .skip(from)
-                .try_for_each(|(at, slot)| match slot {
-                    Some(descriptor) => ControlFlow::Break((at, descriptor.file.clone())),
-                    None => ControlFlow::Continue(()),
-                });
-        found.break_value()
+        let (at, descriptor) = slots.used_from(from).next()?;
+        Some((at, descriptor.file.clone()))
     }
 
     /// How many slots there are (`FDSize` in `/proc/PID/status`).

@@ -22,7 +22,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use machine::sched::{self, Thread};
 
-const BUCKETS: usize = 256;
+const BUCKETS: usize = 1024;
 
 /// What identifies a futex.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

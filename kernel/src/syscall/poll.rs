@@ -66,30 +66,54 @@ fn milliseconds(value: i32) -> Option<Nanos> {
         .map(|millis| deadline(Nanos::from_millis(millis)))
 }
 
+/// So many files are polled without a list in the heap.
+const FEW: usize = 4;
+
 fn poll_until(a: &Args, deadline: Option<Nanos>) -> SysResult {
     let (address, count) = (a.addr(0), a.uint(1) as usize);
     if count > caller::descriptor_limit() {
         return Err(Errno::EINVAL);
     }
+    if count <= FEW {
+        // Most calls are about one file or two: no memory is asked for.
+        let mut raw = [PollFd::new_zeroed(); FEW];
+        let mut interests = [const { Interest::nothing() }; FEW];
+        let (raw, interests) = (&mut raw[..count], &mut interests[..count]);
+        return poll_all(address, raw, interests, deadline);
+    }
     let mut raw = Vec::new();
     raw.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
     raw.resize(count, PollFd::new_zeroed());
-    uaccess::copy_in(raw.as_mut_bytes(), address)?;
     let mut interests = Vec::new();
     interests
         .try_reserve_exact(count)
         .map_err(|_| Errno::ENOMEM)?;
-    let files = caller::files();
-    for entry in &raw {
-        let wanted = PollMask::from_bits_truncate(entry.events.into());
-        interests.push(match files.get(entry.fd) {
-            _ if entry.fd < 0 => Interest::nothing(),
-            Ok(file) => Interest::new(file, wanted),
-            Err(_) => Interest::settled(PollMask::NVAL),
-        });
-    }
-    let ready = wait(&mut interests, deadline)?;
-    for (entry, interest) in raw.iter_mut().zip(&interests) {
+    interests.resize_with(count, Interest::nothing);
+    poll_all(address, &mut raw, &mut interests, deadline)
+}
+
+/// Does it for as many records at `address` as there is room for.
+fn poll_all(
+    address: u64,
+    raw: &mut [PollFd],
+    interests: &mut [Interest],
+    deadline: Option<Nanos>,
+) -> SysResult {
+    uaccess::copy_in(raw.as_mut_bytes(), address)?;
+    caller::files().look_up(|file_of| {
+        for (entry, interest) in raw.iter().zip(interests.iter_mut()) {
+            // Whoever asks for nothing is left as it is.
+            if entry.fd >= 0 {
+                let wanted = PollMask::from_bits_truncate(entry.events.into());
+                *interest = file_of(entry.fd).map_or_else(
+                    || Interest::settled(PollMask::NVAL),
+                    |file| Interest::new(file, wanted),
+                );
+            }
+        }
+    });
+    let ready = wait(interests, deadline)?;
+    for (entry, interest) in raw.iter_mut().zip(interests.iter()) {
         // All readiness bits lie in the low 16.
         entry.found = u16::try_from(interest.found().bits()).unwrap_or(0);
     }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 use logic::errno::Errno;
-use logic::members::{Member, Members};
+use logic::members::{Member, Members, Place};
 use machine::memory::FrameRef;
 use machine::sync::{Mutex, MutexGuard, SpinLock};
 
@@ -23,21 +23,24 @@ pub(super) enum Reach {
 
 /// What may show a file's pages: an address space, as its files know it.
 pub(super) trait Shows: Send + Sync {
+    /// A number that no other has had; that of a child is greater than its parent's.
+    fn number(&self) -> u64;
     /// Takes out what comes from these pages of the file that `source` is the address of.
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach);
     /// Gives up what it shows privately in the place of these pages: who touches it from here on gets `SIGBUS`.
     fn surrender(&self, source: *const (), pages: &Range<u64>);
 }
 
-/// A space that maps the file.
+/// A space that maps the file, and its number.
 #[derive(Clone)]
-struct Space(Weak<dyn Shows>);
+struct Space(Weak<dyn Shows>, u64);
 
 impl Space {
     fn of<S: Shows + 'static>(space: &Arc<S>) -> Self {
+        let number = space.number();
         // Typed: a weak reference to the space becomes one to what it can do.
         let space: Weak<S> = Arc::downgrade(space);
-        Self(space)
+        Self(space, number)
     }
 }
 
@@ -46,8 +49,8 @@ impl Member for Space {
         self.0.strong_count() == 0
     }
 
-    fn is(&self, other: &Self) -> bool {
-        self.0.ptr_eq(&other.0)
+    fn number(&self) -> u64 {
+        self.1
     }
 }
 
@@ -58,7 +61,7 @@ const DENIED: u32 = 1 << 31;
 /// The address spaces that map (or have mapped) a file, and how many of its mappings may store.
 #[derive(Debug)]
 pub struct Mappings {
-    members: Members<SpinLock<Vec<Option<Space>>>, Mutex<()>>,
+    members: Members<SpinLock<Vec<Place<Space>>>, Mutex<()>>,
     stores: AtomicU32,
     name: Name,
 }
@@ -93,10 +96,9 @@ impl Mappings {
         Ok(self.members.follow(Space::of(child))?)
     }
 
-    /// Forgets a space that goes, so that its memory can.
-    pub(super) fn forget<S: Shows>(&self, space: *const S) {
-        self.members
-            .leave(|member| core::ptr::addr_eq(member.0.as_ptr(), space));
+    /// Forgets the space with this number, which goes, so that its memory can.
+    pub(super) fn forget(&self, number: u64) {
+        self.members.leave(number);
     }
 
     /// Keeps [`Self::invalidate`] and [`Self::truncate`] from going on while entries move. The

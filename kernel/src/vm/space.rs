@@ -48,8 +48,8 @@ pub struct AddressSpace {
     pub(super) future_lock: FutureLock,
     /// Physical address of the root.
     root: u64,
-    /// A number that no other space has had.
-    id: u64,
+    /// A number that no other space has had, greater than those of the spaces before.
+    pub(super) id: u64,
     /// Those that show its private memory, and its place among them.
     family: Arc<Family>,
     place: usize,
@@ -593,15 +593,15 @@ impl AddressSpace {
     /// Has the files that it maps forget it. One that it has unmapped remembers it, and so keeps the
     /// memory of this structure, until the next space maps that file.
     fn leave_files(&mut self) {
-        let this = ptr::from_ref(self);
         let mut left = None;
+        let number = self.id;
         let areas = &self.state.get_mut().areas;
         for file in areas.iter().filter_map(|area| area.backing.file()) {
             // One file's areas mostly lie beside each other.
             if left.is_some_and(|source| file.same_source(source)) {
                 continue;
             }
-            file.source.mappings().forget(this);
+            file.source.mappings().forget(number);
             left = Some(Arc::as_ptr(&file.source).cast());
         }
     }

@@ -196,6 +196,10 @@ fn shown(area: &Area, source: *const (), pages: &Range<u64>) -> Range<u64> {
 }
 
 impl Shows for AddressSpace {
+    fn number(&self) -> u64 {
+        self.id
+    }
+
     fn take_out(&self, source: *const (), pages: &Range<u64>, reach: Reach) {
         // Areas never fail this, so nothing is left out.
         let _ = self.zap_areas(0..USER_END, reach, |area| Ok(shown(area, source, pages)));

@@ -248,7 +248,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
         panic!("the memmap's memory: {error}");
     }
     super::vmemmap::set_boot_pages(own.frames);
-    allocator.set_min_free_frames(min_free_kbytes(allocator.stats().managed_frames) / 4);
+    allocator.set_min_free_frames(min_free_kbytes(allocator.managed_frames()) / 4);
     for range in taken {
         let frames = FrameRange::covering(range.start, range.end - range.start);
         if !frames.is_empty()
@@ -265,7 +265,7 @@ pub(super) fn build(boot: &BootInfo, events: &'static dyn Events) {
     // Release: pairs with the host's Acquire: a count means that the address before it holds.
     HEADER
         .managed_frames
-        .store(allocator.stats().managed_frames, Ordering::Release);
+        .store(allocator.managed_frames(), Ordering::Release);
     super::allocator::set(allocator);
 }
 

@@ -93,7 +93,7 @@ pub fn min_free_kbytes() -> u64 {
 /// `EINVAL` for more than half of RAM.
 pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
     let frames = value / (FRAME_SIZE as u64 >> 10);
-    if frames > super::allocator().stats().managed_frames / 2 {
+    if frames > super::allocator().managed_frames() / 2 {
         return Err(Errno::EINVAL);
     }
     super::allocator().set_min_free_frames(frames);
@@ -102,7 +102,7 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
 
 /// `CommitLimit` of `/proc/meminfo`, in pages. Those of the pools of huge pages are promised by other rules.
 pub fn commit_limit() -> u64 {
-    let frames = super::allocator().stats().managed_frames;
+    let frames = super::allocator().managed_frames();
     frames
         .saturating_sub(percpu::sum(Count::HugetlbFrames))
         .saturating_mul(overcommit_ratio())
@@ -120,7 +120,7 @@ pub fn committed() -> u64 {
 /// `ENOMEM` when the overcommit policy forbids it; nothing is committed then.
 pub fn commit(pages: u64) -> Result<(), Errno> {
     let allowed = match overcommit_memory() {
-        0 => pages <= super::allocator().stats().managed_frames,
+        0 => pages <= super::allocator().managed_frames(),
         1 => true,
         _ => committed().saturating_add(pages) <= commit_limit(),
     };

@@ -74,7 +74,7 @@ pub(super) fn close(cache: &Cache) {
 
 /// The pages that may be dirty before the thread writes, and before writers wait.
 fn limits() -> (u64, u64) {
-    let all = memory::allocator().stats().managed_frames;
+    let all = memory::allocator().managed_frames();
     (all / BACKGROUND_PART, all / LIMIT_PART)
 }
 

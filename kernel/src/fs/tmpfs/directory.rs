@@ -7,22 +7,35 @@
 use super::super::directory::Listing;
 use super::super::node::{DirEntry, Node, NodeRef, RenameMode, downcast};
 use super::{Body, TmpNode};
+use crate::fs::FileKind;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Bound;
+use logic::by_name::{ByName, Named};
 use logic::errno::Errno;
-use machine::sync::SpinLock;
+use machine::arch::random;
+use machine::sync::{Once, SpinLock};
 
 /// Held by whoever takes more than one directory's lock.
 static SEVERAL: SpinLock<()> = SpinLock::new(());
+
+/// What names are hashed with.
+static KEY: Once<u64> = Once::new();
+
+fn key() -> u64 {
+    let mut key = [0; 8];
+    random::fill(&mut key);
+    u64::from_le_bytes(key)
+}
 
 /// Listing offsets 0 and 1 are `.` and `..`; entries come behind.
 const FIRST_COOKIE: u64 = 2;
 
 #[derive(Clone, Debug)]
 struct Entry {
+    name: Arc<[u8]>,
     node: Arc<TmpNode>,
     /// Where a listing finds it: unchanged while the entry lives, whatever is added or removed.
     cookie: u64,
@@ -30,8 +43,8 @@ struct Entry {
 
 #[derive(Debug)]
 struct State {
-    by_name: BTreeMap<Arc<[u8]>, Entry>,
-    by_cookie: BTreeMap<u64, Arc<[u8]>>,
+    by_name: ByName<Entry>,
+    by_cookie: BTreeMap<u64, (Arc<[u8]>, Arc<TmpNode>)>,
     next_cookie: u64,
     /// The directory above; `None` for the tree's root.
     above: Option<Weak<dyn Node>>,
@@ -49,13 +62,19 @@ pub(super) struct Directory {
     state: SpinLock<State>,
 }
 
+impl Named for Entry {
+    fn name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
 impl State {
     fn insert(&mut self, name: &[u8], node: Arc<TmpNode>) {
         let name: Arc<[u8]> = name.into();
         let cookie = self.next_cookie;
         self.next_cookie += 1;
-        self.by_cookie.insert(cookie, name.clone());
-        self.by_name.insert(name, Entry { node, cookie });
+        self.by_cookie.insert(cookie, (name.clone(), node.clone()));
+        self.by_name.insert(Entry { name, node, cookie });
     }
 
     fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
@@ -63,13 +82,20 @@ impl State {
         self.by_cookie.remove(&entry.cookie);
         Some(entry.node)
     }
+
+    /// Has an entry lead elsewhere; gives where it led.
+    fn exchange(&mut self, name: &[u8], node: &Arc<TmpNode>) -> Option<[Arc<TmpNode>; 2]> {
+        let entry = self.by_name.get_mut(name)?;
+        let listed = self.by_cookie.get_mut(&entry.cookie)?;
+        Some([&mut entry.node, &mut listed.1].map(|old| core::mem::replace(old, node.clone())))
+    }
 }
 
 impl Directory {
     pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8], _root: bool) -> Self {
         Self {
             state: SpinLock::new(State {
-                by_name: BTreeMap::new(),
+                by_name: ByName::new(*KEY.get_or_init(key)),
                 by_cookie: BTreeMap::new(),
                 next_cookie: FIRST_COOKIE,
                 above,
@@ -96,7 +122,7 @@ impl Directory {
         let mut state = self.state.lock();
         let error = if state.removed {
             Errno::ENOENT
-        } else if state.by_name.contains_key(name) {
+        } else if state.by_name.get(name).is_some() {
             Errno::EEXIST
         } else {
             state.insert(name, node);
@@ -178,8 +204,7 @@ impl Directory {
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Arc<TmpNode>> + use<> {
         let state = self.state.get_mut();
         state.by_cookie.clear();
-        let entries = core::mem::take(&mut state.by_name);
-        entries.into_values().map(|entry| entry.node)
+        state.by_name.take_all().map(|entry| entry.node)
     }
 }
 
@@ -292,8 +317,7 @@ fn exchange(
     let swap = |at: &TmpNode, name: &[u8], node: &Arc<TmpNode>| -> Result<(), Errno> {
         let directory = at.directory()?;
         let mut state = directory.state.lock();
-        let entry = state.by_name.get_mut(name).ok_or(Errno::ENOENT)?;
-        let old = core::mem::replace(&mut entry.node, node.clone());
+        let old = state.exchange(name, node).ok_or(Errno::ENOENT)?;
         drop(state);
         drop(old);
         if let Ok(directory) = node.directory() {
@@ -332,16 +356,26 @@ pub(super) fn free_trees(
     }
 }
 
+/// Entries that a listing takes under one hold of the lock.
+const LISTED_AT_ONCE: usize = 16;
+
+/// An entry of a listing: its cookie, and what is shown.
+type Listed = (u64, Arc<[u8]>, u64, FileKind);
+
 impl TmpNode {
-    /// The first entry at `cookie` or above, with what a listing shows.
-    fn entry_from(&self, cookie: u64) -> Option<(u64, Arc<[u8]>, Arc<Self>)> {
-        let state = self.directory().ok()?.state.lock();
-        let (&at, name) = state
-            .by_cookie
-            .range((Bound::Included(cookie), Bound::Unbounded))
-            .next()?;
-        let node = state.by_name.get(name)?.node.clone();
-        Some((at, name.clone(), node))
+    /// The first entries at `cookie` or above; fewer than there is room for: these are the last.
+    fn entries_from(&self, cookie: u64) -> [Option<Listed>; LISTED_AT_ONCE] {
+        let mut listed = [const { None }; LISTED_AT_ONCE];
+        if let Ok(directory) = self.directory() {
+            let state = directory.state.lock();
+            let entries = state
+                .by_cookie
+                .range((Bound::Included(cookie), Bound::Unbounded));
+            for (place, (&at, (name, node))) in listed.iter_mut().zip(entries) {
+                *place = Some((at, name.clone(), node.inode, node.kind()));
+            }
+        }
+        listed
     }
 }
 
@@ -354,18 +388,23 @@ impl Listing for TmpNode {
         if !super::super::node::list_dots(self, offset, emit) {
             return Ok(());
         }
-        while let Some((cookie, name, node)) = self.entry_from(*offset) {
-            let entry = DirEntry {
-                name: &name,
-                inode: node.inode,
-                kind: node.kind(),
-                next: cookie + 1,
-            };
-            if !emit(&entry) {
-                return Ok(());
+        loop {
+            let listed = self.entries_from(*offset);
+            for place in &listed {
+                let Some((cookie, name, inode, kind)) = place else {
+                    return Ok(());
+                };
+                let entry = DirEntry {
+                    name,
+                    inode: *inode,
+                    kind: *kind,
+                    next: cookie + 1,
+                };
+                if !emit(&entry) {
+                    return Ok(());
+                }
+                *offset = cookie + 1;
             }
-            *offset = cookie + 1;
         }
-        Ok(())
     }
 }

@@ -88,7 +88,7 @@ impl Limits {
 
 /// Pages of RAM that there are to have.
 fn ram_pages() -> u64 {
-    memory::allocator().stats().managed_frames
+    memory::allocator().managed_frames()
 }
 
 /// Whether `used` and one more are within `limit`, of which 0 is none.

@@ -271,8 +271,7 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
         if group.exit.is_some() || group.exec.is_some() {
             return Err(Errno::EAGAIN);
         }
-        group.tasks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        group.tasks.push(task.clone());
+        group.enter(task)?;
         if group.stop != super::Stop::No {
             task.add_work(work::STOP);
         }
@@ -295,12 +294,11 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
         let relations = own.relations.lock();
         (relations.group, relations.session)
     };
-    {
-        let mut group = process.group.lock();
-        group.tasks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-        group.tasks.push(task.clone());
-    }
+    process.group.lock().enter(task)?;
     let siblings = elder.relations.lock().first_child.replace(process.clone());
+    if let Some(next) = &siblings {
+        next.relations.lock().previous_sibling = process.pid();
+    }
     {
         let mut relations = process.relations.lock();
         relations.next_sibling = siblings;

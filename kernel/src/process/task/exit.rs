@@ -91,11 +91,7 @@ fn release_user_state(task: TaskRef) {
 fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> bool {
     *process.last_name.lock() = *task.name().padded();
     let mut group = process.group.lock();
-    let at = group
-        .tasks
-        .iter()
-        .position(|other| core::ptr::eq(Arc::as_ptr(other), &*task));
-    let own = at.map(|at| group.tasks.swap_remove(at));
+    let own = group.leave(&task);
     let usage = Usage::of_task(&task);
     group.ended.add(&usage);
     if task.tid() == process.pid() {
@@ -178,6 +174,9 @@ fn hand_on_children(process: &Arc<Process>) {
         }
     }
     let after = heir.relations.lock().first_child.replace(first);
+    if let Some(after) = &after {
+        after.relations.lock().previous_sibling = child.pid();
+    }
     child.relations.lock().next_sibling = after;
     if zombies {
         heir.child_events.wake_all();
@@ -224,44 +223,34 @@ fn tell_parent(
 /// without the lock.
 #[must_use]
 pub(super) fn reap(table: &mut Table, process: &Arc<Process>) -> Option<Arc<Process>> {
-    let (parent, next, pgid, session) = {
+    let (parent, previous, next, pgid, session) = {
         let mut relations = process.relations.lock();
         (
             relations.parent.take(),
+            core::mem::take(&mut relations.previous_sibling),
             relations.next_sibling.take(),
             core::mem::take(&mut relations.group),
             core::mem::take(&mut relations.session),
         )
     };
     if let Some(parent) = parent {
-        unlink_child(&parent, process, next);
+        unlink_child(table, &parent, previous, next);
     }
     table.count_group(pgid, false);
     table.count_session(session, false);
     table.remove_process(process.pid())
 }
 
-/// Closes the gap that `child`, whose sibling was `next`, leaves among its siblings.
-fn unlink_child(parent: &Arc<Process>, child: &Arc<Process>, next: Option<Arc<Process>>) {
-    let mut relations = parent.relations.lock();
-    let first = relations.first_child.as_ref();
-    if first.is_some_and(|first| Arc::ptr_eq(first, child)) {
-        relations.first_child = next;
+/// Closes the gap between two siblings that a child leaves, which was the first where `previous` is 0.
+fn unlink_child(table: &Table, parent: &Arc<Process>, previous: u32, next: Option<Arc<Process>>) {
+    if let Some(next) = &next {
+        next.relations.lock().previous_sibling = previous;
+    }
+    if previous == 0 {
+        parent.relations.lock().first_child = next;
         return;
     }
-    let mut before = relations.first_child.clone();
-    drop(relations);
-    // One turn for each sibling before it; the table's lock keeps them together.
-    while let Some(candidate) = before {
-        let mut relations = candidate.relations.lock();
-        let sibling = relations.next_sibling.as_ref();
-        if sibling.is_some_and(|sibling| Arc::ptr_eq(sibling, child)) {
-            relations.next_sibling = next;
-            return;
-        }
-        let after = relations.next_sibling.clone();
-        drop(relations);
-        before = after;
-    }
-    debug_assert!(false, "a child is not among its parent's children");
+    // It has its number until it is reaped, which takes it out of this list.
+    let before = table.process(previous).expect("a sibling is in the table");
+    before.relations.lock().next_sibling = next;
 }

@@ -30,7 +30,7 @@ fn badness(process: &Process, total_frames: u64) -> Option<i64> {
 
 /// `/proc/PID/oom_score`: 0 to 2000, of how much of the memory the process has.
 pub fn oom_score(process: &Process) -> u64 {
-    let total = memory::allocator().stats().managed_frames.max(1);
+    let total = memory::allocator().managed_frames().max(1);
     let points = badness(process, total).unwrap_or(0);
     let score = (1000 + points * 1000 / total.cast_signed()) * 2 / 3;
     u64::try_from(score).unwrap_or(0).min(2000)
@@ -56,7 +56,7 @@ pub fn oom_kill(reason: &str) -> bool {
     {
         return true;
     }
-    let total = memory::allocator().stats().managed_frames;
+    let total = memory::allocator().managed_frames();
     let mut worst: Option<(i64, Arc<Process>)> = None;
     let mut pid = 0;
     // At most as many turns as there are numbers.

@@ -10,6 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use logic::errno::Errno;
 use machine::arch::clock::Nanos;
 use machine::sync::{SpinLock, WaitQueue};
 
@@ -106,7 +107,7 @@ impl Usage {
 
 /// What concerns all threads together: who they are, what waits for them, how they end.
 pub(crate) struct Group {
-    /// The live threads.
+    /// The live threads, each at the place that it knows.
     pub(crate) tasks: Vec<Arc<Task>>,
     /// Signals for the process.
     pub(crate) pending: Pending,
@@ -123,6 +124,34 @@ pub(crate) struct Group {
     pub(crate) main_exit: Option<WaitStatus>,
 }
 
+impl Group {
+    /// A new thread comes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn enter(&mut self, task: &Arc<Task>) -> Result<(), Errno> {
+        self.tasks.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        // Relaxed (all of `place`): the group's lock is held.
+        task.place.store(self.tasks.len(), Ordering::Relaxed);
+        self.tasks.push(task.clone());
+        Ok(())
+    }
+
+    /// A thread goes, if it is one.
+    pub(crate) fn leave(&mut self, task: &Task) -> Option<Arc<Task>> {
+        let place = task.place.load(Ordering::Relaxed);
+        let known = self.tasks.get(place)?;
+        if !core::ptr::eq(Arc::as_ptr(known), task) {
+            return None;
+        }
+        let own = self.tasks.swap_remove(place);
+        if let Some(moved) = self.tasks.get(place) {
+            moved.place.store(place, Ordering::Relaxed);
+        }
+        Some(own)
+    }
+}
+
 /// How processes hang together. The table's lock is held for every change, so that a look at
 /// several processes under it sees one picture.
 pub(crate) struct Relations {
@@ -131,6 +160,8 @@ pub(crate) struct Relations {
     /// handed to another parent.
     pub(crate) first_child: Option<Arc<Process>>,
     pub(crate) next_sibling: Option<Arc<Process>>,
+    /// The number of the sibling before it; 0: it is the first.
+    pub(crate) previous_sibling: u32,
     /// Process group.
     pub(crate) group: u32,
     pub(crate) session: u32,
@@ -229,6 +260,7 @@ impl Process {
                 parent: None,
                 first_child: None,
                 next_sibling: None,
+                previous_sibling: 0,
                 group: pid,
                 session: pid,
                 zombie: None,

@@ -50,7 +50,7 @@ pub(crate) fn init_process() -> &'static Arc<Process> {
 /// Starts the first tasks on the first CPU and enters the idle loop; `/.ebb/argv` becomes PID 2.
 pub fn start(boot: &'static BootInfo) -> ! {
     image::set_randomize(boot.option("ebb.aslr") != Some("off"));
-    let frames = memory::allocator().stats().managed_frames;
+    let frames = memory::allocator().managed_frames();
     let max = usize::try_from(frames / FRAMES_PER_TASK).unwrap_or(usize::MAX);
     let mut table = table::lock();
     table.set_max_tasks(max.max(16));
@@ -66,7 +66,8 @@ pub fn start(boot: &'static BootInfo) -> ! {
     ));
     assert!(INIT.set(process.clone()).is_ok(), "tasks are started once");
     let task = kthread::new(process.clone(), 1, b"init", init);
-    process.group.lock().tasks.push(task.clone());
+    let entered = process.group.lock().enter(&task);
+    entered.expect("there is memory at the start");
     let mut table = table::lock();
     table.enter(&task, true);
     table.count_group(1, true);
@@ -211,7 +212,7 @@ pub(super) fn start_process(
     let user = UserState::new(Box::default(), vm, files, context, None, [0; 2]);
     let frame = UserFrame::new_user(entry, stack);
     let task = Arc::new(Task::user(new, user, kernel_stack, frame));
-    process.group.lock().tasks.push(task.clone());
+    process.group.lock().enter(&task)?;
     let mut table = table::lock();
     {
         let init = init_process();

@@ -16,7 +16,7 @@ use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::sched::state::State;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::fpu::FpuState;
@@ -142,6 +142,8 @@ pub struct Task {
     pub(super) process: Arc<Process>,
     /// Thread number; changes only when a thread takes over its group's in exec.
     pub(super) tid: AtomicU32,
+    /// Where it stands among the threads of its process; guarded by their lock.
+    pub(super) place: AtomicUsize,
     name: SpinLock<[u8; NAME_BYTES]>,
     start_time: Nanos,
     signals: ThreadSignals,
@@ -168,6 +170,7 @@ impl Task {
             user,
             process: new.process,
             tid: AtomicU32::new(new.tid),
+            place: AtomicUsize::new(usize::MAX),
             name: SpinLock::new([0; NAME_BYTES]),
             start_time: clock::now(),
             signals: ThreadSignals::new(),

@@ -88,9 +88,19 @@ pub(crate) fn wait_for_child(
 
 fn look(process: &Arc<Process>, which: WaitFor, options: WaitOptions) -> Look {
     let mut table = table::lock();
-    let mut child = process.relations.lock().first_child.clone();
+    let is_child = |candidate: &&Arc<Process>| {
+        let relations = candidate.relations.lock();
+        relations
+            .parent
+            .as_ref()
+            .is_some_and(|parent| Arc::ptr_eq(parent, process))
+    };
+    let mut child = match which {
+        WaitFor::Pid(pid) => table.process(pid).filter(is_child).cloned(),
+        WaitFor::Any | WaitFor::Group(_) => process.relations.lock().first_child.clone(),
+    };
     let mut result = Look::NoChild;
-    // One turn for each child; the table's lock keeps them together.
+    // One turn for each child, or for the one; the table's lock keeps them together.
     while let Some(candidate) = child {
         // A zombie has no other change to report than its end.
         let reportable =
@@ -108,6 +118,9 @@ fn look(process: &Arc<Process>, which: WaitFor, options: WaitOptions) -> Look {
                 return Look::Found(waited);
             }
             result = Look::Nothing;
+        }
+        if let WaitFor::Pid(_) = which {
+            break;
         }
         child = candidate.relations.lock().next_sibling.clone();
     }

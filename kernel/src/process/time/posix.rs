@@ -7,6 +7,7 @@ use crate::process::task::Process;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use logic::errno::Errno;
+use logic::used_slots::UsedSlots;
 use machine::arch::clock::{self, Nanos};
 use machine::sched::timer::KernelTimer;
 use machine::sync::SpinLock;
@@ -43,6 +44,8 @@ struct Timer {
 #[derive(Default)]
 struct Timers {
     list: Vec<Option<Timer>>,
+    /// The numbers that are taken; those of timers that are being made, too.
+    used: UsedSlots,
     serial: u32,
 }
 
@@ -60,6 +63,7 @@ impl PosixTimers {
     pub(crate) const fn new() -> Self {
         Self(SpinLock::new(Timers {
             list: Vec::new(),
+            used: UsedSlots::new(),
             serial: 0,
         }))
     }
@@ -78,16 +82,16 @@ impl PosixTimers {
         let target: Weak<Process> = Arc::downgrade(process);
         let (number, serial) = {
             let mut timers = self.0.lock();
-            let free = timers.list.iter().position(Option::is_none);
-            let number = match free {
-                Some(free) => free,
-                None if timers.list.len() == MAX_TIMERS => return Err(Errno::EAGAIN),
-                None => {
-                    timers.list.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-                    timers.list.push(None);
-                    timers.list.len() - 1
-                }
-            };
+            let number = timers.used.first_free(0);
+            if number >= MAX_TIMERS {
+                return Err(Errno::EAGAIN);
+            }
+            if number == timers.list.len() {
+                timers.used.grow_to(number + 1)?;
+                timers.list.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                timers.list.push(None);
+            }
+            timers.used.set(number);
             timers.serial = timers.serial.wrapping_add(1) & 0x7fff_ffff;
             (
                 u32::try_from(number).map_err(|_| Errno::EAGAIN)?,
@@ -155,14 +159,21 @@ impl PosixTimers {
     pub(crate) fn delete(&self, number: u32) -> Result<(), Errno> {
         let timer = {
             let mut timers = self.0.lock();
-            timers.list.get_mut(number as usize).and_then(Option::take)
+            let timer = timers.list.get_mut(number as usize).and_then(Option::take);
+            if timer.is_some() {
+                timers.used.clear(number as usize);
+            }
+            timer
         };
         timer.map(drop).ok_or(Errno::EINVAL)
     }
 
     /// Ends all of them (exec, exit).
     pub(crate) fn clear(&self) {
-        let list = core::mem::take(&mut self.0.lock().list);
+        let mut timers = self.0.lock();
+        let list = core::mem::take(&mut timers.list);
+        timers.used = UsedSlots::new();
+        drop(timers);
         drop(list);
     }
 

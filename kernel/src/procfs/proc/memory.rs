@@ -35,14 +35,19 @@ fn meminfo(text: &mut Text) -> Result {
 }
 
 /// The name and its colon fill 16 columns, the number the next 8.
-fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
-    let padding = 15_usize.saturating_sub(name.len());
-    writeln!(text, "{name}:{:padding$}{kib:>8} kB", "")
+pub(super) fn meminfo_line(text: &mut Text, name: &str, kib: u64) -> Result {
+    text.push(name.as_bytes())?;
+    text.push(b":")?;
+    text.spaces(15_usize.saturating_sub(name.len()))?;
+    text.aligned(kib, 8, b' ')?;
+    text.push(b"kB\n")
 }
 
 fn vmstat(text: &mut Text) -> Result {
     for (name, value) in stats::vmstat().into_iter().chain(hint::vmstat()) {
-        writeln!(text, "{name} {value}")?;
+        text.push(name.as_bytes())?;
+        text.push(b" ")?;
+        text.number(value, b'\n')?;
     }
     let done = compaction::counters();
     for (name, value) in [
@@ -59,7 +64,9 @@ fn vmstat(text: &mut Text) -> Result {
         ),
         ("compact_daemon_free_scanned", done.daemon_free_scanned),
     ] {
-        writeln!(text, "{name} {value}")?;
+        text.push(name.as_bytes())?;
+        text.push(b" ")?;
+        text.number(value, b'\n')?;
     }
     Ok(())
 }

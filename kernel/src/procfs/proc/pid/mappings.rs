@@ -1,5 +1,6 @@
 //! `/proc/PID/maps`, `smaps` and `smaps_rollup`.
 
+use super::super::memory::meminfo_line;
 use super::super::subject::Subject;
 use crate::fs::devices;
 use crate::fs::text::Text;
@@ -13,42 +14,32 @@ const NAME_COLUMN: usize = 73;
 
 /// Writes an area's line; the width of what is before the name is counted to pad it.
 fn header(text: &mut Text, area: &VmaInfo) -> Result {
-    let flag = |flag: VmaFlags, letter: char| {
-        if area.flags.contains(flag) {
-            letter
-        } else {
-            '-'
-        }
-    };
+    let start = text.len();
+    let flag = |flag: VmaFlags, yes: u8, no: u8| if area.flags.contains(flag) { yes } else { no };
     let (device, inode) = area
         .file
         .as_ref()
         .map_or((0, 0), |file| (file.device, file.inode));
     let (major, minor) = devices::parts(device);
-    let line = alloc::format!(
-        "{:08x}-{:08x} {}{}{}{} {:08x} {:02x}:{:02x} {inode} ",
-        area.start,
-        area.end,
-        flag(VmaFlags::READ, 'r'),
-        flag(VmaFlags::WRITE, 'w'),
-        flag(VmaFlags::EXEC, 'x'),
-        if area.flags.contains(VmaFlags::SHARED) {
-            's'
-        } else {
-            'p'
-        },
-        area.offset,
-        major,
-        minor,
-    );
-    text.write_str(&line)?;
+    text.hex(area.start, 8, b'-')?;
+    text.hex(area.end, 8, b' ')?;
+    text.push(&[
+        flag(VmaFlags::READ, b'r', b'-'),
+        flag(VmaFlags::WRITE, b'w', b'-'),
+        flag(VmaFlags::EXEC, b'x', b'-'),
+        flag(VmaFlags::SHARED, b's', b'p'),
+        b' ',
+    ])?;
+    text.hex(area.offset, 8, b' ')?;
+    text.hex(major, 2, b':')?;
+    text.hex(minor, 2, b' ')?;
+    text.number(inode, b' ')?;
     let name = area.name();
     if !name.is_empty() {
-        let padding = NAME_COLUMN.saturating_sub(line.len());
-        write!(text, "{:padding$}", "")?;
+        text.spaces(NAME_COLUMN.saturating_sub(text.len() - start))?;
         text.push_escaped(name, b"\n")?;
     }
-    writeln!(text)
+    text.push(b"\n")
 }
 
 /// Runs `each` for every area of the process until one fails.
@@ -157,8 +148,7 @@ impl Resident {
 }
 
 fn line(text: &mut Text, name: &str, kib: u64) -> Result {
-    let padding = 15_usize.saturating_sub(name.len());
-    writeln!(text, "{name}:{:padding$}{kib:>8} kB", "")
+    meminfo_line(text, name, kib)
 }
 
 /// Linux's two-letter names of an area's flags.

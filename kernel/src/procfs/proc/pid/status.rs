@@ -56,53 +56,79 @@ pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
     } else {
         process.start_time()
     };
-    write!(text, "{} (", subject.number())?;
+    text.number(subject.number().into(), b' ')?;
+    text.push(b"(")?;
     text.push(name.as_bytes())?;
-    write!(text, ") {} ", char::from(state(subject, process)))?;
-    // ppid pgrp session tty_nr tpgid flags
-    let (group, session) = (process.pgid(), process.session());
-    write!(text, "{} {group} {session} 0 -1 0 ", process.ppid())?;
-    // minflt cminflt majflt cmajflt
-    write!(text, "{} {} ", usage.minor_faults, children.minor_faults)?;
-    write!(text, "{} {} ", usage.major_faults, children.major_faults)?;
-    // utime stime cutime cstime
-    write!(text, "{} {} ", ticks(user), ticks(system))?;
-    write!(text, "{} {} ", ticks(children.user), ticks(children.system))?;
-    // priority nice num_threads itrealvalue starttime
-    write!(
-        text,
-        "{} {nice} {} 0 {} ",
-        20 + nice,
-        process.thread_count(),
-        ticks(start)
-    )?;
-    // vsize rss rsslim
-    write!(text, "{} {} ", memory.size, memory.rss() / PAGE)?;
-    write!(
-        text,
-        "{} ",
-        process.limit(linux_raw_sys::general::RLIMIT_RSS as usize)
-    )?;
-    // startcode endcode startstack kstkesp kstkeip
-    text.write_str("0 0 0 0 0 ")?;
-    // signal blocked sigignore sigcatch, of the first 31 signals
+    text.push(&[b')', b' ', state(subject, process), b' '])?;
     let low = |set: u64| set & 0x7fff_ffff;
-    write!(
-        text,
-        "{} {} {} {} ",
+    let cpu = task.as_ref().map_or(0, |task| task.last_cpu());
+    // ppid pgrp session
+    for number in [process.ppid(), process.pgid(), process.session()] {
+        text.number(number.into(), b' ')?;
+    }
+    // tty_nr tpgid flags
+    text.push(b"0 -1 0 ")?;
+    for number in [
+        // minflt cminflt majflt cmajflt
+        usage.minor_faults,
+        children.minor_faults,
+        usage.major_faults,
+        children.major_faults,
+        // utime stime cutime cstime
+        ticks(user),
+        ticks(system),
+        ticks(children.user),
+        ticks(children.system),
+    ] {
+        text.number(number, b' ')?;
+    }
+    // priority nice
+    write!(text, "{} {nice} ", 20 + nice)?;
+    for number in [
+        // num_threads itrealvalue starttime
+        process.thread_count() as u64,
+        0,
+        ticks(start),
+        // vsize rss rsslim
+        memory.size,
+        memory.rss() / PAGE,
+        process.limit(linux_raw_sys::general::RLIMIT_RSS as usize),
+        // startcode endcode startstack kstkesp kstkeip
+        0,
+        0,
+        0,
+        0,
+        0,
+        // signal blocked sigignore sigcatch, of the first 31 signals
         low(pending),
         low(blocked),
         low(ignored.0),
-        low(caught.0)
-    )?;
-    // wchan nswap cnswap exit_signal processor rt_priority policy
-    let cpu = task.as_ref().map_or(0, |task| task.last_cpu());
-    write!(text, "0 0 0 17 {cpu} 0 0 ")?;
-    // delayacct_blkio_ticks guest_time cguest_time start_data end_data start_brk
-    text.write_str("0 0 0 0 0 0 ")?;
-    // arg_start arg_end env_start env_end exit_code
-    write!(text, "{} {} ", arguments.start, arguments.end)?;
-    writeln!(text, "{} {} 0", environment.start, environment.end)
+        low(caught.0),
+        // wchan nswap cnswap exit_signal processor rt_priority policy
+        0,
+        0,
+        0,
+        17,
+        cpu as u64,
+        0,
+        0,
+        // delayacct_blkio_ticks guest_time cguest_time start_data end_data start_brk
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        // arg_start arg_end env_start env_end
+        arguments.start,
+        arguments.end,
+        environment.start,
+        environment.end,
+    ] {
+        text.number(number, b' ')?;
+    }
+    // exit_code
+    text.push(b"0\n")
 }
 
 fn state_name(letter: u8) -> &'static str {

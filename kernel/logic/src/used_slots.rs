@@ -1,0 +1,124 @@
+//! Which slots of a table are in use, of which the lowest free one is wanted again and again.
+
+use crate::errno::Errno;
+use alloc::vec::Vec;
+
+const BITS: usize = 64;
+
+/// A set of slots with a bit each, and for each word of those a bit that says that all of it is in use,
+/// and one that says that something is.
+#[derive(Debug, Default)]
+pub struct UsedSlots {
+    used: Vec<u64>,
+    full: Vec<u64>,
+    any: Vec<u64>,
+}
+
+impl UsedSlots {
+    /// None is in use.
+    pub const fn new() -> Self {
+        Self {
+            used: Vec::new(),
+            full: Vec::new(),
+            any: Vec::new(),
+        }
+    }
+
+    /// Gets the memory for so many slots in all.
+    ///
+    /// # Errors
+    /// `ENOMEM`; the set is unchanged.
+    pub fn grow_to(&mut self, slots: usize) -> Result<(), Errno> {
+        let words = slots.div_ceil(BITS);
+        let upper = words.div_ceil(BITS);
+        for (bits, words) in [
+            (&mut self.used, words),
+            (&mut self.full, upper),
+            (&mut self.any, upper),
+        ] {
+            let more = words.saturating_sub(bits.len());
+            bits.try_reserve_exact(more).map_err(|_| Errno::ENOMEM)?;
+            bits.resize(bits.len() + more, 0);
+        }
+        Ok(())
+    }
+
+    /// Takes over the slots of another set, which end with `end`; there is memory for so many.
+    pub fn copy_from(&mut self, other: &Self, end: usize) {
+        let words = end.div_ceil(BITS);
+        self.used[..words].copy_from_slice(&other.used[..words]);
+        let words = words.div_ceil(BITS);
+        self.full[..words].copy_from_slice(&other.full[..words]);
+        self.any[..words].copy_from_slice(&other.any[..words]);
+    }
+
+    /// A slot for which there is memory is in use from here on.
+    pub fn set(&mut self, slot: usize) {
+        let word = slot / BITS;
+        self.used[word] |= 1 << (slot % BITS);
+        self.any[word / BITS] |= 1 << (word % BITS);
+        if self.used[word] == u64::MAX {
+            self.full[word / BITS] |= 1 << (word % BITS);
+        }
+    }
+
+    /// It is free again.
+    pub fn clear(&mut self, slot: usize) {
+        let word = slot / BITS;
+        self.used[word] &= !(1 << (slot % BITS));
+        self.full[word / BITS] &= !(1 << (word % BITS));
+        if self.used[word] == 0 {
+            self.any[word / BITS] &= !(1 << (word % BITS));
+        }
+    }
+
+    /// The lowest free slot that is not below `from`; there may be no memory for it yet.
+    pub fn first_free(&self, from: usize) -> usize {
+        let free = |words: &[u64], at: usize| {
+            let word = words.get(at / BITS).copied().unwrap_or(0);
+            Some((!word & (u64::MAX << (at % BITS))).trailing_zeros() as usize)
+                .filter(|bit| *bit < BITS)
+                .map(|bit| at / BITS * BITS + bit)
+        };
+        if let Some(slot) = free(&self.used, from) {
+            return slot;
+        }
+        // A turn for each word of full words at most.
+        let mut word = from / BITS + 1;
+        loop {
+            match free(&self.full, word) {
+                Some(word) => return free(&self.used, word * BITS).unwrap_or(word * BITS),
+                None => word = (word / BITS + 1) * BITS,
+            }
+        }
+    }
+
+    /// The lowest slot in use that is not below `from`.
+    pub fn first_used(&self, from: usize) -> Option<usize> {
+        first_bit(&self.used[..self.used.len().min(from / BITS + 1)], from).or_else(|| {
+            let word = first_bit(&self.any, from / BITS + 1)?;
+            first_bit(&self.used, word * BITS)
+        })
+    }
+
+    /// The slot after the last in use.
+    pub fn end(&self) -> usize {
+        let after =
+            |words: &[u64], last: usize| (last + 1) * BITS - words[last].leading_zeros() as usize;
+        let last = self.any.iter().rposition(|word| *word != 0);
+        last.map_or(0, |last| after(&self.used, after(&self.any, last) - 1))
+    }
+}
+
+/// The first bit that is set and not below `from`.
+fn first_bit(words: &[u64], from: usize) -> Option<usize> {
+    let mut mask = u64::MAX << (from % BITS);
+    for (at, word) in words.iter().enumerate().skip(from / BITS) {
+        let word = word & mask;
+        if word != 0 {
+            return Some(at * BITS + word.trailing_zeros() as usize);
+        }
+        mask = u64::MAX;
+    }
+    None
+}

@@ -1,0 +1,63 @@
+//! Processes that are alive.
+
+use super::{BEFORE, Figures, Part, TIMES};
+use crate::Failure;
+use crate::clock::{monotonic_ns, ratio};
+use crate::tasks::{Child, Gate};
+
+pub(super) const PART: Part = Part {
+    name: "children",
+    counts: "children",
+    usual: [100, 6_400],
+    most: 20_000,
+    run,
+};
+
+fn run(number: u64) -> Result<Figures, Failure> {
+    with_children(number, || {
+        let (fork, end) = fork_and_wait()?;
+        Ok(vec![("fork_ns", fork), ("end_and_wait_ns", end)])
+    })
+}
+
+/// Has so many processes, which wait meanwhile.
+pub(super) fn with_children(
+    number: u64,
+    work: impl FnOnce() -> Result<Figures, Failure>,
+) -> Result<Figures, Failure> {
+    let gate = Gate::new()?;
+    let mut children = Vec::new();
+    for _ in 0..number {
+        children.push(Child::fork(|| gate.wait())?);
+    }
+    gate.ready(children.len())?;
+    let figures = work()?;
+    gate.open();
+    for child in children {
+        let status = child.wait()?;
+        if !status.success() {
+            return Err(Failure::Wrong(format!("a process ended with {status}")));
+        }
+    }
+    Ok(figures)
+}
+
+/// What a fork costs the parent, and what it does until the child has ended.
+pub(super) fn fork_and_wait() -> Result<(f64, f64), Failure> {
+    let (mut fork, mut end) = (0, 0);
+    for index in 0..BEFORE + TIMES {
+        let begin = monotonic_ns();
+        let child = Child::fork(|| Ok(()))?;
+        let forked = monotonic_ns();
+        let status = child.wait()?;
+        let ended = monotonic_ns();
+        if !status.success() {
+            return Err(Failure::Wrong(format!("a process ended with {status}")));
+        }
+        if index >= BEFORE {
+            fork += forked - begin;
+            end += ended - forked;
+        }
+    }
+    Ok((ratio(fork, TIMES), ratio(end, TIMES)))
+}

@@ -1,0 +1,145 @@
+//! `scale`: what calls cost with little of something, and with much of it.
+//!
+//! A kernel that looks through a list costs a program more the longer it runs. Each part has a
+//! small and a large number of one thing (areas, files, tasks, …) and times calls that should not
+//! care.
+
+mod areas;
+mod call;
+mod children;
+mod descriptors;
+mod directory;
+mod mappers;
+mod procfs;
+mod threads;
+mod timers;
+mod waiters;
+
+use crate::clock::{monotonic_ns, ratio};
+use crate::output::{Better, Labels, Metric, Output};
+use crate::{Experiment, Failure, args};
+
+pub(crate) const EXPERIMENT: Experiment = Experiment {
+    name: "scale",
+    usage: "[PART [N…]]",
+    summary: "what calls cost with little of something, and with much of it",
+    help: "\
+PART is one of areas, children, mappers, threads, waiters, timers, descriptors, directory, procfs;
+without it all run, one after the other. Each has two numbers N of its own; others may be given.
+
+  areas        areas of the address space: mprotect, mmap, munmap
+  children     processes alive: fork, its end and wait
+  mappers      processes that map a file: mmap, a store, munmap of it
+  threads      threads alive: pthread_create, pthread_join
+  waiters      threads that wait on futexes: wake nobody; wake one, which waits again
+  timers       timers that are set: setting one, making and deleting one
+  descriptors  open files: open and close, fork, and fork when they are closed again
+  directory    files of a directory: an entry of readdir, create, open, unlink
+  procfs       areas: reading /proc/self/maps (an area), /proc/meminfo, /proc/self/stat
+
+Prints the time of each call for each N (mprotect_ns and so on), and by how much the largest N
+makes it dearer (growth).",
+    run,
+};
+
+/// What the calls of a part cost with so many of its things.
+type Figures = Vec<(&'static str, f64)>;
+
+/// One kind of thing that there can be much of.
+struct Part {
+    name: &'static str,
+    /// What N counts, as the label of the figures.
+    counts: &'static str,
+    /// The numbers unless others are given.
+    usual: [u64; 2],
+    most: u64,
+    run: fn(u64) -> Result<Figures, Failure>,
+}
+
+const PARTS: &[Part] = &[
+    areas::PART,
+    children::PART,
+    mappers::PART,
+    threads::PART,
+    waiters::PART,
+    timers::PART,
+    descriptors::PART,
+    directory::PART,
+    procfs::PART,
+];
+
+/// How often a call is timed.
+const TIMES: u64 = 256;
+/// How often it is done before, to warm up.
+const BEFORE: u64 = 32;
+
+fn run(words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
+    args::no_more(&words, usize::MAX)?;
+    let Some((name, numbers)) = words.split_first() else {
+        return PARTS
+            .iter()
+            .try_for_each(|part| one(part, &part.usual, out));
+    };
+    let part = PARTS.iter().find(|part| part.name == name).ok_or_else(|| {
+        let known: Vec<_> = PARTS.iter().map(|part| part.name).collect();
+        Failure::Usage(format!("{name:?} is no part; known: {}", known.join(", ")))
+    })?;
+    let mut wanted = Vec::new();
+    for word in numbers {
+        wanted.push(args::number(word, part.counts, 1, part.most)?);
+    }
+    if wanted.is_empty() {
+        wanted.extend(part.usual);
+    }
+    one(part, &wanted, out)
+}
+
+fn one(part: &Part, numbers: &[u64], out: &mut Output) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for &number in numbers {
+        let figures = (part.run)(number)?;
+        for &(name, value) in &figures {
+            out.result(&Metric {
+                name,
+                value,
+                unit: "ns",
+                better: Better::Lower,
+                labels: Labels::from([(part.counts, number.to_string())]),
+            })?;
+        }
+        all.push(figures);
+    }
+    let (Some(first), Some(last)) = (all.first(), all.last()) else {
+        return Ok(());
+    };
+    if all.len() < 2 {
+        return Ok(());
+    }
+    for ((name, small), (_, large)) in first.iter().zip(last) {
+        out.result(&Metric {
+            name: "growth",
+            value: large / small,
+            unit: "times",
+            better: Better::Lower,
+            labels: Labels::from([
+                ("of", name.trim_end_matches("_ns").to_owned()),
+                ("with", part.counts.to_owned()),
+            ]),
+        })?;
+    }
+    Ok(())
+}
+
+/// The time of a call, which is told the how-manieth it is: from 0, those that warm up included.
+fn time(mut call: impl FnMut(usize) -> Result<(), Failure>) -> Result<f64, Failure> {
+    let mut calls = 0..;
+    let mut some = |number: u64| {
+        let begin = monotonic_ns();
+        for _ in 0..number {
+            call(calls.next().unwrap_or_default())?;
+        }
+        Ok::<u64, Failure>(monotonic_ns() - begin)
+    };
+    some(BEFORE)?;
+    Ok(ratio(some(TIMES)?, TIMES))
+}

@@ -1,0 +1,161 @@
+//! Threads that are alive.
+
+use super::call::{checked, raise_limit};
+use super::{BEFORE, Figures, Part, TIMES};
+use crate::Failure;
+use crate::clock::{monotonic_ns, ratio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+pub(super) const PART: Part = Part {
+    name: "threads",
+    counts: "threads",
+    usual: [100, 6_400],
+    most: 20_000,
+    run,
+};
+
+/// Stack of a thread that only waits.
+const STACK_BYTES: usize = 32 << 10;
+
+/// A word that threads wait on until it is not 0.
+pub(super) struct Word(AtomicU32);
+
+impl Word {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Waits until somebody wakes this word's waiters; not at all where it is not 0 already.
+    pub(super) fn wait(&self) -> Result<(), Failure> {
+        // SAFETY: the word is valid; without a time the call has no other memory to read.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                0_u32,
+                std::ptr::null::<libc::timespec>(),
+            )
+        };
+        match checked("futex wait", answer) {
+            Err(Failure::System { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) =>
+            {
+                Ok(())
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Wakes so many at most, and says how many.
+    pub(super) fn wake(&self, most: i32) -> Result<i64, Failure> {
+        // SAFETY: the word is valid; the call reads and writes no other memory.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                most,
+            )
+        };
+        checked("futex wake", answer)
+    }
+
+    /// Lets all go that wait, now and later.
+    pub(super) fn open(&self) -> Result<(), Failure> {
+        self.0.store(1, Ordering::Release);
+        self.wake(i32::MAX).map(drop)
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+}
+
+/// Threads that do `work`, which may tell how many of them are where.
+pub(super) struct Threads(Vec<JoinHandle<Result<(), Failure>>>);
+
+impl Threads {
+    pub(super) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn start(
+        &mut self,
+        work: impl FnOnce() -> Result<(), Failure> + Send + 'static,
+    ) -> Result<(), Failure> {
+        let thread = std::thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn(work)
+            .map_err(Failure::system("start a thread"))?;
+        self.0.push(thread);
+        Ok(())
+    }
+
+    /// Waits for the end of one of them, the last that was started.
+    fn join_last(&mut self) -> Result<(), Failure> {
+        match self.0.pop().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(outcome)) => outcome,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    pub(super) fn join(mut self) -> Result<(), Failure> {
+        while !self.0.is_empty() {
+            self.join_last()?;
+        }
+        Ok(())
+    }
+}
+
+/// Lets the other threads run until `counter` says that so many are there.
+pub(super) fn until(counter: &AtomicU32, number: u64) {
+    while u64::from(counter.load(Ordering::Acquire)) < number {
+        std::thread::yield_now();
+    }
+}
+
+static STAY: Word = Word::new();
+static HERE: AtomicU32 = AtomicU32::new(0);
+
+fn run(number: u64) -> Result<Figures, Failure> {
+    raise_limit(libc::RLIMIT_NPROC, number + 1_000)?;
+    STAY.0.store(0, Ordering::Relaxed);
+    HERE.store(0, Ordering::Relaxed);
+    let mut threads = Threads::none();
+    let stay = || {
+        HERE.fetch_add(1, Ordering::Release);
+        while !STAY.is_open() {
+            STAY.wait()?;
+        }
+        Ok(())
+    };
+    for _ in 0..number {
+        threads.start(stay)?;
+    }
+    until(&HERE, number);
+    let begin = monotonic_ns();
+    for _ in 0..TIMES {
+        threads.start(stay)?;
+    }
+    until(&HERE, number + TIMES);
+    let kept = monotonic_ns() - begin;
+    // Threads that end at once, whose stack the library uses again.
+    let mut ended = 0;
+    for index in 0..BEFORE + TIMES {
+        let begin = monotonic_ns();
+        threads.start(|| Ok(()))?;
+        threads.join_last()?;
+        if index >= BEFORE {
+            ended += monotonic_ns() - begin;
+        }
+    }
+    STAY.open()?;
+    threads.join()?;
+    Ok(vec![
+        ("pthread_create_ns", ratio(kept, TIMES)),
+        ("pthread_create_and_join_ns", ratio(ended, TIMES)),
+    ])
+}

@@ -1,0 +1,73 @@
+//! Threads that wait on futexes.
+
+use super::call::raise_limit;
+use super::threads::{Threads, Word, until};
+use super::{Figures, Part, time};
+use crate::Failure;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+pub(super) const PART: Part = Part {
+    name: "waiters",
+    counts: "waiters",
+    usual: [100, 6_400],
+    most: 20_000,
+    run,
+};
+
+/// What the waiters of one kind share.
+#[derive(Default)]
+struct Waiters {
+    ends: AtomicBool,
+    /// How often one of them came to the wait.
+    here: AtomicU32,
+}
+
+fn run(number: u64) -> Result<Figures, Failure> {
+    raise_limit(libc::RLIMIT_NPROC, number + 1_000)?;
+    let apart = with_waiters(number, true)?;
+    let together = with_waiters(number, false)?;
+    Ok(vec![
+        ("futex_wake_nobody_ns", apart.0),
+        ("futex_wake_and_wait_ns", apart.1),
+        ("futex_wake_one_of_all_ns", together.1),
+    ])
+}
+
+/// What it costs to wake nobody, and one that waits again: with a word for each, or one for all.
+fn with_waiters(number: u64, apart: bool) -> Result<(f64, f64), Failure> {
+    let count = usize::try_from(number).expect("it is at most 20,000");
+    let words: Arc<Vec<Word>> = Arc::new((0..count).map(|_| Word::new()).collect());
+    let waiters = Arc::new(Waiters::default());
+    let nobody = Word::new();
+    let mut threads = Threads::none();
+    for index in 0..count {
+        let (words, waiters) = (Arc::clone(&words), Arc::clone(&waiters));
+        threads.start(move || {
+            let word = &words[if apart { index } else { 0 }];
+            while !waiters.ends.load(Ordering::Acquire) {
+                waiters.here.fetch_add(1, Ordering::Release);
+                word.wait()?;
+            }
+            Ok(())
+        })?;
+    }
+    until(&waiters.here, number);
+    let wake_nobody = time(|_| nobody.wake(1).map(drop))?;
+    let wake_one = time(|index| {
+        let here = waiters.here.load(Ordering::Acquire);
+        let word = &words[if apart { index * 31 % count } else { 0 }];
+        // On another CPU it may be on its way to the wait.
+        while word.wake(1)? == 0 {
+            std::thread::yield_now();
+        }
+        until(&waiters.here, u64::from(here) + 1);
+        Ok(())
+    })?;
+    waiters.ends.store(true, Ordering::Release);
+    for word in words.iter() {
+        word.open()?;
+    }
+    threads.join()?;
+    Ok((wake_nobody, wake_one))
+}
