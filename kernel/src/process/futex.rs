@@ -328,6 +328,9 @@ pub(crate) fn wake_op(
     second_limit: usize,
     operation: u32,
 ) -> SysResult {
+    // Whoever waits nowhere gets nothing changed.
+    Key::of(first, shared)?;
+    Key::of(second, shared)?;
     let old = change(second, operation)?;
     let mut woken = wake(first, shared, first_limit, u32::MAX)?;
     if test(operation, old)? {

@@ -6,12 +6,15 @@
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
 mod at;
+pub mod credentials;
 pub mod dir;
 pub mod fd;
 pub mod file;
 pub mod futex;
 pub mod info;
+pub mod ioprio;
 pub mod lock;
+pub mod membarrier;
 pub mod memory;
 pub mod mount;
 pub mod pipe;

@@ -91,6 +91,8 @@ fn execute(
         Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
             current.files().get(fd)?
         }
+        // The working directory, which nobody can execute.
+        _ if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => return Err(Errno::EACCES),
         _ if path.is_empty() => return Err(Errno::ENOENT),
         _ => {
             let start = match directory {
@@ -242,13 +244,19 @@ pub fn getpgrp(_a: &Args) -> SysResult {
     Ok(process::current().process().pgid() as usize)
 }
 
-/// The process with this number; 0 is the current one.
+/// The process with this number, or with a thread of this number; 0 is the current one.
 pub(super) fn process_or_current(pid: i32) -> Result<Arc<Process>, Errno> {
     if pid == 0 {
         return Ok(process::current().process().clone());
     }
     let pid = u32::try_from(pid).map_err(|_| Errno::ESRCH)?;
-    task::find(pid).ok_or(Errno::ESRCH)
+    of_number(pid)
+}
+
+/// The process with this number, or with a thread of this number.
+pub(super) fn of_number(number: u32) -> Result<Arc<Process>, Errno> {
+    let of_thread = || task::find_task(number).map(|task| task.process().clone());
+    task::find(number).or_else(of_thread).ok_or(Errno::ESRCH)
 }
 
 /// `getpgid(2)`.
@@ -272,6 +280,10 @@ pub fn setpgid(a: &Args) -> SysResult {
         (0, number) | (number, _) => u32::try_from(number).map_err(|_| Errno::EINVAL)?,
     };
     let target = process_or_current(pid)?;
+    if pid != 0 && target.pid().cast_signed() != pid {
+        // A thread's number.
+        return Err(Errno::EINVAL);
+    }
     let mut table = table::lock();
     let own = Arc::ptr_eq(&target, &current);
     let session = current.session();
@@ -394,6 +406,9 @@ pub fn prctl(a: &Args) -> SysResult {
             Ok(0)
         }
         raw_prctl::PR_GET_NO_NEW_PRIVS => {
+            if a.addr(1) != 0 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
             Ok(usize::from(process.no_new_privs.load(Ordering::Relaxed)))
         }
         raw_prctl::PR_SET_TIMERSLACK => {
@@ -419,8 +434,23 @@ pub fn prctl(a: &Args) -> SysResult {
                 .is_some_and(|vm| vm.declines_huge_pages())
                 .into())
         }
-        raw_prctl::PR_SET_VMA | raw_prctl::PR_SET_KEEPCAPS => Ok(0),
-        raw_prctl::PR_GET_KEEPCAPS | raw_prctl::PR_GET_SECCOMP => Ok(0),
+        raw_prctl::PR_SET_KEEPCAPS => {
+            if a.addr(1) > 1 {
+                return Err(Errno::EINVAL);
+            }
+            let keeps = &process.keeps_capabilities;
+            keeps.store(a.addr(1) == 1, Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_KEEPCAPS => {
+            Ok(usize::from(process.keeps_capabilities.load(Ordering::Relaxed)))
+        }
+        // No filter of calls, no secure bit, and times that are exact.
+        raw_prctl::PR_GET_SECCOMP | raw_prctl::PR_GET_SECUREBITS | raw_prctl::PR_GET_TIMING => Ok(0),
+        raw_prctl::PR_SET_TIMING if a.addr(1) == raw_prctl::PR_TIMING_STATISTICAL.into() => Ok(0),
+        // Everybody reads the time-stamp counter.
+        raw_prctl::PR_GET_TSC => write_int(raw_prctl::PR_TSC_ENABLE),
+        raw_prctl::PR_SET_TSC if a.addr(1) == raw_prctl::PR_TSC_ENABLE.into() => Ok(0),
         raw_prctl::PR_CAPBSET_READ => {
             const LAST_CAPABILITY: u64 = 40;
             if a.addr(1) > LAST_CAPABILITY {
@@ -439,6 +469,8 @@ pub fn arch_prctl(a: &Args) -> SysResult {
     const SET_FS: u32 = 0x1002;
     const GET_FS: u32 = 0x1003;
     const GET_GS: u32 = 0x1004;
+    const GET_CPUID: u32 = 0x1011;
+    const SET_CPUID: u32 = 0x1012;
     let current = process::current();
     let user = current.user_state().ok_or(Errno::EPERM)?;
     let address = a.addr(1);
@@ -460,6 +492,9 @@ pub fn arch_prctl(a: &Args) -> SysResult {
             let base = user.gs_base();
             UserPtr::<u64>::new(address).write(&base).map(|()| 0)
         }
+        // The instruction works for everybody, and there is no CPU on which it could be made to fault.
+        GET_CPUID => Ok(1),
+        SET_CPUID => Err(Errno::ENODEV),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -511,7 +546,8 @@ pub(super) fn unshare_files() -> Result<(), Errno> {
 }
 
 /// `setns(2)`: there are no namespaces.
-pub fn setns(_a: &Args) -> SysResult {
+pub fn setns(a: &Args) -> SysResult {
+    process::caller::file(a.int(0))?;
     Err(Errno::EINVAL)
 }
 
@@ -520,15 +556,13 @@ pub fn kcmp(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
 }
 
-/// `personality(2)`: kept and reported; Linux's own is the only one.
+/// `personality(2)`: kept and shown. As on Linux for x86-64, `PER_LINUX32` changes what `uname(2)` says, and
+/// `ADDR_NO_RANDOMIZE` where the next program lies.
 pub fn personality(a: &Args) -> SysResult {
     const QUERY: u32 = 0xffff_ffff;
     let process = process::current().process().clone();
     let old = process.personality.load(Ordering::Relaxed);
     if a.uint(0) != QUERY {
-        if a.uint(0) & 0xff != 0 {
-            return Err(Errno::EINVAL);
-        }
         process.personality.store(a.uint(0), Ordering::Relaxed);
     }
     Ok(old as usize)

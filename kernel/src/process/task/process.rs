@@ -164,6 +164,24 @@ pub struct Credentials {
     pub uid: [u32; 3],
     /// Real, effective, saved group.
     pub gid: [u32; 3],
+    /// The user that files are looked at as (`setfsuid`).
+    pub file_uid: u32,
+    /// The group that files are looked at as.
+    pub file_gid: u32,
+}
+
+impl Credentials {
+    /// Sets real, effective and saved user; files are looked at as the effective one.
+    pub fn set_users(&mut self, uid: [u32; 3]) {
+        self.uid = uid;
+        self.file_uid = uid[1];
+    }
+
+    /// The same of groups.
+    pub fn set_groups(&mut self, gid: [u32; 3]) {
+        self.gid = gid;
+        self.file_gid = gid[1];
+    }
 }
 
 /// A process: one or more tasks with one address space, files and signal handlers.
@@ -176,6 +194,8 @@ pub struct Process {
     pub(crate) resources: SpinLock<Resources>,
     pub(crate) limits: SpinLock<Limits>,
     pub(crate) credentials: SpinLock<Credentials>,
+    /// Supplementary groups, ascending.
+    groups: SpinLock<Arc<[u32]>>,
     /// Tasks that wait for children.
     pub(crate) child_events: WaitQueue,
     /// A thread in exec that waits for the others' end.
@@ -196,6 +216,8 @@ pub struct Process {
     /// `PR_SET_CHILD_SUBREAPER`.
     pub(crate) subreaper: AtomicBool,
     pub(crate) no_new_privs: AtomicBool,
+    /// `PR_SET_KEEPCAPS`.
+    pub(crate) keeps_capabilities: AtomicBool,
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
     /// The last thread's name, for the zombie.
@@ -241,6 +263,7 @@ impl Process {
             resources: SpinLock::new(resources),
             limits: SpinLock::new(limits),
             credentials: SpinLock::new(Credentials::default()),
+            groups: SpinLock::new(Arc::from([])),
             child_events: WaitQueue::new(),
             thread_events: WaitQueue::new(),
             vfork_done: WaitQueue::new(),
@@ -252,6 +275,7 @@ impl Process {
             death_signal: AtomicU32::new(0),
             subreaper: AtomicBool::new(false),
             no_new_privs: AtomicBool::new(false),
+            keeps_capabilities: AtomicBool::new(false),
             personality: AtomicU32::new(0),
             last_name: SpinLock::new([0; super::task::NAME_BYTES]),
             peak_rss: AtomicU64::new(0),
@@ -433,6 +457,23 @@ impl Process {
     /// Its user and group numbers.
     pub fn credentials(&self) -> Credentials {
         *self.credentials.lock()
+    }
+
+    /// What `personality(2)` set.
+    pub fn personality(&self) -> u32 {
+        self.personality.load(Ordering::Relaxed)
+    }
+
+    /// Its supplementary groups, ascending.
+    pub fn supplementary_groups(&self) -> Arc<[u32]> {
+        self.groups.lock().clone()
+    }
+
+    /// Sets the supplementary groups, which ascend.
+    pub fn set_supplementary_groups(&self, groups: Arc<[u32]>) {
+        // The old ones go without the lock.
+        let old = core::mem::replace(&mut *self.groups.lock(), groups);
+        drop(old);
     }
 
     /// `/proc/PID/oom_score_adj`.

@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use logic::sched::state::State;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::fpu::FpuState;
@@ -141,8 +141,12 @@ pub struct Task {
     start_time: Nanos,
     signals: ThreadSignals,
     marks: Marks,
-    /// Scheduling policy as set by the program (all are run alike).
+    /// Scheduling policy, as Linux numbers them.
     policy: AtomicU32,
+    /// Its children begin with the usual policy (`SCHED_RESET_ON_FORK`).
+    resets_policy: AtomicBool,
+    /// `ioprio_set`.
+    io_priority: AtomicU32,
     /// `PR_SET_TIMERSLACK`, kept for `PR_GET_TIMERSLACK`.
     timer_slack: AtomicU64,
     /// Body of a kernel thread.
@@ -168,6 +172,8 @@ impl Task {
             signals: ThreadSignals::new(),
             marks: Marks::default(),
             policy: AtomicU32::new(0),
+            resets_policy: AtomicBool::new(false),
+            io_priority: AtomicU32::new(0),
             timer_slack: AtomicU64::new(50_000),
             body,
         };
@@ -273,8 +279,13 @@ impl Task {
     /// Takes over what a thread or a process inherits besides the big things.
     pub(super) fn inherit(&self, parent: &Self) {
         self.affinity().set_mask(parent.affinity().mask());
-        self.set_nice(parent.nice());
-        self.set_policy(parent.policy());
+        if parent.resets_policy() {
+            self.set_nice(parent.nice().max(0));
+        } else {
+            self.set_nice(parent.nice());
+            self.set_policy(parent.policy(), false);
+        }
+        self.set_io_priority(parent.io_priority());
         self.set_timer_slack(parent.timer_slack());
     }
 
@@ -298,9 +309,26 @@ impl Task {
         self.policy.load(Ordering::Relaxed)
     }
 
-    /// Sets the policy; it makes no difference.
-    pub fn set_policy(&self, policy: u32) {
+    /// Sets the policy: one that runs when nobody else wants to has the least weight.
+    pub fn set_policy(&self, policy: u32, reset_on_fork: bool) {
         self.policy.store(policy, Ordering::Relaxed);
+        self.resets_policy.store(reset_on_fork, Ordering::Relaxed);
+        self.set_idle_weight(policy == linux_raw_sys::general::SCHED_IDLE);
+    }
+
+    /// Whether its children begin with the usual policy.
+    pub fn resets_policy(&self) -> bool {
+        self.resets_policy.load(Ordering::Relaxed)
+    }
+
+    /// Its I/O priority, as `ioprio_set(2)` has it.
+    pub fn io_priority(&self) -> u32 {
+        self.io_priority.load(Ordering::Relaxed)
+    }
+
+    /// Sets the I/O priority.
+    pub fn set_io_priority(&self, priority: u32) {
+        self.io_priority.store(priority, Ordering::Relaxed);
     }
 
     /// Its timer slack, in nanoseconds.
