@@ -24,6 +24,7 @@ pub mod lock;
 pub mod locks;
 pub mod members;
 pub mod mount_options;
+pub mod nests;
 pub mod newc;
 pub mod numbers;
 pub mod path;
@@ -52,6 +53,8 @@ mod members_tests;
 mod model_locks;
 #[cfg(test)]
 mod mount_options_tests;
+#[cfg(test)]
+mod nests_tests;
 #[cfg(test)]
 mod numbers_tests;
 #[cfg(test)]

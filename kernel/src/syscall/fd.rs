@@ -11,7 +11,7 @@ use crate::process::caller;
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
+    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_GETOWN_EX,
     F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SEAL_FUTURE_WRITE,
     F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
     F_SETPIPE_SZ, FD_CLOEXEC,
@@ -132,6 +132,10 @@ pub fn fcntl(a: &Args) -> SysResult {
             lock::set(&files, fd, &file, command, a.addr(2))
         }
         F_GETOWN | F_GETSIG => Ok(0),
+        F_GETOWN_EX => {
+            uaccess::copy_out(a.addr(2), &[0; 8])?;
+            Ok(0)
+        }
         F_GETPIPE_SZ => Ok(file
             .file()
             .downcast::<PipeEnd>()

@@ -25,6 +25,7 @@ mod record;
 pub mod sched;
 pub mod shm;
 pub mod signal;
+pub mod signalfd;
 pub mod stat;
 mod table;
 pub mod time;

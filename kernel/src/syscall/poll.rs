@@ -406,13 +406,3 @@ pub fn timerfd_gettime(a: &Args) -> SysResult {
     write_setting(a.addr(1), with_timer(a, TimerFile::get)?)?;
     Ok(0)
 }
-
-/// `signalfd(2)`.
-pub fn signalfd(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `signalfd4(2)`.
-pub fn signalfd4(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}

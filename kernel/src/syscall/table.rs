@@ -2,7 +2,7 @@
 
 use super::{
     Args, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier, memory, mount, pipe, poll, process, process_vm, sched,
-    shm, signal, stat, time,
+    shm, signal, signalfd, stat, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -113,8 +113,8 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_timerfd_create => poll::timerfd_create(a),
         nr::__NR_timerfd_settime => poll::timerfd_settime(a),
         nr::__NR_timerfd_gettime => poll::timerfd_gettime(a),
-        nr::__NR_signalfd => poll::signalfd(a),
-        nr::__NR_signalfd4 => poll::signalfd4(a),
+        nr::__NR_signalfd => signalfd::signalfd(a),
+        nr::__NR_signalfd4 => signalfd::signalfd4(a),
         nr::__NR_pipe => pipe::pipe(a),
         nr::__NR_pipe2 => pipe::pipe2(a),
         nr::__NR_socketpair => pipe::socketpair(a),

@@ -283,10 +283,7 @@ pub fn timer_create(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = 0;
     const SIGEV_NONE: u32 = 1;
     const SIGEV_THREAD_ID: u32 = 4;
-    let clock = Clock::from_number(a.int(0))?;
-    if matches!(clock, Clock::Process(_) | Clock::Thread(_)) {
-        return Err(Errno::EOPNOTSUPP);
-    }
+    let clock = Clock::from_number(a.int(0))?.for_timer()?;
     let process = process::current().process().clone();
     let event = match a.addr(1) {
         0 => None,
@@ -349,14 +346,21 @@ pub fn timer_settime(a: &Args) -> SysResult {
     let process = process::current().process().clone();
     let timers = &process.timers.posix;
     let clock = timers.clock(a.uint(0))?;
-    let deadline = if value.0 == 0 {
-        None
-    } else if a.uint(1) & raw::TIMER_ABSTIME != 0 {
-        Some(clock.to_monotonic(value)?)
-    } else {
-        Some(clock::now().saturating_add(value))
+    let absolute = a.uint(1) & raw::TIMER_ABSTIME != 0;
+    let mut before_start = Nanos::ZERO;
+    let deadline = match clock {
+        _ if value.0 == 0 => None,
+        Clock::Realtime if absolute => {
+            let offset = clock::realtime_offset();
+            before_start = offset.saturating_sub(value);
+            Some(value.saturating_sub(offset))
+        }
+        _ if absolute => Some(value),
+        _ if clock.is_cpu_time() => Some(clock.now()?.saturating_add(value)),
+        _ => Some(clock::now().saturating_add(value)),
     };
-    let old = timers.set(a.uint(0), Setting { deadline, interval })?;
+    let setting = Setting { deadline, interval };
+    let old = timers.set(&process, a.uint(0), setting, before_start)?;
     if a.addr(3) != 0 {
         UserPtr::new(a.addr(3)).write(&show(old))?;
     }

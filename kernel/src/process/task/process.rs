@@ -3,6 +3,7 @@
 use super::Task;
 use super::limits::Limits;
 use crate::fs;
+use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
 use crate::process::time::process_timers::ProcessTimers;
 use crate::vm::AddressSpace;
@@ -203,6 +204,9 @@ pub struct Process {
     /// The parent of a vfork waits here until the child has let go of its memory.
     pub(crate) vfork_done: WaitQueue,
     pub(crate) vfork_pending: AtomicBool,
+    /// Told of each signal, once somebody has waited for one at a descriptor.
+    signal_readers: SpinLock<Option<Arc<Notifier>>>,
+    has_signal_readers: AtomicBool,
     /// Interval and POSIX timers.
     pub(crate) timers: ProcessTimers,
     /// `/proc/PID/oom_score_adj`, -1000 to 1000.
@@ -268,6 +272,8 @@ impl Process {
             thread_events: WaitQueue::new(),
             vfork_done: WaitQueue::new(),
             vfork_pending: AtomicBool::new(false),
+            signal_readers: SpinLock::new(None),
+            has_signal_readers: AtomicBool::new(false),
             timers: ProcessTimers::new(),
             oom_score_adj: AtomicI32::new(0),
             oom_victim: AtomicBool::new(false),
@@ -442,6 +448,23 @@ impl Process {
     /// All its limits.
     pub fn limits(&self) -> Limits {
         *self.limits.lock()
+    }
+
+    /// Where is told of each signal.
+    pub fn signal_readers(&self) -> Arc<Notifier> {
+        let new = || Arc::new(Notifier::new());
+        let readers = self.signal_readers.lock().get_or_insert_with(new).clone();
+        // SeqCst: a reader looks at what waits afterwards, a sender at this after it has added a signal.
+        self.has_signal_readers.store(true, Ordering::SeqCst);
+        readers
+    }
+
+    /// Tells those who read signals from a descriptor that there is one.
+    pub(crate) fn tell_signal_readers(&self) {
+        // SeqCst: see `signal_readers`; the signal was added under a lock that readers take, too.
+        if self.has_signal_readers.load(Ordering::SeqCst) {
+            self.signal_readers().notify(PollMask::READABLE);
+        }
     }
 
     /// Signals that wait for the process as a whole.

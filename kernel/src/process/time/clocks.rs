@@ -78,6 +78,30 @@ impl Clock {
         })
     }
 
+    /// The clock that a timer of the current process may follow: its own CPU time's and that of its
+    /// threads, and those that go on by themselves.
+    ///
+    /// # Errors
+    /// `EINVAL` for CPU time of others, `EOPNOTSUPP` for clocks that can be read alone.
+    pub fn for_timer(self) -> Result<Self, Errno> {
+        let current = process::current();
+        let own = current.process();
+        match self {
+            Self::Realtime | Self::Monotonic => Ok(self),
+            Self::RealtimeToRead | Self::MonotonicToRead => Err(Errno::EOPNOTSUPP),
+            Self::Process(0) => Ok(Self::Process(own.pid())),
+            Self::Process(pid) if pid == own.pid() => Ok(self),
+            Self::Thread(0) => Ok(Self::Thread(current.tid())),
+            Self::Thread(tid) if own.thread(tid).is_some() => Ok(self),
+            Self::Process(_) | Self::Thread(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Whether it goes on only while somebody runs.
+    pub fn is_cpu_time(self) -> bool {
+        matches!(self, Self::Process(_) | Self::Thread(_))
+    }
+
     /// The point of the monotonic clock at which this one shows `time`, or will.
     ///
     /// # Errors
