@@ -200,6 +200,18 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         reached >= range.end
     }
 
+    /// Where the areas that begin at the start of a range without a gap end, at most its end.
+    pub fn covered_until(&self, range: Range<u64>) -> u64 {
+        let mut reached = range.start;
+        for area in self.overlapping(range.clone()) {
+            if area.start > reached {
+                break;
+            }
+            reached = area.end;
+        }
+        reached.min(range.end)
+    }
+
     /// The highest address at which `bytes` fit between the areas and within `within`.
     pub fn highest_gap(&self, bytes: u64, within: Range<u64>) -> Option<u64> {
         let mut top = within.end;

@@ -2,6 +2,7 @@
 
 use super::Args;
 use super::process::{process_or_current, rusage_words};
+use crate::fs::dev;
 use crate::process;
 use crate::process::task::limits::{self, INFINITY, Limit};
 use crate::process::task::{self, Usage};
@@ -236,7 +237,16 @@ pub fn syslog(a: &Args) -> SysResult {
         2..=4 => Ok(0),
         // How much is printed on the console.
         8 if !(1..=8).contains(&length) => Err(Errno::EINVAL),
-        6..=8 => Err(Errno::EPERM),
+        command @ 6..=8 => {
+            let mut levels = dev::log_levels();
+            levels[0] = match command {
+                6 => levels[2],
+                7 => levels[3],
+                _ => length.cast_unsigned().max(levels[2]),
+            };
+            dev::set_log_levels(levels);
+            Ok(0)
+        }
         // Open, close, forget, the sizes of what is unread and of all.
         0 | 1 | 5 | 9 | 10 => Ok(0),
         _ => Err(Errno::EINVAL),

@@ -56,10 +56,12 @@ impl AddressSpace {
         if range.is_empty() {
             return Ok(());
         }
-        if !self.state.lock().areas.covers(range.clone()) {
+        // As on Linux, what lies below a hole is done.
+        let until = self.state.lock().areas.covered_until(range.clone());
+        self.mark(range.start..until, lock)?;
+        if until < range.end {
             return Err(Errno::ENOMEM);
         }
-        self.mark(range.clone(), lock)?;
         if lock == Lock::Now {
             self.bring_in(range)?;
         }

@@ -55,6 +55,7 @@ mod moving;
 mod moving_tables;
 mod named;
 pub mod pages;
+mod pagemap;
 mod pagetable;
 mod peek;
 mod pool_fault;
@@ -77,6 +78,7 @@ mod zeros;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use locking::Lock;
+pub use pagemap::Shown;
 pub use protect::Advice;
 pub use remap::Remap;
 pub use shmem_fault::new_block;

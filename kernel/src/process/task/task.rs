@@ -125,6 +125,12 @@ pub(crate) struct Marks {
     pub(crate) clear_child_tid: AtomicU64,
     /// Head of the robust futex list.
     pub(crate) robust_list: AtomicU64,
+    /// The owner of the lock that the task waits for (`futex_pi`); 0: none.
+    pub(crate) waits_for: AtomicU32,
+    /// Whether anybody has waited for the task to unlock.
+    pub(crate) is_waited_for: AtomicU32,
+    /// Whether it has ended, and unlocks nothing any more.
+    pub(crate) is_gone: AtomicU32,
 }
 
 /// A thread of a process, or of the kernel.

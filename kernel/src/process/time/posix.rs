@@ -38,7 +38,10 @@ struct Timer {
     setting: Setting,
     /// How long before the machine's start the deadline was: expirations of that time count, too.
     before_start: Nanos,
+    /// Expirations that the signal that waits stands for besides its own.
     overrun: u64,
+    /// The same of the signal that was taken last.
+    told: u64,
     /// Tells this timer from earlier ones with its number.
     serial: u32,
     kernel: KernelTimer,
@@ -105,6 +108,7 @@ impl PosixTimers {
             setting: Setting::default(),
             before_start: Nanos::ZERO,
             overrun: 0,
+            told: 0,
             serial,
             kernel,
         };
@@ -151,6 +155,7 @@ impl PosixTimers {
             timer.setting = setting;
             timer.before_start = before_start;
             timer.overrun = 0;
+            timer.told = 0;
             if !clock.is_cpu_time() {
                 timer.kernel.set(setting.deadline);
             }
@@ -188,7 +193,21 @@ impl PosixTimers {
 
     /// Expirations that the last signal stands for besides its own.
     pub(crate) fn overrun(&self, number: u32) -> Result<u64, Errno> {
-        self.with(number, |timer| timer.overrun.min(MAX_OVERRUN))
+        self.with(number, |timer| timer.told.min(MAX_OVERRUN))
+    }
+
+    /// A signal is taken: where a timer sent it, it learns what it stands for.
+    pub(crate) fn taken(&self, info: &mut SigInfo) {
+        if let Detail::Timer { id, overrun, .. } = &mut info.detail {
+            let told = self.with(id.cast_unsigned(), |timer| {
+                timer.told = timer.overrun;
+                timer.overrun.min(MAX_OVERRUN)
+            });
+            // A timer that is gone has told already.
+            if let Ok(told) = told {
+                *overrun = i32::try_from(told).unwrap_or(i32::MAX);
+            }
+        }
     }
 
     /// Ends a timer.
