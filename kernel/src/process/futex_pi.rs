@@ -92,7 +92,8 @@ fn first(bucket: &mut Bucket, wanted: impl Fn(&Waiter) -> bool) -> Option<(u32, 
     found
 }
 
-/// Takes the first waiter of a key out of its locked bucket; the others are told of the new owner.
+/// Takes the first waiter of a key out of its locked bucket, which waits for nobody from then on; the
+/// others are told of the new owner.
 fn take_first(bucket: &mut Bucket, key: Key) -> Option<NonNull<Waiter>> {
     let mut first = None;
     bucket.sift(
@@ -111,7 +112,11 @@ fn take_first(bucket: &mut Bucket, key: Key) -> Option<NonNull<Waiter>> {
                 Sift::Keep
             }
         },
-        |_| {},
+        // SAFETY: as above.
+        |waiter| unsafe {
+            let marks = waiter.as_ref().marks;
+            marks.as_ref().waits_for.store(0, Ordering::Relaxed);
+        },
     );
     first
 }
