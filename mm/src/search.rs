@@ -11,7 +11,7 @@ use core::{cell::Cell, ops::Range};
 use crate::{
     Contents, Frame, Mobility, Order,
     bitmap::{Taken, WORD_FRAMES},
-    placing::FreeTrees,
+    placing::{FreePart, FreeTrees},
     reach::RUN_ORDERS,
     state::{Admission, BLOCK_FRAMES, Class},
     summary::TREE_BLOCKS,
@@ -64,14 +64,6 @@ struct Sought {
     /// The order that is to be taken.
     order: Order,
     prefer: Prefer,
-}
-
-/// A free block that is sought.
-#[derive(Copy, Clone)]
-struct SoughtFree {
-    sought: Sought,
-    /// What it is for.
-    mobility: Mobility,
 }
 
 impl Sought {
@@ -244,12 +236,9 @@ impl ZoneRef<'_, '_> {
                 open: true,
                 ..own
             };
-            let mut classes = self.zone.free_classes(mobility).into_iter();
-            classes.find_map(|wanted| {
-                let sought = Sought::fullest(wanted, order);
-                let free = SoughtFree { sought, mobility };
-                self.search_free(free, near, |block| attempt(block, open))
-            })
+            self.zone
+                .free_parts(mobility)
+                .find_map(|part| self.search_free(&part, order, near, |block| attempt(block, open)))
         };
         // The worst fit for taking a block over: it is to be as free as there is.
         let take_over = |other: Mobility| {
@@ -315,10 +304,9 @@ impl ZoneRef<'_, '_> {
             }
             Some(low)
         };
-        let mut classes = self.zone.free_classes(mobility).into_iter();
-        classes.find_map(|wanted| {
-            let sought = Sought::fullest(wanted, Order::PAGEBLOCK);
-            let trees = self.zone.free_trees(wanted, mobility);
+        self.zone.free_parts(mobility).find_map(|part| {
+            let sought = Sought::fullest(part.wanted, Order::PAGEBLOCK);
+            let trees = self.zone.free_trees(&part);
             let block = self.search_trees(trees, sought, &unlimited(), take)?;
             Some(self.zone.first_frame(block))
         })
@@ -327,9 +315,10 @@ impl ZoneRef<'_, '_> {
     /// Takes whole pageblocks, all that are free of one tree before those of the next; how many.
     pub(crate) fn take_wholes(self, mobility: Mobility, blocks: &mut [(Frame, Contents)]) -> usize {
         let mut taken = 0;
-        for wanted in self.zone.free_classes(mobility) {
+        for part in self.zone.free_parts(mobility) {
+            let wanted = part.wanted;
             let class = wanted.class();
-            for tree in self.zone.free_trees(wanted, mobility) {
+            for tree in self.zone.free_trees(&part) {
                 if wanted == Wanted::Touched {
                     self.settle_tree(tree);
                 }
@@ -356,24 +345,25 @@ impl ZoneRef<'_, '_> {
         taken
     }
 
-    /// Tries free blocks: those of the two trees around the home of a front first, then those of
+    /// Tries free blocks of a part: those of the two trees around the home of a front first, then those of
     /// trees that are no other's, then all. Where one was found is its home from then on.
     fn search_free<T>(
         self,
-        free: SoughtFree,
+        part: &FreePart,
+        order: Order,
         near: &mut Near,
         attempt: impl Fn(usize) -> Option<T>,
     ) -> Option<T> {
-        let sought = free.sought;
-        let trees = || self.zone.free_trees(sought.wanted, free.mobility);
+        let sought = Sought::fullest(part.wanted, order);
+        let trees = || self.zone.free_trees(part);
         let attempt = |block: usize| Some((block, attempt(block)?));
         let at_home = || {
             let home = near.home?;
             let mut trees = [home, home ^ 1].into_iter();
             trees.find_map(|tree| {
-                let there = tree < self.zone.trees();
                 // Not by its summary, which others write to as well.
-                there.then(|| self.try_blocks(tree, sought, &unlimited(), attempt))?
+                part.has(tree)
+                    .then(|| self.try_blocks(tree, sought, &unlimited(), attempt))?
             })
         };
         let stays = |(block, found)| (block, true, found);

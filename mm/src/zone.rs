@@ -253,18 +253,17 @@ impl<'m> Zone<'m> {
         &self.arrays.giants[self.giant_of(tree)]
     }
 
-    /// The first tree of the giant that has this tree.
-    pub(crate) fn giant_start(&self, tree: usize) -> usize {
+    /// The trees of the giant that has this tree, as many as there are.
+    pub(crate) fn giant_trees(&self, tree: usize) -> core::ops::Range<usize> {
         let of = |extent: &&Extent| (tree as u64).wrapping_sub(extent.base) < extent.trees;
-        self.extents
-            .as_slice()
-            .iter()
-            .find(of)
-            .map_or(tree, |extent| {
-                let number = extent.first + (tree as u64 - extent.base);
-                let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
-                index(extent.base + first.max(extent.first) - extent.first)
-            })
+        let Some(extent) = self.extents.as_slice().iter().find(of) else {
+            return tree..tree + 1;
+        };
+        let number = extent.first + (tree as u64 - extent.base);
+        let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
+        let end = (first + GIANT_TREES as u64).min(extent.first + extent.trees);
+        let at = |number: u64| index(extent.base + number - extent.first);
+        at(first.max(extent.first))..at(end)
     }
 
     /// The first tree of a giant that has all of its.

@@ -5,6 +5,7 @@ mod exercise;
 
 use std::{
     io,
+    mem::ManuallyDrop,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
@@ -417,5 +418,34 @@ fn what_the_guest_takes_back_counts_as_taken() {
             "all that was dropped is told"
         );
         a.validate().expect("valid");
+    });
+}
+
+/// What does not move stays in the lowest GiB that has a free block, also while a host is at the memory that is freed:
+/// elsewhere it would be in the way of pages of 1 GiB.
+#[test]
+fn what_does_not_move_is_not_pushed_upwards() {
+    const GIB: u64 = 1 << 18;
+    with(3 * GIB, &(), |allocator, attached, _| {
+        // A front that is dropped while a test panics would end the test in an abort.
+        let mut front = ManuallyDrop::new(Front::new());
+        let movable = request(Order::PAGEBLOCK);
+        let blocks: Vec<Frame> = (0..3 * 512)
+            .map(|_| allocator.allocate(&mut front, movable).expect("memory"))
+            .collect();
+        for &block in &blocks {
+            allocator.free(&mut front, block, Order::PAGEBLOCK);
+        }
+        allocator.drain(&mut front);
+        let mut reclaimer = Reclaimer::new();
+        let mut left = GIB;
+        while left != 0 {
+            left -= reclaimer.step(attached, left, &mut Told::default()).frames;
+        }
+        for order in [Order::PAGEBLOCK, Order::BASE] {
+            let unmovable = Request::new(order, Mobility::Unmovable);
+            let frame = allocator.allocate(&mut front, unmovable).expect("memory");
+            assert_eq!(frame.number() / GIB, 0, "{order:?}");
+        }
     });
 }

@@ -80,8 +80,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         memory,
         cpus,
         // Ebb's kernel may be asked for another mode while it runs.
-        reporting: kernel.dialect() == Dialect::Ebb || options.give_back != GiveBack::Off,
-        shared: options.give_back == GiveBack::Shared,
+        reporting: kernel.dialect() == Dialect::Ebb || options.give_back() != GiveBack::Off,
+        shared: options.give_back() == GiveBack::Shared,
         icount: options.icount,
         seed: options.seed,
         kernel_arguments: arguments(options, &*kernel, &choice),
@@ -106,7 +106,7 @@ fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> Stri
     let mut text = kernel.arguments(&BootOptions {
         accel: choice.accel,
         machine: options.machine,
-        give_back: options.give_back,
+        give_back: options.give_back(),
         icount: options.icount,
         verbose: options.verbose,
     });
@@ -152,14 +152,14 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
             "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
         )));
     }
-    let own = matches!(options.give_back, GiveBack::Hinting | GiveBack::Shared);
+    let own = matches!(options.give_back(), GiveBack::Hinting | GiveBack::Shared);
     if own && matches!(options.kernel, KernelChoice::Linux(_)) {
         return Err(Failure::Usage(format!(
             "--give-back {} is Ebb's own: a stock Linux reports, or does not",
-            options.give_back.name()
+            options.give_back().name()
         )));
     }
-    if options.give_back == GiveBack::Shared && options.icount {
+    if options.asked_give_back == Some(GiveBack::Shared) && options.icount {
         return Err(Failure::Usage(
             "--give-back shared does not go with --icount: QEMU counts the instructions of a CPU that \
              runs alone, and what that does atomically is not atomic for the host"

@@ -44,9 +44,9 @@ pub(crate) struct RunOptions {
     )]
     pub(crate) kernel: KernelChoice,
 
-    /// How freed memory goes back to the host
-    #[arg(long, value_name = "MODE", default_value = "reporting", value_parser = give_back_parser())]
-    pub(crate) give_back: GiveBack,
+    /// How freed memory goes back to the host [default: shared; reporting with Linux, --icount or --reporting-order]
+    #[arg(long = "give-back", value_name = "MODE", value_parser = give_back_parser())]
+    pub(crate) asked_give_back: Option<GiveBack>,
 
     /// What runs the guest's instructions; `auto` takes KVM where a probe boots on it
     #[arg(long, default_value = "auto")]
@@ -175,6 +175,19 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
+    /// How freed memory goes back: as asked, or the fastest way that there is. A stock Linux knows reporting alone, so does who
+    /// sets its order, and where instructions are counted the host cannot share the guest's words.
+    pub(crate) fn give_back(&self) -> GiveBack {
+        self.asked_give_back.unwrap_or({
+            let linux = matches!(self.kernel, KernelChoice::Linux(_));
+            if linux || self.icount || self.reporting_order.is_some() {
+                GiveBack::Reporting
+            } else {
+                GiveBack::Shared
+            }
+        })
+    }
+
     /// What the guest is called among the others of this host.
     pub(crate) fn guest_name(&self) -> String {
         self.name.first().cloned().unwrap_or_else(|| {

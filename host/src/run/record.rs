@@ -96,7 +96,7 @@ impl Record {
             icount: options.icount,
             memory: 0,
             cpus,
-            give_back: options.give_back.name(),
+            give_back: options.give_back().name(),
             qemu: QemuRecord::default(),
             qemu_cpu_seconds: None,
             attempts: 0,

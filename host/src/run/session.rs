@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
             program: options.program_text(),
             kernel: plan.kernel.kind(),
             accel: self.choice.accel.to_string(),
-            give_back: options.give_back,
+            give_back: options.give_back(),
             memory_bytes: spec.memory.bytes(),
             cpus: spec.cpus,
             started: SystemTime::now(),
@@ -293,7 +293,7 @@ impl<'a> Session<'a> {
         };
         let pressure = asked.as_ref().and_then(|asked| {
             let (guest, asked) = (Arc::clone(&guest), Arc::clone(asked));
-            let wanted = Idle::new(guest, asked, free_memory.clone(), options.give_back);
+            let wanted = Idle::new(guest, asked, free_memory.clone(), options.give_back());
             self.watch_pressure(Pressure::start(wanted))
         });
         let known = Known {

@@ -268,7 +268,7 @@ impl<'a> Watch<'a> {
         let facts = Facts {
             memory: self.memory.bytes(),
             accel: choice.accel.to_string(),
-            give_back: sample.give_back.unwrap_or(options.give_back).name(),
+            give_back: sample.give_back.unwrap_or(options.give_back()).name(),
             kernel: kernel.title(),
             qemu: self.overhead,
             qemu_pss: self.pss,

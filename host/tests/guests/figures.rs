@@ -12,8 +12,6 @@ fn summary_and_timeline_tell_of_memory_that_came_back() {
         rm /tmp/x; sleep 9";
     let output = run(&[
         "--summary",
-        "--give-back",
-        "shared",
         "--timeline",
         path.to_str().expect("a plain path"),
         "--",
