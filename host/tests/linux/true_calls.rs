@@ -103,7 +103,11 @@ fn are_there_where_the_page_says_so() {
             // What is on no row is not there.
             let said = page.get(name).copied().unwrap_or(true);
             (found != said).then(|| {
-                let (has, says) = if found { ("lacks", "there") } else { ("has", "missing") };
+                let (has, says) = if found {
+                    ("lacks", "there")
+                } else {
+                    ("has", "missing")
+                };
                 format!("{name}: the kernel {has} it, the page says that it is {says}")
             })
         })

@@ -117,7 +117,12 @@ impl Nests {
         Ok(())
     }
 
-    pub(crate) fn climb(&self, number: u64, level: usize, steps: &mut usize) -> Result<(), TooDeep> {
+    pub(crate) fn climb(
+        &self,
+        number: u64,
+        level: usize,
+        steps: &mut usize,
+    ) -> Result<(), TooDeep> {
         if level > MAX_LEVELS {
             return Err(TooDeep);
         }

@@ -8,7 +8,11 @@ fn five_levels_fit_and_no_circle_does() {
         assert_eq!(nests.enter(outer, outer - 1), Ok(()));
     }
     assert_eq!(nests.enter(6, 5), Err(TooDeep));
-    assert_eq!(nests.enter(1, 7), Err(TooDeep), "a sixth level at the bottom");
+    assert_eq!(
+        nests.enter(1, 7),
+        Err(TooDeep),
+        "a sixth level at the bottom"
+    );
     assert_eq!(nests.enter(1, 3), Err(TooDeep));
     assert_eq!(nests.enter(3, 3), Err(TooDeep));
     nests.leave(3, 2);

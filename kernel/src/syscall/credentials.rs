@@ -210,7 +210,9 @@ pub fn capset(a: &Args) -> SysResult {
     }
     let mut same = true;
     for (place, word) in ALL_CAPABILITIES.into_iter().take(words).enumerate() {
-        let at = a.addr(1).wrapping_add((place * size_of::<[u32; 3]>()) as u64);
+        let at = a
+            .addr(1)
+            .wrapping_add((place * size_of::<[u32; 3]>()) as u64);
         let [effective, permitted, inheritable] = UserPtr::<[u32; 3]>::new(at).read()?;
         // Bits that Linux does not know are dropped.
         same &= effective & word == word && permitted & word == word && inheritable & word == 0;

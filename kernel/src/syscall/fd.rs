@@ -11,10 +11,10 @@ use crate::process::caller;
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN, F_GETOWN_EX,
-    F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SEAL_FUTURE_WRITE,
-    F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
-    F_SETPIPE_SZ, FD_CLOEXEC,
+    F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
+    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW,
+    F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL,
+    F_SETLK, F_SETLKW, F_SETPIPE_SZ, FD_CLOEXEC,
 };
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use logic::errno::{Errno, SysResult};
@@ -190,7 +190,11 @@ pub fn ioctl(a: &Args) -> SysResult {
         FIOASYNC => {
             let mut on = [0; 4];
             uaccess::copy_in(&mut on, argument)?;
-            if on == [0; 4] { Ok(0) } else { Err(Errno::EINVAL) }
+            if on == [0; 4] {
+                Ok(0)
+            } else {
+                Err(Errno::EINVAL)
+            }
         }
         FIONREAD if file.node().kind() == FileKind::Regular => {
             let left = file.metadata().size.saturating_sub(file.offset());

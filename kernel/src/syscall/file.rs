@@ -12,9 +12,9 @@ use crate::vm::hugetlb;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
-    AT_FDCWD, FALLOC_FL_PUNCH_HOLE, SYNC_FILE_RANGE_WRITE_AND_WAIT, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK,
+    AT_FDCWD, FALLOC_FL_PUNCH_HOLE, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK,
     MFD_HUGE_SHIFT, MFD_HUGETLB, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
-    SEEK_SET,
+    SEEK_SET, SYNC_FILE_RANGE_WRITE_AND_WAIT,
 };
 use logic::errno::{Errno, SysResult};
 
@@ -386,7 +386,9 @@ pub fn syncfs(a: &Args) -> SysResult {
 pub fn sync_file_range(a: &Args) -> SysResult {
     let file = file(a)?;
     if a.uint(3) & !(SYNC_FILE_RANGE_WRITE_AND_WAIT) != 0
-        || offset(a, 1)?.checked_add(offset(a, 2)?).is_none_or(|end| end > i64::MAX as u64)
+        || offset(a, 1)?
+            .checked_add(offset(a, 2)?)
+            .is_none_or(|end| end > i64::MAX as u64)
     {
         return Err(Errno::EINVAL);
     }

@@ -19,6 +19,7 @@ pub mod memory;
 pub mod mount;
 pub mod pipe;
 pub mod poll;
+pub mod prctl;
 pub mod process;
 mod process_vm;
 mod record;

@@ -15,8 +15,7 @@ use alloc::vec::Vec;
 use linux_raw_sys::general::{
     CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_ALARM,
     EFD_SEMAPHORE, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLEXCLUSIVE,
-    EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLWAKEUP, TFD_TIMER_ABSTIME,
-    TFD_TIMER_CANCEL_ON_SET,
+    EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLWAKEUP, TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET,
 };
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
@@ -269,7 +268,8 @@ pub fn epoll_ctl(a: &Args) -> SysResult {
     }
     let exclusive = event.events & EPOLLEXCLUSIVE != 0;
     if exclusive {
-        const FIT: u32 = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+        const FIT: u32 =
+            EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
         let unfit = event.events & !FIT != 0 || file.file().downcast::<EpollFile>().is_some();
         if operation == EPOLL_CTL_MOD || operation == EPOLL_CTL_ADD && unfit {
             return Err(Errno::EINVAL);

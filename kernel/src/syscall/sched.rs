@@ -102,7 +102,11 @@ fn subject(a: &Args, place: u64) -> Result<Arc<Task>, Errno> {
 /// `sched_getscheduler(2)`.
 pub fn sched_getscheduler(a: &Args) -> SysResult {
     let task = task_or_current(a.int(0))?;
-    let reset = if task.resets_policy() { RESET_ON_FORK } else { 0 };
+    let reset = if task.resets_policy() {
+        RESET_ON_FORK
+    } else {
+        0
+    };
     Ok((task.policy() | reset) as usize)
 }
 

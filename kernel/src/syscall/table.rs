@@ -1,8 +1,8 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier, memory, mount, pipe, poll, process, process_vm, sched,
-    shm, signal, signalfd, stat, time,
+    Args, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier, memory, mount, pipe,
+    poll, prctl, process, process_vm, sched, shm, signal, signalfd, stat, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -188,12 +188,12 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_getsid => process::getsid(a),
         nr::__NR_setsid => process::setsid(a),
         nr::__NR_set_tid_address => process::set_tid_address(a),
-        nr::__NR_prctl => process::prctl(a),
-        nr::__NR_arch_prctl => process::arch_prctl(a),
+        nr::__NR_prctl => prctl::prctl(a),
+        nr::__NR_arch_prctl => prctl::arch_prctl(a),
         nr::__NR_unshare => process::unshare(a),
         nr::__NR_setns => process::setns(a),
         nr::__NR_kcmp => process::kcmp(a),
-        nr::__NR_personality => process::personality(a),
+        nr::__NR_personality => prctl::personality(a),
         nr::__NR_pidfd_open => process::pidfd_open(a),
         nr::__NR_rt_sigaction => signal::rt_sigaction(a),
         nr::__NR_rt_sigprocmask => signal::rt_sigprocmask(a),

@@ -104,7 +104,11 @@ fn sleep_by_process(clock: Clock, until: Nanos, a: &Args) -> SysResult {
                 Timespec::from(left).write(a.addr(3))?;
             }
             // As on Linux where a handler runs; where none does, it would go on.
-            return Err(if relative { Errno::EINTR } else { Errno::ERESTARTNOHAND });
+            return Err(if relative {
+                Errno::EINTR
+            } else {
+                Errno::ERESTARTNOHAND
+            });
         }
     }
 }

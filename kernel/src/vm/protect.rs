@@ -293,7 +293,11 @@ impl AddressSpace {
 
     /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
     fn populate_as_told(&self, range: Range<u64>, write: bool) -> Result<(), Errno> {
-        let right = if write { VmaFlags::WRITE } else { VmaFlags::RIGHTS };
+        let right = if write {
+            VmaFlags::WRITE
+        } else {
+            VmaFlags::RIGHTS
+        };
         let mut end = range.start;
         self.each_piece(range.clone(), |piece| {
             if piece.range.start > end {

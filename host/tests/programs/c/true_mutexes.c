@@ -210,8 +210,9 @@ static void words(void)
 	HOLDS(word == (tid | FUTEX_WAITERS));
 	TRY(pi(&second, FUTEX_TRYLOCK_PI_PRIVATE, 0));
 	TRY(pi(&second, FUTEX_LOCK_PI_PRIVATE, 0));
-	TRY(pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0));
+	long handed = pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0);
 	pthread_join(thread, 0);
+	HOLDS(handed == 0);
 	/* An owner that ends without a word. */
 	word = go = 0;
 	pthread_create(&thread, 0, leave_locked, 0);

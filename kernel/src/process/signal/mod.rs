@@ -24,8 +24,8 @@ pub use action::{
     SIG_DFL, SIG_IGN,
 };
 pub(crate) use deliver::{deliver, recalculate, take_awaited};
-pub use file::SignalFile;
 pub use fault::{on_exception, on_user_fault};
+pub use file::SignalFile;
 pub(crate) use frame::{
     SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
 };

@@ -57,7 +57,9 @@ impl Clock {
     /// `EINVAL` when there is no such process or thread.
     pub fn now(self) -> Result<Nanos, Errno> {
         Ok(match self {
-            Self::Realtime | Self::RealtimeToRead => clock::now().saturating_add(clock::realtime_offset()),
+            Self::Realtime | Self::RealtimeToRead => {
+                clock::now().saturating_add(clock::realtime_offset())
+            }
             Self::Monotonic | Self::MonotonicToRead => clock::now(),
             Self::Process(0) => {
                 let usage = process::current().process().usage_of_tasks();
