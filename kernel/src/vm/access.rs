@@ -130,9 +130,12 @@ impl AddressSpace {
         // Linux looks at the page as a store does, and at a file's as a load does where there is no right to store.
         let shared = area.flags.contains(VmaFlags::SHARED);
         let file = area.backing.file().is_some();
-        if !area.flags.contains(VmaFlags::WRITE)
-            && !(file && area.flags.intersects(VmaFlags::RIGHTS))
-        {
+        let enough = if file {
+            VmaFlags::RIGHTS
+        } else {
+            VmaFlags::WRITE
+        };
+        if !area.flags.intersects(enough) {
             return Err(Errno::EFAULT);
         }
         if !shared {
