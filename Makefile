@@ -50,6 +50,10 @@ swap-test: build workloads ## what swap a host needs with each way to give memor
 share-test: build workloads ## ten guests on the memory of three (root)
 	@scripts/share-test
 
+.PHONY: messaging-modes
+messaging-modes: build workloads ## what each way to give memory back costs processes that write to each other, counted
+	@scripts/messaging-modes
+
 .PHONY: stdio-test
 stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU and two
 	@scripts/stdio-test

@@ -24,7 +24,8 @@ receiver of its group a message of 100 bytes, which the receiver checks. Pipes f
 sockets (AF_UNIX, stream), or one of them.
 
 Prints the time from the start signal to the end of the last process (elapsed_s), and of a message
-(message_ns).",
+(message_ns), and how often a CPU went from one task to another meanwhile (switches): who takes turns
+with whom is decided by chance, and most of the time is theirs.",
     run,
 };
 
@@ -90,18 +91,24 @@ fn run(mut words: Vec<String>, out: &mut Output) -> Result<(), Failure> {
             Channel::Sockets => sockets || !pipes,
         };
         if wanted {
-            let ns = time(channel, groups, rounds)?;
-            report(channel, groups, rounds, ns, out)?;
+            let taken = time(channel, groups, rounds)?;
+            report(channel, groups, rounds, &taken, out)?;
         }
     }
     Ok(())
+}
+
+/// What all groups took.
+struct Taken {
+    ns: u64,
+    switches: u64,
 }
 
 fn report(
     channel: Channel,
     groups: u64,
     rounds: u64,
-    ns: u64,
+    taken: &Taken,
     out: &mut Output,
 ) -> Result<(), Failure> {
     let labels = Labels::from([
@@ -112,28 +119,44 @@ fn report(
     let messages = groups * rounds * (SIDE * SIDE) as u64;
     out.result(&Metric {
         name: "elapsed_s",
-        value: ratio(ns, 1_000_000_000),
+        value: ratio(taken.ns, 1_000_000_000),
         unit: "s",
         better: Better::Lower,
         labels: labels.clone(),
     })?;
     out.result(&Metric {
+        name: "switches",
+        value: ratio(taken.switches, 1),
+        unit: "switches",
+        better: Better::Lower,
+        labels: labels.clone(),
+    })?;
+    out.result(&Metric {
         name: "message_ns",
-        value: ratio(ns, messages),
+        value: ratio(taken.ns, messages),
         unit: "ns",
         better: Better::Lower,
         labels,
     })
 }
 
-/// Runs all groups and gives the nanoseconds from the start signal to the end of the last process.
-fn time(channel: Channel, groups: u64, rounds: u64) -> Result<u64, Failure> {
+/// Changes of tasks since the boot.
+fn switches() -> Result<u64, Failure> {
+    let stat = std::fs::read_to_string("/proc/stat").map_err(Failure::system("/proc/stat"))?;
+    stat.lines()
+        .find_map(|line| line.strip_prefix("ctxt ")?.parse().ok())
+        .ok_or_else(|| Failure::Unsupported("ctxt in /proc/stat".to_owned()))
+}
+
+/// Runs all groups, from the start signal to the end of the last process.
+fn time(channel: Channel, groups: u64, rounds: u64) -> Result<Taken, Failure> {
     let gate = Gate::new()?;
     let mut children = Vec::new();
     for _ in 0..groups {
         group(channel, rounds, &gate, &mut children)?;
     }
     gate.ready(children.len())?;
+    let before = switches()?;
     let begin = monotonic_ns();
     gate.open();
     for child in children {
@@ -142,7 +165,11 @@ fn time(channel: Channel, groups: u64, rounds: u64) -> Result<u64, Failure> {
             return Err(Failure::Wrong(format!("a process ended with {status}")));
         }
     }
-    Ok(monotonic_ns() - begin)
+    let ns = monotonic_ns() - begin;
+    Ok(Taken {
+        ns,
+        switches: switches()?.saturating_sub(before),
+    })
 }
 
 /// Forks the processes of one group.

@@ -4,7 +4,7 @@
 use super::amount::mebibytes;
 use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
-use crate::reclaim::{Wanted, squeeze};
+use crate::reclaim::{Wanted, deflate as let_go, squeeze};
 use crate::stdout;
 use crate::text::Size;
 use serde::Serialize;
@@ -78,6 +78,50 @@ pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, F
         }
         _ => Ok(0),
     }
+}
+
+/// What came of deflating, in bytes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+struct Deflated {
+    pid: Option<i32>,
+    memory_before_bytes: u64,
+    memory_after_bytes: u64,
+    /// What the guest was started with.
+    memory_full_bytes: u64,
+}
+
+/// Has the guest take back all that is in its balloon.
+pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
+    let failed = |error: BalloonError| {
+        Failure::Usage(format!("--qmp {}: {}", path.display(), error.whole()))
+    };
+    let stop = catch()?;
+    let mut balloon = Balloon::connect(path).map_err(failed)?;
+    let before = balloon.memory().map_err(failed)?;
+    let full = balloon.full_memory().map_err(failed)?;
+    let after = let_go(&mut balloon, full, &stop).map_err(failed)?;
+    let deflated = Deflated {
+        pid: balloon.pid,
+        memory_before_bytes: before,
+        memory_after_bytes: after,
+        memory_full_bytes: full,
+    };
+    if json {
+        let text = serde_json::to_string(&deflated).map_err(|error| {
+            Failure::Usage(format!("what came of it cannot be written: {error}"))
+        })?;
+        stdout::print(&format!("{text}\n"))?;
+    } else {
+        let [before, after, full] = [before, after, full].map(mebibytes);
+        stdout::print(&format!(
+            "the guest has {} of {}, before {}\n",
+            after, full, before
+        ))?;
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Ok(INTERRUPTED);
+    }
+    Ok(if after < full { MISSED } else { 0 })
 }
 
 fn catch() -> Result<Arc<AtomicBool>, Failure> {

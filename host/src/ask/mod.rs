@@ -23,6 +23,7 @@ Examples:
   ebb reclaim --guest job --target 256M     256 MiB: what is free, then the page cache, then compaction
   ebb reclaim --all --json                  every step, for scripts
   ebb reclaim --qmp /run/vm.qmp --target 1G any QEMU with a balloon, by its monitor
+  ebb reclaim --qmp /run/vm.qmp --deflate   lets go of all that is in its balloon
 
 The guest's mode (`ebb set give-back=MODE`) does not matter. The status is 1 if a target was missed.";
 
@@ -45,6 +46,10 @@ pub(crate) struct ReclaimOptions {
     /// as the guest has memory to spare
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["guest", "all"])]
     qmp: Option<PathBuf>,
+
+    /// Have the guest of --qmp take back all that is in its balloon, whoever put it there: an ebb that was killed, too
+    #[arg(long, requires = "qmp", conflicts_with = "target")]
+    deflate: bool,
 
     /// Take steps until so much is back on the host [default: only what is free]
     #[arg(long, value_name = "SIZE", conflicts_with = "all")]
@@ -111,7 +116,11 @@ impl Outcome {
 /// Takes the steps, and says after each how far it came.
 pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     if let Some(path) = &options.qmp {
-        return by_balloon::run(path, options.target, options.json);
+        return if options.deflate {
+            by_balloon::deflate(path, options.json)
+        } else {
+            by_balloon::run(path, options.target, options.json)
+        };
     }
     let mut fleet = Fleet::new();
     let (id, figures) = fleet.find(options.guest.as_deref())?;

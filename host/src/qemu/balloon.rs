@@ -154,6 +154,17 @@ impl Balloon {
             .ok_or(BalloonError::Protocol("`query-balloon` has no `actual`"))
     }
 
+    /// Bytes of memory that the guest has with an empty balloon.
+    pub(crate) fn full_memory(&mut self) -> Result<u64, BalloonError> {
+        let answer = self.lines.ask("query-memory-size-summary", &json!({}))?;
+        let base = answer["base-memory"].as_u64();
+        let plugged = answer["plugged-memory"].as_u64().unwrap_or(0);
+        base.and_then(|base| base.checked_add(plugged))
+            .ok_or(BalloonError::Protocol(
+                "`query-memory-size-summary` has no `base-memory`",
+            ))
+    }
+
     /// Has the guest come to have so many bytes.
     pub(crate) fn set_memory(&mut self, bytes: u64) -> Result<(), BalloonError> {
         let answer = self.lines.ask("balloon", &json!({ "value": bytes }));

@@ -12,5 +12,5 @@ mod worker;
 
 pub(crate) use asked::{Asked, Means, steps};
 pub(crate) use engine::{FreeMemory, Reclaimed};
-pub(crate) use squeeze::{Wanted, squeeze};
+pub(crate) use squeeze::{Wanted, deflate, squeeze};
 pub(crate) use worker::serve;

@@ -65,6 +65,16 @@ pub(crate) fn squeeze(
     })
 }
 
+/// Has the guest come to have `full` bytes; what it has at last.
+pub(crate) fn deflate(
+    balloon: &mut Balloon,
+    full: u64,
+    stop: &AtomicBool,
+) -> Result<u64, BalloonError> {
+    balloon.set_memory(full)?;
+    settle(balloon, full, stop)
+}
+
 /// Inflates step by step; how much was in the balloon at last.
 fn inflate(
     balloon: &mut Balloon,

@@ -163,6 +163,38 @@ fn any_qemu_gives_memory_by_its_balloon_and_keeps_its_size() {
     holder.tell("take 150", "taken");
 }
 
+/// What an `ebb` that was killed left in a balloon the next one lets go.
+#[test]
+fn a_balloon_that_was_left_full_is_deflated() {
+    let scratch = Scratch::new("qmp-left");
+    let (mut holder, socket) = monitored(&scratch);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command.args(["reclaim", "--qmp", &socket]);
+    let mut asking = command.stdout(Stdio::null()).spawn().expect("ebb starts");
+    // It is in the balloon when the guest has less.
+    let mut kill = || {
+        let _ = asking.kill();
+        asking.wait().expect("it was started");
+    };
+    let start = Instant::now();
+    while figures(&holder.guest)["used_bytes"].as_u64() < Some(100 << 20) {
+        if start.elapsed() > ebb::PATIENCE {
+            kill();
+            panic!("nothing comes into the balloon");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    kill();
+    let told = told(&by_balloon(&socket, &["--deflate"]), 0);
+    let of = |key: &str| mib(&told[key]);
+    assert!(
+        of("memory_before_bytes") < of("memory_full_bytes"),
+        "{told}"
+    );
+    assert_eq!(told["memory_after_bytes"], told["memory_full_bytes"]);
+    holder.tell("take 400", "taken");
+}
+
 #[test]
 fn a_socket_that_is_no_monitor_is_said_to_be_none() {
     let scratch = Scratch::new("no-qmp");

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "page tables are made, walked and freed")]
 
 use super::entry::{
-    ACCESSED, FILE, HUGE, NO_REGION, PAGE, PRESENT, REGION, SHMEM, SPANS, TRIAL, Table, USER,
+    ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SHMEM, SPANS, TRIAL, Table, USER,
     WRITABLE, frame_of, index, pages_in, table_at,
 };
 use super::family::Owner;
@@ -256,6 +256,19 @@ impl PageTables {
         self.upper_slot(address, 1)
             .ok()
             .filter(|slot| slot.load(Ordering::Relaxed) & HUGE != 0)
+    }
+
+    /// The address, or the end of the page of the pool that it lies within.
+    pub(super) fn after_pool_page(&self, address: u64) -> u64 {
+        let pooled = |level: &usize| {
+            let entry = self
+                .upper_slot(address, *level)
+                .ok()?
+                .load(Ordering::Relaxed);
+            (entry & HUGE != 0 && entry & POOL != 0).then_some(SPANS[*level])
+        };
+        let span = [2, 1].iter().find_map(pooled);
+        span.map_or(address, |span| address.next_multiple_of(span))
     }
 
     /// The entry of the table of the huge block on trial around an address, if there is one.

@@ -170,7 +170,8 @@ impl AddressSpace {
         loop {
             let state = self.state.lock();
             let leaving = state.leaving.clone();
-            zapping.at = zapping.at.max(leaving.start);
+            // Another range may be leaving by now. A page of the pool in which the last one ended came after the walk.
+            zapping.at = state.tables.after_pool_page(zapping.at.max(leaving.start));
             if zapping.at >= leaving.end {
                 return;
             }
