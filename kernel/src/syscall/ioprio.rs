@@ -3,11 +3,13 @@
 
 use super::Args;
 use super::sched::{Subjects, for_each_meant};
+use crate::process::task::Task;
 use logic::errno::{Errno, SysResult};
 
 /// Where the class stands in a priority; below it are level and hints.
 const CLASS_SHIFT: u32 = 13;
 const NONE: u32 = 0;
+const BEST_EFFORT: u32 = 2;
 const IDLE: u32 = 3;
 
 /// Whom the first two arguments mean; the numbers are one higher than those of `getpriority(2)`.
@@ -16,11 +18,25 @@ fn subjects(a: &Args) -> Result<Subjects, Errno> {
     Subjects::of(which, a.int(1))
 }
 
-/// `ioprio_get(2)`: the most urgent of those meant.
+/// What a thread's priority comes to: where it has set none, its nice value says it.
+fn effective(task: &Task) -> u32 {
+    match task.io_priority() {
+        priority if priority >> CLASS_SHIFT != NONE => priority,
+        _ => BEST_EFFORT << CLASS_SHIFT | (task.nice() + 20).cast_unsigned() / 5,
+    }
+}
+
+/// `ioprio_get(2)`: what a thread has set, or the most urgent of several.
 pub fn ioprio_get(a: &Args) -> SysResult {
+    let subjects = subjects(a)?;
+    let one = matches!(subjects, Subjects::Thread(_));
     let mut best: Option<u32> = None;
-    for_each_meant(&subjects(a)?, |task| {
-        let own = task.io_priority();
+    for_each_meant(&subjects, |task| {
+        let own = if one {
+            task.io_priority()
+        } else {
+            effective(task)
+        };
         best = Some(best.map_or(own, |best| best.min(own)));
     })?;
     best.map(|best| best as usize).ok_or(Errno::ESRCH)
