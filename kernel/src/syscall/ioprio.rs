@@ -22,7 +22,7 @@ fn subjects(a: &Args) -> Result<Subjects, Errno> {
 fn effective(task: &Task) -> u32 {
     match task.io_priority() {
         priority if priority >> CLASS_SHIFT != NONE => priority,
-        _ => BEST_EFFORT << CLASS_SHIFT | (task.nice() + 20).cast_unsigned() / 5,
+        _ => (BEST_EFFORT << CLASS_SHIFT) | ((task.nice() + 20).cast_unsigned() / 5),
     }
 }
 
