@@ -26,6 +26,7 @@ pub mod locks;
 pub mod members;
 pub mod message_queue;
 pub mod mount_options;
+pub mod nests;
 pub mod newc;
 pub mod numbers;
 pub mod path;
@@ -61,6 +62,8 @@ mod message_queue_tests;
 mod model_locks;
 #[cfg(test)]
 mod mount_options_tests;
+#[cfg(test)]
+mod nests_tests;
 #[cfg(test)]
 mod numbers_tests;
 #[cfg(test)]

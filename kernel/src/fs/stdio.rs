@@ -53,7 +53,9 @@ impl Stream {
                 let notifier = Arc::new(Notifier::new());
                 let told = notifier.clone();
                 let mask = PollMask::READABLE | PollMask::WRITABLE;
-                self.port().observe(Box::new(move || told.notify(mask)));
+                self.port().observe(Box::new(move || {
+                    told.notify(mask);
+                }));
                 notifier
             })
             .clone()

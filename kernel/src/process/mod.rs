@@ -4,6 +4,7 @@
 pub mod args;
 pub mod caller;
 pub(crate) mod futex;
+pub(crate) mod futex_pi;
 pub mod ipc;
 pub mod signal;
 pub mod task;

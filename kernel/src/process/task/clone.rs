@@ -227,6 +227,11 @@ fn new_process(
     };
     let process = Process::new(pid, actions, resources, parent.limits());
     *process.credentials.lock() = parent.credentials();
+    process.set_supplementary_groups(parent.supplementary_groups());
+    process.keeps_capabilities.store(
+        parent.keeps_capabilities.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     process
         .oom_score_adj
         .store(parent.oom_score_adj(), Ordering::Relaxed);

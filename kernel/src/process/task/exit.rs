@@ -5,7 +5,7 @@
 use super::table::{self, Table};
 use super::{Group, Process, Stop, Task, Usage, WaitStatus, robust, start};
 use crate::process::signal::{self, SigInfo, Signal};
-use crate::process::{self, TaskRef};
+use crate::process::{self, TaskRef, futex_pi};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::sched;
@@ -43,6 +43,7 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");
     robust::release_list(task);
+    futex_pi::release_all(&task);
     robust::clear_child_tid(task);
     release_user_state(task);
     let process = task.process().clone();

@@ -35,6 +35,7 @@ pub use process::{Credentials, Process, Usage, WaitStatus};
 pub(crate) use process::{Group, Stop};
 pub use start::start;
 pub use table::{find, find_task, last_number, next_process, task_count};
+pub(crate) use task::Marks;
 pub(crate) use task::UserState;
 pub use task::{Name, Task};
 pub(crate) use wait::{WaitFor, WaitOptions, Waited, wait_for_child};
