@@ -1,5 +1,6 @@
 //! One virtual machine: its memory, its sockets, its QEMU.
 
+use super::boot_files::BootFiles;
 use super::command::{Board, command_line};
 use super::monitor::{Monitor, MonitorError};
 use super::process::{Qemu, SpawnError};
@@ -53,6 +54,7 @@ pub(crate) struct Vm {
     pub(crate) out: Option<UnixStream>,
     /// A monitor on which nobody has said anything yet.
     pub(crate) second_monitor: UnixStream,
+    pub(crate) boot_files: BootFiles,
     /// The arguments with which QEMU was started.
     pub(crate) line: Vec<OsString>,
 }
@@ -78,6 +80,7 @@ pub(crate) enum VmError {
 struct Parts {
     board: Board,
     ram: GuestRam,
+    boot_files: BootFiles,
     inherited: Vec<OwnedFd>,
     ours: [UnixStream; 6],
     out: Option<UnixStream>,
@@ -138,6 +141,7 @@ impl Vm {
             control,
             out: parts.out,
             second_monitor,
+            boot_files: parts.boot_files,
             line: arguments,
         })
     }
@@ -183,6 +187,14 @@ impl Parts {
             .try_clone()
             .map_err(|error| ("the initramfs", errno(&error)))?;
         let initramfs = OwnedFd::from(initramfs);
+        let again = |file: &OwnedFd, what| {
+            let file = file.try_clone();
+            file.map_err(|error| (what, errno(&error)))
+        };
+        let boot_files = BootFiles::new(
+            again(&kernel, "the kernel image")?,
+            again(&initramfs, "the initramfs")?,
+        );
         let mut theirs = Vec::new();
         let mut pair = || -> Result<UnixStream, (&'static str, Errno)> {
             let sockets = UnixStream::pair().map_err(|error| ("a socket", errno(&error)))?;
@@ -220,6 +232,7 @@ impl Parts {
         Ok(Self {
             board,
             ram,
+            boot_files,
             inherited,
             ours,
             out,

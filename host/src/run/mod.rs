@@ -7,6 +7,7 @@ mod options;
 mod out;
 mod pack;
 mod pressure;
+mod program;
 mod record;
 mod sampler;
 mod session;
@@ -27,11 +28,12 @@ use crate::qemu::Spec;
 use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
-use crate::system::memory_file;
+use crate::system::{huge_pages, memory_file};
 use crate::text::{Rounded, Size};
 use accel::Choice;
 use ebb_wire::boot;
 use out::Outs;
+use program::Programs;
 use session::Plan;
 use std::ffi::OsString;
 use std::fs::File;
@@ -46,6 +48,7 @@ const CPUS_DEFAULT_MAX: u32 = 8;
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
+    huge_pages::do_without();
     let mut initramfs = pack::pack(options)?;
     let image = options.kernel_image.as_deref();
     let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
@@ -74,12 +77,16 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         options.icount,
         options.machine,
         &*kernel,
-        &options.qemu,
+        &Programs::new(
+            options.qemu.as_deref(),
+            options.machine,
+            !options.disks.is_empty(),
+        ),
     )?;
     let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
     let disks = Disks::new(&images)?;
     let spec = Spec {
-        qemu: &options.qemu,
+        qemu: &choice.qemu,
         kernel: kernel.bytes(),
         dialect: kernel.dialect(),
         machine: options.machine,
@@ -97,7 +104,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     };
     if options.print_qemu {
         let line = spec.command_line(&archive, disks.attach()?)?;
-        let line = format!("{} {}\n", options.qemu.display(), quoted(&line));
+        let line = format!("{} {}\n", choice.qemu.display(), quoted(&line));
         stdout::print(&line)?;
         return Ok(0);
     }

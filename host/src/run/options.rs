@@ -139,9 +139,9 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
-    /// QEMU to run
-    #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]
-    pub(crate) qemu: PathBuf,
+    /// QEMU to run [default: qemu-system-x86_64, or qemu-system-x86_64-microvm where it is installed and will do]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) qemu: Option<PathBuf>,
 
     /// Boot this kernel image instead of the one in this binary (for kernel developers)
     #[arg(

@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
         }
         self.record.started_with(
             &vm.monitor.version,
-            &self.options.qemu,
+            &self.choice.qemu,
             &vm.line,
             &plan.spec.kernel_arguments,
         );
@@ -231,6 +231,7 @@ impl<'a> Session<'a> {
             control: control_port,
             out,
             second_monitor,
+            boot_files,
             line: _,
         } = vm;
         let guest = kernel.guest(&ram, spec.cpus, spec.icount);
@@ -324,6 +325,7 @@ impl<'a> Session<'a> {
             self.timeline.take(),
             spec.memory,
             published,
+            boot_files,
         );
         let patience = kernel.patience(spec.memory, spec.cpus, spec.icount);
         let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::guest::Sample;
 use crate::guest::Stage;
 use crate::guest::{Kernel, Patience};
-use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
+use crate::qemu::{BootFiles, Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
 use crate::streams::{Control, input_is_terminal};
@@ -58,6 +58,8 @@ pub(crate) struct Watch<'a> {
     published: Arc<Published>,
     /// What a guest has for sending its files after its time, if any are wanted.
     grace: Option<Duration>,
+    /// Until the program runs.
+    boot_files: Option<BootFiles>,
     pub(crate) timed_out: bool,
     pub(crate) started: Option<Started>,
 }
@@ -120,6 +122,7 @@ impl<'a> Watch<'a> {
         timeline: Option<Timeline>,
         memory: Size,
         published: Arc<Published>,
+        boot_files: BootFiles,
     ) -> Self {
         Self {
             sampler,
@@ -134,6 +137,7 @@ impl<'a> Watch<'a> {
             pss_due: Instant::now(),
             published,
             grace: (!options.outs.is_empty()).then_some(options.grace),
+            boot_files: Some(boot_files),
             timed_out: false,
             started: None,
         }
@@ -221,6 +225,12 @@ impl<'a> Watch<'a> {
             }
             if self.started.is_none() {
                 self.started = self.sampler.started();
+                if self.started.is_some()
+                    && let Some(files) = self.boot_files.take()
+                {
+                    // If not, they stay as they are until QEMU ends; the program is not the worse for it.
+                    let _ = files.give_back();
+                }
             }
             if pause == left {
                 return Ok(None);

@@ -1,6 +1,7 @@
 //! `ebb run` on real guests: the whole way from the command line to the program and back.
 
 mod cleanup;
+mod cost;
 mod figures;
 mod files;
 mod guest;
