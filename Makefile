@@ -58,6 +58,14 @@ messaging-modes: build workloads ## what each way to give memory back costs proc
 stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU and two
 	@scripts/stdio-test
 
+.PHONY: cost-test translations-test kvm-cost
+cost-test: build ## what QEMU costs beside a guest's memory, for 1 guest and for 20
+	@scripts/cost-test
+translations-test: build ## what QEMU's buffer of translations costs and saves on TCG, by its size
+	@scripts/translations-test
+kvm-cost: deps build workloads ## the same on the laboratory's KVM, for 1 guest and for 4
+	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cost target/kvm-lab 1 4
+
 .PHONY: test lint test-units test-models test-crates test-guests
 test: deps lint test-units test-models test-crates fuzz test-guests xen-lab kvm-lab ## all checks and tests
 lint: ## formatting and lints

@@ -99,6 +99,8 @@ pub(crate) enum Failure {
         address: SocketAddr,
         source: io::Error,
     },
+    #[error("{}", .lines.join("\nebb: "))]
+    Out { lines: Vec<String> },
     #[error("cannot write {stream}")]
     Output {
         stream: &'static str,

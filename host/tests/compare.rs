@@ -160,7 +160,10 @@ fn nothing_runs_where_the_command_line_is_wrong() {
             &["/nonexistent/mine"],
         ),
         (&["idle", "--", "sh"], &["PROGRAM"]),
-        (&["--html", "x.html", "--", "sh"], &["--html", "--csv"]),
+        (
+            &["--html", "/nonexistent/x.html", "--", "sh"],
+            &["/nonexistent/x.html"],
+        ),
         (
             &["--linux", "none", "--csv", "/nonexistent/f.csv", "--", "sh"],
             &["/nonexistent/f.csv"],
@@ -249,6 +252,7 @@ fn table(path: &str) -> Vec<std::collections::BTreeMap<String, String>> {
 #[test]
 fn a_program_of_ones_own_is_measured_in_every_column() {
     let scratch = Scratch::new("own");
+    let (html, markdown) = (scratch.path("own.html"), scratch.path("own.md"));
     let (json, csv, curve) = (
         scratch.path("own.json"),
         scratch.path("own.csv"),
@@ -272,6 +276,10 @@ fn a_program_of_ones_own_is_measured_in_every_column() {
         &csv,
         "--timeline-csv",
         &curve,
+        "--html",
+        &html,
+        "--markdown",
+        &markdown,
         "--",
         "sh",
         "-c",
@@ -346,11 +354,132 @@ fn a_program_of_ones_own_is_measured_in_every_column() {
         assert_eq!(of(metric), 4, "{metric}");
     }
     assert!(table(&curve).iter().any(|line| line["column"] == "half"));
-    refused(
-        &output(&["--from", &json]),
-        125,
-        &["own.json", "of columns"],
+    let page = fs::read_to_string(&html).expect("written");
+    stands_alone(&page, 0);
+    let document = fs::read_to_string(&markdown).expect("written");
+    for words in ["time of the program", "half", "program ended with status 3"] {
+        assert!(page.contains(words), "{words} is missing in {page}");
+        assert!(document.contains(words), "{words} is missing in {document}");
+    }
+    // Read again it is the same, to the letter; and it agrees with itself.
+    let again = scratch.path("again.html");
+    let from = output(&["--from", &json, "--html", &again]);
+    assert_eq!(from.status.code(), Some(1), "its runs failed");
+    assert_eq!(String::from_utf8_lossy(&from.stdout), text);
+    assert_eq!(fs::read_to_string(&again).expect("written"), page);
+}
+
+/// A comparison of columns, with hostile text wherever text can come from a program or a file.
+fn columns(rate: f64, icount: bool) -> Value {
+    let hostile = "</script><img src=x onerror=alert(1)>&\"'|`\u{1b}[2J";
+    let run = |column: usize, round: u32, value: f64| {
+        let guest = if column == 1 { "linux" } else { "ebb" };
+        json!({
+            "column": column, "experiment": format!("./mine {hostile}"), "arguments": [], "guest": guest,
+            "give_back": "reporting", "icount": icount, "cpus": 1, "memory_bytes": 1u64 << 30, "round": round,
+            "command": ["ebb", "run", "--timeline", "/tmp/t", "--", hostile],
+            "record": {"started_s": 0.5, "status": {"code": 0}, "faults": 7, "summary": {"peak_used": 1 << 20}},
+            "events": [{"event": "result", "metric": "rate", "value": value, "unit": "1/s", "better": "higher",
+                "labels": {"kind": hostile}}],
+            "timeline": [{"t_ms": 0.0, "resident": 5e6, "used": 1e6}, {"t_ms": 2000.0, "resident": 5e7, "used": 1e7}],
+            "outcome": "ok"
+        })
+    };
+    let mut failed = run(2, 1, 1.0);
+    failed["outcome"] = json!("unsupported");
+    failed["error"] = json!(hostile);
+    failed["events"] = json!([]);
+    json!({
+        "kind": "columns", "schema": 2, "complete": false, "created": "2026-01-02T03:04:05Z", "ebb_version": "0.1.0",
+        "host": {"cpu": hostile, "cpus": 2, "kernel": "Linux 1", "memory_bytes": 1u64 << 30},
+        "options": ["ebb", "compare", hostile],
+        "columns": [{"name": "Ebb", "options": []}, {"name": hostile, "options": [hostile]}, {"name": "third", "options": ["-m", "1G"]}],
+        "runs": [run(0, 1, 100.0), run(1, 1, rate), run(0, 2, 102.0), run(1, 2, rate * 1.02), failed],
+        "table": []
+    })
+}
+
+#[test]
+fn columns_become_a_page_and_markdown_and_are_held_against_others() {
+    let scratch = Scratch::new("columns");
+    let here = scratch.write("here.json", columns(50.0, false).to_string());
+    let (html, markdown) = (scratch.path("out.html"), scratch.path("out.md"));
+    let made = output(&["--from", &here, "--html", &html, "--markdown", &markdown]);
+    assert!(made.status.success(), "{made:?}");
+    let text = String::from_utf8(made.stdout).expect("text");
+    assert!(
+        text.contains("0.50×") && text.contains("cut short"),
+        "{text}"
     );
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let page = fs::read_to_string(&html).expect("written");
+    stands_alone(&page, 2);
+    for words in ["0.50×", "Cut short", "third", "unsupported", "behind-text"] {
+        assert!(page.contains(words), "{words} is missing in {page}");
+    }
+    let document = fs::read_to_string(&markdown).expect("written");
+    assert!(
+        document.contains("0.50×") && document.contains("&lt;img"),
+        "{document}"
+    );
+    let plot = fs::read_to_string(scratch.path("plots/columns-memory-1.svg")).expect("a plot");
+    roxmltree::Document::parse(&plot).expect("the plot is well-formed");
+
+    let against = |other: Value| {
+        let other = scratch.write("other.json", other.to_string());
+        output(&["--from", &here, "--against", &other])
+    };
+    let near = against(columns(52.0, false));
+    let said = String::from_utf8(near.stdout).expect("text");
+    assert_eq!(near.status.code(), Some(0), "{said}");
+    for word in ["0.50×", "0.52×", "−4.0 %", "agrees"] {
+        assert!(said.contains(word), "{word} is missing in {said}");
+    }
+    let far = against(columns(60.0, false));
+    assert_eq!(far.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&far.stdout).contains("DIFFERS"));
+    // Counted instructions must agree within 1 %.
+    let counted = scratch.write("counted.json", columns(50.0, true).to_string());
+    let close = scratch.write("close.json", columns(51.0, true).to_string());
+    let made = output(&["--from", &counted, "--against", &close]);
+    assert_eq!(made.status.code(), Some(1), "{made:?}");
+
+    let kernels = scratch.write("kernels.json", sample(true).to_string());
+    for arguments in [
+        &["--from", &here, "--against", &kernels][..],
+        &["--from", &kernels, "--against", &here],
+        &["--against", &kernels, "--linux", "none", "--", "sh"],
+        &["--against", &here, "--linux", "none", "idle"],
+    ] {
+        let words = ["experiments on both kernels", "columns"];
+        refused(&output(arguments), 125, &words);
+    }
+    refused(
+        &output(&["--from", &here, "--from", &kernels]),
+        125,
+        &["here.json", "stand alone"],
+    );
+    for (field, value, words) in [
+        ("kind", json!("rows"), &["rows"][..]),
+        ("schema", json!(1), &["schema is 1"]),
+        ("columns", json!([]), &["0 columns"]),
+        (
+            "columns",
+            json!([{"name": "Ebb", "options": []}, {"name": "Ebb", "options": []}]),
+            &["\"Ebb\""],
+        ),
+        (
+            "columns",
+            json!([{"name": "Ebb", "options": []}]),
+            &["column 1, of 1"],
+        ),
+        ("runs", json!([{"column": 0}]), &["missing field"]),
+    ] {
+        let mut report = columns(50.0, false);
+        report[field] = value;
+        let path = scratch.write("bad.json", report.to_string());
+        refused(&output(&["--from", &path]), 125, words);
+    }
 }
 
 #[test]
@@ -482,7 +611,7 @@ fn a_report_becomes_table_page_markdown_and_itself() {
         fs::read(&again).expect("written")
     );
 
-    stands_alone(&fs::read_to_string(&html).expect("written"));
+    stands_alone(&fs::read_to_string(&html).expect("written"), 6);
     let text = fs::read_to_string(&markdown).expect("written");
     assert!(text.contains("plots/memhog-memory.svg"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with("<!-- ")) {
@@ -513,7 +642,7 @@ fn a_report_becomes_table_page_markdown_and_itself() {
 }
 
 /// No address but its own, no script, and tags that close.
-fn stands_alone(page: &str) {
+fn stands_alone(page: &str, least_plots: usize) {
     for foreign in [
         "://", "src=", "<script", "<link", "url(", "@import", "<img", "<iframe",
     ] {
@@ -550,7 +679,7 @@ fn stands_alone(page: &str) {
         .descendants()
         .filter(|node| node.has_tag_name("svg"))
         .collect();
-    assert!(plots.len() >= 6, "{} plots", plots.len());
+    assert!(plots.len() >= least_plots, "{} plots", plots.len());
     let mut ids = std::collections::BTreeSet::new();
     for id in document
         .descendants()

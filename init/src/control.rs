@@ -11,10 +11,23 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
+/// Where lines to the host go, each by one write, so that those of several threads do not mix.
+#[derive(Debug)]
+pub(crate) struct Port(File);
+
+impl Port {
+    /// Writes a line.
+    pub(crate) fn say(&mut self, report: Report<'_>) -> Result<(), Failure> {
+        self.0
+            .write_all(format!("{report}\n").as_bytes())
+            .map_err(|error| Failure::new("write to the control port", error))
+    }
+}
+
 /// The host, at the other end of the control port.
 #[derive(Debug)]
 pub(crate) struct Host {
-    port: File,
+    port: Port,
     requests: Option<Receiver<Request>>,
     end: Receiver<()>,
 }
@@ -30,7 +43,7 @@ impl Host {
         let (ended, end) = mpsc::channel();
         thread::spawn(move || read(BufReader::new(input), &request, &ended));
         Ok(Self {
-            port,
+            port: Port(port),
             requests: Some(requests),
             end,
         })
@@ -38,9 +51,12 @@ impl Host {
 
     /// Writes a line.
     pub(crate) fn say(&mut self, report: Report<'_>) -> Result<(), Failure> {
-        self.port
-            .write_all(format!("{report}\n").as_bytes())
-            .map_err(|error| Failure::new("write to the control port", error))
+        self.port.say(report)
+    }
+
+    /// For another thread that has something to say.
+    pub(crate) fn port(&self) -> Option<Port> {
+        self.port.0.try_clone().ok().map(Port)
     }
 
     /// Where requests arrive; to be taken once.

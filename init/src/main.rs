@@ -8,15 +8,19 @@
 mod control;
 mod failure;
 mod modules;
+mod out;
 mod ports;
 mod program;
 mod relay;
 mod system;
+mod typist;
+mod victims;
 
 use ebb_wire::report::Report;
 use failure::Failure;
 use program::Ended;
 use std::convert::Infallible;
+use victims::Victims;
 
 fn main() {
     if std::process::id() != 1 {
@@ -29,6 +33,9 @@ fn main() {
             std::process::exit(i32::from(
                 modules::provide(&name.to_string_lossy()).is_err(),
             ));
+        }
+        if let Some(status) = out::as_program(&words) {
+            std::process::exit(status);
         }
         eprintln!("ebb-init: this is the first process of a guest; it does nothing elsewhere");
         std::process::exit(1);
@@ -47,9 +54,21 @@ fn run() -> Result<Infallible, Failure> {
     modules::offer()?;
     let mut host = control::Host::connect()?;
     host.say(Report::Up)?;
+    if let Some(kills) = system::oom_kills() {
+        host.say(Report::OomKills(kills))?;
+    }
+    let victims = host.port().and_then(Victims::watch);
+    let wanted = program::wanted()?;
     match program::run(&mut host) {
         Ok(Ended::CannotRun(error)) => host.say(Report::CannotRun(&error.to_string()))?,
         Ok(Ended::Exited { status, written }) => {
+            if let Some(victims) = victims {
+                victims.finish();
+            }
+            if let Some(Err(failure)) = wanted.map(out::Wanted::send) {
+                // The host sees that something is missing.
+                eprintln!("ebb-init: {}", failure.line());
+            }
             // What a kernel does not count is not told.
             if let Some(kills) = system::oom_kills() {
                 host.say(Report::OomKills(kills))?;

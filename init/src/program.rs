@@ -3,9 +3,11 @@
 use crate::control::Host;
 use crate::failure::Failure;
 use crate::modules;
+use crate::out::Wanted;
 use crate::ports;
 use crate::relay::{Input, Output};
-use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER};
+use crate::typist;
+use ebb_wire::boot::{self, ARGUMENTS, ENVIRONMENT, FOLDER, OUT};
 use ebb_wire::port::{NAMES, STDERR, STDIO};
 use ebb_wire::report::Report;
 use ebb_wire::request::Request;
@@ -15,6 +17,7 @@ use std::fs::{self, File};
 use std::io::{self, PipeReader};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -32,6 +35,14 @@ pub(crate) enum Ended {
     Exited { status: u32, written: [u64; 2] },
 }
 
+/// The files that are to be sent when it has ended; to be asked for before [`run`], which takes the list away.
+pub(crate) fn wanted() -> Result<Option<Wanted>, Failure> {
+    if !Path::new(OUT).exists() {
+        return Ok(None);
+    }
+    Wanted::new(&words(OUT)?).map(Some)
+}
+
 /// Runs it to its end.
 pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let arguments = words(ARGUMENTS)?;
@@ -39,6 +50,7 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     let command_line = fs::read_to_string(COMMAND_LINE)
         .map_err(|error| Failure::new(format!("read {COMMAND_LINE}"), error))?;
     let one_output = boot::is_set(&command_line, boot::STDERR, boot::STDOUT);
+    let typed = boot::is_set(&command_line, boot::STDIN, boot::TERMINAL);
     let no_input = boot::is_set(&command_line, boot::STDIN, boot::EMPTY);
     // Only memory, from here on; what may be wanted later stays.
     let used = if modules::are_on_demand() {
@@ -96,6 +108,9 @@ pub(crate) fn run(host: &mut Host) -> Result<Ended, Failure> {
     if no_input {
         drop(stdin_writer);
     } else {
+        if let (true, Some(port)) = (typed, host.port()) {
+            typist::watch(&stdin_writer, port);
+        }
         let stdin_port = stdio.try_clone().map_err(setup)?;
         let carrier = Arc::clone(&input);
         thread::spawn(move || carrier.carry(stdin_port, stdin_writer));

@@ -4,14 +4,15 @@ use core::{fmt, ptr::NonNull};
 
 use crate::{
     AllocError, Config, ConfigError, Frame, FrameRange, Front, HintList, Mobility, NotAHintLimit,
-    NotWatermarks, Order, OrderError, Request, Reserve, Watermarks,
+    NotWatermarks, Order, OrderError, Request, Watermarks, ZoneKind,
     config::{self, MAX_ZONES},
     frame::{PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION},
     hub::Hub,
+    lowmem_reserve::DMA_RESERVE_RATIO,
     metadata::{self, Plan},
     node::Fallback,
-    summary::{TREE_FRAMES, TREE_FRAMES_SHIFT},
+    summary::{TREE_BLOCKS, TREE_FRAMES},
     sync::Ordering,
     watermark::min_free_kbytes,
     zone::{Zone, ZoneRef},
@@ -115,6 +116,7 @@ impl<'m> Allocator<'m> {
             record.missing.store(missing, Ordering::Relaxed);
         }
         allocator.set_min_free_frames(min_free_kbytes(total) / 4);
+        allocator.set_lowmem_reserve_ratio(ZoneKind::Dma, DMA_RESERVE_RATIO);
         allocator.publish(header, plan.bytes);
         Ok(allocator)
     }
@@ -136,9 +138,10 @@ impl<'m> Allocator<'m> {
         let mut missing = 0;
         at.zone.mark_missing_trees();
         for extent in at.zone.extents.as_slice() {
-            let mut from = extent.first << TREE_FRAMES_SHIFT;
-            let end = from + extent.trees * TREE_FRAMES;
+            let mut from = extent.first_tree() * TREE_FRAMES;
+            let end = from + extent.trees() * TREE_FRAMES;
             let frames = from..end;
+            let base = extent.base_tree() * TREE_BLOCKS as u64;
             let inside = ranges
                 .iter()
                 .filter(|range| frames.contains(&range.start.number()));
@@ -146,7 +149,8 @@ impl<'m> Allocator<'m> {
                 let mut frame = start;
                 while frame < end {
                     let next = end.min((frame / PAGEBLOCK_FRAMES + 1) * PAGEBLOCK_FRAMES);
-                    missing += u64::from(at.mark_missing(Frame::new(frame), next - frame));
+                    let block = index(base + (frame - frames.start) / PAGEBLOCK_FRAMES);
+                    missing += u64::from(at.mark_missing(block, Frame::new(frame), next - frame));
                     frame = next;
                 }
             };
@@ -258,13 +262,7 @@ impl<'m> Allocator<'m> {
                     continue;
                 }
                 let at = self.zone(zone);
-                let marks = at.zone.marks.load();
-                let floor = match (low, request.reserve) {
-                    (true, _) => marks.low,
-                    (false, Reserve::Keep) => marks.min,
-                    (false, Reserve::Use) => 0,
-                };
-                let spare = self.spare(zone, floor, front);
+                let spare = self.spare(zone, at.zone.floor(request, low), front);
                 if spare < frames {
                     continue;
                 }
@@ -280,7 +278,7 @@ impl<'m> Allocator<'m> {
                         front.fresh = at.zone.hand_out(frame, request.order);
                         self.count(zone, front, -(1 << request.order.get()));
                     }
-                    if self.is_local(zone, front) {
+                    if self.may_keep(zone, front) {
                         self.remember(zone, front, frame, request);
                     }
                     if !low {
@@ -341,6 +339,7 @@ impl<'m> Allocator<'m> {
             self.tell(front);
             front.untold_zone = zone;
             front.seen_free = 0;
+            front.tell_least = self.zone(zone).zone.tell_least();
         }
         front.untold += frames;
         if front.untold.abs() >= front.tell_at() {
@@ -389,7 +388,7 @@ impl<'m> Allocator<'m> {
         );
         let (zone, block) = self.locate_managed(frame);
         let at = self.zone(zone);
-        if order == Order::PAGEBLOCK && self.is_local(zone, front) && !self.hub.listens() {
+        if order == Order::PAGEBLOCK && self.may_keep(zone, front) && !self.hub.listens() {
             // The front remembers the wrong block. From here on it is this one.
             self.give_kept(front, order);
             self.remember(zone, front, frame, Request::new(order, Mobility::Movable));

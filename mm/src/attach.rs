@@ -12,11 +12,11 @@ use core::{error, fmt, ptr::NonNull};
 
 use crate::{
     Frame, ZoneKind,
-    config::{Extent, Extents, MAX_EXTENTS, MAX_ZONES, Marks},
-    frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
+    config::{Extents, MAX_EXTENTS, MAX_ZONES, Marks},
+    frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES, index},
     header::{Header, MAGIC, VERSION, ZoneRecord},
     metadata::{self, Plan},
-    summary::{TREE_BLOCKS, TREE_FRAMES},
+    summary::TREE_BLOCKS,
     sync::Ordering,
     zone::Zone,
 };
@@ -128,7 +128,10 @@ impl<'m> Attached<'m> {
         for (zone, record) in header.zone.iter().enumerate().take(count) {
             let node = record.node.load(Ordering::Relaxed);
             attached[zone] = Some(Zone::new(
-                (kind_of(record), u16::try_from(node).unwrap_or(u16::MAX)),
+                (
+                    ZoneKind::from_record(record.kind.load(Ordering::Relaxed)),
+                    u16::try_from(node).unwrap_or(u16::MAX),
+                ),
                 extents[zone],
                 arrays[zone],
                 record,
@@ -155,10 +158,11 @@ impl<'m> Attached<'m> {
 
     /// All pageblocks, zone by zone, upwards: a map of the memory. Reads two bytes for each.
     pub fn blocks(&self) -> impl Iterator<Item = BlockView> {
-        self.zones
-            .iter()
-            .flatten()
-            .flat_map(|zone| (0..zone.blocks()).map(move |block| look(zone, block)))
+        self.zones.iter().flatten().flat_map(|zone| {
+            let extents = zone.extents.as_slice().iter();
+            let blocks = extents.flat_map(|extent| extent.base()..extent.base() + extent.blocks());
+            blocks.map(move |block| look(zone, index(block)))
+        })
     }
 
     /// The pageblock of this frame.
@@ -181,21 +185,13 @@ impl<'m> Attached<'m> {
     }
 }
 
-fn kind_of(record: &ZoneRecord) -> ZoneKind {
-    if record.kind.load(Ordering::Relaxed) == ZoneKind::Dma32 as u32 {
-        ZoneKind::Dma32
-    } else {
-        ZoneKind::Normal
-    }
-}
-
 /// The extents of all zones: in order, apart from each other, of frames that there can be. So all
 /// that is computed of them fits.
 fn read_extents(
     records: &[ZoneRecord; MAX_ZONES],
     zones: usize,
 ) -> Result<[Extents; MAX_ZONES], AttachError> {
-    const MOST_TREES: u64 = FRAME_LIMIT / TREE_FRAMES;
+    const MOST: u64 = FRAME_LIMIT / PAGEBLOCK_FRAMES;
     let mut all = [Extents::default(); MAX_ZONES];
     for zone in 0..zones {
         let refuse = AttachError::Extents(zone);
@@ -208,25 +204,18 @@ fn read_extents(
         for extent in &record.extent[..count] {
             // Each is read once: it may change at any time.
             let first = extent.first.load(Ordering::Relaxed);
-            let trees = extent.trees.load(Ordering::Relaxed);
-            if first < end || trees == 0 || first > MOST_TREES || trees > MOST_TREES - first {
+            let blocks = extent.blocks.load(Ordering::Relaxed);
+            if first < end || blocks == 0 || first > MOST || blocks > MOST - first {
                 return Err(refuse);
             }
-            end = first + trees;
-            // Those of one zone do not touch, or they would be one.
-            if !all[zone].add(first, trees) {
+            end = first + blocks;
+            // The trees of those of one zone do not touch, or they would be one.
+            if !all[zone].add(first, blocks) {
                 return Err(refuse);
             }
         }
-        let overlap =
-            |a: &Extent, b: &Extent| a.first < b.first + b.trees && b.first < a.first + a.trees;
         let (before, own) = all.split_at(zone);
-        let own = own[0].as_slice();
-        let shared = before
-            .iter()
-            .flat_map(Extents::as_slice)
-            .any(|a| own.iter().any(|b| overlap(a, b)));
-        if shared {
+        if before.iter().any(|before| before.overlap(&own[0])) {
             return Err(refuse);
         }
     }

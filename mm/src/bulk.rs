@@ -106,7 +106,7 @@ impl Allocator<'_> {
         let mut taken = 0_usize;
         for zone in self.candidates(front.node, request) {
             let at = self.zone(zone);
-            let spare = self.spare(zone, at.zone.marks.load().low, front) / PAGEBLOCK_FRAMES;
+            let spare = self.spare(zone, at.zone.floor(request, true), front) / PAGEBLOCK_FRAMES;
             let most = blocks.len().min(taken.saturating_add(index(spare)));
             let first = taken;
             taken += at.take_wholes(request.mobility, &mut blocks[taken..most]);

@@ -95,8 +95,9 @@ impl Zone<'_> {
         for extent in self.extents.as_slice() {
             for giant in 0..extent.giants() {
                 let first = (extent.first_giant() + giant) << GIANT_TREES_SHIFT;
-                let end = (extent.first + extent.trees).min(first + GIANT_TREES as u64);
-                let lacking = GIANT_TREES as u64 - (end - first.max(extent.first));
+                let trees = extent.first_tree()..extent.first_tree() + extent.trees();
+                let end = trees.end.min(first + GIANT_TREES as u64);
+                let lacking = GIANT_TREES as u64 - (end - first.max(trees.start));
                 if let (Some(word), lacking @ 1..) = (giants.next(), lacking) {
                     let blocks = lacking * TREE_BLOCKS as u64;
                     word.set_missing(u32::try_from(blocks).unwrap_or(GIANT_BLOCKS));
@@ -108,10 +109,7 @@ impl Zone<'_> {
 
 impl ZoneRef<'_, '_> {
     /// Marks frames of one block for which there is no memory; true if that is all of it.
-    pub(crate) fn mark_missing(self, start: Frame, frames: u64) -> bool {
-        let Some(block) = self.zone.block_of(start) else {
-            return false;
-        };
+    pub(crate) fn mark_missing(self, block: usize, start: Frame, frames: u64) -> bool {
         let at = self.block(block);
         let frames = u32::try_from(frames).unwrap_or(0);
         let change = at.set_missing(frames);

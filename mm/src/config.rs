@@ -4,10 +4,10 @@ use core::{error, fmt};
 
 use crate::{
     FrameRange,
-    frame::FRAME_LIMIT,
+    frame::{FRAME_LIMIT, PAGEBLOCK_FRAMES},
     giant::GIANT_TREES_SHIFT,
     node,
-    summary::{TREE_FRAMES, TREE_FRAMES_SHIFT},
+    summary::{TREE_BLOCKS, TREE_BLOCKS_SHIFT},
 };
 
 /// The most zones of an allocator.
@@ -19,10 +19,35 @@ pub const MAX_EXTENTS: usize = 16;
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneKind {
+    /// Memory below 16 MiB, which ISA devices can reach.
+    Dma = 0,
     /// Memory below 4 GiB, which devices with 32-bit addresses can reach.
-    Dma32 = 0,
+    Dma32 = 1,
     /// All other memory.
-    Normal = 1,
+    Normal = 2,
+}
+
+impl ZoneKind {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+    /// All, from the one that the fewest requests need upwards.
+    pub const ALL: [Self; Self::COUNT] = [Self::Dma, Self::Dma32, Self::Normal];
+
+    /// The address that memory of this kind ends at or below, if there is one.
+    pub const fn limit(self) -> Option<u64> {
+        match self {
+            Self::Dma => Some(16 << 20),
+            Self::Dma32 => Some(1 << 32),
+            Self::Normal => None,
+        }
+    }
+
+    /// The kind that metadata says a zone has: of one that nobody knows, the one with no promise.
+    #[cfg(not(ebb_model))]
+    pub(crate) fn from_record(kind: u32) -> Self {
+        let known = Self::ALL.into_iter().find(|&known| known as u32 == kind);
+        known.unwrap_or(Self::Normal)
+    }
 }
 
 /// A zone: memory of one kind on one node.
@@ -49,7 +74,8 @@ pub struct Config<'a> {
 }
 
 impl<'a> Config<'a> {
-    /// These zones. No two may have frames in the same aligned 64 MiB.
+    /// These zones. No two may have frames in the same pageblock of 2 MiB, and none may lie in a gap of
+    /// another whose ranges on both sides are in the same aligned 64 MiB or in adjacent ones.
     #[must_use]
     pub const fn new(zones: &'a [ZoneConfig<'a>]) -> Self {
         Self {
@@ -120,10 +146,11 @@ pub enum ConfigError {
     Unsorted(FrameRange),
     /// This range ends beyond the 52 bits of an x86-64 physical address, or is empty.
     OutOfRange(FrameRange),
-    /// This range of a zone of kind `Dma32` reaches beyond 4 GiB.
-    BeyondDma32(FrameRange),
-    /// These two zones have frames in the same aligned 64 MiB.
-    SharedTree(usize, usize),
+    /// This range of a zone of this kind reaches beyond the kind's [limit](ZoneKind::limit).
+    BeyondLimit(ZoneKind, FrameRange),
+    /// These two zones have frames in the same pageblock, or one lies in a gap of the other that is too
+    /// small for that.
+    Overlap(usize, usize),
     /// So many distances are not the square of a number of nodes up to
     /// [`MAX_NODES`](crate::MAX_NODES).
     Distances(usize),
@@ -158,10 +185,21 @@ impl fmt::Display for ConfigError {
                     at(range).1
                 )
             }
-            Self::BeyondDma32(range) => {
-                write!(f, "range at frame {:#x} reaches beyond 4 GiB", at(range).0)
+            Self::BeyondLimit(kind, range) => {
+                write!(
+                    f,
+                    "range at frame {:#x} of {:#x} frames reaches beyond {:#x}, where zones of kind {kind:?} end",
+                    at(range).0,
+                    at(range).1,
+                    kind.limit().unwrap_or(u64::MAX)
+                )
             }
-            Self::SharedTree(a, b) => write!(f, "zones {a} and {b} share an aligned 64 MiB"),
+            Self::Overlap(a, b) => {
+                write!(
+                    f,
+                    "zones {a} and {b} share an aligned 2 MiB, or a gap of less than 64 MiB"
+                )
+            }
             Self::Distances(n) => write!(f, "{n} distances, not the square of a number of nodes"),
             Self::Node(node) => write!(f, "a zone on node {node}, which is unknown"),
         }
@@ -170,27 +208,93 @@ impl fmt::Display for ConfigError {
 
 impl error::Error for ConfigError {}
 
-/// Trees (aligned 64 MiB) that follow each other in a zone.
+/// Pageblocks that follow each other in a zone. It has metadata for the whole of each tree (aligned
+/// 64 MiB) that they are in; of the first and the last tree other zones may have other pageblocks.
+///
+/// In half the bytes that the numbers could have: there are at most 2^31 pageblocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Extent {
-    /// Number of the first tree: its first frame's number divided by the frames of a tree.
-    pub(crate) first: u64,
-    /// How many trees.
-    pub(crate) trees: u64,
-    /// Index of the first in the zone's arrays.
-    pub(crate) base: u64,
+    first: u32,
+    blocks: u32,
+    base: u32,
+    first_tree: u32,
+    trees: u32,
+    base_tree: u32,
 }
 
 impl Extent {
+    /// So many pageblocks, at least one, from this one on, in the trees of a zone from this one on.
+    pub(crate) fn new(first: u64, blocks: u64, base_tree: u64) -> Self {
+        let first_tree = first >> TREE_BLOCKS_SHIFT;
+        let last_tree = (first + blocks - 1) >> TREE_BLOCKS_SHIFT;
+        Self {
+            first: small(first),
+            blocks: small(blocks),
+            base: small((base_tree << TREE_BLOCKS_SHIFT) + first % TREE_BLOCKS as u64),
+            first_tree: small(first_tree),
+            trees: small(last_tree - first_tree + 1),
+            base_tree: small(base_tree),
+        }
+    }
+
+    /// Number of the first: its first frame's number divided by the frames of a pageblock.
+    pub(crate) const fn first(self) -> u64 {
+        self.first as u64
+    }
+
+    /// How many.
+    pub(crate) const fn blocks(self) -> u64 {
+        self.blocks as u64
+    }
+
+    /// Index of the first in the zone's arrays: as far from the start of a tree as the first is.
+    pub(crate) const fn base(self) -> u64 {
+        self.base as u64
+    }
+
+    /// Number of the pageblock behind the last.
+    pub(crate) const fn end(self) -> u64 {
+        self.first() + self.blocks()
+    }
+
+    /// Number of the tree of the first.
+    pub(crate) const fn first_tree(self) -> u64 {
+        self.first_tree as u64
+    }
+
+    /// How many trees they are in.
+    pub(crate) const fn trees(self) -> u64 {
+        self.trees as u64
+    }
+
+    /// Index of the first tree in the zone's arrays.
+    pub(crate) const fn base_tree(self) -> u64 {
+        self.base_tree as u64
+    }
+
     /// Number of the first giant that it has a part of.
     pub(crate) const fn first_giant(self) -> u64 {
-        self.first >> GIANT_TREES_SHIFT
+        self.first_tree() >> GIANT_TREES_SHIFT
     }
 
     /// How many giants it has a part of.
     pub(crate) const fn giants(self) -> u64 {
-        ((self.first + self.trees - 1) >> GIANT_TREES_SHIFT) - self.first_giant() + 1
+        let last = self.first_tree() + self.trees() - 1;
+        (last >> GIANT_TREES_SHIFT) - self.first_giant() + 1
     }
+
+    /// Whether a pageblock is one of both.
+    const fn overlaps(self, other: Self) -> bool {
+        self.first() < other.end() && other.first() < self.end()
+    }
+}
+
+/// A number of pageblocks or trees.
+fn small(number: u64) -> u32 {
+    let Ok(small) = u32::try_from(number) else {
+        unreachable!("{number} pageblocks")
+    };
+    small
 }
 
 /// The extents of one zone.
@@ -208,7 +312,7 @@ impl Extents {
     pub(crate) fn trees(&self) -> u64 {
         self.as_slice()
             .last()
-            .map_or(0, |last| last.base + last.trees)
+            .map_or(0, |last| last.base_tree() + last.trees())
     }
 
     /// How many giants they have a part of.
@@ -216,29 +320,34 @@ impl Extents {
         self.as_slice().iter().map(|extent| extent.giants()).sum()
     }
 
-    /// Adds an extent after those that there are, if there is room.
-    #[cfg(not(ebb_model))]
-    pub(crate) fn add(&mut self, first: u64, trees: u64) -> bool {
-        let len = self.len;
-        self.push(first, first + trees - 1) && self.len == len + 1
+    /// Whether a pageblock is one of both zones.
+    pub(crate) fn overlap(&self, other: &Self) -> bool {
+        let others = other.as_slice();
+        let mut own = self.as_slice().iter();
+        own.any(|extent| others.iter().any(|other| extent.overlaps(*other)))
     }
 
-    fn push(&mut self, first: u64, last: u64) -> bool {
+    /// Adds an extent apart from those that there are, if there is room.
+    #[cfg(not(ebb_model))]
+    pub(crate) fn add(&mut self, first: u64, blocks: u64) -> bool {
+        let len = self.len;
+        self.push(first, first + blocks) && self.len == len + 1
+    }
+
+    /// Adds pageblocks behind those that there are: to the last extent, if they are in the trees of that or
+    /// in the next.
+    fn push(&mut self, first: u64, end: u64) -> bool {
+        let trees = self.trees();
         if let Some(before) = self.list[..self.len].last_mut()
-            && first <= before.first + before.trees
+            && first >> TREE_BLOCKS_SHIFT <= before.first_tree() + before.trees()
         {
-            before.trees = last + 1 - before.first;
+            *before = Extent::new(before.first(), end - before.first(), before.base_tree());
             return true;
         }
-        let base = self.trees();
         let Some(extent) = self.list.get_mut(self.len) else {
             return false;
         };
-        *extent = Extent {
-            first,
-            trees: last + 1 - first,
-            base,
-        };
+        *extent = Extent::new(first, end - first, trees);
         self.len += 1;
         true
     }
@@ -267,11 +376,15 @@ pub(crate) fn extents(config: &Config<'_>) -> Result<[Extents; MAX_ZONES], Confi
                 return Err(ConfigError::Unsorted(range));
             }
             end = range.end().number();
-            if zone.kind == ZoneKind::Dma32 && range.end().address() > 1 << 32 {
-                return Err(ConfigError::BeyondDma32(range));
+            if zone
+                .kind
+                .limit()
+                .is_some_and(|limit| range.end().address() > limit)
+            {
+                return Err(ConfigError::BeyondLimit(zone.kind, range));
             }
-            let first = range.start.number() >> TREE_FRAMES_SHIFT;
-            if !of.push(first, (end - 1) / TREE_FRAMES) {
+            let first = range.start.number() / PAGEBLOCK_FRAMES;
+            if !of.push(first, end.div_ceil(PAGEBLOCK_FRAMES)) {
                 let index = config.zones.iter().position(|z| core::ptr::eq(z, zone));
                 return Err(ConfigError::TooManyExtents(index.unwrap_or(0)));
             }
@@ -282,14 +395,8 @@ pub(crate) fn extents(config: &Config<'_>) -> Result<[Extents; MAX_ZONES], Confi
     }
     for (a, one) in all.iter().enumerate() {
         for (b, other) in all.iter().enumerate().skip(a + 1) {
-            let shared = one.as_slice().iter().any(|x| {
-                other
-                    .as_slice()
-                    .iter()
-                    .any(|y| x.first < y.first + y.trees && y.first < x.first + x.trees)
-            });
-            if shared {
-                return Err(ConfigError::SharedTree(a, b));
+            if one.overlap(other) {
+                return Err(ConfigError::Overlap(a, b));
             }
         }
     }

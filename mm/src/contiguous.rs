@@ -3,7 +3,7 @@
 use core::{error, fmt, ops::Range};
 
 use crate::{
-    Allocator, Frame, FrameRange, Front, Order, RangeError, Request, Reserve,
+    Allocator, Frame, FrameRange, Front, Order, RangeError, Request,
     bitmap::{WORD_FRAMES, WORDS},
     frame::PAGEBLOCK_FRAMES,
     state::BLOCK_FRAMES,
@@ -45,7 +45,7 @@ impl Allocator<'_> {
     /// request's order. They are as frames of order 0: given back together by [`free_range`](Self::free_range), in parts, or
     /// one by one.
     ///
-    /// `within` names addresses that a device can reach, as the first 16 MiB are for ISA DMA.
+    /// `within` names addresses that a device can reach, where that is less than a zone of a [kind](crate::ZoneKind).
     ///
     /// Without it and for at most 1024 frames this costs what a block of the next order does, and giving back what is too many
     /// of it. Else, or where there is no such block, it looks at the state of every pageblock of the zones, or of the
@@ -72,10 +72,7 @@ impl Allocator<'_> {
         for zone in self.candidates(front.node, request) {
             let of = self.zone(zone).zone;
             self.drain(front);
-            let floor = match request.reserve {
-                Reserve::Keep => of.marks.load().min,
-                Reserve::Use => 0,
-            };
+            let floor = of.floor(request, false);
             if of.free_frames().saturating_sub(floor) < frames {
                 isolated |= of.isolated_frames() != 0;
                 continue;

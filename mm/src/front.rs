@@ -13,14 +13,19 @@ use crate::{
     kept::{KEPT, Kept},
     search::Near,
     words::{Piece, Words},
+    zone::Zone,
 };
 
 /// The shared count of free frames is told when the front's own is off by so many,
-const TELL_LEAST: i64 = 256;
+const TELL_LEAST: u64 = 256;
+/// or fewer in a zone so small that this is more than a part of 2 to this power of it,
+const TELL_LEAST_SHIFT: u32 = 8;
 /// or more where more are free: a part of 2 to this power of them,
 const TELL_SHIFT: u32 = 10;
 /// but never more than so many (16 MiB).
 const TELL_MOST: i64 = 4096;
+/// No zone.
+const NO_ZONE: usize = usize::MAX;
 /// While so many times that are above the floor of a request, what a front last saw of a zone's
 /// count will do.
 const PLENTY: u64 = 16;
@@ -66,6 +71,8 @@ pub struct Front {
     /// Frames freed (positive) or taken (negative) in this zone that its count does not know of.
     pub(crate) untold: i64,
     pub(crate) untold_zone: usize,
+    /// The fewest of which that zone is told.
+    pub(crate) tell_least: i64,
     /// The count of that zone when it was last told or asked; 0 if it was not.
     pub(crate) seen_free: i64,
     /// The number of drain requests that it has followed.
@@ -93,7 +100,8 @@ impl Front {
             fresh: false,
             isolated: false,
             untold: 0,
-            untold_zone: 0,
+            untold_zone: NO_ZONE,
+            tell_least: 0,
             seen_free: 0,
             drains: 0,
             node,
@@ -127,13 +135,17 @@ impl Front {
     /// When the front's own count is off by so many frames it is told to the zone's.
     #[inline]
     pub(crate) fn tell_at(&self) -> i64 {
-        (self.seen_free >> TELL_SHIFT).clamp(TELL_LEAST, TELL_MOST)
+        (self.seen_free >> TELL_SHIFT)
+            .min(TELL_MOST)
+            .max(self.tell_least)
     }
 
     /// While so many frames are above the floor of a request, what the front last saw will do.
     #[inline]
     pub(crate) fn plenty(&self) -> u64 {
-        PLENTY * self.tell_at().unsigned_abs()
+        // Not fewer in a small zone: what others take meanwhile does not become less.
+        let told = self.seen_free.unsigned_abs() >> TELL_SHIFT;
+        PLENTY * told.clamp(TELL_LEAST, TELL_MOST.unsigned_abs())
     }
 
     /// Where it breaks up blocks of this zone.
@@ -243,6 +255,14 @@ impl Front {
         }
         self.words.note_freed_at(place, freed.mask);
         displaced
+    }
+}
+
+impl Zone<'_> {
+    /// The fewest frames of which fronts tell it: as many fronts as a machine has CPUs must not take its reserve unseen.
+    pub(crate) fn tell_least(&self) -> i64 {
+        let part = self.managed() >> TELL_LEAST_SHIFT;
+        part.clamp(1, TELL_LEAST).cast_signed()
     }
 }
 

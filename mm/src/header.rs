@@ -1,4 +1,4 @@
-//! The first pages of the metadata: what a reader in another address space needs to find its way.
+//! The first page of the metadata: what a reader in another address space needs to find its way.
 
 use crate::{
     config::{Extents, MAX_EXTENTS, MAX_ZONES, ZoneConfig},
@@ -9,23 +9,21 @@ use crate::{
 /// The first eight bytes of valid metadata: `EbbFrame` in memory order.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EbbFrame");
 /// The layout that this crate writes.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// An attached host looks, or there is none: who frees does not call. Value of `Header::host`.
 pub(crate) const HOST_AWAKE: u32 = 0;
 /// An attached host has found nothing to take and waits for a call. Value of `Header::host`.
 pub(crate) const HOST_ASLEEP: u32 = 1;
 
-/// Where an extent's frames and blocks are.
+/// Which pageblocks an extent has.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ExtentRecord {
-    /// Number of the first tree (aligned 64 MiB).
+    /// Number of the first (aligned 2 MiB).
     pub(crate) first: AtomicU64,
-    /// How many trees.
-    pub(crate) trees: AtomicU64,
-    /// Index of the first tree in the zone's arrays.
-    pub(crate) base: AtomicU64,
+    /// How many.
+    pub(crate) blocks: AtomicU64,
 }
 
 /// One zone. Written once before the header is published, but for the counts.
@@ -90,7 +88,7 @@ pub(crate) struct Header {
 
 #[cfg(not(ebb_model))]
 const _: () = {
-    assert!(size_of::<Header>() == 8192);
+    assert!(size_of::<Header>() == 4096);
     assert!(size_of::<ZoneRecord>().is_multiple_of(64));
 };
 
@@ -118,9 +116,8 @@ impl ZoneRecord {
         self.touched.store(plan.touched as u64, order);
         let mut count = 0;
         for (record, extent) in self.extent.iter().zip(extents.as_slice()) {
-            record.first.store(extent.first, order);
-            record.trees.store(extent.trees, order);
-            record.base.store(extent.base, order);
+            record.first.store(extent.first(), order);
+            record.blocks.store(extent.blocks(), order);
             count += 1;
         }
         self.extents.store(count, order);

@@ -92,7 +92,7 @@ impl Plan {
 /// The metadata that an allocator of this configuration needs: its size and alignment.
 ///
 /// Per GiB of memory: 32 KiB of bits (one a frame), 1 KiB of states and 512 bytes of reaches (two
-/// bytes and one a pageblock), and 196 bytes of summaries and maps: 33.7 KiB. Plus two pages for
+/// bytes and one a pageblock), and 196 bytes of summaries and maps: 33.7 KiB. Plus a page for
 /// all, and less than a KiB for each zone. [`Config::with_frame_marks`] adds 32 KiB that stay
 /// untouched (so cost nothing where untouched memory costs nothing) unless blocks below order 9
 /// are reported, [`Config::with_fresh_marks`] half a KiB.

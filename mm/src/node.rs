@@ -125,9 +125,9 @@ impl Allocator<'_> {
     }
 
     /// Whether a front may keep what it frees of this zone: no request for its own node must get
-    /// memory of another while there is some.
-    pub(crate) fn is_local(&self, zone: usize, front: &Front) -> bool {
-        self.is_nearest(zone, front.node)
+    /// memory of another while there is some, and none what the zone keeps from it.
+    pub(crate) fn may_keep(&self, zone: usize, front: &Front) -> bool {
+        self.is_nearest(zone, front.node) && !self.zone(zone).zone.is_protected()
     }
 
     /// Whether frames of this zone that a front holds are as good for a request as any.
@@ -138,7 +138,7 @@ impl Allocator<'_> {
             NodePolicy::Only(_) => of.node == node,
             NodePolicy::Local | NodePolicy::Prefer(_) => self.is_nearest(zone, node),
         };
-        near && of.kind <= request.zone
+        near && of.kind <= request.zone && of.lowmem_reserve.from(request.zone) == 0
     }
 }
 

@@ -5,7 +5,8 @@ use crate::{Mobility, NodePolicy, Order, ZoneKind};
 /// How far a request may go into a zone's last frames.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Reserve {
-    /// Fails rather than take a zone below its `min` watermark.
+    /// Fails rather than take a zone below its `min` watermark, or below what it
+    /// [keeps](crate::Allocator::set_lowmem_reserve_ratio) for those who can use no other.
     Keep,
     /// May take the last frame: for those who free memory, and for faults that cannot fail.
     Use,

@@ -8,13 +8,13 @@ use crate::{
 
 /// Pageblocks in a tree.
 pub(crate) const TREE_BLOCKS: usize = 32;
+/// Its binary logarithm.
+pub(crate) const TREE_BLOCKS_SHIFT: u32 = TREE_BLOCKS.trailing_zeros();
 /// The most that a lane counts at rest: all blocks of a tree.
 const LANE_MOST: u8 = 32;
 const _: () = assert!(LANE_MOST as usize == TREE_BLOCKS);
 /// Frames in a tree: 64 MiB.
 pub(crate) const TREE_FRAMES: u64 = TREE_BLOCKS as u64 * crate::PAGEBLOCK_FRAMES;
-/// Its binary logarithm.
-pub(crate) const TREE_FRAMES_SHIFT: u32 = TREE_FRAMES.trailing_zeros();
 
 /// The unit of a class's lane: eight lanes of eight bits; a free untouched block has none, so
 /// that a tree that was never used is zero.

@@ -204,19 +204,20 @@ impl<M: Memory> View<M> {
             };
             let blocks = giants.into_iter().flat_map(move |(giants, states)| {
                 let extents = giants.extents;
+                let mut giant = Ok(Giant::from_bits(0));
+                // Bounded by the caps on extents: 2^31 blocks.
                 extents
                     .into_iter()
-                    .flat_map(|extent| (0..extent.trees).map(move |inside| (extent, inside)))
-                    .flat_map(move |(extent, inside)| {
-                        // Bounded by the caps on extents: below 2^28 trees.
-                        let tree = extent.base + inside;
-                        let giant = giants.of(self, tree);
-                        (0..TREE_BLOCKS as u64).map(move |block| {
-                            let state = self.state(states, tree * TREE_BLOCKS as u64 + block)?;
-                            let frames = (extent.first + inside) * TREE_FRAMES;
-                            let start = Frame::new(frames + block * PAGEBLOCK_FRAMES);
-                            Ok(BlockView::new(start, giant?, state))
-                        })
+                    .flat_map(|extent| (0..extent.blocks()).map(move |inside| (extent, inside)))
+                    .map(move |(extent, inside)| {
+                        let block = extent.base() + inside;
+                        // Of a tree it is looked at once, by the first of its blocks.
+                        if inside == 0 || block.is_multiple_of(TREE_BLOCKS as u64) {
+                            giant = giants.of(self, block / TREE_BLOCKS as u64);
+                        }
+                        let state = self.state(states, block)?;
+                        let start = Frame::new((extent.first() + inside) * PAGEBLOCK_FRAMES);
+                        Ok(BlockView::new(start, giant?, state))
                     })
             });
             blocks.chain(error)
@@ -266,11 +267,7 @@ impl<M: Memory> View<M> {
         let isolated = field(offset_of!(ZoneRecord, isolated))?;
         let frames = |blocks: u64| (blocks * PAGEBLOCK_FRAMES).min(managed);
         Ok(ZoneView {
-            kind: if kind == ZoneKind::Dma32 as u32 {
-                ZoneKind::Dma32
-            } else {
-                ZoneKind::Normal
-            },
+            kind: ZoneKind::from_record(kind),
             node: u16::try_from(node).unwrap_or(u16::MAX),
             managed_frames: managed,
             free_frames: u64::try_from(count).unwrap_or(0).min(managed),
@@ -291,12 +288,18 @@ impl Giants {
     fn read<M: Memory>(view: &View<M>, record: usize) -> Result<Self, ViewError> {
         let offset = view.word(record + offset_of!(ZoneRecord, giants))?;
         let mut extents = [Extent::default(); MAX_EXTENTS];
-        const LIMIT: u64 = FRAME_LIMIT / TREE_FRAMES;
+        const LIMIT: u64 = FRAME_LIMIT / PAGEBLOCK_FRAMES;
+        // No more in all than there can be in one zone.
+        let (mut left, mut trees) = (LIMIT, 0);
         for (number, extent) in extents.iter_mut().enumerate() {
             let at = record + offset_of!(ZoneRecord, extent) + number * size_of::<ExtentRecord>();
-            extent.first = view.word(at + offset_of!(ExtentRecord, first))?.min(LIMIT);
-            extent.trees = view.word(at + offset_of!(ExtentRecord, trees))?.min(LIMIT);
-            extent.base = view.word(at + offset_of!(ExtentRecord, base))?.min(LIMIT);
+            let first = view.word(at + offset_of!(ExtentRecord, first))?.min(LIMIT);
+            let blocks = view.word(at + offset_of!(ExtentRecord, blocks))?.min(left);
+            if blocks != 0 {
+                *extent = Extent::new(first, blocks, trees);
+                left -= blocks;
+                trees += extent.trees();
+            }
         }
         Ok(Self { offset, extents })
     }
@@ -304,16 +307,16 @@ impl Giants {
     /// The giant of a tree; a free one where there is none.
     fn of<M: Memory>(&self, view: &View<M>, tree: u64) -> Result<Giant, ViewError> {
         let mut base = 0;
-        for extent in self.extents.iter().filter(|extent| extent.trees != 0) {
-            let inside = tree.wrapping_sub(extent.base);
-            if inside < extent.trees {
-                let number =
-                    base + ((extent.first + inside) >> GIANT_TREES_SHIFT) - extent.first_giant();
+        for extent in self.extents.iter().filter(|extent| extent.blocks() != 0) {
+            let inside = tree.wrapping_sub(extent.base_tree());
+            if inside < extent.trees() {
+                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
+                let number = base + giant - extent.first_giant();
                 let offset = self.offset.saturating_add(number * 4);
                 let word = view.at(offset & !7)?;
                 return Ok(Giant::from_bits(halves(word)[usize::from(offset & 4 != 0)]));
             }
-            // Bounded by the caps above: 8 times 2^26.
+            // Bounded by the caps above: 2^22, and two for each extent.
             base += extent.giants();
         }
         Ok(Giant::from_bits(0))

@@ -41,8 +41,7 @@ fn hostile(words: usize, trees: u64, giant: u64) -> Counted {
         for extent in 0..MAX_EXTENTS {
             let at = record + offset_of!(ZoneRecord, extent) + extent * size_of::<ExtentRecord>();
             put(at + offset_of!(ExtentRecord, first), 0);
-            put(at + offset_of!(ExtentRecord, base), 0);
-            put(at + offset_of!(ExtentRecord, trees), u64::MAX);
+            put(at + offset_of!(ExtentRecord, blocks), u64::MAX);
         }
     }
     Counted {

@@ -30,7 +30,9 @@ pub fn min_free_kbytes(managed: u64) -> u64 {
 
 impl Watermarks {
     /// Linux's marks for a zone of `managed` frames among `total`, where `min_free` frames are
-    /// kept in all. Bounded so that a tiny zone is not all reserve: `min` is at most an eighth.
+    /// kept in all. Bounded so that a tiny zone is not all reserve: `min` is at most an eighth. So a zone of 16 MiB in
+    /// a machine of 4 GiB has 8, 12 and 16 frames: what guards it from ordinary requests is what it
+    /// [keeps](crate::Allocator::set_lowmem_reserve_ratio).
     #[must_use]
     pub fn for_zone(min_free: u64, managed: u64, total: u64) -> Self {
         // 128 bits, as a user's min_free_kbytes times a zone's frames can exceed 64.
@@ -69,6 +71,16 @@ impl AtomicWatermarks {
             low: self.low.load(order),
             high: self.high.load(order),
         }
+    }
+
+    #[inline]
+    pub(crate) fn min(&self) -> u64 {
+        self.min.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn low(&self) -> u64 {
+        self.low.load(Ordering::Relaxed)
     }
 
     pub(crate) fn store(&self, marks: Watermarks) {

@@ -9,11 +9,12 @@ use crate::{
     header::ZoneRecord,
     hub::Hub,
     low_memory::LowMemory,
+    lowmem_reserve::LowmemReserve,
     map::Kind,
     metadata::Arrays,
     reach::{RUN_ORDERS, Reach},
     state::{Change, Class, State},
-    summary::{Summary, TREE_BLOCKS, TREE_FRAMES, TREE_FRAMES_SHIFT},
+    summary::{Summary, TREE_BLOCKS},
     sync::Ordering,
     watermark::AtomicWatermarks,
 };
@@ -27,6 +28,7 @@ pub(crate) struct Zone<'m> {
     pub(crate) arrays: Arrays<'m>,
     pub(crate) record: &'m ZoneRecord,
     pub(crate) marks: AtomicWatermarks,
+    pub(crate) lowmem_reserve: LowmemReserve,
     pub(crate) low_memory: LowMemory,
 }
 
@@ -115,6 +117,7 @@ impl<'m> Zone<'m> {
             arrays,
             record,
             marks: AtomicWatermarks::new(crate::Watermarks::default()),
+            lowmem_reserve: LowmemReserve::new(),
             low_memory: LowMemory::new(),
         }
     }
@@ -126,25 +129,21 @@ impl<'m> Zone<'m> {
     /// The index of the block that holds this frame.
     #[inline]
     pub(crate) fn block_of(&self, frame: Frame) -> Option<usize> {
-        let tree = frame.number() >> TREE_FRAMES_SHIFT;
+        let block = frame.number() / PAGEBLOCK_FRAMES;
         self.extents.as_slice().iter().find_map(|extent| {
-            let inside = tree.wrapping_sub(extent.first);
-            (inside < extent.trees).then(|| {
-                let offset = frame.number() % TREE_FRAMES / PAGEBLOCK_FRAMES;
-                index(extent.base + inside) * TREE_BLOCKS + index(offset)
-            })
+            let inside = block.wrapping_sub(extent.first());
+            (inside < extent.blocks()).then(|| index(extent.base() + inside))
         })
     }
 
-    /// The first frame of a block.
+    /// The first frame of a block. Of the first and the last tree of an extent it may be another zone's.
     #[inline]
     pub(crate) fn first_frame(&self, block: usize) -> Frame {
-        let tree = (block / TREE_BLOCKS) as u64;
-        let offset = (block % TREE_BLOCKS) as u64 * PAGEBLOCK_FRAMES;
+        let (block, trees) = (block as u64, TREE_BLOCKS as u64);
         for extent in self.extents.as_slice() {
-            let inside = tree.wrapping_sub(extent.base);
-            if inside < extent.trees {
-                return Frame::new((extent.first + inside) * TREE_FRAMES + offset);
+            if (block / trees).wrapping_sub(extent.base_tree()) < extent.trees() {
+                // Both are as far from the start of a tree, so this is not below 0.
+                return Frame::new((extent.first() + block - extent.base()) * PAGEBLOCK_FRAMES);
             }
         }
         unreachable!("block {block} of {}", self.blocks())
@@ -237,9 +236,9 @@ impl<'m> Zone<'m> {
     pub(crate) fn giant_of(&self, tree: usize) -> usize {
         let mut base = 0;
         for extent in self.extents.as_slice() {
-            let inside = (tree as u64).wrapping_sub(extent.base);
-            if inside < extent.trees {
-                let giant = (extent.first + inside) >> GIANT_TREES_SHIFT;
+            let inside = (tree as u64).wrapping_sub(extent.base_tree());
+            if inside < extent.trees() {
+                let giant = (extent.first_tree() + inside) >> GIANT_TREES_SHIFT;
                 return index(base + giant - extent.first_giant());
             }
             base += extent.giants();
@@ -255,15 +254,16 @@ impl<'m> Zone<'m> {
 
     /// The trees of the giant that has this tree, as many as there are.
     pub(crate) fn giant_trees(&self, tree: usize) -> core::ops::Range<usize> {
-        let of = |extent: &&Extent| (tree as u64).wrapping_sub(extent.base) < extent.trees;
+        let inside = |extent: &Extent| (tree as u64).wrapping_sub(extent.base_tree());
+        let of = |extent: &&Extent| inside(extent) < extent.trees();
         let Some(extent) = self.extents.as_slice().iter().find(of) else {
             return tree..tree + 1;
         };
-        let number = extent.first + (tree as u64 - extent.base);
+        let number = extent.first_tree() + inside(extent);
         let first = number >> GIANT_TREES_SHIFT << GIANT_TREES_SHIFT;
-        let end = (first + GIANT_TREES as u64).min(extent.first + extent.trees);
-        let at = |number: u64| index(extent.base + number - extent.first);
-        at(first.max(extent.first))..at(end)
+        let end = (first + GIANT_TREES as u64).min(extent.first_tree() + extent.trees());
+        let at = |number: u64| index(extent.base_tree() + number - extent.first_tree());
+        at(first.max(extent.first_tree()))..at(end)
     }
 
     /// The first tree of a giant that has all of its.
@@ -273,9 +273,9 @@ impl<'m> Zone<'m> {
             let inside = (giant as u64).wrapping_sub(base);
             if inside < extent.giants() {
                 let first = (extent.first_giant() + inside) << GIANT_TREES_SHIFT;
-                let offset = first.checked_sub(extent.first)?;
-                let whole = offset + GIANT_TREES as u64 <= extent.trees;
-                return whole.then_some(index(extent.base + offset));
+                let offset = first.checked_sub(extent.first_tree())?;
+                let whole = offset + GIANT_TREES as u64 <= extent.trees();
+                return whole.then_some(index(extent.base_tree() + offset));
             }
             base += extent.giants();
         }

@@ -199,11 +199,11 @@ fn both_take_part_at_once() {
 
 #[test]
 fn bytes_that_are_no_metadata_are_refused() {
-    let memory = Memory::new(8192);
+    let memory = Memory::new(4096);
     // SAFETY: the memory is valid for so many bytes.
     let attach = |bytes| unsafe { Attached::new(memory.base(), bytes) }.err();
-    assert_eq!(attach(8192), Some(AttachError::Magic(0)));
-    assert_eq!(attach(8191), Some(AttachError::Misplaced));
+    assert_eq!(attach(4096), Some(AttachError::Magic(0)));
+    assert_eq!(attach(4095), Some(AttachError::Misplaced));
     let ranges = [range(0, 1 << 18)];
     let zones = [ZoneConfig {
         kind: ZoneKind::Normal,
@@ -211,8 +211,9 @@ fn bytes_that_are_no_metadata_are_refused() {
         ranges: &ranges,
     }];
     let metadata = words(&Config::new(&zones), |_| ());
-    let short = Memory::new(8192);
-    short.fill(&metadata[..1024]);
+    // The header alone.
+    let short = Memory::new(4096);
+    short.fill(&metadata[..512]);
     // SAFETY: the memory is valid for so many bytes.
     let attached = unsafe { Attached::new(short.base(), short.bytes()) };
     assert!(matches!(attached.err(), Some(AttachError::Length(_))));

@@ -11,25 +11,49 @@ use proptest::prelude::*;
 
 /// Frames of 64 MiB: one zone's.
 const TREE: u64 = 1 << 14;
+/// Frames of 16 MiB, where ISA DMA ends.
+const DMA: u64 = 1 << 12;
 
 #[derive(Clone, Debug)]
 struct Machine {
-    /// Kind and node of each zone, one tree of memory each.
+    /// Kind and node of each zone: of a pageblock below 16 MiB, of 64 MiB above.
     zones: Vec<(ZoneKind, u16)>,
     /// Square, or empty.
     distances: Vec<u8>,
+    /// By kind: of the frames of more general zones of a node its zones keep one in so many. 0: none.
+    ratios: [u64; ZoneKind::COUNT],
 }
 
 impl Machine {
+    /// One whose zones keep nothing from anybody.
+    fn plain(zones: Vec<(ZoneKind, u16)>, distances: Vec<u8>) -> Self {
+        Self {
+            zones,
+            distances,
+            ratios: [0; ZoneKind::COUNT],
+        }
+    }
+
     fn ranges(&self) -> Vec<[FrameRange; 1]> {
-        let start = |zone: usize, kind| {
-            let high = if kind == ZoneKind::Normal { 1 << 20 } else { 0 };
-            high + zone as u64 * TREE
-        };
-        let zones = self.zones.iter().enumerate();
+        let zones = (0_u64..).zip(&self.zones);
+        // No zone begins with a tree: it has a part of the last zone's.
         zones
-            .map(|(zone, &(kind, _))| [range(start(zone, kind), TREE)])
+            .map(|(zone, &(kind, _))| match kind {
+                ZoneKind::Dma => [range(zone * 512, 512)],
+                ZoneKind::Dma32 => [range(DMA + zone * TREE, TREE)],
+                ZoneKind::Normal => [range((1 << 20) + DMA + zone * TREE, TREE)],
+            })
             .collect()
+    }
+
+    /// What a zone keeps from requests that may use zones up to this kind.
+    fn kept(&self, zone: usize, highest: ZoneKind) -> u64 {
+        let (kind, node) = self.zones[zone];
+        let ratio = self.ratios[kind as usize];
+        let above = self.zones.iter().zip(self.ranges());
+        let above = above.filter(|((of, on), _)| *on == node && *of > kind && *of <= highest);
+        let frames: u64 = above.map(|(_, [range])| range.frames).sum();
+        frames.checked_div(ratio).unwrap_or(0)
     }
 
     fn configs<'a>(&self, ranges: &'a [[FrameRange; 1]]) -> Vec<ZoneConfig<'a>> {
@@ -45,7 +69,12 @@ impl Machine {
         with(
             &Config::new(&zones).with_distances(&self.distances),
             &(),
-            test,
+            |a| {
+                for kind in ZoneKind::ALL {
+                    a.set_lowmem_reserve_ratio(kind, self.ratios[kind as usize]);
+                }
+                test(a)
+            },
         )
     }
 
@@ -78,7 +107,7 @@ impl Machine {
             if matches!(request.node, NodePolicy::Only(_)) && node != start {
                 continue;
             }
-            for kind in [ZoneKind::Normal, ZoneKind::Dma32] {
+            for kind in [ZoneKind::Normal, ZoneKind::Dma32, ZoneKind::Dma] {
                 let here = self.zones.iter().enumerate();
                 let here = here.filter(|(_, zone)| **zone == (kind, node) && kind <= request.zone);
                 order.extend(here.map(|(zone, _)| zone));
@@ -93,14 +122,20 @@ fn nodes() -> std::ops::Range<u16> {
 }
 
 fn kind() -> impl Strategy<Value = ZoneKind> {
-    prop_oneof![Just(ZoneKind::Dma32), Just(ZoneKind::Normal)]
+    proptest::sample::select(ZoneKind::ALL.to_vec())
 }
 
 fn machine() -> impl Strategy<Value = Machine> {
     let zones = proptest::collection::vec((kind(), 0..5u16), 1..=8);
     let distances = prop_oneof![Just(0usize), Just(5usize), Just(7)]
         .prop_flat_map(|side| proptest::collection::vec(10..40u8, side * side));
-    (zones, distances).prop_map(|(zones, distances)| Machine { zones, distances })
+    let ratio = || proptest::sample::select(vec![0, 1, 3, 100]);
+    (zones, distances, ratio(), ratio()).prop_map(|(zones, distances, dma, dma32)| Machine {
+        zones,
+        distances,
+        // Nothing is above `Normal`.
+        ratios: [dma, dma32, 1],
+    })
 }
 
 /// What is done next.
@@ -138,7 +173,7 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whole blocks, so that it is plain what each zone still has: 32 at first.
+    /// Whole blocks, so that it is plain what each zone still has: 32 at first, or one.
     #[test]
     fn blocks_come_from_the_nearest_zone_that_has_one(
         machine in machine(),
@@ -151,11 +186,11 @@ proptest! {
             for zone in 0..a.zones() {
                 a.set_watermarks(zone, marks).expect("rising marks");
             }
-            let mut free = vec![TREE; a.zones()];
+            let ranges = machine.ranges();
+            let mut free: Vec<_> = ranges.iter().map(|[range]| range.frames).collect();
             let mut fronts: Vec<_> = (0..7).map(Front::on_node).collect();
             let mut held: Vec<(Frame, usize)> = Vec::new();
             let zone_of = |frame: Frame| {
-                let ranges = machine.ranges();
                 ranges.iter().position(|range| range[0].contains(frame)).expect("a managed frame")
             };
             for event in events {
@@ -164,12 +199,19 @@ proptest! {
                         let request = Request::new(order, Mobility::Movable)
                             .zone(zone).node(node).reserve(reserve);
                         let candidates = machine.order(from, request);
-                        let floor = if reserve == Reserve::Use { 0 } else { marks.min };
-                        let above = |floor: u64| {
+                        let above = |mark: u64| {
                             let mut zones = candidates.iter();
-                            zones.find(|&&zone| free[zone] >= floor + order.frames()).copied()
+                            let floor = |of: usize| mark + machine.kept(of, zone);
+                            zones.find(|&&of| free[of] >= floor(of) + order.frames()).copied()
                         };
-                        let expected = above(marks.low).or_else(|| above(floor));
+                        let any = || {
+                            let mut zones = candidates.iter();
+                            zones.find(|&&of| free[of] >= order.frames()).copied()
+                        };
+                        let expected = above(marks.low).or_else(|| match reserve {
+                            Reserve::Keep => above(marks.min),
+                            Reserve::Use => any(),
+                        });
                         let front = &mut fronts[usize::from(from)];
                         let got = a.allocate(front, request);
                         prop_assert_eq!(got.ok().map(zone_of), expected);
@@ -208,7 +250,7 @@ proptest! {
     fn the_order_of_zones_is_that_of_the_model(machine in machine()) {
         machine.with(|a| {
             for node in nodes() {
-                for kind in [ZoneKind::Dma32, ZoneKind::Normal] {
+                for kind in ZoneKind::ALL {
                     let request = Request::new(Order::BASE, Mobility::Movable).zone(kind);
                     let order: Vec<_> = a.fallback(node, kind).collect();
                     prop_assert_eq!(order, machine.order(node, request));
@@ -223,11 +265,11 @@ proptest! {
 fn two_nodes(test: impl FnOnce(&Allocator<'_>)) {
     let zones = vec![(ZoneKind::Normal, 0), (ZoneKind::Normal, 1)];
     let distances = vec![10, 20, 20, 10];
-    Machine { zones, distances }.with(test);
+    Machine::plain(zones, distances).with(test);
 }
 
 fn node_of(frame: Frame) -> u64 {
-    (frame.number() - (1 << 20)) / TREE
+    (frame.number() - DMA - (1 << 20)) / TREE
 }
 
 #[test]
@@ -316,7 +358,7 @@ fn a_node_without_memory_uses_the_nearest_and_keeps_what_it_frees() {
     let zones = vec![(ZoneKind::Normal, 0), (ZoneKind::Normal, 1)];
     // Node 2 is nearer to node 1.
     let distances = vec![10, 20, 40, 20, 10, 30, 40, 30, 10];
-    Machine { zones, distances }.with(|a| {
+    Machine::plain(zones, distances).with(|a| {
         let mut front = Front::on_node(2);
         let request = Request::new(Order::PAGEBLOCK, Mobility::Movable);
         let block = a.allocate(&mut front, request).expect("memory");

@@ -15,6 +15,11 @@ use proptest::prelude::*;
 const EVENTS: usize = 300;
 const FRONTS: usize = 2;
 const WORD: u64 = 64;
+const ZONES: usize = 3;
+/// Where the model's zones begin.
+const BASES: [u64; ZONES] = [0, 3 * 512, 1 << 20];
+/// Of the frames of more general zones each keeps one in so many.
+const RATIOS: [u64; ZONES] = [10, 30, 32];
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -62,7 +67,12 @@ fn mobility() -> impl Strategy<Value = Mobility> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let zone = prop::sample::select(vec![ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Normal]);
+    let zone = prop::sample::select(vec![
+        ZoneKind::Dma,
+        ZoneKind::Dma32,
+        ZoneKind::Normal,
+        ZoneKind::Normal,
+    ]);
     let reserve = prop::sample::select(vec![Reserve::Keep, Reserve::Use]);
     let front = 0..FRONTS;
     prop_oneof![
@@ -96,20 +106,18 @@ struct Page {
 }
 
 struct Model {
-    zones: [(ZoneKind, Vec<FrameRange>); 2],
+    zones: [(ZoneKind, Vec<FrameRange>); ZONES],
     /// By frame number, less the zone's base.
-    pages: [Vec<Page>; 2],
-    bases: [u64; 2],
+    pages: [Vec<Page>; ZONES],
     held: Vec<(Frame, Order)>,
 }
 
 impl Model {
-    fn new(zones: [(ZoneKind, Vec<FrameRange>); 2]) -> Self {
-        let bases = [0, 1 << 20];
-        let pages = [0, 1].map(|zone| {
+    fn new(zones: [(ZoneKind, Vec<FrameRange>); ZONES]) -> Self {
+        let pages = [0, 1, 2].map(|zone| {
             let (_, ranges) = &zones[zone];
             let end = ranges.last().expect("ranges").end().number();
-            (bases[zone]..end + 1024)
+            (BASES[zone]..end + 1024)
                 .map(|number| Page {
                     managed: ranges
                         .iter()
@@ -121,18 +129,18 @@ impl Model {
         Self {
             zones,
             pages,
-            bases,
             held: Vec::new(),
         }
     }
 
     fn zone_of(&self, frame: Frame) -> usize {
-        usize::from(frame.number() >= self.bases[1])
+        let above = |base: &&u64| frame.number() >= **base;
+        BASES.iter().filter(above).count() - 1
     }
 
     fn pages(&mut self, range: FrameRange) -> &mut [Page] {
         let zone = self.zone_of(range.start);
-        let first = usize::try_from(range.start.number() - self.bases[zone]).expect("small");
+        let first = usize::try_from(range.start.number() - BASES[zone]).expect("small");
         &mut self.pages[zone][first..first + usize::try_from(range.frames).expect("small")]
     }
 
@@ -173,6 +181,16 @@ impl Model {
         self.pages[zone].iter().filter(free).count() as u64
     }
 
+    fn managed_frames(&self, zone: usize) -> u64 {
+        self.zones[zone].1.iter().map(|range| range.frames).sum()
+    }
+
+    /// What a zone keeps from a request for others' sake.
+    fn kept(&self, zone: usize, request: Request) -> u64 {
+        let above = (zone + 1..ZONES).filter(|&above| self.zones[above].0 <= request.zone);
+        above.map(|above| self.managed_frames(above)).sum::<u64>() / RATIOS[zone]
+    }
+
     /// Whether the request can be served by a zone at all, its reserve aside.
     fn has_run(&self, zone: usize, order: Order) -> bool {
         let size = usize::try_from(order.frames()).expect("small");
@@ -185,12 +203,12 @@ impl Model {
 
     /// Checks that an allocation had to fail, all fronts being drained.
     fn assert_out_of(&self, a: &Allocator<'_>, request: Request) {
-        for zone in 0..2 {
+        for zone in 0..ZONES {
             if self.zones[zone].0 > request.zone {
                 continue;
             }
             let floor = if request.reserve == Reserve::Keep {
-                a.watermarks(zone).min
+                a.watermarks(zone).min + self.kept(zone, request)
             } else {
                 0
             };
@@ -303,14 +321,14 @@ impl Replay<'_, '_> {
     }
 
     fn isolate(&mut self, which: usize) {
-        let blocks = [(0, 12), (1 << 20, 12)].map(|(base, blocks)| {
+        let blocks = [(0, 12), (BASES[2], 12)].map(|(base, blocks)| {
             (0..blocks).map(move |block| Frame::new(base + block * PAGEBLOCK_FRAMES))
         });
         let blocks: Vec<_> = blocks.into_iter().flatten().collect();
         let start = blocks[which % blocks.len()];
         let range = FrameRange::new(start, PAGEBLOCK_FRAMES);
         self.drain();
-        let end = self.model.bases[self.model.zone_of(start)]
+        let end = BASES[self.model.zone_of(start)]
             + self.model.pages[self.model.zone_of(start)].len() as u64;
         let free = range.end().number() <= end
             && self
@@ -423,7 +441,7 @@ impl Replay<'_, '_> {
     fn check(&mut self) {
         self.drain();
         self.a.validate().expect("valid");
-        for zone in 0..2 {
+        for zone in 0..ZONES {
             let free = self.model.free_frames(zone);
             assert_eq!(self.a.zone_stats(zone).free_frames, free);
             assert_eq!(self.a.free_areas(zone).frames(), free);
@@ -441,7 +459,7 @@ impl Replay<'_, '_> {
         self.a
             .set_reporting_order(Some(Order::PAGEBLOCK))
             .expect("an order that can be given back");
-        for zone in 0..2 {
+        for zone in 0..ZONES {
             self.a
                 .set_watermarks(zone, ebb_mm::Watermarks::default())
                 .expect("rising marks");
@@ -463,15 +481,18 @@ impl Replay<'_, '_> {
 proptest! {
     #[test]
     fn the_allocator_does_as_the_model_says(events in prop::collection::vec(event(), 1..EVENTS)) {
-        let low = vec![range(0, 160), range(256, 6 * 512 + 77), range(3500, 100)];
-        let high = vec![range((1 << 20) + 100, 5 * 512)];
+        // The first two share a tree, and a GiB.
         let zones = [
-            ZoneConfig { kind: ZoneKind::Dma32, node: 0, ranges: &low },
-            ZoneConfig { kind: ZoneKind::Normal, node: 0, ranges: &high },
+            (ZoneKind::Dma, vec![range(0, 160), range(256, 2 * 512 + 77)]),
+            (ZoneKind::Dma32, vec![range(BASES[1] + 20, 3 * 512 + 77), range(3700, 100)]),
+            (ZoneKind::Normal, vec![range(BASES[2] + 100, 5 * 512)]),
         ];
-        let model =
-            Model::new([(ZoneKind::Dma32, low.clone()), (ZoneKind::Normal, high.clone())]);
+        let model = Model::new(zones.clone());
+        let zones = zones.each_ref().map(|(kind, ranges)| ZoneConfig { kind: *kind, node: 0, ranges });
         with(&Config::new(&zones).with_frame_marks(), &(), |a| {
+            for (kind, ratio) in ZoneKind::ALL.into_iter().zip(RATIOS) {
+                a.set_lowmem_reserve_ratio(kind, ratio);
+            }
             let mut replay = Replay {
                 a,
                 model,

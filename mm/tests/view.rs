@@ -17,11 +17,21 @@ use proptest::prelude::*;
 
 const MIB: u64 = 256;
 
-/// Metadata of two zones, some of it in use, and the figures that a reader should find.
+/// Metadata of three zones, some of it in use, and the figures that a reader should find. The first two share
+/// a tree.
 fn used_metadata() -> (Vec<AtomicU64>, u64, u64) {
-    let low = [range(0, 160), range(256, 300 * MIB)];
-    let high = [range(1 << 20, 100 * MIB)];
+    let dma = [range(0, 160), range(256, 15 * MIB)];
+    let low = [range(16 * MIB, 285 * MIB)];
+    let high = [
+        range(1 << 20, 40 * MIB),
+        range((1 << 20) + 50 * MIB, 60 * MIB),
+    ];
     let zones = [
+        ZoneConfig {
+            kind: ZoneKind::Dma,
+            node: 0,
+            ranges: &dma,
+        },
         ZoneConfig {
             kind: ZoneKind::Dma32,
             node: 0,
@@ -62,10 +72,12 @@ fn a_reader_sees_what_the_allocator_says() {
     assert!(unreported > 0);
     assert_eq!(view.free_frames(), Ok((free, unreported)));
     let zones: Vec<_> = view.zones().map(|zone| zone.expect("a zone")).collect();
-    assert_eq!(zones.len(), 2);
-    assert_eq!((zones[0].kind, zones[0].node), (ZoneKind::Dma32, 0));
-    assert_eq!((zones[1].kind, zones[1].node), (ZoneKind::Normal, 3));
-    assert_eq!(zones[1].managed_frames, 100 * MIB);
+    assert_eq!(zones.len(), 3);
+    assert_eq!((zones[0].kind, zones[0].node), (ZoneKind::Dma, 0));
+    assert_eq!((zones[1].kind, zones[1].node), (ZoneKind::Dma32, 0));
+    assert_eq!((zones[2].kind, zones[2].node), (ZoneKind::Normal, 3));
+    assert_eq!(zones[0].managed_frames, 15 * MIB + 160);
+    assert_eq!(zones[2].managed_frames, 100 * MIB);
 }
 
 #[test]
@@ -90,7 +102,13 @@ fn the_map_is_that_of_one_who_takes_part() {
     assert!(count(|usage| matches!(usage, Usage::Partial(_) | Usage::Full)) >= 10_000 / 512);
     assert!(count(|usage| matches!(usage, Usage::Free { unreported: true })) > 0);
     assert!(count(|usage| matches!(usage, Usage::Free { unreported: false })) > 0);
-    assert!(count(|usage| matches!(usage, Usage::Missing)) > 0);
+    // The gap, and nothing of other zones or of no zone.
+    assert_eq!(count(|usage| matches!(usage, Usage::Missing)), 5);
+    let mut starts: Vec<_> = seen.iter().map(|block| block.start).collect();
+    starts.dedup();
+    assert!(starts.is_sorted() && starts.len() == seen.len());
+    let frames = 301 * MIB + 110 * MIB;
+    assert_eq!(seen.len() as u64, frames.div_ceil(512));
 }
 
 #[test]

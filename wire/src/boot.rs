@@ -16,10 +16,12 @@ pub const STDERR: &str = "ebb.stderr";
 /// To stdout, in the order of the writes: two ports have none between them.
 pub const STDOUT: &str = "stdout";
 
-/// What the program's stdin has to give: nothing where it is [`EMPTY`].
+/// What the program's stdin has to give: nothing where it is [`EMPTY`], what somebody types where it is a [`TERMINAL`].
 pub const STDIN: &str = "ebb.stdin";
 /// Nothing, now and later.
 pub const EMPTY: &str = "empty";
+/// The host's stdin is one. For the first process of Linux guests, which then looks whether the program waits for it.
+pub const TERMINAL: &str = "terminal";
 
 /// The folder of the archive that is for the guest itself, not for its program.
 pub const FOLDER: &str = "/.ebb";
@@ -27,6 +29,11 @@ pub const FOLDER: &str = "/.ebb";
 pub const ARGUMENTS: &str = "/.ebb/argv";
 /// The program's environment, likewise.
 pub const ENVIRONMENT: &str = "/.ebb/env";
+/// What sends files to the host when the program has ended: [`INIT`] and its arguments, a list like [`ARGUMENTS`]. Only where
+/// something is to be sent.
+pub const OUT: &str = "/.ebb/out";
+/// Its first argument; the most that it sends ([`crate::out::cost`]) and the paths follow.
+pub const OUT_WORD: &str = "out";
 /// The first process of Linux guests.
 pub const INIT: &str = "/.ebb/init";
 /// Modules that it loads, in the order of their names.
@@ -62,7 +69,15 @@ mod tests {
 
     #[test]
     fn files_lie_in_the_folder() {
-        for path in [ARGUMENTS, ENVIRONMENT, INIT, MODULES, DEMAND, DEMAND_LIST] {
+        for path in [
+            ARGUMENTS,
+            ENVIRONMENT,
+            OUT,
+            INIT,
+            MODULES,
+            DEMAND,
+            DEMAND_LIST,
+        ] {
             assert!(
                 path.strip_prefix(FOLDER)
                     .is_some_and(|rest| rest.starts_with('/'))

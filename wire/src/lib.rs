@@ -7,6 +7,7 @@
 //! | [`port`]: the ports and their order | host | both kinds of guests |
 //! | [`request`]: lines on the control port | host | both kinds of guests |
 //! | [`report`]: lines on the control port | `ebb-init` | host |
+//! | [`out`]: files on the port for them | `ebb-init` | host |
 //! | [`GiveBack`]: how memory goes back | both | both |
 //! | [`Reclaim`]: what a guest does when it is asked for memory | host | `ebb-kernel` |
 //! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
@@ -18,6 +19,7 @@
 pub mod boot;
 mod give_back;
 pub mod header;
+pub mod out;
 pub mod port;
 mod reclaim;
 pub mod report;

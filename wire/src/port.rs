@@ -1,6 +1,6 @@
 //! The ports between the host and the guest, which are virtio consoles.
 
-/// The ports in their order. Ebb's kernel knows them by it.
+/// The ports that each guest has, in their order. Ebb's kernel knows them by it.
 pub const PORTS: usize = 3;
 /// Stdin and stdout.
 pub const STDIO: usize = 0;
@@ -9,7 +9,12 @@ pub const STDERR: usize = 1;
 /// Lines of control.
 pub const CONTROL: usize = 2;
 
-/// What they are called. Linux's first process knows them by it.
+/// Files for the host, once the program has ended; there only where some were asked for.
+pub const OUT: usize = 3;
+/// What that one is called.
+pub const OUT_NAME: &str = "ebb.out";
+
+/// What the others are called. Linux's first process knows them by it.
 pub const NAMES: [&str; PORTS] = ["ebb.stdio", "ebb.stderr", "ebb.control"];
 
 /// What Ebb's kernel writes to the control port when memory has become free, and the host, which takes it by itself, has said

@@ -4,7 +4,9 @@
 //! |----------------------------------|---------------------------------------------------------|
 //! | `up`                             | the drivers work                                        |
 //! | `running <ns>`                   | the program is about to start; the guest's clock        |
+//! | `awaits-input`                   | the program waits for its stdin, which somebody types   |
 //! | `ended <ns> <faults>`            | it has ended; the guest's clock, its page faults         |
+//! | `oom-kill <ns> <pid> <bytes> <name>` | one was killed because memory was out; what it had resident |
 //! | `oom-kills <n>`                  | so many processes were killed because memory was out    |
 //! | `exited <wait> <out> <err>`      | its wait status, and the bytes that it wrote            |
 //! | `cannot-run <why>`               | it could not be started                                 |
@@ -25,12 +27,25 @@ pub enum Report<'a> {
         /// The guest's clock, which begins with its kernel.
         nanoseconds: u64,
     },
+    /// The program waits for what somebody types.
+    AwaitsInput,
     /// The program has ended. What became of it follows when its output is out.
     Ended {
         /// The guest's clock, as with [`Report::Running`].
         nanoseconds: u64,
         /// Page faults of the program and of all that it left behind.
         faults: u64,
+    },
+    /// The kernel killed a process because memory was out.
+    OomKill {
+        /// The guest's clock, as with [`Report::Running`].
+        nanoseconds: u64,
+        /// Its process number.
+        pid: u64,
+        /// Bytes that it had resident.
+        resident: u64,
+        /// Its name, of its own choice.
+        name: &'a str,
     },
     /// Processes that the kernel killed because memory was out, since it began.
     OomKills(u64),
@@ -56,11 +71,23 @@ impl<'a> Report<'a> {
             "running" => Some(Self::Running {
                 nanoseconds: rest.parse().ok()?,
             }),
+            "awaits-input" => Some(Self::AwaitsInput),
             "ended" => {
                 let (nanoseconds, faults) = rest.split_once(' ')?;
                 Some(Self::Ended {
                     nanoseconds: nanoseconds.parse().ok()?,
                     faults: faults.parse().ok()?,
+                })
+            }
+            "oom-kill" => {
+                let mut words = rest.splitn(4, ' ');
+                let mut number = || words.next()?.parse().ok();
+                let (nanoseconds, pid, resident) = (number()?, number()?, number()?);
+                Some(Self::OomKill {
+                    nanoseconds,
+                    pid,
+                    resident,
+                    name: words.next()?,
                 })
             }
             "oom-kills" => Some(Self::OomKills(rest.parse().ok()?)),
@@ -82,11 +109,18 @@ impl fmt::Display for Report<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Up => to.write_str("up"),
+            Self::AwaitsInput => to.write_str("awaits-input"),
             Self::Running { nanoseconds } => write!(to, "running {nanoseconds}"),
             Self::Ended {
                 nanoseconds,
                 faults,
             } => write!(to, "ended {nanoseconds} {faults}"),
+            Self::OomKill {
+                nanoseconds,
+                pid,
+                resident,
+                name,
+            } => write!(to, "oom-kill {nanoseconds} {pid} {resident} {name}"),
             Self::OomKills(kills) => write!(to, "oom-kills {kills}"),
             Self::Exited {
                 status,
@@ -112,6 +146,7 @@ mod tests {
         for (report, line) in [
             (Report::Up, "up"),
             (Report::Running { nanoseconds: 7 }, "running 7"),
+            (Report::AwaitsInput, "awaits-input"),
             (
                 Report::Ended {
                     nanoseconds: 9,
@@ -125,6 +160,15 @@ mod tests {
                     written: [1, 2],
                 },
                 "exited 256 1 2",
+            ),
+            (
+                Report::OomKill {
+                    nanoseconds: 1,
+                    pid: 2,
+                    resident: 4096,
+                    name: "a b",
+                },
+                "oom-kill 1 2 4096 a b",
             ),
             (Report::OomKills(3), "oom-kills 3"),
             (Report::CannotRun("no such file"), "cannot-run no such file"),
@@ -148,6 +192,8 @@ mod tests {
             "ended 1",
             "ended 1 2 3",
             "oom-kills -1",
+            "oom-kill 1 2 3",
+            "oom-kill 1 x 3 a",
             "exited 1 2",
             "exited 1 2 x",
             "Up",

@@ -4,6 +4,15 @@ use super::schema::{Report, Row};
 use super::wording::{row_name, speaks_alone, times};
 use std::fmt::Write as _;
 
+/// The comparison of `--against`, and where it came from.
+#[derive(Debug)]
+pub(crate) struct Other<R> {
+    pub(crate) report: R,
+    pub(crate) name: String,
+    /// Nothing was run: whoever asks does not want the table once more.
+    pub(crate) alone: bool,
+}
+
 /// So far may ratios lie apart that the machine has a say in.
 const MEASURED: f64 = 0.10;
 /// And so far those of counted instructions.
@@ -11,7 +20,7 @@ const COUNTED: f64 = 0.01;
 
 /// One ratio in both comparisons.
 #[derive(Clone, PartialEq, Debug)]
-struct Pair {
+pub(crate) struct Pair {
     experiment: String,
     name: String,
     here: Option<f64>,
@@ -20,6 +29,22 @@ struct Pair {
 }
 
 impl Pair {
+    /// A figure's ratios, here and there; those of counted instructions lie closer.
+    pub(crate) fn new(
+        experiment: String,
+        name: String,
+        [here, there]: [Option<f64>; 2],
+        counted: bool,
+    ) -> Self {
+        Self {
+            experiment,
+            name,
+            here,
+            there,
+            bound: if counted { COUNTED } else { MEASURED },
+        }
+    }
+
     /// How far the smaller ratio is exceeded by the greater one, with the sign of this one's
     /// distance; `None` where one of them is missing.
     fn difference(&self) -> Option<f64> {
@@ -63,6 +88,11 @@ impl Agreement {
                 .filter(|row| both(row) && !here.table.iter().any(|other| same(row, other)))
                 .map(|row| pair(there, row, None, row.ratio)),
         );
+        Self::new(pairs, with)
+    }
+
+    /// These ratios, of which one at least of each pair is there; the others were read from `with`.
+    pub(crate) fn new(mut pairs: Vec<Pair>, with: String) -> Self {
         pairs.retain(|pair| pair.here.is_some() || pair.there.is_some());
         Self { pairs, with }
     }
@@ -164,17 +194,9 @@ fn pair(report: &Report, row: &Row, here: Option<f64>, there: Option<f64>) -> Pa
         .iter()
         .filter(|other| other.experiment == row.experiment && other.metric == row.metric)
         .collect();
-    Pair {
-        experiment: row.experiment.clone(),
-        name: row_name(row, &others),
-        here,
-        there,
-        bound: if row.labels.contains_key("icount") {
-            COUNTED
-        } else {
-            MEASURED
-        },
-    }
+    let counted = row.labels.contains_key("icount");
+    let name = row_name(row, &others);
+    Pair::new(row.experiment.clone(), name, [here, there], counted)
 }
 
 #[cfg(test)]

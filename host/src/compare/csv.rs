@@ -73,7 +73,7 @@ const SAMPLE_FIELDS: [&str; 12] = [
 
 /// The figures as CSV, a line each, below a line of names.
 pub(crate) fn figures<'a>(
-    figures: impl Iterator<Item = (&'a str, &'a Run, Figure)>,
+    figures: impl Iterator<Item = (impl AsRef<str>, &'a Run, Figure)>,
 ) -> Result<Vec<u8>, Failure> {
     let mut writer = writer(&FIGURE_FIELDS)?;
     for (column, run, figure) in figures {
@@ -85,7 +85,7 @@ pub(crate) fn figures<'a>(
             &mut writer,
             &FigureLine {
                 experiment: &run.experiment,
-                column,
+                column: column.as_ref(),
                 kernel: run.guest.name(),
                 give_back: run.give_back.name(),
                 cpus: run.cpus,
@@ -108,7 +108,7 @@ pub(crate) fn figures<'a>(
 
 /// The curves as CSV, a line a sample, below a line of names.
 pub(crate) fn timelines<'a>(
-    runs: impl Iterator<Item = (&'a str, &'a Run)>,
+    runs: impl Iterator<Item = (impl AsRef<str>, &'a Run)>,
 ) -> Result<Vec<u8>, Failure> {
     let mut writer = writer(&SAMPLE_FIELDS)?;
     for (column, run) in runs {
@@ -117,7 +117,7 @@ pub(crate) fn timelines<'a>(
                 &mut writer,
                 &SampleLine {
                     experiment: &run.experiment,
-                    column,
+                    column: column.as_ref(),
                     cpus: run.cpus,
                     memory_bytes: run.memory_bytes,
                     round: run.round,
@@ -162,32 +162,19 @@ mod tests {
     use super::*;
     use crate::compare::figure::lower;
     use crate::compare::guest::Guest;
-    use crate::compare::schema::{Outcome, Point};
-    use crate::compare::way::Way;
+    use crate::compare::schema::Point;
 
     fn run() -> Run {
         Run {
             experiment: "sh -c 'echo \"a,b\"\n'".into(),
-            arguments: Vec::new(),
-            guest: Guest::Linux,
-            give_back: Way::REPORTING,
-            icount: false,
             cpus: 2,
-            memory_bytes: 1 << 30,
             round: 3,
-            command: Vec::new(),
-            record: None,
-            events: Vec::new(),
-            turns: Vec::new(),
-            host_cpus: Vec::new(),
             timeline: vec![Point {
                 t_ms: 50.5,
                 resident: Some(4096.0),
                 ..Point::default()
             }],
-            expenses: Vec::new(),
-            outcome: Outcome::Ok,
-            error: None,
+            ..Run::blank(Guest::Linux)
         }
     }
 
@@ -237,7 +224,7 @@ mod tests {
         ] {
             assert_eq!(read(&written, field), [value], "{field}");
         }
-        let none = timelines(std::iter::empty()).unwrap();
+        let none = timelines(std::iter::empty::<(&str, &Run)>()).unwrap();
         assert_eq!(read(&none, "t_ms").len(), 0);
     }
 }

@@ -7,7 +7,9 @@ use super::figures;
 use super::findings;
 use super::output::Output;
 use super::plots;
-use super::schema::{Cell, Report, Row};
+use super::schema::{Report, Row};
+use super::statistics::Spread;
+use super::svg::Plot;
 use super::wording::{number, range, row_name, scale_of, sentence, speaks_alone, times};
 use crate::failure::Failure;
 use std::collections::BTreeSet;
@@ -16,29 +18,42 @@ use std::fs;
 use std::path::Path;
 
 /// The folder of the plots, beside the document.
-const PLOTS: &str = "plots";
+pub(super) const PLOTS: &str = "plots";
 
-/// Writes the report to `path`, which is reserved as `document`, and the plots beside it.
-pub(crate) fn write(report: &Report, path: &Path, document: Output) -> Result<(), Failure> {
-    let folder = path.with_file_name(PLOTS);
-    let plots = plots::files(report);
-    let text = text(
-        report,
-        &plots
-            .iter()
-            .map(|(name, plot)| (name.as_str(), plot.title()))
-            .collect::<Vec<_>>(),
-    );
-    fs::create_dir_all(&folder).map_err(|source| Failure::Write {
-        path: folder.clone(),
-        source,
-    })?;
-    for (name, plot) in &plots {
-        let path = folder.join(format!("{name}.svg"));
-        let svg = plot.standalone();
-        Output::reserve(&path, u64::try_from(svg.len()).unwrap_or(0))?.write(svg.as_bytes())?;
+/// A section of a document, and its plots by the names of their files.
+pub(crate) struct Document {
+    pub(crate) text: String,
+    pub(crate) plots: Vec<(String, Plot)>,
+}
+
+impl Document {
+    /// Writes it to `path`, which is reserved as `document`, and the plots beside it.
+    pub(crate) fn write(&self, path: &Path, document: Output) -> Result<(), Failure> {
+        let folder = path.with_file_name(PLOTS);
+        fs::create_dir_all(&folder).map_err(|source| Failure::Write {
+            path: folder.clone(),
+            source,
+        })?;
+        for (name, plot) in &self.plots {
+            let path = folder.join(format!("{name}.svg"));
+            let svg = plot.standalone();
+            Output::reserve(&path, u64::try_from(svg.len()).unwrap_or(0))?.write(svg.as_bytes())?;
+        }
+        document.write(self.text.as_bytes())
     }
-    document.write(text.as_bytes())
+}
+
+/// The report as a document.
+pub(crate) fn document(report: &Report) -> Document {
+    let plots = plots::files(report);
+    let shown: Vec<_> = plots
+        .iter()
+        .map(|(name, plot)| (name.as_str(), plot.title()))
+        .collect();
+    Document {
+        text: text(report, &shown),
+        plots,
+    }
 }
 
 /// The report; `plots` are names of files and what they show.
@@ -151,7 +166,7 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
                     " {} |",
                     found.map_or_else(
                         || absent::word(&report.runs, row, *column).to_owned(),
-                        |found| cell(found, &unit, divisor)
+                        |found| cell(found.spread(), &unit, divisor)
                     )
                 )
             })
@@ -171,13 +186,15 @@ fn experiment(line: &mut dyn FnMut(&str), report: &Report, name: &str) {
     }
 }
 
-fn cell(cell: &Cell, unit: &str, divisor: f64) -> String {
-    let median = number(cell.median / divisor);
+/// A figure with its unit, and what it lies between.
+pub(super) fn cell(cell: Spread, unit: &str, divisor: f64) -> String {
+    let median = format!("{} {unit}", number(cell.median / divisor));
+    let median = median.trim_end();
     if cell.rounds > 1 {
         let (min, max) = (number(cell.min / divisor), number(cell.max / divisor));
-        format!("{median} {unit} ({min} to {max})")
+        format!("{median} ({min} to {max})")
     } else {
-        format!("{median} {unit}")
+        median.to_owned()
     }
 }
 
@@ -189,7 +206,7 @@ pub(super) fn escaped(text: &str) -> String {
             '|' | '*' | '_' | '`' | '[' | '\\' => safe.extend(['\\', letter]),
             '<' => safe.push_str("&lt;"),
             '&' => safe.push_str("&amp;"),
-            '\n' | '\r' => safe.push(' '),
+            letter if letter.is_control() => safe.push(' '),
             _ => safe.push(letter),
         }
     }
@@ -197,7 +214,7 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// Text as code, which nothing in it can end.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let inner = text.replace('`', "'").replace(['\n', '\r'], " ");
     format!("`{inner}`")
 }

@@ -6,6 +6,7 @@ mod balloon;
 mod calls;
 mod child;
 mod column;
+mod conclusion;
 mod costs;
 mod cpus;
 mod csv;
@@ -13,6 +14,7 @@ mod experiment;
 mod experiments;
 mod figure;
 mod figures;
+mod files;
 mod findings;
 mod give_back;
 mod guest;
@@ -31,6 +33,7 @@ mod ratio;
 mod record;
 mod report;
 mod runner;
+mod saved;
 mod scale;
 mod schema;
 mod scratch;
@@ -49,29 +52,26 @@ use crate::guest::Stock;
 use crate::machine::AccelChoice;
 use crate::stdout;
 use crate::text::Terminal;
-use agreement::Agreement;
+use agreement::{Agreement, Other};
+use conclusion::conclude;
+use files::Files;
 use interrupt::Interrupt;
 use options::LinuxChoice;
-use output::Output;
 use plan::{Clock, Plan, Step};
 use progress::{About, Progress};
 use report::Gathered;
 use runner::Runner;
 use rustix::termios;
+use saved::Saved;
 use schema::{Guest, Outcome, Report, Run};
 use scratch::{Scratch, Turn};
 use std::ffi::OsString;
 use std::time::Instant;
 
-/// A run failed, or ratios do not agree with those of another comparison.
-const STATUS_SOME_FAILED: u8 = 1;
 /// Bytes that a sample and a run with its turns take in the report, for keeping space.
 const SAMPLE_BYTES: u64 = 160;
 const RUN_BYTES: u64 = 24 << 10;
 const SAMPLES_A_SECOND: u64 = 20;
-/// A page holds thinned curves.
-const HTML_BYTES: u64 = 1 << 20;
-const MARKDOWN_BYTES: u64 = 1 << 16;
 /// A guest that has failed so often in a row, and never ended well, is not tried again.
 const GIVE_UP: u32 = 3;
 const COLUMNS_MAX: usize = 110;
@@ -86,7 +86,7 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
     let other = match options.against.as_slice() {
         [] => None,
         paths => Some(Other {
-            report: report::read(paths)?,
+            report: saved::read(paths)?,
             name: paths
                 .iter()
                 .map(|path| path.display().to_string())
@@ -96,9 +96,18 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
         }),
     };
     if !options.from.is_empty() {
-        let report = report::read(&options.from)?;
+        let report = saved::read(&options.from)?;
         let files = Files::reserve(options, 0)?;
-        return finish(&report, other.as_ref(), files);
+        return match report {
+            Saved::Kernels(report) => {
+                let other = other.map(Other::of_kernels).transpose()?;
+                finish(&report, other.as_ref(), files)
+            }
+            Saved::Columns(report) => {
+                let other = other.map(Other::of_columns).transpose()?;
+                own::finish(&report, other.as_ref(), files)
+            }
+        };
     }
     check(options)?;
     let chosen = experiments::select(&options.experiments).map_err(Failure::Usage)?;
@@ -109,9 +118,11 @@ pub(crate) fn compare(options: &CompareOptions) -> Result<u8, Failure> {
                 experiments: chosen,
                 linux: linux(options)?,
                 accel: accel_name(options.accel),
+                other: other.map(Other::of_columns).transpose()?,
             },
         );
     }
+    let other = other.map(Other::of_kernels).transpose()?;
     let guests: &[Guest] = match options.linux {
         LinuxChoice::None => &[Guest::Ebb],
         _ => &[Guest::Ebb, Guest::Linux],
@@ -166,17 +177,6 @@ fn check(options: &CompareOptions) -> Result<(), Failure> {
         }
     }
     let columns = !options.program.is_empty() || !options.variants.is_empty();
-    let files = [
-        (options.html.is_some(), "--html"),
-        (options.markdown.is_some(), "--markdown"),
-        (!options.against.is_empty(), "--against"),
-    ];
-    if let (true, Some((_, name))) = (columns, files.iter().find(|(given, _)| *given)) {
-        return Err(Failure::Usage(format!(
-            "{name} is of experiments on both kernels; a program of one's own and variants have --json, --csv and \
-             --timeline-csv"
-        )));
-    }
     if columns && !options.give_back.is_empty() {
         return Err(Failure::Usage(
             "--give-back names ways for experiments; here each is a variant, as in \
@@ -320,45 +320,8 @@ fn hopeless(runs: &[Run], guest: Guest) -> bool {
         && of_guest().all(|run| run.outcome == Outcome::Failed)
 }
 
-/// The files that the user wants.
-struct Files {
-    json: Option<Output>,
-    csv: Option<Output>,
-    timeline_csv: Option<Output>,
-    html: Option<Output>,
-    markdown: Option<(std::path::PathBuf, Output)>,
-    against: Option<Output>,
-}
-
-/// The comparison of `--against`, and where it came from.
-struct Other {
-    report: Report,
-    name: String,
-    /// Nothing was run: whoever asks does not want the table once more.
-    alone: bool,
-}
-
-impl Files {
-    fn reserve(options: &CompareOptions, json_bytes: u64) -> Result<Self, Failure> {
-        let reserve = |path: &Option<std::path::PathBuf>, bytes| {
-            path.as_deref()
-                .map(|path| Output::reserve(path, bytes))
-                .transpose()
-        };
-        Ok(Self {
-            json: reserve(&options.json, json_bytes)?,
-            csv: reserve(&options.csv, 1)?,
-            timeline_csv: reserve(&options.timeline_csv, 1)?,
-            html: reserve(&options.html, HTML_BYTES)?,
-            markdown: reserve(&options.markdown, MARKDOWN_BYTES)?
-                .and_then(|output| Some((options.markdown.clone()?, output))),
-            against: reserve(&options.against_markdown, MARKDOWN_BYTES)?,
-        })
-    }
-}
-
 /// Prints the table, writes the files, and returns the status that the runs deserve.
-fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Failure> {
+fn finish(report: &Report, other: Option<&Other<Report>>, files: Files) -> Result<u8, Failure> {
     let stdout = rustix::stdio::stdout();
     let on_terminal = termios::isatty(stdout);
     let columns = match termios::tcgetwinsize(stdout) {
@@ -369,58 +332,15 @@ fn finish(report: &Report, other: Option<&Other>, files: Files) -> Result<u8, Fa
         columns: columns.min(COLUMNS_MAX),
         colour: on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
-    // The files matter more than a table that nobody reads: `| head` must not lose them.
     let agreement = other.map(|other| Agreement::of(report, &other.report, other.name.clone()));
-    let mut text = table::text(report, look);
-    if let (Some(agreement), Some(other)) = (&agreement, other) {
-        if other.alone {
-            text.clear();
-        } else {
-            text.push('\n');
-        }
-        text.push_str(&agreement.text());
-    }
-    let printed = stdout::print(&text);
-    if let Some(output) = files.json {
-        let bytes = report.to_json().map_err(|source| Failure::Setup {
-            what: "the JSON report",
-            source: source.into(),
-        })?;
-        output.write(&bytes)?;
-    }
-    let labels: Vec<String> = report
-        .runs
-        .iter()
-        .map(|run| run.give_back.label(run.guest, true))
-        .collect();
-    let named = || labels.iter().map(String::as_str).zip(&report.runs);
-    if let Some(output) = files.csv {
-        let figures = named().flat_map(|(name, run)| {
-            let told = figures::of(run).into_iter();
-            told.map(move |figure| (name, run, figure))
-        });
-        output.write(&csv::figures(figures)?)?;
-    }
-    if let Some(output) = files.timeline_csv {
-        output.write(&csv::timelines(named())?)?;
-    }
-    if let Some(output) = files.html {
-        output.write(html::page(report).as_bytes())?;
-    }
-    if let Some((path, output)) = files.markdown {
-        markdown::write(report, &path, output)?;
-    }
-    if let (Some(output), Some(agreement)) = (files.against, &agreement) {
-        output.write(agreement.markdown().as_bytes())?;
-    }
-    printed?;
-    let differs = agreement.is_some_and(|agreement| !agreement.holds());
     let failed = report.runs.iter().any(|run| run.outcome == Outcome::Failed);
-    Ok(if failed || differs {
-        STATUS_SOME_FAILED
+    let alone = other.is_some_and(|other| other.alone);
+    let table = if alone {
+        String::new()
     } else {
-        0
-    })
+        table::text(report, look)
+    };
+    conclude(report, table, agreement.as_ref(), failed, files)
 }
 
 fn listing() -> String {

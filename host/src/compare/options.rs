@@ -20,6 +20,7 @@ Examples:
   ebb compare messaging --rounds 5 --json messaging.json
   ebb compare --from messaging.json --html messaging.html
   ebb compare --from messaging.json --against another.json    do their ratios agree?
+  ebb compare --html mine.html -- ./mine         a page with the figures and memory curves of every guest
 
 Each experiment runs in guests of both kernels in turn, in the same QEMU with the same machine,
 memory, CPUs and balloon; what still differs is printed. Figures are medians of the rounds, ratios

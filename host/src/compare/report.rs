@@ -1,12 +1,17 @@
 //! Makes the report of what has run, and reads reports again.
 
+use super::csv;
+use super::figures;
+use super::files::Written;
 use super::findings;
+use super::html;
+use super::markdown::{self, Document};
 use super::record;
 use super::schema::{Guest, GuestFacts, Host, Report, Run, SCHEMA};
 use super::statistics;
 use crate::failure::Failure;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// What is known of a comparison while it goes on.
@@ -20,7 +25,7 @@ pub(crate) struct Gathered {
 impl Gathered {
     pub(crate) fn begin(disturbed: bool) -> Self {
         Self {
-            created: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            created: now(),
             disturbed,
             runs: Vec::new(),
         }
@@ -54,8 +59,42 @@ impl Gathered {
     }
 }
 
+/// This moment, RFC 3339, UTC.
+pub(crate) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+impl Report {
+    /// The runs, each with the name of its column.
+    fn named(&self) -> impl Iterator<Item = (String, &Run)> {
+        let label = |run: &Run| run.give_back.label(run.guest, true);
+        self.runs.iter().map(move |run| (label(run), run))
+    }
+}
+
+impl Written for Report {
+    fn figures(&self) -> Result<Vec<u8>, Failure> {
+        csv::figures(self.named().flat_map(|(name, run)| {
+            let told = figures::of(run).into_iter();
+            told.map(move |figure| (name.clone(), run, figure))
+        }))
+    }
+
+    fn timelines(&self) -> Result<Vec<u8>, Failure> {
+        csv::timelines(self.named())
+    }
+
+    fn page(&self) -> String {
+        html::page(self)
+    }
+
+    fn document(&self) -> Document {
+        markdown::document(self)
+    }
+}
+
 /// The host as it is.
-fn host() -> Host {
+pub(crate) fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         let line = text.lines().find(|line| line.starts_with(name))?;
@@ -101,14 +140,11 @@ fn guests(runs: &[Run]) -> Vec<GuestFacts> {
         .collect()
 }
 
-/// Reads reports, and makes one of several.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
+/// Reads reports from files' contents, and makes one of several.
+pub(crate) fn of_files(files: &[(&Path, Vec<u8>)]) -> Result<Report, Failure> {
     let mut whole: Option<Report> = None;
-    for path in paths {
-        let unusable =
-            |why: String| Failure::Usage(format!("cannot read {}: {why}", path.display()));
-        let bytes = fs::read(path).map_err(|error| unusable(error.to_string()))?;
-        let report = Report::from_json(&bytes).map_err(|error| unusable(chain(&error)))?;
+    for (path, bytes) in files {
+        let report = Report::from_json(bytes).map_err(|error| unusable(path, &chain(&error)))?;
         whole = Some(match whole {
             None => report,
             Some(whole) => joined(whole, report),
@@ -128,7 +164,13 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Report, Failure> {
     Ok(whole)
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// A file that is no report.
+pub(crate) fn unusable(path: &Path, why: &str) -> Failure {
+    Failure::Usage(format!("cannot read {}: {why}", path.display()))
+}
+
+/// An error and what caused it.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

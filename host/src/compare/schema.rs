@@ -251,38 +251,33 @@ pub(crate) struct Cell {
 pub(crate) enum ReadError {
     #[error("it is not JSON of a comparison")]
     Json(#[from] serde_json::Error),
-    #[error(
-        "it is of columns (a program of one's own, or variants), which only other programs read"
-    )]
-    Columns,
-    #[error("its schema is {0}; this version reads schema {SCHEMA}")]
-    Schema(u64),
+    #[error("its schema is {found}; this version reads schema {read}")]
+    Schema { found: u64, read: u32 },
+    #[error("it is of the kind {0:?}, which this version does not know")]
+    Kind(String),
+    #[error("it has {0} columns")]
+    Columns(usize),
+    #[error("two of its columns are called {0:?}")]
+    Twice(String),
+    #[error("a run of it is of column {column}, of {count} that are numbered from 0")]
+    NoColumn { column: usize, count: usize },
 }
 
 impl Report {
-    /// Reads what [`Report::to_json`] wrote.
+    /// Reads what was written of one.
     pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         struct Numbered {
             schema: u64,
-            #[serde(default)]
-            kind: Option<String>,
         }
-        let Numbered { schema, kind } = serde_json::from_slice(bytes)?;
-        if kind.is_some() {
-            return Err(ReadError::Columns);
-        }
+        let Numbered { schema } = serde_json::from_slice(bytes)?;
         if schema != u64::from(SCHEMA) {
-            return Err(ReadError::Schema(schema));
+            return Err(ReadError::Schema {
+                found: schema,
+                read: SCHEMA,
+            });
         }
         Ok(serde_json::from_slice(bytes)?)
-    }
-
-    /// The report as a file.
-    pub(crate) fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
-        let mut bytes = serde_json::to_vec(self)?;
-        bytes.push(b'\n');
-        Ok(bytes)
     }
 
     /// The rows of an experiment.
@@ -306,6 +301,32 @@ impl Report {
             }
         }
         names
+    }
+}
+
+#[cfg(test)]
+impl Run {
+    /// A run of which nothing is known but that it ended well: for tests, which say what matters to them.
+    pub(crate) fn blank(guest: Guest) -> Self {
+        Self {
+            experiment: "./mine".into(),
+            arguments: Vec::new(),
+            guest,
+            give_back: Way::REPORTING,
+            icount: false,
+            cpus: 1,
+            memory_bytes: 1 << 30,
+            round: 1,
+            command: Vec::new(),
+            record: None,
+            events: Vec::new(),
+            turns: Vec::new(),
+            host_cpus: Vec::new(),
+            timeline: Vec::new(),
+            expenses: Vec::new(),
+            outcome: Outcome::Ok,
+            error: None,
+        }
     }
 }
 

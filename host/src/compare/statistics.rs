@@ -7,6 +7,27 @@ use super::schema::{Better, Cell, Guest, Interval, Outcome, Row, Run};
 use super::way::Way;
 use std::collections::BTreeMap;
 
+/// What the figures of rounds came to.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) rounds: u32,
+}
+
+impl Cell {
+    /// Without whose figures they are.
+    pub(crate) fn spread(&self) -> Spread {
+        Spread {
+            median: self.median,
+            min: self.min,
+            max: self.max,
+            rounds: self.rounds,
+        }
+    }
+}
+
 /// The middle of some figures; of an even number, the mean of the two in the middle.
 pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -240,22 +261,9 @@ mod tests {
         };
         Run {
             experiment: "page-fault/4k".into(),
-            arguments: Vec::new(),
-            guest,
             give_back,
-            icount: false,
-            cpus: 1,
-            memory_bytes: 1 << 30,
-            round: 1,
-            command: Vec::new(),
-            record: None,
             events: vec![Event { host_s: None, what }],
-            turns: Vec::new(),
-            host_cpus: Vec::new(),
-            timeline: Vec::new(),
-            expenses: Vec::new(),
-            outcome: Outcome::Ok,
-            error: None,
+            ..Run::blank(guest)
         }
     }
 

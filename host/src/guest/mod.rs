@@ -19,6 +19,7 @@ pub(crate) use ebb::{EbbGuest, Header};
 pub(crate) use kernel::{BootOptions, Kernel, Patience};
 pub(crate) use linux::{
     CacheError, FormatError as LinuxFormatError, InitError, LinuxKernelError, Stock, StockError,
+    load_init,
 };
 pub(crate) use oom::{Killed, OomKills};
 pub(crate) use running::{Complaint, Guest, Metadata};

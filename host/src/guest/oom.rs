@@ -35,6 +35,20 @@ pub(crate) struct Killed {
 }
 
 impl Victim {
+    /// One of this name, of which as much is kept as there is room for.
+    pub(crate) fn named(name: &str, at: Duration, pid: u64, resident: u64) -> Self {
+        let mut bytes = [0; NAME_BYTES];
+        for (to, from) in bytes.iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        Self {
+            at,
+            pid,
+            resident,
+            name: bytes,
+        }
+    }
+
     fn name(&self) -> String {
         let len = self.name.iter().position(|byte| *byte == 0);
         let bytes = &self.name[..len.unwrap_or(NAME_BYTES)];
@@ -50,6 +64,17 @@ impl Victim {
 }
 
 impl OomKills {
+    /// One more was killed.
+    pub(crate) fn add(&mut self, victim: Victim) {
+        self.kills = self.kills.saturating_add(1);
+        if self.last[OOM_RECORDS - 1].is_some() {
+            self.last.rotate_left(1);
+            self.last[OOM_RECORDS - 1] = Some(victim);
+        } else if let Some(free) = self.last.iter_mut().find(|place| place.is_none()) {
+            *free = Some(victim);
+        }
+    }
+
     /// The last victims, to be told.
     pub(crate) fn told(&self) -> Vec<Killed> {
         let told = |victim: &Victim| Killed {
@@ -65,6 +90,27 @@ impl OomKills {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_victims_are_kept_in_their_order() {
+        let mut kills = OomKills::default();
+        for pid in 1..=20 {
+            kills.add(Victim::named(
+                "a name longer than there is room",
+                Duration::ZERO,
+                pid,
+                pid,
+            ));
+            let told = kills.told();
+            let pids: Vec<_> = told.iter().map(|killed| killed.pid).collect();
+            let first = pid.saturating_sub(OOM_RECORDS as u64) + 1;
+            assert_eq!(pids, (first..=pid).collect::<Vec<_>>());
+            assert_eq!(
+                (kills.kills, told[0].name.as_str()),
+                (pid, "a name longer th")
+            );
+        }
+    }
 
     #[test]
     fn names_are_harmless_whatever_the_program_chose() {

@@ -30,6 +30,8 @@ pub(crate) struct Board {
     pub(crate) console: RawFd,
     /// Stdin and stdout, stderr, control: the order by which the kernel knows them.
     pub(crate) ports: [RawFd; port::PORTS],
+    /// Files for the host, if it wants any.
+    pub(crate) out: Option<RawFd>,
     pub(crate) extra: Vec<OsString>,
     /// Sockets of the disks' back-ends, `/dev/vda` first.
     pub(crate) disks: Vec<RawFd>,
@@ -55,7 +57,7 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         match board.accel {
             Accel::Kvm => "kvm".into(),
             Accel::Tcg if board.icount => "tcg".into(),
-            Accel::Tcg => "tcg,thread=multi".into(),
+            Accel::Tcg => format!("tcg,thread=multi,tb-size={}", translations_mib(board.cpus)),
         },
     );
     line.option(
@@ -109,10 +111,29 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         line.option("-chardev", socket(&format!("disk{index}"), *fd));
         line.option("-device", disk(board, index));
     }
-    line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
+    port_for_files(&mut line, board);
+    if !ends_by_itself(board) {
+        line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
+    }
     line.0.extend(board.extra.iter().cloned());
     line.0
 }
+
+/// On KVM a kernel ends this board by a fault that nothing serves, and QEMUs without the device can run it.
+fn ends_by_itself(board: &Board) -> bool {
+    board.accel == Accel::Kvm && board.machine == Machine::Microvm
+}
+
+/// What of guest code QEMU keeps translated, in MiB; once it is full, QEMU begins anew. Of translations that nobody needs any
+/// more none goes before that, so left to itself (1 GiB) QEMU grows with every program that starts. Each CPU has parts of
+/// it for itself, of 2 MiB at least. `make translations-test` shows what other sizes cost.
+fn translations_mib(cpus: u32) -> u32 {
+    TRANSLATIONS_MIB.max(cpus.saturating_mul(CPU_TRANSLATIONS_MIB))
+}
+
+/// The boot of a stock Linux fits with room to spare.
+const TRANSLATIONS_MIB: u32 = 32;
+const CPU_TRANSLATIONS_MIB: u32 = 8;
 
 /// The CPUs. Of a machine that can never have a second one QEMU's translator makes atomic instructions of plain loads and
 /// stores, between which an exchange by another process is lost.
@@ -123,6 +144,22 @@ fn smp(board: &Board) -> String {
     }
 }
 
+/// The port that a guest has only where files are wanted of it. Ebb's kernel knows it as the last one, so it comes last.
+fn port_for_files(line: &mut Arguments, board: &Board) {
+    let Some(fd) = board.out else { return };
+    line.option("-chardev", socket("out", fd));
+    if board.dialect == Dialect::Linux {
+        let (number, name) = (port::OUT + 1, port::OUT_NAME);
+        let port = format!("virtserialport,bus=serial0.0,nr={number},chardev=out,name={name}");
+        line.option("-device", port);
+        return;
+    }
+    let slot = board.ports.len() + 1 + board.disks.len();
+    let bus = virtio(board, "serial", slot, "id=serialout,max_ports=1");
+    line.option("-device", bus);
+    line.option("-device", "virtconsole,bus=serialout.0,chardev=out".into());
+}
+
 fn ports(line: &mut Arguments, board: &Board) {
     for (index, fd) in board.ports.iter().enumerate() {
         line.option("-chardev", socket(&format!("port{index}"), *fd));
@@ -131,7 +168,7 @@ fn ports(line: &mut Arguments, board: &Board) {
         // Linux makes terminals of consoles, which change bytes; ports it leaves alone.
         line.option(
             "-device",
-            virtio(board, "serial", 0, "id=serial0,max_ports=4"),
+            virtio(board, "serial", 0, "id=serial0,max_ports=5"),
         );
         for (index, name) in port::NAMES.iter().enumerate() {
             let number = index + 1;
@@ -262,6 +299,7 @@ mod tests {
             second_monitor: 12,
             console: 7,
             ports: [8, 9, 10],
+            out: None,
             extra: vec!["-d".into()],
             disks: vec![11, 12],
         };
@@ -282,12 +320,24 @@ mod tests {
         );
         assert!(microvm.ends_with(" -d"));
         assert!(microvm.contains("-smp 2 "));
+        assert!(microvm.contains("-accel tcg,thread=multi,tb-size=32 "));
+        assert!(!microvm.contains("chardev=out"));
+        board.out = Some(13);
+        assert!(text(&board).contains("virtio-serial-device,bus=virtio-mmio-bus.6,id=serialout"));
         board.shared = true;
         assert!(text(&board).contains("-smp 2 "));
         board.cpus = 1;
         assert!(text(&board).contains("-smp 1,maxcpus=2 "));
         board.shared = false;
         assert!(text(&board).contains("-smp 1 "));
+        assert!(text(&board).contains("isa-debug-exit"));
+        board.accel = Accel::Kvm;
+        let kvm = text(&board);
+        assert!(!kvm.contains("isa-debug-exit") && !kvm.contains("tb-size"));
+        board.accel = Accel::Tcg;
+        board.cpus = 8;
+        assert!(text(&board).contains(",tb-size=64 "));
+        board.cpus = 1;
         board.machine = Machine::Q35;
         board.reporting = false;
         let q35 = text(&board);
@@ -300,12 +350,15 @@ mod tests {
         assert!(linux.contains("virtio-balloon-pci,addr=0x5,"));
         assert!(linux.contains("virtserialport,bus=serial0.0,nr=3,chardev=port2,name=ebb.control"));
         assert!(!linux.contains("virtconsole"));
+        assert!(linux.contains("virtserialport,bus=serial0.0,nr=4,chardev=out,name=ebb.out"));
         board.machine = Machine::Microvm;
         assert!(text(&board).contains("pit=on,pic=on"));
         assert!(text(&board).contains("bus=virtio-mmio-bus.5,queue-size=1024,chardev=disk0"));
         assert!(text(&board).contains("-cpu max "));
         board.icount = true;
         let counted = text(&board);
+        // What is counted must not depend on when translations go.
+        assert!(counted.contains("-accel tcg -"));
         assert!(counted.contains("-cpu max,-erms "));
         assert!(counted.contains("-seed 7 "));
         assert!(counted.contains("guest-stats-polling-interval=1"));

@@ -1,5 +1,6 @@
 //! One virtual machine: its memory, its sockets, its QEMU.
 
+use super::boot_files::BootFiles;
 use super::command::{Board, command_line};
 use super::monitor::{Monitor, MonitorError};
 use super::process::{Qemu, SpawnError};
@@ -34,6 +35,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) shared: bool,
     pub(crate) icount: bool,
     pub(crate) seed: u32,
+    /// Files are wanted of the guest.
+    pub(crate) out: bool,
     pub(crate) kernel_arguments: String,
     pub(crate) extra: Vec<OsString>,
 }
@@ -47,8 +50,11 @@ pub(crate) struct Vm {
     pub(crate) stdio: UnixStream,
     pub(crate) stderr: UnixStream,
     pub(crate) control: UnixStream,
+    /// Where files come, if any are wanted.
+    pub(crate) out: Option<UnixStream>,
     /// A monitor on which nobody has said anything yet.
     pub(crate) second_monitor: UnixStream,
+    pub(crate) boot_files: BootFiles,
     /// The arguments with which QEMU was started.
     pub(crate) line: Vec<OsString>,
 }
@@ -74,8 +80,10 @@ pub(crate) enum VmError {
 struct Parts {
     board: Board,
     ram: GuestRam,
+    boot_files: BootFiles,
     inherited: Vec<OwnedFd>,
     ours: [UnixStream; 6],
+    out: Option<UnixStream>,
 }
 
 /// Lines of QEMU's that go into an error.
@@ -95,12 +103,12 @@ impl Vm {
             Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
         let arguments = command_line(&parts.board);
         let mut qemu = Qemu::spawn(program, &arguments, &parts.inherited, shown_on)?;
-        let ports = parts.board.ports;
+        let (ports, out) = (parts.board.ports, parts.board.out);
         // Our copies of QEMU's ends must go, or its death would not end our reads.
-        let (blocking, rest): (Vec<_>, Vec<_>) = parts
-            .inherited
-            .into_iter()
-            .partition(|fd| ports[..2].contains(&fd.as_raw_fd()));
+        let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {
+            let fd = fd.as_raw_fd();
+            ports[..2].contains(&fd) || out == Some(fd)
+        });
         drop(rest);
         let [monitor, console, stdio, stderr, control, second_monitor] = parts.ours;
         let monitor = Monitor::connect(monitor).map_err(|source| {
@@ -131,7 +139,9 @@ impl Vm {
             stdio,
             stderr,
             control,
+            out: parts.out,
             second_monitor,
+            boot_files: parts.boot_files,
             line: arguments,
         })
     }
@@ -177,6 +187,14 @@ impl Parts {
             .try_clone()
             .map_err(|error| ("the initramfs", errno(&error)))?;
         let initramfs = OwnedFd::from(initramfs);
+        let again = |file: &OwnedFd, what| {
+            let file = file.try_clone();
+            file.map_err(|error| (what, errno(&error)))
+        };
+        let boot_files = BootFiles::new(
+            again(&kernel, "the kernel image")?,
+            again(&initramfs, "the initramfs")?,
+        );
         let mut theirs = Vec::new();
         let mut pair = || -> Result<UnixStream, (&'static str, Errno)> {
             let sockets = UnixStream::pair().map_err(|error| ("a socket", errno(&error)))?;
@@ -184,6 +202,7 @@ impl Parts {
             Ok(sockets.0)
         };
         let ours = [pair()?, pair()?, pair()?, pair()?, pair()?, pair()?];
+        let out = spec.out.then(&mut pair).transpose()?;
         let number = |index: usize| theirs.get(index).map_or(-1, AsRawFd::as_raw_fd);
         let board = Board {
             dialect: spec.dialect,
@@ -203,6 +222,7 @@ impl Parts {
             console: number(1),
             ports: [number(2), number(3), number(4)],
             second_monitor: number(5),
+            out: out.is_some().then(|| number(6)),
             extra: spec.extra.clone(),
             disks: disks.iter().map(AsRawFd::as_raw_fd).collect(),
         };
@@ -212,8 +232,10 @@ impl Parts {
         Ok(Self {
             board,
             ram,
+            boot_files,
             inherited,
             ours,
+            out,
         })
     }
 }

@@ -24,6 +24,16 @@ impl From<NotFound> for Failure {
 }
 
 impl Fleet {
+    /// The process number of a run whose guest has this name, among those that answer.
+    pub(crate) fn run_of(&mut self, name: &str) -> Option<u32> {
+        let guests = self.figures().into_values();
+        let mut pids = guests.filter_map(|presence| match presence {
+            Presence::Here(figures) => (figures.name == name).then_some(figures.pid),
+            Presence::Silent => None,
+        });
+        pids.next()
+    }
+
     /// The guest that is meant, by its name or the process number of its run, and its figures; the only one if none is named.
     pub(crate) fn find(
         &mut self,

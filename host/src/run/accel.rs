@@ -4,6 +4,7 @@
 //! `--accel auto` boots a guest of its own, whose program returns a number, and keeps the verdict
 //! for as long as host, QEMU and kernel stay the same.
 
+use super::program::Programs;
 use crate::archive::{GuestPath, Initramfs, Node, Source, nul_terminated};
 use crate::failure::{Failure, describe};
 use crate::guest::{Kernel, Stage};
@@ -17,7 +18,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsStr;
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
@@ -36,6 +37,8 @@ const QEMU_LINES: usize = 2;
 pub(crate) struct Choice {
     pub(crate) accel: Accel,
     pub(crate) reason: String,
+    /// The program that does.
+    pub(crate) qemu: PathBuf,
 }
 
 /// What a verdict holds for, and the verdict.
@@ -52,12 +55,14 @@ pub(crate) fn choose(
     icount: bool,
     machine: Machine,
     kernel: &dyn Kernel,
-    qemu: &Path,
+    programs: &Programs,
 ) -> Result<Choice, Failure> {
     let tcg = |reason: &str| Choice {
         accel: Accel::Tcg,
         reason: reason.to_owned(),
+        qemu: programs.any.clone(),
     };
+    let small = || small_that_boots(machine, kernel, programs);
     match choice {
         AccelChoice::Tcg => Ok(tcg("asked for")),
         AccelChoice::Auto if icount => Ok(tcg("--icount needs it")),
@@ -65,14 +70,30 @@ pub(crate) fn choose(
             Ok(()) => Ok(Choice {
                 accel: Accel::Kvm,
                 reason: "asked for".into(),
+                qemu: small().unwrap_or_else(|| programs.any.clone()),
             }),
             Err(error) => Err(Failure::Accel(format!("--accel kvm: {DEVICE}: {error}"))),
         },
         AccelChoice::Auto => match open_device() {
             Err(error) => Ok(tcg(&format!("{DEVICE}: {error}"))),
-            Ok(()) => Ok(remembered_probe(machine, kernel, qemu)),
+            Ok(()) => {
+                let mut choice = remembered_probe(machine, kernel, &programs.any, "");
+                if choice.accel == Accel::Kvm
+                    && let Some(qemu) = small()
+                {
+                    choice.qemu = qemu;
+                }
+                Ok(choice)
+            }
         },
     }
+}
+
+/// The small QEMU, if there is one and the kernel boots on it.
+fn small_that_boots(machine: Machine, kernel: &dyn Kernel, programs: &Programs) -> Option<PathBuf> {
+    let qemu = programs.small.as_deref()?;
+    let choice = remembered_probe(machine, kernel, qemu, "-small");
+    (choice.accel == Accel::Kvm).then_some(choice.qemu)
 }
 
 fn open_device() -> io::Result<()> {
@@ -80,10 +101,11 @@ fn open_device() -> io::Result<()> {
     Ok(rustix::fs::open(DEVICE, flags, Mode::empty()).map(drop)?)
 }
 
-fn remembered_probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Choice {
+/// Verdicts on several QEMUs are kept side by side, each under a `name` of its own.
+fn remembered_probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path, name: &str) -> Choice {
     let host = identity(machine, kernel, qemu);
-    let cache =
-        cache_folder().map(|folder| folder.join(format!("kvm-{}.json", kernel.kind().word())));
+    let cache = cache_folder()
+        .map(|folder| folder.join(format!("kvm-{}{name}.json", kernel.kind().word())));
     let remembered = cache
         .as_deref()
         .and_then(recall)
@@ -113,6 +135,7 @@ fn remembered_probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Choic
     Choice {
         accel,
         reason: verdict.reason,
+        qemu: qemu.to_owned(),
     }
 }
 
@@ -177,6 +200,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), Strin
         reporting: true,
         icount: false,
         seed: 0,
+        out: false,
         kernel_arguments: wanted.arguments,
         extra: Vec::new(),
     };

@@ -4,8 +4,10 @@ mod accel;
 mod chart;
 mod delivery;
 mod options;
+mod out;
 mod pack;
 mod pressure;
+mod program;
 mod record;
 mod sampler;
 mod session;
@@ -21,14 +23,17 @@ pub(crate) use options::RunOptions;
 use crate::blk::Disks;
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
-use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind};
+use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind, Machine};
 use crate::qemu::Spec;
+use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
-use crate::system::memory_file;
+use crate::system::{huge_pages, memory_file};
 use crate::text::{Rounded, Size};
 use accel::Choice;
 use ebb_wire::boot;
+use out::Outs;
+use program::Programs;
 use session::Plan;
 use std::ffi::OsString;
 use std::fs::File;
@@ -42,10 +47,15 @@ const CPUS_DEFAULT_MAX: u32 = 8;
 /// Runs the program and returns its status.
 pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
+    huge_pages::do_without();
+    let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut initramfs = pack::pack(options)?;
     let image = options.kernel_image.as_deref();
     let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
     kernel.furnish(&mut initramfs)?;
+    if let Some(outs) = &outs {
+        pack::pack_out(&mut initramfs, outs, kernel.kind())?;
+    }
     if let Some(path) = &options.dump_initramfs {
         let file = File::create(path).map_err(|source| Failure::Write {
             path: path.clone(),
@@ -67,12 +77,16 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         options.icount,
         options.machine,
         &*kernel,
-        &options.qemu,
+        &Programs::new(
+            options.qemu.as_deref(),
+            options.machine,
+            !options.disks.is_empty(),
+        ),
     )?;
     let images: Vec<_> = options.disks.iter().map(|disk| disk.0.clone()).collect();
     let disks = Disks::new(&images)?;
     let spec = Spec {
-        qemu: &options.qemu,
+        qemu: &choice.qemu,
         kernel: kernel.bytes(),
         dialect: kernel.dialect(),
         machine: options.machine,
@@ -84,12 +98,13 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         shared: options.give_back() == GiveBack::Shared,
         icount: options.icount,
         seed: options.seed,
+        out: outs.is_some(),
         kernel_arguments: arguments(options, &*kernel, &choice),
         extra: options.qemu_arg.clone(),
     };
     if options.print_qemu {
         let line = spec.command_line(&archive, disks.attach()?)?;
-        let line = format!("{} {}\n", options.qemu.display(), quoted(&line));
+        let line = format!("{} {}\n", choice.qemu.display(), quoted(&line));
         stdout::print(&line)?;
         return Ok(0);
     }
@@ -97,6 +112,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         spec,
         kernel: &*kernel,
         disks: &disks,
+        outs: outs.as_ref(),
     };
     session::run(options, &plan, &archive, &choice)
 }
@@ -116,6 +132,8 @@ fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> Stri
     }
     if streams::input_is_empty() {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::EMPTY));
+    } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
+        text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
     }
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
@@ -140,6 +158,13 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
             "--name {first} and --name {second}: a guest has one name"
         )));
     }
+    if let Some(name) = options.name.first()
+        && let Some(pid) = Fleet::new().run_of(name)
+    {
+        return Err(Failure::Usage(format!(
+            "--name {name}: a guest of that name runs already (process {pid}); `ebb top` shows it"
+        )));
+    }
     let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
     let least = guest::memory_min(&options.kernel);
     if !(least..=MEMORY_MAX).contains(&memory) {
@@ -151,6 +176,14 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         return Err(Failure::Usage(format!(
             "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
         )));
+    }
+    // A microvm has eight windows, of which the other ports and the balloon take four.
+    let windows = options.disks.len() + usize::from(!options.outs.is_empty());
+    if windows > 4 && options.machine == Machine::Microvm && options.kernel == KernelChoice::Ebb {
+        return Err(Failure::Usage(
+            "--out takes the place of a fourth disk on a microvm: three are left, or take --machine q35"
+                .into(),
+        ));
     }
     let own = matches!(options.give_back(), GiveBack::Hinting | GiveBack::Shared);
     if own && matches!(options.kernel, KernelChoice::Linux(_)) {

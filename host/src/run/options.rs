@@ -14,6 +14,7 @@ Examples:
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
   ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
   ebb run --file data.csv -- ./stats data.csv
+  ebb run --out /results -- ./job /results  what it leaves there, here
   ebb run --timeline mem.jsonl --summary -- ./job
 
 Exit status: the program's own; 128 + N if signal N ended it; 124 after --timeout; 125 if ebb or
@@ -60,6 +61,16 @@ pub(crate) struct RunOptions {
     /// [default: as given, under /]
     #[arg(long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
+
+    /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
+    /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,
+    /// `FOLDER/` puts the copy into it
+    #[arg(long = "out", value_name = "GUESTPATH[:HOSTPATH]")]
+    pub(crate) outs: Vec<OsString>,
+
+    /// The most that all --out bring, 4K at least for each file [default: the guest's memory]
+    #[arg(long, value_name = "SIZE", requires = "outs", hide_short_help = true)]
+    pub(crate) out_max: Option<Size>,
 
     /// Attach a disk, /dev/vda for the first: a raw file, a block device, or memory; `ro` refuses
     /// writes, `cached` uses the host's page cache
@@ -128,9 +139,9 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
 
-    /// QEMU to run
-    #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]
-    pub(crate) qemu: PathBuf,
+    /// QEMU to run [default: qemu-system-x86_64, or qemu-system-x86_64-microvm where it is installed and will do]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) qemu: Option<PathBuf>,
 
     /// Boot this kernel image instead of the one in this binary (for kernel developers)
     #[arg(

@@ -1,11 +1,14 @@
 //! What a guest starts with: the user's files, the program, its arguments and environment.
 
 use super::options::RunOptions;
+use super::out::Outs;
 use crate::archive::{
     GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, nul_terminated, pack_busybox,
     pack_program,
 };
 use crate::failure::Failure;
+use crate::guest;
+use crate::machine::KernelKind;
 use ebb_wire::boot;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -47,6 +50,26 @@ pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
     Ok(tree)
+}
+
+/// What sends files to the host at the end; a kernel that has a first process of ours anyway has that already.
+pub(super) fn pack_out(
+    tree: &mut Initramfs,
+    outs: &Outs,
+    kernel: KernelKind,
+) -> Result<(), Failure> {
+    let words = outs.words();
+    let file = |mode, bytes| Node::File {
+        mode,
+        source: Source::Bytes(bytes),
+    };
+    let list = nul_terminated(words.iter().map(OsString::as_os_str));
+    tree.add(GuestPath::parse(boot::OUT.as_bytes())?, file(0o400, list))?;
+    if kernel == KernelKind::Ebb {
+        let init = guest::load_init()?.into_owned();
+        tree.add(GuestPath::parse(boot::INIT.as_bytes())?, file(0o500, init))?;
+    }
+    Ok(())
 }
 
 fn environment(settings: &[OsString]) -> Result<Vec<OsString>, Failure> {

@@ -3,6 +3,7 @@
 use super::accel::Choice;
 use super::delivery::{Outputs, spawn};
 use super::options::RunOptions;
+use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure};
 use super::record::{Record, RecordFile};
 use super::sampler::Sampler;
@@ -25,6 +26,7 @@ use signal_hook::consts::SIGKILL;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
 /// Lines of the kernel's log and of QEMU's messages in an error.
@@ -41,6 +43,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) spec: Spec<'a>,
     pub(crate) kernel: &'a dyn Kernel,
     pub(crate) disks: &'a Disks,
+    pub(crate) outs: Option<&'a Outs>,
 }
 
 /// Runs the guest and returns the program's status.
@@ -174,7 +177,7 @@ impl<'a> Session<'a> {
         }
         self.record.started_with(
             &vm.monitor.version,
-            &self.options.qemu,
+            &self.choice.qemu,
             &vm.line,
             &plan.spec.kernel_arguments,
         );
@@ -212,6 +215,7 @@ impl<'a> Session<'a> {
             spec,
             kernel,
             disks,
+            outs,
         } = plan;
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
@@ -225,7 +229,9 @@ impl<'a> Session<'a> {
             stdio,
             stderr,
             control: control_port,
+            out,
             second_monitor,
+            boot_files,
             line: _,
         } = vm;
         let guest = kernel.guest(&ram, spec.cpus, spec.icount);
@@ -249,6 +255,10 @@ impl<'a> Session<'a> {
             &self.terminal,
             &control,
         )?;
+        let copier = match (outs, out) {
+            (Some(outs), Some(port)) => Some(start_copier((*outs).clone(), port, &qemu)?),
+            _ => None,
+        };
         monitor.start().map_err(|source| {
             qemu.handle().kill();
             Failure::Monitor {
@@ -315,6 +325,7 @@ impl<'a> Session<'a> {
             self.timeline.take(),
             spec.memory,
             published,
+            boot_files,
         );
         let patience = kernel.patience(spec.memory, spec.cpus, spec.icount);
         let seen = watch.until_end(&mut qemu, &outputs, &control, self.deadline, patience)?;
@@ -327,6 +338,7 @@ impl<'a> Session<'a> {
             // Its sockets close, and with them end the threads of this attempt.
             drop(qemu);
             let _ = outputs.finish();
+            let _ = copier.map(JoinHandle::join);
             let _ = console.join();
             self.timeline = watch.give_up();
             return Ok(Attempt::Hung {
@@ -335,6 +347,9 @@ impl<'a> Session<'a> {
         }
         self.signalled.vm_ended();
         let lost_output = outputs.finish();
+        // A guest that is gone sends no more, so this ends.
+        let copied = copier.map(JoinHandle::join);
+        let copied = copied.and_then(Result::ok).unwrap_or_default();
         let _ = console.join();
         let end = monitor.join().unwrap_or_default();
         let timed_out = watch.timed_out;
@@ -348,16 +363,28 @@ impl<'a> Session<'a> {
             _ => None,
         };
         self.record.ended_with(&summary, started, cpu, status);
-        if let Some(status) = status {
+        for remark in copied.remarks.iter().filter(|_| !options.quiet) {
+            self.terminal.message(&format!("ebb: {remark}"));
+        }
+        // The end that ebb asked for is not the program's own.
+        let timed_out = timed_out && status.is_none_or(|status| status.signal() == Some(SIGKILL));
+        if let (false, Some(status)) = (timed_out, status) {
             self.explain(status, &log, spec);
-            return Ok(Attempt::Ended(match lost_output.or(lost_timeline) {
-                Some(failure) if status.code() == 0 => Err(failure),
-                Some(failure) => {
+            let lost = [lost_output, lost_timeline, copied.failure];
+            let mut lost = lost.into_iter().flatten();
+            let first = lost.next().filter(|failure| {
+                let is_all = status.code() == 0;
+                if !is_all {
                     failure.print();
-                    Ok(status.code())
                 }
-                None => Ok(status.code()),
-            }));
+                is_all
+            });
+            lost.for_each(|failure| failure.print());
+            return Ok(Attempt::Ended(first.map_or(Ok(status.code()), Err)));
+        }
+        // Of a program that never began nothing could come.
+        if let (Some(failure), true) = (copied.failure, started.is_some()) {
+            failure.print();
         }
         if let Some(signal) = self.signalled.killed_by() {
             return Ok(Attempt::Ended(Ok(self.killed(signal))));
@@ -433,6 +460,12 @@ impl<'a> Session<'a> {
             }
         }
     }
+}
+
+/// Takes the files that the guest sends.
+fn start_copier(outs: Outs, port: UnixStream, qemu: &Qemu) -> Result<JoinHandle<Copied>, Failure> {
+    let handle = qemu.handle();
+    spawn("out", move || outs.receive(port, || handle.kill()))
 }
 
 /// Feeds the guest with ebb's standard input, once it is up.

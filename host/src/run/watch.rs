@@ -14,13 +14,14 @@ use crate::failure::Failure;
 use crate::guest::Sample;
 use crate::guest::Stage;
 use crate::guest::{Kernel, Patience};
-use crate::qemu::{Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
+use crate::qemu::{BootFiles, Ended, Qemu, cpu_time, overhead_bytes, overhead_pss};
 use crate::reclaim::Reclaimed;
 use crate::registry::Published;
 use crate::streams::{Control, input_is_terminal};
 use crate::text::Size;
 use crate::text::Style;
 use crate::text::Terminal;
+use signal_hook::consts::SIGKILL;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,10 @@ pub(crate) struct Watch<'a> {
     /// When to ask for it again.
     pss_due: Instant,
     published: Arc<Published>,
+    /// Until the program runs.
+    boot_files: Option<BootFiles>,
+    /// What a guest has for sending its files after its time, if any are wanted.
+    grace: Option<Duration>,
     pub(crate) timed_out: bool,
     pub(crate) started: Option<Started>,
 }
@@ -117,6 +122,7 @@ impl<'a> Watch<'a> {
         timeline: Option<Timeline>,
         memory: Size,
         published: Arc<Published>,
+        boot_files: BootFiles,
     ) -> Self {
         Self {
             sampler,
@@ -130,6 +136,8 @@ impl<'a> Watch<'a> {
             pss: None,
             pss_due: Instant::now(),
             published,
+            boot_files: Some(boot_files),
+            grace: (!options.outs.is_empty()).then_some(options.grace),
             timed_out: false,
             started: None,
         }
@@ -141,7 +149,7 @@ impl<'a> Watch<'a> {
         qemu: &mut Qemu,
         outputs: &Outputs,
         control: &Control,
-        deadline: Option<Instant>,
+        mut deadline: Option<Instant>,
         patience: Option<Patience>,
     ) -> Result<Seen, Failure> {
         let mut next = Instant::now();
@@ -167,9 +175,21 @@ impl<'a> Watch<'a> {
             } else {
                 through = None;
             }
-            if !self.timed_out && deadline.is_some_and(|deadline| now >= deadline) {
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                let spared = self
+                    .grace
+                    .take()
+                    .filter(|_| sample.stage == Some(Stage::Running));
+                match spared {
+                    // Files are wanted: the program ends, and what is there can be sent.
+                    Some(grace) if !self.timed_out => {
+                        control.signal(SIGKILL);
+                        deadline = Some(now + grace);
+                    }
+                    _ if deadline.take().is_some() => qemu.handle().kill(),
+                    _ => {}
+                }
                 self.timed_out = true;
-                qemu.handle().kill();
             }
             if sample.stage.is_none()
                 && !self.timed_out
@@ -205,6 +225,12 @@ impl<'a> Watch<'a> {
             }
             if self.started.is_none() {
                 self.started = self.sampler.started();
+                if self.started.is_some()
+                    && let Some(files) = self.boot_files.take()
+                {
+                    // If not, they stay as they are until QEMU ends; the program is not the worse for it.
+                    let _ = files.give_back();
+                }
             }
             if pause == left {
                 return Ok(None);

@@ -1,6 +1,7 @@
 //! What ebb needs of the system that it runs on.
 
 mod cache;
+pub(crate) mod huge_pages;
 mod memory_file;
 pub(crate) mod orphan;
 mod path;

@@ -1,13 +1,19 @@
 //! `ebb run` on real guests: the whole way from the command line to the program and back.
 
 mod cleanup;
+mod cost;
 mod figures;
+mod files;
 mod guest;
+#[path = "../parts/out.rs"]
+mod out;
 #[path = "../parts/guest.rs"]
 mod running;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
+#[path = "../parts/terminal.rs"]
+mod screen;
 mod signals;
 mod streams;
 mod terminal;

@@ -158,6 +158,14 @@ fn two_guests_are_listed_while_they_run() {
         Guest::start(&runtime.0, &["--name", "first one"], "echo ready; read x"),
         Guest::start(&runtime.0, &[], "echo ready; read x"),
     ];
+    // The name of one that runs is not to be had twice; that of its program is.
+    let second = runtime.ebb(&["run", "--name", "first one", "--", "true"]);
+    let why = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(125), "{why}");
+    assert!(
+        why.contains("a guest of that name runs already (process "),
+        "{why}"
+    );
     let sockets = guests.each_ref().map(|guest| guest.socket(&runtime));
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions();
     assert_eq!(mode(&runtime.folder()).mode() & 0o777, 0o700);

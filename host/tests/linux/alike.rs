@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// C programs that say the same natively and in a guest. The others have tests of their own.
-const C: [&str; 31] = [
+const C: [&str; 34] = [
     "process",
     "execute",
     "arguments",
@@ -18,6 +18,9 @@ const C: [&str; 31] = [
     "bad_frames",
     "shared",
     "shm",
+    "sem",
+    "msg",
+    "mqueue",
     "filefault",
     "filemap",
     "seals",

@@ -31,3 +31,4 @@ mod scratch;
 mod shared;
 mod storms;
 mod suite;
+mod true_calls;

@@ -74,7 +74,19 @@ fn what_the_kernel_mounted_stays() {
 }
 
 #[test]
-fn segments_have_knobs() {
+fn ipc_has_knobs() {
+    script(
+        "cd /proc/sys/kernel; cat sem msgmax msgmnb msgmni; echo 5 > sem; echo 7 8 9 10 > sem; cat sem; \
+         for bad in '' x '-1' '1 2 3 32769' '1 2 3 4 5' '1 x'; do (echo $bad > sem) 2> /dev/null || echo refused; done; cat sem; \
+         (echo 2147483648 > msgmax) 2> /dev/null || echo refused; (echo 32769 > msgmni) 2> /dev/null || echo refused; \
+         cd ../fs/mqueue; cat queues_max msg_max msgsize_max msg_default msgsize_default; \
+         for bad in 0 65537; do (echo $bad > msg_max) 2> /dev/null || echo refused; done; \
+         for bad in 127 16777217; do (echo $bad > msgsize_max) 2> /dev/null || echo refused; done; \
+         wc -l < /proc/sysvipc/sem; wc -l < /proc/sysvipc/msg",
+        "32000\t1024000000\t500\t32000\n8192\n16384\n32000\n7\t8\t9\t10\n\
+         refused\nrefused\nrefused\nrefused\nrefused\nrefused\n7\t8\t9\t10\nrefused\nrefused\n\
+         256\n10\n8192\n10\n8192\nrefused\nrefused\nrefused\nrefused\n1\n1\n",
+    );
     script(
         "cd /proc/sys/kernel; cat shmmax shmall shmmni shm_rmid_forced; \
          (echo 32769 > shmmni) 2> /dev/null || echo refused; (echo 2 > shm_rmid_forced) 2> /dev/null || echo refused; \

@@ -47,6 +47,42 @@ fn shared_segments() {
     );
 }
 
+#[test]
+fn semaphores_and_queues() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "ipc_storm",
+        &["12", "1500"],
+        0,
+        "12 ended, 0 of them badly, 0 calls went wrong\n\
+         0 semaphores were not undone, 0 sets, 0 semaphores, 0 queues, 0 messages are left\n",
+    );
+}
+
+#[test]
+fn queues_until_there_is_no_room() {
+    storm(
+        &["-m", "128M", "-c", "2"],
+        "ipc_storm",
+        &["fill"],
+        0,
+        "no memory: 1, some was taken: 1\n\
+         semget(IPC_PRIVATE, 32000, 0600) = -1 ENOMEM\n\
+         id = semget(IPC_PRIVATE, 32000, 0600) succeeds\n\
+         semctl(id, 0, IPC_RMID) = 0\n\
+         limit 819200\n\
+         mq_open(\"/b\", O_RDWR | O_CREAT, 0600, &one) = -1 EMFILE\n\
+         mq_unlink(\"/a\") = 0\n\
+         mq_open(\"/b\", O_RDWR | O_CREAT, 0600, &one) = -1 EMFILE\n\
+         mq_close(q) = 0\n\
+         mq_open(\"/a\", O_RDWR | O_CREAT, 0600, &hundred) = -1 EMFILE\n\
+         mq_open(\"/b\", O_RDWR | O_CREAT, 0600, &one) succeeds\n\
+         mq_unlink(\"/b\") = 0\n\
+         who has a limit exited with 0\n\
+         9 queues, EMFILE\n9 queues, EMFILE\n",
+    );
+}
+
 /// Where memory ends before the storm does, calls fail or processes die, and the guest lives.
 #[test]
 fn a_storm_that_memory_does_not_last_for() {

@@ -211,3 +211,71 @@ fn too_little_memory_is_said_beforehand() {
     );
     assert!(text.contains("a guest with Linux has from"), "{text}");
 }
+
+/// Modules as a source tree has them, with much that only a debugger reads, are loaded without that.
+#[test]
+fn modules_that_were_built_for_a_debugger_are_loaded() {
+    if !available() {
+        return;
+    }
+    let scratch = Scratch::new("debugger");
+    let debian = debian_kernel();
+    let boot = scratch.folder().join("tree/arch/x86/boot");
+    std::fs::create_dir_all(&boot).expect("a writable place");
+    let image = std::fs::read_dir(debian.join("boot")).expect("a kernel");
+    let image = image.flatten().map(|entry| entry.path()).find(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("vmlinuz-")
+    });
+    std::fs::copy(image.expect("an image"), boot.join("bzImage")).expect("a copy");
+    // What makes it a tree that was built. Nothing that is asked for is built in.
+    std::fs::write(scratch.path("tree/modules.builtin"), "").expect("a writable place");
+    let large = scratch.write("large", vec![7; 20 << 20]);
+    let mut order = String::new();
+    let mut folders = vec![debian.join("lib/modules")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.starts_with("virtio") && name.ends_with(".ko") {
+                let status = std::process::Command::new("objcopy")
+                    .args(["--add-section", &format!(".debug_info={large}")])
+                    .arg(&path)
+                    .arg(scratch.path(&format!("tree/{name}")))
+                    .status();
+                assert!(status.expect("objcopy runs").success());
+                order.push_str(&format!("{}\n", name.replace(".ko", ".o")));
+            }
+        }
+    }
+    std::fs::write(scratch.path("tree/modules.order"), order).expect("a writable place");
+    let kernel = format!("linux:{}", scratch.path("tree"));
+    let output = ebb(&["--kernel", &kernel, "--", "echo", "up"]).output();
+    let output = output.expect("ebb starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(0), &b"up\n"[..]),
+        "{stderr}"
+    );
+}
+
+/// Where ebb keeps the kernel that it fetched.
+fn debian_kernel() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache");
+    let folder = cache.unwrap_or_else(home).join("ebb");
+    let mut kernels: Vec<_> = std::fs::read_dir(folder)
+        .expect("ebb's folder")
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("linux-image-")
+        })
+        .collect();
+    kernels.sort();
+    kernels.pop().expect("a kernel, as one is available")
+}

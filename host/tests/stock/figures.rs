@@ -142,3 +142,42 @@ fn another_board_and_more_cpus() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "3\n", "{stderr}");
     assert_eq!(output.status.code(), Some(0));
 }
+
+#[test]
+fn who_is_killed_for_want_of_memory_is_named() {
+    let scratch = Scratch::new("victims");
+    let record = scratch.path("record");
+    // Programs may write to the log; the kernel's word counts alone.
+    let fake = "Out of memory: Killed process 1 (fake) total-vm:4kB, anon-rss:4kB, file-rss:0kB, \
+        shmem-rss:0kB, UID:0";
+    let script =
+        format!("echo '{fake}' > /dev/kmsg; tail /dev/zero; tail /dev/zero; echo went on; exit 4");
+    let arguments = ["--summary", "--record", &record, "--", "sh", "-c", &script];
+    let Some(output) = run(&arguments) else {
+        return;
+    };
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(4), &b"went on\n"[..]),
+        "{message}"
+    );
+    assert!(
+        message.contains("out of memory: the guest killed 2 processes"),
+        "{message}"
+    );
+    let record = std::fs::read(record).expect("the record is there");
+    let record: Value = serde_json::from_slice(&record).expect("JSON");
+    let (oom, ended) = (&record["summary"]["oom"], &record["ended_guest_s"]);
+    let last = oom["last"].as_array().expect("victims");
+    assert_eq!((&oom["kills"], last.len()), (&2.into(), 2), "{oom}");
+    for killed in last {
+        assert_eq!(killed["name"], "tail");
+        let resident = killed["resident_bytes"].as_u64().expect("bytes");
+        assert!((100 * MIB..=320 * MIB).contains(&resident), "{oom}");
+        assert!(
+            killed["at_s"].as_f64() > Some(0.0) && killed["at_s"].as_f64() < ended.as_f64(),
+            "{oom}"
+        );
+    }
+}

@@ -5,7 +5,10 @@
 mod disks;
 mod errors;
 mod figures;
+mod files;
 mod guest;
+#[path = "../parts/out.rs"]
+mod out;
 mod reclaim;
 #[path = "../parts/guest.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
@@ -13,5 +16,8 @@ mod running;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;
+#[path = "../parts/terminal.rs"]
+mod screen;
 mod signals;
 mod streams;
+mod terminal;

@@ -70,6 +70,11 @@ impl<T> IpcIds<T> {
         self.count == 0
     }
 
+    /// Places that there is memory for.
+    pub fn room(&self) -> usize {
+        self.slots.capacity()
+    }
+
     /// The highest place in use; 0 when none is.
     pub fn highest(&self) -> usize {
         self.slots.len().saturating_sub(1)
@@ -183,7 +188,26 @@ impl<T> IpcIds<T> {
             self.slots.pop();
         }
         self.count -= 1;
+        self.shrink();
         Ok(slot.object)
+    }
+
+    /// Gives memory back when there are far fewer places than before, if there is some for the smaller
+    /// table.
+    fn shrink(&mut self) {
+        const KEPT: usize = 64;
+        let (used, room) = (self.slots.len(), self.slots.capacity());
+        let mut smaller = Vec::new();
+        if room > KEPT && used < room / 4 && smaller.try_reserve_exact(used * 2).is_ok() {
+            smaller.append(&mut self.slots);
+            self.slots = smaller;
+        }
+    }
+
+    /// The number of the first object in this place or behind it, and the place behind it.
+    pub fn next_from(&self, place: usize) -> Option<(i32, usize)> {
+        let mut behind = self.slots.iter().enumerate().skip(place);
+        behind.find_map(|(place, slot)| Some((slot.as_ref()?.id, place + 1)))
     }
 
     /// The numbers of all, by place.

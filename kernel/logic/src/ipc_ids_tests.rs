@@ -34,6 +34,23 @@ fn rounds_come_to_an_end() {
 }
 
 #[test]
+fn a_table_becomes_smaller_again() {
+    let mut ids = IpcIds::new();
+    let all: Vec<_> = (0..5000).map(|n| ids.insert(n, 5000, |id| id)).collect();
+    assert!(ids.room() >= 5000);
+    for &id in all.iter().skip(10).flatten() {
+        assert_eq!(ids.remove(id), Ok(id));
+    }
+    assert!(ids.room() <= 64, "{}", ids.room());
+    assert!(
+        all.iter()
+            .take(10)
+            .flatten()
+            .all(|&id| ids.get(id) == Ok(&id))
+    );
+}
+
+#[test]
 fn a_list_says_the_same() {
     const SEED: u64 = 0x1bc5;
     let mut ids = IpcIds::new();
@@ -88,4 +105,11 @@ fn a_list_says_the_same() {
     }
     let known: BTreeSet<_> = ids.ids().collect();
     assert_eq!(known, model.iter().map(|entry| entry.0).collect());
+    let mut place = 0;
+    let walked = core::iter::from_fn(|| {
+        let (id, next) = ids.next_from(place)?;
+        place = next;
+        Some(id)
+    });
+    assert!(walked.eq(ids.ids()));
 }

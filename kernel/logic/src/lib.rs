@@ -24,13 +24,17 @@ pub mod list;
 pub mod lock;
 pub mod locks;
 pub mod members;
+pub mod message_queue;
 pub mod mount_options;
+pub mod nests;
 pub mod newc;
 pub mod numbers;
 pub mod path;
 pub mod pipe;
+pub mod priority_queue;
 pub mod radix;
 pub mod sched;
+pub mod semaphores;
 pub mod signal_set;
 pub mod slab;
 pub mod strings;
@@ -52,12 +56,18 @@ mod ipc_ids_tests;
 mod list_tests;
 #[cfg(test)]
 mod members_tests;
+#[cfg(test)]
+mod message_queue_tests;
 #[cfg(any(test, loom))]
 mod model_locks;
 #[cfg(test)]
 mod mount_options_tests;
 #[cfg(test)]
+mod nests_tests;
+#[cfg(test)]
 mod numbers_tests;
+#[cfg(test)]
+mod semaphores_tests;
 #[cfg(test)]
 mod signal_set_tests;
 #[cfg(test)]

@@ -12,6 +12,8 @@ pub struct Numbers {
     used: [u64; WORDS],
     next: u32,
     count: u32,
+    /// New numbers are below this.
+    limit: u32,
 }
 
 impl Numbers {
@@ -23,12 +25,14 @@ impl Numbers {
             used,
             next: 1,
             count: 0,
+            limit: PID_MAX,
         }
     }
 
     /// Takes the next free number; `None` when all are in use.
     pub fn take(&mut self) -> Option<u32> {
         let first = (self.next / 64) as usize;
+        let limit = self.limit;
         // One turn more than there are words: the first is looked at in two halves.
         for turn in 0..=WORDS {
             let word = (first + turn) % WORDS;
@@ -36,11 +40,11 @@ impl Numbers {
             if turn == 0 {
                 free &= u64::MAX << (self.next % 64);
             }
-            if free != 0 {
-                #[expect(clippy::cast_possible_truncation, reason = "below PID_MAX")]
-                let number = (word * 64) as u32 + free.trailing_zeros();
+            #[expect(clippy::cast_possible_truncation, reason = "below PID_MAX")]
+            let number = (word * 64) as u32 + free.trailing_zeros();
+            if free != 0 && number < limit {
                 self.used[word] |= 1 << (number % 64);
-                self.next = if number + 1 == PID_MAX { 1 } else { number + 1 };
+                self.next = if number + 1 >= limit { 1 } else { number + 1 };
                 self.count += 1;
                 return Some(number);
             }
@@ -48,12 +52,25 @@ impl Numbers {
         None
     }
 
+    /// What new numbers are below.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Has new numbers be below this, which is at least 2 and at most [`PID_MAX`]; those in use stay.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit.clamp(2, PID_MAX);
+        if self.next >= self.limit {
+            self.next = 1;
+        }
+    }
+
     /// The number taken last; 0 when none was.
     pub fn last(&self) -> u32 {
         self.next
             .checked_sub(1)
             .filter(|&last| last > 0 || self.count == 0)
-            .unwrap_or(PID_MAX - 1)
+            .unwrap_or(self.limit - 1)
     }
 
     /// Gives a number back.

@@ -6,6 +6,22 @@ use std::boxed::Box;
 use std::collections::BTreeSet;
 
 #[test]
+fn new_numbers_are_below_the_limit() {
+    let mut numbers = Numbers::new();
+    for _ in 0..500 {
+        numbers.take().expect("there are more");
+    }
+    numbers.set_limit(310);
+    assert_eq!(numbers.take(), None, "all below are in use");
+    numbers.give_back(7);
+    numbers.give_back(400);
+    assert_eq!(numbers.take(), Some(7));
+    assert_eq!(numbers.take(), None);
+    numbers.set_limit(PID_MAX);
+    assert_eq!(numbers.take(), Some(400));
+}
+
+#[test]
 fn all_are_handed_out_once() {
     let mut numbers = Box::new(Numbers::new());
     for expected in 1..PID_MAX {

@@ -293,6 +293,18 @@ impl<F: Copy + PartialEq, B: Backing> VmaSet<F, B> {
         reached >= range.end
     }
 
+    /// Where the areas that begin at the start of a range without a gap end, at most its end.
+    pub fn covered_until(&self, range: Range<u64>) -> u64 {
+        let mut reached = range.start;
+        for area in self.overlapping(range.clone()) {
+            if area.start > reached {
+                break;
+            }
+            reached = area.end;
+        }
+        reached.min(range.end)
+    }
+
     /// The highest address at which `bytes` fit between the areas and within `within`. Looks at each
     /// chunk above it, where the last search did not, and at the areas of those that have a gap of
     /// that size.

@@ -1,7 +1,7 @@
 //! Finding the virtio devices: eight register windows on a microvm, PCI on a q35.
 //!
 //! The order of the devices is the order of their places on the bus, which the host fixes: consoles
-//! for stdio, stderr and control; the disks.
+//! for stdio, stderr, control and, where the host wants any, files; the disks.
 
 #![expect(unsafe_code, reason = "registers are mapped")]
 

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use bitflags::bitflags;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use ebb_wire::port::{CONTROL, FIRST_WINDOW, PORTS};
+use ebb_wire::port::{CONTROL, FIRST_WINDOW, OUT, PORTS};
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
 use machine::arch::serial;
@@ -50,7 +50,11 @@ struct Queues {
     output: Output,
 }
 
-static PORT: [Once<Port>; PORTS] = [const { Once::new() }; PORTS];
+static PORT: [Once<Port>; PORTS + 1] = [const { Once::new() }; PORTS + 1];
+const _: () = assert!(
+    OUT == PORTS,
+    "the port for files follows those that each guest has"
+);
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// What stands in where the host gave no console.
@@ -75,6 +79,11 @@ pub fn stderr() -> &'static Port {
 /// The host's control lines.
 pub fn control() -> Option<&'static Port> {
     PORT[CONTROL].get()
+}
+
+/// Where files for the host go, if it wants any.
+pub fn out() -> Option<&'static Port> {
+    PORT[OUT].get()
 }
 
 /// The output port with a number of the host's: 0 stdio, 1 stderr.

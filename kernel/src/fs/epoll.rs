@@ -5,7 +5,7 @@
 //! is still ready goes back to the list's end.
 
 use super::file::{File, OpenFile};
-use super::poll::{Notifier, PollMask, Watcher};
+use super::poll::{Notifier, PollMask, Taken, Watcher};
 use super::timerfd::Due;
 use super::timerfd::TimerFile;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::general::{EPOLLET, EPOLLEXCLUSIVE, EPOLLONESHOT, EPOLLWAKEUP};
 use logic::errno::Errno;
+use logic::nests::Nests;
 use machine::arch::clock::Nanos;
 use machine::sync::{SpinLock, WaitEnd};
 
@@ -43,8 +44,10 @@ struct Item {
     interest: SpinLock<Event>,
     /// Whether it is on the ready list; changed under the set's lock.
     queued: AtomicBool,
-    /// The file is an epoll set itself.
-    is_epoll: bool,
+    /// The number of the epoll set that the file is, if it is one.
+    inner: Option<u64>,
+    /// Of several sets with this file, one is told of an event.
+    exclusive: bool,
     /// The file is a timer, which nobody notifies of when it goes off.
     is_timer: bool,
     /// The expiry of the timer that was last put on the ready list.
@@ -52,6 +55,11 @@ struct Item {
 }
 
 impl Item {
+    /// Whether it becomes ready by the time alone.
+    fn may_expire(&self) -> bool {
+        self.is_timer || self.inner.is_some()
+    }
+
     fn wants(&self, mask: PollMask) -> bool {
         let events = self.interest.lock().events & !CONTROL;
         // A change without a name is any change.
@@ -60,24 +68,22 @@ impl Item {
 }
 
 impl Watcher for Item {
-    fn event(&self, mask: PollMask) {
+    fn event(&self, mask: PollMask) -> Taken {
         if !self.wants(mask) {
-            return;
+            return Taken::Shared;
         }
-        if let Some(epoll) = self.epoll.upgrade() {
-            epoll.mark_ready(self.key);
+        let waited = self
+            .epoll
+            .upgrade()
+            .is_some_and(|epoll| epoll.mark_ready(self.key));
+        if waited && self.exclusive {
+            Taken::Alone
+        } else {
+            Taken::Shared
         }
     }
-}
-
-impl Drop for Item {
-    fn drop(&mut self) {
-        if self.is_epoll
-            && let Some(file) = self.file.upgrade()
-            && let Some(inner) = file.file().downcast::<EpollFile>().map(|file| &*file.0)
-        {
-            inner.watched.fetch_sub(1, Ordering::Relaxed);
-        }
+    fn is_exclusive(&self) -> bool {
+        self.exclusive
     }
 }
 
@@ -93,17 +99,16 @@ pub struct Epoll {
     this: Weak<Epoll>,
     state: SpinLock<State>,
     notifier: Arc<Notifier>,
-    /// Sets that this set is in.
-    watched: AtomicUsize,
-    /// Sets in this set.
-    watching: AtomicUsize,
-    /// Timers in this set.
+    /// Tells it from all others.
+    number: u64,
+    /// Timers in this set, and sets in which there may be some.
     timers: AtomicUsize,
 }
 
-/// Held while one set is put into another: keeps the depth at two, so that events travel a bounded
-/// way and never in a circle.
-static NESTING: SpinLock<()> = SpinLock::new(());
+/// The number of the set that was made last.
+static LAST: AtomicU64 = AtomicU64::new(0);
+/// Which sets are in which, so that events travel bounded ways and never in a circle.
+static NESTS: SpinLock<Nests> = SpinLock::new(Nests::new());
 
 impl core::fmt::Debug for Epoll {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -118,8 +123,8 @@ impl Epoll {
             this: this.clone(),
             state: SpinLock::new(State::default()),
             notifier: Arc::new(Notifier::new()),
-            watched: AtomicUsize::new(0),
-            watching: AtomicUsize::new(0),
+            // Relaxed: a number of its own.
+            number: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             timers: AtomicUsize::new(0),
         })
     }
@@ -128,18 +133,18 @@ impl Epoll {
         (fd, Arc::as_ptr(file) as usize)
     }
 
-    /// Puts an item on the ready list and tells those who wait.
-    fn mark_ready(&self, key: Key) {
+    /// Puts an item on the ready list and tells those who wait; says whether anybody does.
+    fn mark_ready(&self, key: Key) -> bool {
         let mut state = self.state.lock();
         let Some(item) = state.items.get(&key) else {
-            return;
+            return false;
         };
         // Relaxed: under the lock.
         if !item.queued.swap(true, Ordering::Relaxed) {
             state.ready.push_back(key);
         }
         drop(state);
-        self.notifier.notify(PollMask::READABLE);
+        self.notifier.notify(PollMask::READABLE)
     }
 
     /// Adds the open file behind `fd`.
@@ -149,20 +154,17 @@ impl Epoll {
             return Err(Errno::EPERM);
         };
         let inner = file.file().downcast::<EpollFile>().map(|file| &*file.0);
+        let key = Self::key(fd, file);
         if let Some(inner) = inner {
             if core::ptr::eq(inner, self) {
                 return Err(Errno::EINVAL);
             }
-            let _nesting = NESTING.lock();
-            if inner.watching.load(Ordering::Relaxed) > 0
-                || self.watched.load(Ordering::Relaxed) > 0
-            {
-                return Err(Errno::ELOOP);
+            if self.has(key) {
+                return Err(Errno::EEXIST);
             }
-            inner.watched.fetch_add(1, Ordering::Relaxed);
-            self.watching.fetch_add(1, Ordering::Relaxed);
+            let entered = NESTS.lock().enter(self.number, inner.number);
+            entered.map_err(|_| Errno::ELOOP)?;
         }
-        let key = Self::key(fd, file);
         let item = Arc::new(Item {
             key,
             file: Arc::downgrade(file),
@@ -170,11 +172,12 @@ impl Epoll {
             notifier: Some(notifier.clone()),
             interest: SpinLock::new(interest),
             queued: AtomicBool::new(false),
-            is_epoll: inner.is_some(),
+            inner: inner.map(|inner| inner.number),
+            exclusive: interest.events & EPOLLEXCLUSIVE != 0,
             is_timer: file.file().downcast::<TimerFile>().is_some(),
             seen_expiry: AtomicU64::new(0),
         });
-        if item.is_timer {
+        if item.may_expire() {
             self.timers.fetch_add(1, Ordering::Relaxed);
         }
         let entered = self.enter(key, item.clone());
@@ -195,6 +198,14 @@ impl Epoll {
             self.mark_ready(key);
         }
         Ok(())
+    }
+
+    fn has(&self, key: Key) -> bool {
+        let state = self.state.lock();
+        state
+            .items
+            .get(&key)
+            .is_some_and(|item| item.file.strong_count() > 0)
     }
 
     fn enter(&self, key: Key, item: Arc<Item>) -> Result<Option<Arc<Item>>, Errno> {
@@ -226,10 +237,10 @@ impl Epoll {
     }
 
     fn uncount(&self, item: &Item) {
-        if item.is_epoll {
-            self.watching.fetch_sub(1, Ordering::Relaxed);
+        if let Some(inner) = item.inner {
+            NESTS.lock().leave(self.number, inner);
         }
-        if item.is_timer {
+        if item.may_expire() {
             self.timers.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -264,6 +275,9 @@ impl Epoll {
             .get(&key)
             .cloned()
             .ok_or(Errno::ENOENT)?;
+        if item.exclusive {
+            return Err(Errno::EINVAL);
+        }
         *item.interest.lock() = interest;
         if item.wants(file.file().poll()) {
             self.mark_ready(key);
@@ -271,18 +285,34 @@ impl Epoll {
         Ok(())
     }
 
-    /// When the first timer in the set goes off; marks those ready that have.
-    fn next_timer(&self) -> Option<Nanos> {
+    /// When the first timer in the set goes off, or in a set in it; marks those ready that have.
+    pub(super) fn next_timer(&self) -> Option<Nanos> {
         if self.timers.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let mut next = None;
         let mut due = Vec::new();
-        let state = self.state.lock();
-        for item in state.items.values().filter(|item| item.is_timer) {
+        let mut waiting = Vec::new();
+        {
+            let state = self.state.lock();
+            for item in state.items.values().filter(|item| item.may_expire()) {
+                // Without memory for all, some are found late: when something else happens.
+                if waiting.try_reserve(1).is_err() {
+                    break;
+                }
+                waiting.push(item.clone());
+            }
+        }
+        for item in waiting {
             let Some(file) = item.file.upgrade() else {
                 continue;
             };
+            // A set in this one tells by itself what is due in it.
+            if let Some(inner) = file.file().downcast::<EpollFile>()
+                && let Some(at) = inner.0.next_timer()
+            {
+                next = Some(next.map_or(at, |n: Nanos| n.min(at)));
+            }
             if let Some(timer) = file.file().downcast::<TimerFile>() {
                 match timer.due_at() {
                     Due::Now(expiry) => {
@@ -296,7 +326,6 @@ impl Epoll {
                 }
             }
         }
-        drop(state);
         for key in due {
             self.mark_ready(key);
         }
@@ -432,6 +461,13 @@ impl File for EpollFile {
     }
 }
 
+impl EpollFile {
+    /// When a timer in it goes off that makes it ready.
+    pub fn next_timer(&self) -> Option<Nanos> {
+        self.0.next_timer()
+    }
+}
+
 impl Drop for EpollFile {
     /// The set ends with its descriptor, not with its last reference: that may be a notifier's,
     /// whose lock `forget` takes.
@@ -440,5 +476,6 @@ impl Drop for EpollFile {
         for item in items.into_values() {
             self.0.forget(&item);
         }
+        NESTS.lock().forget(self.0.number);
     }
 }

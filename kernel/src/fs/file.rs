@@ -70,6 +70,8 @@ pub trait File: Any + Send + Sync {
     fn sync(&self) -> Result<(), Errno> {
         Ok(())
     }
+    /// The process that runs has closed a descriptor of it, and may have others.
+    fn descriptor_closed(&self) {}
     /// An open file of it is closed for good by a task that may wait.
     fn last_close(&self) {}
     /// Whether a mapping of it is anonymous memory (`/dev/zero`).
@@ -328,6 +330,7 @@ impl OpenFile {
     /// Gives a descriptor's reference up. If it is the last one to a deleted file, the memory goes
     /// in small steps; without this call all goes at once.
     pub fn close(self: Arc<Self>) {
+        self.file.descriptor_closed();
         /// The node is known to the open file, to its `File` and to us.
         const HOLDERS: usize = 3;
         if Arc::strong_count(&self) != 1 {

@@ -322,7 +322,7 @@ pub fn list_dots(
 }
 
 /// A number for a node that is in no directory.
-pub(super) fn next_anonymous_inode() -> u64 {
+pub fn next_anonymous_inode() -> u64 {
     static NEXT_ANONYMOUS: AtomicU64 = AtomicU64::new(1);
     // Relaxed: only the number itself matters.
     NEXT_ANONYMOUS.fetch_add(1, Ordering::Relaxed)

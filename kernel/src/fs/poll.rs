@@ -49,10 +49,21 @@ impl PollMask {
     pub const ALWAYS: Self = Self::ERR.union(Self::HUP);
 }
 
+/// What a watcher made of an event.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Others want to know, too.
+    Shared,
+    /// It woke somebody who wants to be the only one: others of this kind need not know.
+    Alone,
+}
+
 /// Is told of events; must be quick and take no lock that is held around `notify`.
 pub trait Watcher: Send + Sync {
     /// Something in `mask` may have come true.
-    fn event(&self, mask: PollMask);
+    fn event(&self, mask: PollMask) -> Taken;
+    /// Whether it is told only of what no other of its kind has taken.
+    fn is_exclusive(&self) -> bool;
 }
 
 /// Where a file tells that its readiness changed.
@@ -82,17 +93,22 @@ impl Notifier {
         &self.queue
     }
 
-    /// Tells everybody that something in `mask` may have come true.
-    pub fn notify(&self, mask: PollMask) {
-        self.queue.wake_all();
-        self.notify_watchers(mask);
+    /// Tells everybody that something in `mask` may have come true; says whether anybody waited.
+    pub fn notify(&self, mask: PollMask) -> bool {
+        let waited = self.queue.wake_all() != 0;
+        self.notify_watchers(mask) || waited
     }
 
     /// Tells the watchers alone, of an event that nobody in the queue waits for.
-    pub fn notify_watchers(&self, mask: PollMask) {
-        for watcher in self.watchers.lock().iter() {
-            watcher.event(mask);
+    pub fn notify_watchers(&self, mask: PollMask) -> bool {
+        let mut taken = false;
+        let watchers = self.watchers.lock();
+        for watcher in watchers.iter() {
+            if !(taken && watcher.is_exclusive()) {
+                taken |= watcher.event(mask) == Taken::Alone;
+            }
         }
+        !watchers.is_empty()
     }
 
     /// Tells `watcher` of every event from now on.

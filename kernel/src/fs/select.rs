@@ -1,5 +1,6 @@
 //! Waiting for several files: the common part of `poll` and `select`.
 
+use super::epoll::EpollFile;
 use super::file::OpenFile;
 use super::poll::{Notifier, PollMask};
 use super::timerfd::Due;
@@ -64,7 +65,11 @@ impl Interest {
     }
 
     fn timer(&self) -> Option<Nanos> {
-        match self.file.as_ref()?.file().downcast::<TimerFile>()?.due_at() {
+        let file = self.file.as_ref()?.file();
+        if let Some(set) = file.downcast::<EpollFile>() {
+            return set.next_timer();
+        }
+        match file.downcast::<TimerFile>()?.due_at() {
             Due::At(at) => Some(at),
             Due::Now(_) | Due::Never => None,
         }

@@ -29,25 +29,33 @@ pub enum Stream {
     InputOutput,
     /// Standard error.
     Error,
+    /// Files for the host, where it wants any.
+    Files,
 }
+
+/// How many there are.
+const STREAMS: usize = 3;
 
 impl Stream {
     fn port(self) -> &'static Port {
         match self {
             Self::InputOutput => port::stdio(),
             Self::Error => port::stderr(),
+            Self::Files => port::out().unwrap_or(port::stderr()),
         }
     }
 
     /// Who is told when the port's readiness changes.
     fn notifier(self) -> Arc<Notifier> {
-        static NOTIFIERS: [Once<Arc<Notifier>>; 2] = [const { Once::new() }; 2];
-        NOTIFIERS[usize::from(self == Self::Error)]
+        static NOTIFIERS: [Once<Arc<Notifier>>; STREAMS] = [const { Once::new() }; STREAMS];
+        NOTIFIERS[self as usize]
             .get_or_init(|| {
                 let notifier = Arc::new(Notifier::new());
                 let told = notifier.clone();
                 let mask = PollMask::READABLE | PollMask::WRITABLE;
-                self.port().observe(Box::new(move || told.notify(mask)));
+                self.port().observe(Box::new(move || {
+                    told.notify(mask);
+                }));
                 notifier
             })
             .clone()
@@ -163,8 +171,8 @@ impl File for StreamFile {
 }
 
 fn node(which: Stream) -> NodeRef {
-    static NODES: [Once<NodeRef>; 2] = [const { Once::new() }; 2];
-    let slot = &NODES[usize::from(which == Stream::Error)];
+    static NODES: [Once<NodeRef>; STREAMS] = [const { Once::new() }; STREAMS];
+    let slot = &NODES[which as usize];
     if let Some(node) = slot.get() {
         return node.clone();
     }
@@ -184,9 +192,12 @@ pub(super) fn init(boot: &BootInfo) {
     ONE_OUTPUT.store(one, Ordering::Relaxed);
 }
 
+fn open(which: Stream, flags: OpenFlags) -> Arc<OpenFile> {
+    OpenFile::new(node(which), stream(which), None, flags)
+}
+
 /// The open files for descriptors 0, 1 and 2 of the first program.
 pub fn open_program_streams() -> [Arc<OpenFile>; 3] {
-    let open = |which, flags| OpenFile::new(node(which), stream(which), None, flags);
     let output = open(Stream::InputOutput, OpenFlags::WRITE_ONLY);
     let error = if ONE_OUTPUT.load(Ordering::Relaxed) {
         output.clone()
@@ -194,4 +205,15 @@ pub fn open_program_streams() -> [Arc<OpenFile>; 3] {
         open(Stream::Error, OpenFlags::WRITE_ONLY)
     };
     [open(Stream::InputOutput, OpenFlags::empty()), output, error]
+}
+
+/// The same for what sends files to the host; none where it wants none.
+pub fn open_sender_streams() -> Option<[Arc<OpenFile>; 3]> {
+    port::out()?;
+    let errors = open(Stream::Error, OpenFlags::WRITE_ONLY);
+    Some([
+        open(Stream::InputOutput, OpenFlags::empty()),
+        open(Stream::Files, OpenFlags::WRITE_ONLY),
+        errors,
+    ])
 }

@@ -1,7 +1,7 @@
 //! What a call needs of the task that made it.
 
 use super::task::limits;
-use crate::fs::{Context, FileTable, OpenFile};
+use crate::fs::{Context, FileTable, OpenFile, OpenFlags};
 use crate::process;
 use alloc::sync::Arc;
 use logic::errno::Errno;
@@ -16,8 +16,18 @@ pub fn context() -> Arc<Context> {
     process::current().fs().clone()
 }
 
-/// The open file behind a descriptor of the calling task.
+/// The open file behind a descriptor of the calling task, for what it holds: one that only names a
+/// place (`O_PATH`) gives `EBADF`.
 pub fn file(fd: i32) -> Result<Arc<OpenFile>, Errno> {
+    let file = place(fd)?;
+    if file.flags().contains(OpenFlags::PATH) {
+        return Err(Errno::EBADF);
+    }
+    Ok(file)
+}
+
+/// The same for where it is in the tree, which one with `O_PATH` tells, too.
+pub fn place(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     process::current().files().get(fd)
 }
 

@@ -26,7 +26,7 @@ const BUCKETS: usize = 1024;
 
 /// What identifies a futex.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Key {
+pub(super) enum Key {
     /// Address space, address.
     Private(usize, u64),
     /// Memory object, offset.
@@ -34,7 +34,7 @@ enum Key {
 }
 
 impl Key {
-    fn of(address: u64, shared: bool) -> Result<Self, Errno> {
+    pub(super) fn of(address: u64, shared: bool) -> Result<Self, Errno> {
         if !address.is_multiple_of(4) {
             return Err(Errno::EINVAL);
         }
@@ -52,7 +52,7 @@ impl Key {
         Ok(Self::Private(Arc::as_ptr(vm) as usize, address))
     }
 
-    fn bucket(self) -> usize {
+    pub(super) fn bucket(self) -> usize {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
         match self {
             Self::Private(space, address) => (space, address).hash(&mut hash),
@@ -328,6 +328,9 @@ pub(crate) fn wake_op(
     second_limit: usize,
     operation: u32,
 ) -> SysResult {
+    // Whoever waits nowhere gets nothing changed.
+    Key::of(first, shared)?;
+    Key::of(second, shared)?;
     let old = change(second, operation)?;
     let mut woken = wake(first, shared, first_limit, u32::MAX)?;
     if test(operation, old)? {

@@ -1,10 +1,11 @@
-//! Processes: their tasks, signals, timers and futexes, the memory that they share by name, and who goes when memory is out. These know
+//! Processes: their tasks, signals, timers and futexes, what they share by name and key, and who goes when memory is out. These know
 //! each other: a task takes signals, a signal wakes and ends tasks, a timer sends signals.
 
 pub mod args;
 pub mod caller;
 pub(crate) mod futex;
-pub mod shm;
+pub(crate) mod futex_pi;
+pub mod ipc;
 pub mod signal;
 pub mod task;
 pub mod time;

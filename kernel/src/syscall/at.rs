@@ -23,7 +23,7 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
     if fd == AT_FDCWD {
         return Ok(caller::context().cwd());
     }
-    let file = caller::file(fd)?;
+    let file = caller::place(fd)?;
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
@@ -71,7 +71,7 @@ pub(super) fn target(
         if fd == AT_FDCWD {
             return Ok(Target::Node(caller::context().cwd()));
         }
-        return Ok(Target::File(caller::file(fd)?));
+        return Ok(Target::File(caller::place(fd)?));
     }
     let start = start(fd, &path)?;
     let found = lookup::resolve(&caller::context().root(), start, &path, last_link)?;

@@ -308,7 +308,10 @@ fn read_link(fd: i32, path: u64, buffer: u64, room: i32) -> SysResult {
     let target = at::target(fd, path, flags, LastLink::Keep)?;
     let node = target.node();
     if node.kind() != FileKind::Symlink {
-        return Err(Errno::EINVAL);
+        return Err(match at::read_path(path)?.is_empty() {
+            true => Errno::ENOENT,
+            false => Errno::EINVAL,
+        });
     }
     let text = match node.link_target()? {
         LinkTarget::Path(path) => path,
@@ -360,7 +363,7 @@ pub fn chdir(a: &Args) -> SysResult {
 
 /// `fchdir(2)`.
 pub fn fchdir(a: &Args) -> SysResult {
-    let file = caller::file(a.int(0))?;
+    let file = caller::place(a.int(0))?;
     if file.node().kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }

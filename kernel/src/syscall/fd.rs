@@ -12,9 +12,9 @@ use crate::vm::uaccess;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{
     F_ADD_SEALS, F_DUPFD, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_GETLK, F_GETOWN,
-    F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_SEAL_FUTURE_WRITE,
-    F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL, F_SETLK, F_SETLKW,
-    F_SETOWN, F_SETPIPE_SZ, F_SETSIG, FD_CLOEXEC,
+    F_GETOWN_EX, F_GETPIPE_SZ, F_GETSIG, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW,
+    F_SEAL_FUTURE_WRITE, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, F_SETFD, F_SETFL,
+    F_SETLK, F_SETLKW, F_SETPIPE_SZ, FD_CLOEXEC,
 };
 use linux_raw_sys::ioctl::{FIOASYNC, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD};
 use logic::errno::{Errno, SysResult};
@@ -47,7 +47,7 @@ fn duplicate_to(from: i32, to: i32, close_on_exec: bool) -> SysResult {
 pub fn dup2(a: &Args) -> SysResult {
     let (from, to) = (a.int(0), a.int(1));
     if from == to {
-        caller::file(from)?;
+        caller::place(from)?;
         return usize::try_from(to).map_err(|_| Errno::EBADF);
     }
     duplicate_to(from, to, false)
@@ -91,6 +91,9 @@ fn sealable(file: &OpenFile) -> Result<Arc<TmpNode>, Errno> {
     downcast::<TmpNode>(file.node().clone()).ok_or(Errno::EINVAL)
 }
 
+/// `O_ASYNC`: a signal tells of the descriptor.
+const ASYNC: u32 = 0o20000;
+
 /// `fcntl(2)`.
 pub fn fcntl(a: &Args) -> SysResult {
     let (fd, command) = (a.int(0), a.uint(1));
@@ -118,6 +121,8 @@ pub fn fcntl(a: &Args) -> SysResult {
             Ok(0)
         }
         F_GETFL => Ok((file.flags() | OpenFlags::LARGE).bits() as usize),
+        // No signal tells of a descriptor.
+        F_SETFL if a.uint(2) & ASYNC != 0 => Err(Errno::EINVAL),
         F_SETFL => {
             file.set_flags(OpenFlags::from_user(a.0[2]));
             Ok(0)
@@ -126,7 +131,11 @@ pub fn fcntl(a: &Args) -> SysResult {
         F_SETLK | F_SETLKW | F_OFD_SETLK | F_OFD_SETLKW => {
             lock::set(&files, fd, &file, command, a.addr(2))
         }
-        F_GETOWN | F_GETSIG | F_SETOWN | F_SETSIG => Ok(0),
+        F_GETOWN | F_GETSIG => Ok(0),
+        F_GETOWN_EX => {
+            uaccess::copy_out(a.addr(2), &[0; 8])?;
+            Ok(0)
+        }
         F_GETPIPE_SZ => Ok(file
             .file()
             .downcast::<PipeEnd>()
@@ -178,7 +187,15 @@ pub fn ioctl(a: &Args) -> SysResult {
             file.set_flags(flags);
             Ok(0)
         }
-        FIOASYNC => Ok(0),
+        FIOASYNC => {
+            let mut on = [0; 4];
+            uaccess::copy_in(&mut on, argument)?;
+            if on == [0; 4] {
+                Ok(0)
+            } else {
+                Err(Errno::EINVAL)
+            }
+        }
         FIONREAD if file.node().kind() == FileKind::Regular => {
             let left = file.metadata().size.saturating_sub(file.offset());
             let left = i32::try_from(left).unwrap_or(i32::MAX);

@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use linux_raw_sys::general::{
     AT_FDCWD, FALLOC_FL_PUNCH_HOLE, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK,
     MFD_HUGE_SHIFT, MFD_HUGETLB, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
-    SEEK_SET,
+    SEEK_SET, SYNC_FILE_RANGE_WRITE_AND_WAIT,
 };
 use logic::errno::{Errno, SysResult};
 
@@ -99,11 +99,15 @@ pub fn pwritev(a: &Args) -> SysResult {
 }
 
 /// The flags of `preadv2` and `pwritev2` that are known: all I/O is as quick as it gets, and files
-/// in memory are as stable.
+/// in memory are as stable. As on Linux, the descriptor is judged first.
 fn check_vector_flags(a: &Args) -> Result<(), Errno> {
     const HIPRI: u32 = 1;
     const DSYNC: u32 = 2;
     const SYNC: u32 = 4;
+    if a.long(3) < -1 {
+        return Err(Errno::EINVAL);
+    }
+    file(a)?;
     if a.uint(5) & !(HIPRI | DSYNC | SYNC) == 0 {
         Ok(())
     } else {
@@ -180,9 +184,6 @@ pub fn creat(a: &Args) -> SysResult {
 /// `lseek(2)`.
 pub fn lseek(a: &Args) -> SysResult {
     let file = file(a)?;
-    if file.flags().contains(OpenFlags::PATH) {
-        return Err(Errno::EBADF);
-    }
     if !file.file().seekable() {
         return Err(Errno::ESPIPE);
     }
@@ -317,9 +318,6 @@ pub fn truncate(a: &Args) -> SysResult {
 pub fn ftruncate(a: &Args) -> SysResult {
     let size = offset(a, 1)?;
     let file = file(a)?;
-    if file.flags().contains(OpenFlags::PATH) {
-        return Err(Errno::EBADF);
-    }
     if !file.flags().writable() || file.node().kind() != FileKind::Regular {
         return Err(Errno::EINVAL);
     }
@@ -354,7 +352,6 @@ pub fn fallocate(a: &Args) -> SysResult {
 fn synchronize(a: &Args) -> SysResult {
     let file = file(a)?;
     match file.node().kind() {
-        _ if file.flags().contains(OpenFlags::PATH) => Err(Errno::EBADF),
         FileKind::Regular | FileKind::Directory | FileKind::Block => {
             file.file().sync()?;
             Ok(0)
@@ -387,7 +384,21 @@ pub fn syncfs(a: &Args) -> SysResult {
 
 /// `sync_file_range(2)`: writes and waits for more than is asked for.
 pub fn sync_file_range(a: &Args) -> SysResult {
-    synchronize(a)
+    let file = file(a)?;
+    if a.uint(3) & !(SYNC_FILE_RANGE_WRITE_AND_WAIT) != 0
+        || offset(a, 1)?
+            .checked_add(offset(a, 2)?)
+            .is_none_or(|end| end > i64::MAX as u64)
+    {
+        return Err(Errno::EINVAL);
+    }
+    match file.node().kind() {
+        FileKind::Regular | FileKind::Directory | FileKind::Block => {
+            file.file().sync()?;
+            Ok(0)
+        }
+        _ => Err(Errno::ESPIPE),
+    }
 }
 
 /// `fadvise64(2)`.
@@ -464,17 +475,22 @@ pub fn memfd_create(a: &Args) -> SysResult {
     caller::install(file, flags & MFD_CLOEXEC != 0)
 }
 
-/// `splice(2)`: `EINVAL`, on which programs read and write instead.
-pub fn splice(_a: &Args) -> SysResult {
+/// `splice(2)`: `EINVAL` for descriptors that are there, on which programs read and write instead.
+pub fn splice(a: &Args) -> SysResult {
+    file(a)?;
+    caller::file(a.int(2))?;
     Err(Errno::EINVAL)
 }
 
 /// `tee(2)`: as [`splice`].
-pub fn tee(_a: &Args) -> SysResult {
+pub fn tee(a: &Args) -> SysResult {
+    file(a)?;
+    caller::file(a.int(1))?;
     Err(Errno::EINVAL)
 }
 
 /// `vmsplice(2)`: as [`splice`].
-pub fn vmsplice(_a: &Args) -> SysResult {
+pub fn vmsplice(a: &Args) -> SysResult {
+    file(a)?;
     Err(Errno::EINVAL)
 }

@@ -3,6 +3,7 @@
 use super::Args;
 use crate::process;
 use crate::process::futex;
+use crate::process::futex_pi;
 use crate::process::signal::Restart;
 use crate::process::task::{self};
 use crate::process::time::clocks::Clock;
@@ -18,7 +19,11 @@ const REQUEUE: u32 = 3;
 const CMP_REQUEUE: u32 = 4;
 const WAKE_OP: u32 = 5;
 const WAIT_BITSET: u32 = 9;
+const LOCK_PI: u32 = 6;
+const UNLOCK_PI: u32 = 7;
+const TRYLOCK_PI: u32 = 8;
 const WAKE_BITSET: u32 = 10;
+const LOCK_PI2: u32 = 13;
 const PRIVATE: u32 = 128;
 const CLOCK_REALTIME: u32 = 256;
 const ANY_BITS: u32 = u32::MAX;
@@ -42,7 +47,7 @@ pub fn futex(a: &Args) -> SysResult {
     let shared = operation & PRIVATE == 0;
     let realtime = operation & CLOCK_REALTIME != 0;
     let command = operation & !(PRIVATE | CLOCK_REALTIME);
-    if realtime && command != WAIT && command != WAIT_BITSET {
+    if realtime && command != WAIT_BITSET && command != LOCK_PI2 {
         return Err(Errno::ENOSYS);
     }
     let address = a.addr(0);
@@ -81,7 +86,21 @@ pub fn futex(a: &Args) -> SysResult {
             let (first, second) = (count(a.uint(2)), count(a.uint(3)));
             futex::wake_op(address, a.addr(4), shared, first, second, a.uint(5))
         }
-        // Priority inheritance: libraries have another way.
+        LOCK_PI | LOCK_PI2 => {
+            let clock = if realtime || command == LOCK_PI {
+                Clock::Realtime
+            } else {
+                Clock::Monotonic
+            };
+            let deadline = match a.addr(3) {
+                0 => None,
+                time => Some(clock.to_monotonic(Timespec::read(time)?)?),
+            };
+            futex_pi::lock(address, shared, deadline, false)
+        }
+        TRYLOCK_PI => futex_pi::lock(address, shared, None, true),
+        UNLOCK_PI => futex_pi::unlock(address, shared),
+        // Moving waiters from a futex to a lock: libraries have another way.
         _ => Err(Errno::ENOSYS),
     }
 }

@@ -2,9 +2,10 @@
 
 use super::Args;
 use super::process::{process_or_current, rusage_words};
+use crate::fs::dev;
 use crate::process;
 use crate::process::task::limits::{self, INFINITY, Limit};
-use crate::process::task::{self, Credentials, Usage};
+use crate::process::task::{self, Usage};
 use crate::process::time::cpu_timers;
 use crate::process::uts::{DOMAIN_NAME, FIELD, Field, HOST_NAME, RELEASE, VERSION};
 use crate::vm::uaccess::{self, UserPtr};
@@ -15,14 +16,24 @@ use machine::arch::random;
 use machine::memory;
 use machine::sched;
 
+/// `<linux/personality.h>`.
+mod raw_personality {
+    pub(super) const PER_MASK: u32 = 0xff;
+    pub(super) const PER_LINUX32: u32 = 8;
+}
+
 /// `uname(2)`.
 pub fn uname(a: &Args) -> SysResult {
+    let personality = process::current().process().personality();
     let fields = [
         Field::new("Linux"),
         *HOST_NAME.lock(),
         Field::new(RELEASE),
         Field::new(VERSION),
-        Field::new("x86_64"),
+        Field::new(match personality & raw_personality::PER_MASK {
+            raw_personality::PER_LINUX32 => "i686",
+            _ => "x86_64",
+        }),
         *DOMAIN_NAME.lock(),
     ];
     let mut bytes = [0; FIELD * 6];
@@ -217,168 +228,27 @@ pub fn getrusage(a: &Args) -> SysResult {
     Ok(0)
 }
 
-fn credentials() -> Credentials {
-    process::current().process().credentials()
-}
-
-/// `getuid(2)`.
-pub fn getuid(_a: &Args) -> SysResult {
-    Ok(credentials().uid[0] as usize)
-}
-
-/// `geteuid(2)`.
-pub fn geteuid(_a: &Args) -> SysResult {
-    Ok(credentials().uid[1] as usize)
-}
-
-/// `getgid(2)`.
-pub fn getgid(_a: &Args) -> SysResult {
-    Ok(credentials().gid[0] as usize)
-}
-
-/// `getegid(2)`.
-pub fn getegid(_a: &Args) -> SysResult {
-    Ok(credentials().gid[1] as usize)
-}
-
-/// "Leave it as it is" in the calls below.
-const KEEP: u32 = u32::MAX;
-
-fn change(set: impl FnOnce(&mut Credentials)) -> SysResult {
-    set(&mut process::current().process().credentials.lock());
-    Ok(0)
-}
-
-/// Sets those of real, effective, saved that are given.
-fn replace(ids: &mut [u32; 3], new: [u32; 3]) {
-    for (id, new) in ids.iter_mut().zip(new) {
-        if new != KEEP {
-            *id = new;
-        }
-    }
-}
-
-/// `setuid(2)`: numbers are kept and reported, not enforced.
-pub fn setuid(a: &Args) -> SysResult {
-    if a.uint(0) == KEEP {
-        return Err(Errno::EINVAL);
-    }
-    change(|own| own.uid = [a.uint(0); 3])
-}
-
-/// `setgid(2)`.
-pub fn setgid(a: &Args) -> SysResult {
-    if a.uint(0) == KEEP {
-        return Err(Errno::EINVAL);
-    }
-    change(|own| own.gid = [a.uint(0); 3])
-}
-
-/// `setreuid(2)`.
-pub fn setreuid(a: &Args) -> SysResult {
-    change(|own| replace(&mut own.uid, [a.uint(0), a.uint(1), a.uint(1)]))
-}
-
-/// `setregid(2)`.
-pub fn setregid(a: &Args) -> SysResult {
-    change(|own| replace(&mut own.gid, [a.uint(0), a.uint(1), a.uint(1)]))
-}
-
-/// `setresuid(2)`.
-pub fn setresuid(a: &Args) -> SysResult {
-    change(|own| replace(&mut own.uid, [a.uint(0), a.uint(1), a.uint(2)]))
-}
-
-/// `setresgid(2)`.
-pub fn setresgid(a: &Args) -> SysResult {
-    change(|own| replace(&mut own.gid, [a.uint(0), a.uint(1), a.uint(2)]))
-}
-
-fn write_three(a: &Args, ids: [u32; 3]) -> SysResult {
-    for (i, id) in ids.into_iter().enumerate() {
-        UserPtr::<u32>::new(a.addr(i)).write(&id)?;
-    }
-    Ok(0)
-}
-
-/// `getresuid(2)`.
-pub fn getresuid(a: &Args) -> SysResult {
-    write_three(a, credentials().uid)
-}
-
-/// `getresgid(2)`.
-pub fn getresgid(a: &Args) -> SysResult {
-    write_three(a, credentials().gid)
-}
-
-/// `setfsuid(2)`: gives the old one; it follows the effective one here.
-pub fn setfsuid(_a: &Args) -> SysResult {
-    Ok(credentials().uid[1] as usize)
-}
-
-/// `setfsgid(2)`.
-pub fn setfsgid(_a: &Args) -> SysResult {
-    Ok(credentials().gid[1] as usize)
-}
-
-/// `getgroups(2)`: there are none besides the process's own.
-pub fn getgroups(a: &Args) -> SysResult {
-    if a.int(0) < 0 {
-        Err(Errno::EINVAL)
-    } else {
-        Ok(0)
-    }
-}
-
-/// `setgroups(2)`: accepted, not enforced.
-pub fn setgroups(a: &Args) -> SysResult {
-    const MAX_GROUPS: u32 = 65536;
-    if a.uint(0) > MAX_GROUPS {
-        Err(Errno::EINVAL)
-    } else {
-        Ok(0)
-    }
-}
-
-/// Linux's `_LINUX_CAPABILITY_VERSION_3`.
-const CAPABILITY_VERSION: u32 = 0x2008_0522;
-
-/// `capget(2)`: everybody has all capabilities.
-pub fn capget(a: &Args) -> SysResult {
-    let header = UserPtr::<[u32; 2]>::new(a.addr(0));
-    let [version, pid] = header.read()?;
-    if version != CAPABILITY_VERSION {
-        header.write(&[CAPABILITY_VERSION, pid])?;
-        return if a.addr(1) == 0 {
-            Ok(0)
-        } else {
-            Err(Errno::EINVAL)
-        };
-    }
-    process_or_current(pid.cast_signed())?;
-    if a.addr(1) != 0 {
-        const LOW: u32 = u32::MAX;
-        const HIGH: u32 = 0x1ff;
-        UserPtr::<[u32; 6]>::new(a.addr(1)).write(&[LOW, LOW, 0, HIGH, HIGH, 0])?;
-    }
-    Ok(0)
-}
-
-/// `capset(2)`: accepted, not enforced.
-pub fn capset(a: &Args) -> SysResult {
-    let [version, _] = UserPtr::<[u32; 2]>::new(a.addr(0)).read()?;
-    if version != CAPABILITY_VERSION {
-        return Err(Errno::EINVAL);
-    }
-    UserPtr::<[u32; 6]>::new(a.addr(1)).read()?;
-    Ok(0)
-}
-
-/// `syslog(2)`: the kernel's log is on the console, nothing is kept here.
+/// `syslog(2)`: the kernel's log is on the console. Nothing of it is kept, so there is nothing to read.
 pub fn syslog(a: &Args) -> SysResult {
+    let (buffer, length) = (a.addr(1), a.int(2));
     match a.int(0) {
-        // Read all, clear, size of what is unread: an empty log.
-        0..=10 => Ok(0),
+        // Read what is new, all, all and forget it.
+        2..=4 if buffer == 0 || length < 0 => Err(Errno::EINVAL),
+        2..=4 => Ok(0),
+        // How much is printed on the console.
+        8 if !(1..=8).contains(&length) => Err(Errno::EINVAL),
+        command @ 6..=8 => {
+            let mut levels = dev::log_levels();
+            levels[0] = match command {
+                6 => levels[2],
+                7 => levels[3],
+                _ => length.cast_unsigned().max(levels[2]),
+            };
+            dev::set_log_levels(levels);
+            Ok(0)
+        }
+        // Open, close, forget, the sizes of what is unread and of all.
+        0 | 1 | 5 | 9 | 10 => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }

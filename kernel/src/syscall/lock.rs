@@ -3,7 +3,7 @@
 use super::Args;
 use super::record::Flock;
 use crate::fs::locks::{self, Holder};
-use crate::fs::{FileTable, OpenFile, OpenFlags};
+use crate::fs::{FileTable, OpenFile};
 use crate::process;
 use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
@@ -137,7 +137,7 @@ pub fn flock(a: &Args) -> SysResult {
     let file = caller::file(a.int(0))?;
     let flags = file.flags();
     let opened = flags.readable() || flags.writable();
-    if flags.contains(OpenFlags::PATH) || kind.is_some() && !opened {
+    if kind.is_some() && !opened {
         return Err(Errno::EBADF);
     }
     let pid = process::current().process().pid();

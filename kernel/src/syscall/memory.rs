@@ -36,7 +36,14 @@ pub fn mmap(a: &Args) -> SysResult {
     }
     let shared = match flags & KNOWN_TYPES {
         abi::MAP_PRIVATE => false,
-        abi::MAP_SHARED | abi::MAP_SHARED_VALIDATE => true,
+        abi::MAP_SHARED => true,
+        abi::MAP_SHARED_VALIDATE if flags & abi::MAP_ANONYMOUS != 0 => return Err(Errno::EINVAL),
+        // No file's stores reach what lasts by themselves.
+        abi::MAP_SHARED_VALIDATE if flags & abi::MAP_SYNC != 0 => {
+            process::caller::file(fd)?;
+            return Err(Errno::EOPNOTSUPP);
+        }
+        abi::MAP_SHARED_VALIDATE => true,
         _ => return Err(Errno::EINVAL),
     };
     let huge = flags & abi::MAP_HUGETLB != 0;
@@ -65,7 +72,7 @@ pub fn mmap(a: &Args) -> SysResult {
 
 fn anonymous(shared: bool) -> Backing {
     if shared {
-        Backing::SharedAnonymous
+        Backing::SharedAnonymous { writable: true }
     } else {
         Backing::Anonymous
     }
@@ -92,7 +99,7 @@ fn file_backing(
     prot: Prot,
     huge: bool,
 ) -> Result<Backing, Errno> {
-    let open = process::current().files().get(fd)?;
+    let open = process::caller::file(fd)?;
     let flags = open.flags();
     if huge
         && open
@@ -106,7 +113,12 @@ fn file_backing(
         return Err(Errno::EACCES);
     }
     if open.file().maps_zeros() {
-        return Ok(anonymous(shared));
+        return Ok(match shared {
+            true => Backing::SharedAnonymous {
+                writable: flags.writable(),
+            },
+            false => Backing::Anonymous,
+        });
     }
     let source = if shared {
         open.file().shared_page_source(flags.writable())
@@ -189,7 +201,7 @@ pub fn msync(a: &Args) -> SysResult {
     if flags & !known != 0 || flags & both == both {
         return Err(Errno::EINVAL);
     }
-    space()?.advise(a.addr(0), a.0[1], Advice::Nothing)?;
+    space()?.check_sync(a.addr(0), a.0[1], flags & abi::MS_INVALIDATE != 0)?;
     if flags & abi::MS_SYNC != 0 {
         crate::fs::block::sync_mapped()?;
     }

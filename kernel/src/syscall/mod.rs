@@ -6,22 +6,31 @@
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
 mod at;
+pub mod credentials;
 pub mod dir;
 pub mod fd;
 pub mod file;
 pub mod futex;
 pub mod info;
+pub mod ioprio;
+mod ipc;
 pub mod lock;
+pub mod membarrier;
 pub mod memory;
 pub mod mount;
+pub mod mqueue;
+pub mod msg;
 pub mod pipe;
 pub mod poll;
+pub mod prctl;
 pub mod process;
 mod process_vm;
 mod record;
 pub mod sched;
+pub mod sem;
 pub mod shm;
 pub mod signal;
+pub mod signalfd;
 pub mod stat;
 mod table;
 pub mod time;

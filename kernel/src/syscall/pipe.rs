@@ -291,11 +291,11 @@ pub fn getpeername(a: &Args) -> SysResult {
     write_no_name(a)
 }
 
-/// `setsockopt(2)`: options of the socket level are taken and change nothing.
+/// `setsockopt(2)`: a pair has no option that could be set.
 pub fn setsockopt(a: &Args) -> SysResult {
     with_socket(a, |_, _| {
         if a.uint(1) == SOL_SOCKET {
-            Ok(0)
+            Err(Errno::ENOPROTOOPT)
         } else {
             Err(Errno::EOPNOTSUPP)
         }

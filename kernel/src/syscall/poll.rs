@@ -14,8 +14,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general::{
     CLOCK_BOOTTIME, CLOCK_BOOTTIME_ALARM, CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_ALARM,
-    EFD_SEMAPHORE, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, TFD_TIMER_ABSTIME,
-    TFD_TIMER_CANCEL_ON_SET,
+    EFD_SEMAPHORE, EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLERR, EPOLLET, EPOLLEXCLUSIVE,
+    EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLWAKEUP, TFD_TIMER_ABSTIME, TFD_TIMER_CANCEL_ON_SET,
 };
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
@@ -290,6 +290,15 @@ pub fn epoll_ctl(a: &Args) -> SysResult {
     if Arc::ptr_eq(&set, &file) {
         return Err(Errno::EINVAL);
     }
+    let exclusive = event.events & EPOLLEXCLUSIVE != 0;
+    if exclusive {
+        const FIT: u32 =
+            EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+        let unfit = event.events & !FIT != 0 || file.file().downcast::<EpollFile>().is_some();
+        if operation == EPOLL_CTL_MOD || operation == EPOLL_CTL_ADD && unfit {
+            return Err(Errno::EINVAL);
+        }
+    }
     match operation {
         EPOLL_CTL_ADD => epoll.add(fd, &file, event)?,
         EPOLL_CTL_MOD => epoll.modify(fd, &file, event)?,
@@ -420,14 +429,4 @@ pub fn timerfd_settime(a: &Args) -> SysResult {
 pub fn timerfd_gettime(a: &Args) -> SysResult {
     write_setting(a.addr(1), with_timer(a, TimerFile::get)?)?;
     Ok(0)
-}
-
-/// `signalfd(2)`.
-pub fn signalfd(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `signalfd4(2)`.
-pub fn signalfd4(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
 }

@@ -3,7 +3,7 @@
 use super::Args;
 use crate::fs::{self, OpenFlags};
 use crate::process;
-use crate::process::signal::{self, MAX_SIGNAL, SIGINFO_BYTES, Signal};
+use crate::process::signal::{self, SIGINFO_BYTES, Signal};
 use crate::process::task::{
     self, CloneRequest, Process, Usage, UserStrings, WaitFor, WaitOptions, WaitStatus, Waited,
     table,
@@ -12,9 +12,9 @@ use crate::process::time::values::Timeval;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::{general as raw, prctl as raw_prctl};
+use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
-use machine::arch::{USER_END, UserFrame};
+use machine::arch::UserFrame;
 
 /// Longest path that a program may pass.
 const MAX_PATH: usize = 4096;
@@ -91,6 +91,8 @@ fn execute(
         Some(fd) if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => {
             current.files().get(fd)?
         }
+        // The working directory, which nobody can execute.
+        _ if path.is_empty() && flags & raw::AT_EMPTY_PATH != 0 => return Err(Errno::EACCES),
         _ if path.is_empty() => return Err(Errno::ENOENT),
         _ => {
             let start = match directory {
@@ -242,13 +244,19 @@ pub fn getpgrp(_a: &Args) -> SysResult {
     Ok(process::current().process().pgid() as usize)
 }
 
-/// The process with this number; 0 is the current one.
+/// The process with this number, or with a thread of this number; 0 is the current one.
 pub(super) fn process_or_current(pid: i32) -> Result<Arc<Process>, Errno> {
     if pid == 0 {
         return Ok(process::current().process().clone());
     }
     let pid = u32::try_from(pid).map_err(|_| Errno::ESRCH)?;
-    task::find(pid).ok_or(Errno::ESRCH)
+    of_number(pid)
+}
+
+/// The process with this number, or with a thread of this number.
+pub(super) fn of_number(number: u32) -> Result<Arc<Process>, Errno> {
+    let of_thread = || task::find_task(number).map(|task| task.process().clone());
+    task::find(number).or_else(of_thread).ok_or(Errno::ESRCH)
 }
 
 /// `getpgid(2)`.
@@ -272,6 +280,10 @@ pub fn setpgid(a: &Args) -> SysResult {
         (0, number) | (number, _) => u32::try_from(number).map_err(|_| Errno::EINVAL)?,
     };
     let target = process_or_current(pid)?;
+    if pid != 0 && target.pid().cast_signed() != pid {
+        // A thread's number.
+        return Err(Errno::EINVAL);
+    }
     let mut table = table::lock();
     let own = Arc::ptr_eq(&target, &current);
     let session = current.session();
@@ -343,127 +355,6 @@ pub fn set_tid_address(a: &Args) -> SysResult {
     Ok(current.tid() as usize)
 }
 
-/// `prctl(2)`: what programs use of it.
-pub fn prctl(a: &Args) -> SysResult {
-    let current = process::current();
-    let process = current.process();
-    let write_int = |value: u32| UserPtr::<u32>::new(a.addr(1)).write(&value).map(|()| 0);
-    match a.uint(0) {
-        raw_prctl::PR_SET_NAME => {
-            let mut name = [0; 15];
-            let len = uaccess::copy_in_partial(&mut name, a.addr(1));
-            let end = name[..len].iter().position(|&byte| byte == 0);
-            if end.is_none() && len < name.len() {
-                return Err(Errno::EFAULT);
-            }
-            current.set_name(&name[..end.unwrap_or(len)]);
-            Ok(0)
-        }
-        raw_prctl::PR_GET_NAME => {
-            uaccess::copy_out(a.addr(1), current.name().padded())?;
-            Ok(0)
-        }
-        raw_prctl::PR_SET_PDEATHSIG => {
-            if a.addr(1) > u64::from(MAX_SIGNAL) {
-                return Err(Errno::EINVAL);
-            }
-            process.death_signal.store(a.uint(1), Ordering::Relaxed);
-            Ok(0)
-        }
-        raw_prctl::PR_GET_PDEATHSIG => write_int(process.death_signal.load(Ordering::Relaxed)),
-        raw_prctl::PR_SET_DUMPABLE => {
-            if a.addr(1) > 1 {
-                return Err(Errno::EINVAL);
-            }
-            process.dumpable.store(a.uint(1), Ordering::Relaxed);
-            Ok(0)
-        }
-        raw_prctl::PR_GET_DUMPABLE => Ok(process.dumpable.load(Ordering::Relaxed) as usize),
-        raw_prctl::PR_SET_CHILD_SUBREAPER => {
-            process.subreaper.store(a.addr(1) != 0, Ordering::Relaxed);
-            Ok(0)
-        }
-        raw_prctl::PR_GET_CHILD_SUBREAPER => {
-            write_int(u32::from(process.subreaper.load(Ordering::Relaxed)))
-        }
-        raw_prctl::PR_SET_NO_NEW_PRIVS => {
-            if a.addr(1) != 1 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
-                return Err(Errno::EINVAL);
-            }
-            process.no_new_privs.store(true, Ordering::Relaxed);
-            Ok(0)
-        }
-        raw_prctl::PR_GET_NO_NEW_PRIVS => {
-            Ok(usize::from(process.no_new_privs.load(Ordering::Relaxed)))
-        }
-        raw_prctl::PR_SET_TIMERSLACK => {
-            let slack = if a.addr(1) == 0 { 50_000 } else { a.addr(1) };
-            current.set_timer_slack(slack);
-            Ok(0)
-        }
-        raw_prctl::PR_GET_TIMERSLACK => Ok(super::value(current.timer_slack())),
-        raw_prctl::PR_SET_THP_DISABLE => {
-            if a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
-                return Err(Errno::EINVAL);
-            }
-            let space = current.vm().ok_or(Errno::EINVAL)?;
-            space.decline_huge_pages(a.addr(1) != 0);
-            Ok(0)
-        }
-        raw_prctl::PR_GET_THP_DISABLE => {
-            if a.addr(1) != 0 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
-                return Err(Errno::EINVAL);
-            }
-            Ok(current
-                .vm()
-                .is_some_and(|vm| vm.declines_huge_pages())
-                .into())
-        }
-        raw_prctl::PR_SET_VMA | raw_prctl::PR_SET_KEEPCAPS => Ok(0),
-        raw_prctl::PR_GET_KEEPCAPS | raw_prctl::PR_GET_SECCOMP => Ok(0),
-        raw_prctl::PR_CAPBSET_READ => {
-            const LAST_CAPABILITY: u64 = 40;
-            if a.addr(1) > LAST_CAPABILITY {
-                Err(Errno::EINVAL)
-            } else {
-                Ok(1)
-            }
-        }
-        _ => Err(Errno::EINVAL),
-    }
-}
-
-/// `arch_prctl(2)`.
-pub fn arch_prctl(a: &Args) -> SysResult {
-    const SET_GS: u32 = 0x1001;
-    const SET_FS: u32 = 0x1002;
-    const GET_FS: u32 = 0x1003;
-    const GET_GS: u32 = 0x1004;
-    let current = process::current();
-    let user = current.user_state().ok_or(Errno::EPERM)?;
-    let address = a.addr(1);
-    match a.uint(0) {
-        SET_FS | SET_GS if address >= USER_END => Err(Errno::EPERM),
-        SET_FS => {
-            user.set_fs_base(address);
-            Ok(0)
-        }
-        SET_GS => {
-            user.set_gs_base(address);
-            Ok(0)
-        }
-        GET_FS => {
-            let base = user.fs_base();
-            UserPtr::<u64>::new(address).write(&base).map(|()| 0)
-        }
-        GET_GS => {
-            let base = user.gs_base();
-            UserPtr::<u64>::new(address).write(&base).map(|()| 0)
-        }
-        _ => Err(Errno::EINVAL),
-    }
-}
-
 /// `unshare(2)`: there are no namespaces; a process's threads keep sharing files and directories.
 pub fn unshare(a: &Args) -> SysResult {
     const HARMLESS: u32 = raw::CLONE_FS | raw::CLONE_FILES | raw::CLONE_SYSVSEM;
@@ -486,6 +377,9 @@ pub fn unshare(a: &Args) -> SysResult {
     }
     if a.uint(0) & raw::CLONE_FILES != 0 {
         unshare_files()?;
+    }
+    if a.uint(0) & raw::CLONE_SYSVSEM != 0 {
+        current.leave_undo_list();
     }
     if a.uint(0) & raw::CLONE_FS != 0 {
         let context = current.fs().fork_copy();
@@ -511,27 +405,14 @@ pub(super) fn unshare_files() -> Result<(), Errno> {
 }
 
 /// `setns(2)`: there are no namespaces.
-pub fn setns(_a: &Args) -> SysResult {
+pub fn setns(a: &Args) -> SysResult {
+    process::caller::file(a.int(0))?;
     Err(Errno::EINVAL)
 }
 
 /// `kcmp(2)`.
 pub fn kcmp(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
-}
-
-/// `personality(2)`: kept and reported; Linux's own is the only one.
-pub fn personality(a: &Args) -> SysResult {
-    const QUERY: u32 = 0xffff_ffff;
-    let process = process::current().process().clone();
-    let old = process.personality.load(Ordering::Relaxed);
-    if a.uint(0) != QUERY {
-        if a.uint(0) & 0xff != 0 {
-            return Err(Errno::EINVAL);
-        }
-        process.personality.store(a.uint(0), Ordering::Relaxed);
-    }
-    Ok(old as usize)
 }
 
 /// `pidfd_open(2)`: programs have another way.

@@ -1,7 +1,7 @@
 //! Calls that carry bytes between this process and another.
 
 use super::Args;
-use crate::process::task;
+use super::process::of_number;
 use crate::vm::{AddressSpace, uaccess};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -103,21 +103,25 @@ struct Ends {
 }
 
 impl Ends {
-    fn of(a: &Args) -> Result<Self, Errno> {
+    /// `None`: nothing is to be carried, whoever is named.
+    fn of(a: &Args) -> Result<Option<Self>, Errno> {
         if a.0[5] != 0 {
             return Err(Errno::EINVAL);
         }
         let (here, near) = segments(a.addr(1), a.0[2])?;
+        if near == 0 {
+            return Ok(None);
+        }
         let (there, far) = segments(a.addr(3), a.0[4])?;
-        let process = task::find(a.uint(0)).ok_or(Errno::ESRCH)?;
+        let process = of_number(a.uint(0))?;
         let other = process.vm().ok_or(Errno::ESRCH)?;
         let bytes = usize::try_from(near.min(far)).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
-        Ok(Self {
+        Ok(Some(Self {
             here,
             there,
             other,
             bytes,
-        })
+        }))
     }
 
     /// Places at the beginning of this process's segments and of the other's.
@@ -138,7 +142,9 @@ const fn ended(carried: usize, error: Errno) -> SysResult {
 
 /// `process_vm_readv(2)`.
 pub fn process_vm_readv(a: &Args) -> SysResult {
-    let ends = Ends::of(a)?;
+    let Some(ends) = Ends::of(a)? else {
+        return Ok(0);
+    };
     let (mut here, mut there) = ends.places();
     let mut buffer = [0; CARRY_BYTES];
     let mut done = 0;
@@ -176,7 +182,9 @@ pub fn process_vm_readv(a: &Args) -> SysResult {
 
 /// `process_vm_writev(2)`.
 pub fn process_vm_writev(a: &Args) -> SysResult {
-    let ends = Ends::of(a)?;
+    let Some(ends) = Ends::of(a)? else {
+        return Ok(0);
+    };
     let (mut here, mut there) = ends.places();
     let mut buffer = [0; CARRY_BYTES];
     let mut done = 0;

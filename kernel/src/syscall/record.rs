@@ -170,6 +170,90 @@ pub(super) struct ShmInfo {
     pub(super) swap_successes: u64,
 }
 
+/// `struct sembuf`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct SemBuf {
+    pub(super) semaphore: u16,
+    pub(super) change: i16,
+    pub(super) flags: u16,
+}
+
+/// `struct semid64_ds`, which linux-raw-sys does not have.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct SemDs {
+    pub(super) owner: IpcPerm,
+    pub(super) used: i64,
+    pub(super) padding: u64,
+    pub(super) changed: i64,
+    pub(super) more_padding: u64,
+    pub(super) count: u64,
+    pub(super) unused: [u64; 2],
+}
+
+const _: () = assert!(size_of::<SemDs>() == 104 && offset_of!(SemDs, count) == 80);
+
+/// `struct seminfo`, likewise.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct SemInfo {
+    pub(super) map: u32,
+    pub(super) most_sets: u32,
+    pub(super) most: u32,
+    pub(super) most_undo: u32,
+    pub(super) most_of_set: u32,
+    pub(super) most_operations: u32,
+    pub(super) undo_entries: u32,
+    pub(super) sets_or_undo_size: u32,
+    pub(super) most_value: u32,
+    pub(super) semaphores_or_adjustment: u32,
+}
+
+/// `struct msqid64_ds`, likewise.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct MsgDs {
+    pub(super) owner: IpcPerm,
+    pub(super) sent: i64,
+    pub(super) received: i64,
+    pub(super) changed: i64,
+    pub(super) bytes: u64,
+    pub(super) messages: u64,
+    pub(super) most_bytes: u64,
+    pub(super) last_sender: u32,
+    pub(super) last_receiver: u32,
+    pub(super) unused: [u64; 2],
+}
+
+const _: () = assert!(size_of::<MsgDs>() == 120 && offset_of!(MsgDs, most_bytes) == 88);
+
+/// `struct msginfo`, likewise.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct MsgInfo {
+    pub(super) pool: u32,
+    pub(super) map: u32,
+    pub(super) most_message: u32,
+    pub(super) most_queue: u32,
+    pub(super) most_queues: u32,
+    pub(super) segment_size: u32,
+    pub(super) messages: u32,
+    pub(super) segments: u16,
+    pub(super) padding: u16,
+}
+
+/// `struct mq_attr`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct MqAttr {
+    pub(super) flags: i64,
+    pub(super) most_messages: i64,
+    pub(super) message_size: i64,
+    pub(super) messages: i64,
+    pub(super) unused: [i64; 4],
+}
+
 /// `struct flock`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -1,17 +1,16 @@
 //! Scheduling.
 
 use super::Args;
-use super::process::process_or_current;
 use crate::process;
-use crate::process::task::{self, Task, table};
+use crate::process::task::{self, Process, Task, table};
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
+use core::ops::RangeInclusive;
 use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
 use logic::sched::policy;
-use machine::arch::ipi::{self, FlushRequest};
-use machine::arch::{self, CpuSet, cpu_id};
+use machine::arch::{self, cpu_id};
 use machine::sched::{self, work};
 
 /// `sched_yield(2)`.
@@ -31,12 +30,20 @@ fn task_or_current(tid: i32) -> Result<Arc<Task>, Errno> {
     }
 }
 
+/// The same for calls on masks of CPUs, to which a negative number is nobody's.
+fn task_of_mask(tid: i32) -> Result<Arc<Task>, Errno> {
+    if tid < 0 {
+        return Err(Errno::ESRCH);
+    }
+    task_or_current(tid)
+}
+
 /// `sched_setaffinity(2)`.
 pub fn sched_setaffinity(a: &Args) -> SysResult {
     let mut bytes = [0; 8];
     let len = a.size(1).min(bytes.len());
     uaccess::copy_in(&mut bytes[..len], a.addr(2))?;
-    let task = task_or_current(a.int(0))?;
+    let task = task_of_mask(a.int(0))?;
     let mask = u64::from_ne_bytes(bytes) & arch::online_cpus().mask();
     if mask == 0 {
         return Err(Errno::EINVAL);
@@ -60,75 +67,97 @@ pub fn sched_getaffinity(a: &Args) -> SysResult {
     if size < size_of::<u64>() || !size.is_multiple_of(size_of::<u64>()) {
         return Err(Errno::EINVAL);
     }
-    let mask = task_or_current(a.int(0))?.affinity().mask() & arch::online_cpus().mask();
+    let mask = task_of_mask(a.int(0))?.affinity().mask() & arch::online_cpus().mask();
     uaccess::copy_out(a.addr(2), &mask.to_ne_bytes())?;
     Ok(size_of::<u64>())
 }
 
-/// Whether Linux has such a policy; all are run alike here.
-fn is_policy(policy: u32) -> bool {
-    matches!(policy, 0 | 1 | 2 | 3 | 5)
+/// Policies of tasks that share a CPU by weight, and those that would have it before all others.
+mod policies {
+    pub(super) const OTHER: u32 = 0;
+    pub(super) const FIFO: u32 = 1;
+    pub(super) const RR: u32 = 2;
+    pub(super) const BATCH: u32 = 3;
+    pub(super) const IDLE: u32 = 5;
+    pub(super) const DEADLINE: u32 = 6;
 }
 
-fn is_realtime(policy: u32) -> bool {
-    matches!(policy, 1 | 2)
+/// The priorities that tasks of a policy may have.
+fn priorities(policy: u32) -> Result<RangeInclusive<i32>, Errno> {
+    match policy {
+        policies::FIFO | policies::RR => Ok(1..=99),
+        policies::OTHER | policies::BATCH | policies::IDLE | policies::DEADLINE => Ok(0..=0),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// The task that a call on policies means, which takes no negative number and no null pointer.
+fn subject(a: &Args, place: u64) -> Result<Arc<Task>, Errno> {
+    if place == 0 || a.int(0) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    task_or_current(a.int(0))
 }
 
 /// `sched_getscheduler(2)`.
 pub fn sched_getscheduler(a: &Args) -> SysResult {
-    Ok(task_or_current(a.int(0))?.policy() as usize)
+    let task = task_or_current(a.int(0))?;
+    let reset = if task.resets_policy() {
+        RESET_ON_FORK
+    } else {
+        0
+    };
+    Ok((task.policy() | reset) as usize)
 }
 
-/// `sched_setscheduler(2)`: the policy is kept and reported, and makes no difference.
+/// The child of a task that has set this begins with the usual policy and no negative nice value.
+const RESET_ON_FORK: u32 = 0x4000_0000;
+
+/// `sched_setscheduler(2)`: nobody may have a CPU before all others for as long as it likes.
 pub fn sched_setscheduler(a: &Args) -> SysResult {
-    const RESET_ON_FORK: u32 = 0x4000_0000;
+    if a.int(1) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let place = a.addr(2);
+    let task = subject(a, place)?;
+    let priority = UserPtr::<i32>::new(place).read()?;
     let policy = a.uint(1) & !RESET_ON_FORK;
-    let priority = UserPtr::<i32>::new(a.addr(2)).read()?;
-    let task = task_or_current(a.int(0))?;
-    let highest = if is_realtime(policy) { 1..=99 } else { 0..=0 };
-    if !is_policy(policy) || !highest.contains(&priority) {
+    if policy == policies::DEADLINE || !priorities(policy)?.contains(&priority) {
         return Err(Errno::EINVAL);
     }
-    task.set_policy(policy);
+    if matches!(policy, policies::FIFO | policies::RR) {
+        return Err(Errno::EPERM);
+    }
+    task.set_policy(policy, a.uint(1) & RESET_ON_FORK != 0);
     Ok(0)
 }
 
-/// `sched_getparam(2)`.
+/// `sched_getparam(2)`: no task has a priority.
 pub fn sched_getparam(a: &Args) -> SysResult {
-    let task = task_or_current(a.int(0))?;
-    let realtime = is_realtime(task.policy());
-    UserPtr::<i32>::new(a.addr(1)).write(&i32::from(realtime))?;
+    subject(a, a.addr(1))?;
+    UserPtr::<i32>::new(a.addr(1)).write(&0)?;
     Ok(0)
 }
 
-/// `sched_setparam(2)`.
+/// `sched_setparam(2)`: what all tasks have is accepted.
 pub fn sched_setparam(a: &Args) -> SysResult {
-    let priority = UserPtr::<i32>::new(a.addr(1)).read()?;
-    let task = task_or_current(a.int(0))?;
-    let realtime = is_realtime(task.policy());
-    let allowed = if realtime { 1..=99 } else { 0..=0 };
-    if !allowed.contains(&priority) {
-        return Err(Errno::EINVAL);
+    subject(a, a.addr(1))?;
+    match UserPtr::<i32>::new(a.addr(1)).read()? {
+        0 => Ok(0),
+        _ => Err(Errno::EINVAL),
     }
-    Ok(0)
 }
 
 /// `sched_get_priority_max(2)`.
 pub fn sched_get_priority_max(a: &Args) -> SysResult {
-    match a.uint(0) {
-        policy if is_realtime(policy) => Ok(99),
-        policy if is_policy(policy) => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
+    let highest = *priorities(a.uint(0))?.end();
+    usize::try_from(highest).map_err(|_| Errno::EINVAL)
 }
 
 /// `sched_get_priority_min(2)`.
 pub fn sched_get_priority_min(a: &Args) -> SysResult {
-    match a.uint(0) {
-        policy if is_realtime(policy) => Ok(1),
-        policy if is_policy(policy) => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
+    let lowest = *priorities(a.uint(0))?.start();
+    usize::try_from(lowest).map_err(|_| Errno::EINVAL)
 }
 
 /// `sched_rr_get_interval(2)`.
@@ -153,39 +182,58 @@ pub fn sched_getattr(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
 }
 
-/// Calls `each` for the threads that `which` and `who` mean; says whether there was any.
-fn for_each_meant(which: i32, who: i32, mut each: impl FnMut(&Task)) -> Result<(), Errno> {
-    let own = process::current().process().clone();
-    let who_or = |own: u32| match who {
-        0 => Ok(own),
-        who => u32::try_from(who).map_err(|_| Errno::ESRCH),
-    };
-    match which {
-        0 => each(&*task_or_current(who).map_err(|_| Errno::ESRCH)?),
-        1 | 2 => {
-            let number = who_or(if which == 1 {
-                own.pgid()
-            } else {
-                own.credentials().uid[0]
-            })?;
-            let found = table::lock().collect(|process| {
-                process.pid() > 1
-                    && if which == 1 {
-                        process.pgid() == number
-                    } else {
-                        process.credentials().uid[0] == number
-                    }
-            })?;
-            if found.is_empty() {
-                return Err(Errno::ESRCH);
-            }
-            for process in found {
-                for task in &process.group.lock().tasks {
-                    each(task);
-                }
-            }
+/// Whose threads a call on priorities means.
+pub(super) enum Subjects {
+    Thread(Arc<Task>),
+    Group(u32),
+    User(u32),
+}
+
+impl Subjects {
+    /// From `which` and `who` of `getpriority(2)`.
+    pub(super) fn of(which: i32, who: i32) -> Result<Self, Errno> {
+        let own = process::current().process().clone();
+        let who_or = |own: u32| match who {
+            0 => Ok(own),
+            who => u32::try_from(who).map_err(|_| Errno::ESRCH),
+        };
+        Ok(match which {
+            0 => Self::Thread(task_or_current(who).map_err(|_| Errno::ESRCH)?),
+            1 => Self::Group(who_or(own.pgid())?),
+            2 => Self::User(who_or(own.credentials().uid[0])?),
+            _ => return Err(Errno::EINVAL),
+        })
+    }
+
+    fn has(&self, process: &Process) -> bool {
+        match self {
+            Self::Thread(_) => false,
+            Self::Group(group) => process.pgid() == *group,
+            Self::User(uid) => process.credentials().uid[0] == *uid,
         }
-        _ => return Err(Errno::EINVAL),
+    }
+}
+
+/// Calls `each` for the threads that are meant.
+///
+/// # Errors
+/// `ESRCH`: there is none; `ENOMEM`.
+pub(super) fn for_each_meant(
+    subjects: &Subjects,
+    mut each: impl FnMut(&Task),
+) -> Result<(), Errno> {
+    if let Subjects::Thread(task) = subjects {
+        each(task);
+        return Ok(());
+    }
+    let found = table::lock().collect(|process| process.pid() > 1 && subjects.has(process))?;
+    if found.is_empty() {
+        return Err(Errno::ESRCH);
+    }
+    for process in found {
+        for task in &process.group.lock().tasks {
+            each(task);
+        }
     }
     Ok(())
 }
@@ -193,13 +241,17 @@ fn for_each_meant(which: i32, who: i32, mut each: impl FnMut(&Task)) -> Result<(
 /// `getpriority(2)`: 20 less the nice value, so that no result is negative.
 pub fn getpriority(a: &Args) -> SysResult {
     let mut least = 20;
-    for_each_meant(a.int(0), a.int(1), |task| least = least.min(task.nice()))?;
+    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |task| {
+        least = least.min(task.nice());
+    })?;
     usize::try_from(20 - least).map_err(|_| Errno::EINVAL)
 }
 
 /// `setpriority(2)`.
 pub fn setpriority(a: &Args) -> SysResult {
-    for_each_meant(a.int(0), a.int(1), |task| task.set_nice(a.int(2)))?;
+    for_each_meant(&Subjects::of(a.int(0), a.int(1))?, |task| {
+        task.set_nice(a.int(2));
+    })?;
     Ok(0)
 }
 
@@ -215,51 +267,9 @@ pub fn getcpu(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `membarrier(2)`.
-pub fn membarrier(a: &Args) -> SysResult {
-    const QUERY: u32 = 0;
-    const GLOBAL: u32 = 1;
-    const GLOBAL_EXPEDITED: u32 = 1 << 1;
-    const REGISTER_GLOBAL_EXPEDITED: u32 = 1 << 2;
-    const PRIVATE_EXPEDITED: u32 = 1 << 3;
-    const REGISTER_PRIVATE_EXPEDITED: u32 = 1 << 4;
-    if a.uint(1) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    match a.uint(0) {
-        QUERY => Ok((GLOBAL
-            | GLOBAL_EXPEDITED
-            | REGISTER_GLOBAL_EXPEDITED
-            | PRIVATE_EXPEDITED
-            | REGISTER_PRIVATE_EXPEDITED) as usize),
-        GLOBAL | GLOBAL_EXPEDITED | PRIVATE_EXPEDITED => {
-            let others = CpuSet::from_mask(arch::online_cpus().mask());
-            others.remove(cpu_id());
-            ipi::flush_tlb(&others, FlushRequest::Barrier);
-            Ok(0)
-        }
-        REGISTER_GLOBAL_EXPEDITED | REGISTER_PRIVATE_EXPEDITED => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
 /// `rseq(2)`: libraries have another way.
 pub fn rseq(_a: &Args) -> SysResult {
     Err(Errno::ENOSYS)
-}
-
-/// `ioprio_get(2)`.
-pub fn ioprio_get(a: &Args) -> SysResult {
-    /// Best effort, level 4: Linux's value for nice 0.
-    const DEFAULT: usize = 2 << 13 | 4;
-    process_or_current(a.int(1))?;
-    Ok(DEFAULT)
-}
-
-/// `ioprio_set(2)`: there is no I/O to order.
-pub fn ioprio_set(a: &Args) -> SysResult {
-    process_or_current(a.int(1))?;
-    Ok(0)
 }
 
 /// What `linux_raw_sys` calls the priority of a process; the numbers above are its.

@@ -1,18 +1,14 @@
 //! Calls on System V shared memory.
 
-use super::record::{IpcPerm, ShmDs, ShmInfo, ShmLimits};
+use super::ipc::{IPC_INFO, IPC_RMID, IPC_SET, IPC_STAT, permissions, result};
+use super::record::{ShmDs, ShmInfo, ShmLimits};
 use super::{Args, value};
 use crate::process;
-use crate::process::shm::{self, LIMITS, Status};
+use crate::process::ipc::shm::{self, LIMITS, Status};
 use crate::vm::uaccess::UserPtr;
 use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 use zerocopy::FromZeros;
-
-/// A number that the kernel made: not negative.
-fn result(number: i32) -> SysResult {
-    Ok(usize::try_from(number).unwrap_or(0))
-}
 
 /// `shmget(2)`.
 pub fn shmget(a: &Args) -> SysResult {
@@ -33,24 +29,14 @@ pub fn shmdt(a: &Args) -> SysResult {
 }
 
 fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
-    let [attached, detached, changed] = status.times;
+    let [attached, detached] = status.times;
     let [made_by, last_by] = status.pids;
     UserPtr::new(address).write(&ShmDs {
-        owner: IpcPerm {
-            key: status.key,
-            uid: status.owner[0],
-            gid: status.owner[1],
-            maker_uid: status.maker[0],
-            maker_gid: status.maker[1],
-            mode: status.mode,
-            // Above the place: it fits by what numbers are.
-            round: u16::try_from(status.id >> 15).unwrap_or(0),
-            ..IpcPerm::new_zeroed()
-        },
+        owner: permissions(status.id, &status.owner),
         bytes: status.bytes,
         attached,
         detached,
-        changed,
+        changed: status.owner.changed,
         made_by,
         last_by,
         attachments: status.attached,
@@ -60,10 +46,6 @@ fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
 
 /// `shmctl(2)`.
 pub fn shmctl(a: &Args) -> SysResult {
-    const IPC_RMID: i32 = 0;
-    const IPC_SET: i32 = 1;
-    const IPC_STAT: i32 = 2;
-    const IPC_INFO: i32 = 3;
     const SHM_LOCK: i32 = 11;
     const SHM_UNLOCK: i32 = 12;
     const SHM_STAT: i32 = 13;

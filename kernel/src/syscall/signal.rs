@@ -211,7 +211,8 @@ fn wait_for_signal() -> SysResult {
 
 /// `kill(2)`.
 pub fn kill(a: &Args) -> SysResult {
-    let signal = optional_signal(a.uint(1))?;
+    // As on Linux, whoever is meant is looked for before the signal is looked at.
+    let signal = || optional_signal(a.uint(1));
     let own = process::current().process().clone();
     let info = |signal| SigInfo::user(signal, SI_USER, own.pid(), own.credentials().uid[0]);
     let targets: Vec<Arc<Process>> = match a.int(0) {
@@ -228,7 +229,7 @@ pub fn kill(a: &Args) -> SysResult {
         }
         pid => {
             let process = process_or_current(pid)?;
-            if let Some(signal) = signal {
+            if let Some(signal) = signal()? {
                 signal::send_to_process(&process, info(signal))?;
             }
             return Ok(0);
@@ -237,7 +238,7 @@ pub fn kill(a: &Args) -> SysResult {
     if targets.is_empty() {
         return Err(Errno::ESRCH);
     }
-    if let Some(signal) = signal {
+    if let Some(signal) = signal()? {
         for process in &targets {
             signal::send_to_process(process, info(signal))?;
         }
@@ -269,9 +270,8 @@ fn thread(group: Option<i32>, tid: i32) -> Result<Arc<task::Task>, Errno> {
 }
 
 fn send_to_thread(group: Option<i32>, tid: i32, number: u32) -> SysResult {
-    let signal = optional_signal(number)?;
     let task = thread(group, tid)?;
-    if let Some(signal) = signal {
+    if let Some(signal) = optional_signal(number)? {
         let own = process::current().process().clone();
         let uid = own.credentials().uid[0];
         signal::send_to_task(&task, SigInfo::user(signal, SI_TKILL, own.pid(), uid))?;
@@ -289,37 +289,42 @@ pub fn tgkill(a: &Args) -> SysResult {
     send_to_thread(Some(a.int(0)), a.int(1), a.uint(2))
 }
 
-fn read_info(signal: Signal, address: u64, to_self: bool) -> Result<SigInfo, Errno> {
+/// Reads what a signal is sent with, for the task or process with this number. Nobody may pretend to be
+/// the kernel or `tkill` towards others.
+fn read_info(address: u64, target: i32) -> Result<[u8; SIGINFO_BYTES], Errno> {
     let mut bytes = [0; SIGINFO_BYTES];
     uaccess::copy_in(&mut bytes, address)?;
-    let info = SigInfo::from_bytes(signal, &bytes);
-    // Nobody may pretend to be the kernel or `tkill` towards others.
-    if !to_self && (info.code >= 0 || info.code == SI_TKILL) {
+    let code = SigInfo::from_bytes(Signal::SIGUSR1, &bytes).code;
+    let own = process::current().process().pid();
+    if own.cast_signed() != target && (code >= 0 || code == SI_TKILL) {
         return Err(Errno::EPERM);
     }
-    Ok(info)
+    Ok(bytes)
 }
 
 /// `rt_sigqueueinfo(2)`.
 pub fn rt_sigqueueinfo(a: &Args) -> SysResult {
     let pid = a.int(0);
+    let info = read_info(a.addr(2), pid)?;
     if pid <= 0 {
         return Err(Errno::ESRCH);
     }
     let process = process_or_current(pid)?;
     if let Some(signal) = optional_signal(a.uint(1))? {
-        let to_self = Arc::ptr_eq(&process, process::current().process());
-        signal::send_to_process(&process, read_info(signal, a.addr(2), to_self)?)?;
+        signal::send_to_process(&process, SigInfo::from_bytes(signal, &info))?;
     }
     Ok(0)
 }
 
 /// `rt_tgsigqueueinfo(2)`.
 pub fn rt_tgsigqueueinfo(a: &Args) -> SysResult {
+    if a.int(0) <= 0 || a.int(1) <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let info = read_info(a.addr(3), a.int(1))?;
     let task = thread(Some(a.int(0)), a.int(1))?;
     if let Some(signal) = optional_signal(a.uint(2))? {
-        let to_self = Arc::ptr_eq(task.process(), process::current().process());
-        signal::send_to_task(&task, read_info(signal, a.addr(3), to_self)?)?;
+        signal::send_to_task(&task, SigInfo::from_bytes(signal, &info))?;
     }
     Ok(0)
 }

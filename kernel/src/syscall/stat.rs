@@ -7,7 +7,7 @@ use crate::fs::devices;
 use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, Node};
 use crate::fs::volume::MountFlags;
-use crate::fs::{FileKind, NodeRef, OpenFlags, Timestamp};
+use crate::fs::{FileKind, NodeRef, Timestamp};
 use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general::{
@@ -64,7 +64,7 @@ pub fn lstat(a: &Args) -> SysResult {
 
 /// `fstat(2)`.
 pub fn fstat(a: &Args) -> SysResult {
-    write_stat(a.addr(1), &**caller::file(a.int(0))?.node())
+    write_stat(a.addr(1), &**caller::place(a.int(0))?.node())
 }
 
 /// `newfstatat(2)`.
@@ -172,11 +172,7 @@ pub fn faccessat2(a: &Args) -> SysResult {
 
 /// The node behind the descriptor in argument 0, which must be open for more than its place.
 fn descriptor_node(a: &Args) -> Result<NodeRef, Errno> {
-    let file = caller::file(a.int(0))?;
-    if file.flags().contains(OpenFlags::PATH) {
-        return Err(Errno::EBADF);
-    }
-    Ok(file.node().clone())
+    Ok(caller::file(a.int(0))?.node().clone())
 }
 
 fn change_mode(node: &NodeRef, mode: u32) -> SysResult {
@@ -410,7 +406,7 @@ pub fn statfs(a: &Args) -> SysResult {
 
 /// `fstatfs(2)`.
 pub fn fstatfs(a: &Args) -> SysResult {
-    let file = caller::file(a.int(0))?;
+    let file = caller::place(a.int(0))?;
     let node = file.node();
     write_statfs(a.addr(1), &**node)
 }

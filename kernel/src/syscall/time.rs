@@ -13,6 +13,7 @@ use crate::vm::uaccess::UserPtr;
 use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
+use machine::arch::cpu_count;
 use machine::sync::{WaitEnd, WaitQueue};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -59,9 +60,16 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
     let clock = Clock::from_number(a.int(0))?;
     let time = Timespec::read(a.addr(2))?;
     match clock {
+        Clock::Thread(0) | Clock::RealtimeToRead | Clock::MonotonicToRead => Err(Errno::EOPNOTSUPP),
         Clock::Thread(_) => Err(Errno::EINVAL),
-        // Sleeping by CPU time of others is not worth its cost.
-        Clock::Process(_) => Err(Errno::EOPNOTSUPP),
+        Clock::Process(_) => {
+            let until = if a.uint(1) & raw::TIMER_ABSTIME != 0 {
+                time
+            } else {
+                clock.now()?.saturating_add(time)
+            };
+            sleep_by_process(clock, until, a)
+        }
         _ if a.uint(1) & raw::TIMER_ABSTIME != 0 => {
             let deadline = clock.to_monotonic(time)?;
             // An absolute sleep starts again with the same arguments.
@@ -70,6 +78,38 @@ pub fn clock_nanosleep(a: &Args) -> SysResult {
                 .map_err(|_| Errno::ERESTARTNOHAND)
         }
         _ => sleep_span(clock::now().saturating_add(time), a.addr(3)),
+    }
+}
+
+/// Between two looks at a process's CPU clock, at least.
+const LOOK: Nanos = Nanos::from_millis(1);
+
+/// Sleeps until a process's CPU clock shows `until`. It cannot run faster than all CPUs together.
+fn sleep_by_process(clock: Clock, until: Nanos, a: &Args) -> SysResult {
+    let nobody = WaitQueue::new();
+    loop {
+        // One that is gone runs no more, and the sleep is over.
+        let Ok(shown) = clock.now() else {
+            return Ok(0);
+        };
+        let left = until.saturating_sub(shown);
+        if left == Nanos::ZERO {
+            return Ok(0);
+        }
+        let soonest = Nanos(left.0 / cpu_count() as u64).max(LOOK);
+        let deadline = clock::now().saturating_add(soonest);
+        if nobody.wait_deadline(|| false, deadline).is_err() {
+            let relative = a.uint(1) & raw::TIMER_ABSTIME == 0;
+            if relative && a.addr(3) != 0 {
+                Timespec::from(left).write(a.addr(3))?;
+            }
+            // As on Linux where a handler runs; where none does, it would go on.
+            return Err(if relative {
+                Errno::EINTR
+            } else {
+                Errno::ERESTARTNOHAND
+            });
+        }
     }
 }
 
@@ -247,10 +287,7 @@ pub fn timer_create(a: &Args) -> SysResult {
     const SIGEV_SIGNAL: u32 = 0;
     const SIGEV_NONE: u32 = 1;
     const SIGEV_THREAD_ID: u32 = 4;
-    let clock = Clock::from_number(a.int(0))?;
-    if matches!(clock, Clock::Process(_) | Clock::Thread(_)) {
-        return Err(Errno::EOPNOTSUPP);
-    }
+    let clock = Clock::from_number(a.int(0))?.for_timer()?;
     let process = process::current().process().clone();
     let event = match a.addr(1) {
         0 => None,
@@ -313,14 +350,21 @@ pub fn timer_settime(a: &Args) -> SysResult {
     let process = process::current().process().clone();
     let timers = &process.timers.posix;
     let clock = timers.clock(a.uint(0))?;
-    let deadline = if value.0 == 0 {
-        None
-    } else if a.uint(1) & raw::TIMER_ABSTIME != 0 {
-        Some(clock.to_monotonic(value)?)
-    } else {
-        Some(clock::now().saturating_add(value))
+    let absolute = a.uint(1) & raw::TIMER_ABSTIME != 0;
+    let mut before_start = Nanos::ZERO;
+    let deadline = match clock {
+        _ if value.0 == 0 => None,
+        Clock::Realtime if absolute => {
+            let offset = clock::realtime_offset();
+            before_start = offset.saturating_sub(value);
+            Some(value.saturating_sub(offset))
+        }
+        _ if absolute => Some(value),
+        _ if clock.is_cpu_time() => Some(clock.now()?.saturating_add(value)),
+        _ => Some(clock::now().saturating_add(value)),
     };
-    let old = timers.set(a.uint(0), Setting { deadline, interval })?;
+    let setting = Setting { deadline, interval };
+    let old = timers.set(&process, a.uint(0), setting, before_start)?;
     if a.addr(3) != 0 {
         UserPtr::new(a.addr(3)).write(&show(old))?;
     }

@@ -127,7 +127,18 @@ impl AddressSpace {
     pub fn futex_key(&self, address: u64) -> Result<Option<(usize, u64)>, Errno> {
         let state = self.state.lock();
         let area = state.areas.find(address).ok_or(Errno::EFAULT)?;
-        if !area.flags.contains(VmaFlags::SHARED) {
+        // Linux looks at the page as a store does, and at a file's as a load does where there is no right to store.
+        let shared = area.flags.contains(VmaFlags::SHARED);
+        let file = area.backing.file().is_some();
+        let enough = if file {
+            VmaFlags::RIGHTS
+        } else {
+            VmaFlags::WRITE
+        };
+        if !area.flags.intersects(enough) {
+            return Err(Errno::EFAULT);
+        }
+        if !shared {
             return Ok(None);
         }
         Ok(match &area.backing {

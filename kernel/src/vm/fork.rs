@@ -29,6 +29,7 @@ impl AddressSpace {
     pub fn fork(&self) -> Result<Arc<Self>, Errno> {
         let child = Self::of_family(self.family().clone())?;
         child.decline_huge_pages(self.declines_huge_pages());
+        child.register_barriers(self.barriers());
         let _change = self.change.lock();
         let areas = self.copy_areas(&child)?;
         for file in areas.iter().filter_map(|a| a.backing.file()) {

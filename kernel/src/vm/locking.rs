@@ -56,14 +56,36 @@ impl AddressSpace {
         if range.is_empty() {
             return Ok(());
         }
-        if !self.state.lock().areas.covers(range.clone()) {
+        // As on Linux, what lies below a hole is done.
+        let until = self.state.lock().areas.covered_until(range.clone());
+        self.mark(range.start..until, lock)?;
+        if until < range.end {
             return Err(Errno::ENOMEM);
         }
-        self.mark(range.clone(), lock)?;
         if lock == Lock::Now {
             self.bring_in(range)?;
         }
         Ok(())
+    }
+
+    /// What `msync(2)` asks before it writes: whether all is mapped and, where pages are to be read
+    /// anew, none is locked.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unaligned start, `ENOMEM` where something is not mapped, `EBUSY` for locked
+    /// pages.
+    pub fn check_sync(&self, start: u64, bytes: u64, invalidate: bool) -> Result<(), Errno> {
+        let range = page_range(start, bytes, Errno::ENOMEM)?;
+        let state = self.state.lock();
+        let mut areas = state.areas.overlapping(range.clone());
+        if invalidate && areas.any(|area| area.flags.contains(VmaFlags::LOCKED)) {
+            return Err(Errno::EBUSY);
+        }
+        if range.is_empty() || state.areas.covers(range) {
+            Ok(())
+        } else {
+            Err(Errno::ENOMEM)
+        }
     }
 
     fn mark(&self, range: Range<u64>, lock: Lock) -> Result<(), Errno> {
@@ -78,8 +100,14 @@ impl AddressSpace {
         self.each_piece(range, |piece| {
             if piece.flags.intersects(VmaFlags::RIGHTS) {
                 self.populate(piece.range, piece.flags.contains(VmaFlags::WRITE))
+                    .map_err(|error| match error {
+                        // Beyond the file's end.
+                        Errno::EFAULT => Errno::ENOMEM,
+                        other => other,
+                    })
             } else {
-                Ok(())
+                // Locked, and never there.
+                Err(Errno::ENOMEM)
             }
         })
     }

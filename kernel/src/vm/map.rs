@@ -227,7 +227,8 @@ impl AddressSpace {
             .areas
             .prepare(range.start, range.end)
             .map_err(|_| Errno::ENOMEM)?;
-        if state.areas.len() as u64 >= knobs::max_map_count() {
+        // As on Linux, which looks before it adds.
+        if state.areas.len() as u64 > knobs::max_map_count() {
             return Err(Errno::ENOMEM);
         }
         state.areas.insert(Area {
@@ -504,7 +505,13 @@ fn describe(
     }
     let source = match backing {
         Backing::Anonymous => Bytes::Zero,
-        Backing::SharedAnonymous => {
+        Backing::SharedAnonymous { writable } => {
+            if !writable {
+                if prot.contains(Prot::WRITE) {
+                    return Err(Errno::EACCES);
+                }
+                area -= VmaFlags::MAY_WRITE;
+            }
             if flags.contains(MapFlags::GROWSDOWN) {
                 return Err(Errno::EINVAL);
             }

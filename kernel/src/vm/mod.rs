@@ -54,6 +54,7 @@ mod mappings;
 mod moving;
 mod moving_tables;
 mod named;
+mod pagemap;
 pub mod pages;
 mod pagetable;
 mod peek;
@@ -77,6 +78,7 @@ mod zeros;
 
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use locking::Lock;
+pub use pagemap::Shown;
 pub use protect::Advice;
 pub use remap::Remap;
 pub use shmem_fault::new_block;

@@ -235,7 +235,10 @@ impl AddressSpace {
                         && match advice {
                             Advice::DontNeedLocked => true,
                             Advice::DontNeed => !area.flags.contains(VmaFlags::LOCKED),
-                            _ => area.backing.file().is_none(),
+                            _ => {
+                                area.backing.file().is_none()
+                                    && !area.flags.contains(VmaFlags::LOCKED)
+                            }
                         };
                     if fit {
                         Ok(area.start..area.end)
@@ -245,6 +248,7 @@ impl AddressSpace {
                 })?;
             }
             Advice::Remove => self.each_piece(range, |piece| match &piece.backing {
+                Bytes::File(..) if piece.flags.contains(VmaFlags::LOCKED) => Err(Errno::EINVAL),
                 Bytes::File(file, offset) => {
                     if !piece.flags.contains(VmaFlags::SHARED | VmaFlags::MAY_WRITE) {
                         return Err(Errno::EACCES);
@@ -255,7 +259,7 @@ impl AddressSpace {
                 Bytes::Zero => Err(Errno::EINVAL),
             })?,
             Advice::PopulateRead | Advice::PopulateWrite => {
-                return self.populate(range, advice == Advice::PopulateWrite);
+                return self.populate_as_told(range, advice == Advice::PopulateWrite);
             }
             Advice::DontFork => self.set_flags(range, NONE, VmaFlags::DONT_FORK, any)?,
             Advice::DoFork => self.set_flags(range, VmaFlags::DONT_FORK, NONE, any)?,
@@ -285,6 +289,30 @@ impl AddressSpace {
             Advice::Nothing => {}
         }
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE`.
+    fn populate_as_told(&self, range: Range<u64>, write: bool) -> Result<(), Errno> {
+        let right = if write {
+            VmaFlags::WRITE
+        } else {
+            VmaFlags::RIGHTS
+        };
+        let mut end = range.start;
+        self.each_piece(range.clone(), |piece| {
+            if piece.range.start > end {
+                return Err(Errno::ENOMEM);
+            }
+            end = piece.range.end;
+            if !piece.flags.intersects(right) {
+                return Err(Errno::EINVAL);
+            }
+            self.populate(piece.range, write)
+        })?;
+        if end < range.end {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
     }
 
     /// Clears and sets flags of all areas in a range, if all are `fit` for it.

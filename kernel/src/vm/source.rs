@@ -251,7 +251,10 @@ pub enum Backing {
     /// Zeros, private.
     Anonymous,
     /// Zeros, shared with children.
-    SharedAnonymous,
+    SharedAnonymous {
+        /// Whether `mprotect` may allow stores, or the mapping have them.
+        writable: bool,
+    },
     /// A file.
     File {
         /// The file.

@@ -42,6 +42,8 @@ pub struct AddressSpace {
     pub(super) flushes: AtomicU32,
     /// No huge pages, whatever the areas say (`PR_SET_THP_DISABLE`).
     no_huge_pages: AtomicBool,
+    /// What its process has registered for `membarrier(2)`, by the commands' bits.
+    barriers: AtomicU32,
     /// `khugepaged` looks at it.
     pub(super) enlisted: AtomicBool,
     /// `mlockall` for what is mapped later.
@@ -295,6 +297,7 @@ impl AddressSpace {
             cpus: CpuSet::new(),
             flushes: AtomicU32::new(0),
             no_huge_pages: AtomicBool::new(false),
+            barriers: AtomicU32::new(0),
             enlisted: AtomicBool::new(false),
             future_lock: FutureLock::new(),
             root,
@@ -372,6 +375,22 @@ impl AddressSpace {
     /// What `decline_huge_pages` said.
     pub fn declines_huge_pages(&self) -> bool {
         self.no_huge_pages.load(Ordering::Relaxed)
+    }
+
+    /// Registers for the `membarrier(2)` of these bits.
+    pub fn register_barriers(&self, commands: u32) {
+        // Relaxed (all): bits of their own.
+        self.barriers.fetch_or(commands, Ordering::Relaxed);
+    }
+
+    /// Whether that was done for these.
+    pub fn has_registered(&self, commands: u32) -> bool {
+        self.barriers() & commands == commands
+    }
+
+    /// What was registered.
+    pub(super) fn barriers(&self) -> u32 {
+        self.barriers.load(Ordering::Relaxed)
     }
 
     /// Sets the limits that hold for this space.

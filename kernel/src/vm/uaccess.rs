@@ -114,6 +114,7 @@ unsafe extern "C" {
     fn ebb_user_zero(to: u64, unused: u64, len: usize) -> usize;
     fn ebb_user_load(word: u64) -> u64;
     fn ebb_user_exchange(word: u64, expected: u32, new: u32) -> u64;
+    fn ebb_user_exchange_nofault(word: u64, expected: u32, new: u32) -> u64;
     static ebb_user_copy_words: u8;
     static ebb_user_copy_bytes: u8;
     static ebb_user_copy_rest: u8;
@@ -322,7 +323,7 @@ fn check_word(address: u64) -> Result<(), Errno> {
 
 /// Atomic operations on the words that programs share with the kernel.
 pub mod atomic {
-    use super::{check_word, ebb_user_exchange, ebb_user_load, word};
+    use super::{check_word, ebb_user_exchange, ebb_user_exchange_nofault, ebb_user_load, word};
     use logic::errno::Errno;
     use machine::sync;
 
@@ -346,6 +347,20 @@ pub mod atomic {
         sync::assert_no_spin_lock_held();
         // SAFETY: as in `load_u32`.
         word(unsafe { ebb_user_exchange(address, expected, new) })
+    }
+
+    /// The same under a spin lock: a page that would have to be brought in is `EFAULT`.
+    ///
+    /// # Errors
+    /// As [`load_u32`].
+    pub fn compare_exchange_u32_nofault(
+        address: u64,
+        expected: u32,
+        new: u32,
+    ) -> Result<u32, Errno> {
+        check_word(address)?;
+        // SAFETY: an aligned word of the user's half; no fault is served.
+        word(unsafe { ebb_user_exchange_nofault(address, expected, new) })
     }
 }
 

@@ -17,7 +17,9 @@ use ebb_mm::{
 };
 
 const PAGE: usize = 4096;
-/// Frames of the memory that the metadata is of: two zones, one of which has a whole GiB.
+/// Frames of the memory that the metadata is of: three zones. The first two share a tree, the last has a
+/// whole GiB.
+const DMA: u64 = 1 << 12;
 const LOW: u64 = 1 << 15;
 const HIGH: u64 = (1 << 18) + 5000;
 
@@ -102,14 +104,19 @@ impl Drop for Memory {
 
 /// Metadata of memory some of which is in use.
 fn used_metadata() -> Memory {
-    let low = [FrameRange::new(Frame::new(10), LOW)];
+    let dma = [FrameRange::new(Frame::new(10), DMA - 10)];
+    let low = [FrameRange::new(Frame::new(DMA), LOW)];
     let high = [FrameRange::new(Frame::new(1 << 20), HIGH)];
     let zone = |kind, ranges| ZoneConfig {
         kind,
         node: 0,
         ranges,
     };
-    let zones = [zone(ZoneKind::Dma32, &low), zone(ZoneKind::Normal, &high)];
+    let zones = [
+        zone(ZoneKind::Dma, &dma),
+        zone(ZoneKind::Dma32, &low),
+        zone(ZoneKind::Normal, &high),
+    ];
     let config = Config::new(&zones).with_frame_marks();
     let layout = metadata_layout(&config).expect("a valid configuration");
     let memory = Memory::new(layout.size());

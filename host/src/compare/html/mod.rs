@@ -6,94 +6,125 @@ use super::experiments;
 use super::figures;
 use super::findings::{self, Paragraph};
 use super::plots::{self, Picture};
-use super::schema::{Cell, Guest, Report, Row, Run};
+use super::schema::{Guest, Host, Report, Row, Run};
+use super::statistics::Spread;
 use super::svg::{self, NARROW, WIDE};
 use super::way::Way;
 use super::wording::{number, range, row_name, scale_of, sentence, times};
-use crate::text::Rounded;
+use crate::text::{Rounded, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The page.
 pub(crate) fn page(report: &Report) -> String {
-    let title = title(report);
     let paragraphs = findings::paragraphs(report);
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { (PreEscaped(svg::STYLE)) (PreEscaped(include_str!("style.css"))) }
+    Page {
+        title: title(report),
+        lead: "The same programs in guests of both kernels, in turn, in the same QEMU with the same memory, \
+               CPUs and balloon. Figures are medians of the rounds; what differs between the guests stands at the end.",
+        complete: report.complete,
+        facts: facts(report),
+        main: html! {
+            (overview(report))
+            @for (index, name) in report.experiments().iter().enumerate() {
+                (experiment(report, name, index))
             }
-            body {
-                header { (head(report, &title)) }
-                main {
-                    (overview(report))
-                    @for (index, name) in report.experiments().iter().enumerate() {
-                        (experiment(report, name, index))
-                    }
-                    @for paragraph in &paragraphs {
-                        (list(paragraph))
-                    }
-                    (conditions(report))
+            @for paragraph in &paragraphs {
+                (list(paragraph))
+            }
+            (conditions(report))
+        },
+        ebb_version: &report.ebb_version,
+        created: &report.created,
+    }
+    .text()
+}
+
+/// A page, whatever it is about.
+pub(crate) struct Page<'a> {
+    pub(crate) title: &'a str,
+    /// What the figures are.
+    pub(crate) lead: &'a str,
+    pub(crate) complete: bool,
+    /// What all of it was taken with, by name.
+    pub(crate) facts: Vec<(&'static str, String)>,
+    pub(crate) main: Markup,
+    pub(crate) ebb_version: &'a str,
+    pub(crate) created: &'a str,
+}
+
+impl Page<'_> {
+    /// As a file.
+    pub(crate) fn text(self) -> String {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) }
+                    style { (PreEscaped(svg::STYLE)) (PreEscaped(include_str!("style.css"))) }
                 }
-                footer {
-                    "Written by ebb " (report.ebb_version) " compare, " (report.created)
-                    ". The JSON beside it has every sample."
+                body {
+                    header {
+                        h1 { (self.title) }
+                        p class="lead" { (self.lead) }
+                        @if !self.complete {
+                            div class="banner" role="alert" {
+                                strong { "Cut short. " } "Not all that was planned has run; the figures stand on what had."
+                            }
+                        }
+                        dl class="facts" {
+                            @for (name, value) in self.facts {
+                                div { dt { (name) } dd { (printable(&value)) } }
+                            }
+                        }
+                    }
+                    main { (self.main) }
+                    footer {
+                        "Written by ebb " (printable(self.ebb_version)) " compare, " (printable(self.created))
+                        ". The JSON beside it has every sample."
+                    }
                 }
             }
         }
+        .into_string()
     }
-    .into_string()
 }
 
-fn title(report: &Report) -> String {
+fn title(report: &Report) -> &'static str {
     let linux = report
         .guests
         .iter()
         .find(|guest| guest.name == Guest::Linux);
     match linux {
-        Some(_) => "Ebb beside stock Linux".to_owned(),
-        None => "Ebb, measured".to_owned(),
+        Some(_) => "Ebb beside stock Linux",
+        None => "Ebb, measured",
     }
 }
 
-fn head(report: &Report, title: &str) -> Markup {
-    let host = &report.host;
-    let date = report.created.split('T').next().unwrap_or(&report.created);
-    let qemu = qemu(report);
-    let memory = Rounded(host.memory_bytes).to_string();
-    let cpus = format!("{}, {} CPUs", host.cpu, host.cpus);
-    let mut facts = vec![("Date", date.to_owned())];
-    for guest in &report.guests {
-        facts.push((guest.name.name(), guest.release.clone()));
-    }
-    facts.extend([
-        ("QEMU", qemu),
-        ("Host", cpus),
-        ("Memory", memory),
+/// The day, and what the runs took place on.
+pub(crate) fn host_facts(host: &Host, created: &str) -> Vec<(&'static str, String)> {
+    let day = created.split('T').next().unwrap_or(created);
+    vec![
+        ("Date", day.to_owned()),
+        ("Host", format!("{}, {} CPUs", host.cpu, host.cpus)),
+        ("Memory", Rounded(host.memory_bytes).to_string()),
         ("Host kernel", host.kernel.clone()),
-    ]);
-    html! {
-        h1 { (title) }
-        p class="lead" {
-            "The same programs in guests of both kernels, in turn, in the same QEMU with the same memory, "
-            "CPUs and balloon. Figures are medians of the rounds; what differs between the guests stands at the end."
-        }
-        @if !report.complete {
-            div class="banner" role="alert" {
-                strong { "Cut short. " } "Not all that was planned has run; the figures stand on what had."
-            }
-        }
-        dl class="facts" {
-            @for (name, value) in facts {
-                div { dt { (name) } dd { (value) } }
-            }
-        }
-    }
+    ]
+}
+
+fn facts(report: &Report) -> Vec<(&'static str, String)> {
+    let guests = report.guests.iter();
+    let mut facts: Vec<_> = guests
+        .map(|guest| (guest.name.name(), guest.release.clone()))
+        .collect();
+    facts.push(("QEMU", qemu(report)));
+    let mut all = host_facts(&report.host, &report.created);
+    // Behind the date.
+    all.splice(1..1, facts);
+    all
 }
 
 fn qemu(report: &Report) -> String {
@@ -111,7 +142,7 @@ fn qemu(report: &Report) -> String {
 }
 
 /// A plot in both of its widths.
-fn picture(picture: &Picture, id: &str) -> Markup {
+pub(crate) fn picture(picture: &Picture, id: &str) -> Markup {
     html! {
         (picture.draw(WIDE).inline(&format!("{id}-w"), "wide"))
         (picture.draw(NARROW).inline(&format!("{id}-n"), "narrow"))
@@ -229,7 +260,7 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
                             @for column in &columns {
                                 td {
                                     @match column::cell(row, *column) {
-                                        Some(found) => { (cell(found, &unit, divisor)) }
+                                        Some(found) => { (cell(found.spread(), &unit, divisor)) }
                                         None => { (absent::word(all, row, *column)) }
                                     }
                                 }
@@ -251,7 +282,8 @@ fn table(rows: &[&Row], all: &[Run]) -> Markup {
     }
 }
 
-fn cell(cell: &Cell, unit: &str, divisor: f64) -> Markup {
+/// A figure with its unit, and what it lies between.
+pub(crate) fn cell(cell: Spread, unit: &str, divisor: f64) -> Markup {
     html! {
         (number(cell.median / divisor)) " " span class="unit" { (unit) }
         @if cell.rounds > 1 {

@@ -121,8 +121,7 @@ mod tests {
     use super::of as figures_of;
     use super::*;
     use crate::compare::guest::Guest;
-    use crate::compare::schema::{Outcome, Point};
-    use crate::compare::way::Way;
+    use crate::compare::schema::Point;
     use serde_json::json;
 
     fn run(icount: bool, record: Value) -> Run {
@@ -133,28 +132,15 @@ mod tests {
             ..Point::default()
         };
         Run {
-            experiment: "./mine".into(),
-            arguments: Vec::new(),
-            guest: Guest::Ebb,
-            give_back: Way::REPORTING,
             icount,
-            cpus: 1,
-            memory_bytes: 1 << 30,
-            round: 1,
-            command: Vec::new(),
             record: Some(record),
-            events: Vec::new(),
-            turns: Vec::new(),
-            host_cpus: Vec::new(),
             timeline: vec![
                 point(0.0, 9.0, 0.0),
                 point(1000.0, 2.0, 1.0),
                 point(2000.0, 3.0, 3.0),
                 point(4000.0, 1.0, 1.0),
             ],
-            expenses: Vec::new(),
-            outcome: Outcome::Ok,
-            error: None,
+            ..Run::blank(Guest::Ebb)
         }
     }
 

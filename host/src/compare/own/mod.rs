@@ -1,26 +1,34 @@
 //! One's own program, and configurations of guests against each other: each a column, with ratios to the first.
 
+mod agreement;
 mod guest;
+mod html;
+mod markdown;
 mod measured;
+mod plots;
 mod report;
 mod rows;
 mod subject;
 mod table;
+mod wording;
+mod written;
 
-use super::csv;
+pub(crate) use report::OwnReport;
+
+use super::agreement::Other;
+use super::conclusion::conclude;
 use super::experiment::Experiment;
+use super::files::Files;
 use super::interrupt::Interrupt;
 use super::options::{CompareOptions, LinuxChoice};
-use super::output::Output;
 use super::progress::About;
 use super::schema::{Outcome, Run};
 use super::scratch::{Scratch, Turn};
 use super::variant::{self, Variant};
 use crate::failure::Failure;
-use crate::stdout;
-use crate::text::Terminal;
+use crate::text::{Terminal, printable};
 use guest::Guests;
-use report::OwnReport;
+use report::COLUMNS_MAX;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -28,8 +36,6 @@ use subject::Subject;
 
 /// Rounds, unless the user says otherwise.
 const ROUNDS: u32 = 3;
-/// Columns beyond these are no table any more.
-const COLUMNS_MAX: usize = 12;
 const DRAW_EVERY: Duration = Duration::from_millis(400);
 /// Bytes that a run takes in the report, for keeping space.
 const RUN_BYTES: u64 = 1 << 20;
@@ -42,13 +48,8 @@ pub(crate) struct Given {
     /// The value of `--kernel` for the stock guest.
     pub(crate) linux: Option<OsString>,
     pub(crate) accel: &'static str,
-}
-
-/// The files that the user wants.
-struct Files {
-    json: Option<Output>,
-    csv: Option<Output>,
-    timeline_csv: Option<Output>,
+    /// The comparison of `--against`.
+    pub(crate) other: Option<Other<OwnReport>>,
 }
 
 /// Measures, and returns the status of ebb.
@@ -82,7 +83,9 @@ pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
     }
     let rounds = options.rounds.unwrap_or(ROUNDS);
     let count = subjects.len() * columns.len() * rounds as usize;
-    let files = Files::reserve(options, count)?;
+    let bytes = u64::try_from(count).unwrap_or(u64::MAX);
+    let files = Files::reserve(options, bytes.saturating_mul(RUN_BYTES))?;
+    let created = super::report::now();
     let terminal = Terminal::new();
     let plural = |count: usize| if count == 1 { "" } else { "s" };
     terminal.message(&format!(
@@ -106,8 +109,8 @@ pub(crate) fn compare(options: &CompareOptions, given: &Given) -> Result<u8, Fai
         runs: Vec::new(),
     };
     let complete = under_way.all()?;
-    let report = OwnReport::new(complete, &columns, under_way.runs);
-    let status = finish(&report, &names, files)?;
+    let report = OwnReport::new(complete, created, &columns, under_way.runs);
+    let status = finish(&report, given.other.as_ref(), files)?;
     Ok(interrupt.signal().map_or(status, |signal| 128 + signal))
 }
 
@@ -245,60 +248,32 @@ impl UnderWay<'_> {
     }
 }
 
-impl Files {
-    fn reserve(options: &CompareOptions, runs: usize) -> Result<Self, Failure> {
-        let bytes = u64::try_from(runs)
-            .unwrap_or(u64::MAX)
-            .saturating_mul(RUN_BYTES);
-        let reserve = |path: &Option<std::path::PathBuf>, bytes| {
-            path.as_deref()
-                .map(|path| Output::reserve(path, bytes))
-                .transpose()
-        };
-        Ok(Self {
-            json: reserve(&options.json, bytes)?,
-            csv: reserve(&options.csv, 1)?,
-            timeline_csv: reserve(&options.timeline_csv, 1)?,
-        })
-    }
-}
-
 /// Prints the table, writes the files, and returns the status that the runs deserve.
-fn finish(report: &OwnReport, names: &[String], files: Files) -> Result<u8, Failure> {
-    let rows = &report.table;
-    let stdout_is_terminal = rustix::termios::isatty(rustix::stdio::stdout());
-    let colour =
-        stdout_is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut text = table::text(rows, &report.runs, names, colour);
-    if names.len() > 1 {
-        text.push_str(&format!("\n× is a figure divided by that of {}.", names[0]));
+pub(crate) fn finish(
+    report: &OwnReport,
+    other: Option<&Other<OwnReport>>,
+    files: Files,
+) -> Result<u8, Failure> {
+    let agreement = other
+        .map(|other| agreement::of(report, &other.report, other.name.clone()))
+        .transpose()?;
+    let mut text = String::new();
+    if !other.is_some_and(|other| other.alone) {
+        let names: Vec<String> = report.names().into_iter().map(str::to_owned).collect();
+        let on_terminal = rustix::termios::isatty(rustix::stdio::stdout());
+        let colour =
+            on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        text = table::text(&report.table, &report.runs, &names, colour);
+        if names.len() > 1 {
+            text.push_str(&format!(
+                "\n× is a figure divided by that of {}.",
+                printable(&names[0])
+            ));
+        }
+        if !report.complete {
+            text.push_str("\nThis comparison was cut short: runs are missing.");
+        }
+        text.push('\n');
     }
-    if !report.complete {
-        text.push_str("\nThis comparison was cut short: runs are missing.");
-    }
-    text.push('\n');
-    let printed = stdout::print(&text);
-    if let Some(output) = files.json {
-        output.write(&report.to_json()?)?;
-    }
-    let named = || {
-        let runs = report.runs.iter();
-        runs.map(|(column, run)| (names[*column].as_str(), run))
-    };
-    if let Some(output) = files.csv {
-        let figures = named().flat_map(|(name, run)| {
-            let told = measured::of(run).into_iter();
-            told.map(move |told| (name, run, told.figure))
-        });
-        output.write(&csv::figures(figures)?)?;
-    }
-    if let Some(output) = files.timeline_csv {
-        output.write(&csv::timelines(named())?)?;
-    }
-    printed?;
-    let failed = report
-        .runs
-        .iter()
-        .any(|(_, run)| run.outcome == Outcome::Failed);
-    Ok(u8::from(failed))
+    conclude(report, text, agreement.as_ref(), report.has_failed(), files)
 }

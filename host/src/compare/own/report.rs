@@ -1,14 +1,19 @@
-//! The report as JSON: every run with its curve, and the table.
+//! The report as JSON: every run with its curve, and the table. Read again it is made anew of its runs.
 
-use super::super::schema::Run;
+use super::super::figures;
+use super::super::report::host;
+use super::super::schema::{Host, Outcome, ReadError, Run};
 use super::super::variant::Variant;
 use super::rows::{OwnRow, rows};
-use crate::failure::Failure;
-use serde::{Serialize, Serializer};
+use crate::text::printable;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// What kind of report this is; one of experiments on both kernels has none.
 const KIND: &str = "columns";
-const SCHEMA: u32 = 1;
+/// Columns beyond these are no table any more.
+pub(crate) const COLUMNS_MAX: usize = 12;
+/// The number of the schema that this version writes and reads.
+const SCHEMA: u32 = 2;
 
 /// One comparison of columns.
 #[derive(Debug, Serialize)]
@@ -16,60 +21,183 @@ pub(crate) struct OwnReport {
     kind: &'static str,
     schema: u32,
     pub(crate) complete: bool,
-    ebb_version: &'static str,
+    /// When the first run began, RFC 3339, UTC.
+    pub(crate) created: String,
+    pub(crate) host: Host,
+    pub(crate) ebb_version: String,
     /// The command line of this comparison.
-    options: Vec<String>,
-    columns: Vec<ColumnFacts>,
+    pub(crate) options: Vec<String>,
+    pub(crate) columns: Vec<ColumnFacts>,
     /// Each with the number of its column.
     #[serde(serialize_with = "flat")]
     pub(crate) runs: Vec<(usize, Run)>,
     pub(crate) table: Vec<OwnRow>,
 }
 
-#[derive(Clone, Debug, Serialize)]
-struct ColumnFacts {
-    name: String,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ColumnFacts {
+    pub(crate) name: String,
     /// Options of `ebb run` that it has beside those of all.
-    options: Vec<String>,
+    pub(crate) options: Vec<String>,
 }
 
 impl OwnReport {
-    pub(crate) fn new(complete: bool, columns: &[Variant], runs: Vec<(usize, Run)>) -> Self {
-        let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
+    pub(crate) fn new(
+        complete: bool,
+        created: String,
+        columns: &[Variant],
+        runs: Vec<(usize, Run)>,
+    ) -> Self {
         let facts = columns.iter().map(|column| ColumnFacts {
             name: column.name.clone(),
             options: column.options.clone(),
         });
-        Self {
-            kind: KIND,
-            schema: SCHEMA,
+        Self::of(Stored {
             complete,
-            ebb_version: env!("CARGO_PKG_VERSION"),
+            created,
+            host: host(),
+            ebb_version: env!("CARGO_PKG_VERSION").to_owned(),
             options: std::env::args_os()
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
             columns: facts.collect(),
+            runs: runs
+                .into_iter()
+                .map(|(column, run)| Numbered { column, run })
+                .collect(),
+        })
+    }
+
+    /// Reads what was written.
+    pub(crate) fn from_json(bytes: &[u8]) -> Result<Self, ReadError> {
+        #[derive(Deserialize)]
+        struct Kind {
+            kind: String,
+            schema: u64,
+        }
+        let Kind { kind, schema } = serde_json::from_slice(bytes)?;
+        if kind != KIND {
+            return Err(ReadError::Kind(kind));
+        }
+        if schema != u64::from(SCHEMA) {
+            return Err(ReadError::Schema {
+                found: schema,
+                read: SCHEMA,
+            });
+        }
+        let stored: Stored = serde_json::from_slice(bytes)?;
+        let count = stored.columns.len();
+        if count == 0 || count > COLUMNS_MAX {
+            return Err(ReadError::Columns(count));
+        }
+        for (index, column) in stored.columns.iter().enumerate() {
+            let mut before = stored.columns[..index].iter();
+            if before.any(|other| other.name == column.name) {
+                return Err(ReadError::Twice(column.name.clone()));
+            }
+        }
+        let mut runs = stored.runs.iter();
+        match runs.find(|run| run.column >= count) {
+            Some(run) => Err(ReadError::NoColumn {
+                column: run.column,
+                count,
+            }),
+            None => Ok(Self::of(stored)),
+        }
+    }
+
+    fn of(stored: Stored) -> Self {
+        let names: Vec<String> = stored.columns.iter().map(|c| c.name.clone()).collect();
+        let runs = stored.runs.into_iter();
+        let runs: Vec<(usize, Run)> = runs.map(|run| (run.column, run.run)).collect();
+        Self {
+            kind: KIND,
+            schema: SCHEMA,
+            complete: stored.complete,
+            created: stored.created,
+            host: stored.host,
+            ebb_version: stored.ebb_version,
+            options: stored.options,
+            columns: stored.columns,
             table: rows(&runs, &names),
             runs,
         }
     }
 
-    /// The report as a file.
-    pub(crate) fn to_json(&self) -> Result<Vec<u8>, Failure> {
-        let mut bytes = serde_json::to_vec(self)
-            .map_err(std::io::Error::from)
-            .map_err(Failure::setup("the JSON report"))?;
-        bytes.push(b'\n');
-        Ok(bytes)
+    /// The columns' names, in order.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.columns
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect()
+    }
+
+    /// Whether instructions are counted in all runs that a column's ratios of a subject are made of.
+    pub(crate) fn is_counted(&self, subject: &str, column: &str) -> bool {
+        let names = self.names();
+        let mut runs = self.runs.iter().filter(|(of, run)| {
+            run.experiment == subject && (*of == 0 || names.get(*of) == Some(&column))
+        });
+        runs.all(|(_, run)| run.icount)
+    }
+
+    /// Whether a run of it failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        let mut runs = self.runs.iter();
+        runs.any(|(_, run)| run.outcome == Outcome::Failed)
+    }
+
+    /// What did not end well, a line for each run.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let names = self.names();
+        let failed = self.runs.iter().filter_map(|(column, run)| {
+            let error = run.error.as_ref()?;
+            let name = names[*column];
+            Some(printable(&format!(
+                "{} on {name}, round {}: {error}",
+                run.experiment, run.round
+            )))
+        });
+        failed.collect()
+    }
+
+    /// The `ebb run` of every column and subject, each once.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let mut commands: Vec<String> = Vec::new();
+        for (_, run) in &self.runs {
+            let command = printable(&figures::command_in_short(run));
+            if !commands.contains(&command) {
+                commands.push(command);
+            }
+        }
+        commands
+    }
+
+    /// The runs, each with the name of its column.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &Run)> {
+        let runs = self.runs.iter();
+        runs.map(|(column, run)| (self.columns[*column].name.as_str(), run))
     }
 }
 
+/// What a file has, but for what is made of it.
+#[derive(Deserialize)]
+struct Stored {
+    complete: bool,
+    created: String,
+    host: Host,
+    ebb_version: String,
+    options: Vec<String>,
+    columns: Vec<ColumnFacts>,
+    runs: Vec<Numbered<Run>>,
+}
+
 /// A run with the number of its column among its fields.
-#[derive(Serialize)]
-struct Numbered<'a> {
+#[derive(Serialize, Deserialize)]
+struct Numbered<R> {
     column: usize,
     #[serde(flatten)]
-    run: &'a Run,
+    run: R,
 }
 
 fn flat<S: Serializer>(runs: &[(usize, Run)], to: S) -> Result<S::Ok, S::Error> {

@@ -1,6 +1,7 @@
 //! From runs to rows: what each column came to, and how it relates to the first.
 
 use super::super::schema::{Better, Run};
+use super::super::statistics::Spread;
 use super::super::statistics::median;
 use super::measured;
 use serde::Serialize;
@@ -23,6 +24,18 @@ pub(crate) struct OwnRow {
     pub(crate) cells: Vec<OwnCell>,
 }
 
+impl OwnRow {
+    /// Whether another is of the same figure.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let of = |row: &Self| (row.better, row.by_program);
+        of(self) == of(other)
+            && self.subject == other.subject
+            && self.metric == other.metric
+            && self.unit == other.unit
+            && self.labels == other.labels
+    }
+}
+
 /// What the rounds of one column came to.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct OwnCell {
@@ -35,6 +48,18 @@ pub(crate) struct OwnCell {
     /// column, and where one of the figures is not above zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
+}
+
+impl OwnCell {
+    /// Without its ratio.
+    pub(crate) fn spread(&self) -> Spread {
+        Spread {
+            median: self.median,
+            min: self.min,
+            max: self.max,
+            rounds: self.rounds,
+        }
+    }
 }
 
 /// A row while its figures are gathered: by column, then by round and place in it.
@@ -51,28 +76,21 @@ pub(crate) fn rows(runs: &[(usize, Run)], columns: &[String]) -> Vec<OwnRow> {
         let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
         for told in measured::of(run) {
             let figure = told.figure;
-            let same = |row: &Gathered| {
-                row.row.subject == run.experiment
-                    && row.row.metric == figure.metric
-                    && row.row.unit == figure.unit
-                    && row.row.better == figure.better
-                    && row.row.by_program == told.by_program
-                    && row.row.labels == figure.labels
+            let row = OwnRow {
+                subject: run.experiment.clone(),
+                metric: figure.metric,
+                unit: figure.unit,
+                better: figure.better,
+                by_program: told.by_program,
+                labels: figure.labels,
+                cells: Vec::new(),
             };
-            let at = match rows.iter().position(same) {
+            let at = match rows.iter().position(|known| known.row.is_same(&row)) {
                 Some(at) => at,
                 None if rows.len() >= ROWS_MAX => continue,
                 None => {
                     rows.push(Gathered {
-                        row: OwnRow {
-                            subject: run.experiment.clone(),
-                            metric: figure.metric,
-                            unit: figure.unit,
-                            better: figure.better,
-                            by_program: told.by_program,
-                            labels: figure.labels,
-                            cells: Vec::new(),
-                        },
+                        row,
                         comparable: figure.comparable,
                         columns: vec![BTreeMap::new(); columns.len()],
                     });
@@ -126,8 +144,7 @@ fn quotient(value: f64, first: f64) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::compare::guest::Guest;
-    use crate::compare::schema::{Event, Outcome, What};
-    use crate::compare::way::Way;
+    use crate::compare::schema::{Event, What};
 
     fn run(column: usize, round: u32, values: &[f64]) -> (usize, Run) {
         let event = |value: &f64| Event {
@@ -141,23 +158,9 @@ mod tests {
             },
         };
         let run = Run {
-            experiment: "./mine".into(),
-            arguments: Vec::new(),
-            guest: Guest::Ebb,
-            give_back: Way::REPORTING,
-            icount: false,
-            cpus: 1,
-            memory_bytes: 1 << 30,
             round,
-            command: Vec::new(),
-            record: None,
             events: values.iter().map(event).collect(),
-            turns: Vec::new(),
-            host_cpus: Vec::new(),
-            timeline: Vec::new(),
-            expenses: Vec::new(),
-            outcome: Outcome::Ok,
-            error: None,
+            ..Run::blank(Guest::Ebb)
         };
         (column, run)
     }

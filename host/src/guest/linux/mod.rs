@@ -10,9 +10,10 @@ mod kernel;
 mod modules;
 mod running;
 mod stock;
+mod strip;
 
 pub(crate) use bzimage::FormatError;
 pub(crate) use cache::CacheError;
-pub(crate) use init::InitError;
+pub(crate) use init::{InitError, load as load_init};
 pub(crate) use kernel::{LinuxKernel, LinuxKernelError};
 pub(crate) use stock::{Stock, StockError};

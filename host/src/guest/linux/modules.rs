@@ -1,5 +1,6 @@
 //! The drivers that a guest needs and a stock kernel has as modules, with what they depend on.
 
+use super::strip::without_debugging;
 use elf::ElfBytes;
 use elf::endian::LittleEndian;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +23,10 @@ const FOLDERS: [&str; 3] = [
 /// What a build says that it made as modules, in a source tree's root.
 const ORDER: &str = "modules.order";
 const ORDER_BYTES_MAX: u64 = 4 << 20;
-/// A file larger than this is none of those.
+/// A module larger than this is none of those, once what only a debugger reads is taken out.
 const MODULE_BYTES_MAX: u64 = 16 << 20;
+/// Its file is no larger with that.
+const FILE_BYTES_MAX: u64 = 512 << 20;
 /// Folders of modules nest no deeper than this.
 const FOLDERS_DEPTH_MAX: usize = 16;
 /// A chain of dependencies longer than this is a circle.
@@ -45,7 +48,7 @@ pub(crate) enum ModuleError {
     NoTransport(PathBuf),
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is larger than a driver is", .0.display())]
+    #[error("{} is larger than a driver is, without what only a debugger reads", .0.display())]
     TooLarge(PathBuf),
     #[error("{} is not a module", path.display())]
     Elf {
@@ -217,7 +220,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
     let file = std::fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     let Some(with) = unpacker else {
-        file.take(MODULE_BYTES_MAX + 1)
+        file.take(FILE_BYTES_MAX + 1)
             .read_to_end(&mut bytes)
             .map_err(failed)?;
         return checked(path, bytes);
@@ -235,23 +238,29 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
         .spawn()
         .map_err(failed)?;
     let read = child.stdout.take().map_or(Ok(0), |stdout| {
-        stdout.take(MODULE_BYTES_MAX + 1).read_to_end(&mut bytes)
+        stdout.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
     });
     // Its output is closed by now, so it ends.
     let status = child.wait().map_err(failed)?;
     read.map_err(failed)?;
-    if u64::try_from(bytes.len()).is_ok_and(|len| len <= MODULE_BYTES_MAX) && !status.success() {
+    if is_within(&bytes, FILE_BYTES_MAX) && !status.success() {
         return Err(failed(io::Error::other(format!("it ended with {status}"))));
     }
     checked(path, bytes)
 }
 
 fn checked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, ModuleError> {
-    if u64::try_from(bytes.len()).is_ok_and(|len| len <= MODULE_BYTES_MAX) {
-        Ok(bytes)
-    } else {
-        Err(ModuleError::TooLarge(path.to_owned()))
+    if is_within(&bytes, FILE_BYTES_MAX) {
+        let bytes = without_debugging(bytes);
+        if is_within(&bytes, MODULE_BYTES_MAX) {
+            return Ok(bytes);
+        }
     }
+    Err(ModuleError::TooLarge(path.to_owned()))
+}
+
+fn is_within(bytes: &[u8], most: u64) -> bool {
+    u64::try_from(bytes.len()).is_ok_and(|len| len <= most)
 }
 
 /// What a module depends on: the names after `depends=` in its `.modinfo`.

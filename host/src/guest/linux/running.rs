@@ -1,7 +1,7 @@
 //! What a stock guest tells: its first process on the control port ([`ebb_wire::report`]), its balloon
 //! by QEMU.
 
-use crate::guest::oom::OomKills;
+use crate::guest::oom::{OomKills, Victim};
 use crate::guest::running::{Complaint, Guest};
 use crate::guest::sample::Sample;
 use crate::guest::stage::{Stage, WaitStatus};
@@ -40,11 +40,12 @@ pub(crate) struct LinuxGuest {
 struct State {
     stage: Option<Stage>,
     first_user: Option<Duration>,
+    awaited_input: bool,
     ended: Option<Duration>,
     program_faults: Option<u64>,
     written: Option<[u64; 2]>,
-    /// Told once, when the program has ended.
-    oom_kills: Option<u64>,
+    /// Those that the kernel's log names; how many there were is told once more when the program has ended.
+    oom: Option<OomKills>,
     complaint: Option<Complaint>,
     statistics: Option<Statistics>,
     /// Nobody speaks on the control port any more.
@@ -122,6 +123,7 @@ impl LinuxGuest {
                 state.stage = Some(Stage::Running);
                 state.first_user = Some(Duration::from_nanos(nanoseconds));
             }
+            Some(Report::AwaitsInput) => state.awaited_input = true,
             Some(Report::Ended {
                 nanoseconds,
                 faults,
@@ -129,7 +131,19 @@ impl LinuxGuest {
                 state.ended = Some(Duration::from_nanos(nanoseconds));
                 state.program_faults = Some(faults);
             }
-            Some(Report::OomKills(kills)) => state.oom_kills = Some(kills),
+            Some(Report::OomKill {
+                nanoseconds,
+                pid,
+                resident,
+                name,
+            }) => {
+                let at = Duration::from_nanos(nanoseconds);
+                // It has no more than it was given.
+                let resident = resident.min(self.memory);
+                let victim = Victim::named(name, at, pid, resident);
+                state.oom.get_or_insert_default().add(victim);
+            }
+            Some(Report::OomKills(kills)) => state.oom.get_or_insert_default().kills = kills,
             Some(Report::Exited { status, written }) => {
                 state.stage = Some(Stage::Exited(WaitStatus::from_raw(status)));
                 state.written = Some(written);
@@ -195,10 +209,8 @@ impl Guest for LinuxGuest {
             free: state.statistics.map(|statistics| statistics.free),
             file: state.statistics.and_then(|statistics| statistics.file),
             faults: state.statistics.and_then(|statistics| statistics.faults),
-            oom: state.oom_kills.map(|kills| OomKills {
-                kills,
-                ..OomKills::default()
-            }),
+            oom: state.oom,
+            awaited_input: state.awaited_input,
             cpus: self.cpus,
             first_user: state.first_user,
             ended: state.ended,
@@ -259,6 +271,19 @@ mod tests {
         assert_eq!(guest.stage(), Some(Stage::Booting));
         guest.take_in("running 1500000000");
         assert_eq!(guest.look().first_user, Some(Duration::from_millis(1500)));
+        assert!(!guest.look().awaited_input);
+        guest.take_in("awaits-input");
+        assert!(guest.look().awaited_input);
+        guest.take_in("oom-kill 1600000000 57 99999999999 hog");
+        let oom = guest.look().oom.expect("told");
+        let told = &oom.told()[0];
+        assert_eq!((oom.kills, told.pid, told.at_s), (1, 57, 1.6));
+        assert_eq!((told.name.as_str(), told.resident_bytes), ("hog", 1 << 30));
+        guest.take_in("oom-kills 2");
+        assert_eq!(
+            guest.look().oom.map(|oom| (oom.kills, oom.told().len())),
+            Some((2, 1))
+        );
         guest.take_in("ended 1700000000 12");
         let seen = guest.look();
         assert_eq!(seen.ended, Some(Duration::from_millis(1700)));

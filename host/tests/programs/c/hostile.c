@@ -14,7 +14,11 @@
 #include <setjmp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
 #include <sys/prctl.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 
 enum { LAST_CALL = 470, ARGUMENTS = 6, BATCH = 200, STUCK_MS = 20000 };
@@ -73,6 +77,29 @@ static void prepare_files(void)
 		dup2(p[1], 15);
 	}
 	dup2(memfd_create("hostile", 0), 17);
+}
+
+/* No process owns what calls by number or key have made. */
+static void remove_ipc(void)
+{
+	struct semid_ds set;
+	struct msqid_ds queue;
+	struct shmid_ds segment;
+	for (int place = 0; place < 32768; place++) {
+		int id = semctl(place, 0, SEM_STAT, &set);
+		if (id >= 0)
+			semctl(id, 0, IPC_RMID);
+		id = msgctl(place, MSG_STAT, &queue);
+		if (id >= 0)
+			msgctl(id, IPC_RMID, 0);
+		id = shmctl(place, SHM_STAT, &segment);
+		if (id >= 0)
+			shmctl(id, IPC_RMID, 0);
+	}
+	for (int n = 0; n < 4; n++) {
+		sprintf(good + 3000, "mq%d", n);
+		syscall(SYS_mq_unlink, good + 3000);
+	}
 }
 
 /* Signals to others than the child itself, and values that mean "everybody". */
@@ -201,6 +228,9 @@ static void sequence_child(int calls)
 		SYS_timerfd_create, SYS_timerfd_settime, SYS_memfd_create, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_sigaltstack, SYS_kill,
 		SYS_getdents64, SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_symlink, SYS_unlink, SYS_sendfile, SYS_sched_yield, SYS_nanosleep,
 		SYS_setitimer, SYS_getrandom, SYS_mincore, SYS_fcntl, SYS_writev, SYS_readv, SYS_socketpair, SYS_sched_setaffinity, SYS_set_robust_list,
+		SYS_semget, SYS_semop, SYS_semop, SYS_semtimedop, SYS_semctl, SYS_msgget, SYS_msgsnd, SYS_msgsnd, SYS_msgrcv, SYS_msgrcv, SYS_msgctl,
+		SYS_shmget, SYS_shmat, SYS_shmdt, SYS_shmctl, SYS_mq_open, SYS_mq_unlink, SYS_mq_timedsend, SYS_mq_timedsend, SYS_mq_timedreceive,
+		SYS_mq_timedreceive, SYS_mq_notify, SYS_mq_getsetattr,
 	};
 	char *arena = (char *)0x10000000000;
 	/* beside the buffers, so that calls which fill them do not reach this program's own data */
@@ -253,6 +283,38 @@ static void sequence_child(int calls)
 		case SYS_nanosleep: a[0] = (long)(struct timespec[]){ { 0, r & 0xffff } }; a[1] = 0; break;
 		case SYS_rt_sigprocmask: a[0] = SIG_UNBLOCK; break;
 		case SYS_rt_sigaction: a[0] = 34 + r % 20; a[3] = 8; break;
+		case SYS_semget: case SYS_msgget: case SYS_shmget:
+			a[0] = r & 7; a[1] = nr == SYS_msgget ? IPC_CREAT : nr == SYS_semget ? r >> 8 & 15 : (long)(r >> 8 & 0xffff);
+			a[2] = IPC_CREAT | 0600;
+			break;
+		case SYS_semop: case SYS_semtimedop: case SYS_semctl: case SYS_msgctl: case SYS_msgsnd: case SYS_msgrcv: case SYS_shmat: case SYS_shmctl:
+			/* one of those that a place has had */
+			a[0] = (r & 7) + (r >> 8 & 3) * 32768;
+			if (nr == SYS_semop || nr == SYS_semtimedop) {
+				struct sembuf *ops = (void *)(good + 2048);
+				for (int k = 0; k < 4; k++)
+					ops[k] = (struct sembuf){ r >> (20 + k) & 7, (int)(r >> (30 + k) & 7) - 3, r >> (40 + 2 * k) & 3 ? IPC_NOWAIT | SEM_UNDO : SEM_UNDO };
+				a[1] = (long)ops; a[2] = (r >> 12 & 3) + 1; a[3] = 0;
+			} else if (nr == SYS_semctl) {
+				a[1] = r >> 12 & 7; a[2] = r >> 16 & 15 ? 11 + (r >> 20) % 10 : IPC_RMID;
+			} else if (nr == SYS_msgctl || nr == SYS_shmctl) {
+				a[1] = r >> 16 & 7; a[2] = (long)good + 1024;
+			} else if (nr == SYS_msgsnd || nr == SYS_msgrcv) {
+				*(long *)(good + 1024) = r >> 12 & 3;
+				a[1] = (long)good + 1024; a[2] = r >> 16 & 0xfff; a[3] = nr == SYS_msgrcv ? (long)(r >> 30 & 7) - 3 : (long)(r >> 30 & IPC_NOWAIT);
+				a[4] = r >> 34 & 07 ? IPC_NOWAIT | (r >> 36 & 070000) : 0;
+			}
+			break;
+		case SYS_mq_open:
+			sprintf(good + 3000, "mq%d", (int)(r & 3));
+			a[0] = (long)good + 3000; a[1] = O_CREAT | O_RDWR | (r >> 8 & 3 ? O_NONBLOCK : 0); a[2] = 0600; a[3] = 0;
+			break;
+		case SYS_mq_unlink: a[0] = (long)good + 3000; break;
+		case SYS_mq_timedsend: case SYS_mq_timedreceive: case SYS_mq_notify: case SYS_mq_getsetattr:
+			a[0] = (r >> 8) % 30; a[1] = (long)good + 1024; a[2] = nr == SYS_mq_timedsend ? r >> 16 & 0xfff : 8192; a[4] = 0;
+			if (nr == SYS_mq_getsetattr)
+				a[2] = (long)good + 2048;
+			break;
 		}
 		if (!would_end_others(nr, a))
 			call(nr, a);
@@ -378,6 +440,7 @@ int main(int argc, char **argv)
 			died += !progress->stage;
 		}
 	}
+	remove_ipc();
 	say("%s: done", mode);
 	fprintf(stderr, "%ld calls, %ld children died, %ld were ended\n", progress->done, died, hung);
 	return 0;

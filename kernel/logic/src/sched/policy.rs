@@ -14,9 +14,17 @@ pub const WAKE_GRANULARITY_NS: u64 = 1_000_000;
 /// Weight of nice 0.
 const NICE_0_WEIGHT: u64 = 1024;
 
+/// Stands for a nice value beyond the last: of tasks that want no more than what others leave.
+pub const IDLE_NICE: i32 = 20;
+/// The weight of those.
+const IDLE_WEIGHT: u64 = 3;
+
 /// The weight of a nice value: 1.25 times for each step, as Linux's.
 pub const fn weight(nice: i32) -> u64 {
     const WEIGHTS: [u64; 40] = weights();
+    if nice >= IDLE_NICE {
+        return IDLE_WEIGHT;
+    }
     let nice = if nice < -20 {
         -20
     } else if nice > 19 {

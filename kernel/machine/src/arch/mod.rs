@@ -51,7 +51,7 @@ pub use percpu::{
     cpu_count, cpu_id, current_thread, online_cpus, set_current_thread, set_fs_base,
     set_gs_base_user, set_kernel_stack, set_work_flags,
 };
-pub use power::{ExitRecord, power_off};
+pub use power::{ExitRecord, note_program_end, power_off};
 
 use once::Once;
 

@@ -22,12 +22,21 @@ pub struct ExitRecord {
     pub wait_status: u32,
 }
 
+/// Notes that the program has ended, where the VM goes on for a while.
+pub fn note_program_end() {
+    // Relaxed: published by the Release in `power_off`. Whoever reads it earlier may learn of it a moment later.
+    HEADER
+        .ended_ns
+        .store(clock::now().0.max(1), Ordering::Relaxed);
+}
+
 /// Has what was written flushed, tells the host and ends the VM.
 pub fn power_off(status: ExitRecord) -> ! {
-    let ended = clock::now().0.max(1);
+    if HEADER.ended_ns.load(Ordering::Relaxed) == 0 {
+        note_program_end();
+    }
     (ENTRIES.flush)();
-    // Relaxed, both: published by the Release below, whose partner is the host's Acquire.
-    HEADER.ended_ns.store(ended, Ordering::Relaxed);
+    // Relaxed: published by the Release below, whose partner is the host's Acquire.
     HEADER
         .exit_status
         .store(status.wait_status, Ordering::Relaxed);

@@ -84,8 +84,18 @@ pub fn set_max_map_count(value: u64) -> Result<(), Errno> {
 
 /// `vm.min_free_kbytes`: the reserve that the watermarks are made of, in KiB.
 pub fn min_free_kbytes() -> u64 {
-    super::allocator().stats().watermarks.min * (FRAME_SIZE as u64 >> 10)
+    let in_effect = super::allocator().stats().watermarks.min;
+    // Relaxed: the reserve has whole frames, and what was asked for is told as it was.
+    let asked = MIN_FREE_KBYTES.load(Ordering::Relaxed);
+    if asked / (FRAME_SIZE as u64 >> 10) == in_effect && asked != 0 {
+        asked
+    } else {
+        in_effect * (FRAME_SIZE as u64 >> 10)
+    }
 }
+
+/// What `vm.min_free_kbytes` was set to last; 0: nothing.
+static MIN_FREE_KBYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Sets `vm.min_free_kbytes`.
 ///
@@ -97,6 +107,7 @@ pub fn set_min_free_kbytes(value: u64) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     super::allocator().set_min_free_frames(frames);
+    MIN_FREE_KBYTES.store(value, Ordering::Relaxed);
     Ok(())
 }
 

@@ -257,6 +257,7 @@ pub fn zones() -> usize {
 /// A zone's Linux name.
 pub fn zone_name(kind: ZoneKind) -> &'static str {
     match kind {
+        ZoneKind::Dma => "DMA",
         ZoneKind::Dma32 => "DMA32",
         ZoneKind::Normal => "Normal",
     }

@@ -26,7 +26,7 @@ pub(super) fn charge(queue: &RunQueue, thread: &Thread, now: Nanos) {
 }
 
 fn charge_virtual(_queue: &RunQueue, thread: &Thread, ran_ns: u64) {
-    let virtual_ns = policy::scaled(ran_ns, thread.nice());
+    let virtual_ns = policy::scaled(ran_ns, thread.weighed());
     // A thread's virtual time is its CPU's while it runs: plain load and store.
     let sum = thread.vruntime.load(Ordering::Relaxed) + virtual_ns;
     thread.vruntime.store(sum, Ordering::Relaxed);

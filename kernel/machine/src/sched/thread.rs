@@ -13,6 +13,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::heap::{Linked, Links};
+use logic::sched::policy;
 use logic::sched::state::{State, ThreadState};
 
 /// Bits of a thread's work word: what it must look at before it returns to user mode.
@@ -88,6 +89,8 @@ pub struct Thread {
     pub(super) vruntime: AtomicU64,
     /// -20 to 19.
     nice: AtomicI32,
+    /// The nice value that its weight is of: beyond the last one for who wants no more than what is left.
+    weighed: AtomicI32,
     /// CPU time, switches, faults.
     pub(super) account: Account,
     /// Saved registers, while it does not run.
@@ -126,6 +129,7 @@ impl Thread {
             run_links: Links::new(),
             vruntime: AtomicU64::new(0),
             nice: AtomicI32::new(0),
+            weighed: AtomicI32::new(0),
             account: Account::new(),
             context: UnsafeCell::new(context),
             stack,
@@ -189,7 +193,22 @@ impl Thread {
 
     /// Sets its nice value, cut to -20 to 19.
     pub fn set_nice(&self, nice: i32) {
-        self.nice.store(nice.clamp(-20, 19), Ordering::Relaxed);
+        let nice = nice.clamp(-20, 19);
+        self.nice.store(nice, Ordering::Relaxed);
+        if self.weighed() != policy::IDLE_NICE {
+            self.weighed.store(nice, Ordering::Relaxed);
+        }
+    }
+
+    /// The nice value that its weight is of.
+    pub(super) fn weighed(&self) -> i32 {
+        self.weighed.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it has the weight of who wants no more than what is left (`SCHED_IDLE`).
+    pub fn set_idle_weight(&self, idle: bool) {
+        let nice = if idle { policy::IDLE_NICE } else { self.nice() };
+        self.weighed.store(nice, Ordering::Relaxed);
     }
 
     /// The CPU that it runs on or ran on last.

@@ -3,6 +3,8 @@
 mod memory;
 mod terminal;
 
+pub use terminal::{log_levels, set_log_levels};
+
 use super::devices::number;
 use super::file::File;
 use super::node::{NewNode, NodeRef};

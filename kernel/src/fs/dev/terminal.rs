@@ -9,15 +9,51 @@ use super::super::io::{ByteSink, ByteSource};
 use super::super::{poll::PollMask, stdio};
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
 use logic::errno::{Errno, SysResult};
 
 /// The longest record that is taken at once.
 const RECORD: usize = 256;
 
+/// The four numbers of `kernel.printk`.
+pub fn log_levels() -> [u32; 4] {
+    // Relaxed: numbers of their own.
+    core::array::from_fn(|i| LEVELS[i].load(Ordering::Relaxed))
+}
+
+/// Sets them.
+pub fn set_log_levels(levels: [u32; 4]) {
+    for (place, level) in LEVELS.iter().zip(levels) {
+        place.store(level, Ordering::Relaxed);
+    }
+}
+
+/// The level that a message begins with (`<6>`), and the rest.
+fn level_of(text: &str) -> (Option<u32>, &str) {
+    let numbered = text
+        .strip_prefix('<')
+        .and_then(|rest| rest.split_once('>'))
+        .and_then(|(number, rest)| Some((number.parse::<u32>().ok()?, rest)));
+    match numbered {
+        // Above the level is who says it.
+        Some((number, rest)) => (Some(number & 7), rest),
+        None => (None, text),
+    }
+}
+
 /// Opens the console.
 pub(super) fn open() -> Result<Arc<dyn File>, Errno> {
     Ok(stdio::stream(stdio::Stream::InputOutput))
 }
+
+/// `kernel.printk`: messages of the first level and above are not printed; those without a level have
+/// the second.
+static LEVELS: [AtomicU32; 4] = [
+    AtomicU32::new(7),
+    AtomicU32::new(4),
+    AtomicU32::new(1),
+    AtomicU32::new(7),
+];
 
 /// Writes to the kernel log.
 pub(super) struct KernelLog;
@@ -33,7 +69,11 @@ impl File for KernelLog {
         let mut record = [0; RECORD];
         let taken = from.take(&mut record)?;
         let text = String::from_utf8_lossy(&record[..taken]);
-        machine::console!("{}", text.trim_end());
+        let [shown, usual, ..] = log_levels();
+        let (level, text) = level_of(text.trim_end());
+        if level.unwrap_or(usual) < shown {
+            machine::console!("{text}");
+        }
         Ok(taken + from.skip(from.left()))
     }
     fn poll(&self) -> PollMask {

@@ -41,6 +41,12 @@ pub struct Pipe {
     notifier: Arc<Notifier>,
 }
 
+/// The bytes that a pipe gets which is asked to have so many; `None`: more than Linux lets be asked for.
+pub fn rounded_capacity(wanted: u64) -> Option<u64> {
+    let most = 1 << 31;
+    (wanted <= most).then(|| wanted.max(1).next_power_of_two().max(PAGE_SIZE as u64))
+}
+
 impl Pipe {
     /// An empty pipe without ends. It is writable with a page of room, as on Linux; no capacity is
     /// smaller.
@@ -241,10 +247,10 @@ impl Pipe {
 
     /// Changes how many bytes fit (`F_SETPIPE_SZ`); gives what it became.
     pub fn set_capacity(&self, wanted: usize) -> SysResult {
-        let capacity = wanted.max(1).next_power_of_two().max(PAGE_SIZE);
         if wanted > MAX_CAPACITY {
             return Err(Errno::EPERM);
         }
+        let capacity = wanted.max(1).next_power_of_two().max(PAGE_SIZE);
         let mut ring = self.ring.lock();
         if ring.len() > capacity {
             return Err(Errno::EBUSY);

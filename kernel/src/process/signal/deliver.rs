@@ -27,20 +27,30 @@ pub(crate) fn recalculate(task: &Task) {
 fn take(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
     let mut group = task.process().group.lock();
     let own = task.signals().pending().take(wanted);
-    let info = own.or_else(|| group.pending.take(wanted));
+    let mut info = own.or_else(|| group.pending.take(wanted));
     if info.is_none() {
         task.clear_work(work::SIGNAL);
     }
+    drop(group);
+    told(task, &mut info);
     info
+}
+
+/// Timers learn that their signals were taken.
+fn told(task: TaskRef, info: &mut Option<SigInfo>) {
+    if let Some(info) = info {
+        task.process().timers.posix.taken(info);
+    }
 }
 
 /// Takes a signal of `wanted` for `rt_sigtimedwait`, blocked or not.
 pub(crate) fn take_awaited(task: TaskRef, wanted: SigSet) -> Option<SigInfo> {
-    let info = {
+    let mut info = {
         let mut group = task.process().group.lock();
         let own = task.signals().pending().take(wanted);
         own.or_else(|| group.pending.take(wanted))
     };
+    told(task, &mut info);
     recalculate(&task);
     info
 }

@@ -11,6 +11,8 @@ pub const SI_USER: i32 = 0;
 pub const SI_KERNEL: i32 = 0x80;
 /// `si_code` of `tkill` and `tgkill`.
 pub const SI_TKILL: i32 = -6;
+/// `si_code` of a POSIX message queue.
+pub const SI_MESGQ: i32 = -3;
 /// `si_code` of a POSIX timer.
 pub const SI_TIMER: i32 = -2;
 

@@ -6,10 +6,12 @@
 //! - `frame`: what a handler finds on its stack, and the way back.
 //! - `stop`: job control.
 //! - `fault`: exceptions become signals.
+//! - `file`: signals are read from a descriptor.
 
 mod action;
 mod deliver;
 mod fault;
+mod file;
 mod frame;
 mod info;
 mod pending;
@@ -23,10 +25,11 @@ pub use action::{
 };
 pub(crate) use deliver::{deliver, recalculate, take_awaited};
 pub use fault::{on_exception, on_user_fault};
+pub use file::SignalFile;
 pub(crate) use frame::{
     SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, StackT, minimum_stack, return_from_handler, stack_t,
 };
-pub use info::{Detail, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
+pub use info::{Detail, SI_MESGQ, SI_TIMER, SI_TKILL, SI_USER, SIGINFO_BYTES, SigInfo};
 pub use logic::signal_set::{DefaultAction, MAX_SIGNAL, SigSet, Signal};
 pub use pending::Pending;
 pub(crate) use send::{child_info, children_ignored, describe};

@@ -57,6 +57,7 @@ fn send(process: &Arc<Process>, target: Option<&Task>, info: SigInfo) -> Result<
     }
     let result = queue(&mut group, target, info, &action, limit);
     drop(group);
+    process.tell_signal_readers();
     if continued {
         super::stop::report_continue(process);
     }

@@ -185,7 +185,8 @@ fn make(
         parent_user.fs_base()
     };
     let bases = [tls, parent_user.gs_base()];
-    let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, bases);
+    let undo = request.has(SYSVSEM).then(|| parent.undo_list().clone());
+    let user = UserState::new(Box::new(fpu_copy(parent_user)), vm, files, fs, undo, bases);
     let name = parent.name();
     let new = NewTask {
         process,
@@ -226,6 +227,11 @@ fn new_process(
     };
     let process = Process::new(pid, actions, resources, parent.limits());
     *process.credentials.lock() = parent.credentials();
+    process.set_supplementary_groups(parent.supplementary_groups());
+    process.keeps_capabilities.store(
+        parent.keeps_capabilities.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     process
         .oom_score_adj
         .store(parent.oom_score_adj(), Ordering::Relaxed);

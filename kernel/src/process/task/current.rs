@@ -4,6 +4,7 @@
 
 use super::Task;
 use crate::fs;
+use crate::process::ipc::sem::UndoList;
 use crate::vm::AddressSpace;
 use alloc::sync::Arc;
 use core::marker::PhantomData;
@@ -77,6 +78,29 @@ impl TaskRef {
         unsafe { user.fs.look() }
             .as_ref()
             .expect("the context lasts until the task's end")
+    }
+
+    /// What `SEM_UNDO` notes for it, alone or with those that share it.
+    ///
+    /// # Panics
+    /// As [`Self::files`], but for a task's end.
+    pub(crate) fn undo_list(&self) -> &Arc<UndoList> {
+        let user = self.user.as_ref().expect("a user task");
+        // SAFETY: as in `vm`.
+        if unsafe { user.undo.look() }.is_none() {
+            // SAFETY: we are the task, and nobody has a reference to what is not there.
+            *unsafe { user.undo.get() } = Some(UndoList::new());
+        }
+        // SAFETY: as in `vm`.
+        unsafe { user.undo.look() }.as_ref().expect("made above")
+    }
+
+    /// Carries out what `SEM_UNDO` has noted, unless others share it; from now on it has a list of its
+    /// own.
+    pub(crate) fn leave_undo_list(&self) {
+        let Some(user) = &self.user else { return };
+        // SAFETY: we are the task, and callers hold no reference from `undo_list`.
+        drop(unsafe { user.undo.get() }.take());
     }
 
     /// Gives the task, alone in its process, other files.

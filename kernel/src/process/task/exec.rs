@@ -9,7 +9,7 @@ use crate::fs::table::FilesOfProcess;
 use crate::fs::volume::MountFlags;
 use crate::fs::{self, FileKind, OpenFile, OpenFlags};
 use crate::process::signal::Actions;
-use crate::process::{self, TaskRef};
+use crate::process::{self, TaskRef, futex_pi};
 use crate::vm::uaccess;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -288,6 +288,7 @@ fn replace(
             .fetch_max(old.usage().peak_rss, Ordering::Relaxed);
     }
     super::robust::release_list(task);
+    futex_pi::release_for_exec(&task);
     super::robust::clear_child_tid(task);
     vm.activate();
     // SAFETY: we are the task, and no reference from `TaskRef::vm` or `files` is in use.

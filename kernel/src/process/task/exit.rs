@@ -5,7 +5,7 @@
 use super::table::{self, Table};
 use super::{Group, Process, Stop, Task, Usage, WaitStatus, robust, start};
 use crate::process::signal::{self, SigInfo, Signal};
-use crate::process::{self, TaskRef};
+use crate::process::{self, TaskRef, futex_pi};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::sched;
@@ -43,6 +43,7 @@ pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");
     robust::release_list(task);
+    futex_pi::release_all(&task);
     robust::clear_child_tid(task);
     release_user_state(task);
     let process = task.process().clone();
@@ -82,6 +83,7 @@ fn release_user_state(task: TaskRef) {
         vm.deactivate();
         drop(vm);
     }
+    task.leave_undo_list();
     drop(files);
     drop(fs);
 }
@@ -131,7 +133,7 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     }
     // Memory and files go before the parent hears of the end, as under Linux.
     drop(resources);
-    process::shm::remove_forced(Some(process));
+    process::ipc::shm::remove_forced(Some(process));
     finish_vfork(process);
     let status = process.group.lock().exit.unwrap_or(WaitStatus::exited(0));
 

@@ -37,7 +37,11 @@ pub(super) fn set_randomize(on: bool) {
 }
 
 fn random_pages(pages: u64) -> u64 {
-    if !RANDOMIZE.load(Ordering::Relaxed) {
+    /// Of `personality(2)`.
+    const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
+    let task = crate::process::current();
+    let declined = task.process().personality() & ADDR_NO_RANDOMIZE != 0;
+    if declined || !RANDOMIZE.load(Ordering::Relaxed) {
         return 0;
     }
     let mut bytes = [0; 8];

@@ -3,6 +3,7 @@
 use super::Task;
 use super::limits::Limits;
 use crate::fs;
+use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
 use crate::process::time::process_timers::ProcessTimers;
 use crate::vm::AddressSpace;
@@ -195,6 +196,24 @@ pub struct Credentials {
     pub uid: [u32; 3],
     /// Real, effective, saved group.
     pub gid: [u32; 3],
+    /// The user that files are looked at as (`setfsuid`).
+    pub file_uid: u32,
+    /// The group that files are looked at as.
+    pub file_gid: u32,
+}
+
+impl Credentials {
+    /// Sets real, effective and saved user; files are looked at as the effective one.
+    pub fn set_users(&mut self, uid: [u32; 3]) {
+        self.uid = uid;
+        self.file_uid = uid[1];
+    }
+
+    /// The same of groups.
+    pub fn set_groups(&mut self, gid: [u32; 3]) {
+        self.gid = gid;
+        self.file_gid = gid[1];
+    }
 }
 
 /// A process: one or more tasks with one address space, files and signal handlers.
@@ -207,6 +226,8 @@ pub struct Process {
     pub(crate) resources: SpinLock<Resources>,
     pub(crate) limits: SpinLock<Limits>,
     pub(crate) credentials: SpinLock<Credentials>,
+    /// Supplementary groups, ascending.
+    groups: SpinLock<Arc<[u32]>>,
     /// Tasks that wait for children.
     pub(crate) child_events: WaitQueue,
     /// A thread in exec that waits for the others' end.
@@ -214,6 +235,9 @@ pub struct Process {
     /// The parent of a vfork waits here until the child has let go of its memory.
     pub(crate) vfork_done: WaitQueue,
     pub(crate) vfork_pending: AtomicBool,
+    /// Told of each signal, once somebody has waited for one at a descriptor.
+    signal_readers: SpinLock<Option<Arc<Notifier>>>,
+    has_signal_readers: AtomicBool,
     /// Interval and POSIX timers.
     pub(crate) timers: ProcessTimers,
     /// `/proc/PID/oom_score_adj`, -1000 to 1000.
@@ -227,6 +251,8 @@ pub struct Process {
     /// `PR_SET_CHILD_SUBREAPER`.
     pub(crate) subreaper: AtomicBool,
     pub(crate) no_new_privs: AtomicBool,
+    /// `PR_SET_KEEPCAPS`.
+    pub(crate) keeps_capabilities: AtomicBool,
     /// `personality(2)`.
     pub(crate) personality: AtomicU32,
     /// The last thread's name, for the zombie.
@@ -273,10 +299,13 @@ impl Process {
             resources: SpinLock::new(resources),
             limits: SpinLock::new(limits),
             credentials: SpinLock::new(Credentials::default()),
+            groups: SpinLock::new(Arc::from([])),
             child_events: WaitQueue::new(),
             thread_events: WaitQueue::new(),
             vfork_done: WaitQueue::new(),
             vfork_pending: AtomicBool::new(false),
+            signal_readers: SpinLock::new(None),
+            has_signal_readers: AtomicBool::new(false),
             timers: ProcessTimers::new(),
             oom_score_adj: AtomicI32::new(0),
             oom_victim: AtomicBool::new(false),
@@ -284,6 +313,7 @@ impl Process {
             death_signal: AtomicU32::new(0),
             subreaper: AtomicBool::new(false),
             no_new_privs: AtomicBool::new(false),
+            keeps_capabilities: AtomicBool::new(false),
             personality: AtomicU32::new(0),
             last_name: SpinLock::new([0; super::task::NAME_BYTES]),
             peak_rss: AtomicU64::new(0),
@@ -452,6 +482,23 @@ impl Process {
         *self.limits.lock()
     }
 
+    /// Where is told of each signal.
+    pub fn signal_readers(&self) -> Arc<Notifier> {
+        let new = || Arc::new(Notifier::new());
+        let readers = self.signal_readers.lock().get_or_insert_with(new).clone();
+        // SeqCst: a reader looks at what waits afterwards, a sender at this after it has added a signal.
+        self.has_signal_readers.store(true, Ordering::SeqCst);
+        readers
+    }
+
+    /// Tells those who read signals from a descriptor that there is one.
+    pub(crate) fn tell_signal_readers(&self) {
+        // SeqCst: see `signal_readers`; the signal was added under a lock that readers take, too.
+        if self.has_signal_readers.load(Ordering::SeqCst) {
+            self.signal_readers().notify(PollMask::READABLE);
+        }
+    }
+
     /// Signals that wait for the process as a whole.
     pub fn pending_set(&self) -> SigSet {
         self.group.lock().pending.set()
@@ -465,6 +512,23 @@ impl Process {
     /// Its user and group numbers.
     pub fn credentials(&self) -> Credentials {
         *self.credentials.lock()
+    }
+
+    /// What `personality(2)` set.
+    pub fn personality(&self) -> u32 {
+        self.personality.load(Ordering::Relaxed)
+    }
+
+    /// Its supplementary groups, ascending.
+    pub fn supplementary_groups(&self) -> Arc<[u32]> {
+        self.groups.lock().clone()
+    }
+
+    /// Sets the supplementary groups, which ascend.
+    pub fn set_supplementary_groups(&self, groups: Arc<[u32]>) {
+        // The old ones go without the lock.
+        let old = core::mem::replace(&mut *self.groups.lock(), groups);
+        drop(old);
     }
 
     /// `/proc/PID/oom_score_adj`.

@@ -1,7 +1,8 @@
 //! The first processes: init (1), and the program that the VM runs (2).
 
-use super::image::{self, Loaded};
+use super::image::{self, Loaded, Program};
 use super::limits::Limits;
+use super::out::Sender;
 use super::process::Resources;
 use super::task::NewTask;
 use super::{
@@ -88,6 +89,7 @@ static FIRST: Once<Arc<Task>> = Once::new();
 
 /// Init: starts the program, buries orphans, and ends the VM with the program.
 fn init() {
+    let sender = Sender::prepare();
     if let Err((status, what)) = start_program() {
         console!("init: {what}");
         end(WaitStatus::exited(status));
@@ -96,7 +98,13 @@ fn init() {
     let options = WaitOptions::EXITED | WaitOptions::ALL;
     loop {
         match super::wait_for_child(&process, WaitFor::Any, options) {
-            Ok(Some(waited)) if waited.pid == PROGRAM => end(waited.status),
+            Ok(Some(waited)) if waited.pid == PROGRAM => {
+                if let Some(sender) = sender {
+                    arch::note_program_end();
+                    sender.run();
+                }
+                end(waited.status)
+            }
             Ok(_) => {}
             Err(error) => {
                 console!("init: no children: {error}");
@@ -135,7 +143,7 @@ fn start_program() -> Result<(), StartError> {
     })
 }
 
-fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
+pub(super) fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
     let file = fs::open_path(context, path, OpenFlags::empty(), 0)?;
     let size = file.metadata().size.min(MAX_STRINGS);
     let size = usize::try_from(size).map_err(|_| Errno::E2BIG)?;
@@ -151,48 +159,57 @@ fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {
     Ok(strings)
 }
 
-fn standard_files() -> Result<Arc<fs::FileTable>, Errno> {
-    let files = fs::FileTable::new();
-    for file in fs::stdio::open_program_streams() {
-        files.insert(file, false, 0, 3)?;
-    }
-    Ok(files)
-}
-
-/// Makes process 2 with the program at `path`, in a session of its own.
+/// Makes process 2 with the program at `path`.
 fn spawn(
     context: Arc<fs::Context>,
     path: &[u8],
     mut args: Strings,
     env: &Strings,
 ) -> Result<(), Errno> {
-    let limits = init_process().limits();
     let file = exec::open(&context, path)?;
     let program = exec::find_program(&context, file, path, &mut args)?;
+    let streams = fs::stdio::open_program_streams();
+    let pid = start_process(&program, context, path, &args, env, streams)?;
+    assert!(pid == PROGRAM, "the program is the second process");
+    Ok(())
+}
+
+/// Makes a process, init's only child, in a session of its own; returns its number.
+pub(super) fn start_process(
+    program: &Program,
+    context: Arc<fs::Context>,
+    path: &[u8],
+    args: &Strings,
+    env: &Strings,
+    streams: [Arc<fs::OpenFile>; 3],
+) -> Result<u32, Errno> {
+    let limits = init_process().limits();
     let Loaded { vm, entry, stack } =
-        program.load(path, &args, env, &Default::default(), &limits)?;
-    let files = standard_files()?;
+        program.load(path, args, env, &Default::default(), &limits)?;
+    let files = fs::FileTable::new();
+    for file in streams {
+        files.insert(file, false, 0, 3)?;
+    }
     let resources = Resources {
         vm: Some(vm.clone()),
         files: Some(FilesOfProcess::new(files.clone())),
         fs: Some(context.clone()),
         exe: Some(program.file.clone()),
     };
+    let kernel_stack = KernelStack::new()?;
     let pid = table::lock().reserve(u64::MAX)?;
-    assert!(pid == PROGRAM, "the program is the second process");
     let process = Arc::new(Process::new(
         pid,
         Arc::new(Actions::new()),
         resources,
         limits,
     ));
-    let kernel_stack = KernelStack::new()?;
     let new = NewTask {
         process: process.clone(),
         tid: pid,
         name: exec::name_of(path),
     };
-    let user = UserState::new(Box::default(), vm, files, context, [0; 2]);
+    let user = UserState::new(Box::default(), vm, files, context, None, [0; 2]);
     let frame = UserFrame::new_user(entry, stack);
     let task = Arc::new(Task::user(new, user, kernel_stack, frame));
     process.group.lock().enter(&task)?;
@@ -207,7 +224,7 @@ fn spawn(
     table.count_session(pid, true);
     drop(table);
     sched::start_new(owner::to_thread(task));
-    Ok(())
+    Ok(pid)
 }
 
 /// Sends a signal to the process group of the program that the VM runs (the host's Ctrl-C).

@@ -272,6 +272,26 @@ pub fn next_process(pid: u32) -> Option<Arc<Process>> {
     lock().processes_from(pid).next().cloned()
 }
 
+/// What new numbers of tasks are below.
+pub fn number_limit() -> u32 {
+    lock().numbers.limit()
+}
+
+/// Sets that.
+///
+/// # Errors
+/// `EINVAL` for fewer than the kernel's own tasks may need, and for more than there can be.
+pub fn set_number_limit(limit: u64) -> Result<(), Errno> {
+    /// Linux's `RESERVED_PIDS` and one.
+    const LEAST: u32 = 301;
+    let limit = u32::try_from(limit).map_err(|_| Errno::EINVAL)?;
+    if !(LEAST..=PID_MAX).contains(&limit) {
+        return Err(Errno::EINVAL);
+    }
+    lock().numbers.set_limit(limit);
+    Ok(())
+}
+
 /// The number of the task that was made last.
 pub fn last_number() -> u32 {
     lock().numbers.last()

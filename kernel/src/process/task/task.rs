@@ -7,6 +7,7 @@
 
 use super::process::Process;
 use crate::fs;
+use crate::process::ipc::sem::UndoList;
 use crate::process::signal::{SigSet, ThreadSignals};
 use crate::vm::AddressSpace;
 use crate::vm::uaccess;
@@ -15,7 +16,7 @@ use alloc::sync::Arc;
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use logic::sched::state::State;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::fpu::FpuState;
@@ -70,6 +71,8 @@ pub(crate) struct UserState {
     pub(crate) files: Own<Option<Arc<fs::FileTable>>>,
     /// Root, working directory, umask.
     pub(crate) fs: Own<Option<Arc<fs::Context>>>,
+    /// What `SEM_UNDO` has noted; none yet, mostly.
+    pub(crate) undo: Own<Option<Arc<UndoList>>>,
     /// FS base (the thread pointer) and GS base.
     bases: [AtomicU64; 2],
 }
@@ -80,6 +83,7 @@ impl UserState {
         vm: Arc<AddressSpace>,
         files: Arc<fs::FileTable>,
         fs: Arc<fs::Context>,
+        undo: Option<Arc<UndoList>>,
         bases: [u64; 2],
     ) -> Self {
         Self {
@@ -87,6 +91,7 @@ impl UserState {
             vm: Own::new(Some(vm)),
             files: Own::new(Some(files)),
             fs: Own::new(Some(fs)),
+            undo: Own::new(undo),
             bases: bases.map(AtomicU64::new),
         }
     }
@@ -125,6 +130,12 @@ pub(crate) struct Marks {
     pub(crate) clear_child_tid: AtomicU64,
     /// Head of the robust futex list.
     pub(crate) robust_list: AtomicU64,
+    /// The owner of the lock that the task waits for (`futex_pi`); 0: none.
+    pub(crate) waits_for: AtomicU32,
+    /// Whether anybody has waited for the task to unlock.
+    pub(crate) is_waited_for: AtomicU32,
+    /// Whether it has ended, and unlocks nothing any more.
+    pub(crate) is_gone: AtomicU32,
 }
 
 /// A thread of a process, or of the kernel.
@@ -143,8 +154,12 @@ pub struct Task {
     start_time: Nanos,
     signals: ThreadSignals,
     marks: Marks,
-    /// Scheduling policy as set by the program (all are run alike).
+    /// Scheduling policy, as Linux numbers them.
     policy: AtomicU32,
+    /// Its children begin with the usual policy (`SCHED_RESET_ON_FORK`).
+    resets_policy: AtomicBool,
+    /// `ioprio_set`.
+    io_priority: AtomicU32,
     /// `PR_SET_TIMERSLACK`, kept for `PR_GET_TIMERSLACK`.
     timer_slack: AtomicU64,
     /// Body of a kernel thread.
@@ -171,6 +186,8 @@ impl Task {
             signals: ThreadSignals::new(),
             marks: Marks::default(),
             policy: AtomicU32::new(0),
+            resets_policy: AtomicBool::new(false),
+            io_priority: AtomicU32::new(0),
             timer_slack: AtomicU64::new(50_000),
             body,
         };
@@ -276,8 +293,13 @@ impl Task {
     /// Takes over what a thread or a process inherits besides the big things.
     pub(super) fn inherit(&self, parent: &Self) {
         self.affinity().set_mask(parent.affinity().mask());
-        self.set_nice(parent.nice());
-        self.set_policy(parent.policy());
+        if parent.resets_policy() {
+            self.set_nice(parent.nice().max(0));
+        } else {
+            self.set_nice(parent.nice());
+            self.set_policy(parent.policy(), false);
+        }
+        self.set_io_priority(parent.io_priority());
         self.set_timer_slack(parent.timer_slack());
     }
 
@@ -301,9 +323,26 @@ impl Task {
         self.policy.load(Ordering::Relaxed)
     }
 
-    /// Sets the policy; it makes no difference.
-    pub fn set_policy(&self, policy: u32) {
+    /// Sets the policy: one that runs when nobody else wants to has the least weight.
+    pub fn set_policy(&self, policy: u32, reset_on_fork: bool) {
         self.policy.store(policy, Ordering::Relaxed);
+        self.resets_policy.store(reset_on_fork, Ordering::Relaxed);
+        self.set_idle_weight(policy == linux_raw_sys::general::SCHED_IDLE);
+    }
+
+    /// Whether its children begin with the usual policy.
+    pub fn resets_policy(&self) -> bool {
+        self.resets_policy.load(Ordering::Relaxed)
+    }
+
+    /// Its I/O priority, as `ioprio_set(2)` has it.
+    pub fn io_priority(&self) -> u32 {
+        self.io_priority.load(Ordering::Relaxed)
+    }
+
+    /// Sets the I/O priority.
+    pub fn set_io_priority(&self, priority: u32) {
+        self.io_priority.store(priority, Ordering::Relaxed);
     }
 
     /// Its timer slack, in nanoseconds.

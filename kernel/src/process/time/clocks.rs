@@ -10,8 +10,12 @@ use machine::arch::clock::{self, Nanos};
 pub enum Clock {
     /// Since 1970.
     Realtime,
+    /// The same to be read alone.
+    RealtimeToRead,
     /// Since the kernel started.
     Monotonic,
+    /// The same to be read alone.
+    MonotonicToRead,
     /// CPU time of a process; 0: the current one.
     Process(u32),
     /// CPU time of a thread; 0: the current one.
@@ -25,10 +29,14 @@ impl Clock {
     /// `EINVAL`.
     pub fn from_number(number: i32) -> Result<Self, Errno> {
         match number {
-            // REALTIME, REALTIME_COARSE, REALTIME_ALARM, TAI
-            0 | 5 | 8 | 11 => Ok(Self::Realtime),
-            // MONOTONIC, MONOTONIC_RAW, MONOTONIC_COARSE, BOOTTIME, BOOTTIME_ALARM
-            1 | 4 | 6 | 7 | 9 => Ok(Self::Monotonic),
+            // REALTIME, REALTIME_ALARM, TAI
+            0 | 8 | 11 => Ok(Self::Realtime),
+            // REALTIME_COARSE
+            5 => Ok(Self::RealtimeToRead),
+            // MONOTONIC, BOOTTIME, BOOTTIME_ALARM
+            1 | 7 | 9 => Ok(Self::Monotonic),
+            // MONOTONIC_RAW, MONOTONIC_COARSE
+            4 | 6 => Ok(Self::MonotonicToRead),
             2 => Ok(Self::Process(0)),
             3 => Ok(Self::Thread(0)),
             _ if number < 0 && number & 3 != 3 => {
@@ -49,8 +57,10 @@ impl Clock {
     /// `EINVAL` when there is no such process or thread.
     pub fn now(self) -> Result<Nanos, Errno> {
         Ok(match self {
-            Self::Realtime => clock::now().saturating_add(clock::realtime_offset()),
-            Self::Monotonic => clock::now(),
+            Self::Realtime | Self::RealtimeToRead => {
+                clock::now().saturating_add(clock::realtime_offset())
+            }
+            Self::Monotonic | Self::MonotonicToRead => clock::now(),
             Self::Process(0) => {
                 let usage = process::current().process().usage_of_tasks();
                 usage.user.saturating_add(usage.system)
@@ -70,6 +80,30 @@ impl Clock {
         })
     }
 
+    /// The clock that a timer of the current process may follow: its own CPU time's and that of its
+    /// threads, and those that go on by themselves.
+    ///
+    /// # Errors
+    /// `EINVAL` for CPU time of others, `EOPNOTSUPP` for clocks that can be read alone.
+    pub fn for_timer(self) -> Result<Self, Errno> {
+        let current = process::current();
+        let own = current.process();
+        match self {
+            Self::Realtime | Self::Monotonic => Ok(self),
+            Self::RealtimeToRead | Self::MonotonicToRead => Err(Errno::EOPNOTSUPP),
+            Self::Process(0) => Ok(Self::Process(own.pid())),
+            Self::Process(pid) if pid == own.pid() => Ok(self),
+            Self::Thread(0) => Ok(Self::Thread(current.tid())),
+            Self::Thread(tid) if own.thread(tid).is_some() => Ok(self),
+            Self::Process(_) | Self::Thread(_) => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Whether it goes on only while somebody runs.
+    pub fn is_cpu_time(self) -> bool {
+        matches!(self, Self::Process(_) | Self::Thread(_))
+    }
+
     /// The point of the monotonic clock at which this one shows `time`, or will.
     ///
     /// # Errors
@@ -78,7 +112,7 @@ impl Clock {
         match self {
             Self::Realtime => Ok(time.saturating_sub(clock::realtime_offset())),
             Self::Monotonic => Ok(time),
-            Self::Process(_) | Self::Thread(_) => Err(Errno::EINVAL),
+            _ => Err(Errno::EINVAL),
         }
     }
 }

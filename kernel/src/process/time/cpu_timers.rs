@@ -1,4 +1,4 @@
-//! Timers and limits on CPU time: `ITIMER_VIRTUAL`, `ITIMER_PROF`, `RLIMIT_CPU`.
+//! Timers and limits on CPU time: `ITIMER_VIRTUAL`, `ITIMER_PROF`, `RLIMIT_CPU`, POSIX timers on CPU clocks.
 //!
 //! They are looked at in a tick that runs only while one of them is set, so they are exact to
 //! [`TICK`].
@@ -143,6 +143,7 @@ pub(crate) fn check(task: TaskRef) {
         }
     }
     any |= check_limit(task, times[1]);
+    any |= process.timers.posix.check_cpu_time(process);
     if any {
         let now = machine::arch::clock::now();
         sched::timer::ensure_armed(now.saturating_add(TICK));

@@ -1,6 +1,7 @@
 //! `timer_create` and its kin.
 
 use super::clocks::Clock;
+use super::cpu_timers;
 use super::process_timers::Setting;
 use crate::process::signal::{Detail, SI_TIMER, SigInfo, Signal, send_to_process, send_to_task};
 use crate::process::task::Process;
@@ -34,8 +35,14 @@ pub(crate) enum Notify {
 struct Timer {
     clock: Clock,
     notify: Notify,
+    /// In the time of the clock where that is CPU time, else on the monotonic clock.
     setting: Setting,
+    /// How long before the machine's start the deadline was: expirations of that time count, too.
+    before_start: Nanos,
+    /// Expirations that the signal that waits stands for besides its own.
     overrun: u64,
+    /// The same of the signal that was taken last.
+    told: u64,
     /// Tells this timer from earlier ones with its number.
     serial: u32,
     kernel: KernelTimer,
@@ -103,7 +110,9 @@ impl PosixTimers {
             clock,
             notify: notify(number),
             setting: Setting::default(),
+            before_start: Nanos::ZERO,
             overrun: 0,
+            told: 0,
             serial,
             kernel,
         };
@@ -134,25 +143,75 @@ impl PosixTimers {
         self.with(number, |timer| timer.clock)
     }
 
-    /// Sets the timer; gives what it was.
-    pub(crate) fn set(&self, number: u32, setting: Setting) -> Result<Reading, Errno> {
-        self.with(number, |timer| {
-            let before = reading(timer);
+    /// Sets the timer; gives what it was. `before_start` is how long before the machine's start the
+    /// deadline was.
+    pub(crate) fn set(
+        &self,
+        process: &Process,
+        number: u32,
+        setting: Setting,
+        before_start: Nanos,
+    ) -> Result<Reading, Errno> {
+        let clock = self.clock(number)?;
+        let now = time_on(clock);
+        let before = self.with(number, |timer| {
+            let before = reading(timer, now);
             timer.setting = setting;
+            timer.before_start = before_start;
             timer.overrun = 0;
-            timer.kernel.set(setting.deadline);
+            timer.told = 0;
+            if !clock.is_cpu_time() {
+                timer.kernel.set(setting.deadline);
+            }
             before
-        })
+        })?;
+        if clock.is_cpu_time() && setting.deadline.is_some() {
+            cpu_timers::arm(process);
+        }
+        Ok(before)
     }
 
     /// What the timer is set to.
     pub(crate) fn get(&self, number: u32) -> Result<Reading, Errno> {
-        self.with(number, |timer| reading(timer))
+        let now = time_on(self.clock(number)?);
+        self.with(number, |timer| reading(timer, now))
+    }
+
+    /// Looks at those on CPU clocks; says whether any is set.
+    pub(super) fn check_cpu_time(&self, process: &Arc<Process>) -> bool {
+        let count = self.0.lock().list.len();
+        let mut any = false;
+        for number in (0..count).filter_map(|number| u32::try_from(number).ok()) {
+            let set = self.with(number, |timer| {
+                let set = timer.clock.is_cpu_time() && timer.setting.deadline.is_some();
+                set.then(|| (timer.clock, token(number, timer.serial)))
+            });
+            // The clock is read without the lock: that takes others.
+            if let Ok(Some((clock, token))) = set {
+                any = true;
+                self.expired(process, token, time_on(clock));
+            }
+        }
+        any
     }
 
     /// Expirations that the last signal stands for besides its own.
     pub(crate) fn overrun(&self, number: u32) -> Result<u64, Errno> {
-        self.with(number, |timer| timer.overrun.min(MAX_OVERRUN))
+        self.with(number, |timer| timer.told.min(MAX_OVERRUN))
+    }
+
+    /// A signal is taken: where a timer sent it, it learns what it stands for.
+    pub(crate) fn taken(&self, info: &mut SigInfo) {
+        if let Detail::Timer { id, overrun, .. } = &mut info.detail {
+            let told = self.with(id.cast_unsigned(), |timer| {
+                timer.told = timer.overrun;
+                timer.overrun.min(MAX_OVERRUN)
+            });
+            // A timer that is gone has told already.
+            if let Ok(told) = told {
+                *overrun = i32::try_from(told).unwrap_or(i32::MAX);
+            }
+        }
     }
 
     /// Ends a timer.
@@ -188,8 +247,15 @@ impl PosixTimers {
             if self::token(number, timer.serial) != token || !due {
                 return None;
             }
-            let missed = timer.setting.advance(now);
-            timer.kernel.set(timer.setting.deadline);
+            let interval = timer.setting.interval.0;
+            let before = core::mem::replace(&mut timer.before_start, Nanos::ZERO);
+            let missed = timer
+                .setting
+                .advance(now)
+                .saturating_add(before.0.checked_div(interval).unwrap_or(0));
+            if !timer.clock.is_cpu_time() {
+                timer.kernel.set(timer.setting.deadline);
+            }
             Some((timer.notify, missed))
         });
         if let Ok(Some((notify, missed))) = fired {
@@ -222,7 +288,7 @@ impl PosixTimers {
         };
         let overrun = self.with(number, |timer| {
             timer.overrun = if waits {
-                timer.overrun + missed + 1
+                timer.overrun.saturating_add(missed).saturating_add(1)
             } else {
                 missed
             };
@@ -250,9 +316,19 @@ impl PosixTimers {
     }
 }
 
-fn reading(timer: &Timer) -> Reading {
+/// The time by which a timer on this clock expires.
+fn time_on(clock: Clock) -> Nanos {
+    if clock.is_cpu_time() {
+        // A thread that has ended uses no more.
+        clock.now().unwrap_or(Nanos::ZERO)
+    } else {
+        clock::now()
+    }
+}
+
+fn reading(timer: &Timer, now: Nanos) -> Reading {
     Reading {
-        left: timer.setting.left(clock::now()),
+        left: timer.setting.left(now),
         interval: timer.setting.interval,
     }
 }

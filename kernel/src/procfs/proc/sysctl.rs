@@ -3,8 +3,10 @@
 use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
-use crate::fs::{block, lookup, pipe};
-use crate::process::shm::{self, LIMITS, MAX_SEGMENTS};
+use crate::fs::{self, block, lookup, pipe};
+use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
+use crate::process::ipc::shm::{self, LIMITS};
+use crate::process::ipc::{MAX_OBJECTS, msg, sem};
 use crate::process::{task, uts};
 use crate::vm::compaction;
 use alloc::string::String;
@@ -25,9 +27,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     }),
     Entry::knob("sys/kernel/hostname", hostname, set_hostname),
     Entry::knob("sys/kernel/domainname", domainname, set_domainname),
-    Entry::file("sys/kernel/pid_max", |text| {
-        writeln!(text, "{}", logic::numbers::PID_MAX)
-    }),
+    Entry::knob(
+        "sys/kernel/pid_max",
+        |text| number(text, task::table::number_limit().into()),
+        |value| task::table::set_number_limit(parse(value)?),
+    ),
+    Entry::knob("sys/kernel/printk", log_levels, set_log_levels),
     Entry::file("sys/kernel/threads-max", |text| {
         writeln!(text, "{}", task::task_count().1)
     }),
@@ -55,7 +60,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::knob(
         "sys/kernel/shmmni",
         |text| number(text, LIMITS.segments.load(Ordering::Relaxed)),
-        |value| set_limit(&LIMITS.segments, value, MAX_SEGMENTS),
+        |value| set_limit(&LIMITS.segments, value, MAX_OBJECTS),
     ),
     Entry::knob(
         "sys/kernel/shm_rmid_forced",
@@ -66,6 +71,64 @@ pub(super) const ENTRIES: &[Entry] = &[
             Ok(())
         },
     ),
+    Entry::knob(
+        "sys/kernel/msgmax",
+        |text| number(text, msg::LIMITS.message.load(Ordering::Relaxed)),
+        |value| set_limit(&msg::LIMITS.message, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/kernel/msgmnb",
+        |text| number(text, msg::LIMITS.queue.load(Ordering::Relaxed)),
+        |value| set_limit(&msg::LIMITS.queue, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/kernel/msgmni",
+        |text| number(text, msg::LIMITS.queues.load(Ordering::Relaxed)),
+        |value| set_limit(&msg::LIMITS.queues, value, MAX_OBJECTS),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/queues_max",
+        |text| number(text, mqueue::LIMITS.queues.load(Ordering::Relaxed)),
+        |value| set_limit(&mqueue::LIMITS.queues, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msg_max",
+        |text| number(text, mqueue::LIMITS.messages.load(Ordering::Relaxed)),
+        |value| set_within(&mqueue::LIMITS.messages, value, 1, MAX_MESSAGES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msgsize_max",
+        |text| number(text, mqueue::LIMITS.message_bytes.load(Ordering::Relaxed)),
+        |value| set_within(&mqueue::LIMITS.message_bytes, value, 128, MAX_MESSAGE_BYTES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msg_default",
+        |text| {
+            number(
+                text,
+                mqueue::LIMITS.default_messages.load(Ordering::Relaxed),
+            )
+        },
+        |value| set_within(&mqueue::LIMITS.default_messages, value, 1, MAX_MESSAGES),
+    ),
+    Entry::knob(
+        "sys/fs/mqueue/msgsize_default",
+        |text| {
+            number(
+                text,
+                mqueue::LIMITS.default_message_bytes.load(Ordering::Relaxed),
+            )
+        },
+        |value| {
+            set_within(
+                &mqueue::LIMITS.default_message_bytes,
+                value,
+                128,
+                MAX_MESSAGE_BYTES,
+            )
+        },
+    ),
+    Entry::knob("sys/kernel/sem", semaphores, set_semaphores),
     Entry::knob(
         "sys/vm/overcommit_memory",
         |text| number(text, knobs::overcommit_memory()),
@@ -117,9 +180,26 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/vm/mmap_min_addr", |text| writeln!(text, "65536")),
     Entry::file("sys/fs/file-max", |text| writeln!(text, "{}", i64::MAX)),
     Entry::file("sys/fs/nr_open", |text| writeln!(text, "{MAX_DESCRIPTORS}")),
-    Entry::file("sys/fs/pipe-max-size", |text| {
-        writeln!(text, "{}", pipe::MAX_CAPACITY)
-    }),
+    // What these three keep from a pipe they keep from those without CAP_SYS_RESOURCE: here and on
+    // Linux from nobody who has it.
+    Entry::knob(
+        "sys/fs/pipe-max-size",
+        |text| number(text, PIPE_MAX_SIZE.get()),
+        |value| {
+            let bytes = pipe::rounded_capacity(parse(value)?).ok_or(Errno::EINVAL)?;
+            PIPE_MAX_SIZE.set(bytes)
+        },
+    ),
+    Entry::knob(
+        "sys/fs/pipe-user-pages-soft",
+        |text| number(text, PIPE_PAGES_SOFT.get()),
+        |value| PIPE_PAGES_SOFT.set(parse(value)?),
+    ),
+    Entry::knob(
+        "sys/fs/pipe-user-pages-hard",
+        |text| number(text, PIPE_PAGES_HARD.get()),
+        |value| PIPE_PAGES_HARD.set(parse(value)?),
+    ),
 ];
 
 /// A number that is kept for programs to set and read.
@@ -154,10 +234,80 @@ impl Kept {
 /// `vm.swappiness`: there is no swap; kept for programs that set it.
 static SWAPPINESS: Kept = Kept::new(60, 200);
 
-/// Sets a limit of System V shared memory. Relaxed, as all of them: each a value of its own.
+/// What pipes of users may have, who are all root: kept for programs that set it.
+static PIPE_MAX_SIZE: Kept = Kept::new(pipe::MAX_CAPACITY as u64, 1 << 31);
+static PIPE_PAGES_SOFT: Kept = Kept::new(16384, i64::MAX as u64);
+static PIPE_PAGES_HARD: Kept = Kept::new(0, i64::MAX as u64);
+
+/// `kernel.printk`: what is printed on the console, what messages without a level have, the least that
+/// the first may be, and what it is at boot.
+fn log_levels(text: &mut Text) -> Written {
+    let [console, message, least, boot] = fs::dev::log_levels();
+    writeln!(text, "{console}\t{message}\t{least}\t{boot}")
+}
+
+/// As on Linux, as many as are given.
+fn set_log_levels(value: &str) -> Result<(), Errno> {
+    let mut levels = fs::dev::log_levels();
+    let mut words = value.split_ascii_whitespace();
+    for (level, word) in levels.iter_mut().zip(&mut words) {
+        *level = word.parse().map_err(|_| Errno::EINVAL)?;
+    }
+    if words.next().is_some() {
+        return Err(Errno::EINVAL);
+    }
+    fs::dev::set_log_levels(levels);
+    Ok(())
+}
+
+/// The most that a C `int` can be.
+const MAX_INT: u64 = i32::MAX as u64;
+
+/// The limits of semaphores, and the most that each can be, in the order of `kernel.sem`.
+const SEMAPHORES: [(&AtomicU64, u64); 4] = [
+    (&sem::LIMITS.of_set, MAX_INT),
+    (&sem::LIMITS.all, MAX_INT),
+    (&sem::LIMITS.operations, MAX_INT),
+    (&sem::LIMITS.sets, MAX_OBJECTS),
+];
+
+fn semaphores(text: &mut Text) -> Written {
+    let [of_set, all, operations, sets] =
+        SEMAPHORES.map(|(limit, _)| limit.load(Ordering::Relaxed));
+    writeln!(text, "{of_set}\t{all}\t{operations}\t{sets}")
+}
+
+/// As on Linux fewer numbers set the first ones.
+fn set_semaphores(value: &str) -> Result<(), Errno> {
+    let mut words = value.split_ascii_whitespace();
+    let mut new = [None; SEMAPHORES.len()];
+    for (new, (_, most)) in new.iter_mut().zip(SEMAPHORES) {
+        let word = words.next().map(parse).transpose()?;
+        if word.is_some_and(|value| value > most) {
+            return Err(Errno::EINVAL);
+        }
+        *new = word;
+    }
+    if words.next().is_some() || new[0].is_none() {
+        return Err(Errno::EINVAL);
+    }
+    for (new, (limit, _)) in new.iter().zip(SEMAPHORES) {
+        if let Some(value) = new {
+            limit.store(*value, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// Sets a limit of System V IPC. Relaxed, as all of them: each a value of its own.
 fn set_limit(limit: &AtomicU64, value: &str, most: u64) -> Result<(), Errno> {
+    set_within(limit, value, 0, most)
+}
+
+/// Sets a limit that has a least value, too.
+fn set_within(limit: &AtomicU64, value: &str, least: u64, most: u64) -> Result<(), Errno> {
     let value = parse(value)?;
-    if value > most {
+    if !(least..=most).contains(&value) {
         return Err(Errno::EINVAL);
     }
     limit.store(value, Ordering::Relaxed);
@@ -257,13 +407,13 @@ pub fn apply_boot_line() {
 }
 
 fn store(path: &str, value: &str) -> Result<(), Errno> {
-    let root = crate::fs::root();
+    let root = fs::root();
     let found = lookup::resolve(&root, root.clone(), path.as_bytes(), lookup::LastLink::Keep)?;
-    let flags = crate::fs::OpenFlags::WRITE_ONLY;
-    let file = crate::fs::OpenFile::open(found.existing()?, None, flags)?;
-    file.write(&mut crate::fs::io::SliceSource::new(
+    let flags = fs::OpenFlags::WRITE_ONLY;
+    let file = fs::OpenFile::open(found.existing()?, None, flags)?;
+    file.write(&mut fs::io::SliceSource::new(
         value.as_bytes(),
-        crate::fs::io::NO_LIMIT,
+        fs::io::NO_LIMIT,
     ))?;
     Ok(())
 }

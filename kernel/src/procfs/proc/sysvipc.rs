@@ -2,11 +2,70 @@
 
 use crate::fs::synthetic::Entry;
 use crate::fs::text::Text;
-use crate::process::shm;
+use crate::process::ipc::{Owner, msg, sem, shm};
 use core::fmt::{Result, Write};
 use machine::memory::PAGE_SIZE;
 
-pub(super) const ENTRIES: &[Entry] = &[Entry::file("sysvipc/shm", segments)];
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry::file("sysvipc/msg", queues),
+    Entry::file("sysvipc/sem", sets),
+    Entry::file("sysvipc/shm", segments),
+];
+
+/// The columns of a key, a number and the permissions.
+fn first_columns(text: &mut Text, id: i32, owner: &Owner) -> Result {
+    write!(text, "{:10} {id:10}  {:4o} ", owner.key, owner.mode)
+}
+
+/// The columns of the owner and the maker.
+fn owner_columns(text: &mut Text, owner: &Owner) -> Result {
+    let ([uid, gid], [maker_uid, maker_gid]) = (owner.owner, owner.maker);
+    write!(text, "{uid:5} {gid:5} {maker_uid:5} {maker_gid:5} ")
+}
+
+fn queues(text: &mut Text) -> Result {
+    writeln!(
+        text,
+        "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      \
+         rtime      ctime"
+    )?;
+    let mut place = 0;
+    // Ends with the last queue.
+    while let Some((one, next)) = msg::next_from(place) {
+        place = next;
+        first_columns(text, one.id, &one.owner)?;
+        let (sent, received) = (one.sent, one.received);
+        write!(
+            text,
+            " {:10} {:10} {:5} {:5} ",
+            one.bytes, one.messages, sent.pid, received.pid
+        )?;
+        owner_columns(text, &one.owner)?;
+        writeln!(
+            text,
+            "{:10} {:10} {:10}",
+            sent.seconds, received.seconds, one.owner.changed
+        )?;
+    }
+    Ok(())
+}
+
+fn sets(text: &mut Text) -> Result {
+    writeln!(
+        text,
+        "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime"
+    )?;
+    let mut place = 0;
+    // Ends with the last set.
+    while let Some((one, next)) = sem::next_from(place) {
+        place = next;
+        first_columns(text, one.id, &one.owner)?;
+        write!(text, "{:10} ", one.count)?;
+        owner_columns(text, &one.owner)?;
+        writeln!(text, "{:10} {:10}", one.used, one.owner.changed)?;
+    }
+    Ok(())
+}
 
 fn segments(text: &mut Text) -> Result {
     writeln!(
@@ -19,14 +78,19 @@ fn segments(text: &mut Text) -> Result {
     while let Some((one, next)) = shm::next_from(place) {
         place = next;
         let [made_by, last_by] = one.pids;
-        let ([uid, gid], [maker_uid, maker_gid]) = (one.owner, one.maker);
-        let [attached, detached, changed] = one.times;
+        let [attached, detached] = one.times;
         let resident = one.resident * PAGE_SIZE as u64;
+        first_columns(text, one.id, &one.owner)?;
+        write!(
+            text,
+            "{:21} {made_by:5} {last_by:5}  {:5} ",
+            one.bytes, one.attached
+        )?;
+        owner_columns(text, &one.owner)?;
         writeln!(
             text,
-            "{:10} {:10}  {:4o} {:21} {made_by:5} {last_by:5}  {:5} {uid:5} {gid:5} {maker_uid:5} {maker_gid:5} \
-             {attached:10} {detached:10} {changed:10} {resident:21} {:21}",
-            one.key, one.id, one.mode, one.bytes, one.attached, 0
+            "{attached:10} {detached:10} {:10} {resident:21} {:21}",
+            one.owner.changed, 0
         )?;
     }
     Ok(())

@@ -77,6 +77,7 @@ struct Resident {
     pool_shared: u64,
     /// Of shared memory and tmpfs, what is mapped by huge pages.
     shared_huge: u64,
+    locked: u64,
 }
 
 impl Resident {
@@ -105,6 +106,11 @@ impl Resident {
             pool_private,
             pool_shared,
             shared_huge,
+            locked: if area.flags.contains(VmaFlags::LOCKED) {
+                private + shared
+            } else {
+                0
+            },
         }
     }
 
@@ -116,6 +122,7 @@ impl Resident {
         self.pool_private += other.pool_private;
         self.pool_shared += other.pool_shared;
         self.shared_huge += other.shared_huge;
+        self.locked += other.locked;
     }
 
     fn write(self, text: &mut Text) -> Result {
@@ -138,7 +145,7 @@ impl Resident {
             ("Private_Hugetlb", self.pool_private),
             ("Swap", 0),
             ("SwapPss", 0),
-            ("Locked", 0),
+            ("Locked", self.locked),
         ];
         for (name, kib) in lines {
             line(text, name, kib)?;

@@ -3,6 +3,7 @@
 mod descriptors;
 mod mappings;
 mod mounts;
+mod pagemap;
 mod status;
 
 use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
@@ -134,15 +135,19 @@ struct Directory {
     this: Weak<Self>,
 }
 
-/// The directory of process `pid`, if it exists.
-pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, pid: u32) -> Option<NodeRef> {
-    task::find(pid)?;
-    Some(Directory::new(
-        fs,
-        Subject { pid, tid: None },
-        Kind::Top,
-        above,
-    ))
+/// The directory of the process or, as on Linux without being listed, of the thread with this number.
+pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, number: u32) -> Option<NodeRef> {
+    let subject = match task::find(number) {
+        Some(_) => Subject {
+            pid: number,
+            tid: None,
+        },
+        None => Subject {
+            pid: task::table::find_task(number)?.process().pid(),
+            tid: Some(number),
+        },
+    };
+    Some(Directory::new(fs, subject, Kind::Top, above))
 }
 
 impl Directory {
@@ -185,6 +190,9 @@ impl Directory {
             let subject = self.subject;
             return Ok(LinkNode::new(&self.fs, inode, LinkOf { subject, link }));
         }
+        if name == pagemap::NAME.as_bytes() {
+            return Ok(pagemap::node(&self.fs, self.subject));
+        }
         let mut kinds = self.subdirectories().iter();
         let kind = *kinds
             .find(|kind| kind.name().as_bytes() == name)
@@ -201,7 +209,8 @@ impl Directory {
             .map(|(n, (name, _))| (name, n, FileKind::Symlink));
         let kinds = self.subdirectories().iter();
         let directories = kinds.map(|kind| (kind.name(), kind.file(), FileKind::Directory));
-        let all = (FIRST..).zip(files.chain(links).chain(directories));
+        let pages = (pagemap::NAME, pagemap::FILE, FileKind::Regular);
+        let all = (FIRST..).zip(files.chain(links).chain(directories).chain([pages]));
         for (at, (name, file, kind)) in all {
             if at < *offset {
                 continue;

@@ -20,7 +20,11 @@ const ALL_CAPABILITIES: u64 = (1 << 41) - 1;
 fn state(subject: Subject, process: &Process) -> u8 {
     match subject.tid.and_then(|tid| process.thread(tid)) {
         Some(task) => task.state_letter(),
-        None => process.state_letter(),
+        // Of the process itself, its main thread's, whatever the others do.
+        None => match process.thread(process.pid()) {
+            Some(main) if !process.is_zombie() => main.state_letter(),
+            _ => process.state_letter(),
+        },
     }
 }
 
@@ -160,11 +164,18 @@ pub(super) fn status(text: &mut Text, subject: Subject, process: &Arc<Process>) 
     )?;
     writeln!(text, "PPid:\t{}\nTracerPid:\t0", process.ppid())?;
     let credentials = process.credentials();
-    for (name, [real, effective, saved]) in [("Uid", credentials.uid), ("Gid", credentials.gid)] {
-        writeln!(text, "{name}:\t{real}\t{effective}\t{saved}\t{effective}")?;
+    for (name, [real, effective, saved], file) in [
+        ("Uid", credentials.uid, credentials.file_uid),
+        ("Gid", credentials.gid, credentials.file_gid),
+    ] {
+        writeln!(text, "{name}:\t{real}\t{effective}\t{saved}\t{file}")?;
     }
     let slots = process.files().map_or(0, |files| files.size());
-    writeln!(text, "FDSize:\t{slots}\nGroups:\t ")?;
+    write!(text, "FDSize:\t{slots}\nGroups:\t")?;
+    for group in process.supplementary_groups().iter() {
+        write!(text, "{group} ")?;
+    }
+    text.write_str(" \n")?;
     writeln!(
         text,
         "NStgid:\t{}\nNSpid:\t{}",

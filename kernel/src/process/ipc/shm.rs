@@ -4,8 +4,8 @@
 //! mapping that tells the segment of its end ([`Attachment`]), whichever way it comes: `shmdt`,
 //! `munmap`, exec or exit. Whom a segment belongs to is kept and shown, not enforced, as elsewhere.
 
-use super::task::Process;
-use crate::fs::Timestamp;
+use super::{Owner, pid, seconds};
+use crate::process::{self, task::Process};
 use crate::vm::hugetlb;
 use crate::vm::shared::{self, SharedMemory};
 use crate::vm::{
@@ -15,15 +15,13 @@ use alloc::format;
 use alloc::sync::{Arc, Weak};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use logic::errno::Errno;
-use logic::ipc_ids::{IpcIds, MAX_PLACES, PRIVATE};
+use logic::ipc_ids::{IpcIds, PRIVATE};
 use machine::memory::{PAGE_SIZE, knobs};
 use machine::sync::SpinLock;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-// The numbers of <linux/ipc.h> and <linux/shm.h>.
-const IPC_CREAT: u32 = 0o1000;
-const IPC_EXCL: u32 = 0o2000;
+// The numbers of <linux/shm.h>.
 const SHM_HUGETLB: u32 = 0o4000;
 const SHM_HUGE_SHIFT: u32 = 26;
 const SHM_HUGE_MASK: u32 = 0x3f;
@@ -57,9 +55,6 @@ pub static LIMITS: Limits = Limits {
     segments: AtomicU64::new(4096),
     force_removal: AtomicU64::new(0),
 };
-
-/// The most that [`Limits::segments`] can be.
-pub const MAX_SEGMENTS: u64 = MAX_PLACES as u64;
 
 impl Limits {
     fn forces_removal(&self) -> bool {
@@ -113,22 +108,16 @@ impl Drop for Memory {
 pub struct Status {
     /// Its number.
     pub id: i32,
-    /// Its key; 0 if it has none.
-    pub key: i32,
+    /// Whose it is. `SHM_DEST` and `SHM_LOCKED` are among the permissions.
+    pub owner: Owner,
     /// Bytes, as they were asked for.
     pub bytes: u64,
-    /// Permissions, `SHM_DEST` and `SHM_LOCKED`.
-    pub mode: u32,
-    /// Owner: user and group.
-    pub owner: [u32; 2],
-    /// Maker: user and group.
-    pub maker: [u32; 2],
     /// Process that made it, and the last one that attached or detached it.
     pub pids: [u32; 2],
     /// Attachments.
     pub attached: u64,
-    /// When it was last attached, detached, and changed, in seconds since 1970; 0: never.
-    pub times: [i64; 3],
+    /// When it was last attached, and detached, in seconds since 1970; 0: never.
+    pub times: [i64; 2],
     /// Pages of it that are in memory.
     pub resident: u64,
 }
@@ -136,7 +125,6 @@ pub struct Status {
 /// Indices of [`Status::times`].
 const ATTACHED: usize = 0;
 const DETACHED: usize = 1;
-const CHANGED: usize = 2;
 
 struct Segment {
     memory: Memory,
@@ -153,13 +141,13 @@ impl Segment {
 
     /// Notes an attachment or a detachment by the process that runs.
     fn note(&mut self, which: usize) {
-        self.status.times[which] = Timestamp::now().seconds;
-        self.status.pids[1] = super::current().process().pid();
+        self.status.times[which] = seconds();
+        self.status.pids[1] = pid();
     }
 
     /// Whether it goes now.
     fn is_done(&self) -> bool {
-        let removed = self.status.mode & SHM_DEST != 0;
+        let removed = self.status.owner.mode & SHM_DEST != 0;
         self.status.attached == 0 && (removed || LIMITS.forces_removal())
     }
 }
@@ -192,7 +180,6 @@ impl Table {
     fn status(&self, id: i32) -> Result<Status, Errno> {
         let segment = self.segments.get(id)?;
         Ok(Status {
-            key: self.segments.key(id)?,
             resident: segment.memory.source.resident(),
             ..segment.status
         })
@@ -265,10 +252,9 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
     };
     all_pages(&TABLE.lock())?;
     let memory = Memory::new(bytes, flags)?;
-    let current = super::current();
+    let current = process::current();
     let process = current.process();
-    let credentials = process.credentials();
-    let owner = [credentials.uid[1], credentials.gid[1]];
+    let owner = Owner::new(key, flags);
     let name = format!("/SYSV{key:08x} (deleted)");
     let name = Arc::from(name.as_bytes());
     let most = usize::try_from(LIMITS.segments.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
@@ -292,14 +278,11 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
         maker: Arc::downgrade(process),
         status: Status {
             id,
-            key,
-            bytes,
-            mode: flags & 0o777,
             owner,
-            maker: owner,
+            bytes,
             pids: [process.pid(), 0],
             attached: 0,
-            times: [0, 0, Timestamp::now().seconds],
+            times: [0; 2],
             resident: 0,
         },
     })?;
@@ -309,16 +292,9 @@ pub fn get(key: i32, bytes: u64, flags: u32) -> Result<i32, Errno> {
 
 /// The segment with this key, if the flags are for one that exists; `None` if one is to be made.
 fn existing(table: &Table, key: i32, bytes: u64, flags: u32) -> Result<Option<i32>, Errno> {
-    let Some(id) = table.segments.find(key) else {
-        return if flags & IPC_CREAT != 0 {
-            Ok(None)
-        } else {
-            Err(Errno::ENOENT)
-        };
+    let Some(id) = super::find(&table.segments, key, flags)? else {
+        return Ok(None);
     };
-    if flags & IPC_CREAT != 0 && flags & IPC_EXCL != 0 {
-        return Err(Errno::EEXIST);
-    }
     if table.segments.get(id)?.status.bytes < bytes {
         return Err(Errno::EINVAL);
     }
@@ -414,11 +390,8 @@ pub fn status_at(place: i32) -> Result<Status, Errno> {
 /// The first segment in this place of the table or behind it, and the place behind it.
 pub fn next_from(place: usize) -> Option<(Status, usize)> {
     let table = TABLE.lock();
-    let mut places = place..=table.segments.highest();
-    places.find_map(|place| {
-        let id = table.segments.at(i32::try_from(place).ok()?).ok()?;
-        Some((table.status(id).ok()?, place + 1))
-    })
+    let (id, next) = table.segments.next_from(place)?;
+    Some((table.status(id).ok()?, next))
 }
 
 /// All segments together.
@@ -454,7 +427,9 @@ pub fn totals() -> Totals {
 pub fn remove(id: i32) -> Result<(), Errno> {
     let gone = {
         let mut table = TABLE.lock();
-        table.segments.get_mut(id)?.status.mode |= SHM_DEST;
+        let owner = &mut table.segments.get_mut(id)?.status.owner;
+        owner.mode |= SHM_DEST;
+        owner.key = PRIVATE;
         table.segments.forget_key(id);
         table.take_if_done(id)
     };
@@ -469,12 +444,9 @@ pub fn remove(id: i32) -> Result<(), Errno> {
 pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
     let mut table = TABLE.lock();
     let segment = table.segments.get_mut(id)?;
-    if owner.contains(&u32::MAX) {
-        return Err(Errno::EINVAL);
-    }
-    segment.status.owner = owner;
-    segment.status.mode = segment.status.mode & !0o777 | permissions & 0o777;
-    segment.status.times[CHANGED] = Timestamp::now().seconds;
+    let kept = segment.status.owner.mode & !0o777;
+    segment.status.owner.set(owner, permissions)?;
+    segment.status.owner.mode |= kept;
     Ok(())
 }
 
@@ -489,7 +461,7 @@ pub fn lock(id: i32, locked: bool) -> Result<(), Errno> {
         // As on Linux: they stay anyway.
         return Ok(());
     }
-    let mode = &mut segment.status.mode;
+    let mode = &mut segment.status.owner.mode;
     *mode = *mode & !SHM_LOCKED | if locked { SHM_LOCKED } else { 0 };
     Ok(())
 }

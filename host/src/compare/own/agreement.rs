@@ -1,0 +1,68 @@
+//! Whether two comparisons of columns agree: each ratio to the first column beside that of the other.
+
+use super::super::agreement::{Agreement, Pair};
+use super::report::OwnReport;
+use super::rows::{OwnCell, OwnRow};
+use super::wording;
+use crate::failure::Failure;
+use crate::text::printable;
+
+/// Holds every ratio of `here` against that of `there`, which was read from `with`, of the subjects and columns that both
+/// have.
+///
+/// # Errors
+/// If their ratios are to different columns.
+pub(crate) fn of(here: &OwnReport, there: &OwnReport, with: String) -> Result<Agreement, Failure> {
+    let first = |report: &OwnReport| report.names().first().map(|name| (*name).to_owned());
+    let (ours, theirs) = (first(here), first(there));
+    if ours != theirs {
+        let shown = |name: Option<String>| printable(&name.unwrap_or_default());
+        return Err(Failure::Usage(format!(
+            "the ratios of {with} are to its first column `{}`, those here to `{}`",
+            shown(theirs),
+            shown(ours)
+        )));
+    }
+    let both = |row: &OwnRow, cell: &OwnCell| {
+        [here, there].iter().all(|report| {
+            let has = |other: &OwnRow| other.subject == row.subject;
+            report.table.iter().any(has) && report.names().contains(&cell.column.as_str())
+        })
+    };
+    let pair = |of: &OwnReport, row: &OwnRow, cell: &OwnCell, ratios: [Option<f64>; 2]| {
+        let mut name = wording::name(row);
+        if of.names().len() > 2 {
+            name = format!("{name}: {}", printable(&cell.column));
+        }
+        Pair::new(
+            printable(&row.subject),
+            name,
+            ratios,
+            of.is_counted(&row.subject, &cell.column),
+        )
+    };
+    let mut pairs = Vec::new();
+    for (row, cell) in cells(here).filter(|(row, cell)| both(row, cell)) {
+        pairs.push(pair(here, row, cell, [cell.ratio, ratio(there, row, cell)]));
+    }
+    for (row, cell) in cells(there).filter(|(row, cell)| both(row, cell)) {
+        if ratio(here, row, cell).is_none() {
+            pairs.push(pair(there, row, cell, [None, cell.ratio]));
+        }
+    }
+    Ok(Agreement::new(pairs, with))
+}
+
+/// All cells with a ratio.
+fn cells(report: &OwnReport) -> impl Iterator<Item = (&OwnRow, &OwnCell)> {
+    let rows = report.table.iter();
+    let cells = rows.flat_map(|row| row.cells.iter().map(move |cell| (row, cell)));
+    cells.filter(|(_, cell)| cell.ratio.is_some())
+}
+
+/// The ratio that a report has in the same place.
+fn ratio(report: &OwnReport, row: &OwnRow, cell: &OwnCell) -> Option<f64> {
+    let same = report.table.iter().find(|other| other.is_same(row))?;
+    let mut cells = same.cells.iter();
+    cells.find(|other| other.column == cell.column)?.ratio
+}

@@ -1,0 +1,161 @@
+//! The report of columns as one HTML page that needs nothing beside itself.
+
+use super::super::html::{Page, cell, host_facts, picture};
+use super::super::wording::times;
+use super::plots;
+use super::report::OwnReport;
+use super::rows::OwnRow;
+use super::wording::{self, Place, Verdict};
+use crate::text::{Size, printable};
+use maud::{Markup, html};
+use std::collections::BTreeSet;
+
+/// The page.
+pub(crate) fn page(report: &OwnReport) -> String {
+    let subjects = wording::subjects(&report.table);
+    let title = match subjects.as_slice() {
+        [one] => format!("{}, measured", printable(one)),
+        _ => "Guests, measured".to_owned(),
+    };
+    let names: Vec<String> = report.names().into_iter().map(printable).collect();
+    let mut facts = host_facts(&report.host, &report.created);
+    facts.push(("Columns", names.join(", ")));
+    let lead = match names.as_slice() {
+        [one] => {
+            format!("Figures of {one} are medians of the rounds, with the least and the most.")
+        }
+        [first, ..] => format!(
+            "One guest after the other. Figures are medians of the rounds, with the least and the most; × is a figure \
+             divided by that of {first}."
+        ),
+        [] => String::new(),
+    };
+    Page {
+        title: &title,
+        lead: &lead,
+        complete: report.complete,
+        facts,
+        main: html! {
+            @for (index, name) in subjects.iter().enumerate() {
+                (subject(report, name, index))
+            }
+            @if subjects.is_empty() { section { p { "No run ended well." } } }
+            (failures(report))
+            (conditions(report))
+        },
+        ebb_version: &report.ebb_version,
+        created: &report.created,
+    }
+    .text()
+}
+
+fn subject(report: &OwnReport, name: &str, index: usize) -> Markup {
+    let id = format!("s{index}");
+    let rows: Vec<&OwnRow> = report
+        .table
+        .iter()
+        .filter(|row| row.subject == name)
+        .collect();
+    html! {
+        section aria-labelledby=(id) {
+            h2 id=(id) { (printable(name)) }
+            p class="note" { (circumstances(report, name)) }
+            (table(report, &rows))
+            @if let Some(plot) = plots::memory(report, name) {
+                h3 { "Memory over time" }
+                (picture(&plot, &format!("{id}-memory")))
+            }
+        }
+    }
+}
+
+/// What the guests were, and how often they ran.
+fn circumstances(report: &OwnReport, subject: &str) -> String {
+    let runs = || {
+        let runs = report.runs.iter().map(|(_, run)| run);
+        runs.filter(|run| run.experiment == subject)
+    };
+    let rounds = runs().map(|run| run.round).max().unwrap_or(0);
+    let shapes: BTreeSet<(u64, u32)> = runs().map(|run| (run.memory_bytes, run.cpus)).collect();
+    let shapes = shapes.into_iter().map(|(memory, cpus)| {
+        let plural = if cpus == 1 { "" } else { "s" };
+        format!("{} and {cpus} CPU{plural}", Size(memory))
+    });
+    let plural = if rounds == 1 { "" } else { "s" };
+    let counted = if runs().any(|run| run.icount) {
+        "; instructions are counted"
+    } else {
+        ""
+    };
+    let shapes: Vec<String> = shapes.collect();
+    format!(
+        "Guests with {}; {rounds} round{plural}{counted}.",
+        shapes.join(", or ")
+    )
+}
+
+fn table(report: &OwnReport, rows: &[&OwnRow]) -> Markup {
+    html! {
+        div class="scroll" tabindex="0" role="region" aria-label="Figures" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Median" }
+                        @for column in &report.columns { th scope="col" { (printable(&column.name)) } }
+                    }
+                }
+                tbody {
+                    @for row in rows {
+                        @let (unit, divisor) = wording::unit(row);
+                        tr {
+                            th scope="row" { (wording::name(row)) }
+                            @for column in report.names().into_iter().enumerate() {
+                                td {
+                                    @match wording::place(row, &report.runs, column) {
+                                        Place::Words(words) => { (words) }
+                                        Place::Figure(found) => {
+                                            (cell(found.spread(), &unit, divisor))
+                                            @if let Some(ratio) = found.ratio {
+                                                small { span class=(class(row, ratio)) { (times(ratio)) } }
+                                            }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn class(row: &OwnRow, ratio: f64) -> &'static str {
+    match wording::verdict(row, ratio) {
+        Verdict::Better => "ahead-text",
+        Verdict::Even => "",
+        Verdict::Worse => "behind-text",
+    }
+}
+
+fn failures(report: &OwnReport) -> Markup {
+    let told = report.failures();
+    html! {
+        @if !told.is_empty() {
+            section { h2 { "What did not end well" } ul { @for line in told { li { (line) } } } }
+        }
+    }
+}
+
+fn conditions(report: &OwnReport) -> Markup {
+    html! {
+        section {
+            h2 { "How it was run" }
+            pre { (printable(&report.options.join(" "))) }
+            details {
+                summary { "Commands" }
+                pre { (report.commands().join("\n")) }
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The curves of a comparison of columns: a panel for each column, all on the same axes.
+
+use super::super::plots::Picture;
+use super::super::record;
+use super::super::schema::{Outcome, Run};
+use super::super::svg::{Curve, Panel};
+use super::report::OwnReport;
+use crate::text::printable;
+
+/// A program that ran for less has no curve worth looking at.
+const CURVE_MIN_S: f64 = 0.5;
+
+/// Memory over time of a subject, of each column the first round that ended well.
+pub(crate) fn memory<'a>(report: &'a OwnReport, subject: &str) -> Option<Picture<'a>> {
+    let panels: Vec<Panel<'a>> = report
+        .columns
+        .iter()
+        .enumerate()
+        .filter_map(|(index, column)| {
+            let mut runs = report.runs.iter();
+            let (_, run) = runs.find(|(of, run)| {
+                *of == index
+                    && run.experiment == subject
+                    && run.outcome == Outcome::Ok
+                    && !run.icount
+            })?;
+            Some(Panel {
+                heading: printable(&column.name),
+                curves: vec![curve(run)?],
+            })
+        })
+        .collect();
+    (!panels.is_empty()).then_some(Picture::Memory(panels, "the program began"))
+}
+
+/// The curve from the program's start on, which the record knows.
+fn curve(run: &Run) -> Option<Curve<'_>> {
+    let zero_s = record::started_s(run.record.as_ref()?)?;
+    let end_s = run.timeline.last()?.t_ms / 1e3;
+    (end_s - zero_s >= CURVE_MIN_S).then_some(Curve {
+        guest: run.guest,
+        points: &run.timeline,
+        zero_s,
+        mark: None,
+        end_s: None,
+    })
+}

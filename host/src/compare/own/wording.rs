@@ -1,0 +1,142 @@
+//! How rows of columns are called, and what stands in their cells: the same in the terminal, on a page and in a document.
+
+use super::super::schema::{Better, Outcome, Run};
+use super::super::wording::{metric, number, scale};
+use super::measured::EXIT_STATUS;
+use super::rows::{OwnCell, OwnRow};
+use crate::text::printable;
+
+/// Closer to 1 than this is neither better nor worse.
+const EVEN: f64 = 0.02;
+
+/// What the metrics of any program are called here.
+const NAMES: [(&str, &str); 11] = [
+    ("program_s", "time of the program"),
+    ("program", "instructions"),
+    ("boot_s", "until the program begins"),
+    ("peak_used", "used at the peak"),
+    ("peak_resident", "resident at the peak"),
+    ("final_resident", "resident at the end"),
+    ("stranded", "stranded at the end"),
+    ("stranded_area", "stranded over time"),
+    ("faults", "page faults"),
+    ("host_cpu_s", "CPU time of QEMU"),
+    (EXIT_STATUS, "exit status"),
+];
+
+/// Whether a column is better than the first.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Better,
+    Even,
+    Worse,
+}
+
+/// What a figure divided by the first column's says.
+pub(crate) fn verdict(row: &OwnRow, ratio: f64) -> Verdict {
+    let better = match row.better {
+        Better::Lower => 1.0 / ratio,
+        Better::Higher => ratio,
+    };
+    match better {
+        better if better > 1.0 + EVEN => Verdict::Better,
+        better if better < 1.0 - EVEN => Verdict::Worse,
+        _ => Verdict::Even,
+    }
+}
+
+/// The name of a row, on one line whatever the program called it.
+pub(crate) fn name(row: &OwnRow) -> String {
+    let known = NAMES
+        .iter()
+        .find(|(name, _)| *name == row.metric && !row.by_program);
+    let mut title = match known {
+        Some((_, words)) => (*words).to_owned(),
+        None => printable(&metric(&row.metric)),
+    };
+    for (label, value) in &row.labels {
+        title.push_str(&printable(&format!(", {label} {value}")));
+    }
+    title
+}
+
+/// What the values of a row are printed in, and divided by for it.
+pub(crate) fn unit(row: &OwnRow) -> (String, f64) {
+    let least = row.cells.iter().map(|cell| cell.median.abs());
+    let typical = least.fold(f64::INFINITY, f64::min);
+    let typical = if typical.is_finite() { typical } else { 0.0 };
+    scale(&row.unit, typical).map_or_else(
+        || (printable(&row.unit), 1.0),
+        |scale| (scale.unit.to_owned(), scale.divisor),
+    )
+}
+
+/// Subjects in the order of their first rows.
+pub(crate) fn subjects(rows: &[OwnRow]) -> Vec<&str> {
+    let mut subjects: Vec<&str> = Vec::new();
+    for row in rows {
+        if !subjects.contains(&row.subject.as_str()) {
+            subjects.push(&row.subject);
+        }
+    }
+    subjects
+}
+
+/// What a column has of a row.
+pub(crate) enum Place<'a> {
+    /// A figure.
+    Figure(&'a OwnCell),
+    /// Words in its place.
+    Words(String),
+}
+
+/// What stands in a column, by its number and name.
+pub(crate) fn place<'a>(
+    row: &'a OwnRow,
+    runs: &[(usize, Run)],
+    (index, name): (usize, &str),
+) -> Place<'a> {
+    match row.cells.iter().find(|cell| cell.column == name) {
+        Some(cell) if row.metric == EXIT_STATUS => Place::Words(statuses(row, runs, index, cell)),
+        Some(cell) => Place::Figure(cell),
+        None => Place::Words(absent(row, runs, index).to_owned()),
+    }
+}
+
+/// All exit statuses of a column, each once.
+fn statuses(row: &OwnRow, runs: &[(usize, Run)], column: usize, cell: &OwnCell) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for (of, run) in runs {
+        if *of == column && run.experiment == row.subject {
+            let code = run
+                .record
+                .as_ref()
+                .and_then(|record| record.pointer("/status/code"));
+            let code = code.map_or_else(|| "none".to_owned(), |code| printable(&code.to_string()));
+            if !seen.contains(&code) {
+                seen.push(code);
+            }
+        }
+    }
+    if seen.is_empty() {
+        number(cell.median)
+    } else {
+        seen.join(", ")
+    }
+}
+
+/// What stands where a column has no figure.
+fn absent(row: &OwnRow, runs: &[(usize, Run)], column: usize) -> &'static str {
+    let of_column = || {
+        runs.iter()
+            .filter(|(of, run)| *of == column && run.experiment == row.subject)
+            .map(|(_, run)| run.outcome)
+    };
+    if of_column().any(|outcome| outcome == Outcome::Ok) || of_column().next().is_none() {
+        "–"
+    } else if of_column().all(|outcome| outcome == Outcome::Unsupported) {
+        "unsupported"
+    } else {
+        "failed"
+    }
+}

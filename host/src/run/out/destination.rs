@@ -1,0 +1,253 @@
+//! Where files of the guest go on the host, found out before the guest starts.
+
+use crate::archive::GuestPath;
+use rustix::fs::{self as sys, Access, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A place for a file or a folder of the guest's.
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) guest: GuestPath,
+    /// The folder on the host, and the name in it.
+    pub(super) folder: OwnedFd,
+    pub(super) name: OsString,
+    /// Both, for people.
+    pub(super) path: PathBuf,
+    /// What is there already, if anything.
+    there: Option<Stat>,
+    /// The folder's device and number.
+    place: (u64, u64),
+}
+
+/// Those of all arguments, in their order.
+pub(super) fn all(arguments: &[OsString]) -> Result<Vec<std::sync::Arc<Destination>>, String> {
+    let mut all: Vec<std::sync::Arc<Destination>> = Vec::new();
+    for argument in arguments {
+        let shown = argument.to_string_lossy();
+        let destination =
+            Destination::new(argument).map_err(|why| format!("--out {shown}: {why}"))?;
+        if let Some(other) = all.iter().find(|other| other.meets(&destination)) {
+            return Err(format!(
+                "--out {} and --out {} both go to {}",
+                other.guest,
+                destination.guest,
+                destination.path.display()
+            ));
+        }
+        all.push(destination.into());
+    }
+    Ok(all)
+}
+
+impl Destination {
+    /// Reads `GUESTPATH[:HOSTPATH]` and looks whether something can be put there.
+    fn new(argument: &OsStr) -> Result<Self, String> {
+        let bytes = argument.as_bytes();
+        // The first colon: guest paths are of the user's choice.
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        let (guest, host) = match colon {
+            Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+            None => (bytes, None),
+        };
+        if guest.is_empty() {
+            return Err("there is no path of the guest's".into());
+        }
+        // The program starts in the root.
+        let guest = GuestPath::parse(&[b"/", guest].concat())
+            .map_err(|_| "this is no path of a file or folder in the guest")?;
+        let base = guest.as_bytes().rsplit(|byte| *byte == b'/').next();
+        let base = OsStr::from_bytes(base.unwrap_or_default());
+        let path = match host {
+            None => PathBuf::from(base),
+            Some(b"") => return Err("there is no path of the host's after the `:`".into()),
+            Some(host) => {
+                let path = Path::new(OsStr::from_bytes(host));
+                // `folder/`, `.` and `..` are places for it.
+                match path.file_name() {
+                    Some(_) if !host.ends_with(b"/") && !host.ends_with(b"/.") => path.to_owned(),
+                    _ => path.join(base),
+                }
+            }
+        };
+        Self::at(guest, follow(path)?)
+    }
+
+    fn at(guest: GuestPath, path: PathBuf) -> Result<Self, String> {
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let name = path.file_name().unwrap_or_default().to_owned();
+        let refuse = |errno: Errno| {
+            format!(
+                "cannot write to {}: {}",
+                parent.display(),
+                io::Error::from(errno)
+            )
+        };
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let folder = sys::open(parent, flags, Mode::empty()).map_err(refuse)?;
+        sys::accessat(
+            &folder,
+            ".",
+            Access::WRITE_OK | Access::EXEC_OK,
+            AtFlags::EACCESS,
+        )
+        .map_err(refuse)?;
+        let itself = sys::fstat(&folder).map_err(refuse)?;
+        let there = match sys::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Some(there),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(refuse(errno)),
+        };
+        match there.map(|there| FileType::from_raw_mode(there.st_mode)) {
+            None | Some(FileType::RegularFile) => {}
+            Some(FileType::Directory) => {
+                let is_empty =
+                    std::fs::read_dir(&path).is_ok_and(|mut names| names.next().is_none());
+                if !is_empty {
+                    return Err(format!(
+                        "{0} is a folder with something in it, which is not overwritten; {0}/ puts the copy into it",
+                        path.display()
+                    ));
+                }
+            }
+            Some(_) => return Err(format!("{} is neither file nor folder", path.display())),
+        }
+        Ok(Self {
+            guest,
+            folder,
+            name,
+            path,
+            there,
+            place: (itself.st_dev, itself.st_ino),
+        })
+    }
+
+    /// Whether one would be where, or in what, the other is.
+    fn meets(&self, other: &Self) -> bool {
+        let holds = |one: &Self, other: &Self| {
+            let there = one.there.map(|there| (there.st_dev, there.st_ino));
+            there == Some(other.place)
+        };
+        (self.place == other.place && self.name == other.name)
+            || holds(self, other)
+            || holds(other, self)
+    }
+
+    /// The permissions of the empty folder that is there.
+    pub(super) fn permissions(&self) -> Option<Mode> {
+        let there = self
+            .there
+            .filter(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory);
+        there.map(|there| Mode::from_raw_mode(there.st_mode & 0o777))
+    }
+
+    /// The name under which it is written until all of it is here.
+    pub(super) fn partial_name(&self) -> OsString {
+        const NAME_MAX: usize = 255;
+        let end = format!(".partial-{}", std::process::id());
+        let mut name = self.name.as_bytes().to_vec();
+        name.truncate(NAME_MAX - end.len());
+        name.extend_from_slice(end.as_bytes());
+        OsString::from_vec(name)
+    }
+}
+
+/// Where a link leads that stands there.
+fn follow(path: PathBuf) -> Result<PathBuf, String> {
+    match path.symlink_metadata() {
+        Ok(metadata) if metadata.is_symlink() => path
+            .canonicalize()
+            .map_err(|error| format!("{} leads nowhere: {error}", path.display())),
+        _ => Ok(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("ebb-out-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).expect("a folder");
+            Self(path)
+        }
+
+        fn arguments(&self, texts: &[&str]) -> Vec<OsString> {
+            let place = self.0.to_str().expect("a plain path");
+            texts
+                .iter()
+                .map(|text| text.replace('@', place).into())
+                .collect()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn where_it_goes() {
+        let scratch = Scratch::new("where");
+        fs::create_dir(scratch.0.join("d")).expect("a folder");
+        fs::write(scratch.0.join("f"), "old").expect("a file");
+        std::os::unix::fs::symlink("f", scratch.0.join("l")).expect("a link");
+        for (argument, guest, path) in [
+            ("/a/b:@/x", "/a/b", "x"),
+            ("a//b/:@/", "/a/b", "b"),
+            ("/a/b:@/d/", "/a/b", "d/b"),
+            ("/a/b:@/d/.", "/a/b", "d/b"),
+            ("/a/b:@/d/..", "/a/b", "d/../b"),
+            ("/a/b:@/d", "/a/b", "d"),
+            ("/a/b:@/f", "/a/b", "f"),
+            ("/a/b:@/l", "/a/b", "f"),
+            ("/a/b:@/x:y", "/a/b", "x:y"),
+        ] {
+            let all = all(&scratch.arguments(&[argument])).expect(argument);
+            assert_eq!(all[0].guest.to_string(), guest, "{argument}");
+            let real = scratch.0.canonicalize().expect("it is there");
+            let got = &all[0].path;
+            assert!(
+                *got == scratch.0.join(path) || *got == real.join(path),
+                "{argument}: {got:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let scratch = Scratch::new("refused");
+        fs::create_dir_all(scratch.0.join("full/x")).expect("folders");
+        fs::create_dir(scratch.0.join("empty")).expect("a folder");
+        std::os::unix::fs::symlink("none", scratch.0.join("broken")).expect("a link");
+        for (arguments, part) in [
+            (&["/a:@/full"][..], "something in it"),
+            (&["/full:@/"], "something in it"),
+            (&["/a:@/none/x"], "No such file"),
+            (&["/a:@/broken"], "leads nowhere"),
+            (&["/a:/dev/null"], "neither file nor folder"),
+            (&[":@/x"], "no path of the guest's"),
+            (&["/:@/x"], "no path of a file"),
+            (&["/a/..:@/x"], "no path of a file"),
+            (&["/a:"], "after the `:`"),
+            (&["/a:@/x", "/b:@/./x"], "--out /a and --out /b both go to"),
+            (&["/a:@/empty", "/b:@/empty/"], "both go to"),
+            (&["/b:@/empty/x", "/a:@/empty"], "both go to"),
+        ] {
+            let error = all(&scratch.arguments(arguments)).expect_err(part);
+            assert!(error.contains(part), "{arguments:?}: {error}");
+        }
+    }
+}

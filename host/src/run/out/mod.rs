@@ -1,0 +1,142 @@
+//! `--out GUESTPATH[:HOSTPATH]`: files of the guest, copied to the host when its program has ended.
+//!
+//! | file | what |
+//! |---|---|
+//! | `destination` | where they go: looked at before the guest starts |
+//! | `receive` | what the guest sends, an archive that may be a lie ([`ebb_wire::out`]) |
+//! | `budget` | how much of it is read |
+//! | `tree` | the files, written beside their destination and moved there when all is here |
+
+mod budget;
+mod destination;
+mod receive;
+#[cfg(test)]
+mod receive_tests;
+mod tree;
+
+use crate::failure::Failure;
+use crate::text::{Size, printable};
+use destination::Destination;
+use ebb_wire::boot;
+use ebb_wire::out::Note;
+use receive::Fault;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
+use tree::Tree;
+
+/// What is to be copied, where to, and how much at most.
+#[derive(Clone, Debug)]
+pub(super) struct Outs {
+    destinations: Arc<[Arc<Destination>]>,
+    most: Size,
+}
+
+/// What became of it.
+#[derive(Debug, Default)]
+pub(super) struct Copied {
+    /// What is not where it should be.
+    pub(super) failure: Option<Failure>,
+    /// What else is worth a word.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Outs {
+    /// Of the arguments of `--out`, if there are any; looks at the destinations.
+    pub(super) fn new(arguments: &[OsString], most: Size) -> Result<Option<Self>, Failure> {
+        let destinations = destination::all(arguments).map_err(Failure::Usage)?;
+        Ok((!destinations.is_empty()).then(|| Self {
+            destinations: destinations.into(),
+            most,
+        }))
+    }
+
+    /// The words for the guest ([`boot::OUT`]).
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let mut words = vec![
+            OsString::from(boot::INIT),
+            boot::OUT_WORD.into(),
+            self.most.bytes().to_string().into(),
+        ];
+        let paths = self.destinations.iter();
+        words.extend(paths.map(|one| OsString::from_vec(one.guest.as_bytes().to_vec())));
+        words
+    }
+
+    /// Takes what the guest sends until it ends. `end` ends it, where it sends without one.
+    pub(super) fn receive(&self, stream: impl Read, end: impl FnOnce()) -> Copied {
+        let destinations = self.destinations.iter();
+        let mut trees: Vec<_> = destinations.map(|one| Tree::new(Arc::clone(one))).collect();
+        let mut stream = stream;
+        let result = receive::receive(&mut stream, &mut trees, self.most);
+        if !receive::drain(stream, self.most) {
+            end();
+        }
+        self.settle(trees, result)
+    }
+
+    fn settle(&self, trees: Vec<Tree>, result: Result<String, Fault>) -> Copied {
+        let (notes, fault) = match result {
+            Ok(notes) => (notes, None),
+            Err(fault) => (String::new(), Some(fault.to_string())),
+        };
+        let notes: Vec<_> = notes.lines().filter_map(Note::parse).collect();
+        let mut copied = Copied::default();
+        let mut lines = Vec::new();
+        for (number, tree) in trees.into_iter().enumerate() {
+            let what = format!("--out {}", self.destinations[number].guest);
+            let mut missing: Vec<_> = notes
+                .iter()
+                .filter_map(|note| self.shortfall(note, number))
+                .collect();
+            missing.extend(fault.clone());
+            if missing.is_empty() && !tree.has_begun() {
+                missing.push("the guest did not send it".into());
+            }
+            if missing.is_empty() {
+                if let Err(why) = tree.settle() {
+                    lines.push(format!("{what}: {why}"));
+                }
+            } else {
+                let why = missing.join("; ");
+                lines.push(match tree.partial() {
+                    Some(path) => format!("{what}: incomplete, in {}: {why}", path.display()),
+                    None => format!("{what}: not copied: {why}"),
+                });
+            }
+            copied
+                .remarks
+                .extend(notes.iter().filter_map(|note| match note {
+                    Note::LeftOut(of, what) if *of == number => {
+                        Some(format!("--out: left out {}", printable(what)))
+                    }
+                    _ => None,
+                }));
+        }
+        copied
+            .remarks
+            .extend(notes.iter().filter_map(|note| match note {
+                Note::More(_, left_out) if *left_out > 0 => {
+                    Some(format!("--out: left out {left_out} more"))
+                }
+                _ => None,
+            }));
+        copied.failure = (!lines.is_empty()).then_some(Failure::Out { lines });
+        copied
+    }
+
+    /// Why the copy of this number is not whole, by a note.
+    fn shortfall(&self, note: &Note<'_>, number: usize) -> Option<String> {
+        match note {
+            Note::Missing(of, why) | Note::Unread(of, why) if *of == number => Some(printable(why)),
+            Note::Over(of) if *of <= number => {
+                Some(format!("there is more than {} (--out-max)", self.most))
+            }
+            Note::More(unread, _) if *unread > 0 => {
+                Some(format!("{unread} more could not be read"))
+            }
+            _ => None,
+        }
+    }
+}

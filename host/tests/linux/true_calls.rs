@@ -1,0 +1,116 @@
+//! Calls answer on Ebb what they answer on a stock Linux: errors, who is woken, what is counted.
+
+use crate::suite::{self, Case, Deeds};
+use crate::{difference, ebb, programs};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Programs that say what each call gave; those of a class are together, so that few guests boot.
+const PROGRAMS: [&str; 4] = ["true_errors", "true_memory", "true_mutexes", "true_waits"];
+
+fn cases() -> Vec<Case> {
+    let case = |name: &&str| Case {
+        name: (*name).to_owned(),
+        program: programs::path(name).to_owned(),
+        words: Vec::new(),
+        script: None,
+    };
+    PROGRAMS.iter().map(case).collect()
+}
+
+/// What differs between two runs, by program.
+fn differences(linux: &Deeds, ebb: &Deeds) -> String {
+    let mut text = String::new();
+    for name in PROGRAMS {
+        match (&linux[name], &ebb[name]) {
+            (Err(why), _) => text.push_str(&format!("=== {name} on Linux: {why}\n")),
+            (_, Err(why)) => text.push_str(&format!("=== {name}: {why}\n")),
+            (Ok(linux), Ok(ebb)) => {
+                assert!(
+                    !linux.stdout.is_empty(),
+                    "{name} says nothing on Linux, status {}",
+                    linux.status
+                );
+                if linux.status != ebb.status {
+                    let (want, got) = (linux.status, ebb.status);
+                    text.push_str(&format!("=== {name}: status {got} instead of {want}\n"));
+                }
+                if let Some(lines) = difference::between(&linux.stdout, &ebb.stdout) {
+                    text.push_str(&format!("=== {name} (- Linux, + Ebb):\n{lines}"));
+                }
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn are_as_on_linux() {
+    let cases = cases();
+    let linux = suite::run(&["-m", "1G", "-c", "2", "--kernel", "linux"], &cases);
+    for cpus in ["1", "4"] {
+        let ebb = suite::run(&["-m", "512M", "-c", cpus], &cases);
+        let text = differences(&linux, &ebb);
+        assert!(text.is_empty(), "{cpus} CPUs:\n{text}");
+    }
+}
+
+/// Names and numbers of all calls, from the header that comes with the C library.
+fn numbers() -> BTreeMap<String, u32> {
+    let header = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
+    let text = std::fs::read_to_string(header).expect("apt-get install linux-libc-dev");
+    text.lines()
+        .filter_map(|line| line.strip_prefix("#define __NR_")?.split_once(' '))
+        .filter_map(|(name, number)| Some((name.to_owned(), number.trim().parse().ok()?)))
+        .collect()
+}
+
+/// Each call of docs/abi.md, and whether its row says that the kernel does not have it.
+fn page() -> BTreeMap<String, bool> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/abi.md");
+    let text = std::fs::read_to_string(path).expect("the page is part of the repository");
+    let mut calls = BTreeMap::new();
+    for line in text.lines() {
+        let Some((names, state)) = line
+            .strip_prefix("| `")
+            .and_then(|rest| rest.split_once(" | "))
+        else {
+            continue;
+        };
+        for name in names.split('`').step_by(2) {
+            calls.insert(name.to_owned(), state.starts_with("`ENOSYS`"));
+        }
+    }
+    calls
+}
+
+#[test]
+fn are_there_where_the_page_says_so() {
+    let (numbers, page) = (numbers(), page());
+    let words: Vec<String> = numbers.iter().map(|(n, i)| format!("{n}={i}")).collect();
+    let mut command = vec![programs::text(programs::path("call_numbers"))];
+    command.extend(words);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let out = ebb::run(200, &["-m", "256M", "-c", "1"], &command)
+        .expect(0)
+        .out();
+    assert!(out.ends_with("done\n"), "{out}");
+    let absent: BTreeSet<&str> = out.lines().filter(|line| *line != "done").collect();
+    let wrong: Vec<String> = numbers
+        .keys()
+        .filter_map(|name| {
+            let found = absent.contains(name.as_str());
+            // What is on no row is not there.
+            let said = page.get(name).copied().unwrap_or(true);
+            (found != said).then(|| {
+                let (has, says) = if found {
+                    ("lacks", "there")
+                } else {
+                    ("has", "missing")
+                };
+                format!("{name}: the kernel {has} it, the page says that it is {says}")
+            })
+        })
+        .collect();
+    assert!(wrong.is_empty(), "docs/abi.md:\n{}", wrong.join("\n"));
+}

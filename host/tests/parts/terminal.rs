@@ -1,0 +1,59 @@
+//! Programs at a terminal, which script(1) makes for them.
+
+use crate::running::PATIENCE;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+/// How the status line begins.
+pub(crate) const STATUS: &str = "ebb  used";
+/// How the summary begins.
+pub(crate) const SUMMARY: &str = "ebb: guest with";
+/// What is said of a program that reads from a terminal.
+pub(crate) const READS: &str = "reads what you type";
+
+/// Runs a shell command at a terminal of its own, with `EBB` for a guest's `ebb run`.
+pub(crate) fn at_terminal(command: &str) -> Child {
+    let ebb = format!(
+        "{} run --accel tcg -m 64M -c 1 --timeout {}",
+        env!("CARGO_BIN_EXE_ebb"),
+        PATIENCE.as_secs()
+    );
+    Command::new("script")
+        .args(["-qec", &command.replace("EBB", &ebb), "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .env_remove("EBB_KERNEL_IMAGE")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script(1) starts")
+}
+
+/// Reads what the terminal shows until `words` are there, or to its end.
+pub(crate) fn read_until(child: &mut Child, seen: &mut String, words: Option<&str>) {
+    let screen = child.stdout.as_mut().expect("it is piped");
+    let mut chunk = [0; 4096];
+    while !words.is_some_and(|words| seen.contains(words)) {
+        // A terminal that is gone gives an error, as good as an end.
+        match screen.read(&mut chunk) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => seen.push_str(&String::from_utf8_lossy(&chunk[..read])),
+        }
+    }
+    assert!(words.is_none_or(|words| seen.contains(words)), "{seen}");
+}
+
+/// A program that reads, in a guest with these `options`, has the terminal to itself, and that is said.
+pub(crate) fn a_program_that_reads_has_it_to_itself(options: &str) {
+    let mut child = at_terminal(&format!("EBB {options} -- sh"));
+    let mut seen = String::new();
+    read_until(&mut child, &mut seen, Some(READS));
+    let keys = child.stdin.as_mut().expect("it is piped");
+    keys.write_all(b"echo $((6 * 7))\n").expect("script reads");
+    read_until(&mut child, &mut seen, Some("42"));
+    let keys = child.stdin.as_mut().expect("it is piped");
+    keys.write_all(b"\x04").expect("script reads");
+    read_until(&mut child, &mut seen, Some(SUMMARY));
+    let (_, after) = seen.split_once(READS).expect("it was said");
+    assert!(!after.contains(STATUS), "{after}");
+    let _ = child.wait();
+}

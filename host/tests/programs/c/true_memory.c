@@ -1,0 +1,241 @@
+/* What is counted of memory, what limits it, and what /proc tells of it. */
+#include "say.h"
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sched.h>
+
+#define ANON (MAP_PRIVATE | MAP_ANONYMOUS)
+#define BOTH (PROT_READ | PROT_WRITE)
+
+static long status(const char *name)
+{
+	static char text[8192];
+	int file = MUST(open("/proc/self/status", O_RDONLY));
+	text[MUST(read(file, text, sizeof text - 1))] = 0;
+	close(file);
+	char *line = strstr(text, name);
+	return line ? atol(line + strlen(name) + 1) : -1;
+}
+
+/* "Locked:" of the area that begins at an address, in kB. */
+static long locked_of(void *at)
+{
+	char line[512], want[32];
+	long result = -1;
+	int inside = 0;
+	sprintf(want, "%lx-", (unsigned long)at);
+	FILE *f = fopen("/proc/self/smaps", "r");
+	while (fgets(line, sizeof line, f)) {
+		if (strchr("0123456789abcdef", line[0]) && strchr(line, '-') && strchr(line, '-') < strchr(line, ' '))
+			inside = !strncmp(line, want, strlen(want));
+		if (inside && !strncmp(line, "Locked:", 7))
+			result = atol(line + 7);
+	}
+	fclose(f);
+	return result;
+}
+
+static void locked(void)
+{
+	status("VmLck");
+	char *m = MUST(mmap(0, 16 * PAGE, BOTH, ANON, -1, 0));
+	say("locked %ld", status("VmLck"));
+	MUST(mlock(m, 4 * PAGE));
+	say("four pages: %ld, %ld", status("VmLck"), locked_of(m));
+	MUST(mlock(m + 2 * PAGE, 4 * PAGE));
+	say("six: %ld", status("VmLck"));
+	MUST(munlock(m + PAGE, PAGE));
+	say("five: %ld", status("VmLck"));
+	MUST(mlock(m + 100, 1));
+	MUST(mlock(m + 100, 0));
+	say("again: %ld", status("VmLck"));
+	MUST(mlock2(m + 8 * PAGE, 4 * PAGE, MLOCK_ONFAULT));
+	say("on fault: %ld, %ld", status("VmLck"), locked_of(m + 8 * PAGE));
+	m[8 * PAGE] = 1;
+	say("one used: %ld, %ld", status("VmLck"), locked_of(m + 8 * PAGE));
+	MUST(munmap(m + 8 * PAGE, 2 * PAGE));
+	say("unmapped two: %ld", status("VmLck"));
+	char *moved = MUST(mremap(m + 10 * PAGE, 2 * PAGE, 6 * PAGE, MREMAP_MAYMOVE));
+	say("grown: %ld", status("VmLck"));
+	IN_CHILD("a child", say("child: %ld", status("VmLck")));
+	MUST(munmap(moved, 6 * PAGE));
+	MUST(mprotect(m, PAGE, PROT_READ));
+	say("rights: %ld", status("VmLck"));
+	MUST(munlock(m, 8 * PAGE));
+	say("none: %ld", status("VmLck"));
+	char *l = MUST(mmap(0, 4 * PAGE, BOTH, ANON | MAP_LOCKED, -1, 0));
+	say("MAP_LOCKED: %ld, %ld", status("VmLck"), locked_of(l));
+	MUST(munmap(l, 4 * PAGE));
+	MUST(mlockall(MCL_CURRENT));
+	HOLDS(status("VmLck") > 100);
+	long before = status("VmLck");
+	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
+	HOLDS(status("VmLck") == before);
+	MUST(mlockall(MCL_FUTURE));
+	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
+	say("future: %ld", status("VmLck") - before);
+	MUST(mlockall(MCL_FUTURE | MCL_ONFAULT));
+	/* Other rights: areas that are alike become one. */
+	l = MUST(mmap(0, 4 * PAGE, PROT_READ, ANON, -1, 0));
+	say("future on fault: %ld", locked_of(l));
+	MUST(munlockall());
+	say("none: %ld", status("VmLck"));
+	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
+	say("none: %ld", status("VmLck"));
+	/* What is not to be had: the part before it is locked. */
+	l = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
+	MUST(munmap(l + 2 * PAGE, PAGE));
+	TRY(mlock(l, 4 * PAGE));
+	say("before the hole: %ld", status("VmLck"));
+	TRY(munlock(l, 4 * PAGE));
+	say("none: %ld", status("VmLck"));
+	struct rlimit small = { PAGE, PAGE };
+	IN_CHILD("root under a limit",
+		MUST(setrlimit(RLIMIT_MEMLOCK, &small)); TRY(mlock(m, 4 * PAGE)); TRY(mlockall(MCL_CURRENT)));
+}
+
+static uint64_t entry_of(int f, void *at)
+{
+	uint64_t entry = 0;
+	if (pread(f, &entry, 8, (uintptr_t)at / PAGE * 8) != 8)
+		return -1;
+	return entry;
+}
+
+static void pagemap(void)
+{
+	int f = MUST(open("/proc/self/pagemap", O_RDONLY));
+	char *m = MUST(mmap(0, 4 * PAGE, BOTH, ANON, -1, 0));
+	m[0] = m[2 * PAGE] = 1;
+	for (int i = 0; i < 4; i++) {
+		uint64_t e = entry_of(f, m + i * PAGE);
+		say("page %d: present %d, swapped %d, of a file %d, our own %d, frame %s", i, (int)(e >> 63), (int)(e >> 62 & 1),
+			(int)(e >> 61 & 1), (int)(e >> 56 & 1), e << 9 ? "yes" : "no");
+	}
+	HOLDS((entry_of(f, m) << 9) != (entry_of(f, m + 2 * PAGE) << 9));
+	char *s = MUST(mmap(0, PAGE, BOTH, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	*s = 1;
+	uint64_t e = entry_of(f, s);
+	say("shared: present %d, of a file %d", (int)(e >> 63), (int)(e >> 61 & 1));
+	uint64_t two[2];
+	TRY(pread(f, two, 16, (uintptr_t)m / PAGE * 8));
+	TRY(pread(f, two, 7, (uintptr_t)m / PAGE * 8));
+	TRY(pread(f, two, 8, (uintptr_t)m / PAGE * 8 + 1));
+	TRY(pread(f, two, 8, 0));
+	say("nothing there: %lx", (long)two[0]);
+	TRY(pread(f, two, 8, 1ul << 50));
+	TRY(write(f, two, 8));
+	TRY(pread(f, two, 0, 0));
+	close(f);
+}
+
+static void knob(const char *name, const char *value)
+{
+	char path[128], before[64], after[64];
+	sprintf(path, "/proc/sys/%s", name);
+	int f = open(path, O_RDWR);
+	if (f < 0) {
+		say("%s: %s", name, strerrorname_np(errno));
+		return;
+	}
+	int n = read(f, before, sizeof before - 1);
+	before[n < 0 ? 0 : n] = 0;
+	errno = 0;
+	long wrote = pwrite(f, value, strlen(value), 0);
+	int error = errno;
+	n = pread(f, after, sizeof after - 1, 0);
+	after[n < 0 ? 0 : n] = 0;
+	if (n > 0 && after[n - 1] == '\n')
+		after[n - 1] = 0;
+	say("%s := %s: %ld %s, now %s", name, value, wrote, wrote < 0 ? strerrorname_np(error) : "", after);
+	pwrite(f, before, strlen(before), 0);
+	close(f);
+}
+
+static void knobs(void)
+{
+	knob("vm/min_free_kbytes", "20621");
+	knob("kernel/pid_max", "5000");
+	knob("kernel/pid_max", "300");
+	knob("kernel/pid_max", "99999999");
+	knob("fs/pipe-max-size", "65536");
+	knob("fs/pipe-max-size", "5000");
+	knob("fs/pipe-max-size", "0");
+	knob("fs/pipe-user-pages-soft", "100");
+	knob("fs/pipe-user-pages-hard", "100");
+	knob("kernel/printk", "3\t4\t1\t7");
+	knob("kernel/printk", "5");
+	knob("vm/max_map_count", "1000");
+	knob("vm/max_map_count", "-1");
+}
+
+static int maps(void)
+{
+	char line[512];
+	int count = 0;
+	FILE *f = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof line, f))
+		count += !strstr(line, "vsyscall");
+	fclose(f);
+	return count;
+}
+
+static void map_count(void)
+{
+	int f = open("/proc/sys/vm/max_map_count", O_RDWR), made = 0;
+	if (f < 0)
+		return;
+	MUST(write(f, "200", 3));
+	for (int i = 0; i < 1000; i++) {
+		if (mmap(0, PAGE, i & 1 ? PROT_READ : BOTH, ANON, -1, 0) == MAP_FAILED)
+			break;
+	}
+	say("mappings where 200 may be: %d", maps());
+	MUST(pwrite(f, "65530", 5, 0));
+	close(f);
+}
+
+static void pipes(void)
+{
+	int p[2];
+	MUST(pipe(p));
+	int f = open("/proc/sys/fs/pipe-max-size", O_RDWR);
+	if (f < 0)
+		return;
+	MUST(write(f, "65536", 5));
+	TRY(fcntl(p[1], F_SETPIPE_SZ, 65536));
+	TRY(fcntl(p[1], F_SETPIPE_SZ, 131072));
+	MUST(pwrite(f, "1048576", 7, 0));
+	TRY(fcntl(p[1], F_SETPIPE_SZ, 131072));
+}
+
+static void dumps(void)
+{
+	struct rlimit none = { 0, 0 }, some = { 1 << 20, 1 << 20 };
+	int status;
+	pid_t p = MUST(fork());
+	if (p == 0) {
+		setrlimit(RLIMIT_CORE, &none);
+		abort();
+	}
+	MUST(waitpid(p, &status, 0));
+	say("without room: signal %d, dumped %d", WTERMSIG(status), !!WCOREDUMP(status));
+	p = MUST(fork());
+	if (p == 0) {
+		setrlimit(RLIMIT_CORE, &some);
+		raise(SIGTERM);
+	}
+	MUST(waitpid(p, &status, 0));
+	say("SIGTERM: signal %d, dumped %d", WTERMSIG(status), !!WCOREDUMP(status));
+}
+
+int main(void)
+{
+	say("== locked"); locked();
+	say("== pagemap"); pagemap();
+	say("== knobs"); knobs();
+	say("== map count"); map_count();
+	say("== pipes"); pipes();
+	say("== dumps"); dumps();
+	return 0;
+}

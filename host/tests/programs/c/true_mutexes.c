@@ -1,0 +1,245 @@
+/* Mutexes whose owner the kernel knows: PTHREAD_PRIO_INHERIT, robust ones, and the calls below them. */
+#include "say.h"
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define THREADS 4
+#define ROUNDS 5000
+
+static pthread_mutex_t mutex;
+static long counter;
+
+static const char *name(int error)
+{
+	return error ? strerrorname_np(error) : "0";
+}
+
+static int make(pthread_mutex_t *m, int type, int robust, int shared)
+{
+	pthread_mutexattr_t a;
+	pthread_mutexattr_init(&a);
+	pthread_mutexattr_setprotocol(&a, PTHREAD_PRIO_INHERIT);
+	pthread_mutexattr_settype(&a, type);
+	if (robust)
+		pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
+	pthread_mutexattr_setpshared(&a, shared ? PTHREAD_PROCESS_SHARED : PTHREAD_PROCESS_PRIVATE);
+	return pthread_mutex_init(m, &a);
+}
+
+static void *count(void *arg)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		pthread_mutex_lock(&mutex);
+		long seen = counter;
+		if (i % 64 == 0)
+			sched_yield();
+		counter = seen + 1;
+		pthread_mutex_unlock(&mutex);
+	}
+	return 0;
+}
+
+static atomic_int go;
+
+static void *hold(void *arg)
+{
+	pthread_mutex_lock(&mutex);
+	go = 1;
+	sleep_ms(200);
+	pthread_mutex_unlock(&mutex);
+	return 0;
+}
+
+static void *die(void *arg)
+{
+	pthread_mutex_lock(&mutex);
+	go = 1;
+	sleep_ms(150);
+	return 0;
+}
+
+static void mutexes(void)
+{
+	say("init: %s", name(make(&mutex, PTHREAD_MUTEX_NORMAL, 0, 0)));
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], 0, count, 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], 0);
+	say("counted %ld", counter);
+	pthread_create(threads, 0, hold, 0);
+	while (!go)
+		sched_yield();
+	say("trylock: %s", name(pthread_mutex_trylock(&mutex)));
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 50000000;
+	if (until.tv_nsec >= 1000000000)
+		until.tv_sec++, until.tv_nsec -= 1000000000;
+	say("timedlock: %s", name(pthread_mutex_timedlock(&mutex, &until)));
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_nsec += 50000000;
+	if (until.tv_nsec >= 1000000000)
+		until.tv_sec++, until.tv_nsec -= 1000000000;
+	say("clocklock: %s", name(pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until)));
+	say("lock: %s", name(pthread_mutex_lock(&mutex)));
+	say("unlock: %s", name(pthread_mutex_unlock(&mutex)));
+	pthread_join(threads[0], 0);
+	make(&mutex, PTHREAD_MUTEX_ERRORCHECK, 0, 0);
+	pthread_mutex_lock(&mutex);
+	say("twice: %s", name(pthread_mutex_lock(&mutex)));
+	pthread_mutex_unlock(&mutex);
+	say("unlock of a free one: %s", name(pthread_mutex_unlock(&mutex)));
+	make(&mutex, PTHREAD_MUTEX_RECURSIVE, 0, 0);
+	pthread_mutex_lock(&mutex);
+	say("again: %s", name(pthread_mutex_lock(&mutex)));
+	pthread_mutex_unlock(&mutex);
+	pthread_mutex_unlock(&mutex);
+}
+
+static void robust_mutexes(void)
+{
+	pthread_t thread;
+	for (int late = 0; late < 2; late++) {
+		make(&mutex, PTHREAD_MUTEX_NORMAL, 1, 0);
+		go = 0;
+		pthread_create(&thread, 0, die, 0);
+		while (!go)
+			sched_yield();
+		if (late)
+			pthread_join(thread, 0);
+		say("owner dies %s: %s", late ? "before" : "while we wait", name(pthread_mutex_lock(&mutex)));
+		say("consistent: %s", name(pthread_mutex_consistent(&mutex)));
+		say("unlock: %s", name(pthread_mutex_unlock(&mutex)));
+		say("lock: %s", name(pthread_mutex_lock(&mutex)));
+		pthread_mutex_unlock(&mutex);
+		if (!late)
+			pthread_join(thread, 0);
+	}
+	pthread_mutex_t *m = MUST(mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+	make(m, PTHREAD_MUTEX_NORMAL, 1, 1);
+	int pipes[2];
+	char byte;
+	MUST(pipe(pipes));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		pthread_mutex_lock(m);
+		MUST(write(pipes[1], "x", 1));
+		pause();
+		_exit(1);
+	}
+	MUST(read(pipes[0], &byte, 1));
+	pid_t other = MUST(fork());
+	if (other == 0) {
+		sleep_ms(150);
+		MUST(kill(child, SIGKILL));
+		_exit(0);
+	}
+	say("another process's: %s", name(pthread_mutex_lock(m)));
+	say("consistent: %s", name(pthread_mutex_consistent(m)));
+	say("unlock: %s", name(pthread_mutex_unlock(m)));
+	MUST(waitpid(child, 0, 0));
+	MUST(waitpid(other, 0, 0));
+}
+
+static _Atomic unsigned word, second;
+
+static long pi(void *at, int operation, void *time)
+{
+	return syscall(SYS_futex, at, operation, 0, time, 0, 0);
+}
+
+static void *lock_words(void *arg)
+{
+	MUST(pi(&second, FUTEX_LOCK_PI_PRIVATE, 0));
+	go = 1;
+	long got = pi(&word, FUTEX_LOCK_PI_PRIVATE, 0);
+	say("the other thread: %ld %s", got, got ? strerrorname_np(errno) : "");
+	MUST(pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0));
+	MUST(pi(&second, FUTEX_UNLOCK_PI_PRIVATE, 0));
+	return 0;
+}
+
+static void *leave_locked(void *arg)
+{
+	MUST(pi(&word, FUTEX_LOCK_PI_PRIVATE, 0));
+	go = 1;
+	sleep_ms(150);
+	return 0;
+}
+
+static void on_alarm(int signal)
+{
+}
+
+static void words(void)
+{
+	unsigned tid = syscall(SYS_gettid);
+	TRY(pi(&word, FUTEX_UNLOCK_PI, 0));
+	TRY(pi(&word, FUTEX_LOCK_PI, 0));
+	HOLDS(word == tid);
+	TRY(pi(&word, FUTEX_LOCK_PI, 0));
+	TRY(pi(&word, FUTEX_TRYLOCK_PI, 0));
+	TRY(pi(&word, FUTEX_UNLOCK_PI, 0));
+	HOLDS(word == 0);
+	TRY(pi(&word, FUTEX_TRYLOCK_PI_PRIVATE, 0));
+	TRY(pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0));
+	word = 999999;
+	TRY(pi(&word, FUTEX_LOCK_PI, 0));
+	TRY(pi(&word, FUTEX_UNLOCK_PI, 0));
+	word = FUTEX_OWNER_DIED;
+	TRY(pi(&word, FUTEX_LOCK_PI, 0));
+	HOLDS(word == (FUTEX_OWNER_DIED | tid));
+	TRY(pi(&word, FUTEX_UNLOCK_PI, 0));
+	TRY(pi((char *)&word + 1, FUTEX_LOCK_PI, 0));
+	TRY(pi((void *)0x10000000, FUTEX_LOCK_PI, 0));
+	TRY(pi((void *)0x10000000, FUTEX_UNLOCK_PI, 0));
+	struct timespec bad = { 0, -1 }, past = { 1, 0 };
+	TRY(pi(&word, FUTEX_LOCK_PI, &bad));
+	TRY(pi(&word, FUTEX_LOCK_PI | FUTEX_CLOCK_REALTIME, 0));
+	TRY(syscall(SYS_futex, &word, FUTEX_WAIT | FUTEX_CLOCK_REALTIME, 1, 0, 0, 0));
+	/* Two that wait for each other. */
+	pthread_t thread;
+	word = second = go = 0;
+	TRY(pi(&word, FUTEX_LOCK_PI_PRIVATE, 0));
+	pthread_create(&thread, 0, lock_words, 0);
+	while (!go)
+		sched_yield();
+	sleep_ms(100);
+	HOLDS(word == (tid | FUTEX_WAITERS));
+	TRY(pi(&second, FUTEX_TRYLOCK_PI_PRIVATE, 0));
+	TRY(pi(&second, FUTEX_LOCK_PI_PRIVATE, 0));
+	long handed = pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0);
+	pthread_join(thread, 0);
+	HOLDS(handed == 0);
+	/* An owner that ends without a word. */
+	word = go = 0;
+	pthread_create(&thread, 0, leave_locked, 0);
+	while (!go)
+		sched_yield();
+	TRY(pi(&word, FUTEX_LOCK_PI_PRIVATE, 0));
+	HOLDS((word & ~FUTEX_WAITERS) == (tid | FUTEX_OWNER_DIED));
+	pthread_join(thread, 0);
+	TRY(pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0));
+	/* Time and signals. */
+	word = go = 0;
+	pthread_create(&thread, 0, leave_locked, 0);
+	while (!go)
+		sched_yield();
+	TRY(pi(&word, FUTEX_LOCK_PI_PRIVATE, &past));
+	signal(SIGALRM, on_alarm);
+	struct itimerval soon = { { 0, 0 }, { 0, 50000 } };
+	MUST(setitimer(ITIMER_REAL, &soon, 0));
+	TRY(pi(&word, FUTEX_LOCK_PI_PRIVATE, 0));
+	pthread_join(thread, 0);
+	TRY(pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0));
+}
+
+int main(void)
+{
+	say("== mutexes"); mutexes();
+	say("== robust mutexes"); robust_mutexes();
+	say("== words"); words();
+	return 0;
+}

@@ -1,0 +1,333 @@
+/* Who is woken by what, and when: sets of files and sets of those, signals at descriptors, timers on CPU clocks. */
+#include "say.h"
+#include <pthread.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <stdatomic.h>
+
+static atomic_int waiting, woken, stop;
+static int shared_event;
+
+struct waiter { int set; };
+
+static void *wait_in_set(void *arg)
+{
+	struct waiter *w = arg;
+	struct epoll_event event;
+	atomic_fetch_add(&waiting, 1);
+	if (epoll_wait(w->set, &event, 1, 1500) == 1)
+		atomic_fetch_add(&woken, 1);
+	return 0;
+}
+
+/* How many of four threads, each with a set of its own, one event wakes. */
+static void woken_by_one(const char *name, unsigned kind)
+{
+	int event = MUST(eventfd(0, EFD_NONBLOCK));
+	struct waiter waiters[4];
+	pthread_t threads[4];
+	waiting = woken = 0;
+	for (int i = 0; i < 4; i++) {
+		waiters[i].set = MUST(epoll_create1(0));
+		struct epoll_event e = { EPOLLIN | kind };
+		MUST(epoll_ctl(waiters[i].set, EPOLL_CTL_ADD, event, &e));
+		pthread_create(&threads[i], 0, wait_in_set, &waiters[i]);
+	}
+	while (waiting < 4)
+		sleep_ms(1);
+	sleep_ms(200);
+	uint64_t one = 1;
+	MUST(write(event, &one, 8));
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], 0);
+	say("%s: %d of 4 woken", name, woken);
+	for (int i = 0; i < 4; i++)
+		close(waiters[i].set);
+	close(event);
+}
+
+static void nested_sets(void)
+{
+	struct epoll_event e = { EPOLLIN };
+	int event = MUST(eventfd(0, EFD_NONBLOCK)), sets[5], below = event;
+	for (int i = 0; i < 5; i++) {
+		sets[i] = MUST(epoll_create1(0));
+		MUST(epoll_ctl(sets[i], EPOLL_CTL_ADD, below, &e));
+		below = sets[i];
+	}
+	TRY(epoll_wait(sets[4], &e, 1, 0));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		sleep_ms(100);
+		uint64_t one = 1;
+		MUST(write(event, &one, 8));
+		_exit(0);
+	}
+	TRY(epoll_wait(sets[4], &e, 1, 5000));
+	struct pollfd p = { sets[4], POLLIN };
+	TRY(poll(&p, 1, 0));
+	uint64_t value;
+	MUST(read(event, &value, 8));
+	TRY(poll(&p, 1, 0));
+	TRY(epoll_wait(sets[4], &e, 1, 0));
+	MUST(waitpid(child, 0, 0));
+	/* A timer at the bottom. */
+	int timer = MUST(timerfd_create(CLOCK_MONOTONIC, 0));
+	struct itimerspec soon = { { 0, 0 }, { 0, 50000000 } };
+	e.events = EPOLLIN;
+	MUST(epoll_ctl(sets[0], EPOLL_CTL_ADD, timer, &e));
+	MUST(timerfd_settime(timer, 0, &soon, 0));
+	TRY(epoll_wait(sets[4], &e, 1, 5000));
+	MUST(timerfd_settime(timer, 0, &soon, 0));
+	TRY(poll(&p, 1, 5000));
+	MUST(read(timer, &value, 8));
+	TRY(poll(&p, 1, 0));
+	/* A closed set in the middle makes room. */
+	int top = MUST(epoll_create1(0));
+	e.events = EPOLLIN;
+	TRY(epoll_ctl(top, EPOLL_CTL_ADD, sets[4], &e));
+	close(sets[2]);
+	TRY(epoll_ctl(top, EPOLL_CTL_ADD, sets[4], &e));
+}
+
+static void show(const struct signalfd_siginfo *s)
+{
+	say("signal %d code %d from us: %s, int %d", s->ssi_signo, s->ssi_code, s->ssi_pid == getpid() ? "yes" : "no",
+		s->ssi_code == SI_QUEUE ? s->ssi_int : 0);
+}
+
+static int signal_file;
+
+static void *read_signal(void *arg)
+{
+	struct signalfd_siginfo s;
+	int got = read(signal_file, &s, sizeof s);
+	say("a thread reads %d", got);
+	if (got == sizeof s)
+		show(&s);
+	return 0;
+}
+
+static void signals_at_descriptors(void)
+{
+	sigset_t set, one;
+	struct signalfd_siginfo s[4];
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1), sigaddset(&set, SIGUSR2), sigaddset(&set, SIGRTMIN), sigaddset(&set, SIGCHLD), sigaddset(&set, SIGKILL);
+	MUST(sigprocmask(SIG_BLOCK, &set, 0));
+	signal_file = MUST(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+	TRY(read(signal_file, s, sizeof s));
+	TRY(read(signal_file, s, 127));
+	TRY(write(signal_file, s, sizeof s));
+	struct pollfd p = { signal_file, POLLIN };
+	TRY(poll(&p, 1, 0));
+	MUST(kill(getpid(), SIGUSR1));
+	TRY(poll(&p, 1, 0));
+	TRY(read(signal_file, s, sizeof s) / sizeof *s);
+	show(s);
+	union sigval v = { .sival_int = 7 };
+	MUST(sigqueue(getpid(), SIGRTMIN, v));
+	v.sival_int = 8;
+	MUST(sigqueue(getpid(), SIGRTMIN, v));
+	MUST(raise(SIGUSR2));
+	TRY(read(signal_file, s, sizeof s) / sizeof *s);
+	for (int i = 0; i < 3; i++)
+		show(&s[i]);
+	TRY(read(signal_file, s, sizeof s));
+	sigemptyset(&one), sigaddset(&one, SIGUSR1);
+	HOLDS(signalfd(signal_file, &one, 0) == signal_file);
+	MUST(raise(SIGUSR2));
+	TRY(poll(&p, 1, 0));
+	HOLDS(signalfd(signal_file, &set, 0) == signal_file);
+	TRY(poll(&p, 1, 0));
+	TRY(read(signal_file, s, sizeof s) / sizeof *s);
+	/* A child's end, by epoll. */
+	int e = MUST(epoll_create1(0));
+	struct epoll_event event = { EPOLLIN };
+	MUST(epoll_ctl(e, EPOLL_CTL_ADD, signal_file, &event));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		sleep_ms(100);
+		_exit(5);
+	}
+	TRY(epoll_wait(e, &event, 1, 5000));
+	TRY(read(signal_file, s, sizeof s) / sizeof *s);
+	HOLDS(s[0].ssi_signo == SIGCHLD && s[0].ssi_pid == child && s[0].ssi_status == 5 && s[0].ssi_code == CLD_EXITED);
+	MUST(waitpid(child, 0, 0));
+	/* A thread that waits. */
+	fcntl(signal_file, F_SETFL, 0);
+	pthread_t thread;
+	pthread_create(&thread, 0, read_signal, 0);
+	sleep_ms(100);
+	MUST(kill(getpid(), SIGUSR1));
+	pthread_join(thread, 0);
+	close(signal_file);
+}
+
+static atomic_int ticks, last_overrun;
+static void on_tick(int signal, siginfo_t *info, void *frame)
+{
+	ticks++;
+}
+
+static double used(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+static void burn(double seconds)
+{
+	double until = used() + seconds;
+	while (used() < until)
+		;
+}
+
+static void *burn_in_thread(void *arg)
+{
+	burn(0.3);
+	return 0;
+}
+
+static void cpu_clocks(void)
+{
+	struct sigaction action = { .sa_sigaction = on_tick, .sa_flags = SA_SIGINFO | SA_RESTART };
+	sigaction(SIGUSR1, &action, 0);
+	sigset_t set;
+	sigemptyset(&set), sigaddset(&set, SIGUSR1);
+	MUST(sigprocmask(SIG_UNBLOCK, &set, 0));
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
+	clockid_t clocks[] = { CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID };
+	for (int i = 0; i < 2; i++) {
+		timer_t timer;
+		MUST(timer_create(clocks[i], &event, &timer));
+		struct itimerspec it = { { 0, 0 }, { 0, 100000000 } }, left;
+		ticks = 0;
+		/* A machine that is busy takes the CPU away in between: that is used time, too. */
+		double start = used();
+		MUST(timer_settime(timer, 0, &it, 0));
+		MUST(timer_gettime(timer, &left));
+		HOLDS(left.it_value.tv_sec == 0 && left.it_value.tv_nsec > 0 && left.it_value.tv_nsec <= 100000000);
+		sleep_ms(200);
+		HOLDS(ticks == 0 || used() - start > 0.09);
+		burn(0.05);
+		HOLDS(ticks == 0 || used() - start > 0.09);
+		burn(0.15);
+		HOLDS(ticks == 1);
+		MUST(timer_gettime(timer, &left));
+		HOLDS(left.it_value.tv_sec == 0 && left.it_value.tv_nsec == 0);
+		it.it_interval.tv_nsec = 50000000, it.it_value.tv_nsec = 50000000;
+		ticks = 0;
+		MUST(timer_settime(timer, 0, &it, 0));
+		start = used();
+		burn(0.52);
+		HOLDS(ticks >= 2 && ticks <= (used() - start) / 0.05 + 1);
+		/* An absolute time that has passed. */
+		it.it_interval.tv_nsec = 0, it.it_value.tv_nsec = 1;
+		ticks = 0;
+		MUST(timer_settime(timer, TIMER_ABSTIME, &it, 0));
+		burn(0.05);
+		HOLDS(ticks == 1);
+		MUST(timer_delete(timer));
+	}
+	/* Another thread's work is the process's. */
+	timer_t timer;
+	pthread_t thread;
+	MUST(timer_create(CLOCK_PROCESS_CPUTIME_ID, &event, &timer));
+	struct itimerspec it = { { 0, 0 }, { 0, 100000000 } };
+	ticks = 0;
+	MUST(timer_settime(timer, 0, &it, 0));
+	pthread_create(&thread, 0, burn_in_thread, 0);
+	pthread_join(thread, 0);
+	HOLDS(ticks == 1);
+	MUST(timer_delete(timer));
+	pthread_create(&thread, 0, burn_in_thread, 0);
+	struct timespec span = { 0, 100000000 };
+	TRY(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &span, 0));
+	pthread_join(thread, 0);
+}
+
+static void overruns(void)
+{
+	sigset_t set;
+	sigemptyset(&set), sigaddset(&set, SIGUSR2);
+	MUST(sigprocmask(SIG_BLOCK, &set, 0));
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2 };
+	timer_t timer;
+	MUST(timer_create(CLOCK_REALTIME, &event, &timer));
+	struct itimerspec it = { { 0, 1 }, { 0, 1 } };
+	MUST(timer_settime(timer, TIMER_ABSTIME, &it, 0));
+	sleep_ms(20);
+	siginfo_t info;
+	TRY(sigwaitinfo(&set, &info) == SIGUSR2);
+	HOLDS(info.si_overrun == 0x7fffffff);
+	HOLDS(timer_getoverrun(timer) == 0x7fffffff);
+	MUST(timer_delete(timer));
+}
+
+static atomic_int thread_number;
+static void *spin(void *arg)
+{
+	thread_number = syscall(SYS_gettid);
+	while (!stop)
+		;
+	return 0;
+}
+
+static char state_of(int number)
+{
+	char path[64], text[512];
+	sprintf(path, "/proc/%d/stat", number);
+	int f = MUST(open(path, O_RDONLY));
+	text[MUST(read(f, text, sizeof text - 1))] = 0;
+	close(f);
+	return strrchr(text, ')')[2];
+}
+
+static void threads_numbers(void)
+{
+	int pipes[2];
+	MUST(pipe(pipes));
+	pid_t child = MUST(fork());
+	if (child == 0) {
+		pthread_t thread;
+		pthread_create(&thread, 0, spin, 0);
+		while (!thread_number)
+			;
+		int number = thread_number;
+		MUST(write(pipes[1], &number, sizeof number));
+		pause();
+		_exit(3);
+	}
+	int number;
+	MUST(read(pipes[0], &number, sizeof number));
+	sleep_ms(100);
+	say("main thread %c, other %c", state_of(child), state_of(number));
+	siginfo_t info = { .si_code = SI_QUEUE, .si_signo = SIGTERM };
+	TRY(syscall(SYS_rt_sigqueueinfo, number, 0, &info));
+	TRY(kill(number, 0));
+	HOLDS(getpgid(number) == getpgid(child));
+	TRY(setpgid(number, 0));
+	struct rlimit limit;
+	TRY(prlimit(number, RLIMIT_NOFILE, 0, &limit));
+	TRY(syscall(SYS_rt_sigqueueinfo, number, SIGTERM, &info));
+	int status;
+	MUST(waitpid(child, &status, 0));
+	say_status("the child", status);
+}
+
+int main(void)
+{
+	say("== one event"); woken_by_one("sets", 0); woken_by_one("exclusive sets", EPOLLEXCLUSIVE);
+	say("== nested sets"); nested_sets();
+	say("== signals at descriptors"); signals_at_descriptors();
+	say("== CPU clocks"); cpu_clocks();
+	say("== overruns"); overruns();
+	say("== threads' numbers"); threads_numbers();
+	return 0;
+}

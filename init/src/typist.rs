@@ -1,0 +1,110 @@
+//! Whether the program waits for what somebody types, which the host then says once.
+//!
+//! Its stdin is a pipe, of which the other end learns nothing. So processes are looked at, several times a second, until one
+//! is in a call that reads the pipe; only where the host's stdin is a terminal.
+
+use crate::control::Port;
+use ebb_wire::report::Report;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+const PAUSE: Duration = Duration::from_millis(200);
+/// Calls that wait for bytes of a descriptor, and which of their arguments that is.
+const READS: [(u64, usize); 4] = [
+    (number::READ, 0),
+    (number::READV, 0),
+    (number::SENDFILE, 1),
+    (number::SPLICE, 0),
+];
+
+/// Their numbers on x86-64.
+mod number {
+    pub(super) const READ: u64 = 0;
+    pub(super) const READV: u64 = 19;
+    pub(super) const SENDFILE: u64 = 40;
+    pub(super) const SPLICE: u64 = 275;
+}
+
+/// Looks at processes, in a thread of its own, until one reads the pipe `stdin`, and tells the host.
+pub(crate) fn watch(stdin: impl AsFd, mut port: Port) {
+    let Ok(pipe) = rustix::fs::fstat(stdin) else {
+        return;
+    };
+    let pipe = (pipe.st_dev, pipe.st_ino);
+    thread::spawn(move || {
+        while !somebody_reads(pipe) {
+            thread::sleep(PAUSE);
+        }
+        // Without a host there is nobody to tell.
+        let _ = port.say(Report::AwaitsInput);
+    });
+}
+
+fn somebody_reads(pipe: (u64, u64)) -> bool {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.into_iter().any(|process| {
+        let path = process.path();
+        let call = fs::read_to_string(path.join("syscall")).unwrap_or_default();
+        reads_from(&call).is_some_and(|descriptor| is_at(&path, descriptor, pipe))
+    })
+}
+
+fn is_at(process: &Path, descriptor: u64, pipe: (u64, u64)) -> bool {
+    let file = fs::metadata(process.join(format!("fd/{descriptor}")));
+    file.is_ok_and(|file| (file.dev(), file.ino()) == pipe)
+}
+
+/// The descriptor from which a process waits to read, by `/proc/PID/syscall`: the call's number and its arguments.
+fn reads_from(call: &str) -> Option<u64> {
+    let mut words = call.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let (_, place) = READS.iter().find(|(read, _)| *read == number)?;
+    u64::from_str_radix(words.nth(*place)?.strip_prefix("0x")?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_name_descriptors() {
+        let arguments = "0x3 0x5 0x7 0x0 0x0 0x0 0x7ffd 0x7f12";
+        assert_eq!(reads_from(&format!("0 {arguments}\n")), Some(3));
+        assert_eq!(reads_from(&format!("40 {arguments}\n")), Some(5));
+        for other in [
+            &format!("1 {arguments}"),
+            "running",
+            "-1 0x7ffd 0x0",
+            "",
+            "0",
+            "0 x",
+        ] {
+            assert_eq!(reads_from(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn who_reads_a_pipe_is_found() {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let stat = rustix::fs::fstat(&reader).expect("a pipe");
+        let pipe = (stat.st_dev, stat.st_ino);
+        let mut child = std::process::Command::new("cat")
+            .stdin(reader)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("cat starts");
+        while !somebody_reads(pipe) {
+            assert!(
+                child.try_wait().expect("a child").is_none(),
+                "it was not seen"
+            );
+        }
+        drop(writer);
+        child.wait().expect("it ends");
+        assert!(!somebody_reads(pipe));
+    }
+}

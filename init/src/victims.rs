@@ -1,0 +1,174 @@
+//! Who was killed because memory was out, by the kernel's log (`/dev/kmsg`).
+
+use crate::control::Port;
+use crate::system;
+use ebb_wire::report::Report;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+const LOG: &str = "/dev/kmsg";
+/// The kernel writes no longer record.
+const RECORD_MAX: usize = 8192;
+/// How the kernel names one, and what follows its name.
+const KILLED: &str = "Killed process ";
+const NAME_END: &str = ") total-vm:";
+/// What the log's writer may be short of behind the counters.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Reads the log and tells the host whom it names.
+#[derive(Debug)]
+pub(crate) struct Victims(Arc<Mutex<Reader>>);
+
+#[derive(Debug)]
+struct Reader {
+    log: File,
+    port: Port,
+    told: u64,
+    record: Vec<u8>,
+}
+
+impl Victims {
+    /// Begins to read, in a thread of its own, from what is said next; none where there is no log.
+    pub(crate) fn watch(port: Port) -> Option<Self> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let mut log = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(LOG)
+            .ok()?;
+        log.seek(SeekFrom::End(0)).ok()?;
+        let waited = log.try_clone().ok()?;
+        let reader = Arc::new(Mutex::new(Reader {
+            log,
+            port,
+            told: 0,
+            record: vec![0; RECORD_MAX],
+        }));
+        let shared = Arc::clone(&reader);
+        thread::spawn(move || {
+            loop {
+                let ready = poll(&mut [PollFd::new(&waited, PollFlags::IN)], None);
+                if ready.is_err_and(|errno| errno != rustix::io::Errno::INTR) {
+                    return;
+                }
+                // Whatever it was, at the end it is tried once more.
+                if drain(&shared).is_err() {
+                    return;
+                }
+            }
+        });
+        Some(Self(reader))
+    }
+
+    /// Tells the host of all that the kernel has counted, now that nobody is left to be killed.
+    pub(crate) fn finish(&self) {
+        let counted = system::oom_kills().unwrap_or(0);
+        for _ in 0..TRIES {
+            match drain(&self.0) {
+                Ok(told) if told < counted => thread::sleep(PAUSE),
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Tells the host of those in the records that are there; how many it was told of in all.
+fn drain(reader: &Mutex<Reader>) -> io::Result<u64> {
+    let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+    let Reader {
+        log,
+        port,
+        told,
+        record,
+    } = &mut *reader;
+    loop {
+        match log.read(record) {
+            Ok(0) => return Ok(*told),
+            Ok(length) => {
+                let text = String::from_utf8_lossy(&record[..length]);
+                if let Some(report) = victim(&text) {
+                    *told += 1;
+                    // Without a host there is nobody to tell.
+                    let _ = port.say(report);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(*told),
+            // Records were overwritten before they were read; those that are left follow.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads a record: level and facility, number, microseconds, flags; then `;` and the text. Programs may write to the log,
+/// but not in the kernel's name, which is the facility 0.
+fn victim(record: &str) -> Option<Report<'_>> {
+    const KERNEL: u32 = 8;
+    let (head, text) = record.split_once(';')?;
+    let mut fields = head.split(',');
+    let priority: u32 = fields.next()?.parse().ok()?;
+    let microseconds: u64 = fields.nth(1)?.parse().ok()?;
+    if priority >= KERNEL {
+        return None;
+    }
+    let line = text.lines().next()?;
+    let (_, killed) = line.split_once(KILLED)?;
+    let (pid, rest) = killed.split_once(" (")?;
+    // The name is the program's own choice and may hold anything.
+    let (name, figures) = rest.rsplit_once(NAME_END)?;
+    let mut resident = 0u64;
+    for part in figures.split(", ") {
+        if let Some((kind, kibibytes)) = part.split_once("-rss:") {
+            let kibibytes: u64 = kibibytes.strip_suffix("kB")?.parse().ok()?;
+            if matches!(kind, "anon" | "file" | "shmem") {
+                resident = resident.saturating_add(kibibytes.saturating_mul(1024));
+            }
+        }
+    }
+    Some(Report::OomKill {
+        nanoseconds: microseconds.saturating_mul(1000),
+        pid: pid.parse().ok()?,
+        resident,
+        name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_names_victims() {
+        let record = "3,511,2345678,-;Out of memory: Killed process 57 (a b) (c) total-vm:143360kB, \
+            anon-rss:100000kB, file-rss:24kB, shmem-rss:4kB, UID:0 pgtables:300kB oom_score_adj:0\n \
+            SUBSYSTEM=x\n";
+        let told = Some(Report::OomKill {
+            nanoseconds: 2_345_678_000,
+            pid: 57,
+            resident: 100_028 << 10,
+            name: "a b) (c",
+        });
+        assert_eq!(victim(record), told);
+        let group = record.replace("Out of memory", "Memory cgroup out of memory");
+        assert_eq!(victim(&group), told);
+        for other in [
+            record.replacen('3', "12", 1),
+            record.replace("57", "x"),
+            record.replace("100000kB", "100000"),
+            record.replace(") total-vm", " total-vm"),
+            "6,1,2,-;Linux version 6.1".into(),
+            "nonsense".into(),
+            String::new(),
+        ] {
+            assert_eq!(victim(&other), None, "{other}");
+        }
+    }
+}

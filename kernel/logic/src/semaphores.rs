@@ -1,0 +1,428 @@
+//! A set of System V semaphores: values, operations that wait, and what is undone at a process's end.
+//!
+//! The order in which waiting operations are tried is Linux's: those that wait for zero first, the
+//! others as they came, and from the front again when one has made others possible. A semaphore has
+//! its own order as long as every operation that waits is on one semaphore.
+//!
+//! Nothing here blocks. Who calls keeps the set under a lock and puts callers to sleep.
+
+use crate::errno::Errno;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+/// The highest value of a semaphore (`SEMVMX`), and the most that an adjustment can be (`SEMAEM`).
+pub const MAX_VALUE: u16 = 32_767;
+
+/// One operation of a `semop` call.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// Which semaphore of the set.
+    pub semaphore: u16,
+    /// What is added to it; 0: it must be zero.
+    pub change: i16,
+    /// `IPC_NOWAIT`.
+    pub nowait: bool,
+    /// `SEM_UNDO`.
+    pub undo: bool,
+}
+
+/// Who does a call's operations.
+#[derive(Copy, Clone, Debug)]
+pub struct Caller {
+    /// The process's number, for `GETPID`.
+    pub pid: u32,
+    /// Whose adjustments `SEM_UNDO` changes; it has called [`Set::prepare`].
+    pub undo: Option<u64>,
+}
+
+#[derive(Copy, Clone, Debug, Default)]
+struct Semaphore {
+    value: u16,
+    pid: u32,
+}
+
+/// A call that waits.
+#[derive(Debug)]
+struct Waiting<W> {
+    who: W,
+    caller: Caller,
+    operations: Box<[Operation]>,
+    /// Index of the operation that could not be done.
+    blocking: usize,
+}
+
+impl<W> Waiting<W> {
+    /// The key of an operation that is its call's only one.
+    fn simple(&self, ticket: u64) -> Option<(u16, bool, u64)> {
+        match *self.operations {
+            [one] => Some((one.semaphore, one.change != 0, ticket)),
+            _ => None,
+        }
+    }
+
+    fn alters(&self) -> bool {
+        self.operations.iter().any(|one| one.change != 0)
+    }
+}
+
+/// How an attempt at a call's operations ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// All were done.
+    Done,
+    /// None was: the one with this index has to wait.
+    Blocked(usize),
+}
+
+/// A set. `W` stands for a caller that waits.
+#[derive(Debug)]
+pub struct Set<W> {
+    semaphores: Box<[Semaphore]>,
+    waiting: BTreeMap<u64, Waiting<W>>,
+    /// Those with one operation: semaphore, whether it alters, ticket.
+    simple: BTreeSet<(u16, bool, u64)>,
+    /// How many have several.
+    complex: usize,
+    next_ticket: u64,
+    /// What is added to the values when an owner of adjustments ends.
+    adjustments: BTreeMap<u64, Box<[i16]>>,
+}
+
+/// `count` times the same, if there is memory.
+fn filled<T: Clone>(count: usize, value: T) -> Result<Box<[T]>, Errno> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    all.resize(count, value);
+    Ok(all.into_boxed_slice())
+}
+
+/// Does all operations in turn, or none.
+fn attempt(
+    semaphores: &mut [Semaphore],
+    mut adjustments: Option<&mut Box<[i16]>>,
+    operations: &[Operation],
+    pid: u32,
+) -> Result<Attempt, Errno> {
+    let mut refused = None;
+    for (index, one) in operations.iter().enumerate() {
+        let at = usize::from(one.semaphore);
+        let Some(semaphore) = semaphores.get_mut(at) else {
+            refused = Some((index, Err(Errno::EFBIG)));
+            break;
+        };
+        let sum = i32::from(semaphore.value) + i32::from(one.change);
+        let must_wait = sum < 0 || one.change == 0 && semaphore.value != 0;
+        if must_wait {
+            let blocked = if one.nowait {
+                Err(Errno::EAGAIN)
+            } else {
+                Ok(Attempt::Blocked(index))
+            };
+            refused = Some((index, blocked));
+            break;
+        }
+        let value = u16::try_from(sum).unwrap_or(u16::MAX);
+        let adjusted = if one.undo {
+            let Some(adjustments) = adjustments.as_deref_mut() else {
+                refused = Some((index, Err(Errno::ENOMEM)));
+                break;
+            };
+            let most = i32::from(MAX_VALUE);
+            let sum = i32::from(adjustments[at]) - i32::from(one.change);
+            let fits = (-most - 1..=most).contains(&sum);
+            i16::try_from(sum).ok().filter(|_| fits)
+        } else {
+            Some(0)
+        };
+        let (Some(adjusted), true) = (adjusted, value <= MAX_VALUE) else {
+            refused = Some((index, Err(Errno::ERANGE)));
+            break;
+        };
+        semaphore.value = value;
+        if let (true, Some(adjustments)) = (one.undo, adjustments.as_deref_mut()) {
+            adjustments[at] = adjusted;
+        }
+    }
+    let Some((done, result)) = refused else {
+        for one in operations {
+            semaphores[usize::from(one.semaphore)].pid = pid;
+        }
+        return Ok(Attempt::Done);
+    };
+    // Backwards: each value on this way was there on the way here, and within its bounds.
+    for one in operations[..done].iter().rev() {
+        let at = usize::from(one.semaphore);
+        let value = i32::from(semaphores[at].value) - i32::from(one.change);
+        semaphores[at].value = u16::try_from(value).unwrap_or(0);
+        if let (true, Some(adjustments)) = (one.undo, adjustments.as_deref_mut()) {
+            adjustments[at] = adjustments[at].wrapping_add(one.change);
+        }
+    }
+    result
+}
+
+impl<W> Set<W> {
+    /// A set of semaphores with the value 0.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(count: usize) -> Result<Self, Errno> {
+        Ok(Self {
+            semaphores: filled(count, Semaphore::default())?,
+            waiting: BTreeMap::new(),
+            simple: BTreeSet::new(),
+            complex: 0,
+            next_ticket: 0,
+            adjustments: BTreeMap::new(),
+        })
+    }
+
+    /// How many semaphores it has.
+    pub fn len(&self) -> usize {
+        self.semaphores.len()
+    }
+
+    /// Whether it has none; it has.
+    pub fn is_empty(&self) -> bool {
+        self.semaphores.is_empty()
+    }
+
+    /// Bytes of one semaphore, for who counts memory.
+    pub const fn bytes_each() -> usize {
+        size_of::<Semaphore>()
+    }
+
+    /// A semaphore's value and the process that changed it last, if there is such a semaphore.
+    pub fn value(&self, semaphore: usize) -> Option<(u16, u32)> {
+        self.semaphores.get(semaphore).map(|s| (s.value, s.pid))
+    }
+
+    /// All values, in order.
+    pub fn values(&self) -> impl Iterator<Item = u16> {
+        self.semaphores.iter().map(|semaphore| semaphore.value)
+    }
+
+    /// How many calls wait for a semaphore to become zero, or to grow. Each waits for one.
+    pub fn count_waiting(&self, semaphore: u16, for_zero: bool) -> usize {
+        let waits = |waiting: &&Waiting<W>| {
+            let one = waiting.operations[waiting.blocking];
+            one.semaphore == semaphore && (one.change == 0) == for_zero
+        };
+        self.waiting.values().filter(waits).count()
+    }
+
+    /// Makes room for an owner's adjustments; says whether it had none before.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn prepare(&mut self, owner: u64) -> Result<bool, Errno> {
+        if self.adjustments.contains_key(&owner) {
+            return Ok(false);
+        }
+        let none = filled(self.len(), 0_i16)?;
+        self.adjustments.insert(owner, none);
+        Ok(true)
+    }
+
+    /// Whose adjustments it keeps.
+    pub fn owners(&self) -> impl Iterator<Item = u64> {
+        self.adjustments.keys().copied()
+    }
+
+    /// Tries a call's operations once.
+    ///
+    /// # Errors
+    /// `EAGAIN`: one would have to wait and must not. `ERANGE`: a value or an adjustment leaves its
+    /// bounds. `EFBIG`: there is no such semaphore.
+    pub fn attempt(&mut self, operations: &[Operation], caller: Caller) -> Result<Attempt, Errno> {
+        let adjustments = caller.undo.and_then(|id| self.adjustments.get_mut(&id));
+        attempt(&mut self.semaphores, adjustments, operations, caller.pid)
+    }
+
+    /// Enters a call that has to wait, as [`Self::attempt`] said; gives its ticket.
+    pub fn wait(
+        &mut self,
+        operations: Box<[Operation]>,
+        caller: Caller,
+        blocking: usize,
+        who: W,
+    ) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let waiting = Waiting {
+            who,
+            caller,
+            operations,
+            blocking,
+        };
+        match waiting.simple(ticket) {
+            Some(key) => {
+                self.simple.insert(key);
+            }
+            None => self.complex += 1,
+        }
+        self.waiting.insert(ticket, waiting);
+        ticket
+    }
+
+    /// Takes a call out that waits; `None` if it does not any more.
+    pub fn cancel(&mut self, ticket: u64) -> Option<W> {
+        let waiting = self.waiting.remove(&ticket)?;
+        match waiting.simple(ticket) {
+            Some(key) => {
+                self.simple.remove(&key);
+            }
+            None => self.complex -= 1,
+        }
+        Some(waiting.who)
+    }
+
+    /// Tries a call that waits; `Some` with its end if it waits no more.
+    fn retry(&mut self, ticket: u64) -> Option<Result<(), Errno>> {
+        let waiting = self.waiting.get_mut(&ticket)?;
+        let caller = waiting.caller;
+        let adjustments = caller.undo.and_then(|id| self.adjustments.get_mut(&id));
+        let operations = &waiting.operations;
+        match attempt(&mut self.semaphores, adjustments, operations, caller.pid) {
+            Ok(Attempt::Done) => Some(Ok(())),
+            Ok(Attempt::Blocked(index)) => {
+                waiting.blocking = index;
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Ends the calls that can go on since the semaphores of `changed` have changed; says whether one
+    /// of them succeeded.
+    pub fn settle(
+        &mut self,
+        changed: impl IntoIterator<Item = u16>,
+        end: &mut impl FnMut(W, Result<(), Errno>),
+    ) -> bool {
+        if self.complex > 0 {
+            return self.settle_all(end);
+        }
+        let mut any = false;
+        for semaphore in changed {
+            if self.simple.is_empty() {
+                break;
+            }
+            any |= self.settle_one(semaphore, end);
+        }
+        any
+    }
+
+    /// Lets the simple operations on one semaphore go on. Only those that take from it can have to
+    /// wait, and none makes another possible but those that wait for zero.
+    fn settle_one(&mut self, semaphore: u16, end: &mut impl FnMut(W, Result<(), Errno>)) -> bool {
+        let mut any = false;
+        let mut from = 0;
+        // Each turn ends a call or passes one.
+        loop {
+            let is_zero = self.semaphores[usize::from(semaphore)].value == 0;
+            // At zero nothing can be taken.
+            let first = (semaphore, !is_zero, if is_zero { 0 } else { from });
+            let last = (semaphore, !is_zero, u64::MAX);
+            let Some(&(_, _, ticket)) = self.simple.range(first..=last).next() else {
+                return any;
+            };
+            from = ticket + 1;
+            if let Some(result) = self.retry(ticket)
+                && let Some(who) = self.cancel(ticket)
+            {
+                any |= result.is_ok();
+                end(who, result);
+            }
+        }
+    }
+
+    /// Lets any calls go on, in the order in which they came.
+    fn settle_all(&mut self, end: &mut impl FnMut(W, Result<(), Errno>)) -> bool {
+        let mut any = self.pass(false, end).0;
+        // Each turn but the last ends a call.
+        loop {
+            let (done, again) = self.pass(true, end);
+            any |= done;
+            if !again {
+                return any;
+            }
+        }
+    }
+
+    /// Tries those that alter, or those that do not, from the front on. Says whether one succeeded,
+    /// and whether it may have made one before it possible: then it tries no further.
+    fn pass(&mut self, altering: bool, end: &mut impl FnMut(W, Result<(), Errno>)) -> (bool, bool) {
+        let mut any = false;
+        let mut passed = Bound::Unbounded;
+        loop {
+            let mut behind = self.waiting.range((passed, Bound::Unbounded));
+            let next = behind.find(|(_, waiting)| waiting.alters() == altering);
+            let Some((&ticket, _)) = next else {
+                return (any, false);
+            };
+            passed = Bound::Excluded(ticket);
+            if let Some(result) = self.retry(ticket)
+                && let Some(who) = self.cancel(ticket)
+            {
+                any |= result.is_ok();
+                end(who, result);
+                if altering && result.is_ok() {
+                    self.pass(false, end);
+                    return (true, true);
+                }
+            }
+        }
+    }
+
+    /// `SETVAL`: sets a semaphore, and nobody's adjustment of it holds any more. [`Self::settle`] is
+    /// due. Says whether there is such a semaphore.
+    pub fn set_value(&mut self, semaphore: u16, value: u16, pid: u32) -> bool {
+        let at = usize::from(semaphore);
+        let Some(place) = self.semaphores.get_mut(at) else {
+            return false;
+        };
+        *place = Semaphore { value, pid };
+        for adjustments in self.adjustments.values_mut() {
+            adjustments[at] = 0;
+        }
+        true
+    }
+
+    /// `SETALL`: sets all semaphores, as [`Self::set_value`] does each.
+    pub fn set_all(&mut self, values: &[u16], pid: u32) {
+        for (place, &value) in self.semaphores.iter_mut().zip(values) {
+            *place = Semaphore { value, pid };
+        }
+        for adjustments in self.adjustments.values_mut() {
+            adjustments.fill(0);
+        }
+    }
+
+    /// An owner of adjustments has ended: they are added to the values, which stay within their
+    /// bounds. [`Self::settle`] is due for all semaphores.
+    pub fn undo(&mut self, owner: u64, pid: u32) {
+        let Some(adjustments) = self.adjustments.remove(&owner) else {
+            return;
+        };
+        for (place, &adjustment) in self.semaphores.iter_mut().zip(&adjustments) {
+            if adjustment != 0 {
+                let sum = i32::from(place.value) + i32::from(adjustment);
+                let value = sum.clamp(0, i32::from(MAX_VALUE));
+                place.value = u16::try_from(value).unwrap_or(0);
+                place.pid = pid;
+            }
+        }
+    }
+
+    /// The set is removed: ends all calls that wait with `EIDRM`.
+    pub fn close(&mut self, end: &mut impl FnMut(W, Result<(), Errno>)) {
+        self.simple.clear();
+        self.complex = 0;
+        while let Some((_, waiting)) = self.waiting.pop_first() {
+            end(waiting.who, Err(Errno::EIDRM));
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! A POSIX message queue: sending, receiving, waiting.
+
+use super::names::Making;
+use super::notice::{Notice, Registration};
+use super::size::{Counted, Size};
+use crate::fs::node::{NodeId, next_anonymous_inode};
+use crate::fs::poll::{Notifier, PollMask};
+use crate::fs::{Timestamp, devices};
+use crate::process;
+use crate::process::ipc::budget::{self, Charge};
+use crate::process::ipc::sleeper::Sleeper;
+use crate::process::ipc::{Body, BrokenOff, QueueSleeper, Told, pid};
+use crate::process::signal::Signal;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicBool, Ordering};
+use logic::errno::Errno;
+use logic::message_queue::Message;
+use logic::priority_queue::{PriorityQueue, Sent};
+use machine::arch::clock::Nanos;
+use machine::sync::SpinLock;
+
+/// What can change of a queue as a file.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Attributes {
+    pub(super) permissions: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) accessed: Timestamp,
+    pub(super) modified: Timestamp,
+    pub(super) changed: Timestamp,
+}
+
+struct State {
+    queue: PriorityQueue<Body, QueueSleeper>,
+    registration: Option<Registration>,
+    attributes: Attributes,
+}
+
+/// A queue. It lasts until its name is gone and nobody has it open.
+pub struct MessageQueue {
+    id: NodeId,
+    name: Arc<[u8]>,
+    unlinked: AtomicBool,
+    size: Size,
+    /// Taken with no other lock held; a sleeper's is taken under it.
+    state: SpinLock<State>,
+    pub(super) notifier: Arc<Notifier>,
+    _counted: Counted,
+    _charge: Charge,
+}
+
+impl core::fmt::Debug for MessageQueue {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("MessageQueue")
+            .field("id", &self.id)
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MessageQueue {
+    pub(super) fn new(name: &[u8], making: Making, msgqueue_limit: u64) -> Result<Self, Errno> {
+        let counted = Counted::take(making.size.counted()?, msgqueue_limit)?;
+        let charge = budget::charge(1024)?;
+        let credentials = process::current().process().credentials();
+        let now = Timestamp::now();
+        // At most MAX_MESSAGES.
+        let messages = usize::try_from(making.size.messages).unwrap_or(0);
+        Ok(Self {
+            id: NodeId {
+                device: devices::MQUEUE,
+                inode: next_anonymous_inode(),
+            },
+            name: Arc::from(name),
+            unlinked: AtomicBool::new(false),
+            size: making.size,
+            state: SpinLock::new(State {
+                queue: PriorityQueue::new(messages),
+                registration: None,
+                attributes: Attributes {
+                    permissions: making.permissions & 0o7777,
+                    uid: credentials.uid[1],
+                    gid: credentials.gid[1],
+                    accessed: now,
+                    modified: now,
+                    changed: now,
+                },
+            }),
+            notifier: Arc::new(Notifier::new()),
+            _counted: counted,
+            _charge: charge,
+        })
+    }
+
+    /// Identity as a file.
+    pub(super) fn file_id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Its name, and whether it has it still.
+    pub(super) fn name(&self) -> (&[u8], bool) {
+        (&self.name, !self.unlinked.load(Ordering::Relaxed))
+    }
+
+    /// Its name is gone.
+    pub(super) fn lose_name(&self) {
+        // Relaxed: only shown.
+        self.unlinked.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks at or changes what it is as a file.
+    pub(super) fn with_attributes<R>(&self, call: impl FnOnce(&mut Attributes) -> R) -> R {
+        call(&mut self.state.lock().attributes)
+    }
+
+    /// Its size.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// How many messages it has.
+    pub fn messages(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
+    /// What it is ready for.
+    pub(super) fn ready(&self) -> PollMask {
+        let state = self.state.lock();
+        let mut mask = PollMask::empty();
+        mask.set(PollMask::READABLE, !state.queue.is_empty());
+        mask.set(PollMask::WRITABLE, !state.queue.is_full());
+        mask
+    }
+
+    /// What a read of its file says: bytes, how the registered process is told, by which signal, and
+    /// who it is.
+    pub(super) fn status(&self) -> (usize, u32, u32, u32) {
+        const SIGEV_SIGNAL: u32 = 0;
+        const SIGEV_NONE: u32 = 1;
+        let state = self.state.lock();
+        let bytes = state.queue.bytes();
+        match state.registered() {
+            None => (bytes, 0, 0, 0),
+            Some(one) => match one.notice {
+                Notice::Nothing => (bytes, SIGEV_NONE, 0, one.pid),
+                Notice::Signal(signal, _) => {
+                    let number = signal.map_or(0, Signal::number);
+                    (bytes, SIGEV_SIGNAL, number, one.pid)
+                }
+            },
+        }
+    }
+
+    /// Sends a message; its type is its priority. `None`: it does not wait.
+    ///
+    /// # Errors
+    /// As `mq_timedsend(3)`.
+    pub fn send(&self, message: Message<Body>, wait: Option<Option<Nanos>>) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        let message = match state.queue.send(message) {
+            Ok(sent) => {
+                let now = Timestamp::now();
+                state.attributes.modified = now;
+                state.attributes.changed = now;
+                let told = if sent == Sent::First {
+                    state.registration.take()
+                } else {
+                    None
+                };
+                drop(state);
+                if let Some(told) = told {
+                    told.tell();
+                }
+                if sent != Sent::Received {
+                    self.notifier.notify(PollMask::READABLE);
+                }
+                return Ok(());
+            }
+            Err(message) => message,
+        };
+        let Some(deadline) = wait else {
+            drop(state);
+            drop(message);
+            return Err(Errno::EAGAIN);
+        };
+        let sleeper = Sleeper::new();
+        let nice = process::current().nice();
+        let place = state.queue.wait_to_send(nice, message, sleeper.clone());
+        drop(state);
+        if let Some(why) = sleeper.sleep(deadline) {
+            let gone = self.state.lock().queue.cancel_send(place);
+            if gone.is_some() {
+                return Err(broken_off(why));
+            }
+        }
+        match sleeper.take() {
+            Some(Told::Sent(result)) => result,
+            _ => Err(Errno::EINTR),
+        }
+    }
+
+    /// Receives a message. `None`: it does not wait.
+    ///
+    /// # Errors
+    /// As `mq_timedreceive(3)`.
+    pub fn receive(&self, wait: Option<Option<Nanos>>) -> Result<Message<Body>, Errno> {
+        let mut state = self.state.lock();
+        if let Some(message) = state.queue.receive() {
+            let now = Timestamp::now();
+            state.attributes.accessed = now;
+            state.attributes.changed = now;
+            let mask = if state.queue.is_full() {
+                // A sender that waited has the place.
+                None
+            } else {
+                Some(PollMask::WRITABLE)
+            };
+            drop(state);
+            if let Some(mask) = mask {
+                self.notifier.notify(mask);
+            }
+            return Ok(message);
+        }
+        let Some(deadline) = wait else {
+            return Err(Errno::EAGAIN);
+        };
+        let sleeper: QueueSleeper = Sleeper::new();
+        let nice = process::current().nice();
+        let place = state.queue.wait_to_receive(nice, sleeper.clone());
+        drop(state);
+        if let Some(why) = sleeper.sleep(deadline) {
+            let gone = self.state.lock().queue.cancel_receive(place);
+            if gone.is_some() {
+                return Err(broken_off(why));
+            }
+        }
+        match sleeper.take() {
+            Some(Told::Received(result)) => result,
+            _ => Err(Errno::EINTR),
+        }
+    }
+
+    /// `mq_notify(3)`: the process that runs wants to be told of the next message to the empty queue.
+    ///
+    /// # Errors
+    /// `EBUSY`: a process wants it already.
+    pub fn register(&self, notice: Notice) -> Result<(), Errno> {
+        let current = process::current();
+        let process = current.process();
+        let mut state = self.state.lock();
+        if state.registered().is_some() {
+            return Err(Errno::EBUSY);
+        }
+        state.registration = Some(Registration::new(process, notice));
+        state.attributes.changed = Timestamp::now();
+        Ok(())
+    }
+
+    /// The process that runs does not want to be told any more, if it did.
+    pub fn unregister(&self) {
+        let mut state = self.state.lock();
+        if state
+            .registration
+            .as_ref()
+            .is_some_and(|one| one.pid == pid())
+        {
+            state.registration = None;
+        }
+    }
+}
+
+impl State {
+    /// Who is registered, and lives.
+    fn registered(&self) -> Option<&Registration> {
+        let one = self.registration.as_ref()?;
+        one.holds().then_some(one)
+    }
+}
+
+fn broken_off(why: BrokenOff) -> Errno {
+    match why {
+        BrokenOff::TimedOut => Errno::ETIMEDOUT,
+        BrokenOff::Interrupted => Errno::ERESTARTSYS,
+    }
+}

@@ -1,0 +1,284 @@
+//! System V message queues, which processes find by number or key.
+
+use super::sleeper::Sleeper;
+use super::{Body, BrokenOff, Owner, QueueSleeper, Told, budget, pid, seconds};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use budget::Charge;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::ipc_ids::IpcIds;
+use logic::message_queue::{Mark, Message, Queue, Taking};
+use machine::sync::SpinLock;
+
+/// How much there may be, as `/proc/sys/kernel/msg*` says.
+#[derive(Debug)]
+pub struct Limits {
+    /// Bytes of a message.
+    pub message: AtomicU64,
+    /// Bytes of a new queue.
+    pub queue: AtomicU64,
+    /// Queues.
+    pub queues: AtomicU64,
+}
+
+/// Linux's defaults.
+pub static LIMITS: Limits = Limits {
+    message: AtomicU64::new(8192),
+    queue: AtomicU64::new(16_384),
+    queues: AtomicU64::new(32_000),
+};
+
+struct MessageQueue {
+    owner: Owner,
+    queue: Queue<Body, QueueSleeper>,
+    _charge: Charge,
+}
+
+/// Taken with no other lock held; a sleeper's is taken under it.
+static TABLE: SpinLock<IpcIds<MessageQueue>> = SpinLock::new(IpcIds::new());
+
+/// A limit that is a count of bytes here.
+fn bytes(limit: &AtomicU64) -> usize {
+    // Relaxed, as all limits: each a value of its own.
+    usize::try_from(limit.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+}
+
+/// The process that runs, now.
+fn mark() -> Mark {
+    Mark {
+        pid: pid(),
+        seconds: seconds(),
+    }
+}
+
+/// `msgget(2)`: the number of the queue with this key, which is made if the flags say so.
+///
+/// # Errors
+/// As `msgget(2)`.
+pub fn get(key: i32, flags: u32) -> Result<i32, Errno> {
+    if let Some(id) = super::find(&TABLE.lock(), key, flags)? {
+        return Ok(id);
+    }
+    let one = MessageQueue {
+        owner: Owner::new(key, flags),
+        queue: Queue::new(bytes(&LIMITS.queue)),
+        _charge: budget::charge(512)?,
+    };
+    let mut table = TABLE.lock();
+    // Another may have been faster.
+    if let Some(id) = super::find(&table, key, flags)? {
+        return Ok(id);
+    }
+    table.insert(key, bytes(&LIMITS.queues), |_| one)
+}
+
+/// `msgsnd(2)`: sends a message, whose type is 1 or more.
+///
+/// # Errors
+/// As `msgsnd(2)`.
+pub fn send(id: i32, message: Message<Body>, nowait: bool) -> Result<(), Errno> {
+    let (sleeper, ticket) = {
+        let mut table = TABLE.lock();
+        let one = table.get_mut(id)?;
+        match one.queue.send(message, mark()) {
+            Ok(()) => return Ok(()),
+            Err(message) if nowait => {
+                drop(table);
+                drop(message);
+                return Err(Errno::EAGAIN);
+            }
+            Err(message) => {
+                let sleeper = Sleeper::new();
+                let ticket = one.queue.wait_to_send(message, pid(), sleeper.clone());
+                (sleeper, ticket)
+            }
+        }
+    };
+    if sleeper.sleep(None).is_some() {
+        let mut table = TABLE.lock();
+        let one = table.get_mut(id).ok();
+        let gone = one.and_then(|one| one.queue.cancel_send(ticket));
+        drop(table);
+        if gone.is_some() {
+            return Err(Errno::ERESTARTNOHAND);
+        }
+    }
+    // Who was taken out was told why.
+    match sleeper.take() {
+        Some(Told::Sent(result)) => result,
+        _ => Err(Errno::EIDRM),
+    }
+}
+
+/// `msgrcv(2)`: receives a message.
+///
+/// # Errors
+/// As `msgrcv(2)`.
+pub fn receive(id: i32, taking: Taking, nowait: bool) -> Result<Message<Body>, Errno> {
+    let (sleeper, ticket) = {
+        let mut table = TABLE.lock();
+        let one = table.get_mut(id)?;
+        if let Some(message) = one.queue.receive(taking, mark())? {
+            return Ok(message);
+        }
+        if nowait {
+            return Err(Errno::ENOMSG);
+        }
+        let sleeper: Arc<Sleeper<Told>> = Sleeper::new();
+        let ticket = one.queue.wait_to_receive(taking, pid(), sleeper.clone());
+        (sleeper, ticket)
+    };
+    if sleeper.sleep(None) == Some(BrokenOff::Interrupted) {
+        let mut table = TABLE.lock();
+        let one = table.get_mut(id).ok();
+        if one.is_some_and(|one| one.queue.cancel_receive(ticket).is_some()) {
+            return Err(Errno::ERESTARTNOHAND);
+        }
+    }
+    match sleeper.take() {
+        Some(Told::Received(result)) => result,
+        _ => Err(Errno::EIDRM),
+    }
+}
+
+/// `msgrcv(2)` with `MSG_COPY`: copies the message with `n` others before it into `room`; gives its
+/// type and size.
+///
+/// # Errors
+/// `ENOMSG`: there is none. `E2BIG`: it is too large for `taken`. `EINVAL`: it is too large for `room`.
+pub fn copy(id: i32, n: i64, taking: Taking, room: &mut [u8]) -> Result<(i64, usize), Errno> {
+    let table = TABLE.lock();
+    let one = table.get(id)?;
+    let n = usize::try_from(n).ok();
+    let message = n.and_then(|n| one.queue.peek(n)).ok_or(Errno::ENOMSG)?;
+    taking.check(message.bytes)?;
+    let room = room.get_mut(..message.bytes).ok_or(Errno::EINVAL)?;
+    room.copy_from_slice(message.body.bytes());
+    Ok((message.kind, message.bytes))
+}
+
+/// What `msgctl` tells of a queue.
+#[derive(Copy, Clone, Debug)]
+pub struct Status {
+    /// Its number.
+    pub id: i32,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The last sender.
+    pub sent: Mark,
+    /// The last receiver.
+    pub received: Mark,
+    /// Bytes in it.
+    pub bytes: usize,
+    /// Messages in it.
+    pub messages: usize,
+    /// Bytes that it is for.
+    pub most_bytes: usize,
+}
+
+fn status_of(table: &IpcIds<MessageQueue>, id: i32) -> Result<Status, Errno> {
+    let one = table.get(id)?;
+    Ok(Status {
+        id,
+        owner: one.owner,
+        sent: one.queue.sent,
+        received: one.queue.received,
+        bytes: one.queue.bytes(),
+        messages: one.queue.len(),
+        most_bytes: one.queue.most_bytes(),
+    })
+}
+
+/// What there is of a queue.
+///
+/// # Errors
+/// `EINVAL`: none has this number.
+pub fn status(id: i32) -> Result<Status, Errno> {
+    status_of(&TABLE.lock(), id)
+}
+
+/// What there is of the queue in a place of the table.
+///
+/// # Errors
+/// `EINVAL`: none is there.
+pub fn status_at(place: i32) -> Result<Status, Errno> {
+    let table = TABLE.lock();
+    status_of(&table, table.at(place)?)
+}
+
+/// The first queue in this place of the table or behind it, and the place behind it.
+pub fn next_from(place: usize) -> Option<(Status, usize)> {
+    let table = TABLE.lock();
+    let (id, next) = table.next_from(place)?;
+    Some((status_of(&table, id).ok()?, next))
+}
+
+/// All queues together.
+#[derive(Copy, Clone, Debug)]
+pub struct Totals {
+    /// How many there are.
+    pub queues: usize,
+    /// The highest place in use.
+    pub highest: usize,
+    /// Their messages.
+    pub messages: usize,
+    /// The bytes of these.
+    pub bytes: usize,
+}
+
+/// All queues together.
+pub fn totals() -> Totals {
+    let table = TABLE.lock();
+    let mut totals = Totals {
+        queues: table.len(),
+        highest: table.highest(),
+        messages: 0,
+        bytes: 0,
+    };
+    for one in table.ids().filter_map(|id| table.get(id).ok()) {
+        totals.messages += one.queue.len();
+        totals.bytes += one.queue.bytes();
+    }
+    totals
+}
+
+/// `IPC_SET`: gives a queue another owner, other permissions and another size.
+///
+/// # Errors
+/// `EINVAL`: none has this number, or the owner is nobody.
+pub fn set(id: i32, owner: [u32; 2], permissions: u32, most_bytes: u64) -> Result<(), Errno> {
+    let mut table = TABLE.lock();
+    let one = table.get_mut(id)?;
+    one.owner.set(owner, permissions)?;
+    let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+    one.queue.set_most_bytes(most_bytes, seconds());
+    Ok(())
+}
+
+/// `IPC_RMID`: the queue goes with its messages, and who waits at it gets `EIDRM`.
+///
+/// # Errors
+/// `EINVAL`: none has this number.
+pub fn remove(id: i32) -> Result<(), Errno> {
+    let gone = {
+        let mut table = TABLE.lock();
+        let mut gone = table.remove(id)?;
+        gone.queue.close();
+        gone
+    };
+    drop(gone);
+    Ok(())
+}
+
+/// Room for a copy of a message of at most so many bytes, zeros at first.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn room(size: usize) -> Result<Vec<u8>, Errno> {
+    let size = size.min(bytes(&LIMITS.message));
+    let mut room = Vec::new();
+    room.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+    room.resize(size, 0);
+    Ok(room)
+}

@@ -1,0 +1,403 @@
+//! System V semaphores: sets that processes find by number or key.
+
+use super::budget::{self, Charge};
+use super::sleeper::Sleeper;
+use super::{BrokenOff, Owner, pid, seconds};
+use crate::process;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::ipc_ids::IpcIds;
+use logic::semaphores::{Attempt, Caller, MAX_VALUE, Operation, Set};
+use machine::arch::clock::Nanos;
+use machine::sync::SpinLock;
+
+/// How much there may be, as `/proc/sys/kernel/sem` says.
+#[derive(Debug)]
+pub struct Limits {
+    /// Semaphores of a set (`SEMMSL`).
+    pub of_set: AtomicU64,
+    /// Semaphores of all together (`SEMMNS`).
+    pub all: AtomicU64,
+    /// Operations of a call (`SEMOPM`).
+    pub operations: AtomicU64,
+    /// Sets (`SEMMNI`).
+    pub sets: AtomicU64,
+}
+
+/// Linux's defaults.
+pub static LIMITS: Limits = Limits {
+    of_set: AtomicU64::new(32_000),
+    all: AtomicU64::new(32_000 * 32_000),
+    operations: AtomicU64::new(500),
+    sets: AtomicU64::new(32_000),
+};
+
+/// The most semaphores of a set, whatever the limit: their numbers have 16 bits.
+const MAX_OF_SET: u64 = u16::MAX as u64;
+
+type Waiter = Arc<Sleeper<Result<(), Errno>>>;
+
+struct Semaphores {
+    owner: Owner,
+    /// When an operation was last done, in seconds since 1970; 0: never.
+    used: i64,
+    set: Set<Waiter>,
+    _charge: Charge,
+}
+
+struct Table {
+    sets: IpcIds<Semaphores>,
+    /// Semaphores of all sets.
+    count: u64,
+    /// Who has adjustments in which set, with the memory for them.
+    adjusted: BTreeMap<(u64, i32), Charge>,
+}
+
+/// Taken with no other lock held; a sleeper's is taken under it.
+static TABLE: SpinLock<Table> = SpinLock::new(Table {
+    sets: IpcIds::new(),
+    count: 0,
+    adjusted: BTreeMap::new(),
+});
+
+/// What `SEM_UNDO` has noted for a task, or for tasks that share it (`CLONE_SYSVSEM`). With the last
+/// reference it is carried out: drop that without a lock held.
+#[derive(Debug)]
+pub struct UndoList {
+    id: u64,
+}
+
+impl UndoList {
+    /// An empty one.
+    pub fn new() -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: only the number itself matters.
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { id })
+    }
+}
+
+impl Drop for UndoList {
+    fn drop(&mut self) {
+        // Each turn ends with one entry less; nobody adds any.
+        loop {
+            let mut table = TABLE.lock();
+            let mut own = table.adjusted.range((self.id, 0)..=(self.id, i32::MAX));
+            let Some((&(_, id), _)) = own.next() else {
+                return;
+            };
+            table.adjusted.remove(&(self.id, id));
+            if let Ok(one) = table.sets.get_mut(id) {
+                one.set.undo(self.id, pid());
+                one.used = seconds();
+                one.settle_all();
+            }
+        }
+    }
+}
+
+fn tell(waiter: Waiter, result: Result<(), Errno>) {
+    waiter.tell(result);
+}
+
+impl Semaphores {
+    /// Lets those go on that can since these semaphores changed.
+    fn settle(&mut self, changed: impl IntoIterator<Item = u16>) {
+        if self.set.settle(changed, &mut tell) {
+            self.used = seconds();
+        }
+    }
+
+    fn settle_all(&mut self) {
+        let count = u16::try_from(self.set.len()).unwrap_or(u16::MAX);
+        self.settle(0..count);
+    }
+
+    fn index(&self, semaphore: i32) -> Result<u16, Errno> {
+        let index = u16::try_from(semaphore).map_err(|_| Errno::EINVAL)?;
+        if usize::from(index) >= self.set.len() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(index)
+    }
+}
+
+/// The set with this key, if the flags are for one that exists; `None` if one is to be made.
+fn existing(table: &Table, key: i32, count: u64, flags: u32) -> Result<Option<i32>, Errno> {
+    let Some(id) = super::find(&table.sets, key, flags)? else {
+        return Ok(None);
+    };
+    if count > table.sets.get(id)?.set.len() as u64 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(Some(id))
+}
+
+/// `semget(2)`: the number of the set with this key, which is made if the flags say so.
+///
+/// # Errors
+/// As `semget(2)`.
+pub fn get(key: i32, count: i32, flags: u32) -> Result<i32, Errno> {
+    let count = u64::try_from(count).map_err(|_| Errno::EINVAL)?;
+    // Relaxed, as all limits: each a value of its own.
+    if count > LIMITS.of_set.load(Ordering::Relaxed).min(MAX_OF_SET) {
+        return Err(Errno::EINVAL);
+    }
+    let all = |table: &Table| {
+        let sum = table.count.checked_add(count);
+        let most = LIMITS.all.load(Ordering::Relaxed);
+        sum.filter(|&sum| sum <= most).ok_or(Errno::ENOSPC)
+    };
+    {
+        let table = TABLE.lock();
+        if let Some(id) = existing(&table, key, count, flags)? {
+            return Ok(id);
+        }
+        if count == 0 {
+            return Err(Errno::EINVAL);
+        }
+        all(&table)?;
+    }
+    let size = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
+    let one = Semaphores {
+        owner: Owner::new(key, flags),
+        used: 0,
+        _charge: budget::charge(count * Set::<Waiter>::bytes_each() as u64 + 512)?,
+        set: Set::new(size)?,
+    };
+    let most = usize::try_from(LIMITS.sets.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+    let mut table = TABLE.lock();
+    // Another may have been faster.
+    if let Some(id) = existing(&table, key, count, flags)? {
+        return Ok(id);
+    }
+    let sum = all(&table)?;
+    let id = table.sets.insert(key, most, |_| one)?;
+    table.count = sum;
+    Ok(id)
+}
+
+/// `semop(2)` and `semtimedop(2)`: does all operations, or waits until they can be done.
+///
+/// # Errors
+/// As `semtimedop(2)`.
+pub fn operate(
+    id: i32,
+    operations: Box<[Operation]>,
+    deadline: Option<Nanos>,
+) -> Result<(), Errno> {
+    let undo = operations.iter().any(|one| one.undo);
+    let undo = undo.then(|| process::current().undo_list().id);
+    let caller = Caller { pid: pid(), undo };
+    let (sleeper, ticket) = {
+        let mut table = TABLE.lock();
+        let table = &mut *table;
+        let one = table.sets.get_mut(id)?;
+        let count = one.set.len();
+        if let Some(owner) = undo
+            && !table.adjusted.contains_key(&(owner, id))
+        {
+            let charge = budget::charge(count as u64 * 2 + 128)?;
+            one.set.prepare(owner)?;
+            table.adjusted.insert((owner, id), charge);
+        }
+        if operations
+            .iter()
+            .any(|op| usize::from(op.semaphore) >= count)
+        {
+            return Err(Errno::EFBIG);
+        }
+        match one.set.attempt(&operations, caller)? {
+            Attempt::Done => {
+                one.used = seconds();
+                let changed = operations.iter().filter(|op| op.change != 0);
+                one.settle(changed.map(|op| op.semaphore));
+                return Ok(());
+            }
+            Attempt::Blocked(at) => {
+                let sleeper = Sleeper::new();
+                let ticket = one.set.wait(operations, caller, at, sleeper.clone());
+                (sleeper, ticket)
+            }
+        }
+    };
+    if let Some(why) = sleeper.sleep(deadline) {
+        let mut table = TABLE.lock();
+        let set = table.sets.get_mut(id);
+        if set.is_ok_and(|one| one.set.cancel(ticket).is_some()) {
+            return Err(match why {
+                BrokenOff::TimedOut => Errno::EAGAIN,
+                // Never started again, as on Linux.
+                BrokenOff::Interrupted => Errno::EINTR,
+            });
+        }
+    }
+    // Who was taken out was told why.
+    sleeper.take().unwrap_or(Err(Errno::EIDRM))
+}
+
+/// What `semctl` tells of a set.
+#[derive(Copy, Clone, Debug)]
+pub struct Status {
+    /// Its number.
+    pub id: i32,
+    /// Whose it is.
+    pub owner: Owner,
+    /// When an operation was last done, in seconds since 1970; 0: never.
+    pub used: i64,
+    /// Semaphores.
+    pub count: usize,
+}
+
+impl Table {
+    fn status(&self, id: i32) -> Result<Status, Errno> {
+        let one = self.sets.get(id)?;
+        Ok(Status {
+            id,
+            owner: one.owner,
+            used: one.used,
+            count: one.set.len(),
+        })
+    }
+}
+
+/// What there is of a set.
+///
+/// # Errors
+/// `EINVAL`: none has this number.
+pub fn status(id: i32) -> Result<Status, Errno> {
+    TABLE.lock().status(id)
+}
+
+/// What there is of the set in a place of the table.
+///
+/// # Errors
+/// `EINVAL`: none is there.
+pub fn status_at(place: i32) -> Result<Status, Errno> {
+    let table = TABLE.lock();
+    table.status(table.sets.at(place)?)
+}
+
+/// The first set in this place of the table or behind it, and the place behind it.
+pub fn next_from(place: usize) -> Option<(Status, usize)> {
+    let table = TABLE.lock();
+    let (id, next) = table.sets.next_from(place)?;
+    Some((table.status(id).ok()?, next))
+}
+
+/// How many sets and semaphores there are, and the highest place in use.
+pub fn totals() -> (usize, u64, usize) {
+    let table = TABLE.lock();
+    (table.sets.len(), table.count, table.sets.highest())
+}
+
+/// What [`look`] tells of one semaphore.
+#[derive(Copy, Clone, Debug)]
+pub struct Look {
+    /// Its value.
+    pub value: u16,
+    /// The process that did the last operation on it; 0: none.
+    pub pid: u32,
+    /// Calls that wait for it to grow.
+    pub growing: usize,
+    /// Calls that wait for it to be zero.
+    pub zero: usize,
+}
+
+/// One semaphore of a set.
+///
+/// # Errors
+/// `EINVAL`: there is none.
+pub fn look(id: i32, semaphore: i32) -> Result<Look, Errno> {
+    let table = TABLE.lock();
+    let one = table.sets.get(id)?;
+    let index = one.index(semaphore)?;
+    let (value, pid) = one.set.value(index.into()).ok_or(Errno::EINVAL)?;
+    Ok(Look {
+        value,
+        pid,
+        growing: one.set.count_waiting(index, false),
+        zero: one.set.count_waiting(index, true),
+    })
+}
+
+/// `GETALL`: all values of a set.
+///
+/// # Errors
+/// `EINVAL`: none has this number. `ENOMEM`.
+pub fn values(id: i32) -> Result<Vec<u16>, Errno> {
+    let count = status(id)?.count;
+    let mut values = Vec::new();
+    values.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    let table = TABLE.lock();
+    // A set keeps its size, and a number its set for long enough.
+    let set = &table.sets.get(id)?.set;
+    values.extend(set.values().take(count));
+    Ok(values)
+}
+
+/// `SETALL`: gives all semaphores of a set new values.
+///
+/// # Errors
+/// `EINVAL`: none has this number. `ERANGE`.
+pub fn set_all(id: i32, values: &[u16]) -> Result<(), Errno> {
+    if values.iter().any(|&value| value > MAX_VALUE) {
+        return Err(Errno::ERANGE);
+    }
+    let mut table = TABLE.lock();
+    let one = table.sets.get_mut(id)?;
+    one.set.set_all(values, pid());
+    one.owner.changed = seconds();
+    one.settle_all();
+    Ok(())
+}
+
+/// `SETVAL`: gives one semaphore a new value.
+///
+/// # Errors
+/// `ERANGE`; `EINVAL`: there is no such semaphore.
+pub fn set_value(id: i32, semaphore: i32, value: i32) -> Result<(), Errno> {
+    let value = u16::try_from(value).map_err(|_| Errno::ERANGE)?;
+    if value > MAX_VALUE {
+        return Err(Errno::ERANGE);
+    }
+    let mut table = TABLE.lock();
+    let one = table.sets.get_mut(id)?;
+    let index = one.index(semaphore)?;
+    one.set.set_value(index, value, pid());
+    one.owner.changed = seconds();
+    one.settle([index]);
+    Ok(())
+}
+
+/// `IPC_SET`: gives a set another owner and other permissions.
+///
+/// # Errors
+/// `EINVAL`: none has this number, or the owner is nobody.
+pub fn set(id: i32, owner: [u32; 2], permissions: u32) -> Result<(), Errno> {
+    TABLE.lock().sets.get_mut(id)?.owner.set(owner, permissions)
+}
+
+/// `IPC_RMID`: the set goes, and who waits at it gets `EIDRM`.
+///
+/// # Errors
+/// `EINVAL`: none has this number.
+pub fn remove(id: i32) -> Result<(), Errno> {
+    let gone = {
+        let mut table = TABLE.lock();
+        let table = &mut *table;
+        let mut gone = table.sets.remove(id)?;
+        table.count -= gone.set.len() as u64;
+        for owner in gone.set.owners() {
+            table.adjusted.remove(&(owner, id));
+        }
+        gone.set.close(&mut tell);
+        gone
+    };
+    drop(gone);
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! signalfd: signals that are read from a descriptor.
+//!
+//! The file has a set of signals and nothing else. What waits is the reader's: its thread's and its
+//! process's.
+
+use super::{Detail, SigInfo, SigSet, take_awaited};
+use crate::fs::io::ByteSink;
+use crate::fs::poll::{Notifier, PollMask};
+use crate::fs::{File, OpenFlags};
+use crate::process;
+use alloc::sync::Arc;
+use logic::errno::{Errno, SysResult};
+use machine::sync::SpinLock;
+use zerocopy::{Immutable, IntoBytes};
+
+/// Bytes of `struct signalfd_siginfo`.
+const RECORD_BYTES: usize = 128;
+
+/// A signalfd's file.
+#[derive(Debug)]
+pub struct SignalFile {
+    wanted: SpinLock<SigSet>,
+}
+
+/// `struct signalfd_siginfo`.
+#[derive(Default, IntoBytes, Immutable)]
+#[repr(C)]
+struct Record {
+    signal: u32,
+    errno: i32,
+    code: i32,
+    pid: u32,
+    uid: u32,
+    fd: i32,
+    timer: u32,
+    band: u32,
+    overrun: u32,
+    trap: u32,
+    status: i32,
+    integer: i32,
+    value: u64,
+    user_time: u64,
+    system_time: u64,
+    address: u64,
+    rest: [u64; 6],
+}
+
+const _: () = assert!(size_of::<Record>() == RECORD_BYTES);
+
+impl From<&SigInfo> for Record {
+    fn from(info: &SigInfo) -> Self {
+        let mut record = Self {
+            signal: info.signal.number(),
+            errno: info.errno,
+            code: info.code,
+            ..Self::default()
+        };
+        let mut set_value = |value: u64| {
+            record.value = value;
+            // The `int` of the union is the low half.
+            let [a, b, c, d, ..] = value.to_le_bytes();
+            record.integer = i32::from_le_bytes([a, b, c, d]);
+        };
+        match info.detail {
+            Detail::Sender { pid, uid } => (record.pid, record.uid) = (pid, uid),
+            Detail::Queued { pid, uid, value } => {
+                set_value(value);
+                (record.pid, record.uid) = (pid, uid);
+            }
+            Detail::Timer { id, overrun, value } => {
+                set_value(value);
+                record.timer = id.cast_unsigned();
+                record.overrun = overrun.cast_unsigned();
+            }
+            Detail::Child {
+                pid,
+                uid,
+                status,
+                utime,
+                stime,
+            } => {
+                (record.pid, record.uid) = (pid, uid);
+                record.status = status;
+                record.user_time = utime.cast_unsigned();
+                record.system_time = stime.cast_unsigned();
+            }
+            Detail::Fault { address } => record.address = address,
+        }
+        record
+    }
+}
+
+impl SignalFile {
+    /// One for these signals.
+    pub fn new(wanted: SigSet) -> Self {
+        Self {
+            wanted: SpinLock::new(wanted.blockable()),
+        }
+    }
+
+    /// Sets which signals are read from it.
+    pub fn set(&self, wanted: SigSet) {
+        *self.wanted.lock() = wanted.blockable();
+        process::current()
+            .process()
+            .signal_readers()
+            .notify(PollMask::READABLE);
+    }
+
+    /// Which signals are read from it.
+    pub fn wanted(&self) -> SigSet {
+        *self.wanted.lock()
+    }
+
+    fn take(&self) -> Option<SigInfo> {
+        take_awaited(process::current(), self.wanted())
+    }
+}
+
+impl File for SignalFile {
+    fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
+        let room = to.room() / RECORD_BYTES;
+        if room == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mut taken = self.take();
+        if taken.is_none() {
+            if flags.nonblocking() {
+                return Err(Errno::EAGAIN);
+            }
+            let readers = process::current().process().signal_readers();
+            readers.queue().wait(|| {
+                taken = self.take();
+                taken.is_some()
+            })?;
+        }
+        let mut count = 0;
+        while let Some(info) = taken {
+            // Taken is taken, as on Linux, where the place for it is a bad one.
+            match to.put(Record::from(&info).as_bytes()) {
+                Ok(RECORD_BYTES) => count += RECORD_BYTES,
+                Ok(_) | Err(_) if count != 0 => break,
+                Ok(_) => return Err(Errno::EFAULT),
+                Err(error) => return Err(error),
+            }
+            taken = if count / RECORD_BYTES < room {
+                self.take()
+            } else {
+                None
+            };
+        }
+        Ok(count)
+    }
+
+    fn poll(&self) -> PollMask {
+        let task = process::current();
+        let waiting = task
+            .process()
+            .pending_set()
+            .union(task.signals().pending().set());
+        if waiting.intersection(self.wanted()).is_empty() {
+            PollMask::empty()
+        } else {
+            PollMask::READABLE
+        }
+    }
+
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(process::current().process().signal_readers())
+    }
+}

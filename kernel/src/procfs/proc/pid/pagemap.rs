@@ -1,0 +1,108 @@
+//! `/proc/PID/pagemap`: a word for each page of an address space.
+
+use super::super::subject::Subject;
+use crate::fs::file::File;
+use crate::fs::flags::{FileKind, OpenFlags};
+use crate::fs::io::ByteSink;
+use crate::fs::node::{FsStats, Metadata, Node, NodeId, NodeRef};
+use crate::fs::synthetic::Synthetic;
+use crate::vm::{AddressSpace, Shown};
+use alloc::sync::Arc;
+use logic::errno::{Errno, SysResult};
+use machine::arch::USER_END;
+use machine::memory::PAGE_SIZE;
+use zerocopy::IntoBytes;
+
+pub(super) const NAME: &str = "pagemap";
+/// Its place among a process's files.
+pub(super) const FILE: u64 = 0x51;
+
+const WORD: u64 = size_of::<u64>() as u64;
+/// Words that are made at a time.
+const WORDS: usize = 128;
+
+const PRESENT: u64 = 1 << 63;
+/// Of a file, or of memory that is shared.
+const OF_FILE: u64 = 1 << 61;
+/// Mapped here alone.
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// The file in a process's directory.
+#[derive(Debug)]
+struct Pagemap {
+    fs: Arc<Synthetic>,
+    subject: Subject,
+}
+
+pub(super) fn node(fs: &Arc<Synthetic>, subject: Subject) -> NodeRef {
+    Arc::new(Pagemap {
+        fs: fs.clone(),
+        subject,
+    })
+}
+
+impl Node for Pagemap {
+    fn id(&self) -> NodeId {
+        self.fs.id(self.subject.inode(FILE))
+    }
+    fn kind(&self) -> FileKind {
+        FileKind::Regular
+    }
+    fn metadata(&self) -> Metadata {
+        self.fs.metadata(self.id().inode, FileKind::Regular, 0o400)
+    }
+    fn fs_stats(&self) -> FsStats {
+        self.fs.stats()
+    }
+    fn open(self: Arc<Self>, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
+        if flags.writable() {
+            return Err(Errno::EACCES);
+        }
+        // As on Linux, of the space that the process has now.
+        let space = self.subject.process()?.vm().ok_or(Errno::ESRCH)?;
+        Ok(Arc::new(Words(space)))
+    }
+}
+
+struct Words(Arc<AddressSpace>);
+
+fn word(shown: Option<Shown>) -> u64 {
+    let Some(shown) = shown else { return 0 };
+    let of_file = if shown.of_file { OF_FILE } else { 0 };
+    let exclusive = if shown.alone { EXCLUSIVE } else { 0 };
+    PRESENT | of_file | exclusive | shown.frame
+}
+
+impl File for Words {
+    fn read(&self, to: &mut dyn ByteSink, offset: &mut u64, _: OpenFlags) -> SysResult {
+        let room = to.room();
+        if !offset.is_multiple_of(WORD) || !(room as u64).is_multiple_of(WORD) {
+            return Err(Errno::EINVAL);
+        }
+        let end = USER_END / PAGE_SIZE as u64 * WORD;
+        let mut done = 0;
+        while done < room && *offset < end {
+            let mut words = [0; WORDS];
+            let left = ((end - *offset) / WORD).min(((room - done) as u64) / WORD);
+            let count = words.len().min(usize::try_from(left).unwrap_or(WORDS));
+            let first = *offset / WORD * PAGE_SIZE as u64;
+            let mut place = words[..count].iter_mut();
+            self.0.show_pages(first, count, |shown| {
+                if let Some(place) = place.next() {
+                    *place = word(shown);
+                }
+            });
+            let put = to.put(words[..count].as_bytes())?;
+            done += put;
+            *offset += put as u64;
+            if put < count * size_of::<u64>() {
+                break;
+            }
+            machine::sched::cond_resched();
+        }
+        Ok(done)
+    }
+    fn seekable(&self) -> bool {
+        true
+    }
+}

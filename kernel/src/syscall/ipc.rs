@@ -1,0 +1,38 @@
+//! What the calls on the three kinds of System V IPC have in common.
+
+use super::record::IpcPerm;
+use crate::process::ipc::Owner;
+use logic::errno::SysResult;
+use zerocopy::FromZeros;
+
+// The numbers of <linux/ipc.h>.
+pub(super) const IPC_RMID: i32 = 0;
+pub(super) const IPC_SET: i32 = 1;
+pub(super) const IPC_STAT: i32 = 2;
+pub(super) const IPC_INFO: i32 = 3;
+pub(super) const IPC_NOWAIT: u32 = 0o4000;
+
+/// A number that the kernel made: not negative.
+pub(super) fn result(number: i32) -> SysResult {
+    Ok(usize::try_from(number).unwrap_or(0))
+}
+
+/// What is told of the owner of the object with this number.
+pub(super) fn permissions(id: i32, owner: &Owner) -> IpcPerm {
+    IpcPerm {
+        key: owner.key,
+        uid: owner.owner[0],
+        gid: owner.owner[1],
+        maker_uid: owner.maker[0],
+        maker_gid: owner.maker[1],
+        mode: owner.mode,
+        // Above the place: it fits by what numbers are.
+        round: u16::try_from(id >> 15).unwrap_or(0),
+        ..IpcPerm::new_zeroed()
+    }
+}
+
+/// A limit or a count in a field of 32 bits: as much as fits.
+pub(super) fn word(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,200 @@
+//! Calls on POSIX message queues.
+
+use super::Args;
+use super::record::MqAttr;
+use crate::fs::{FileKind, OpenFlags};
+use crate::process;
+use crate::process::caller;
+use crate::process::ipc::Body;
+use crate::process::ipc::mqueue::{self, Making, MessageQueue, Notice, PRIORITIES, Size};
+use crate::process::signal::Signal;
+use crate::process::task::limits;
+use crate::process::time::clocks::Clock;
+use crate::process::time::values::Timespec;
+use crate::vm::uaccess::{self, UserPtr};
+use alloc::sync::Arc;
+use linux_raw_sys::general as raw;
+use logic::errno::{Errno, SysResult};
+use logic::message_queue::Message;
+use machine::arch::clock::Nanos;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The longest path that Linux takes, with its NUL.
+const MAX_PATH: usize = 4096;
+
+/// `mq_open(2)`.
+pub fn mq_open(a: &Args) -> SysResult {
+    let attributes = match a.addr(3) {
+        0 => None,
+        address => Some(UserPtr::<MqAttr>::new(address).read()?),
+    };
+    let name = uaccess::read_cstr(a.addr(0), MAX_PATH)?;
+    let files = caller::files();
+    files.check_room(caller::descriptor_limit())?;
+    let flags = OpenFlags::from_user(a.0[1]);
+    let size = match attributes {
+        None => Size::default_size(),
+        // What is negative is refused as 0 is.
+        Some(asked) => Size {
+            messages: u64::try_from(asked.most_messages).unwrap_or(0),
+            message_bytes: u64::try_from(asked.message_size).unwrap_or(0),
+        },
+    };
+    let making = flags.contains(OpenFlags::CREATE).then(|| Making {
+        exclusive: flags.contains(OpenFlags::EXCLUSIVE),
+        permissions: a.uint(2) & !caller::context().umask(),
+        size,
+    });
+    let limit = process::current().process().limit(limits::index::MSGQUEUE);
+    let (queue, is_new) = mqueue::open(&name, making, limit)?;
+    let access = flags & OpenFlags::from_bits_retain(raw::O_ACCMODE);
+    if !is_new && access.bits() == raw::O_ACCMODE {
+        return Err(Errno::EINVAL);
+    }
+    let kept = access | flags & OpenFlags::NONBLOCK;
+    // As on Linux it closes on exec, whatever the flags say.
+    caller::install(queue.to_file(kept), true)
+}
+
+/// `mq_unlink(2)`.
+pub fn mq_unlink(a: &Args) -> SysResult {
+    mqueue::unlink(&uaccess::read_cstr(a.addr(0), MAX_PATH)?)?;
+    Ok(0)
+}
+
+/// The time until which a call waits, given on the wall clock; 0: for ever.
+fn deadline(address: u64) -> Result<Option<Nanos>, Errno> {
+    if address == 0 {
+        return Ok(None);
+    }
+    let time = Timespec::read(address)?;
+    Clock::Realtime.to_monotonic(time).map(Some)
+}
+
+/// `mq_timedsend(2)`.
+pub fn mq_timedsend(a: &Args) -> SysResult {
+    let deadline = deadline(a.addr(4))?;
+    let priority = a.uint(3);
+    if priority >= PRIORITIES {
+        return Err(Errno::EINVAL);
+    }
+    let file = caller::file(a.int(0))?;
+    let queue = MessageQueue::of(&file)?;
+    if !file.flags().writable() {
+        return Err(Errno::EBADF);
+    }
+    let bytes = a.size(2);
+    if bytes as u64 > queue.size().message_bytes {
+        return Err(Errno::EMSGSIZE);
+    }
+    let body = Body::new(bytes, |body| uaccess::copy_in(body, a.addr(1)))?;
+    let message = Message {
+        kind: priority.into(),
+        bytes,
+        body,
+    };
+    queue.send(message, (!file.flags().nonblocking()).then_some(deadline))?;
+    Ok(0)
+}
+
+/// `mq_timedreceive(2)`.
+pub fn mq_timedreceive(a: &Args) -> SysResult {
+    let deadline = deadline(a.addr(4))?;
+    let file = caller::file(a.int(0))?;
+    let queue = MessageQueue::of(&file)?;
+    if !file.flags().readable() {
+        return Err(Errno::EBADF);
+    }
+    if (a.size(2) as u64) < queue.size().message_bytes {
+        return Err(Errno::EMSGSIZE);
+    }
+    let message = queue.receive((!file.flags().nonblocking()).then_some(deadline))?;
+    if a.addr(3) != 0 {
+        // Below PRIORITIES.
+        let priority = u32::try_from(message.kind).unwrap_or(0);
+        UserPtr::new(a.addr(3)).write(&priority)?;
+    }
+    uaccess::copy_out(a.addr(1), message.body.bytes())?;
+    Ok(message.bytes)
+}
+
+/// The part of `struct sigevent` that matters here.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct SigEvent {
+    value: u64,
+    signal: u32,
+    notify: u32,
+    unused: [u64; 6],
+}
+
+/// `mq_notify(2)`. A thread is started by glibc and musl, which are told over a netlink socket; there
+/// are none.
+pub fn mq_notify(a: &Args) -> SysResult {
+    const SIGEV_SIGNAL: u32 = raw::SIGEV_SIGNAL;
+    const SIGEV_NONE: u32 = raw::SIGEV_NONE;
+    const SIGEV_THREAD: u32 = raw::SIGEV_THREAD;
+    const MAX_SIGNAL: u32 = process::signal::MAX_SIGNAL;
+    let notice = match a.addr(1) {
+        0 => None,
+        address => {
+            let event = UserPtr::<SigEvent>::new(address).read()?;
+            Some(match (event.notify, event.signal) {
+                (SIGEV_NONE, _) => Notice::Nothing,
+                (SIGEV_SIGNAL, number @ 0..=MAX_SIGNAL) => {
+                    Notice::Signal(Signal::new(number), event.value)
+                }
+                (SIGEV_THREAD, fd) => {
+                    // What a message of a netlink socket would say.
+                    UserPtr::<[u8; 32]>::new(event.value).read()?;
+                    let file = caller::file(fd.cast_signed())?;
+                    let is_socket = file.node().kind() == FileKind::Socket;
+                    return Err(if is_socket {
+                        Errno::EINVAL
+                    } else {
+                        Errno::ENOTSOCK
+                    });
+                }
+                _ => return Err(Errno::EINVAL),
+            })
+        }
+    };
+    let queue: Arc<MessageQueue> = MessageQueue::of(&*caller::file(a.int(0))?)?;
+    match notice {
+        Some(notice) => queue.register(notice)?,
+        None => queue.unregister(),
+    }
+    Ok(0)
+}
+
+/// `mq_getsetattr(2)`.
+pub fn mq_getsetattr(a: &Args) -> SysResult {
+    let nonblock = i64::from(OpenFlags::NONBLOCK.bits());
+    let new = match a.addr(1) {
+        0 => None,
+        address => Some(UserPtr::<MqAttr>::new(address).read()?.flags),
+    };
+    if new.is_some_and(|flags| flags & !nonblock != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let file = caller::file(a.int(0))?;
+    let queue = MessageQueue::of(&file)?;
+    let flags = file.flags();
+    let old = MqAttr {
+        flags: i64::from((flags & OpenFlags::NONBLOCK).bits()),
+        // Both far below 2^63.
+        most_messages: queue.size().messages.cast_signed(),
+        message_size: queue.size().message_bytes.cast_signed(),
+        messages: (queue.messages() as u64).cast_signed(),
+        unused: [0; 4],
+    };
+    if let Some(new) = new {
+        let mut flags = flags;
+        flags.set(OpenFlags::NONBLOCK, new != 0);
+        file.set_flags(flags);
+    }
+    if a.addr(2) != 0 {
+        UserPtr::new(a.addr(2)).write(&old)?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,168 @@
+//! What a process or thread says about itself: `prctl(2)`, `arch_prctl(2)`, `personality(2)`.
+
+use super::Args;
+use crate::process;
+use crate::process::signal::MAX_SIGNAL;
+use crate::vm::uaccess::{self, UserPtr};
+use core::sync::atomic::Ordering;
+use linux_raw_sys::prctl as raw_prctl;
+use logic::errno::{Errno, SysResult};
+use machine::arch::USER_END;
+
+/// `prctl(2)`: what programs use of it.
+pub fn prctl(a: &Args) -> SysResult {
+    let current = process::current();
+    let process = current.process();
+    let write_int = |value: u32| UserPtr::<u32>::new(a.addr(1)).write(&value).map(|()| 0);
+    match a.uint(0) {
+        raw_prctl::PR_SET_NAME => {
+            let mut name = [0; 15];
+            let len = uaccess::copy_in_partial(&mut name, a.addr(1));
+            let end = name[..len].iter().position(|&byte| byte == 0);
+            if end.is_none() && len < name.len() {
+                return Err(Errno::EFAULT);
+            }
+            current.set_name(&name[..end.unwrap_or(len)]);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_NAME => {
+            uaccess::copy_out(a.addr(1), current.name().padded())?;
+            Ok(0)
+        }
+        raw_prctl::PR_SET_PDEATHSIG => {
+            if a.addr(1) > u64::from(MAX_SIGNAL) {
+                return Err(Errno::EINVAL);
+            }
+            process.death_signal.store(a.uint(1), Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_PDEATHSIG => write_int(process.death_signal.load(Ordering::Relaxed)),
+        raw_prctl::PR_SET_DUMPABLE => {
+            if a.addr(1) > 1 {
+                return Err(Errno::EINVAL);
+            }
+            process.dumpable.store(a.uint(1), Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_DUMPABLE => Ok(process.dumpable.load(Ordering::Relaxed) as usize),
+        raw_prctl::PR_SET_CHILD_SUBREAPER => {
+            process.subreaper.store(a.addr(1) != 0, Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_CHILD_SUBREAPER => {
+            write_int(u32::from(process.subreaper.load(Ordering::Relaxed)))
+        }
+        raw_prctl::PR_SET_NO_NEW_PRIVS => {
+            if a.addr(1) != 1 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            process.no_new_privs.store(true, Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_NO_NEW_PRIVS => {
+            if a.addr(1) != 0 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            Ok(usize::from(process.no_new_privs.load(Ordering::Relaxed)))
+        }
+        raw_prctl::PR_SET_TIMERSLACK => {
+            let slack = if a.addr(1) == 0 { 50_000 } else { a.addr(1) };
+            current.set_timer_slack(slack);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_TIMERSLACK => Ok(super::value(current.timer_slack())),
+        raw_prctl::PR_SET_THP_DISABLE => {
+            if a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let space = current.vm().ok_or(Errno::EINVAL)?;
+            space.decline_huge_pages(a.addr(1) != 0);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_THP_DISABLE => {
+            if a.addr(1) != 0 || a.addr(2) != 0 || a.addr(3) != 0 || a.addr(4) != 0 {
+                return Err(Errno::EINVAL);
+            }
+            Ok(current
+                .vm()
+                .is_some_and(|vm| vm.declines_huge_pages())
+                .into())
+        }
+        raw_prctl::PR_SET_KEEPCAPS => {
+            if a.addr(1) > 1 {
+                return Err(Errno::EINVAL);
+            }
+            let keeps = &process.keeps_capabilities;
+            keeps.store(a.addr(1) == 1, Ordering::Relaxed);
+            Ok(0)
+        }
+        raw_prctl::PR_GET_KEEPCAPS => Ok(usize::from(
+            process.keeps_capabilities.load(Ordering::Relaxed),
+        )),
+        // No filter of calls, no secure bit, and times that are exact.
+        raw_prctl::PR_GET_SECCOMP | raw_prctl::PR_GET_SECUREBITS | raw_prctl::PR_GET_TIMING => {
+            Ok(0)
+        }
+        raw_prctl::PR_SET_TIMING if a.addr(1) == raw_prctl::PR_TIMING_STATISTICAL.into() => Ok(0),
+        // Everybody reads the time-stamp counter.
+        raw_prctl::PR_GET_TSC => write_int(raw_prctl::PR_TSC_ENABLE),
+        raw_prctl::PR_SET_TSC if a.addr(1) == raw_prctl::PR_TSC_ENABLE.into() => Ok(0),
+        raw_prctl::PR_CAPBSET_READ => {
+            const LAST_CAPABILITY: u64 = 40;
+            if a.addr(1) > LAST_CAPABILITY {
+                Err(Errno::EINVAL)
+            } else {
+                Ok(1)
+            }
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `arch_prctl(2)`.
+pub fn arch_prctl(a: &Args) -> SysResult {
+    const SET_GS: u32 = 0x1001;
+    const SET_FS: u32 = 0x1002;
+    const GET_FS: u32 = 0x1003;
+    const GET_GS: u32 = 0x1004;
+    const GET_CPUID: u32 = 0x1011;
+    const SET_CPUID: u32 = 0x1012;
+    let current = process::current();
+    let user = current.user_state().ok_or(Errno::EPERM)?;
+    let address = a.addr(1);
+    match a.uint(0) {
+        SET_FS | SET_GS if address >= USER_END => Err(Errno::EPERM),
+        SET_FS => {
+            user.set_fs_base(address);
+            Ok(0)
+        }
+        SET_GS => {
+            user.set_gs_base(address);
+            Ok(0)
+        }
+        GET_FS => {
+            let base = user.fs_base();
+            UserPtr::<u64>::new(address).write(&base).map(|()| 0)
+        }
+        GET_GS => {
+            let base = user.gs_base();
+            UserPtr::<u64>::new(address).write(&base).map(|()| 0)
+        }
+        // The instruction works for everybody, and there is no CPU on which it could be made to fault.
+        GET_CPUID => Ok(1),
+        SET_CPUID => Err(Errno::ENODEV),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// `personality(2)`: kept and shown. As on Linux for x86-64, `PER_LINUX32` changes what `uname(2)` says, and
+/// `ADDR_NO_RANDOMIZE` where the next program lies.
+pub fn personality(a: &Args) -> SysResult {
+    const QUERY: u32 = 0xffff_ffff;
+    let process = process::current().process().clone();
+    let old = process.personality.load(Ordering::Relaxed);
+    if a.uint(0) != QUERY {
+        process.personality.store(a.uint(0), Ordering::Relaxed);
+    }
+    Ok(old as usize)
+}

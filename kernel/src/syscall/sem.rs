@@ -1,0 +1,168 @@
+//! Calls on System V semaphores.
+
+use super::ipc::{IPC_INFO, IPC_NOWAIT, IPC_RMID, IPC_SET, IPC_STAT, permissions, result, word};
+use super::record::{SemBuf, SemDs, SemInfo};
+use super::{Args, value};
+use crate::process::ipc::sem::{self, LIMITS, Status};
+use crate::process::time::values::Timespec;
+use crate::vm::uaccess::{self, UserPtr};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use logic::errno::{Errno, SysResult};
+use logic::semaphores::{MAX_VALUE, Operation};
+use machine::arch::clock::{self, Nanos};
+use zerocopy::{FromZeros, IntoBytes};
+
+const SEM_UNDO: u32 = 0o10000;
+
+/// `semget(2)`.
+pub fn semget(a: &Args) -> SysResult {
+    result(sem::get(a.int(0), a.int(1), a.uint(2))?)
+}
+
+/// The operations of a call.
+fn read_operations(address: u64, count: usize) -> Result<Box<[Operation]>, Errno> {
+    let mut raw = Vec::new();
+    raw.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    raw.resize(count, SemBuf::new_zeroed());
+    uaccess::copy_in(raw.as_mut_slice().as_mut_bytes(), address)?;
+    let mut operations = Vec::new();
+    operations
+        .try_reserve_exact(count)
+        .map_err(|_| Errno::ENOMEM)?;
+    operations.extend(raw.iter().map(|raw| Operation {
+        semaphore: raw.semaphore,
+        change: raw.change,
+        nowait: u32::from(raw.flags) & IPC_NOWAIT != 0,
+        undo: u32::from(raw.flags) & SEM_UNDO != 0,
+    }));
+    Ok(operations.into_boxed_slice())
+}
+
+fn operate(a: &Args, timeout: Option<Nanos>) -> SysResult {
+    let count = u64::from(a.uint(2));
+    if count > LIMITS.operations.load(Ordering::Relaxed) {
+        return Err(Errno::E2BIG);
+    }
+    if count == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let operations = read_operations(a.addr(1), value(count))?;
+    let deadline = timeout.map(|timeout| clock::now().saturating_add(timeout));
+    sem::operate(a.int(0), operations, deadline)?;
+    Ok(0)
+}
+
+/// `semop(2)`.
+pub fn semop(a: &Args) -> SysResult {
+    operate(a, None)
+}
+
+/// `semtimedop(2)`.
+pub fn semtimedop(a: &Args) -> SysResult {
+    if a.addr(3) == 0 {
+        return operate(a, None);
+    }
+    let timeout = UserPtr::<Timespec>::new(a.addr(3)).read()?;
+    // Whether it is valid matters to Linux after the operations alone.
+    let count = u64::from(a.uint(2));
+    match timeout.to_nanos() {
+        Ok(timeout) => operate(a, Some(timeout)),
+        Err(_) if count > LIMITS.operations.load(Ordering::Relaxed) => Err(Errno::E2BIG),
+        Err(error) => {
+            read_operations(a.addr(1), value(count))?;
+            Err(error)
+        }
+    }
+}
+
+fn write_status(address: u64, status: &Status) -> Result<(), Errno> {
+    UserPtr::new(address).write(&SemDs {
+        owner: permissions(status.id, &status.owner),
+        used: status.used,
+        changed: status.owner.changed,
+        count: status.count as u64,
+        ..SemDs::new_zeroed()
+    })
+}
+
+/// What Linux says of limits that it does not have.
+fn write_limits(address: u64, in_use: bool) -> SysResult {
+    const UNDO_SIZE: u32 = 20;
+    let (sets, semaphores, highest) = sem::totals();
+    // Relaxed: each a value of its own.
+    let limit = |limit: &core::sync::atomic::AtomicU64| word(limit.load(Ordering::Relaxed));
+    let most = u32::from(MAX_VALUE);
+    UserPtr::new(address).write(&SemInfo {
+        map: DEFAULT_ALL,
+        most_sets: limit(&LIMITS.sets),
+        most: limit(&LIMITS.all),
+        most_undo: DEFAULT_ALL,
+        most_of_set: limit(&LIMITS.of_set),
+        most_operations: limit(&LIMITS.operations),
+        undo_entries: 500,
+        sets_or_undo_size: if in_use { word(sets as u64) } else { UNDO_SIZE },
+        most_value: most,
+        semaphores_or_adjustment: if in_use { word(semaphores) } else { most },
+    })?;
+    Ok(highest)
+}
+
+/// Linux's `SEMMNS`.
+const DEFAULT_ALL: u32 = 32_000 * 32_000;
+
+/// `semctl(2)`.
+pub fn semctl(a: &Args) -> SysResult {
+    const GETPID: i32 = 11;
+    const GETVAL: i32 = 12;
+    const GETALL: i32 = 13;
+    const GETNCNT: i32 = 14;
+    const GETZCNT: i32 = 15;
+    const SETVAL: i32 = 16;
+    const SETALL: i32 = 17;
+    const SEM_STAT: i32 = 18;
+    const SEM_INFO: i32 = 19;
+    const SEM_STAT_ANY: i32 = 20;
+    let (id, semaphore, command, buffer) = (a.int(0), a.int(1), a.int(2), a.addr(3));
+    if id < 0 {
+        return Err(Errno::EINVAL);
+    }
+    match command {
+        IPC_INFO => write_limits(buffer, false),
+        SEM_INFO => write_limits(buffer, true),
+        IPC_STAT => {
+            write_status(buffer, &sem::status(id)?)?;
+            Ok(0)
+        }
+        SEM_STAT | SEM_STAT_ANY => {
+            let status = sem::status_at(id)?;
+            write_status(buffer, &status)?;
+            result(status.id)
+        }
+        GETALL => {
+            let values = sem::values(id)?;
+            uaccess::copy_out(buffer, values.as_bytes())?;
+            Ok(0)
+        }
+        SETALL => {
+            let count = sem::status(id)?.count;
+            let mut values = Vec::new();
+            values.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+            values.resize(count, 0_u16);
+            uaccess::copy_in(values.as_mut_slice().as_mut_bytes(), buffer)?;
+            sem::set_all(id, &values).map(|()| 0)
+        }
+        SETVAL => sem::set_value(id, semaphore, a.int(3)).map(|()| 0),
+        GETVAL => Ok(sem::look(id, semaphore)?.value.into()),
+        GETPID => Ok(sem::look(id, semaphore)?.pid as usize),
+        GETNCNT => Ok(sem::look(id, semaphore)?.growing),
+        GETZCNT => Ok(sem::look(id, semaphore)?.zero),
+        IPC_SET => {
+            let new = UserPtr::<SemDs>::new(buffer).read()?.owner;
+            sem::set(id, [new.uid, new.gid], new.mode).map(|()| 0)
+        }
+        IPC_RMID => sem::remove(id).map(|()| 0),
+        _ => Err(Errno::EINVAL),
+    }
+}

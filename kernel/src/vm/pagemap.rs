@@ -1,0 +1,98 @@
+//! What an address space shows at each of its pages.
+
+use super::AddressSpace;
+use super::entry::{FILE, POOL, REGION, SHMEM, ZERO, frame_of, index, pages_in, table_at};
+use super::pagetable::Run;
+use super::space::PAGE;
+use core::sync::atomic::Ordering;
+use machine::memory::memmap::Descriptor;
+use machine::memory::{huge, hugetlb};
+
+/// A page that is mapped.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The number of its frame.
+    pub frame: u64,
+    /// It is of a file or of shared memory.
+    pub of_file: bool,
+    /// Nobody else maps it.
+    pub alone: bool,
+}
+
+/// What the entry of a base page says.
+fn base(entry: u64) -> Option<Shown> {
+    let of_file = entry & (FILE | SHMEM) != 0;
+    // A file has a reference of its own.
+    let own = if of_file { 2 } else { 1 };
+    (entry != 0).then(|| Shown {
+        frame: frame_of(entry).number(),
+        of_file,
+        alone: entry & ZERO == 0 && Descriptor::get(frame_of(entry)).references() == own,
+    })
+}
+
+/// What the entry of a huge page says of a page in it.
+fn part(entry: u64, place: u64) -> Option<Shown> {
+    let frame = frame_of(entry);
+    let of_file = entry & (FILE | SHMEM) != 0;
+    let alone = match entry & (POOL | FILE | SHMEM | ZERO) {
+        0 => huge::is_own(frame),
+        POOL => hugetlb::references(frame) == 1,
+        _ => false,
+    };
+    (entry != 0).then(|| Shown {
+        frame: frame.number() + place,
+        of_file,
+        alone,
+    })
+}
+
+impl AddressSpace {
+    /// Calls `each` for `count` pages from an address on, in their order.
+    pub fn show_pages(&self, first: u64, count: usize, mut each: impl FnMut(Option<Shown>)) {
+        let end = first + count as u64 * PAGE;
+        let mut next = first;
+        let state = self.state.lock();
+        state.tables.runs(first..end, |from, run| {
+            while next < from {
+                each(None);
+                next += PAGE;
+            }
+            let pages = match run {
+                Run::Pages(entries) => {
+                    for entry in entries {
+                        each(base(entry.load(Ordering::Relaxed)));
+                    }
+                    entries.len()
+                }
+                Run::Trial(slot, pages) => {
+                    let table = table_at(slot.load(Ordering::Relaxed));
+                    for entry in table.iter().skip(index(from, 0)).take(pages) {
+                        let entry = entry.load(Ordering::Relaxed);
+                        // A block on trial is one space's.
+                        each((entry != 0).then(|| Shown {
+                            frame: frame_of(entry).number(),
+                            of_file: false,
+                            alone: true,
+                        }));
+                    }
+                    pages
+                }
+                Run::Huge(slot, pages) => {
+                    let (entry, before) = (slot.load(Ordering::Relaxed), pages_in(from % REGION));
+                    for place in before..before + pages {
+                        each(part(entry, place as u64));
+                    }
+                    pages
+                }
+            };
+            next = from + pages as u64 * PAGE;
+            true
+        });
+        drop(state);
+        while next < end {
+            each(None);
+            next += PAGE;
+        }
+    }
+}

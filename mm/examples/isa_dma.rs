@@ -1,0 +1,94 @@
+//! The zones of a PC as its memory map has them: the first 16 MiB for ISA devices, what is below 4 GiB, and the rest. A
+//! kernel uses up all memory that it can get, and a sound card still gets its buffers.
+//!
+//!     cargo run -p ebb-mm --example isa_dma
+#![allow(unsafe_code, reason = "the metadata is the caller's")]
+
+use std::{alloc::alloc_zeroed, ptr::NonNull};
+
+use ebb_mm::{
+    Allocator, Config, FrameRange, Front, Mobility, Order, Request, ZoneConfig, ZoneKind,
+    metadata_layout,
+};
+
+/// What the firmware says of a PC with 6 GiB: where memory begins, and how many bytes there are.
+const MEMORY_MAP: [(u64, u64); 3] = [(0, 640 << 10), (1 << 20, 3071 << 20), (4 << 30, 3072 << 20)];
+
+/// The memory from the end of the kind below on, up to this kind's own.
+fn ranges(from: u64, to: u64) -> Vec<FrameRange> {
+    let within = MEMORY_MAP.iter().map(|&(start, bytes)| {
+        let (first, end) = (start.max(from), (start + bytes).min(to));
+        FrameRange::inside(first, end.saturating_sub(first))
+    });
+    within.filter(|range| !range.is_empty()).collect()
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut from = 0;
+    let by_kind = ZoneKind::ALL.map(|kind| {
+        let to = kind.limit().unwrap_or(u64::MAX);
+        (kind, ranges(std::mem::replace(&mut from, to), to))
+    });
+    let zones: Vec<_> = by_kind
+        .iter()
+        .map(|(kind, ranges)| ZoneConfig {
+            kind: *kind,
+            node: 0,
+            ranges,
+        })
+        .collect();
+    let config = Config::new(&zones);
+    let layout = metadata_layout(&config)?;
+    // SAFETY: the layout is not empty.
+    let metadata = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or("no memory")?;
+    // SAFETY: zeroed memory of that layout, which is used for nothing else and never freed.
+    let allocator = unsafe { Allocator::new(metadata, &config, &()) }?;
+    let show = |when: &str| {
+        println!("{when}");
+        for zone in 0..allocator.zones() {
+            let stats = allocator.zone_stats(zone);
+            println!(
+                "  {:6} {:8} of {:8} frames free, min {:4}, kept from ordinary requests {:5}",
+                format!("{:?}", stats.kind),
+                stats.free_frames,
+                stats.managed_frames,
+                stats.watermarks.min,
+                allocator.lowmem_reserve(zone, ZoneKind::Normal),
+            );
+        }
+    };
+    show("At first:");
+
+    let mut front = Front::new();
+    let page = Request::new(Order::BASE, Mobility::Movable);
+    let mut pages = Vec::new();
+    while let Ok(frame) = allocator.allocate(&mut front, page) {
+        pages.push(frame);
+    }
+    show(&format!(
+        "{} pages later, when an ordinary request fails:",
+        pages.len()
+    ));
+
+    // A buffer of 64 KiB: of this order it is aligned to its size, so it crosses no border that the DMA controller cannot.
+    let order = Order::at_least(16).ok_or("an order")?;
+    let request = Request::new(order, Mobility::Unmovable).zone(ZoneKind::Dma);
+    let buffer = allocator.allocate(&mut front, request)?;
+    println!(
+        "A buffer of 64 KiB for the sound card at {:#x}",
+        buffer.address()
+    );
+    // Twelve pages in a row, below 1 MiB: where a device has still fewer address lines, the range says so.
+    let low = FrameRange::inside(0, 1 << 20);
+    let unmovable = Request::new(Order::BASE, Mobility::Unmovable).zone(ZoneKind::Dma);
+    let twelve = allocator.allocate_contiguous(&mut front, 12, Some(low), unmovable)?;
+    println!("Twelve pages below 1 MiB at {:#x}", twelve.start.address());
+
+    allocator.free(&mut front, buffer, order);
+    allocator.free_range(&mut front, twelve);
+    allocator.free_bulk(&mut front, &pages, Order::BASE);
+    allocator.drain(&mut front);
+    allocator.validate()?;
+    show("At the end:");
+    Ok(())
+}
