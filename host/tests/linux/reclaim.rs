@@ -276,14 +276,6 @@ fn any_qemu_is_shown_by_its_balloon() {
     assert!(err.contains("--qmp /nowhere/qmp: no monitor"), "{err}");
 }
 
-/// What `ebb top` says of a guest.
-fn figures(guest: &Guest) -> serde_json::Value {
-    let told = told(&top(&[]), 0);
-    let mut guests = told["guests"].as_array().into_iter().flatten();
-    let own = guests.find(|shown| shown["pid"] == guest.child.id());
-    own.cloned().unwrap_or_default()
-}
-
 /// Whether `ebb top` means this run, or the QEMU of this monitor.
 fn is_of(guest: &serde_json::Value, run: &Guest, socket: &str) -> bool {
     guest["pid"] == run.child.id() || guest["program"] == format!("QEMU at {socket}")
