@@ -18,8 +18,9 @@ fn init() {
         "init/src/main.rs",
         &[
             "main.rs",
-            "program.rs",
-            "control.rs relay.rs",
+            "program.rs victims.rs",
+            "typist.rs",
+            "control.rs relay.rs out.rs",
             "ports.rs modules.rs system.rs",
             "failure.rs",
         ],
@@ -33,7 +34,7 @@ fn wire() {
         &[
             "lib.rs",
             "request.rs report.rs header.rs boot.rs",
-            "port.rs give_back.rs reclaim.rs",
+            "port.rs give_back.rs reclaim.rs out.rs",
         ],
     );
 }
