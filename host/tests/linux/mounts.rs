@@ -45,7 +45,7 @@ fn a_shell_mounts_fills_and_unmounts() {
          full\n\
          none                      8192      8192         0 100% /mnt\n\
          none /mnt tmpfs rw,relatime,size=8192k 0 0\n\
-         10 1 0:10 / /mnt rw,relatime - tmpfs none rw,size=8192k\n\
+         11 1 0:11 / /mnt rw,relatime - tmpfs none rw,size=8192k\n\
          none on /mnt type tmpfs (rw,relatime,size=8192k)\n\
          busy\n\
          none                     16384      8192      8192  50% /mnt\n\
