@@ -1,6 +1,8 @@
 //! The scheduler's arithmetic.
 
-use super::policy::{MANY, SHORT_SLICE_NS, SLEEPER_CREDIT_NS, SLICE_NS, place, relative, scaled};
+use super::policy::{
+    IDLE_NICE, MANY, SHORT_SLICE_NS, SLEEPER_CREDIT_NS, SLICE_NS, place, relative, scaled,
+};
 use super::policy::{slice_ns, weight};
 use proptest::prelude::*;
 
@@ -16,7 +18,9 @@ fn a_step_of_nice_is_a_quarter() {
         );
     }
     assert_eq!(weight(-100), weight(-20));
-    assert_eq!(weight(100), weight(19));
+    // Beyond the last is what runs when nobody else wants to, with Linux's weight for it.
+    assert_eq!(weight(IDLE_NICE), 3);
+    assert_eq!(weight(100), weight(IDLE_NICE));
 }
 
 #[test]
