@@ -4,7 +4,7 @@ mod attached;
 mod disk;
 mod options;
 
-pub(crate) use attached::Disks;
+pub(crate) use attached::{DISKS_MAX, Disks};
 use disk::DiskArgument;
 pub(crate) use disk::ImageArgument;
 pub(crate) use options::BlkOptions;

@@ -20,7 +20,7 @@ mod watch;
 
 pub(crate) use options::RunOptions;
 
-use crate::blk::Disks;
+use crate::blk::{DISKS_MAX, Disks};
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
 use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind, Machine};
@@ -178,8 +178,8 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         )));
     }
     // A microvm has eight windows, of which the other ports and the balloon take four.
-    let windows = options.disks.len() + usize::from(!options.outs.is_empty());
-    if windows > 4 && options.machine == Machine::Microvm && options.kernel == KernelChoice::Ebb {
+    let full = options.disks.len() == DISKS_MAX && !options.outs.is_empty();
+    if full && options.machine == Machine::Microvm && options.kernel == KernelChoice::Ebb {
         return Err(Failure::Usage(
             "--out takes the place of a fourth disk on a microvm: three are left, or take --machine q35"
                 .into(),
