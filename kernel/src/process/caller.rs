@@ -18,15 +18,23 @@ pub fn context() -> Arc<Context> {
 
 /// The open file behind a descriptor of the calling task, for what it holds: one that only names a
 /// place (`O_PATH`) gives `EBADF`.
+#[inline]
 pub fn file(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     let file = place(fd)?;
     if file.flags().contains(OpenFlags::PATH) {
-        return Err(Errno::EBADF);
+        return refused(file);
     }
     Ok(file)
 }
 
+#[cold]
+fn refused(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, Errno> {
+    drop(file);
+    Err(Errno::EBADF)
+}
+
 /// The same for where it is in the tree, which one with `O_PATH` tells, too.
+#[inline]
 pub fn place(fd: i32) -> Result<Arc<OpenFile>, Errno> {
     process::current().files().get(fd)
 }
