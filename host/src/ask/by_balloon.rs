@@ -2,6 +2,7 @@
 //! and deflated again, so that the guest keeps its size and what was in the balloon stays with the host until it is used.
 
 use super::amount::mebibytes;
+use super::print_json;
 use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
 use crate::reclaim::{Wanted, deflate as let_go, squeeze};
@@ -41,10 +42,7 @@ pub(super) fn run(path: &Path, target: Option<Size>, json: bool) -> Result<u8, F
     let mut balloon = Balloon::connect(path).map_err(failed)?;
     let outcome = reclaim(&mut balloon, target, &stop).map_err(failed)?;
     if json {
-        let text = serde_json::to_string(&outcome).map_err(|error| {
-            Failure::Usage(format!("what was reclaimed cannot be written: {error}"))
-        })?;
-        stdout::print(&format!("{text}\n"))?;
+        print_json(&outcome)?;
     } else {
         let resident = outcome
             .resident_before_bytes
@@ -107,10 +105,7 @@ pub(super) fn deflate(path: &Path, json: bool) -> Result<u8, Failure> {
         memory_full_bytes: full,
     };
     if json {
-        let text = serde_json::to_string(&deflated).map_err(|error| {
-            Failure::Usage(format!("what came of it cannot be written: {error}"))
-        })?;
-        stdout::print(&format!("{text}\n"))?;
+        print_json(&deflated)?;
     } else {
         let [before, after, full] = [before, after, full].map(mebibytes);
         stdout::print(&format!(

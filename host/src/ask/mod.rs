@@ -113,6 +113,14 @@ impl Outcome {
     }
 }
 
+/// Prints what came of it as one object.
+fn print_json(outcome: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(outcome).map_err(|error| {
+        Failure::Usage(format!("what was reclaimed cannot be written: {error}"))
+    })?;
+    stdout::print(&format!("{text}\n"))
+}
+
 /// Takes the steps, and says after each how far it came.
 pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
     if let Some(path) = &options.qmp {
@@ -147,10 +155,7 @@ pub(crate) fn run(options: &ReclaimOptions) -> Result<u8, Failure> {
         }
     }
     if options.json {
-        let text = serde_json::to_string(&outcome).map_err(|error| {
-            Failure::Usage(format!("what was reclaimed cannot be written: {error}"))
-        })?;
-        stdout::print(&format!("{text}\n"))?;
+        print_json(&outcome)?;
     } else {
         stdout::print(&format!(
             "{}: {} back, resident {} → {}\n",
