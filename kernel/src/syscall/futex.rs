@@ -5,7 +5,7 @@ use crate::process;
 use crate::process::futex;
 use crate::process::futex_pi;
 use crate::process::signal::Restart;
-use crate::process::task::{self};
+use crate::process::task;
 use crate::process::time::clocks::Clock;
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::UserPtr;
@@ -41,6 +41,19 @@ fn limit(value: u32) -> Result<usize, Errno> {
     usize::try_from(value.cast_signed()).map_err(|_| Errno::EINVAL)
 }
 
+/// The point in time until which a call waits that gives one; none: for ever.
+fn deadline(a: &Args, realtime: bool) -> Result<Option<Nanos>, Errno> {
+    let clock = if realtime {
+        Clock::Realtime
+    } else {
+        Clock::Monotonic
+    };
+    match a.addr(3) {
+        0 => Ok(None),
+        time => clock.to_monotonic(Timespec::read(time)?).map(Some),
+    }
+}
+
 /// `futex(2)`.
 pub fn futex(a: &Args) -> SysResult {
     let operation = a.uint(1);
@@ -60,15 +73,7 @@ pub fn futex(a: &Args) -> SysResult {
             wait(address, shared, a.uint(2), deadline, ANY_BITS)
         }
         WAIT_BITSET => {
-            let clock = if realtime {
-                Clock::Realtime
-            } else {
-                Clock::Monotonic
-            };
-            let deadline = match a.addr(3) {
-                0 => None,
-                time => Some(clock.to_monotonic(Timespec::read(time)?)?),
-            };
+            let deadline = deadline(a, realtime)?;
             wait(address, shared, a.uint(2), deadline, a.uint(5))
         }
         // At least one is woken, as under Linux.
@@ -87,15 +92,7 @@ pub fn futex(a: &Args) -> SysResult {
             futex::wake_op(address, a.addr(4), shared, first, second, a.uint(5))
         }
         LOCK_PI | LOCK_PI2 => {
-            let clock = if realtime || command == LOCK_PI {
-                Clock::Realtime
-            } else {
-                Clock::Monotonic
-            };
-            let deadline = match a.addr(3) {
-                0 => None,
-                time => Some(clock.to_monotonic(Timespec::read(time)?)?),
-            };
+            let deadline = deadline(a, realtime || command == LOCK_PI)?;
             futex_pi::lock(address, shared, deadline, false)
         }
         TRYLOCK_PI => futex_pi::lock(address, shared, None, true),
