@@ -2,7 +2,7 @@
 //! and deflated again, so that the guest keeps its size and what was in the balloon stays with the host until it is used.
 
 use super::amount::mebibytes;
-use super::print_json;
+use super::json::print_json;
 use crate::failure::Failure;
 use crate::qemu::{Balloon, BalloonError};
 use crate::reclaim::{Wanted, deflate as let_go, squeeze};

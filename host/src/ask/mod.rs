@@ -2,6 +2,7 @@
 
 mod amount;
 mod by_balloon;
+mod json;
 
 use crate::failure::Failure;
 use crate::machine::KernelKind;
@@ -12,6 +13,7 @@ use crate::text::Size;
 use amount::mebibytes;
 use clap::Args;
 use ebb_wire::Reclaim;
+use json::print_json;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::thread;
@@ -111,14 +113,6 @@ impl Outcome {
         self.target_bytes
             .is_none_or(|target| self.reclaimed_bytes >= target)
     }
-}
-
-/// Prints what came of it as one object.
-fn print_json(outcome: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(outcome).map_err(|error| {
-        Failure::Usage(format!("what was reclaimed cannot be written: {error}"))
-    })?;
-    stdout::print(&format!("{text}\n"))
 }
 
 /// Takes the steps, and says after each how far it came.

@@ -1,0 +1,13 @@
+//! What was reclaimed, for programs.
+
+use crate::failure::Failure;
+use crate::stdout;
+use serde::Serialize;
+
+/// Prints what came of it as one object.
+pub(super) fn print_json(outcome: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(outcome).map_err(|error| {
+        Failure::Usage(format!("what was reclaimed cannot be written: {error}"))
+    })?;
+    stdout::print(&format!("{text}\n"))
+}
