@@ -5,6 +5,25 @@
 //! there are no more references than parked entries, and an entry is changed only if it is parked still. No hardware in it: a
 //! loom model runs all interleavings with faults, copies after a fork and calls that hold the frame.
 
+/// Who has an entry parked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Parked {
+    /// Nobody: it is as faults left it.
+    Nobody,
+    /// One who moves its frame.
+    Mover,
+    /// One who joins the pages around it.
+    Joiner,
+}
+
+impl Parked {
+    /// Whether one who moves frames may park the entry. Another's parking he could not tell from his own: the other gives the
+    /// entry back, a program stores, the other parks it again, and what was copied before the store would be shown.
+    pub const fn may_be_movers(self) -> bool {
+        matches!(self, Self::Nobody)
+    }
+}
+
 /// A frame on its way, with entries that were parked.
 pub trait Moving {
     /// Whether the frame is what it was and has so many references.

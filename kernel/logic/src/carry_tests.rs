@@ -1,7 +1,7 @@
 //! A frame moves while programs store to it, drop it, and have calls fill it: no store is lost.
 //! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
 
-use super::carry::{Moving, carry};
+use super::carry::{Moving, Parked, carry};
 use super::lock::Lock;
 use super::model_locks::Mutex;
 #[cfg(loom)]
@@ -29,7 +29,7 @@ const STORED: u32 = 7;
 #[derive(Copy, Clone, Debug)]
 struct Entry {
     frame: Option<usize>,
-    parked: bool,
+    parked: Parked,
     writable: bool,
 }
 
@@ -49,10 +49,14 @@ struct World {
 
 impl World {
     fn new(spaces: usize) -> Arc<Self> {
+        Self::parked_by(Parked::Mover, spaces)
+    }
+
+    fn parked_by(who: Parked, spaces: usize) -> Arc<Self> {
         let parked = || {
             Mutex::new(Entry {
                 frame: Some(OLD),
-                parked: true,
+                parked: who,
                 writable: false,
             })
         };
@@ -71,7 +75,7 @@ impl World {
     /// A fault for a store: the frame that may be stored to, which is the space's alone.
     fn fault(&self, space: usize) -> usize {
         let mut entry = self.entries[space].lock();
-        entry.parked = false;
+        entry.parked = Parked::Nobody;
         let frame = entry.frame.expect("mapped");
         if !entry.writable && self.frames[frame].lock().references != 1 {
             let bytes = self.frames[frame].lock().bytes;
@@ -96,7 +100,7 @@ impl World {
     fn fill(&self, space: usize) {
         let frame = {
             let mut entry = self.entries[space].lock();
-            if entry.parked || !entry.writable {
+            if entry.parked != Parked::Nobody || !entry.writable {
                 drop(entry);
                 self.fault(space);
                 entry = self.entries[space].lock();
@@ -114,12 +118,38 @@ impl World {
     fn unmap(&self, space: usize) {
         let gone = {
             let mut entry = self.entries[space].lock();
-            entry.parked = false;
+            entry.parked = Parked::Nobody;
             entry.frame.take()
         };
         if let Some(frame) = gone {
             self.frames[frame].lock().references -= 1;
         }
+    }
+
+    /// One who joins the pages around it parks it, if nobody has.
+    fn park_to_join(&self, space: usize) {
+        let mut entry = self.entries[space].lock();
+        if entry.parked == Parked::Nobody {
+            entry.parked = Parked::Joiner;
+            entry.writable = false;
+        }
+    }
+
+    /// He cannot.
+    fn give_back(&self, space: usize) {
+        let mut entry = self.entries[space].lock();
+        if entry.parked == Parked::Joiner {
+            entry.parked = Parked::Nobody;
+        }
+    }
+
+    /// Moves the frame.
+    fn carry(&self, spaces: usize) -> usize {
+        self.carry_parked_by(Parked::Mover, spaces)
+    }
+
+    fn carry_parked_by(&self, who: Parked, spaces: usize) -> usize {
+        carry(&Carried { world: self, who }, spaces)
     }
 
     fn shown(&self, space: usize) -> Option<u32> {
@@ -140,34 +170,40 @@ impl World {
     }
 }
 
-impl Moving for World {
+/// The frame of a world, whose entries were parked like this.
+struct Carried<'a> {
+    world: &'a World,
+    who: Parked,
+}
+
+impl Moving for Carried<'_> {
     fn has_references(&self, count: u32) -> bool {
-        self.frames[OLD].lock().references == count
+        self.world.frames[OLD].lock().references == count
     }
 
     fn is_parked(&self, entry: usize) -> bool {
-        self.entries[entry].lock().parked
+        self.world.entries[entry].lock().parked == self.who
     }
 
     fn unpark(&self, entry: usize) {
-        self.entries[entry].lock().parked = false;
+        self.world.entries[entry].lock().parked = Parked::Nobody;
     }
 
     fn copy(&self) {
-        let bytes = self.frames[OLD].lock().bytes;
-        self.frames[NEW].lock().bytes = bytes;
+        let bytes = self.world.frames[OLD].lock().bytes;
+        self.world.frames[NEW].lock().bytes = bytes;
     }
 
     fn exchange(&self, entry: usize) -> bool {
-        let mut entry = self.entries[entry].lock();
-        if entry.parked {
-            self.frames[NEW].lock().references += 1;
+        let mut entry = self.world.entries[entry].lock();
+        if entry.parked == self.who {
+            self.world.frames[NEW].lock().references += 1;
             *entry = Entry {
                 frame: Some(NEW),
-                parked: false,
+                parked: Parked::Nobody,
                 writable: false,
             };
-            self.frames[OLD].lock().references -= 1;
+            self.world.frames[OLD].lock().references -= 1;
             return true;
         }
         false
@@ -179,7 +215,7 @@ fn model_what_nobody_asks_for_moves() {
     model(|| {
         for spaces in 1..3 {
             let world = World::new(spaces);
-            assert_eq!(carry(&*world, spaces), spaces);
+            assert_eq!(world.carry(spaces), spaces);
             assert!((0..spaces).all(|space| world.shown(space) == Some(BEFORE)));
             world.check_references();
         }
@@ -194,7 +230,7 @@ fn model_a_store_is_not_lost() {
             let world = world.clone();
             thread::spawn(move || world.store(0))
         };
-        carry(&*world, 1);
+        world.carry(1);
         program.join().expect("stored");
         assert_eq!(world.shown(0), Some(STORED));
         world.check_references();
@@ -209,7 +245,7 @@ fn model_what_a_call_fills_is_not_lost() {
             let world = world.clone();
             thread::spawn(move || world.fill(0))
         };
-        carry(&*world, 1);
+        world.carry(1);
         call.join().expect("filled");
         assert_eq!(world.shown(0), Some(STORED));
         world.check_references();
@@ -228,7 +264,7 @@ fn model_what_a_call_has_held_since_before_is_filled_where_it_is_shown() {
                 world.frames[OLD].lock().references -= 1;
             })
         };
-        carry(&*world, 1);
+        world.carry(1);
         call.join().expect("filled");
         assert_eq!(world.shown(0), Some(STORED));
         world.check_references();
@@ -243,7 +279,7 @@ fn model_a_store_after_a_fork_is_one_spaces_alone() {
             let world = world.clone();
             thread::spawn(move || world.store(1))
         };
-        carry(&*world, 2);
+        world.carry(2);
         child.join().expect("stored");
         assert_eq!(
             (world.shown(0), world.shown(1)),
@@ -265,10 +301,33 @@ fn model_one_has_it_filled_while_another_drops_it() {
             let world = world.clone();
             thread::spawn(move || world.unmap(0))
         };
-        carry(&*world, 2);
+        world.carry(2);
         call.join().expect("filled");
         other.join().expect("unmapped");
         assert_eq!(world.shown(1), Some(STORED));
+        world.check_references();
+    });
+}
+
+#[test]
+fn model_a_store_between_two_who_join_is_not_lost() {
+    model(|| {
+        let world = World::parked_by(Parked::Joiner, 1);
+        let joiner = {
+            let world = world.clone();
+            thread::spawn(move || {
+                world.give_back(0);
+                world.store(0);
+                world.park_to_join(0);
+            })
+        };
+        // Where nobody has it parked it is as in the tests above.
+        let found = world.entries[0].lock().parked;
+        if found == Parked::Joiner && found.may_be_movers() {
+            world.carry_parked_by(found, 1);
+        }
+        joiner.join().expect("stored");
+        assert_eq!(world.shown(0), Some(STORED));
         world.check_references();
     });
 }

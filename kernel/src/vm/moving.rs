@@ -17,11 +17,14 @@
 //! and when nobody but the file has it, the file puts another in its place, under the lock under which it hands pages out.
 //!
 //! Only faults take the bit away; whatever else changes an entry drops it, too (`ADDRESS` and the kind are what they keep).
+//! What `collapse` has parked stays where it is.
 
 #![expect(unsafe_code, reason = "frames are copied")]
 
 use super::compaction::knobs;
-use super::entry::{ADDRESS, FILE, MOVING, PAGE, POOL, PRESENT, SHMEM, WRITABLE, ZERO, frame_of};
+use super::entry::{
+    ADDRESS, COLLAPSING, FILE, MOVING, PAGE, POOL, PRESENT, SHMEM, WRITABLE, ZERO, frame_of,
+};
 use super::family::{Family, Owner};
 use super::named;
 use super::pagetable::{Leaf, Run};
@@ -78,6 +81,17 @@ impl Parked {
 
 const fn parked(entry: u64) -> u64 {
     entry & !(PRESENT | WRITABLE) | MOVING
+}
+
+/// Who has an entry parked.
+const fn parked_by(entry: u64) -> carry::Parked {
+    if entry & MOVING == 0 {
+        carry::Parked::Nobody
+    } else if entry & COLLAPSING == 0 {
+        carry::Parked::Mover
+    } else {
+        carry::Parked::Joiner
+    }
 }
 
 /// A frame that is on its way.
@@ -339,8 +353,9 @@ impl Mover {
         };
         let first = self.parked.len();
         let page = owner.page();
+        let mut shown = false;
         family.ask(owner, |space| {
-            self.park_entry(space, page, frame);
+            shown |= self.park_entry(space, page, frame);
             self.parked.len() - first == references as usize
         });
         let entries = first..self.parked.len();
@@ -352,7 +367,7 @@ impl Mover {
             });
         } else {
             // Some show it elsewhere, or a call or a device has it.
-            if entries.is_empty() && references == 1 {
+            if !shown && references == 1 {
                 self.lost = Some(family);
             }
             for parked in &self.parked[first..] {
@@ -434,33 +449,33 @@ impl Mover {
         Some(family)
     }
 
-    /// Parks one entry, if it shows the frame.
-    fn park_entry(&mut self, space: &Arc<AddressSpace>, page: u64, frame: Frame) {
+    /// Parks one entry if it shows the frame, and tells whether it does; one that another has parked is left to him.
+    fn park_entry(&mut self, space: &Arc<AddressSpace>, page: u64, frame: Frame) -> bool {
         // Where the last one was, mostly.
         let known = self
             .shown
             .iter()
             .rposition(|shown| Arc::ptr_eq(&shown.space, space));
         let mut before = 0;
-        if !knobs::unevictable_allowed() && space.is_locked(page) {
-            return;
-        }
-        let parked = entry_of(space, page, |entry| {
+        let may_move = knobs::unevictable_allowed() || !space.is_locked(page);
+        let mut parks = false;
+        let shows = entry_of(space, page, |entry| {
             // Relaxed (all accesses to entries): the space's lock is held, and the CPU does not write entries.
             before = entry.load(Ordering::Relaxed);
-            let is_it =
+            let shows =
                 before & (FILE | SHMEM | ZERO) == 0 && before != 0 && frame_of(before) == frame;
-            if is_it {
+            parks = shows && may_move && parked_by(before).may_be_movers();
+            if parks {
                 if known.is_none() {
                     // Until it is flushed others may store by the entry.
                     space.begin_moves();
                 }
                 entry.store(parked(before), Ordering::Relaxed);
             }
-            is_it
+            shows
         });
-        if !parked {
-            return;
+        if !parks {
+            return shows;
         }
         let place = known.unwrap_or_else(|| {
             self.shown.push(Shown {
@@ -474,8 +489,9 @@ impl Mover {
         self.parked.push(Parked {
             space: place,
             page,
-            before: before & !MOVING,
+            before,
         });
+        true
     }
 
     /// Gives an entry its rights again, but for that to store: others may have the frame by now, and a fault looks.
