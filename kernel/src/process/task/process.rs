@@ -1,7 +1,7 @@
 //! One process: tasks with one address space, open files and signal handlers.
 
 use super::Task;
-use super::limits::Limits;
+use super::limits::{Limits, OwnLimits};
 use crate::fs;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
@@ -224,7 +224,7 @@ pub struct Process {
     pub(crate) actions: SpinLock<Arc<Actions>>,
     pub(crate) relations: SpinLock<Relations>,
     pub(crate) resources: SpinLock<Resources>,
-    pub(crate) limits: SpinLock<Limits>,
+    pub(crate) limits: OwnLimits,
     pub(crate) credentials: SpinLock<Credentials>,
     /// Supplementary groups, ascending.
     groups: SpinLock<Arc<[u32]>>,
@@ -297,7 +297,7 @@ impl Process {
                 has_execed: false,
             }),
             resources: SpinLock::new(resources),
-            limits: SpinLock::new(limits),
+            limits: OwnLimits::new(limits),
             credentials: SpinLock::new(Credentials::default()),
             groups: SpinLock::new(Arc::from([])),
             child_events: WaitQueue::new(),
@@ -474,12 +474,12 @@ impl Process {
 
     /// One of its limits (see [`super::limits::index`]).
     pub fn limit(&self, index: usize) -> u64 {
-        self.limits.lock().current(index)
+        self.limits.current(index)
     }
 
     /// All its limits.
     pub fn limits(&self) -> Limits {
-        *self.limits.lock()
+        self.limits.all()
     }
 
     /// Where is told of each signal.
