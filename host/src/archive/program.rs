@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// Where guests look for programs.
 pub(crate) const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
+/// Where guests mount what is their own, over what was packed.
+const MOUNTED: [&str; 3] = ["/dev", "/proc", "/sys"];
+
 /// Why a program cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramError {
@@ -109,12 +112,17 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
     let path = if matches!(format, Format::Dynamic { .. }) {
         pack_in_place(tree, &file, &format)?
     } else {
-        let base = file.file_name().ok_or_else(|| unknown(name))?;
-        let path = GuestPath::parse(&[b"/bin/", base.as_bytes()].concat())?;
+        let path = in_bin(&file)?;
         tree.add(path.clone(), executable(&file))?;
         path
     };
     Ok((path, Some(format)))
+}
+
+/// Where a file of the host goes whose place does not matter.
+fn in_bin(file: &Path) -> Result<GuestPath, ProgramError> {
+    let base = file.file_name().unwrap_or(file.as_os_str());
+    Ok(GuestPath::parse(&[b"/bin/", base.as_bytes()].concat())?)
 }
 
 /// Packs a program to where the host has it, with its libraries, some of which may be found from there; returns the path.
@@ -128,9 +136,14 @@ fn pack_in_place(
         source,
     };
     let real = file.canonicalize().map_err(read)?;
+    add_libraries(tree, file, format)?;
+    if MOUNTED.iter().any(|place| real.starts_with(place)) {
+        let path = in_bin(file)?;
+        tree.add(path.clone(), executable(file))?;
+        return Ok(path);
+    }
     let real = GuestPath::parse(real.as_os_str().as_bytes())?;
     tree.add(real.clone(), executable(file))?;
-    add_libraries(tree, file, format)?;
     // By the name that was given, if that is another.
     let named = std::path::absolute(file).map_err(read)?;
     match GuestPath::parse(named.as_os_str().as_bytes()) {

@@ -74,7 +74,8 @@ fn gcc(arguments: &[&str]) {
 
 /// It is loaded as on the host, with a library beside it, and where a script names it as its interpreter.
 pub(crate) fn a_program_is_loaded_with_its_libraries(ebb: fn(&[&str]) -> Command) {
-    let scratch = Scratch::new("dynamic");
+    // Below `/dev` guests have devices.
+    let scratch = Scratch::within(&std::env::temp_dir(), "dynamic");
     std::fs::create_dir(scratch.path("lib")).expect("a new folder");
     let library = scratch.path("lib/libown.so");
     let source = scratch.write("own.c", LIBRARY);
@@ -97,6 +98,11 @@ pub(crate) fn a_program_is_loaded_with_its_libraries(ebb: fn(&[&str]) -> Command
     let link = scratch.path("link");
     std::os::unix::fs::symlink(&program, &link).expect("a new link");
     run(&link, 4, expected);
+    let elsewhere = Scratch::new("dynamic");
+    let alone = elsewhere.path("alone");
+    let rpath = format!("-Wl,-rpath,{}", scratch.path("lib"));
+    gcc(&["-o", &alone, &source, &library, "-lm", &rpath]);
+    run(&alone, 4, expected);
     let script = scratch.write("script", format!("#!{program}\n"));
-    run(&script, 3, &format!("again: {script} 6\n"));
+    run(&script, 3, "again: /bin/script 6\n");
 }
