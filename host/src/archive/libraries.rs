@@ -1,8 +1,11 @@
 //! What a dynamic program is loaded with: its interpreter and its libraries, from where the host has them.
 
+use super::format::{Format, FormatError, inspect};
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
 use lddtree::DependencyAnalyzer;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -24,14 +27,18 @@ pub(crate) enum LibraryError {
     Pack(#[from] PackError),
 }
 
-/// Adds what `program`, a file of the host, is loaded with; what the tree has already stays.
+/// Adds what `program`, a file of the host, is loaded with; what the tree has already stays. What is missing is an error, but the
+/// rest is there all the same.
 pub(super) fn add(
     tree: &mut Initramfs,
     program: &Path,
-    interpreter: &Path,
+    interpreter: Option<&Path>,
 ) -> Result<(), LibraryError> {
-    if !interpreter.is_file() {
-        return Err(LibraryError::Interpreter(interpreter.to_owned()));
+    let mut missing = None;
+    match interpreter {
+        Some(path) if path.is_file() => add_file(tree, path, path)?,
+        Some(path) => missing = Some(LibraryError::Interpreter(path.to_owned())),
+        None => {}
     }
     // The place of the file is what `$ORIGIN` means, and is put in the place of text there.
     let real = program.canonicalize();
@@ -41,21 +48,46 @@ pub(super) fn add(
     let found = DependencyAnalyzer::default()
         .analyze(program)
         .map_err(|error| LibraryError::Analysis(Box::new(error)))?;
-    add_file(tree, interpreter, interpreter)?;
     // In order, so that of several that are missing it is always the same one that is told.
     let libraries: BTreeMap<_, _> = found.libraries.into_iter().collect();
     for (name, library) in libraries {
-        let Some(file) = library.realpath else {
-            return Err(LibraryError::Missing(name));
-        };
-        add_file(tree, &library.path, &file)?;
+        match library.realpath {
+            Some(file) => add_file(tree, &library.path, &file)?,
+            None => missing = missing.or(Some(LibraryError::Missing(name))),
+        }
     }
     for path in SEARCHED.map(Path::new) {
         if path.is_file() {
             add_file(tree, path, path)?;
         }
     }
+    missing.map_or(Ok(()), Err)
+}
+
+/// Adds what the files of the host that are in the tree already are loaded with, as far as the host has it: of a folder with many
+/// of them some may never be run.
+pub(crate) fn add_for_files(tree: &mut Initramfs) -> Result<(), PackError> {
+    for file in tree.host_files() {
+        if !is_elf(&file) {
+            continue;
+        }
+        let loaded = match inspect(&file) {
+            Ok(Format::Dynamic { interpreter }) => add(tree, &file, Some(&interpreter)),
+            // It may be a library.
+            Err(FormatError::Type(_)) => add(tree, &file, None),
+            _ => continue,
+        };
+        if let Err(LibraryError::Pack(error)) = loaded {
+            return Err(error);
+        }
+    }
     Ok(())
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut start = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"\x7fELF"
 }
 
 /// A file at the path at which it is looked for.

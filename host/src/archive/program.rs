@@ -162,7 +162,7 @@ fn add_libraries(tree: &mut Initramfs, file: &Path, format: &Format) -> Result<(
     let Format::Dynamic { interpreter } = format else {
         return Ok(());
     };
-    libraries::add(tree, file, interpreter).map_err(|source| ProgramError::Libraries {
+    libraries::add(tree, file, Some(interpreter)).map_err(|source| ProgramError::Libraries {
         path: file.to_owned(),
         source,
     })

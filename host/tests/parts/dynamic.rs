@@ -86,23 +86,28 @@ pub(crate) fn a_program_is_loaded_with_its_libraries(ebb: fn(&[&str]) -> Command
     let place = "-Wl,-rpath,$ORIGIN/lib";
     gcc(&["-pthread", "-o", &program, &source, &library, "-lm", place]);
     let expected = "15 25 7 1.414\nloader 1, entry 1, name 1\nagain: x 6\n";
-    let run = |file: &str, status: i32, expected: &str| {
-        let output = ebb(&["--quiet", "--", file]).output().expect("ebb starts");
+    let run = |words: &[&str], status: i32, expected: &str| {
+        let output = ebb(&[&["--quiet"], words].concat()).output();
+        let output = output.expect("ebb starts");
         let stderr = String::from_utf8_lossy(&output.stderr);
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert_eq!(stdout, expected, "{stderr}");
         assert_eq!(output.status.code(), Some(status), "{stderr}");
     };
-    run(&program, 4, expected);
+    run(&["--", &program], 4, expected);
     // By a link.
     let link = scratch.path("link");
     std::os::unix::fs::symlink(&program, &link).expect("a new link");
-    run(&link, 4, expected);
+    run(&["--", &link], 4, expected);
     let elsewhere = Scratch::new("dynamic");
     let alone = elsewhere.path("alone");
     let rpath = format!("-Wl,-rpath,{}", scratch.path("lib"));
     gcc(&["-o", &alone, &source, &library, "-lm", &rpath]);
-    run(&alone, 4, expected);
+    run(&["--", &alone], 4, expected);
+    // Another program that it starts, elsewhere.
+    let packed = format!("{alone}:/opt/alone");
+    let words = ["--file", &packed, "--", "sh", "-c", "/opt/alone"];
+    run(&words, 4, expected);
     let script = scratch.write("script", format!("#!{program}\n"));
-    run(&script, 3, "again: /bin/script 6\n");
+    run(&["--", &script], 3, "again: /bin/script 6\n");
 }
