@@ -6,7 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 4] = ["true_errors", "true_memory", "true_mutexes", "true_waits"];
+const PROGRAMS: [&str; 5] = [
+    "true_cores",
+    "true_errors",
+    "true_memory",
+    "true_mutexes",
+    "true_waits",
+];
 
 fn cases() -> Vec<Case> {
     let case = |name: &&str| Case {

@@ -15,6 +15,8 @@ extern crate std;
 
 pub mod by_name;
 pub mod carry;
+pub mod core_file;
+pub mod core_name;
 pub mod disk;
 pub mod elf;
 pub mod errno;
@@ -46,6 +48,10 @@ pub mod vmemmap;
 mod by_name_tests;
 #[cfg(test)]
 mod carry_tests;
+#[cfg(test)]
+mod core_file_tests;
+#[cfg(test)]
+mod core_name_tests;
 #[cfg(test)]
 mod elf_tests;
 #[cfg(test)]
