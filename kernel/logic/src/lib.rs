@@ -25,6 +25,7 @@ pub mod ipc_ids;
 pub mod list;
 pub mod lock;
 pub mod locks;
+pub mod log_ring;
 pub mod members;
 pub mod message_queue;
 pub mod mount_options;
@@ -60,6 +61,8 @@ mod heap_tests;
 mod ipc_ids_tests;
 #[cfg(test)]
 mod list_tests;
+#[cfg(test)]
+mod log_ring_tests;
 #[cfg(test)]
 mod members_tests;
 #[cfg(test)]
