@@ -38,7 +38,6 @@ fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     let mut at = buffer.len();
     loop {
         at -= 1;
-        #[expect(clippy::cast_possible_truncation, reason = "a digit")]
         let digit = (number % 10) as u8;
         buffer[at] = b'0' + digit;
         number /= 10;
