@@ -1,6 +1,6 @@
 //! What ebb says and returns when it is ebb that failed, not the program.
 
-use crate::archive::{BusyboxError, FileError, FormatError, PackError, ProgramError};
+use crate::archive::{BusyboxError, FileError, LibraryError, PackError, ProgramError};
 use crate::guest::{
     CacheError, Complaint, ImageError, InitError, KernelError, LinuxFormatError, LinuxKernelError,
     StockError,
@@ -218,19 +218,19 @@ impl Failure {
             Self::Spawn(SpawnError::NotFound(_)) => {
                 "apt install qemu-system-x86, or name one with --qemu PATH"
             }
-            Self::Program(ProgramError::Format {
-                source: FormatError::Dynamic(_),
+            Self::Program(ProgramError::Libraries {
+                source: LibraryError::Interpreter(_) | LibraryError::Missing(_),
                 ..
             }) => {
-                "only static programs run so far; link it statically (gcc -static; \
-                 cargo build --target x86_64-unknown-linux-musl; CGO_ENABLED=0 go build)"
+                "install it here, or name its folder in LD_LIBRARY_PATH (and to the guest: --env \
+                 LD_LIBRARY_PATH)"
             }
             Self::Program(ProgramError::Busybox {
                 source: BusyboxError::Missing | BusyboxError::NotStatic(_),
                 ..
             }) => "apt install busybox-static",
             Self::Program(ProgramError::Interpreter { .. }) => {
-                "pack a static one with --file INTERPRETER:PATH, or let it be a busybox script \
+                "pack one with --file INTERPRETER:PATH, or let it be a busybox script \
                  (#!/bin/sh)"
             }
             Self::Program(ProgramError::Volume(_)) => {

@@ -175,12 +175,25 @@ fn slips_and_words_of_containers_are_errors_of_usage() {
 #[test]
 fn programs_that_cannot_run() {
     let scratch = Scratch::new("programs");
-    let dynamic = ebb(&["--", env!("CARGO_BIN_EXE_ebb")]);
-    refused(
-        &dynamic,
-        126,
-        &["dynamic", "ld-linux-x86-64.so.2", "static"],
-    );
+    // What a dynamic program is loaded with is looked for before it runs.
+    let own = fs::read(env!("CARGO_BIN_EXE_ebb")).expect("ebb is a file");
+    for (there, missing) in [
+        (
+            "/lib64/ld-linux-x86-64.so.2\0",
+            "/lib64/ld-nobody-knows.so.2\0",
+        ),
+        ("\0libc.so.6\0", "\0libX.so.6\0"),
+    ] {
+        let at = own
+            .windows(there.len())
+            .position(|bytes| bytes == there.as_bytes());
+        let at = at.expect("ebb is dynamic");
+        let mut changed = own.clone();
+        changed[at..at + there.len()].copy_from_slice(missing.as_bytes());
+        let changed = scratch.write("changed", changed);
+        let words = [changed.as_str(), missing.trim_matches('\0'), "install it"];
+        refused(&ebb(&["--", &changed]), 126, &words);
+    }
     let text = scratch.write("text", b"hello\n");
     refused(&ebb(&["--", &text]), 126, &[&text, "neither"]);
     let mut arm = b"\x7fELF\x02\x01\x01".to_vec();
@@ -188,10 +201,10 @@ fn programs_that_cannot_run() {
     arm[18] = 183;
     let arm = scratch.write("arm", &arm);
     refused(&ebb(&["--", &arm]), 126, &[&arm, "x86-64"]);
-    let script = scratch.write("script", b"#!/usr/bin/python3\nprint()\n");
-    refused(&ebb(&["--", &script]), 126, &[&script, "/usr/bin/python3"]);
-    let script = scratch.write("env", b"#!/usr/bin/env python3\nprint()\n");
-    refused(&ebb(&["--", &script]), 126, &[&script, "python3"]);
+    let script = scratch.write("script", b"#!/usr/bin/no-such\nprint()\n");
+    refused(&ebb(&["--", &script]), 126, &[&script, "/usr/bin/no-such"]);
+    let script = scratch.write("env", b"#!/usr/bin/env no-such\nprint()\n");
+    refused(&ebb(&["--", &script]), 126, &[&script, "no-such"]);
     refused(&ebb(&["--", "/usr"]), 126, &["/usr", "directory"]);
     let empty = scratch.write("empty", b"");
     refused(&ebb(&["--", &empty]), 126, &[&empty, "empty"]);

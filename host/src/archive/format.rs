@@ -16,6 +16,8 @@ const SHEBANG_MAX: usize = 256;
 pub(crate) enum Format {
     /// A static x86-64 ELF program, position-independent or not.
     Static,
+    /// One that another loads, with its libraries.
+    Dynamic { interpreter: PathBuf },
     /// A script: its interpreter and the one argument that it may have.
     Script {
         interpreter: PathBuf,
@@ -40,8 +42,8 @@ pub(crate) enum FormatError {
     Type(&'static str),
     #[error("its ELF headers are broken")]
     Elf(#[source] elf::ParseError),
-    #[error("it is a dynamic program: it wants the interpreter {0}")]
-    Dynamic(String),
+    #[error("it is a dynamic program whose interpreter `{0}` is no absolute path")]
+    ElfInterpreter(String),
     #[error("its first line names no interpreter")]
     NoInterpreter,
 }
@@ -103,9 +105,15 @@ fn inspect_elf(start: &[u8], mut file: File) -> Result<Format, FormatError> {
     if let Some(segment) = interpreter {
         let data = stream.segment_data(&segment).map_err(FormatError::Elf)?;
         let name = data.split(|byte| *byte == 0).next().unwrap_or_default();
-        return Err(FormatError::Dynamic(
-            String::from_utf8_lossy(name).into_owned(),
-        ));
+        let interpreter = Path::new(OsStr::from_bytes(name));
+        if !interpreter.is_absolute() || interpreter.file_name().is_none() {
+            return Err(FormatError::ElfInterpreter(
+                String::from_utf8_lossy(name).into_owned(),
+            ));
+        }
+        return Ok(Format::Dynamic {
+            interpreter: interpreter.to_owned(),
+        });
     }
     if stream.ehdr.e_entry == 0 {
         return Err(FormatError::Type("shared library"));
@@ -170,10 +178,11 @@ mod tests {
     #[test]
     fn dynamic_program_names_its_interpreter() {
         let own = env::current_exe().unwrap();
-        let Err(FormatError::Dynamic(interpreter)) = inspect(&own) else {
+        let Ok(Format::Dynamic { interpreter }) = inspect(&own) else {
             panic!("a test program is dynamic")
         };
-        assert!(interpreter.contains("ld-linux"), "{interpreter}");
+        let name = interpreter.to_string_lossy();
+        assert!(name.contains("ld-linux"), "{name}");
     }
 
     #[test]

@@ -169,6 +169,18 @@ impl Initramfs {
         self.nodes.get(path)
     }
 
+    /// The files of the host that are in it.
+    pub(crate) fn host_files(&self) -> Vec<PathBuf> {
+        let files = self.nodes.values().filter_map(|node| match node {
+            Node::File {
+                source: Source::Host(path),
+                ..
+            } => Some(path.clone()),
+            _ => None,
+        });
+        files.collect()
+    }
+
     /// Writes the archive and returns its length.
     pub(crate) fn write(&self, output: impl Write, alignment: Alignment) -> Result<u64, PackError> {
         let mut archive = Archive {

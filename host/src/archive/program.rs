@@ -1,8 +1,9 @@
-//! What `PROGRAM` means: a static ELF file, a script, or a command of busybox.
+//! What `PROGRAM` means: an ELF file, a script, or a command of busybox.
 
 use super::busybox::{Busybox, BusyboxError};
 use super::format::{Format, FormatError, inspect};
 use super::initramfs::{GuestPath, Initramfs, Node, PackError, Source};
+use super::libraries::{self, LibraryError};
 use crate::system::search_path;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,11 +12,16 @@ use std::path::{Path, PathBuf};
 /// Where guests look for programs.
 pub(crate) const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
+/// Where guests mount what is their own, over what was packed.
+const MOUNTED: [&str; 3] = ["/dev", "/proc", "/sys"];
+
 /// Why a program cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProgramError {
     #[error("{} cannot run in a guest", path.display())]
     Format { path: PathBuf, source: FormatError },
+    #[error("{} cannot run in a guest", path.display())]
+    Libraries { path: PathBuf, source: LibraryError },
     #[error("{}: no such file", .0.display())]
     NotFound(PathBuf),
     #[error("`{0}` is neither a file here, nor a command of busybox, nor in PATH")]
@@ -55,7 +61,7 @@ pub(crate) fn pack(
                 argv.extend(argument);
             }
         },
-        Some(Format::Static) => {}
+        Some(Format::Static | Format::Dynamic { .. }) => {}
         None => pack_busybox(tree, &format!("`{}`", name.to_string_lossy()))?,
     }
     argv.push(OsString::from_vec(path.as_bytes().to_vec()));
@@ -75,6 +81,7 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
         let source = source.clone();
         let format = inspect_named(&source)?;
         tree.add(path.clone(), executable(&source))?;
+        add_libraries(tree, &source, &format)?;
         return Ok((path, Some(format)));
     }
     let has_slash = name.as_bytes().contains(&b'/');
@@ -102,10 +109,63 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
         };
     }
     let format = inspect_named(&file)?;
-    let base = file.file_name().ok_or_else(|| unknown(name))?;
-    let path = GuestPath::parse(&[b"/bin/", base.as_bytes()].concat())?;
-    tree.add(path.clone(), executable(&file))?;
+    let path = if matches!(format, Format::Dynamic { .. }) {
+        pack_in_place(tree, &file, &format)?
+    } else {
+        let path = in_bin(&file)?;
+        tree.add(path.clone(), executable(&file))?;
+        path
+    };
     Ok((path, Some(format)))
+}
+
+/// Where a file of the host goes whose place does not matter.
+fn in_bin(file: &Path) -> Result<GuestPath, ProgramError> {
+    let base = file.file_name().unwrap_or(file.as_os_str());
+    Ok(GuestPath::parse(&[b"/bin/", base.as_bytes()].concat())?)
+}
+
+/// Packs a program to where the host has it, with its libraries, some of which may be found from there; returns the path.
+fn pack_in_place(
+    tree: &mut Initramfs,
+    file: &Path,
+    format: &Format,
+) -> Result<GuestPath, ProgramError> {
+    let read = |source| PackError::Read {
+        path: file.to_owned(),
+        source,
+    };
+    let real = file.canonicalize().map_err(read)?;
+    add_libraries(tree, file, format)?;
+    if MOUNTED.iter().any(|place| real.starts_with(place)) {
+        let path = in_bin(file)?;
+        tree.add(path.clone(), executable(file))?;
+        return Ok(path);
+    }
+    let real = GuestPath::parse(real.as_os_str().as_bytes())?;
+    tree.add(real.clone(), executable(file))?;
+    // By the name that was given, if that is another.
+    let named = std::path::absolute(file).map_err(read)?;
+    match GuestPath::parse(named.as_os_str().as_bytes()) {
+        Ok(named) if named != real => {
+            let target = real.as_bytes().to_vec();
+            tree.add_missing(named.clone(), Node::Symlink { target })?;
+            Ok(named)
+        }
+        // There is `..` in it.
+        _ => Ok(real),
+    }
+}
+
+/// Adds what a program is loaded with, if it is dynamic.
+fn add_libraries(tree: &mut Initramfs, file: &Path, format: &Format) -> Result<(), ProgramError> {
+    let Format::Dynamic { interpreter } = format else {
+        return Ok(());
+    };
+    libraries::add(tree, file, Some(interpreter)).map_err(|source| ProgramError::Libraries {
+        path: file.to_owned(),
+        source,
+    })
 }
 
 /// What a name with a slash in it may have been meant for.
@@ -194,19 +254,32 @@ fn provide_interpreter(
     {
         return Ok(interpreter.as_os_str().to_owned());
     }
+    let busybox = Busybox::find();
+    if let (Ok(busybox), Some(name)) = (&busybox, interpreter.file_name())
+        && busybox.has(name)
+    {
+        busybox.pack(tree)?;
+        return Ok(Path::new("/bin").join(name).into_os_string());
+    }
+    let on_host = if interpreter.is_absolute() {
+        Some(interpreter.to_owned()).filter(|file| file.is_file())
+    } else {
+        search_path(interpreter.as_os_str())
+    };
+    if let Some(file) = on_host {
+        let format = inspect_named(&file)?;
+        let path = pack_in_place(tree, &file, &format)?;
+        return Ok(OsString::from_vec(path.as_bytes().to_vec()));
+    }
     let script = script.to_string_lossy();
-    let busybox = Busybox::find().map_err(|source| ProgramError::Busybox {
-        what: format!("the script {script}"),
-        source,
-    })?;
-    match interpreter.file_name() {
-        Some(name) if busybox.has(name) => {
-            busybox.pack(tree)?;
-            Ok(Path::new("/bin").join(name).into_os_string())
-        }
-        _ => Err(ProgramError::Interpreter {
+    match busybox {
+        Ok(_) => Err(ProgramError::Interpreter {
             script: script.into_owned(),
             interpreter: interpreter.display().to_string(),
+        }),
+        Err(source) => Err(ProgramError::Busybox {
+            what: format!("the script {script}"),
+            source,
         }),
     }
 }

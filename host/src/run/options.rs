@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  ebb run -- ./job --fast                   a static program of yours
+  ebb run -- ./job --fast                   a program of yours
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
   ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
   ebb run --file data.csv -- ./stats data.csv
@@ -178,7 +178,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(crate) dump_initramfs: Option<PathBuf>,
 
-    /// Program and its arguments: a static x86-64 program, a script, or a busybox applet
+    /// Program and its arguments: an x86-64 program, a script, or a busybox applet
     // A word with a hyphen before it is an option of ebb's own, known or not.
     #[arg(required = true, trailing_var_arg = true)]
     #[arg(value_name = "PROGRAM")]

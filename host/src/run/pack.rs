@@ -3,8 +3,8 @@
 use super::options::RunOptions;
 use super::out::Outs;
 use crate::archive::{
-    GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, nul_terminated, pack_busybox,
-    pack_program,
+    GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
+    pack_busybox, pack_program,
 };
 use crate::failure::Failure;
 use crate::guest;
@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
     let mut tree = Initramfs::default();
     add_files(&mut tree, &options.files)?;
+    add_libraries(&mut tree)?;
     let argv = pack_program(&mut tree, &options.program)?;
     if options.busybox {
         pack_busybox(&mut tree, "--busybox")?;

@@ -2,11 +2,14 @@
 
 mod cleanup;
 mod cost;
+#[path = "../parts/dynamic.rs"]
+mod dynamic;
 mod figures;
 mod files;
 mod guest;
 #[path = "../parts/out.rs"]
 mod out;
+mod programs;
 #[path = "../parts/guest.rs"]
 mod running;
 #[path = "../parts/scratch.rs"]

@@ -9,13 +9,17 @@ pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     pub(crate) fn new(name: &str) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let shm = Path::new("/dev/shm");
-        let base = if shm.is_dir() {
-            shm.to_owned()
+        if shm.is_dir() {
+            Self::within(shm, name)
         } else {
-            std::env::temp_dir()
-        };
+            Self::within(&std::env::temp_dir(), name)
+        }
+    }
+
+    /// One elsewhere.
+    pub(crate) fn within(base: &Path, name: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         // Relaxed: the number only has to differ from every other one.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = base.join(format!("ebb-{name}-{}-{number}", std::process::id()));

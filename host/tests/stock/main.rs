@@ -3,12 +3,15 @@
 //! Where that kernel cannot be had (no apt, no network), these tests say so and do nothing.
 
 mod disks;
+#[path = "../parts/dynamic.rs"]
+mod dynamic;
 mod errors;
 mod figures;
 mod files;
 mod guest;
 #[path = "../parts/out.rs"]
 mod out;
+mod programs;
 mod reclaim;
 #[path = "../parts/guest.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]

@@ -27,13 +27,6 @@ pub enum ElfError {
     WrongMachine,
     /// It is no program: a relocatable object, a core file.
     NotExecutable,
-    /// It needs the interpreter whose path is at this place in the file.
-    Dynamic {
-        /// Offset in the file.
-        offset: u64,
-        /// Bytes with the NUL.
-        bytes: u64,
-    },
     /// A field contradicts another; which one.
     Malformed(&'static str),
 }
@@ -77,6 +70,32 @@ impl Segment {
     }
 }
 
+/// Where the file has the path of the program that loads it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes with the NUL, [`PATH_BYTES`] at most.
+    pub bytes: usize,
+}
+
+/// The longest path of an interpreter, with its NUL.
+pub const PATH_BYTES: usize = 4096;
+
+impl Interpreter {
+    /// The one that a program header names.
+    fn new(entry: &[u8]) -> Result<Self, ElfError> {
+        let bytes = usize::try_from(u64_at(entry, 32)).ok();
+        match bytes.filter(|bytes| (2..=PATH_BYTES).contains(bytes)) {
+            Some(bytes) => Ok(Self {
+                offset: u64_at(entry, 8),
+                bytes,
+            }),
+            None => Err(ElfError::Malformed("PT_INTERP")),
+        }
+    }
+}
+
 /// What all program headers together say.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub struct Layout {
@@ -88,6 +107,8 @@ pub struct Layout {
     pub headers: Option<u64>,
     /// The stack must be executable.
     pub executable_stack: bool,
+    /// A dynamic program is loaded by another.
+    pub interpreter: Option<Interpreter>,
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -168,11 +189,8 @@ pub fn layout(
     let mut first: Option<u64> = None;
     for entry in table.chunks_exact(PROGRAM_HEADER_BYTES) {
         match u32_at(entry, 0) {
-            PT_INTERP => {
-                return Err(ElfError::Dynamic {
-                    offset: u64_at(entry, 8),
-                    bytes: u64_at(entry, 32),
-                });
+            PT_INTERP if layout.interpreter.is_none() => {
+                layout.interpreter = Some(Interpreter::new(entry)?);
             }
             PT_PHDR => layout.headers = Some(u64_at(entry, 16)),
             PT_GNU_STACK => layout.executable_stack = u32_at(entry, 4) & PF_X != 0,

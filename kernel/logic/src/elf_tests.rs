@@ -101,22 +101,29 @@ fn other_files_are_told_apart() {
 
 #[test]
 fn a_dynamic_program_names_its_interpreter() {
-    let header = elf::header(&file_header(3, 0x100, 64, 2)).unwrap();
+    let header = elf::header(&file_header(3, 0x40_0100, 64, 2)).unwrap();
     let interpreter = Entry {
         kind: 3,
         offset: 0x238,
         file_bytes: 28,
         ..TEXT
     };
-    let table = table(&[interpreter, TEXT]);
-    let error = elf::layout(&header, &table, 0x2000, USER_END).unwrap_err();
+    let layout = |first: Entry| elf::layout(&header, &table(&[first, TEXT]), 0x2000, USER_END);
+    let found = layout(interpreter).unwrap().interpreter;
     assert_eq!(
-        error,
-        ElfError::Dynamic {
+        found,
+        Some(elf::Interpreter {
             offset: 0x238,
             bytes: 28
-        }
+        })
     );
+    for file_bytes in [0, 1, 4097, u64::MAX] {
+        let refused = layout(Entry {
+            file_bytes,
+            ..interpreter
+        });
+        assert_eq!(refused, Err(ElfError::Malformed("PT_INTERP")));
+    }
 }
 
 #[test]

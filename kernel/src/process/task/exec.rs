@@ -4,10 +4,9 @@
 
 use super::image::{Loaded, Program};
 use super::process::Resources;
-use super::{exit, limits, table};
+use super::{executable, exit, limits, table};
 use crate::fs::table::FilesOfProcess;
-use crate::fs::volume::MountFlags;
-use crate::fs::{self, FileKind, OpenFile, OpenFlags};
+use crate::fs::{self, OpenFile};
 use crate::process::signal::Actions;
 use crate::process::{self, TaskRef, futex_pi};
 use crate::vm::uaccess;
@@ -115,24 +114,6 @@ fn copy_strings(vector: u64, count: usize, room: &mut usize) -> Result<Strings, 
     Ok(strings)
 }
 
-/// Opens a file to run it.
-pub(super) fn open(context: &fs::Context, path: &[u8]) -> Result<Arc<OpenFile>, Errno> {
-    let file = fs::open_path(context, path, OpenFlags::empty(), 0)?;
-    check(&file)?;
-    Ok(file)
-}
-
-/// Whether a file may be run.
-pub(crate) fn check(file: &OpenFile) -> Result<(), Errno> {
-    let metadata = file.metadata();
-    let mount = file.node().fs_stats().flags;
-    let forbidden = mount & MountFlags::NO_EXECUTION.bits() != 0;
-    if metadata.kind != FileKind::Regular || metadata.mode() & 0o111 == 0 || forbidden {
-        return Err(Errno::EACCES);
-    }
-    Ok(())
-}
-
 /// Follows scripts to the program that runs them; `args` become that program's.
 pub(super) fn find_program(
     context: &fs::Context,
@@ -148,7 +129,7 @@ pub(super) fn find_program(
             .min(start.len());
         fs::read_exact_at(&file, 0, &mut start[..len])?;
         if !start.starts_with(b"#!") {
-            return Program::open(file);
+            return Program::open(context, file);
         }
         let (interpreter, argument) = elf::script(&start[..len]).ok_or(Errno::ENOEXEC)?;
         args.drop_first();
@@ -162,7 +143,7 @@ pub(super) fn find_program(
         joined.map_err(|_| Errno::ENOMEM)?;
         *args = longer;
         path = copy(interpreter)?;
-        file = open(context, &path)?;
+        file = executable::open(context, &path)?;
     }
     Err(Errno::ELOOP)
 }
@@ -280,7 +261,7 @@ fn replace(
         vm: Some(vm.clone()),
         files: Some(FilesOfProcess::new(files.clone())),
         fs: Some(fs),
-        exe: Some(program.file.clone()),
+        exe: Some(program.file.file.clone()),
     };
     if let Some(old) = task.vm() {
         process

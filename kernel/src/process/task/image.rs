@@ -1,18 +1,19 @@
 //! A program's memory as it starts: its file, its heap, its stack.
 
-use super::limits;
+use super::elf_file::ElfFile;
 use super::process::Credentials;
+use super::{executable, limits};
 use crate::fs::{self, OpenFile};
 use crate::process::signal;
-use crate::vm::{AddressSpace, Backing, MapFlags, MappedFile, Prot};
+use crate::vm::{AddressSpace, Backing, MapFlags, Prot};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::auxvec;
-use logic::elf::{self, ElfError, Header, Layout, Segment};
+use logic::elf;
 use logic::errno::Errno;
 use logic::strings::Strings;
-use machine::arch::{self, USER_END};
+use machine::arch;
 use machine::console;
 use machine::memory;
 
@@ -49,12 +50,19 @@ fn random_pages(pages: u64) -> u64 {
     u64::from_ne_bytes(bytes) % pages * PAGE
 }
 
-/// A program file that has been looked at.
+/// A program that can be loaded.
 pub(super) struct Program {
-    pub(super) file: Arc<OpenFile>,
-    header: Header,
-    table: Vec<u8>,
-    layout: Layout,
+    pub(super) file: ElfFile,
+    /// What loads it in its turn, if it is dynamic.
+    interpreter: Option<ElfFile>,
+}
+
+/// Where the two files are: what is added to the addresses in them.
+#[derive(Copy, Clone)]
+struct Place {
+    program: u64,
+    /// 0: there is none.
+    interpreter: u64,
 }
 
 /// What a program starts with.
@@ -64,32 +72,36 @@ pub(super) struct Loaded {
     pub(super) stack: u64,
 }
 
+/// Opens what loads a program; errors are those of Linux.
+fn open_interpreter(context: &fs::Context, path: &[u8]) -> Result<ElfFile, Errno> {
+    if path.is_empty() {
+        return Err(Errno::EACCES);
+    }
+    let file = executable::open(context, path)?;
+    let is_short = file.metadata().size < elf::HEADER_BYTES as u64;
+    // Its own interpreter, if it names one, is not asked for.
+    ElfFile::open(file).map_err(|error| match error {
+        Errno::ENOEXEC if is_short => Errno::EIO,
+        Errno::ENOEXEC => Errno::ELIBBAD,
+        other => other,
+    })
+}
+
 impl Program {
-    /// Looks at an ELF file.
+    /// Looks at an ELF file, and at the interpreter that it names.
     ///
     /// # Errors
-    /// `ENOEXEC` when it is none that can run here; the console says why. `ETXTBSY` when somebody
-    /// has it open for writing.
-    pub(super) fn open(file: Arc<OpenFile>) -> Result<Self, Errno> {
-        file.forbid_writing()?;
-        let mut bytes = [0; elf::HEADER_BYTES];
-        fs::read_exact_at(&file, 0, &mut bytes)?;
-        let header = elf::header(&bytes).map_err(|error| refuse(&file, error))?;
-        let mut table = Vec::new();
-        let table_bytes = header.count * elf::PROGRAM_HEADER_BYTES;
-        table
-            .try_reserve_exact(table_bytes)
-            .map_err(|_| Errno::ENOMEM)?;
-        table.resize(table_bytes, 0);
-        fs::read_exact_at(&file, header.table_offset, &mut table)?;
-        let layout = elf::layout(&header, &table, file.metadata().size, USER_END)
-            .map_err(|error| refuse(&file, error))?;
-        Ok(Self {
-            file,
-            header,
-            table,
-            layout,
-        })
+    /// As [`ElfFile::open`]; what opening the interpreter gives.
+    pub(super) fn open(context: &fs::Context, file: Arc<OpenFile>) -> Result<Self, Errno> {
+        let file = ElfFile::open(file)?;
+        let interpreter = match file.interpreter()? {
+            Some(path) => Some(open_interpreter(context, &path).inspect_err(|error| {
+                let shown = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
+                console!("exec: the program is loaded by {shown}: {error}");
+            })?),
+            None => None,
+        };
+        Ok(Self { file, interpreter })
     }
 
     /// Builds the memory of the program.
@@ -114,79 +126,37 @@ impl Program {
             data: limits.current(limits::index::DATA),
             stack: limit,
         });
-        let bias = if self.header.fixed {
+        let layout = &self.file.layout;
+        let bias = if self.file.header.fixed {
             0
         } else {
-            PIE_BASE + random_pages(RANDOM_PAGES) - self.layout.start
+            PIE_BASE + random_pages(RANDOM_PAGES) - layout.start
         };
-        for segment in elf::segments(&self.table) {
-            self.map(&vm, bias, &segment)?;
-        }
-        let end = (bias + self.layout.end).div_ceil(PAGE) * PAGE;
+        self.file.map_at(&vm, bias)?;
+        let interpreter = match &self.interpreter {
+            Some(interpreter) => Some((interpreter.map_anywhere(&vm)?, interpreter)),
+            None => None,
+        };
+        let end = (bias + layout.end).div_ceil(PAGE) * PAGE;
         vm.set_brk(end + random_pages(RANDOM_PAGES / 8));
-        let stack = self.build_stack(&vm, bias, path, [args, env], limit, credentials)?;
+        let place = Place {
+            program: bias,
+            interpreter: interpreter.map_or(0, |(bias, _)| bias),
+        };
+        let stack = self.build_stack(&vm, place, path, [args, env], limit, credentials)?;
+        let (bias, first) = interpreter.unwrap_or((bias, &self.file));
         Ok(Loaded {
             vm,
-            entry: bias + self.header.entry,
+            entry: bias + first.header.entry,
             stack,
         })
-    }
-
-    fn map(&self, vm: &Arc<AddressSpace>, bias: u64, segment: &Segment) -> Result<(), Errno> {
-        if segment.memory_bytes == 0 {
-            return Ok(());
-        }
-        let mut prot = Prot::empty();
-        prot.set(Prot::READ, segment.read);
-        prot.set(Prot::WRITE, segment.write);
-        prot.set(Prot::EXEC, segment.execute);
-        let into_page = segment.address % PAGE;
-        let start = bias + segment.address - into_page;
-        let file_end = start + into_page + segment.file_bytes;
-        let mapped_end = if segment.file_bytes == 0 {
-            start
-        } else {
-            file_end.next_multiple_of(PAGE)
-        };
-        if segment.file_bytes != 0 {
-            let backing = Backing::File {
-                file: mapped_file(&self.file)?,
-                offset: segment.offset - into_page,
-                shared: false,
-                writable: false,
-            };
-            vm.map(
-                Some(start),
-                mapped_end - start,
-                prot,
-                MapFlags::FIXED,
-                backing,
-            )?;
-            if segment.memory_bytes > segment.file_bytes && mapped_end > file_end {
-                let zeros = [0; memory::PAGE_SIZE];
-                let bytes = usize::try_from(mapped_end - file_end).unwrap_or(zeros.len());
-                vm.write_bytes(file_end, &zeros[..bytes.min(zeros.len())], true)?;
-            }
-        }
-        let end = (bias + segment.end()).next_multiple_of(PAGE);
-        if end > mapped_end {
-            let flags = MapFlags::FIXED;
-            vm.map(
-                Some(mapped_end),
-                end - mapped_end,
-                prot,
-                flags,
-                Backing::Anonymous,
-            )?;
-        }
-        Ok(())
     }
 
     /// Maps the stack and fills in what the ABI promises; gives the stack pointer.
     fn build_stack(
         &self,
         vm: &Arc<AddressSpace>,
-        bias: u64,
+        place: Place,
         path: &[u8],
         [args, env]: [&Strings; 2],
         limit: u64,
@@ -196,7 +166,7 @@ impl Program {
         let mut random = [0; 16];
         arch::random::fill(&mut random);
         let strings = StringArea::below(top, path, args, env);
-        let aux = self.aux_vector(bias, &strings, credentials);
+        let aux = self.aux_vector(place, &strings, credentials);
         let words = 1 + args.count() + 1 + env.count() + 1 + aux.len() * 2;
         let pointers = (strings.start - (words * size_of::<u64>()) as u64) & !15;
         let needed = (top - pointers).next_multiple_of(PAGE);
@@ -205,7 +175,7 @@ impl Program {
         }
         let mapped = (needed + STACK_START).min(limit / PAGE * PAGE);
         let mut prot = Prot::READ | Prot::WRITE;
-        prot.set(Prot::EXEC, self.layout.executable_stack);
+        prot.set(Prot::EXEC, self.file.layout.executable_stack);
         let flags = MapFlags::FIXED | MapFlags::GROWSDOWN | MapFlags::STACK;
         vm.map(Some(top - mapped), mapped, prot, flags, Backing::Anonymous)?;
 
@@ -241,11 +211,12 @@ impl Program {
 
     fn aux_vector(
         &self,
-        bias: u64,
+        place: Place,
         strings: &StringArea,
         credentials: &Credentials,
     ) -> [(u64, u64); 20] {
         let key = u64::from;
+        let file = &self.file;
         [
             (key(auxvec::AT_HWCAP), u64::from(arch::cpu::cpuid(1, 0).edx)),
             (key(auxvec::AT_HWCAP2), 0),
@@ -253,13 +224,13 @@ impl Program {
             (key(auxvec::AT_CLKTCK), 100),
             (
                 key(auxvec::AT_PHDR),
-                self.layout.headers.map_or(0, |at| bias + at),
+                file.layout.headers.map_or(0, |at| place.program + at),
             ),
             (key(auxvec::AT_PHENT), elf::PROGRAM_HEADER_BYTES as u64),
-            (key(auxvec::AT_PHNUM), self.header.count as u64),
-            (key(auxvec::AT_BASE), 0),
+            (key(auxvec::AT_PHNUM), file.header.count as u64),
+            (key(auxvec::AT_BASE), place.interpreter),
             (key(auxvec::AT_FLAGS), 0),
-            (key(auxvec::AT_ENTRY), bias + self.header.entry),
+            (key(auxvec::AT_ENTRY), place.program + file.header.entry),
             (key(auxvec::AT_UID), u64::from(credentials.uid[0])),
             (key(auxvec::AT_EUID), u64::from(credentials.uid[1])),
             (key(auxvec::AT_GID), u64::from(credentials.gid[0])),
@@ -350,47 +321,4 @@ impl<'a> Writer<'a> {
         self.buffer.clear();
         Ok(())
     }
-}
-
-fn mapped_file(file: &OpenFile) -> Result<MappedFile, Errno> {
-    let id = file.node().id();
-    let source = file.file().page_source().ok_or(Errno::ENOEXEC)?;
-    Ok(MappedFile::new(
-        source,
-        Arc::from(file.path()),
-        id.inode,
-        id.device,
-    ))
-}
-
-/// Says on the console why a file cannot run.
-fn refuse(file: &OpenFile, error: ElfError) -> Errno {
-    let path = file.path();
-    let path = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
-    match error {
-        // Shells try such files as scripts: nothing to say.
-        ElfError::NotElf => {}
-        ElfError::WrongMachine => console!("exec: {path} is not an x86-64 program"),
-        ElfError::NotExecutable => console!("exec: {path} is an ELF file, but no program"),
-        ElfError::Malformed(field) => console!("exec: {path} is malformed: {field}"),
-        ElfError::Dynamic { offset, bytes } => {
-            let mut name = [0; 64];
-            let bytes = usize::try_from(bytes).unwrap_or(0).min(name.len());
-            let read = fs::read_exact_at(file, offset, &mut name[..bytes]);
-            let shown = if read.is_ok() {
-                &name[..bytes]
-            } else {
-                &b"?"[..]
-            };
-            let shown = shown.split(|&byte| byte == 0).next().unwrap_or(b"?");
-            let shown = shown
-                .utf8_chunks()
-                .next()
-                .map_or("?", |chunk| chunk.valid());
-            console!(
-                "exec: {path} is dynamically linked (interpreter {shown}): only static programs run"
-            );
-        }
-    }
-    Errno::ENOEXEC
 }

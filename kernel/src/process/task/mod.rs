@@ -7,7 +7,9 @@
 mod clone;
 pub(crate) mod core_dump;
 mod current;
+mod elf_file;
 mod exec;
+mod executable;
 mod exit;
 mod image;
 mod kthread;
@@ -29,7 +31,8 @@ mod work_loop;
 
 pub(crate) use clone::{CloneRequest, clone};
 pub use current::{TaskRef, current};
-pub(crate) use exec::{UserStrings, check as check_executable, execve};
+pub(crate) use exec::{UserStrings, execve};
+pub(crate) use executable::check as check_executable;
 pub(crate) use exit::{exit_group, exit_thread, kill_group};
 pub use oom::{oom_kill, oom_score};
 pub use process::{Credentials, Process, Usage, WaitStatus};

@@ -2,7 +2,7 @@
 
 use super::image::Program;
 use super::start::{self, init_process};
-use super::{WaitFor, WaitOptions, exec, table, wait_for_child};
+use super::{WaitFor, WaitOptions, executable, table, wait_for_child};
 use crate::fs;
 use crate::process::signal::{SigInfo, Signal, send_to_process};
 use alloc::vec::Vec;
@@ -29,7 +29,8 @@ impl Sender {
                 return None;
             }
         };
-        let program = exec::open(&context, arguments.first()).and_then(Program::open);
+        let program = executable::open(&context, arguments.first())
+            .and_then(|file| Program::open(&context, file));
         match program {
             Ok(program) => Some(Self { program, arguments }),
             Err(error) => {

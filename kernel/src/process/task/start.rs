@@ -6,7 +6,8 @@ use super::out::Sender;
 use super::process::Resources;
 use super::task::NewTask;
 use super::{
-    Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, kthread, owner, table,
+    Process, Task, UserState, WaitFor, WaitOptions, WaitStatus, exec, executable, kthread, owner,
+    table,
 };
 use crate::drivers;
 use crate::fs::table::FilesOfProcess;
@@ -166,7 +167,7 @@ fn spawn(
     mut args: Strings,
     env: &Strings,
 ) -> Result<(), Errno> {
-    let file = exec::open(&context, path)?;
+    let file = executable::open(&context, path)?;
     let program = exec::find_program(&context, file, path, &mut args)?;
     let streams = fs::stdio::open_program_streams();
     let pid = start_process(&program, context, path, &args, env, streams)?;
@@ -194,7 +195,7 @@ pub(super) fn start_process(
         vm: Some(vm.clone()),
         files: Some(FilesOfProcess::new(files.clone())),
         fs: Some(context.clone()),
-        exe: Some(program.file.clone()),
+        exe: Some(program.file.file.clone()),
     };
     let kernel_stack = KernelStack::new()?;
     let pid = table::lock().reserve(u64::MAX)?;
