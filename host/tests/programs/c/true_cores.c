@@ -7,7 +7,8 @@
 #include <sys/procfs.h>
 #include <sys/resource.h>
 
-static char *memory, *untouched, *hidden, *shared;
+static char *memory, *untouched, *hidden, *shared, *large;
+#define LARGE (6u << 20)
 static int initialised[2048] = { 42 };
 
 static void *thread_waits(void *arg)
@@ -212,6 +213,12 @@ static void ends_by_fault(rlim_t bytes, const char *filter, int with_threads)
 	say_bytes(c, "hidden", hidden);
 	say_bytes(c, "without rights", hidden + PAGE * 4);
 	say_bytes(c, "shared", shared);
+	long right = 0;
+	for (size_t o = 0; o < LARGE; o += PAGE) {
+		const char *why, *bytes = at(c, large + o, &why);
+		right += bytes && *(long *)(bytes + 64) == (long)(o + 1);
+	}
+	say("large: %ld pages", right);
 	say_bytes(c, "data", (char *)initialised);
 	say_bytes(c, "data that nobody touched", (char *)(initialised + 1500));
 	say_bytes(c, "code", (char *)((uint64_t)ends_by_fault & ~(uint64_t)(PAGE - 1)) );
@@ -314,6 +321,10 @@ int main(void)
 	MUST(mprotect(hidden + 4 * PAGE, 4 * PAGE, PROT_NONE));
 	shared = mmap(0, 4 * PAGE, rw, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	shared[0] = 15;
+	/* Some of it is in huge pages, and some of these a child's, too. */
+	large = mmap(0, LARGE, rw, private, -1, 0);
+	for (size_t o = 0; o < LARGE; o += PAGE)
+		*(long *)(large + o + 64) = o + 1;
 	ends_by_fault(RLIM_INFINITY, 0, 0);
 	ends_by_fault(RLIM_INFINITY, 0, 4);
 	ends_by_fault(RLIM_INFINITY, "0", 0);
