@@ -58,6 +58,10 @@ messaging-modes: build workloads ## what each way to give memory back costs proc
 stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU and two
 	@scripts/stdio-test
 
+.PHONY: runtimes-test
+runtimes-test: build ## what Python, Node, Java, Go and malloc give back of what they no longer need, on both kernels
+	@scripts/runtimes-test
+
 .PHONY: cost-test translations-test kvm-cost
 cost-test: build ## what QEMU costs beside a guest's memory, for 1 guest and for 20
 	@scripts/cost-test

@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 8] = [
+    "true_cores",
     "true_errors",
     "true_loaders",
+    "true_log",
     "true_memory",
     "true_mutexes",
+    "true_vectors",
     "true_waits",
 ];
 

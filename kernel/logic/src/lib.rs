@@ -15,6 +15,8 @@ extern crate std;
 
 pub mod by_name;
 pub mod carry;
+pub mod core_file;
+pub mod core_name;
 pub mod disk;
 pub mod elf;
 pub mod errno;
@@ -23,6 +25,7 @@ pub mod ipc_ids;
 pub mod list;
 pub mod lock;
 pub mod locks;
+pub mod log_ring;
 pub mod members;
 pub mod message_queue;
 pub mod mount_options;
@@ -47,6 +50,10 @@ mod by_name_tests;
 #[cfg(test)]
 mod carry_tests;
 #[cfg(test)]
+mod core_file_tests;
+#[cfg(test)]
+mod core_name_tests;
+#[cfg(test)]
 mod elf_tests;
 #[cfg(test)]
 mod heap_tests;
@@ -54,6 +61,8 @@ mod heap_tests;
 mod ipc_ids_tests;
 #[cfg(test)]
 mod list_tests;
+#[cfg(test)]
+mod log_ring_tests;
 #[cfg(test)]
 mod members_tests;
 #[cfg(test)]

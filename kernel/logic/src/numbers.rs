@@ -1,15 +1,25 @@
 //! Which process and thread numbers are in use.
 
-/// Numbers run from 1 to one below this, as Linux's default `pid_max`.
-pub const PID_MAX: u32 = 32768;
+use alloc::vec::Vec;
 
-const WORDS: usize = (PID_MAX / 64) as usize;
+/// Numbers run from 1 to one below this: the most that Linux's `pid_max` can be.
+pub const PID_MAX: u32 = 1 << 22;
+/// New numbers are below this at first, as Linux's default `pid_max`.
+pub const USUAL_LIMIT: u32 = 1 << 15;
+
+/// Numbers whose bits are got together, when the first of them is used.
+pub const GROUP: u32 = 1 << 15;
+/// So many groups there can be.
+pub const GROUPS: usize = (PID_MAX / GROUP) as usize;
+
+const GROUP_WORDS: usize = (GROUP / 64) as usize;
 
 /// The numbers in use, handed out in ascending order and from the start again, so that a number
 /// comes back as late as possible.
 #[derive(Debug)]
 pub struct Numbers {
-    used: [u64; WORDS],
+    /// A bit for each; none where none of a group was ever used.
+    used: [Vec<u64>; GROUPS],
     next: u32,
     count: u32,
     /// New numbers are below this.
@@ -19,31 +29,43 @@ pub struct Numbers {
 impl Numbers {
     /// None in use but 0, which is nobody's.
     pub const fn new() -> Self {
-        let mut used = [0; WORDS];
-        used[0] = 1;
         Self {
-            used,
+            used: [const { Vec::new() }; GROUPS],
             next: 1,
             count: 0,
-            limit: PID_MAX,
+            limit: USUAL_LIMIT,
         }
     }
 
-    /// Takes the next free number; `None` when all are in use.
+    /// The bits of 64 numbers.
+    fn word(&self, word: usize) -> u64 {
+        let group = &self.used[word / GROUP_WORDS];
+        let bits = group.get(word % GROUP_WORDS).copied().unwrap_or(0);
+        // 0 is nobody's.
+        if word == 0 { bits | 1 } else { bits }
+    }
+
+    /// Takes the next free number; `None` when all are in use, or there is no memory to note it.
     pub fn take(&mut self) -> Option<u32> {
         let first = (self.next / 64) as usize;
         let limit = self.limit;
+        let words = limit.div_ceil(64) as usize;
         // One turn more than there are words: the first is looked at in two halves.
-        for turn in 0..=WORDS {
-            let word = (first + turn) % WORDS;
-            let mut free = !self.used[word];
+        for turn in 0..=words {
+            let word = (first + turn) % words;
+            let mut free = !self.word(word);
             if turn == 0 {
                 free &= u64::MAX << (self.next % 64);
             }
             #[expect(clippy::cast_possible_truncation, reason = "below PID_MAX")]
             let number = (word * 64) as u32 + free.trailing_zeros();
             if free != 0 && number < limit {
-                self.used[word] |= 1 << (number % 64);
+                let group = &mut self.used[word / GROUP_WORDS];
+                if group.is_empty() {
+                    group.try_reserve_exact(GROUP_WORDS).ok()?;
+                    group.resize(GROUP_WORDS, 0);
+                }
+                group[word % GROUP_WORDS] |= 1 << (number % 64);
                 self.next = if number + 1 >= limit { 1 } else { number + 1 };
                 self.count += 1;
                 return Some(number);
@@ -75,14 +97,17 @@ impl Numbers {
 
     /// Gives a number back.
     pub fn give_back(&mut self, number: u32) {
-        let word = &mut self.used[(number / 64) as usize];
-        let bit = 1u64 << (number % 64);
         assert!(
-            number != 0 && *word & bit != 0,
+            number != 0 && self.is_used(number),
             "process number {number} is not in use"
         );
-        *word &= !bit;
+        let word = (number / 64) as usize;
+        self.used[word / GROUP_WORDS][word % GROUP_WORDS] &= !(1 << (number % 64));
         self.count -= 1;
+    }
+
+    fn is_used(&self, number: u32) -> bool {
+        number < PID_MAX && self.word((number / 64) as usize) & (1 << (number % 64)) != 0
     }
 
     /// How many are in use.
@@ -94,7 +119,7 @@ impl Numbers {
     /// Whether a number is in use.
     #[cfg(test)]
     pub fn contains(&self, number: u32) -> bool {
-        number < PID_MAX && self.used[(number / 64) as usize] & (1 << (number % 64)) != 0
+        self.is_used(number)
     }
 }
 

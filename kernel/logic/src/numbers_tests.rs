@@ -1,6 +1,6 @@
 //! Process numbers against a set.
 
-use super::numbers::{Numbers, PID_MAX};
+use super::numbers::{GROUP, Numbers, PID_MAX, USUAL_LIMIT};
 use proptest::prelude::*;
 use std::boxed::Box;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ fn new_numbers_are_below_the_limit() {
 #[test]
 fn all_are_handed_out_once() {
     let mut numbers = Box::new(Numbers::new());
-    for expected in 1..PID_MAX {
+    for expected in 1..USUAL_LIMIT {
         assert_eq!(numbers.take(), Some(expected));
     }
     assert_eq!(numbers.take(), None);
@@ -34,7 +34,38 @@ fn all_are_handed_out_once() {
         Some(77),
         "found behind the place where the search begins"
     );
-    assert_eq!(numbers.count(), PID_MAX - 1);
+    assert_eq!(numbers.count(), USUAL_LIMIT - 1);
+}
+
+#[test]
+fn a_higher_limit_gives_higher_numbers() {
+    let mut numbers = Box::new(Numbers::new());
+    for _ in 1..USUAL_LIMIT {
+        numbers.take().expect("there are more");
+    }
+    numbers.set_limit(PID_MAX);
+    // The search goes on where it was: from the start, past all that are in use.
+    for expected in USUAL_LIMIT..USUAL_LIMIT + 3 * GROUP {
+        assert_eq!(numbers.take(), Some(expected));
+    }
+    numbers.give_back(USUAL_LIMIT + 5);
+    assert!(!numbers.contains(USUAL_LIMIT + 5));
+    numbers.set_limit(USUAL_LIMIT);
+    assert_eq!(numbers.take(), None);
+    numbers.give_back(9);
+    assert_eq!(numbers.take(), Some(9));
+}
+
+#[test]
+fn the_last_number_is_handed_out() {
+    let mut numbers = Box::new(Numbers::new());
+    numbers.set_limit(PID_MAX);
+    for expected in 1..PID_MAX {
+        assert_eq!(numbers.take(), Some(expected));
+        numbers.give_back(expected);
+    }
+    assert_eq!(numbers.take(), Some(1));
+    assert_eq!(numbers.count(), 1);
 }
 
 #[test]
@@ -67,7 +98,7 @@ proptest! {
             match take {
                 None => {
                     let number = numbers.take().unwrap();
-                    prop_assert!((1..PID_MAX).contains(&number));
+                    prop_assert!((1..USUAL_LIMIT).contains(&number));
                     prop_assert!(model.insert(number));
                 }
                 Some(pick) if !model.is_empty() => {

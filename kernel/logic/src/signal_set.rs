@@ -34,6 +34,8 @@ signals! {
 pub enum DefaultAction {
     /// Ends the process.
     Terminate,
+    /// The same, with a core file where one is wanted.
+    Dump,
     /// Nothing.
     Ignore,
     /// Stops the process.
@@ -74,6 +76,12 @@ impl Signal {
             Self::SIGCHLD | Self::SIGURG | Self::SIGWINCH => DefaultAction::Ignore,
             Self::SIGCONT => DefaultAction::Continue,
             Self::SIGSTOP | Self::SIGTSTP | Self::SIGTTIN | Self::SIGTTOU => DefaultAction::Stop,
+            Self::SIGQUIT | Self::SIGILL | Self::SIGTRAP | Self::SIGABRT | Self::SIGBUS => {
+                DefaultAction::Dump
+            }
+            Self::SIGFPE | Self::SIGSEGV | Self::SIGXCPU | Self::SIGXFSZ | Self::SIGSYS => {
+                DefaultAction::Dump
+            }
             _ => DefaultAction::Terminate,
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn take() -> Result<u64, Errno> {
 pub(super) fn give_back(device: u64) {
     let (_, minor) = parts(device);
     if let Some(taken) = minor.checked_sub(MQUEUE).filter(|&taken| taken > 0) {
-        // Below `PID_MAX`.
+        // Below the limit of `Numbers`.
         TAKEN.lock().give_back(u32::try_from(taken).unwrap_or(0));
     }
 }

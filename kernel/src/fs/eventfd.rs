@@ -53,6 +53,9 @@ impl EventFile {
 }
 
 impl File for EventFile {
+    fn never_waits(&self, writing: bool) -> bool {
+        !writing
+    }
     fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
         if to.room() < 8 {
             return Err(Errno::EINVAL);

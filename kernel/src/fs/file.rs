@@ -30,6 +30,10 @@ pub trait File: Any + Send + Sync {
     fn seekable(&self) -> bool {
         false
     }
+    /// Whether it can be read, or written, so that nobody waits (`RWF_NOWAIT`): as with `NONBLOCK`.
+    fn never_waits(&self, _writing: bool) -> bool {
+        false
+    }
     /// Where data (or with `hole` a hole) begins at or after `offset`; `ENXIO` beyond the end.
     fn seek_data(&self, _offset: u64, _hole: bool) -> Result<u64, Errno> {
         Err(Errno::EINVAL)
@@ -286,40 +290,67 @@ impl OpenFile {
 
     /// `read` at the shared offset.
     pub fn read(&self, to: &mut dyn ByteSink) -> SysResult {
-        if !self.flags().readable() {
-            return Err(Errno::EBADF);
-        }
-        self.with_offset(|offset| self.file.read(to, offset, self.flags()))
+        self.read_as(None, to, OpenFlags::empty())
     }
 
     /// `write` at the shared offset.
     pub fn write(&self, from: &mut dyn ByteSource) -> SysResult {
-        if !self.flags().writable() {
-            return Err(Errno::EBADF);
-        }
-        self.with_offset(|offset| self.file.write(from, offset, self.flags()))
+        self.write_as(None, from, OpenFlags::empty())
     }
 
     /// `pread`.
-    pub fn read_at(&self, mut offset: u64, to: &mut dyn ByteSink) -> SysResult {
-        if !self.flags().readable() {
-            return Err(Errno::EBADF);
-        }
-        if !self.file.seekable() {
-            return Err(Errno::ESPIPE);
-        }
-        self.file.read(to, &mut offset, self.flags())
+    pub fn read_at(&self, offset: u64, to: &mut dyn ByteSink) -> SysResult {
+        self.read_as(Some(offset), to, OpenFlags::empty())
     }
 
     /// `pwrite`; like Linux it appends with `O_APPEND`, whatever the offset.
-    pub fn write_at(&self, mut offset: u64, from: &mut dyn ByteSource) -> SysResult {
-        if !self.flags().writable() {
+    pub fn write_at(&self, offset: u64, from: &mut dyn ByteSource) -> SysResult {
+        self.write_as(Some(offset), from, OpenFlags::empty())
+    }
+
+    /// Reads at an offset, or at the shared one, as if the file had been opened with `more` flags.
+    pub fn read_as(
+        &self,
+        offset: Option<u64>,
+        to: &mut dyn ByteSink,
+        more: OpenFlags,
+    ) -> SysResult {
+        let flags = self.flags();
+        if !flags.readable() {
             return Err(Errno::EBADF);
         }
+        let read = |offset: &mut u64| self.file.read(to, offset, flags | more);
+        self.at_offset(offset, read)
+    }
+
+    /// Writes likewise.
+    pub fn write_as(
+        &self,
+        offset: Option<u64>,
+        from: &mut dyn ByteSource,
+        more: OpenFlags,
+    ) -> SysResult {
+        let flags = self.flags();
+        if !flags.writable() {
+            return Err(Errno::EBADF);
+        }
+        let write = |offset: &mut u64| self.file.write(from, offset, flags | more);
+        self.at_offset(offset, write)
+    }
+
+    #[inline]
+    fn at_offset(
+        &self,
+        offset: Option<u64>,
+        call: impl FnOnce(&mut u64) -> SysResult,
+    ) -> SysResult {
+        let Some(mut offset) = offset else {
+            return self.with_offset(call);
+        };
         if !self.file.seekable() {
             return Err(Errno::ESPIPE);
         }
-        self.file.write(from, &mut offset, self.flags())
+        call(&mut offset)
     }
 
     /// Whether it is a directory.

@@ -83,6 +83,22 @@ impl Found {
             _ => Err(taken),
         }
     }
+
+    /// Takes the name away from what is there, which is no directory.
+    ///
+    /// # Errors
+    /// As `unlink(2)`.
+    pub fn unlink(&self) -> Result<(), Errno> {
+        let name = self.new_name(Errno::EISDIR)?;
+        let node = self.node.as_ref().ok_or(Errno::ENOENT)?;
+        if node.kind() == FileKind::Directory {
+            return Err(Errno::EISDIR);
+        }
+        if self.must_be_directory {
+            return Err(Errno::ENOTDIR);
+        }
+        self.parent.unlink(name)
+    }
 }
 
 /// Whether two handles mean the same node.

@@ -7,6 +7,7 @@
 
 #![expect(unsafe_code, reason = "a list goes through waiters on their stacks")]
 
+use super::futex_pi;
 use crate::process;
 use logic::errno::{Errno, SysResult};
 use logic::list::{Linked, Links, List, Sift};
@@ -87,6 +88,8 @@ impl Hasher for Fnv {
 struct Waiter {
     thread: NonNull<Thread>,
     bits: u32,
+    /// The lock that it is to go on to (`FUTEX_WAIT_REQUEUE_PI`); those that wake others leave it alone.
+    lock: Option<Key>,
     woken: AtomicBool,
     /// Which bucket it is in; changed by requeue, under both buckets' locks.
     bucket: AtomicUsize,
@@ -123,16 +126,24 @@ type Bucket = List<Waiter>;
 static TABLE: [SpinLock<Bucket>; BUCKETS] = [const { SpinLock::new(Bucket::new()) }; BUCKETS];
 
 /// Takes up to `limit` waiters of `key` whose bits meet `bits` out of its locked bucket, oldest first, and wakes them; says
-/// how many.
-fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32) -> usize {
+/// how many. All must be on their way to the same lock, or to none, as `lock` says: it ends at another, with `EINVAL`.
+fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32, lock: Option<Key>) -> SysResult {
     let mut count = 0;
+    let mut mixed = false;
     bucket.sift(
         |waiter| {
             if count == limit {
                 return Sift::Stop;
             }
             // SAFETY: it is in the bucket, whose lock the caller holds.
-            if unsafe { waiter.key() } != key || waiter.bits & bits == 0 {
+            if unsafe { waiter.key() } != key {
+                return Sift::Keep;
+            }
+            if waiter.lock != lock {
+                mixed = true;
+                return Sift::Stop;
+            }
+            if waiter.bits & bits == 0 {
                 return Sift::Keep;
             }
             count += 1;
@@ -148,19 +159,19 @@ fn wake_in(bucket: &mut Bucket, key: Key, limit: usize, bits: u32) -> usize {
             }
         },
     );
-    count
+    if mixed { Err(Errno::EINVAL) } else { Ok(count) }
 }
 
 /// Wakes up to `limit` waiters whose bits meet `bits`; gives their number.
 ///
 /// # Errors
-/// `EINVAL` for an unaligned address or no bits, `EFAULT`.
+/// `EINVAL` for an unaligned address or no bits, and where one is on its way to a lock; `EFAULT`.
 pub(crate) fn wake(address: u64, shared: bool, limit: usize, bits: u32) -> SysResult {
     if bits == 0 {
         return Err(Errno::EINVAL);
     }
     let key = Key::of(address, shared)?;
-    Ok(wake_in(&mut TABLE[key.bucket()].lock(), key, limit, bits))
+    wake_in(&mut TABLE[key.bucket()].lock(), key, limit, bits, None)
 }
 
 /// Takes a waiter out; says whether a waker had done so already.
@@ -197,6 +208,77 @@ pub(crate) fn wait(
         return Err(Errno::EINVAL);
     }
     let key = Key::of(address, shared)?;
+    wait_for(address, key, expected, deadline, bits, None)
+}
+
+/// `FUTEX_WAIT_REQUEUE_PI`: waits on a word, and once it is sent on from there takes the lock. Until `deadline` in all.
+///
+/// # Errors
+/// `EAGAIN`: the word is different, or a signal came when it had been sent on; as [`wait`] and [`futex_pi::lock`].
+pub(crate) fn wait_then_lock(
+    address: u64,
+    lock: u64,
+    shared: bool,
+    expected: u32,
+    deadline: Option<Nanos>,
+) -> SysResult {
+    if address == lock {
+        return Err(Errno::EINVAL);
+    }
+    let to = Key::of(lock, shared)?;
+    let key = Key::of(address, shared)?;
+    if key == to {
+        return Err(Errno::EINVAL);
+    }
+    match wait_for(address, key, expected, deadline, u32::MAX, Some(to)) {
+        // Nothing has happened yet, so all of it may begin again.
+        Err(Errno::ERESTARTSYS) => return Err(Errno::ERESTARTNOINTR),
+        result => result?,
+    };
+    match futex_pi::lock(lock, shared, deadline, false) {
+        Err(Errno::ERESTARTNOINTR) => Err(Errno::EAGAIN),
+        result => result,
+    }
+}
+
+/// `FUTEX_CMP_REQUEUE_PI`: sends up to `limit` waiters of a word on to the lock that they want, if the word is what is
+/// `expected`. They take it or wait for it by themselves. Says how many.
+///
+/// # Errors
+/// `EAGAIN`: the word is different; `EINVAL`: one wants no lock, or another; as [`wake`].
+pub(crate) fn send_to_lock(
+    from: u64,
+    lock: u64,
+    shared: bool,
+    limit: usize,
+    expected: u32,
+) -> SysResult {
+    let key = Key::of(from, shared)?;
+    let to = Key::of(lock, shared)?;
+    if key == to {
+        return Err(Errno::EINVAL);
+    }
+    if atomic::load_u32(from)? != expected {
+        return Err(Errno::EAGAIN);
+    }
+    wake_in(
+        &mut TABLE[key.bucket()].lock(),
+        key,
+        limit,
+        u32::MAX,
+        Some(to),
+    )
+}
+
+/// Waits as [`wait`] does; `lock`: on the way to it.
+fn wait_for(
+    address: u64,
+    key: Key,
+    expected: u32,
+    deadline: Option<Nanos>,
+    bits: u32,
+    lock: Option<Key>,
+) -> SysResult {
     // Faults the page in, and spares the rest where the word has changed.
     if atomic::load_u32(address)? != expected {
         return Err(Errno::EAGAIN);
@@ -204,6 +286,7 @@ pub(crate) fn wait(
     let waiter = Waiter {
         thread: sched::current().as_non_null(),
         bits,
+        lock,
         woken: AtomicBool::new(false),
         bucket: AtomicUsize::new(key.bucket()),
         key: UnsafeCell::new(key),
@@ -224,7 +307,7 @@ pub(crate) fn wait(
         Err(error) => {
             if woken {
                 // It was meant for somebody who waits in earnest.
-                let _ = wake(address, shared, 1, bits);
+                let _ = wake_in(&mut TABLE[key.bucket()].lock(), key, 1, bits, lock);
             }
             Err(error)
         }
@@ -281,8 +364,9 @@ pub(crate) fn requeue(
         Some(high) if a < b => (&mut *low, Some(high)),
         Some(high) => (high, Some(&mut *low)),
     };
-    let woken = wake_in(from, source, wake_limit, u32::MAX);
+    let woken = wake_in(from, source, wake_limit, u32::MAX, None)?;
     let mut count = 0;
+    let mut mixed = false;
     let mut moved = Bucket::new();
     from.sift(
         |waiter| {
@@ -292,6 +376,10 @@ pub(crate) fn requeue(
             // SAFETY: the lock of its bucket is held.
             if unsafe { waiter.key() } != source {
                 return Sift::Keep;
+            }
+            if waiter.lock.is_some() {
+                mixed = true;
+                return Sift::Stop;
             }
             count += 1;
             // Who moves to where it is stays there, yet counts, as under Linux.
@@ -312,6 +400,9 @@ pub(crate) fn requeue(
         },
     );
     to.unwrap_or(from).append(&mut moved);
+    if mixed {
+        return Err(Errno::EINVAL);
+    }
     Ok((woken, count))
 }
 

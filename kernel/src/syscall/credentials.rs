@@ -6,6 +6,7 @@ use crate::process::task::{self, Credentials};
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 use zerocopy::IntoBytes;
 
@@ -36,9 +37,19 @@ pub fn getegid(_a: &Args) -> SysResult {
 /// "Leave it as it is" in the calls below.
 const KEEP: u32 = u32::MAX;
 
-fn change(set: impl FnOnce(&mut Credentials)) -> SysResult {
-    set(&mut process::current().process().credentials.lock());
-    Ok(0)
+/// Changes the numbers. Where others are in force afterwards the process leaves no core file any more: it may hold
+/// what is not its new owner's.
+fn change<R>(set: impl FnOnce(&mut Credentials) -> R) -> R {
+    let in_force = |own: &Credentials| [own.uid[1], own.gid[1], own.file_uid, own.file_gid];
+    let task = process::current();
+    let process = task.process();
+    let mut own = process.credentials.lock();
+    let before = in_force(&own);
+    let result = set(&mut own);
+    if in_force(&own) != before {
+        process.dumpable.store(0, Ordering::Relaxed);
+    }
+    result
 }
 
 /// Real, effective, saved with those that are given.
@@ -57,7 +68,8 @@ pub fn setuid(a: &Args) -> SysResult {
     if a.uint(0) == KEEP {
         return Err(Errno::EINVAL);
     }
-    change(|own| own.set_users([a.uint(0); 3]))
+    change(|own| own.set_users([a.uint(0); 3]));
+    Ok(0)
 }
 
 /// `setgid(2)`.
@@ -65,27 +77,32 @@ pub fn setgid(a: &Args) -> SysResult {
     if a.uint(0) == KEEP {
         return Err(Errno::EINVAL);
     }
-    change(|own| own.set_groups([a.uint(0); 3]))
+    change(|own| own.set_groups([a.uint(0); 3]));
+    Ok(0)
 }
 
 /// `setreuid(2)`.
 pub fn setreuid(a: &Args) -> SysResult {
-    change(|own| own.set_users(replaced(own.uid, [a.uint(0), a.uint(1), a.uint(1)])))
+    change(|own| own.set_users(replaced(own.uid, [a.uint(0), a.uint(1), a.uint(1)])));
+    Ok(0)
 }
 
 /// `setregid(2)`.
 pub fn setregid(a: &Args) -> SysResult {
-    change(|own| own.set_groups(replaced(own.gid, [a.uint(0), a.uint(1), a.uint(1)])))
+    change(|own| own.set_groups(replaced(own.gid, [a.uint(0), a.uint(1), a.uint(1)])));
+    Ok(0)
 }
 
 /// `setresuid(2)`.
 pub fn setresuid(a: &Args) -> SysResult {
-    change(|own| own.set_users(replaced(own.uid, [a.uint(0), a.uint(1), a.uint(2)])))
+    change(|own| own.set_users(replaced(own.uid, [a.uint(0), a.uint(1), a.uint(2)])));
+    Ok(0)
 }
 
 /// `setresgid(2)`.
 pub fn setresgid(a: &Args) -> SysResult {
-    change(|own| own.set_groups(replaced(own.gid, [a.uint(0), a.uint(1), a.uint(2)])))
+    change(|own| own.set_groups(replaced(own.gid, [a.uint(0), a.uint(1), a.uint(2)])));
+    Ok(0)
 }
 
 fn write_three(a: &Args, ids: [u32; 3]) -> SysResult {
@@ -107,27 +124,27 @@ pub fn getresgid(a: &Args) -> SysResult {
 
 /// `setfsuid(2)`: gives the old one.
 pub fn setfsuid(a: &Args) -> SysResult {
-    let task = process::current();
-    let mut own = task.process().credentials.lock();
     let new = a.uint(0);
-    let old = if new == KEEP {
-        own.file_uid
-    } else {
-        core::mem::replace(&mut own.file_uid, new)
-    };
+    let old = change(|own| {
+        if new == KEEP {
+            own.file_uid
+        } else {
+            core::mem::replace(&mut own.file_uid, new)
+        }
+    });
     Ok(old as usize)
 }
 
 /// `setfsgid(2)`: gives the old one.
 pub fn setfsgid(a: &Args) -> SysResult {
-    let task = process::current();
-    let mut own = task.process().credentials.lock();
     let new = a.uint(0);
-    let old = if new == KEEP {
-        own.file_gid
-    } else {
-        core::mem::replace(&mut own.file_gid, new)
-    };
+    let old = change(|own| {
+        if new == KEEP {
+            own.file_gid
+        } else {
+            core::mem::replace(&mut own.file_gid, new)
+        }
+    });
     Ok(old as usize)
 }
 

@@ -173,16 +173,7 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
 }
 
 fn remove_file(fd: i32, path: u64) -> SysResult {
-    let found = at::find(fd, path, LastLink::Entry)?;
-    let name = found.new_name(Errno::EISDIR)?;
-    let node = found.node.as_ref().ok_or(Errno::ENOENT)?;
-    if node.kind() == FileKind::Directory {
-        return Err(Errno::EISDIR);
-    }
-    if found.must_be_directory {
-        return Err(Errno::ENOTDIR);
-    }
-    found.parent.unlink(name)?;
+    at::find(fd, path, LastLink::Entry)?.unlink()?;
     Ok(0)
 }
 

@@ -11,6 +11,7 @@ use crate::process::caller;
 use crate::vm::hugetlb;
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use linux_raw_sys::general::{
     AT_FDCWD, FALLOC_FL_PUNCH_HOLE, MFD_ALLOW_SEALING, MFD_CLOEXEC, MFD_EXEC, MFD_HUGE_MASK,
     MFD_HUGE_SHIFT, MFD_HUGETLB, MFD_NOEXEC_SEAL, SEEK_CUR, SEEK_DATA, SEEK_END, SEEK_HOLE,
@@ -98,40 +99,82 @@ pub fn pwritev(a: &Args) -> SysResult {
     )
 }
 
-/// The flags of `preadv2` and `pwritev2` that are known: all I/O is as quick as it gets, and files
-/// in memory are as stable. As on Linux, the descriptor is judged first.
-fn check_vector_flags(a: &Args) -> Result<(), Errno> {
-    const HIPRI: u32 = 1;
-    const DSYNC: u32 = 2;
-    const SYNC: u32 = 4;
-    if a.long(3) < -1 {
-        return Err(Errno::EINVAL);
+/// Flags of `preadv2` and `pwritev2`.
+mod rwf {
+    pub(super) const HIPRI: u32 = 1;
+    pub(super) const DSYNC: u32 = 1 << 1;
+    pub(super) const SYNC: u32 = 1 << 2;
+    pub(super) const NOWAIT: u32 = 1 << 3;
+    pub(super) const APPEND: u32 = 1 << 4;
+    pub(super) const KNOWN: u32 = HIPRI | DSYNC | SYNC | NOWAIT | APPEND;
+}
+
+/// What `preadv2` and `pwritev2` are told.
+struct Vectors {
+    file: Arc<OpenFile>,
+    segments: Vec<Segment>,
+    /// None: the shared offset.
+    offset: Option<u64>,
+    /// What the flags add to those of the file.
+    more: OpenFlags,
+}
+
+/// Reads their arguments, and looks at them in Linux's order. None: there is nothing to do.
+fn vectors(a: &Args, writing: bool) -> Result<Option<Vectors>, Errno> {
+    let offset = match a.long(3) {
+        -1 => None,
+        at => Some(u64::try_from(at).map_err(|_| Errno::EINVAL)?),
+    };
+    let file = file(a)?;
+    if offset.is_some() && !file.file().seekable() {
+        return Err(Errno::ESPIPE);
     }
-    file(a)?;
-    if a.uint(5) & !(HIPRI | DSYNC | SYNC) == 0 {
-        Ok(())
+    let segments = read_segments(a.addr(1), a.0[2])?;
+    let allowed = if writing {
+        file.flags().writable()
     } else {
-        Err(Errno::EOPNOTSUPP)
+        file.flags().readable()
+    };
+    if !allowed {
+        return Err(Errno::EBADF);
     }
+    if segments.iter().all(|segment| segment.length == 0) {
+        return Ok(None);
+    }
+    let flags = a.uint(5);
+    let waits = flags & rwf::NOWAIT != 0 && !file.file().never_waits(writing);
+    if flags & !rwf::KNOWN != 0 || waits {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut more = OpenFlags::empty();
+    more.set(OpenFlags::NONBLOCK, flags & rwf::NOWAIT != 0);
+    more.set(OpenFlags::APPEND, flags & rwf::APPEND != 0);
+    Ok(Some(Vectors {
+        file,
+        segments,
+        offset,
+        more,
+    }))
 }
 
 /// `preadv2(2)`.
 pub fn preadv2(a: &Args) -> SysResult {
-    check_vector_flags(a)?;
-    if a.long(3) == -1 { readv(a) } else { preadv(a) }
+    let Some(told) = vectors(a, false)? else {
+        return Ok(0);
+    };
+    let mut to = UserSink::new(&told.segments);
+    told.file.read_as(told.offset, &mut to, told.more)
 }
 
 /// `pwritev2(2)`.
 pub fn pwritev2(a: &Args) -> SysResult {
-    const STABLE: u32 = 2 | 4;
-    check_vector_flags(a)?;
-    let written = if a.long(3) == -1 {
-        writev(a)
-    } else {
-        pwritev(a)
-    }?;
-    if a.uint(5) & STABLE != 0 {
-        file(a)?.file().sync()?;
+    let Some(told) = vectors(a, true)? else {
+        return Ok(0);
+    };
+    let mut from = UserSource::new(&told.segments, caller::file_size_limit);
+    let written = told.file.write_as(told.offset, &mut from, told.more)?;
+    if a.uint(5) & (rwf::DSYNC | rwf::SYNC) != 0 {
+        told.file.file().sync()?;
     }
     Ok(written)
 }

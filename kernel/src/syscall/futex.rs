@@ -23,6 +23,8 @@ const LOCK_PI: u32 = 6;
 const UNLOCK_PI: u32 = 7;
 const TRYLOCK_PI: u32 = 8;
 const WAKE_BITSET: u32 = 10;
+const WAIT_REQUEUE_PI: u32 = 11;
+const CMP_REQUEUE_PI: u32 = 12;
 const LOCK_PI2: u32 = 13;
 const PRIVATE: u32 = 128;
 const CLOCK_REALTIME: u32 = 256;
@@ -60,7 +62,7 @@ pub fn futex(a: &Args) -> SysResult {
     let shared = operation & PRIVATE == 0;
     let realtime = operation & CLOCK_REALTIME != 0;
     let command = operation & !(PRIVATE | CLOCK_REALTIME);
-    if realtime && command != WAIT_BITSET && command != LOCK_PI2 {
+    if realtime && ![WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2].contains(&command) {
         return Err(Errno::ENOSYS);
     }
     let address = a.addr(0);
@@ -97,7 +99,18 @@ pub fn futex(a: &Args) -> SysResult {
         }
         TRYLOCK_PI => futex_pi::lock(address, shared, None, true),
         UNLOCK_PI => futex_pi::unlock(address, shared),
-        // Moving waiters from a futex to a lock: libraries have another way.
+        WAIT_REQUEUE_PI => {
+            let deadline = deadline(a, realtime)?;
+            futex::wait_then_lock(address, a.addr(4), shared, a.uint(2), deadline)
+        }
+        CMP_REQUEUE_PI => {
+            let (wakes, moves) = (limit(a.uint(2))?, limit(a.uint(3))?);
+            // Only one can have the lock.
+            if wakes != 1 || address == a.addr(4) {
+                return Err(Errno::EINVAL);
+            }
+            futex::send_to_lock(address, a.addr(4), shared, 1 + moves, a.uint(5))
+        }
         _ => Err(Errno::ENOSYS),
     }
 }

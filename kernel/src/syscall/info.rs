@@ -2,7 +2,6 @@
 
 use super::Args;
 use super::process::{process_or_current, rusage_words};
-use crate::fs::dev;
 use crate::process;
 use crate::process::task::limits::{self, INFINITY, Limit};
 use crate::process::task::{self, Usage};
@@ -222,31 +221,6 @@ pub fn getrusage(a: &Args) -> SysResult {
     };
     UserPtr::new(a.addr(1)).write(&rusage_words(&usage))?;
     Ok(0)
-}
-
-/// `syslog(2)`: the kernel's log is on the console. Nothing of it is kept, so there is nothing to read.
-pub fn syslog(a: &Args) -> SysResult {
-    let (buffer, length) = (a.addr(1), a.int(2));
-    match a.int(0) {
-        // Read what is new, all, all and forget it.
-        2..=4 if buffer == 0 || length < 0 => Err(Errno::EINVAL),
-        2..=4 => Ok(0),
-        // How much is printed on the console.
-        8 if !(1..=8).contains(&length) => Err(Errno::EINVAL),
-        command @ 6..=8 => {
-            let mut levels = dev::log_levels();
-            levels[0] = match command {
-                6 => levels[2],
-                7 => levels[3],
-                _ => length.cast_unsigned().max(levels[2]),
-            };
-            dev::set_log_levels(levels);
-            Ok(0)
-        }
-        // Open, close, forget, the sizes of what is unread and of all.
-        0 | 1 | 5 | 9 | 10 => Ok(0),
-        _ => Err(Errno::EINVAL),
-    }
 }
 
 /// `reboot(2)`: the VM ends with its program.

@@ -240,9 +240,9 @@ fn advice(number: u32) -> Option<Advice> {
         | abi::MADV_SEQUENTIAL
         | abi::MADV_WILLNEED
         | abi::MADV_MERGEABLE
-        | abi::MADV_UNMERGEABLE
-        | abi::MADV_DONTDUMP
-        | abi::MADV_DODUMP => Advice::Nothing,
+        | abi::MADV_UNMERGEABLE => Advice::Nothing,
+        abi::MADV_DONTDUMP => Advice::DontDump,
+        abi::MADV_DODUMP => Advice::DoDump,
         abi::MADV_COLD | abi::MADV_PAGEOUT => Advice::Cold,
         _ => return None,
     })

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "the machine's assembly calls it by name")]
 
+pub mod adjtime;
 mod at;
 pub mod credentials;
 pub mod dir;
@@ -32,6 +33,7 @@ pub mod shm;
 pub mod signal;
 pub mod signalfd;
 pub mod stat;
+pub mod syslog;
 mod table;
 pub mod time;
 pub(crate) mod trace;

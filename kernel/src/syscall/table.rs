@@ -1,8 +1,9 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier, memory, mount, mqueue,
-    msg, pipe, poll, prctl, process, process_vm, sched, sem, shm, signal, signalfd, stat, time,
+    Args, adjtime, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier, memory,
+    mount, mqueue, msg, pipe, poll, prctl, process, process_vm, sched, sem, shm, signal, signalfd,
+    stat, syslog, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -244,8 +245,8 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_timer_gettime => time::timer_gettime(a),
         nr::__NR_timer_getoverrun => time::timer_getoverrun(a),
         nr::__NR_timer_delete => time::timer_delete(a),
-        nr::__NR_adjtimex => time::adjtimex(a),
-        nr::__NR_clock_adjtime => time::clock_adjtime(a),
+        nr::__NR_adjtimex => adjtime::adjtimex(a),
+        nr::__NR_clock_adjtime => adjtime::clock_adjtime(a),
         nr::__NR_sched_yield => sched::sched_yield(a),
         nr::__NR_sched_setaffinity => sched::sched_setaffinity(a),
         nr::__NR_sched_getaffinity => sched::sched_getaffinity(a),
@@ -292,7 +293,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_capset => credentials::capset(a),
         nr::__NR_sethostname => info::sethostname(a),
         nr::__NR_setdomainname => info::setdomainname(a),
-        nr::__NR_syslog => info::syslog(a),
+        nr::__NR_syslog => syslog::syslog(a),
         nr::__NR_reboot => info::reboot(a),
         nr::__NR_vhangup => info::vhangup(a),
         nr::__NR_acct => info::acct(a),

@@ -397,13 +397,3 @@ pub fn timer_delete(a: &Args) -> SysResult {
         .delete(a.uint(0))?;
     Ok(0)
 }
-
-/// `adjtimex(2)`: the wall clock is the host's.
-pub fn adjtimex(_a: &Args) -> SysResult {
-    Err(Errno::EPERM)
-}
-
-/// `clock_adjtime(2)`: the wall clock is the host's.
-pub fn clock_adjtime(_a: &Args) -> SysResult {
-    Err(Errno::EPERM)
-}

@@ -64,6 +64,8 @@ bitflags! {
         const DONT_FORK = 1 << 10;
         /// Zero in the child after fork.
         const WIPE_ON_FORK = 1 << 11;
+        /// Not in core files.
+        const DONT_DUMP = 1 << 18;
         /// Huge pages are asked for.
         const HUGE_PAGES = 1 << 12;
         /// Huge pages are declined.

@@ -73,6 +73,7 @@ impl AddressSpace {
         let own = areas.try_clone_of(|_| true).map_err(|_| Errno::ENOMEM)?;
         let (heap, limits) = (state.heap.clone(), state.limits);
         let (arguments, environment) = (state.arguments.clone(), state.environment.clone());
+        let auxiliary = state.auxiliary.clone();
         drop(state);
         let mut state = child.state.lock();
         state.areas = own;
@@ -81,6 +82,7 @@ impl AddressSpace {
         state.limits = limits;
         state.arguments = arguments;
         state.environment = environment;
+        state.auxiliary = auxiliary;
         state.changed();
         commitment.keep();
         Ok(areas)

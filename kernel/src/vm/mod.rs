@@ -11,7 +11,7 @@
 //! | `trial` | huge pages that nobody asked for: what is not used of them goes back |
 //! | `family`, `named`, `moving` | whose page a frame is, of private memory and of files; moving frames |
 //! | `compaction` | emptying pageblocks: when it is asked for, and before |
-//! | `access` | the kernel's access to other spaces |
+//! | `access`, `core_pages` | the kernel's access to other spaces, what of one goes into a core file |
 //! | `source`, `shared`, `pages`, `shmem_fault` | files as mappings see them, shared memory, its huge pages |
 //! | `mappings`, `members` | who maps a file, and how a walk meets each exactly once |
 //!
@@ -38,6 +38,7 @@ mod access;
 mod backing;
 mod collapse;
 pub(crate) mod compaction;
+mod core_pages;
 mod entry;
 mod family;
 mod fault;
@@ -76,6 +77,7 @@ mod want;
 mod zap;
 mod zeros;
 
+pub use core_pages::CoreFilter;
 pub use flags::{MapFlags, Prot, VmaFlags};
 pub use locking::Lock;
 pub use pagemap::Shown;

@@ -37,6 +37,10 @@ pub enum Advice {
     DontFork,
     /// Copied by fork.
     DoFork,
+    /// Not in core files.
+    DontDump,
+    /// In core files.
+    DoDump,
     /// Zero in the child.
     WipeOnFork,
     /// Kept in the child.
@@ -263,6 +267,8 @@ impl AddressSpace {
             }
             Advice::DontFork => self.set_flags(range, NONE, VmaFlags::DONT_FORK, any)?,
             Advice::DoFork => self.set_flags(range, VmaFlags::DONT_FORK, NONE, any)?,
+            Advice::DontDump => self.set_flags(range, NONE, VmaFlags::DONT_DUMP, any)?,
+            Advice::DoDump => self.set_flags(range, VmaFlags::DONT_DUMP, NONE, any)?,
             Advice::WipeOnFork => self.set_flags(range, NONE, VmaFlags::WIPE_ON_FORK, |area| {
                 !area.flags.contains(VmaFlags::SHARED) && area.backing.file().is_none()
             })?,

@@ -77,6 +77,7 @@ pub(super) struct State {
     pub(super) limits: Limits,
     pub(super) arguments: Range<u64>,
     pub(super) environment: Range<u64>,
+    pub(super) auxiliary: Range<u64>,
 }
 
 /// Bytes of areas, by what they are.
@@ -287,6 +288,7 @@ impl AddressSpace {
             limits: Limits::default(),
             arguments: 0..0,
             environment: 0..0,
+            auxiliary: 0..0,
         };
         let place = family.reserve().inspect_err(|_| state.tables.free_root())?;
         let tag = family.tag(place);
@@ -521,6 +523,11 @@ impl AddressSpace {
         self.state.lock().environment = range;
     }
 
+    /// Where the words behind it stand (`/proc/PID/auxv`).
+    pub fn set_aux_range(&self, range: Range<u64>) {
+        self.state.lock().auxiliary = range;
+    }
+
     /// What `set_arg_range` set.
     pub fn arg_range(&self) -> Range<u64> {
         self.state.lock().arguments.clone()
@@ -529,6 +536,11 @@ impl AddressSpace {
     /// What `set_env_range` set.
     pub fn env_range(&self) -> Range<u64> {
         self.state.lock().environment.clone()
+    }
+
+    /// What `set_aux_range` set.
+    pub fn aux_range(&self) -> Range<u64> {
+        self.state.lock().auxiliary.clone()
     }
 }
 

@@ -158,6 +158,8 @@ static void knobs(void)
 	knob("kernel/pid_max", "5000");
 	knob("kernel/pid_max", "300");
 	knob("kernel/pid_max", "99999999");
+	knob("kernel/pid_max", "4194305");
+	knob("kernel/pid_max", "4194304");
 	knob("fs/pipe-max-size", "65536");
 	knob("fs/pipe-max-size", "5000");
 	knob("fs/pipe-max-size", "0");

@@ -236,10 +236,124 @@ static void words(void)
 	TRY(pi(&word, FUTEX_UNLOCK_PI_PRIVATE, 0));
 }
 
+/* Waiting for a word, and then for a lock. */
+static _Atomic unsigned event, lock;
+static atomic_int asleep, locked;
+
+static long wait_then_lock(unsigned value, void *time, void *to)
+{
+	return syscall(SYS_futex, &event, FUTEX_WAIT_REQUEUE_PI_PRIVATE, value, time, to, 0);
+}
+
+static long send_on(unsigned wakes, long moves, void *to, unsigned value)
+{
+	return syscall(SYS_futex, &event, FUTEX_CMP_REQUEUE_PI_PRIVATE, wakes, moves, to, value);
+}
+
+static void *sent_on(void *arg)
+{
+	asleep++;
+	long r = wait_then_lock(0, 0, &lock);
+	if (r || (lock & FUTEX_TID_MASK) != syscall(SYS_gettid)) {
+		say("not locked: %ld %s", r, strerrorname_np(errno));
+		return 0;
+	}
+	int seen = locked;
+	sleep_ms(5);
+	locked = seen + 1;
+	pi(&lock, FUTEX_UNLOCK_PI_PRIVATE, 0);
+	return 0;
+}
+
+static void *late(void *arg)
+{
+	struct timespec at;
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	at.tv_sec++;
+	asleep++;
+	errno = 0;
+	long r = wait_then_lock(0, &at, &lock);
+	say("late: %ld %s", r, r ? strerrorname_np(errno) : "");
+	return 0;
+}
+
+static void *pause_on_event(void *arg)
+{
+	syscall(SYS_futex, &event, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
+	return 0;
+}
+
+static void sent_on_to_locks(void)
+{
+	pthread_t threads[4];
+	struct timespec past = { 1, 0 };
+	TRY(wait_then_lock(1, 0, &lock));
+	TRY(wait_then_lock(0, 0, &event));
+	TRY(wait_then_lock(0, &past, &lock));
+	TRY(wait_then_lock(0, 0, (char *)&lock + 1));
+	TRY(send_on(1, 1, &event, 0));
+	TRY(send_on(0, 1, &lock, 0));
+	TRY(send_on(2, 1, &lock, 0));
+	TRY(send_on(1, -1, &lock, 0));
+	TRY(send_on(1, 1, &lock, 5));
+	TRY(send_on(1, 1, &lock, 0));
+	/* The lock is ours; all come to have it in turn. */
+	asleep = locked = 0;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], 0, sent_on, 0);
+	while (asleep < 4)
+		sched_yield();
+	sleep_ms(200);
+	TRY(pi(&lock, FUTEX_LOCK_PI_PRIVATE, 0));
+	TRY(syscall(SYS_futex, &event, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
+	TRY(syscall(SYS_futex, &event, FUTEX_REQUEUE_PRIVATE, 0, 1, &second, 0));
+	TRY(send_on(1, 1, &second, 0));
+	TRY(send_on(1, 1, &lock, 0));
+	sleep_ms(50);
+	TRY(send_on(1, 100, &lock, 0));
+	TRY(send_on(1, 100, &lock, 0));
+	sleep_ms(100);
+	HOLDS(lock == (syscall(SYS_gettid) | FUTEX_WAITERS));
+	say("%d have had it", locked);
+	TRY(pi(&lock, FUTEX_UNLOCK_PI_PRIVATE, 0));
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], 0);
+	say("%d have had it, it is %#x", locked, lock);
+	/* Nobody has it. */
+	asleep = locked = 0;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], 0, sent_on, 0);
+	while (asleep < 4)
+		sched_yield();
+	sleep_ms(200);
+	TRY(send_on(1, 100, &lock, 0));
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], 0);
+	say("%d have had it, it is %#x", locked, lock);
+	/* One that gets it too late. */
+	asleep = 0;
+	TRY(pi(&lock, FUTEX_LOCK_PI_PRIVATE, 0));
+	pthread_create(&threads[0], 0, late, 0);
+	while (!asleep)
+		sched_yield();
+	sleep_ms(200);
+	TRY(send_on(1, 100, &lock, 0));
+	pthread_join(threads[0], 0);
+	TRY(pi(&lock, FUTEX_UNLOCK_PI_PRIVATE, 0));
+	/* One that waits for no lock. */
+	IN_CHILD("mixed", {
+		pthread_create(&threads[0], 0, pause_on_event, 0);
+		sleep_ms(200);
+		TRY(send_on(1, 100, &lock, 0));
+		TRY(syscall(SYS_futex, &event, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
+	});
+}
+
 int main(void)
 {
 	say("== mutexes"); mutexes();
 	say("== robust mutexes"); robust_mutexes();
 	say("== words"); words();
+	say("== sent on"); sent_on_to_locks();
 	return 0;
 }

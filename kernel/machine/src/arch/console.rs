@@ -1,7 +1,8 @@
 //! The kernel log on the serial console.
 
+use super::spin::SpinGuard;
 use super::stopping::STOPPING;
-use super::{clock, percpu, serial};
+use super::{clock, log, percpu, serial};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,11 +28,38 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 struct Line {
     bytes: [u8; LINE_BYTES],
     len: usize,
+    /// Whether it is printed.
+    shown: bool,
+    /// Where it is kept.
+    kept: Option<SpinGuard<'static, log::Lines>>,
+}
+
+/// The priority before a line that is kept.
+#[derive(Default)]
+struct Front {
+    bytes: [u8; 12],
+    len: usize,
+}
+
+impl Write for Front {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.len + text.len();
+        let to = self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?;
+        to.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
 }
 
 impl Line {
     fn flush(&mut self) {
-        serial::write(&self.bytes[..self.len]);
+        let bytes = &self.bytes[..self.len];
+        if self.shown {
+            serial::write(bytes);
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.push(bytes);
+        }
         self.len = 0;
     }
 }
@@ -49,8 +77,16 @@ impl Write for Line {
     }
 }
 
+/// Priority of the kernel's own lines: informational.
+const USUAL: u32 = 6;
+
 /// Writes one line; what [`console!`](crate::console) calls.
 pub fn line(args: fmt::Arguments<'_>) {
+    message(USUAL, true, args);
+}
+
+/// Keeps one line with its priority, and prints it if it is to be `shown`.
+pub fn message(priority: u32, shown: bool, args: fmt::Arguments<'_>) {
     let me = percpu::cpu_id() as u32 + 1;
     let mut spins = 0;
     // Relaxed: a CPU that does not know yet waits for longer.
@@ -74,12 +110,20 @@ pub fn line(args: fmt::Arguments<'_>) {
     let mut line = Line {
         bytes: [0; LINE_BYTES],
         len: 0,
+        shown,
+        kept: log::lines_now(),
     };
+    if let Some(kept) = &mut line.kept {
+        let mut front = Front::default();
+        let _ = write!(front, "<{priority}>");
+        kept.push(&front.bytes[..front.len]);
+    }
     let now = clock::now().0 / 1000;
     let _ = write!(line, "[{:5}.{:06}] ", now / 1_000_000, now % 1_000_000);
     let _ = line.write_fmt(args);
     let _ = line.write_str("\n");
     line.flush();
+    drop(line);
     OWNER.store(0, Ordering::Release);
 }
 

@@ -23,6 +23,7 @@ pub mod interrupt;
 pub mod io_apic;
 pub mod ipi;
 pub mod layout;
+pub mod log;
 #[cfg(feature = "runtime")]
 mod memory_routines;
 mod nanos;

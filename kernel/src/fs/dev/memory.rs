@@ -20,6 +20,9 @@ impl File for Null {
     fn seekable(&self) -> bool {
         true
     }
+    fn never_waits(&self, _: bool) -> bool {
+        true
+    }
 }
 
 /// Endless zeros. `full` has no room for what is written.
@@ -66,6 +69,9 @@ impl File for Zero {
     fn seekable(&self) -> bool {
         true
     }
+    fn never_waits(&self, _: bool) -> bool {
+        !self.full
+    }
     fn maps_zeros(&self) -> bool {
         !self.full
     }
@@ -103,6 +109,9 @@ impl File for Random {
         Ok(done + from.skip(from.left()))
     }
     fn seekable(&self) -> bool {
+        true
+    }
+    fn never_waits(&self, _: bool) -> bool {
         true
     }
 }

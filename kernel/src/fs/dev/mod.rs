@@ -3,7 +3,7 @@
 mod memory;
 mod terminal;
 
-pub use terminal::{log_levels, set_log_levels};
+pub use terminal::{LOG_READERS, log_levels, set_log_levels};
 
 use super::devices::number;
 use super::file::File;

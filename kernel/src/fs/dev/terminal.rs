@@ -11,6 +11,8 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use logic::errno::{Errno, SysResult};
+use machine::arch::console;
+use machine::sync::WaitQueue;
 
 /// The longest record that is taken at once.
 const RECORD: usize = 256;
@@ -28,15 +30,15 @@ pub fn set_log_levels(levels: [u32; 4]) {
     }
 }
 
-/// The level that a message begins with (`<6>`), and the rest.
+/// The priority that a message begins with (`<6>`), its level in the lowest three bits and who says it above, and the
+/// rest.
 fn level_of(text: &str) -> (Option<u32>, &str) {
     let numbered = text
         .strip_prefix('<')
         .and_then(|rest| rest.split_once('>'))
         .and_then(|(number, rest)| Some((number.parse::<u32>().ok()?, rest)));
     match numbered {
-        // Above the level is who says it.
-        Some((number, rest)) => (Some(number & 7), rest),
+        Some((number, rest)) => (Some(number), rest),
         None => (None, text),
     }
 }
@@ -55,6 +57,12 @@ static LEVELS: [AtomicU32; 4] = [
     AtomicU32::new(7),
 ];
 
+/// Who says something, where a program does not: a program.
+const USER: u32 = 1;
+
+/// Who waits for a line of the kernel log (`syslog(2)`).
+pub static LOG_READERS: WaitQueue = WaitQueue::new();
+
 /// Writes to the kernel log.
 pub(super) struct KernelLog;
 
@@ -71,9 +79,11 @@ impl File for KernelLog {
         let text = String::from_utf8_lossy(&record[..taken]);
         let [shown, usual, ..] = log_levels();
         let (level, text) = level_of(text.trim_end());
-        if level.unwrap_or(usual) < shown {
-            machine::console!("{text}");
-        }
+        let level = level.unwrap_or(usual);
+        let (urgency, source) = (level & 7, (level >> 3).max(USER));
+        let priority = source << 3 | urgency;
+        console::message(priority, urgency < shown, format_args!("{text}"));
+        LOG_READERS.wake_all();
         Ok(taken + from.skip(from.left()))
     }
     fn poll(&self) -> PollMask {

@@ -5,7 +5,7 @@ use super::{
     fault, frame, stop,
 };
 use crate::process::TaskRef;
-use crate::process::task::{Task, WaitStatus, exit_group};
+use crate::process::task::{Task, WaitStatus, core_dump, exit_group};
 use linux_raw_sys::general::__NR_restart_syscall;
 use logic::errno::Errno;
 use machine::arch::UserFrame;
@@ -134,6 +134,7 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
                 }
             }
             DefaultAction::Terminate => exit_group(WaitStatus::signalled(signal)),
+            DefaultAction::Dump => core_dump::end(task, frame, &info),
         }
     }
     restart(frame);

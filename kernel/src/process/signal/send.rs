@@ -12,6 +12,7 @@ use machine::sync::SpinGuard;
 mod child_code {
     pub(super) const EXITED: i32 = 1;
     pub(super) const KILLED: i32 = 2;
+    pub(super) const DUMPED: i32 = 3;
     pub(super) const STOPPED: i32 = 5;
     pub(super) const CONTINUED: i32 = 6;
 }
@@ -43,6 +44,10 @@ fn send(process: &Arc<Process>, target: Option<&Task>, info: SigInfo) -> Result<
     let action = process.actions().get(signal);
     let mut group = process.group.lock();
     if group.exit.is_some() || group.tasks.is_empty() {
+        if signal == Signal::SIGKILL && group.dump.is_some() {
+            // Its core file is not wanted any more.
+            kill_group(&mut group, WaitStatus::signalled(signal));
+        }
         return Ok(());
     }
     if signal == Signal::SIGKILL {
@@ -168,7 +173,12 @@ pub(crate) fn describe(status: WaitStatus) -> (i32, i32) {
     } else if signal == 0 {
         (child_code::EXITED, status.code())
     } else {
-        (child_code::KILLED, signal.cast_signed())
+        let code = if status.has_core() {
+            child_code::DUMPED
+        } else {
+            child_code::KILLED
+        };
+        (code, signal.cast_signed())
     }
 }
 

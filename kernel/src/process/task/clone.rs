@@ -238,6 +238,10 @@ fn new_process(
     process
         .dumpable
         .store(parent.dumpable.load(Ordering::Relaxed), Ordering::Relaxed);
+    process.core_filter.store(
+        parent.core_filter.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     process.personality.store(
         parent.personality.load(Ordering::Relaxed),
         Ordering::Relaxed,

@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "a task gives up its own state")]
 
 use super::table::{self, Table};
-use super::{Group, Process, Stop, Task, Usage, WaitStatus, robust, start};
+use super::{Group, Process, Stop, Task, Usage, WaitStatus, core_dump, robust, start};
 use crate::process::signal::{self, SigInfo, Signal};
 use crate::process::{self, TaskRef, futex_pi};
 use alloc::sync::Arc;
@@ -21,13 +21,16 @@ pub(crate) fn exit_group(status: WaitStatus) -> ! {
     exit_thread(status)
 }
 
-/// Makes a process end with `status`, or with the status that was settled before. All its threads
-/// are told to go.
+/// Makes a process end with `status`, or with the status that was settled before, unless that has a
+/// core file coming, which is broken off. All its threads are told to go.
 pub(crate) fn kill_group(group: &mut Group, status: WaitStatus) {
+    if group.dump.is_some() {
+        group.exit = Some(status);
+    }
     kill_others(group, status, None);
 }
 
-fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Task>) -> WaitStatus {
+pub(super) fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Task>) -> WaitStatus {
     let status = *group.exit.get_or_insert(status);
     for task in &group.tasks {
         if !but.is_some_and(|but| core::ptr::eq(but, Arc::as_ptr(task))) {
@@ -42,6 +45,7 @@ fn kill_others(group: &mut Group, status: WaitStatus, but: Option<&Task>) -> Wai
 pub(crate) fn exit_thread(status: WaitStatus) -> ! {
     let task = process::current();
     assert!(!task.is_kernel(), "a kernel thread exits like a program");
+    core_dump::stand_by(task);
     robust::release_list(task);
     futex_pi::release_all(&task);
     robust::clear_child_tid(task);

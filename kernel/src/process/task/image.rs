@@ -187,10 +187,12 @@ impl Program {
             }
             stack.word(0)?;
         }
+        let aux_start = stack.at();
         for (key, value) in aux {
             stack.word(key)?;
             stack.word(value)?;
         }
+        vm.set_aux_range(aux_start..stack.at());
         // What the alignment of the pointers has left, less than 16 bytes.
         let gap = usize::try_from(strings.start - stack.at()).unwrap_or(0);
         stack.bytes(&[0; 16][..gap])?;

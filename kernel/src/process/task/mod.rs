@@ -5,6 +5,7 @@
 //! Of two processes' locks of one kind only one is held at a time.
 
 mod clone;
+pub(crate) mod core_dump;
 mod current;
 mod elf_file;
 mod exec;

@@ -1,12 +1,13 @@
 //! One process: tasks with one address space, open files and signal handlers.
 
 use super::Task;
+use super::core_dump::Dump;
 use super::limits::{Limits, OwnLimits};
 use crate::fs;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
 use crate::process::time::process_timers::ProcessTimers;
-use crate::vm::AddressSpace;
+use crate::vm::{AddressSpace, CoreFilter};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -15,9 +16,13 @@ use logic::errno::Errno;
 use machine::arch::clock::Nanos;
 use machine::sync::{SpinLock, WaitQueue};
 
-/// How a process ended, in Linux's form: exit code in bits 8 to 15, or a signal in bits 0 to 6.
+/// How a process ended, in Linux's form: exit code in bits 8 to 15, or a signal in bits 0 to 6 and in bit
+/// 7 whether there is a core file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct WaitStatus(pub u32);
+
+/// In a status: there is a core file.
+const CORE: u32 = 0x80;
 
 impl WaitStatus {
     /// It called `exit` with this code.
@@ -37,6 +42,16 @@ impl WaitStatus {
 
     /// It goes on after a stop.
     pub const CONTINUED: Self = Self(0xffff);
+
+    /// The same, with a core file.
+    pub const fn with_core(self) -> Self {
+        Self(self.0 | CORE)
+    }
+
+    /// Whether there is a core file of it.
+    pub const fn has_core(self) -> bool {
+        self.signal() != 0x7f && self.0 & CORE != 0
+    }
 
     /// The signal that ended it, if one did.
     pub const fn signal(self) -> u32 {
@@ -123,6 +138,8 @@ pub(crate) struct Group {
     pub(crate) ended: Usage,
     /// How the main thread ended, where that is the process's status: no thread called `exit_group`.
     pub(crate) main_exit: Option<WaitStatus>,
+    /// The core file that is being written.
+    pub(crate) dump: Option<Dump>,
 }
 
 impl Group {
@@ -246,6 +263,12 @@ pub struct Process {
     pub(crate) oom_victim: AtomicBool,
     /// `PR_SET_DUMPABLE`.
     pub(crate) dumpable: AtomicU32,
+    /// `/proc/PID/coredump_filter`.
+    pub(crate) core_filter: AtomicU32,
+    /// A core file is being written: threads that end wait for that first.
+    pub(crate) dumping: AtomicBool,
+    /// They wait here.
+    pub(crate) dump_done: WaitQueue,
     /// `PR_SET_PDEATHSIG`.
     pub(crate) death_signal: AtomicU32,
     /// `PR_SET_CHILD_SUBREAPER`.
@@ -280,6 +303,7 @@ impl Process {
                 stopped: 0,
                 ended: Usage::default(),
                 main_exit: None,
+                dump: None,
             }),
             actions: SpinLock::new(actions),
             relations: SpinLock::new(Relations {
@@ -310,6 +334,9 @@ impl Process {
             oom_score_adj: AtomicI32::new(0),
             oom_victim: AtomicBool::new(false),
             dumpable: AtomicU32::new(1),
+            core_filter: AtomicU32::new(CoreFilter::USUAL.bits()),
+            dumping: AtomicBool::new(false),
+            dump_done: WaitQueue::new(),
             death_signal: AtomicU32::new(0),
             subreaper: AtomicBool::new(false),
             no_new_privs: AtomicBool::new(false),

@@ -4,12 +4,13 @@ use super::{Process, Task};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::errno::Errno;
-use logic::numbers::{Numbers, PID_MAX};
+use logic::numbers::{GROUP, GROUPS, Numbers, PID_MAX};
 use machine::sync::{SpinGuard, SpinLock};
 
 /// Numbers in one chunk of the table.
 const CHUNK: usize = 128;
-const CHUNKS: usize = PID_MAX as usize / CHUNK;
+/// Chunks that are got together.
+const GROUP_CHUNKS: usize = GROUP as usize / CHUNK;
 
 /// What a number stands for; a number is free again when it stands for nothing.
 #[derive(Debug, Default)]
@@ -49,21 +50,32 @@ impl Chunk {
         used: 0,
     };
 
-    fn grow(&mut self) -> Result<(), Errno> {
-        if self.slots.is_empty() {
-            self.slots
+    /// The chunk with the slot of a number, which it makes if need be.
+    fn of(groups: &mut [Vec<Self>; GROUPS], number: u32) -> Result<&mut Self, Errno> {
+        let group = &mut groups[(number / GROUP) as usize];
+        if group.is_empty() {
+            group
+                .try_reserve_exact(GROUP_CHUNKS)
+                .map_err(|_| Errno::ENOMEM)?;
+            group.resize_with(GROUP_CHUNKS, || Self::EMPTY);
+        }
+        let chunk = &mut group[number as usize / CHUNK % GROUP_CHUNKS];
+        if chunk.slots.is_empty() {
+            chunk
+                .slots
                 .try_reserve_exact(CHUNK)
                 .map_err(|_| Errno::ENOMEM)?;
-            self.slots.resize_with(CHUNK, Slot::default);
+            chunk.slots.resize_with(CHUNK, Slot::default);
         }
-        Ok(())
+        Ok(chunk)
     }
 }
 
 /// The table; see [`lock`].
 pub(crate) struct Table {
     numbers: Numbers,
-    chunks: [Chunk; CHUNKS],
+    /// By groups of numbers; none where none of a group was ever used.
+    chunks: [Vec<Chunk>; GROUPS],
     /// User tasks, those being made too.
     tasks: usize,
     /// How many there may be.
@@ -72,7 +84,7 @@ pub(crate) struct Table {
 
 static TABLE: SpinLock<Table> = SpinLock::new(Table {
     numbers: Numbers::new(),
-    chunks: [const { Chunk::EMPTY }; CHUNKS],
+    chunks: [const { Vec::new() }; GROUPS],
     tasks: 0,
     max_tasks: PID_MAX as usize,
 });
@@ -85,14 +97,16 @@ pub(crate) fn lock() -> SpinGuard<'static, Table> {
 impl Table {
     fn slot(&self, number: u32) -> Option<&Slot> {
         self.chunks
-            .get(number as usize / CHUNK)?
+            .get((number / GROUP) as usize)?
+            .get(number as usize / CHUNK % GROUP_CHUNKS)?
             .slots
             .get(number as usize % CHUNK)
     }
 
     /// Changes the slot of a number in use, and frees the number when nothing is left there.
     fn change<R>(&mut self, number: u32, change: impl FnOnce(&mut Slot) -> R) -> R {
-        let chunk = &mut self.chunks[number as usize / CHUNK];
+        let group = &mut self.chunks[(number / GROUP) as usize];
+        let chunk = &mut group[number as usize / CHUNK % GROUP_CHUNKS];
         let slot = &mut chunk.slots[number as usize % CHUNK];
         let result = change(slot);
         if slot.is_free() {
@@ -129,11 +143,13 @@ impl Table {
             return Err(Errno::EAGAIN);
         }
         let number = self.numbers.take().ok_or(Errno::EAGAIN)?;
-        let chunk = &mut self.chunks[number as usize / CHUNK];
-        if let Err(error) = chunk.grow() {
-            self.numbers.give_back(number);
-            return Err(error);
-        }
+        let chunk = match Chunk::of(&mut self.chunks, number) {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                self.numbers.give_back(number);
+                return Err(error);
+            }
+        };
         chunk.slots[number as usize % CHUNK].reserved = true;
         chunk.used += 1;
         self.tasks += 1;
@@ -229,10 +245,13 @@ impl Table {
     }
 
     fn processes_from(&self, number: u32) -> impl Iterator<Item = &Arc<Process>> {
-        let first = number as usize / CHUNK;
+        let (group, first) = (number / GROUP, number % GROUP);
+        let first = first as usize / CHUNK;
         self.chunks
             .iter()
-            .skip(first)
+            .skip(group as usize)
+            .enumerate()
+            .flat_map(move |(n, group)| group.iter().skip(if n == 0 { first } else { 0 }))
             .flat_map(|chunk| chunk.slots.iter())
             .filter_map(|slot| slot.process.as_ref())
             .skip_while(move |process| process.pid() < number)

@@ -7,6 +7,7 @@ use crate::fs::{self, block, lookup, pipe};
 use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
 use crate::process::ipc::shm::{self, LIMITS};
 use crate::process::ipc::{MAX_OBJECTS, msg, sem};
+use crate::process::task::core_dump;
 use crate::process::{task, uts};
 use crate::vm::compaction;
 use alloc::string::String;
@@ -40,7 +41,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/kernel/cap_last_cap", |text| writeln!(text, "40")),
     Entry::file("sys/kernel/tainted", |text| writeln!(text, "0")),
     Entry::file("sys/kernel/randomize_va_space", |text| writeln!(text, "2")),
-    Entry::file("sys/kernel/core_pattern", |text| writeln!(text, "core")),
+    Entry::knob("sys/kernel/core_pattern", core_pattern, set_core_pattern),
+    Entry::knob(
+        "sys/kernel/core_uses_pid",
+        |text| number(text, core_dump::USES_PID.load(Ordering::Relaxed)),
+        |value| set_limit(&core_dump::USES_PID, value, MAX_INT),
+    ),
     Entry::file("sys/kernel/random/boot_id", boot_id),
     Entry::file("sys/kernel/random/uuid", |text| uuid(text, random_uuid())),
     Entry::file("sys/kernel/random/entropy_avail", |text| {
@@ -325,6 +331,14 @@ fn parse(value: &str) -> Result<u64, Errno> {
 fn show_name(text: &mut Text, name: &[u8]) -> Written {
     text.push(name)?;
     text.push(b"\n")
+}
+
+fn core_pattern(text: &mut Text) -> Written {
+    show_name(text, core_dump::pattern().bytes())
+}
+
+fn set_core_pattern(value: &str) -> Result<(), Errno> {
+    core_dump::set_pattern(value.as_bytes())
 }
 
 fn hostname(text: &mut Text) -> Written {

@@ -168,6 +168,7 @@ fn flag_names(text: &mut Text, flags: VmaFlags) -> Result {
         (VmaFlags::MAY_WRITE, "mw"),
         (VmaFlags::GROWS_DOWN, "gd"),
         (VmaFlags::LOCKED, "lo"),
+        (VmaFlags::DONT_DUMP, "dd"),
         (VmaFlags::HUGETLB, "ht"),
         (VmaFlags::HUGE_PAGES, "hg"),
         (VmaFlags::NO_HUGE_PAGES, "nh"),

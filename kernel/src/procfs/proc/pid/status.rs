@@ -7,6 +7,7 @@ use crate::process::task::{self, Process, limits};
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::ops::Range;
+use core::sync::atomic::Ordering;
 use logic::errno::Errno;
 use machine::arch::cpu_count;
 use machine::memory::PAGE_SIZE;
@@ -336,6 +337,45 @@ pub(super) fn cmdline(text: &mut Text, _: Subject, process: &Arc<Process>) -> Wr
 
 pub(super) fn environ(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
     copy(text, process, |space| space.env_range())
+}
+
+pub(super) fn auxv(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    copy(text, process, |space| space.aux_range())
+}
+
+pub(super) fn coredump_filter(text: &mut Text, _: Subject, process: &Arc<Process>) -> Written {
+    if process.vm().is_none() {
+        return Ok(());
+    }
+    writeln!(text, "{:08x}", process.core_filter.load(Ordering::Relaxed))
+}
+
+/// A number as C writes it: hexadecimal after `0x`, octal after `0`.
+fn parse_any_base(value: &str) -> Option<u32> {
+    let digits = |digits: &str, base| {
+        // A sign is none here.
+        let plain = digits.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        plain.then(|| u32::from_str_radix(digits, base).ok())?
+    };
+    if let Some(rest) = value.strip_prefix("0x").or(value.strip_prefix("0X")) {
+        return digits(rest, 16);
+    }
+    match value.strip_prefix('0') {
+        Some(rest) if !rest.is_empty() => digits(rest, 8),
+        _ => digits(value, 10),
+    }
+}
+
+pub(super) fn set_coredump_filter(
+    _: Subject,
+    process: &Arc<Process>,
+    value: &str,
+) -> Result<(), Errno> {
+    /// The kinds of memory that Linux knows.
+    const KNOWN: u32 = 0x1ff;
+    let filter = parse_any_base(value).ok_or(Errno::EINVAL)?;
+    process.core_filter.store(filter & KNOWN, Ordering::Relaxed);
+    Ok(())
 }
 
 pub(super) fn comm(text: &mut Text, subject: Subject, process: &Arc<Process>) -> Written {

@@ -1,0 +1,332 @@
+//! The front of a core file: ELF header, program headers, notes.
+//!
+//! What follows is memory, at the offsets that the program headers say.
+
+use super::elf::{HEADER_BYTES, PROGRAM_HEADER_BYTES};
+use alloc::collections::TryReserveError;
+use alloc::vec::Vec;
+
+const PAGE: u64 = 4096;
+/// More areas than this are not in a core file: the ELF header counts program headers below 0xffff, that of the notes
+/// included.
+pub const MAX_SEGMENTS: usize = 0xfffd;
+/// Registers of a thread in a note: `user_regs_struct`.
+pub const REGISTERS: usize = 27;
+
+/// Kinds of notes.
+mod kind {
+    pub(super) const PRSTATUS: u32 = 1;
+    pub(super) const PRFPREG: u32 = 2;
+    pub(super) const PRPSINFO: u32 = 3;
+    pub(super) const AUXV: u32 = 6;
+    pub(super) const FILE: u32 = 0x4649_4c45;
+    pub(super) const SIGINFO: u32 = 0x5349_4749;
+}
+
+/// An area of memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// How many of its bytes stand in the file.
+    pub file_bytes: u64,
+    /// Loads are allowed.
+    pub read: bool,
+    /// Stores are allowed.
+    pub write: bool,
+    /// Instruction fetches are allowed.
+    pub execute: bool,
+}
+
+/// A file that is mapped.
+#[derive(Copy, Clone, Debug)]
+pub struct Mapped<'a> {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Where it begins in the file, in bytes.
+    pub offset: u64,
+    /// Its path.
+    pub path: &'a [u8],
+}
+
+/// How a process hangs together with others.
+#[derive(Copy, Clone, Debug)]
+pub struct Kin {
+    /// The process or the thread.
+    pub number: u32,
+    /// Its parent.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
+}
+
+impl Kin {
+    fn words(self) -> [u32; 4] {
+        [self.number, self.parent, self.group, self.session]
+    }
+}
+
+/// What a core file says of a process as a whole.
+#[derive(Copy, Clone, Debug)]
+pub struct Process<'a> {
+    /// Who it is.
+    pub kin: Kin,
+    /// Real user and group.
+    pub owner: [u32; 2],
+    /// Nice value.
+    pub nice: i8,
+    /// The thread's name, with NULs behind.
+    pub name: &'a [u8; 16],
+    /// The arguments, with NULs between them.
+    pub arguments: &'a [u8],
+}
+
+/// What a core file says of a thread.
+#[derive(Copy, Clone, Debug)]
+pub struct Thread<'a> {
+    /// Who it is.
+    pub kin: Kin,
+    /// The signal that ends the process.
+    pub signal: u32,
+    /// Signals that wait.
+    pub pending: u64,
+    /// Signals that are blocked.
+    pub blocked: u64,
+    /// Time in user mode, in the kernel, and of children in both, in nanoseconds.
+    pub times: [u64; 4],
+    /// In the order of `user_regs_struct`.
+    pub registers: &'a [u64; REGISTERS],
+}
+
+/// Notes, one behind the other.
+#[derive(Debug, Default)]
+pub struct Notes(Vec<u8>);
+
+impl Notes {
+    /// How many bytes they take.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn note(&mut self, kind: u32, parts: &[&[u8]]) -> Result<(), TryReserveError> {
+        const NAME: &[u8; 8] = b"CORE\0\0\0\0";
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let padding = bytes.next_multiple_of(4) - bytes;
+        self.0.try_reserve(12 + NAME.len() + bytes + padding)?;
+        #[expect(clippy::cast_possible_truncation, reason = "notes are cut before that")]
+        for word in [5, bytes as u32, kind] {
+            self.0.extend_from_slice(&word.to_le_bytes());
+        }
+        self.0.extend_from_slice(NAME);
+        for part in parts {
+            self.0.extend_from_slice(part);
+        }
+        self.0.extend_from_slice(&[0; 4][..padding]);
+        Ok(())
+    }
+
+    /// A thread's status.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn thread(&mut self, thread: &Thread<'_>) -> Result<(), TryReserveError> {
+        let mut status = [0; 336];
+        let mut put = |at: usize, bytes: &[u8]| {
+            status[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        put(0, &thread.signal.to_le_bytes());
+        #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
+        put(12, &(thread.signal as u16).to_le_bytes());
+        put(16, &thread.pending.to_le_bytes());
+        put(24, &thread.blocked.to_le_bytes());
+        for (i, word) in thread.kin.words().into_iter().enumerate() {
+            put(32 + 4 * i, &word.to_le_bytes());
+        }
+        for (i, time) in thread.times.into_iter().enumerate() {
+            put(48 + 16 * i, &(time / 1_000_000_000).to_le_bytes());
+            put(56 + 16 * i, &(time % 1_000_000_000 / 1000).to_le_bytes());
+        }
+        for (i, register) in thread.registers.iter().enumerate() {
+            put(112 + 8 * i, &register.to_le_bytes());
+        }
+        put(328, &1_u32.to_le_bytes());
+        self.note(kind::PRSTATUS, &[&status])
+    }
+
+    /// Its floating-point registers: the FXSAVE image.
+    ///
+    /// # Errors
+    /// As [`Self::thread`].
+    pub fn floats(&mut self, image: &[u8]) -> Result<(), TryReserveError> {
+        self.note(kind::PRFPREG, &[image])
+    }
+
+    /// What is known of the process.
+    ///
+    /// # Errors
+    /// As [`Self::thread`].
+    pub fn process(&mut self, process: &Process<'_>) -> Result<(), TryReserveError> {
+        let mut about = [0; 136];
+        // It runs: the code of a state, and its letter.
+        about[1] = b'R';
+        about[3] = process.nice.cast_unsigned();
+        let mut put = |at: usize, bytes: &[u8]| {
+            about[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        for (i, word) in process.owner.into_iter().enumerate() {
+            put(16 + 4 * i, &word.to_le_bytes());
+        }
+        for (i, word) in process.kin.words().into_iter().enumerate() {
+            put(24 + 4 * i, &word.to_le_bytes());
+        }
+        put(40, process.name);
+        // The last of the 80 bytes is a NUL.
+        let arguments = &process.arguments[..process.arguments.len().min(79)];
+        put(56, arguments);
+        for byte in about[56..56 + arguments.len()].iter_mut() {
+            if *byte == 0 {
+                *byte = b' ';
+            }
+        }
+        self.note(kind::PRPSINFO, &[&about])
+    }
+
+    /// The signal as its handler would see it.
+    ///
+    /// # Errors
+    /// As [`Self::thread`].
+    pub fn signal(&mut self, info: &[u8]) -> Result<(), TryReserveError> {
+        self.note(kind::SIGINFO, &[info])
+    }
+
+    /// The words that the program found behind its environment.
+    ///
+    /// # Errors
+    /// As [`Self::thread`].
+    pub fn auxiliary(&mut self, words: &[u8]) -> Result<(), TryReserveError> {
+        self.note(kind::AUXV, &[words])
+    }
+
+    /// The files that are mapped. More than 4 MiB of them are left out, as on Linux.
+    ///
+    /// # Errors
+    /// As [`Self::thread`].
+    pub fn files<'a>(
+        &mut self,
+        files: impl Iterator<Item = Mapped<'a>> + Clone,
+    ) -> Result<(), TryReserveError> {
+        const MOST: usize = 4 << 20;
+        let mut bytes = Vec::new();
+        let (mut count, mut room) = (0_u64, 16);
+        for file in files.clone() {
+            count += 1;
+            room += 24 + file.path.len() + 1;
+        }
+        if room > MOST {
+            return Ok(());
+        }
+        bytes.try_reserve_exact(room)?;
+        for word in [count, PAGE] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for file in files.clone() {
+            for word in [file.start, file.end, file.offset / PAGE] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        for file in files {
+            bytes.extend_from_slice(file.path);
+            bytes.push(0);
+        }
+        self.note(kind::FILE, &[&bytes])
+    }
+}
+
+/// Where the first area's bytes stand in the file: behind headers and so many bytes of notes.
+pub fn data_offset(segments: usize, notes: usize) -> u64 {
+    let front = HEADER_BYTES + PROGRAM_HEADER_BYTES * (segments + 1) + notes;
+    (front as u64).next_multiple_of(PAGE)
+}
+
+fn push(bytes: &mut Vec<u8>, words: &[(u64, usize)]) {
+    for (word, width) in words {
+        bytes.extend_from_slice(&word.to_le_bytes()[..*width]);
+    }
+}
+
+/// ELF header and program headers, for so many bytes of notes behind them, of at most [`MAX_SEGMENTS`].
+///
+/// # Errors
+/// There is no memory for it.
+pub fn headers(segments: &[Segment], notes: usize) -> Result<Vec<u8>, TryReserveError> {
+    const ET_CORE: u64 = 4;
+    const EM_X86_64: u64 = 62;
+    const PT_LOAD: u64 = 1;
+    const PT_NOTE: u64 = 4;
+    assert!(
+        segments.len() <= MAX_SEGMENTS,
+        "more than the header counts"
+    );
+    let count = segments.len() + 1;
+    let front = HEADER_BYTES + PROGRAM_HEADER_BYTES * count;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(front)?;
+    // 64 bits, little end first, version 1, System V.
+    bytes.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    push(
+        &mut bytes,
+        &[
+            (ET_CORE, 2),
+            (EM_X86_64, 2),
+            (1, 4),
+            // No entry; the program headers follow; no sections, no flags.
+            (0, 8),
+            (HEADER_BYTES as u64, 8),
+            (0, 8),
+            (0, 4),
+            (HEADER_BYTES as u64, 2),
+            (PROGRAM_HEADER_BYTES as u64, 2),
+            (count as u64, 2),
+            (0, 2),
+            (0, 2),
+            (0, 2),
+        ],
+    );
+    // Type and flags have 4 bytes; offset, addresses, sizes, alignment 8.
+    let mut header = |kind: u64, flags: u64, words: [u64; 6]| {
+        push(&mut bytes, &[(kind, 4), (flags, 4)]);
+        push(&mut bytes, &words.map(|word| (word, 8)));
+    };
+    header(PT_NOTE, 0, [front as u64, 0, 0, notes as u64, 0, 4]);
+    let mut offset = data_offset(segments.len(), notes);
+    for segment in segments {
+        let flags = u64::from(segment.execute)
+            | u64::from(segment.write) << 1
+            | u64::from(segment.read) << 2;
+        let memory = segment.end - segment.start;
+        header(
+            PT_LOAD,
+            flags,
+            [offset, segment.start, 0, segment.file_bytes, memory, PAGE],
+        );
+        offset += segment.file_bytes;
+    }
+    Ok(bytes)
+}
+
+impl AsRef<[u8]> for Notes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}

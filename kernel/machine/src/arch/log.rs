@@ -1,0 +1,23 @@
+//! The kernel log, as far as it is kept in memory: what `syslog(2)` reads.
+
+use super::spin::{SpinGuard, SpinLock};
+use logic::log_ring::LogRing;
+
+/// Bytes of it; pages that no line was written to yet cost nothing.
+pub const BYTES: usize = 32 << 10;
+
+/// The lines.
+pub type Lines = LogRing<BYTES>;
+
+static LINES: SpinLock<Lines> = SpinLock::new(Lines::new());
+
+/// The lines, to read.
+pub fn lines() -> SpinGuard<'static, Lines> {
+    LINES.lock()
+}
+
+/// The lines, to add one. None: somebody is at them, maybe the one whom an interrupt or a panic brought here; a line
+/// that is not kept is better than a wait for ever.
+pub(super) fn lines_now() -> Option<SpinGuard<'static, Lines>> {
+    LINES.lock_now()
+}

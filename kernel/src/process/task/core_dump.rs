@@ -1,0 +1,508 @@
+//! Core files: what a process was when a signal ended it.
+//!
+//! The thread that the signal came to ends the process as any other would, but waits first until its other threads
+//! have come to their end, where each notes its registers and waits until the file is written. SIGKILL to the process,
+//! the OOM killer's too, breaks all of that off: nobody waits for anything but a thread that is on its way.
+
+#![expect(unsafe_code, reason = "a thread looks at its own registers")]
+
+use super::exit::kill_others;
+use super::{Process, Task, Usage, WaitStatus, exit_group, limits};
+use crate::fs::io::SliceSource;
+use crate::fs::lookup::{self, LastLink};
+use crate::fs::{FileKind, OpenFile, OpenFlags};
+use crate::process::signal::{SigInfo, Signal};
+use crate::process::{TaskRef, caller, uts};
+use crate::vm::{AddressSpace, CoreFilter, VmaFlags, VmaInfo};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::core_file::{self, Kin, Mapped, Notes, Segment, Thread};
+use logic::core_name::{self, Facts, PATTERN_BYTES};
+use logic::errno::Errno;
+use machine::arch::UserFrame;
+use machine::arch::clock;
+use machine::arch::fpu::FXSAVE_BYTES;
+use machine::memory::PAGE_SIZE;
+use machine::sched;
+use machine::sync::SpinLock;
+
+/// `kernel.core_pattern`.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Pattern {
+    bytes: [u8; PATTERN_BYTES],
+    len: usize,
+}
+
+impl Pattern {
+    const fn new(text: &[u8]) -> Self {
+        let mut bytes = [0; PATTERN_BYTES];
+        let mut len = 0;
+        while len < text.len() && len < PATTERN_BYTES - 1 {
+            bytes[len] = text[len];
+            len += 1;
+        }
+        Self { bytes, len }
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+static PATTERN: SpinLock<Pattern> = SpinLock::new(Pattern::new(b"core"));
+
+/// `kernel.core_uses_pid`; 0: no.
+pub(crate) static USES_PID: AtomicU64 = AtomicU64::new(0);
+
+/// What core files are called.
+pub(crate) fn pattern() -> Pattern {
+    *PATTERN.lock()
+}
+
+/// Says what core files are called; cut to 127 bytes, as on Linux.
+///
+/// # Errors
+/// `EINVAL`: to a program, through a pipe.
+pub(crate) fn set_pattern(text: &[u8]) -> Result<(), Errno> {
+    if text.starts_with(b"|") {
+        return Err(Errno::EINVAL);
+    }
+    *PATTERN.lock() = Pattern::new(text);
+    Ok(())
+}
+
+/// A core file that is being written, as the process's threads see it.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    signal: Signal,
+    /// Threads that wait for its end.
+    standing: usize,
+    /// What they noted, as far as there was memory for it.
+    notes: Vec<Notes>,
+}
+
+/// Ends the current process by a signal that wants a core file.
+pub(crate) fn end(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> ! {
+    let status = WaitStatus::signalled(info.signal);
+    if is_wanted(task.process()) && stop_others(task, info.signal, status) {
+        let written = write(task, frame, info).is_ok();
+        let process = task.process();
+        let dump = {
+            let mut group = process.group.lock();
+            // SIGKILL has come otherwise.
+            if written && group.exit == Some(status) {
+                group.exit = Some(status.with_core());
+            }
+            group.dump.take()
+        };
+        drop(dump);
+        process.dump_done.wake_all();
+    }
+    // Nothing is owned here any more: this does not come back.
+    exit_group(status)
+}
+
+/// Whether the process may have a core file at all.
+fn is_wanted(process: &Process) -> bool {
+    // Linux writes none that would be less than a page.
+    process.dumpable.load(Ordering::Relaxed) == 1
+        && process.limit(limits::index::CORE) >= PAGE_SIZE as u64
+}
+
+/// Settles how the process ends, and waits until all its other threads stand still. False: it ends otherwise already.
+fn stop_others(task: TaskRef, signal: Signal, status: WaitStatus) -> bool {
+    let process = task.process();
+    let mut notes = Vec::new();
+    let threads = process.thread_count();
+    // Threads that come meanwhile have no note, then.
+    let _ = notes.try_reserve_exact(threads);
+    let mut group = process.group.lock();
+    if group.exit.is_some() || group.exec.is_some() {
+        return false;
+    }
+    group.dump = Some(Dump {
+        signal,
+        standing: 0,
+        notes,
+    });
+    // Release: who sees this sees the dump; pairs with `stand_by`.
+    process.dumping.store(true, Ordering::Release);
+    kill_others(&mut group, status, Some(&task));
+    drop(group);
+    let all_stand = || {
+        let group = process.group.lock();
+        let standing = group.dump.as_ref().map_or(0, |dump| dump.standing);
+        standing + 1 >= group.tasks.len()
+    };
+    // Where it is killed there is no file; `write` sees that.
+    let _ = process.thread_events.wait_killable(all_stand);
+    true
+}
+
+/// What a thread does first that ends: where a core file of its process is being written, it notes its registers and
+/// waits.
+pub(super) fn stand_by(task: TaskRef) {
+    let process = task.process();
+    // Acquire: pairs with the Release in `stop_others`. Who comes too early for it is not waited for when it is gone.
+    if !process.dumping.load(Ordering::Acquire) {
+        return;
+    }
+    let signal = process.group.lock().dump.as_ref().map(|dump| dump.signal);
+    let Some(signal) = signal else { return };
+    let top = task.stack_top().expect("a user task has a stack");
+    let frame = top.cast::<UserFrame>().wrapping_sub(1);
+    // SAFETY: the frame of the entry from user mode stands at the top of the stack, and nobody uses it any more: the
+    // thread does not go back to user mode.
+    let frame = unsafe { frame.read() };
+    let mut notes = Notes::default();
+    let noted = note_thread(&mut notes, task, &frame, signal)
+        .and_then(|()| note_floats(&mut notes, task, &frame))
+        .is_ok();
+    {
+        let mut group = process.group.lock();
+        let Some(dump) = &mut group.dump else { return };
+        dump.standing += 1;
+        if noted && dump.notes.len() < dump.notes.capacity() {
+            dump.notes.push(notes);
+        }
+    }
+    process.thread_events.wake_all();
+    process
+        .dump_done
+        .wait_uninterruptible(|| process.group.lock().dump.is_none());
+}
+
+/// How a task hangs together with others.
+fn kin(task: &Task, number: u32) -> Kin {
+    let process = task.process();
+    Kin {
+        number,
+        parent: process.ppid(),
+        group: process.pgid(),
+        session: process.session(),
+    }
+}
+
+/// Notes the current thread's registers.
+fn note_thread(
+    notes: &mut Notes,
+    task: TaskRef,
+    frame: &UserFrame,
+    signal: Signal,
+) -> Result<(), Errno> {
+    let user = task.user_state().expect("a user task");
+    let registers = [
+        frame.r15,
+        frame.r14,
+        frame.r13,
+        frame.r12,
+        frame.rbp,
+        frame.rbx,
+        frame.r11,
+        frame.r10,
+        frame.r9,
+        frame.r8,
+        frame.rax,
+        frame.rcx,
+        frame.rdx,
+        frame.rsi,
+        frame.rdi,
+        frame.orig_rax,
+        frame.rip,
+        frame.cs,
+        frame.rflags,
+        frame.rsp,
+        frame.ss,
+        user.fs_base(),
+        user.gs_base(),
+        0,
+        0,
+        0,
+        0,
+    ];
+    let process = task.process();
+    let pending = task.signals().pending().set();
+    let usage = Usage::of_task(&task);
+    let children = process.children_usage();
+    let thread = Thread {
+        kin: kin(&task, task.tid()),
+        signal: signal.number(),
+        pending: pending.0,
+        blocked: task.blocked().0,
+        times: [
+            usage.user.0,
+            usage.system.0,
+            children.user.0,
+            children.system.0,
+        ],
+        registers: &registers,
+    };
+    notes.thread(&thread).map_err(|_| Errno::ENOMEM)
+}
+
+/// Notes its floating-point registers.
+fn note_floats(notes: &mut Notes, task: TaskRef, frame: &UserFrame) -> Result<(), Errno> {
+    let user = task.user_state().expect("a user task");
+    // SAFETY: we are the task, and nobody has a reference to its state.
+    let (mut image, _) = unsafe { user.fpu.get() }.signal_image(frame);
+    // What only signal frames say there.
+    image[464..FXSAVE_BYTES].fill(0);
+    notes
+        .floats(&image[..FXSAVE_BYTES])
+        .map_err(|_| Errno::ENOMEM)
+}
+
+/// Notes what is known of the process as a whole.
+fn note_process(notes: &mut Notes, task: TaskRef, space: &AddressSpace) -> Result<(), Errno> {
+    let process = task.process();
+    let mut arguments = [0; 79];
+    let range = space.arg_range();
+    let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    let arguments = &mut arguments[..len.min(79)];
+    if space.read_bytes(range.start, arguments).is_err() {
+        // The program has unmapped them.
+        arguments.fill(0);
+    }
+    let (credentials, name) = (process.credentials(), task.name());
+    let about = core_file::Process {
+        kin: kin(&task, process.pid()),
+        owner: [credentials.uid[0], credentials.gid[0]],
+        nice: i8::try_from(task.nice()).unwrap_or(0),
+        name: name.padded(),
+        arguments,
+    };
+    notes.process(&about).map_err(|_| Errno::ENOMEM)
+}
+
+/// Notes what the program found behind its environment, as far as it still stands there.
+fn note_auxiliary(notes: &mut Notes, space: &AddressSpace) -> Result<(), Errno> {
+    let range = space.aux_range();
+    let mut words = [0; 512];
+    let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    let words = &mut words[..len.min(512)];
+    if space.read_bytes(range.start, words).is_err() {
+        return Ok(());
+    }
+    notes.auxiliary(words).map_err(|_| Errno::ENOMEM)
+}
+
+/// The areas of a space, at most as many as a core file can have.
+fn areas(space: &AddressSpace) -> Result<Vec<VmaInfo>, Errno> {
+    let mut areas = Vec::new();
+    let mut all = true;
+    space.for_each_vma(|area| {
+        if areas.len() == core_file::MAX_SEGMENTS {
+            return;
+        }
+        all &= areas.try_reserve(1).is_ok();
+        if all {
+            areas.push(area.clone());
+        }
+    });
+    if all { Ok(areas) } else { Err(Errno::ENOMEM) }
+}
+
+/// Makes the file: what has its name already loses it.
+fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
+    let process = task.process();
+    let credentials = process.credentials();
+    let program = process
+        .exe()
+        .map(|file| lookup::describe(file.node(), file.place()))
+        .unwrap_or_default();
+    let now = clock::now().saturating_add(clock::realtime_offset());
+    let own_name = task.name();
+    let host = uts::with_host_name(|host| {
+        let mut copy = [0; 64];
+        copy[..host.len()].copy_from_slice(host);
+        (copy, host.len())
+    });
+    let name = {
+        let facts = Facts {
+            pid: process.pid(),
+            tid: task.tid(),
+            uid: credentials.uid[0],
+            gid: credentials.gid[0],
+            dumpable: process.dumpable.load(Ordering::Relaxed),
+            signal: signal.number(),
+            seconds: now.0 / 1_000_000_000,
+            limit: process.limit(limits::index::CORE),
+            host: &host.0[..host.1],
+            name: own_name.as_bytes(),
+            program: &program,
+        };
+        let uses_pid = USES_PID.load(Ordering::Relaxed) != 0;
+        core_name::fill(pattern().bytes(), uses_pid, &facts)
+    }
+    .map_err(|_| Errno::ENOMEM)?;
+    let context = task.fs();
+    // Where that fails the file cannot be made either.
+    let _ = lookup::resolve(&context.root(), &context.cwd(), &name, LastLink::Entry)
+        .and_then(|found| found.unlink());
+    let flags = OpenFlags::CREATE
+        | OpenFlags::WRITE_ONLY
+        | OpenFlags::NO_FOLLOW
+        | OpenFlags::EXCLUSIVE
+        | OpenFlags::LARGE;
+    let file = crate::fs::open_path(context, &name, flags, 0o600)?;
+    if file.metadata().kind != FileKind::Regular {
+        return Err(Errno::EINVAL);
+    }
+    Ok(file)
+}
+
+/// Where the next bytes of a core file go, and how many there may be.
+struct Writer<'a> {
+    task: TaskRef,
+    file: &'a OpenFile,
+    at: u64,
+    /// What `RLIMIT_CORE` leaves; holes are free.
+    left: u64,
+}
+
+/// Why a core file ends before its end: it has its limit, its file system is full, or nobody wants it any more.
+#[derive(Debug)]
+struct Cut;
+
+impl Writer<'_> {
+    /// Writes bytes that are whole for the reader only in units of so many: the limit cuts between them.
+    fn put(&mut self, bytes: &[u8], unit: usize) -> Result<(), Cut> {
+        if self.task.killed() {
+            return Err(Cut);
+        }
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let fits = bytes.len().min(room / unit * unit);
+        let mut source = SliceSource::new(&bytes[..fits], caller::file_size_limit);
+        let written = self.file.write_at(self.at, &mut source).map_err(|_| Cut)?;
+        self.at += written as u64;
+        self.left -= written as u64;
+        if written == bytes.len() {
+            Ok(())
+        } else {
+            Err(Cut)
+        }
+    }
+
+    /// Writes what the space has of a range; what it has not stays a hole. Pages that a private mapping of a file shows
+    /// are read of the file where nobody has touched them.
+    fn put_pages(
+        &mut self,
+        space: &AddressSpace,
+        area: &VmaInfo,
+        bytes: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), Cut> {
+        let fills =
+            area.file.is_some() && !area.flags.intersects(VmaFlags::SHARED | VmaFlags::HUGETLB);
+        let (page, buffer) = buffer.split_at_mut(PAGE_SIZE);
+        let start = self.at;
+        let end = area.start + bytes;
+        let mut at = area.start;
+        // Each turn gets on by a page at least.
+        while at < end {
+            let found = space.copy_present(at..end, buffer);
+            if fills {
+                while at < found.at {
+                    self.at = start + (at - area.start);
+                    // Behind the file's end there is none.
+                    if space.read_bytes(at, page).is_ok() {
+                        self.put(page, PAGE_SIZE)?;
+                    }
+                    at += PAGE_SIZE as u64;
+                    sched::cond_resched();
+                }
+            }
+            if found.bytes != 0 {
+                self.at = start + (found.at - area.start);
+                self.put(&buffer[..found.bytes], PAGE_SIZE)?;
+            }
+            at = found.next;
+            sched::cond_resched();
+            if self.task.killed() {
+                return Err(Cut);
+            }
+        }
+        self.at = start + bytes;
+        Ok(())
+    }
+}
+
+/// Writes the core file of the current process, whose other threads stand still. Where it is cut that is no error.
+///
+/// # Errors
+/// There is no file.
+fn write(task: TaskRef, frame: &UserFrame, info: &SigInfo) -> Result<(), Errno> {
+    /// Bytes of memory that are written together, and a page besides.
+    const PIECE: usize = 17 * PAGE_SIZE;
+    if task.killed() {
+        return Err(Errno::EINTR);
+    }
+    let process = task.process();
+    let space = task.vm().ok_or(Errno::ESRCH)?;
+    let file = create(task, info.signal)?;
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(PIECE).map_err(|_| Errno::ENOMEM)?;
+    buffer.resize(PIECE, 0);
+
+    let areas = areas(space)?;
+    let filter = CoreFilter::from_bits_retain(process.core_filter.load(Ordering::Relaxed));
+    let mut segments = Vec::new();
+    segments
+        .try_reserve_exact(areas.len())
+        .map_err(|_| Errno::ENOMEM)?;
+    segments.extend(areas.iter().map(|area| Segment {
+        start: area.start,
+        end: area.end,
+        file_bytes: space.core_bytes(area, filter),
+        read: area.flags.contains(VmaFlags::READ),
+        write: area.flags.contains(VmaFlags::WRITE),
+        execute: area.flags.contains(VmaFlags::EXEC),
+    }));
+    let mut notes = Notes::default();
+    note_thread(&mut notes, task, frame, info.signal)?;
+    note_process(&mut notes, task, space)?;
+    notes.signal(&info.to_bytes()).map_err(|_| Errno::ENOMEM)?;
+    note_auxiliary(&mut notes, space)?;
+    let mapped = areas.iter().filter_map(|area| {
+        Some(Mapped {
+            start: area.start,
+            end: area.end,
+            offset: area.offset,
+            path: &area.file.as_ref()?.path,
+        })
+    });
+    notes.files(mapped).map_err(|_| Errno::ENOMEM)?;
+    note_floats(&mut notes, task, frame)?;
+    let others = {
+        let mut group = process.group.lock();
+        let dump = group.dump.as_mut();
+        dump.map(|dump| core::mem::take(&mut dump.notes))
+    }
+    .unwrap_or_default();
+    let all_notes = notes.len() + others.iter().map(Notes::len).sum::<usize>();
+    let headers = core_file::headers(&segments, all_notes).map_err(|_| Errno::ENOMEM)?;
+    let mut writer = Writer {
+        task,
+        file: &file,
+        at: 0,
+        left: process.limit(limits::index::CORE),
+    };
+    let mut fill = || -> Result<(), Cut> {
+        writer.put(&headers, 1)?;
+        writer.put(notes.as_ref(), 1)?;
+        for other in &others {
+            writer.put(other.as_ref(), 1)?;
+        }
+        writer.at = core_file::data_offset(segments.len(), all_notes);
+        for (area, segment) in areas.iter().zip(&segments) {
+            writer.put_pages(space, area, segment.file_bytes, &mut buffer)?;
+        }
+        // The last pages may be a hole.
+        file.node().set_size(writer.at).map_err(|_| Cut)
+    };
+    // What is there of a file that was cut is of use, too.
+    let _ = fill();
+    Ok(())
+}

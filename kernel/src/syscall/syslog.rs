@@ -1,0 +1,125 @@
+//! The kernel log as programs read it, and what of it is printed.
+
+use super::Args;
+use crate::fs::dev;
+use crate::vm::uaccess;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::{Errno, SysResult};
+use machine::arch::clock::{self, Nanos};
+use machine::arch::log;
+
+/// What the caller wants, as Linux numbers it.
+mod action {
+    pub(super) const CLOSE: i32 = 0;
+    pub(super) const OPEN: i32 = 1;
+    pub(super) const READ: i32 = 2;
+    pub(super) const READ_ALL: i32 = 3;
+    pub(super) const READ_CLEAR: i32 = 4;
+    pub(super) const CLEAR: i32 = 5;
+    pub(super) const CONSOLE_OFF: i32 = 6;
+    pub(super) const CONSOLE_ON: i32 = 7;
+    pub(super) const CONSOLE_LEVEL: i32 = 8;
+    pub(super) const SIZE_UNREAD: i32 = 9;
+    pub(super) const SIZE_BUFFER: i32 = 10;
+}
+
+/// Up to where `READ` has read: a place in the log.
+static READ_TO: AtomicU64 = AtomicU64::new(0);
+/// From where on `READ_ALL` reads.
+static CLEARED_TO: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that are copied together.
+const PIECE: usize = 256;
+
+/// Copies the log from a place on into a program's memory, as far as `end` and as there is room for; gives the count and
+/// where it stopped.
+fn copy(mut from: u64, end: u64, buffer: u64, room: usize) -> Result<(usize, u64), Errno> {
+    let mut done = 0;
+    while done < room && from < end {
+        let mut piece = [0; PIECE];
+        let left = usize::try_from(end - from).unwrap_or(PIECE);
+        let wanted = PIECE.min(room - done).min(left);
+        let count = log::lines().read(&mut from, &mut piece[..wanted]);
+        if count == 0 {
+            break;
+        }
+        uaccess::copy_out(buffer + done as u64, &piece[..count])?;
+        done += count;
+    }
+    Ok((done, from))
+}
+
+/// Reads what nobody has read, at least a byte: it waits for one.
+fn read(buffer: u64, room: usize) -> SysResult {
+    /// The kernel's own lines wake nobody: they may come from anywhere.
+    const LOOK_AGAIN: Nanos = Nanos(200_000_000);
+    loop {
+        // Relaxed (all): two readers at once may both read a line, and neither gets half a line more than is there.
+        let from = READ_TO.load(Ordering::Relaxed);
+        let end = log::lines().end();
+        if from < end {
+            let (count, to) = copy(from, end, buffer, room)?;
+            READ_TO.store(to, Ordering::Relaxed);
+            return Ok(count);
+        }
+        let is_more = || log::lines().end() > from;
+        let deadline = clock::now().saturating_add(LOOK_AGAIN);
+        dev::LOG_READERS.wait_deadline(is_more, deadline)?;
+    }
+}
+
+/// Reads the newest lines that fit, read or not, and has them not be read so again if `clear` says it.
+fn read_all(buffer: u64, room: usize, clear: bool) -> SysResult {
+    let (from, end) = {
+        let lines = log::lines();
+        let from = CLEARED_TO.load(Ordering::Relaxed);
+        (lines.newest(from, room as u64), lines.end())
+    };
+    let (count, _) = copy(from, end, buffer, room)?;
+    if clear {
+        CLEARED_TO.store(end, Ordering::Relaxed);
+    }
+    Ok(count)
+}
+
+/// Sets what is printed on the console.
+fn set_level(choose: impl FnOnce([u32; 4]) -> u32) -> SysResult {
+    let mut levels = dev::log_levels();
+    levels[0] = choose(levels);
+    dev::set_log_levels(levels);
+    Ok(0)
+}
+
+/// `syslog(2)`.
+pub fn syslog(a: &Args) -> SysResult {
+    let (buffer, length) = (a.addr(1), a.int(2));
+    match a.int(0) {
+        action::CLOSE | action::OPEN => Ok(0),
+        command @ (action::READ | action::READ_ALL | action::READ_CLEAR) => {
+            let room = usize::try_from(length).map_err(|_| Errno::EINVAL)?;
+            if buffer == 0 {
+                return Err(Errno::EINVAL);
+            }
+            match command {
+                _ if room == 0 => Ok(0),
+                action::READ => read(buffer, room),
+                _ => read_all(buffer, room, command == action::READ_CLEAR),
+            }
+        }
+        action::CLEAR => {
+            CLEARED_TO.store(log::lines().end(), Ordering::Relaxed);
+            Ok(0)
+        }
+        action::CONSOLE_OFF => set_level(|levels| levels[2]),
+        action::CONSOLE_ON => set_level(|levels| levels[3]),
+        action::CONSOLE_LEVEL if !(1..=8).contains(&length) => Err(Errno::EINVAL),
+        action::CONSOLE_LEVEL => set_level(|levels| length.cast_unsigned().max(levels[2])),
+        action::SIZE_UNREAD => {
+            let lines = log::lines();
+            let from = lines.still(READ_TO.load(Ordering::Relaxed));
+            Ok(usize::try_from(lines.end() - from).unwrap_or(usize::MAX))
+        }
+        action::SIZE_BUFFER => Ok(log::BYTES),
+        _ => Err(Errno::EINVAL),
+    }
+}

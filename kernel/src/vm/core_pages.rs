@@ -1,0 +1,199 @@
+//! What of an address space goes into a core file.
+
+#![expect(unsafe_code, reason = "pages are read by their frames")]
+
+use super::entry::{REGION, ZERO, frame_of, index, table_at};
+use super::pagetable::Region;
+use super::space::PAGE;
+use super::{AddressSpace, VmaFlags, VmaInfo};
+use bitflags::bitflags;
+use core::ops::Range;
+use core::sync::atomic::Ordering;
+use ebb_mm::Frame;
+use machine::memory::PAGE_SIZE;
+use machine::memory::memmap::frame_ptr;
+
+bitflags! {
+    /// Kinds of memory, with the bits of Linux's `/proc/PID/coredump_filter`.
+    #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+    pub struct CoreFilter: u32 {
+        /// Private, and written to or no file's.
+        const ANON_PRIVATE = 1;
+        /// Shared, of a file that has no name.
+        const ANON_SHARED = 1 << 1;
+        /// Private, of a file.
+        const MAPPED_PRIVATE = 1 << 2;
+        /// Shared, of a file.
+        const MAPPED_SHARED = 1 << 3;
+        /// The first page of a program's file.
+        const ELF_HEADERS = 1 << 4;
+        /// Private huge pages of the pool.
+        const POOL_PRIVATE = 1 << 5;
+        /// Shared huge pages of the pool.
+        const POOL_SHARED = 1 << 6;
+    }
+}
+
+impl CoreFilter {
+    /// What is dumped where nobody said otherwise, as on Linux.
+    pub const USUAL: Self = Self::ANON_PRIVATE
+        .union(Self::ANON_SHARED)
+        .union(Self::ELF_HEADERS)
+        .union(Self::POOL_PRIVATE);
+}
+
+/// What was found from an address on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Pages were copied from this address on.
+    pub at: u64,
+    /// So many bytes of them.
+    pub bytes: usize,
+    /// Up to here there is nothing else.
+    pub next: u64,
+}
+
+/// Copies of pages that follow each other.
+struct Copying<'a> {
+    to: &'a mut [u8],
+    at: u64,
+    bytes: usize,
+}
+
+impl Copying<'_> {
+    /// Takes pages up to `end`, as `frame` shows them; says whether it got there.
+    fn take_all(&mut self, at: &mut u64, end: u64, frame: impl Fn(u64) -> Option<Frame>) -> bool {
+        while *at < end {
+            let goes_on = match frame(*at) {
+                Some(frame) => self.take(*at, frame),
+                None => self.bytes == 0,
+            };
+            if !goes_on {
+                return false;
+            }
+            *at += PAGE;
+        }
+        true
+    }
+
+    /// Takes the page behind those taken before; says whether there was room for it.
+    fn take(&mut self, address: u64, frame: Frame) -> bool {
+        if self.bytes == 0 {
+            self.at = address;
+        }
+        let Some(to) = self.to.get_mut(self.bytes..self.bytes + PAGE_SIZE) else {
+            return false;
+        };
+        let from = frame_ptr(frame).cast_const().cast::<u8>();
+        // SAFETY: an entry keeps the frame, and the space's lock the entry. Others may write to it meanwhile, as to any
+        // memory that a call reads.
+        unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE_SIZE) };
+        self.bytes += PAGE_SIZE;
+        true
+    }
+}
+
+impl AddressSpace {
+    /// How many bytes of an area go into a core file, from its first address on.
+    pub fn core_bytes(&self, area: &VmaInfo, filter: CoreFilter) -> u64 {
+        let whole = area.end - area.start;
+        let if_wanted = |kind: CoreFilter| if filter.intersects(kind) { whole } else { 0 };
+        let shared = area.flags.contains(VmaFlags::SHARED);
+        if area.flags.contains(VmaFlags::DONT_DUMP) {
+            return 0;
+        }
+        if area.flags.contains(VmaFlags::HUGETLB) {
+            return if_wanted(if shared {
+                CoreFilter::POOL_SHARED
+            } else {
+                CoreFilter::POOL_PRIVATE
+            });
+        }
+        if shared {
+            let nameless = area
+                .file
+                .as_ref()
+                .is_none_or(|file| file.path.ends_with(b" (deleted)"));
+            return if_wanted(if nameless {
+                CoreFilter::ANON_SHARED
+            } else {
+                CoreFilter::MAPPED_SHARED
+            });
+        }
+        let [written, ..] = self.resident(area.start..area.end);
+        if written != 0 && filter.contains(CoreFilter::ANON_PRIVATE) {
+            return whole;
+        }
+        if area.file.is_none() {
+            return 0;
+        }
+        if filter.contains(CoreFilter::MAPPED_PRIVATE) {
+            return whole;
+        }
+        let mut magic = [0; 4];
+        let is_front = area.offset == 0 && area.flags.contains(VmaFlags::READ);
+        if is_front
+            && filter.contains(CoreFilter::ELF_HEADERS)
+            && self.read_bytes(area.start, &mut magic).is_ok()
+            && magic == *b"\x7fELF"
+        {
+            return PAGE;
+        }
+        0
+    }
+
+    /// Copies pages into `to`, which has whole pages: those that the space has in the range, from the first one on,
+    /// as far as they follow each other. Pages that nobody stored to are not there. The tables of many may have to be
+    /// looked at, so a call may end before it has found one.
+    pub fn copy_present(&self, range: Range<u64>, to: &mut [u8]) -> Found {
+        /// Tables that are looked at under one hold of the lock.
+        const TABLES: usize = 8;
+        let mut copying = Copying {
+            to,
+            at: 0,
+            bytes: 0,
+        };
+        let mut at = range.start;
+        let state = self.state.lock();
+        for _ in 0..TABLES {
+            if at >= range.end {
+                break;
+            }
+            let end = range.end.min((at / REGION + 1) * REGION);
+            // Relaxed (all): under the space's lock.
+            let done = match state.tables.region(at) {
+                Region::AbsentUntil(next) => {
+                    let passed = copying.bytes == 0;
+                    at = if passed { next.min(range.end) } else { at };
+                    passed
+                }
+                Region::Table(table) => copying.take_all(&mut at, end, |address| {
+                    let entry = table[index(address, 0)].load(Ordering::Relaxed);
+                    (entry != 0 && entry & ZERO == 0).then(|| frame_of(entry))
+                }),
+                Region::Trial(slot) => {
+                    let table = table_at(slot.load(Ordering::Relaxed));
+                    copying.take_all(&mut at, end, |address| {
+                        let entry = table[index(address, 0)].load(Ordering::Relaxed);
+                        (entry != 0).then(|| frame_of(entry))
+                    })
+                }
+                Region::Huge(slot, span) => {
+                    let entry = slot.load(Ordering::Relaxed);
+                    copying.take_all(&mut at, end, |address| {
+                        let first = (entry & ZERO == 0).then(|| frame_of(entry));
+                        first.map(|first| first.offset(address % span / PAGE))
+                    })
+                }
+            };
+            if !done {
+                break;
+            }
+        }
+        Found {
+            at: if copying.bytes == 0 { at } else { copying.at },
+            bytes: copying.bytes,
+            next: at,
+        }
+    }
+}
