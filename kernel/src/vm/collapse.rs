@@ -20,6 +20,7 @@ use super::{AddressSpace, VmaFlags, tlb};
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
+use ebb_mm::Frame;
 use logic::errno::Errno;
 use machine::arch::ipi;
 use machine::memory::copy_page;
@@ -93,6 +94,15 @@ impl Before {
         let room = usize::try_from(FRAMES).unwrap_or(0);
         entries.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
         Ok(Self(entries))
+    }
+
+    /// The first and the last frame of the pages that were joined: those of pages that were touched in order lie in the
+    /// blocks of these two.
+    pub(super) fn ends(&self) -> impl Iterator<Item = Frame> {
+        let mut pages = self.0.iter().filter(|&&entry| holds_page(entry));
+        let (first, last) = (pages.next(), pages.next_back());
+        let ends = first.into_iter().chain(last);
+        ends.map(|&entry| frame_of(entry))
     }
 }
 

@@ -52,6 +52,9 @@ const TRIES: u32 = 3;
 /// Blocks that are passed over in a row, at most.
 const BEGINNINGS: u32 = 64;
 
+/// Frames of a block that are few: a move of them is nothing beside what has made the others free.
+const REMAINS: u32 = 32;
+
 /// How much is done for frames that are hard to find.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Patience {
@@ -174,6 +177,17 @@ fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patien
         Emptied::Whole => End::Whole,
         Emptied::Stuck(_) => End::Stuck,
     }
+}
+
+/// Empties the block of a frame if little of it is left in use, most having been freed at once. Nobody waits for it.
+pub(super) fn empty_remains(frame: Frame, mover: &mut Mover) {
+    let Some(block) = allocator().begin_emptying(frame) else {
+        return;
+    };
+    if (1..=REMAINS).contains(&allocator().frames_left(*block)) {
+        empty(*block, mover, Room::Partial, Patience::Brief);
+    }
+    allocator().end_emptying(block);
 }
 
 /// Empties what can be, all of it: `vm.compact_memory`.

@@ -3,8 +3,9 @@
 use super::{SPACES, forget, knobs, space_of};
 use crate::vm::AddressSpace;
 use crate::vm::collapse::{Before, Density, may_join};
-use crate::vm::compaction::daemon::traffic;
+use crate::vm::compaction::{self, daemon::traffic};
 use crate::vm::entry::REGION;
+use crate::vm::moving::Mover;
 use crate::vm::pagetable::Region;
 use crate::vm::space::State;
 use crate::vm::thp::wants_huge;
@@ -14,6 +15,7 @@ use logic::errno::Errno;
 use machine::arch::USER_END;
 use machine::arch::clock::{self, Nanos};
 use machine::memory::huge::{Effort, FRAMES};
+use machine::memory::percpu;
 use machine::sched;
 
 /// Page tables, and areas and what is no table, that are looked at under one lock.
@@ -41,6 +43,7 @@ pub(super) struct Joiner {
     fit: bool,
     version: u64,
     before: Option<Before>,
+    mover: Option<Mover>,
 }
 
 /// A look under one lock.
@@ -73,6 +76,7 @@ impl Joiner {
             fit: false,
             version: 0,
             before: None,
+            mover: None,
         }
     }
 
@@ -186,6 +190,7 @@ impl Joiner {
                 match joined {
                     Ok(()) => {
                         knobs::COLLAPSED.fetch_add(1, Ordering::Relaxed);
+                        make_whole(before, &mut self.mover);
                     }
                     Err(Errno::ENOMEM) => return ControlFlow::Break(Halt::NoBlock),
                     // Somebody was faster, or its pages are in use.
@@ -195,6 +200,19 @@ impl Joiner {
             sched::cond_resched();
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// Has the blocks be whole that pages which were joined have left, so that the next are joined in those: else what the guest
+/// holds of the host doubles for a while.
+fn make_whole(joined: &Before, mover: &mut Option<Mover>) {
+    if mover.is_none() {
+        *mover = Mover::new().ok();
+    }
+    let Some(mover) = mover else { return };
+    percpu::drain();
+    for frame in joined.ends() {
+        compaction::empty_remains(frame, mover);
     }
 }
 
