@@ -1,6 +1,7 @@
 //! Huge pages: that they are there when a program asks, and what the kernel counts of them. What they
 //! show is compared with a native run in `alike`.
 
+use crate::scratch::Scratch;
 use crate::{ebb, native, programs};
 
 /// What the program says it saw, by the step before.
@@ -222,6 +223,31 @@ fn nothing_is_lost_of_huge_pages_of_files() {
         assert!(
             !out.contains(": NO") && !out.contains("fails"),
             "{cpus} CPUs, {threads} threads: {out}"
+        );
+    }
+}
+
+/// Pages that are joined leave whole blocks, in which the next are joined: the host is asked for no more memory.
+#[test]
+fn joining_needs_no_more_memory_of_the_host() {
+    let scratch = Scratch::new("joined");
+    let record = scratch.path("record.json");
+    let program = programs::text(programs::path("joined_within"));
+    for cpus in ["1", "4"] {
+        let options = ["-m", "512M", "-c", cpus, "--give-back", "off", "--record"];
+        let options = [&options[..], &[&record]].concat();
+        ebb::run(180, &options, &[program.as_str()]).expect(0);
+        let text = std::fs::read_to_string(&record).expect("a record");
+        let peak = text.split_once("\"peak_resident\":").expect("a peak").1;
+        let digits = peak.split(|byte: char| !byte.is_ascii_digit()).next();
+        let mebibytes = digits
+            .and_then(|text| text.parse::<u64>().ok())
+            .expect("a number")
+            >> 20;
+        // 128 MiB that are joined, and what the kernel has; twice that where each is joined elsewhere.
+        assert!(
+            (128..170).contains(&mebibytes),
+            "{cpus} CPUs: {mebibytes} MiB"
         );
     }
 }
