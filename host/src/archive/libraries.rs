@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 /// Where loaders look up what is not in their own folders: glibc's, musl's.
 const SEARCHED: [&str; 2] = ["/etc/ld.so.cache", "/etc/ld-musl-x86_64.path"];
 
+/// The C library, and what it loads by itself, where it is: for the end and the cancellation of threads.
+const GLIBC: &str = "libc.so.6";
+const LOADED_BY_GLIBC: &str = "libgcc_s.so.1";
+
 /// Why a program's libraries could not be packed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LibraryError {
@@ -52,7 +56,12 @@ pub(super) fn add(
     let libraries: BTreeMap<_, _> = found.libraries.into_iter().collect();
     for (name, library) in libraries {
         match library.realpath {
-            Some(file) => add_file(tree, &library.path, &file)?,
+            Some(file) => {
+                add_file(tree, &library.path, &file)?;
+                if name == GLIBC {
+                    add_beside(tree, &library.path)?;
+                }
+            }
             None => missing = missing.or(Some(LibraryError::Missing(name))),
         }
     }
@@ -62,6 +71,15 @@ pub(super) fn add(
         }
     }
     missing.map_or(Ok(()), Err)
+}
+
+/// Adds what glibc loads by itself.
+fn add_beside(tree: &mut Initramfs, glibc: &Path) -> Result<(), LibraryError> {
+    let path = glibc.with_file_name(LOADED_BY_GLIBC);
+    if path.is_file() {
+        add_file(tree, &path, &path)?;
+    }
+    Ok(())
 }
 
 /// Adds what the files of the host that are in the tree already are loaded with, as far as the host has it: of a folder with many

@@ -35,7 +35,8 @@ static int name(struct dl_phdr_info *info, size_t size, void *seen)
 	return 0;
 }
 
-static void *run(void *argument) { return (void *)(long)of_library(*(int *)argument); }
+/* glibc loads a library for the end of a thread by this call. */
+static void *run(void *argument) { pthread_exit((void *)(long)of_library(*(int *)argument)); }
 
 int main(int argc, char **argv)
 {
