@@ -62,6 +62,10 @@ stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU
 runtimes-test: build ## what Python, Node, Java, Go and malloc give back of what they no longer need, on both kernels
 	@scripts/runtimes-test
 
+.PHONY: python-test
+python-test: build ## Python's own tests in guests of both kernels: 30 minutes
+	@scripts/python-test
+
 .PHONY: cost-test translations-test kvm-cost
 cost-test: build ## what QEMU costs beside a guest's memory, for 1 guest and for 20
 	@scripts/cost-test
