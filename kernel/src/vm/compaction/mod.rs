@@ -181,6 +181,10 @@ fn finish(zone: usize, block: EmptyingBlock, mover: &mut Mover, patience: Patien
 
 /// Empties the block of a frame if little of it is left in use, most having been freed at once. Nobody waits for it.
 pub(super) fn empty_remains(frame: Frame, mover: &mut Mover) {
+    // It may be in the GiB that somebody waits for.
+    if giant::is_being_made() {
+        return;
+    }
     let Some(block) = allocator().begin_emptying(frame) else {
         return;
     };
