@@ -23,7 +23,6 @@ mod messaging;
 mod others;
 mod output;
 mod page_fault;
-mod parallel;
 mod percentiles;
 mod pin;
 mod pool;
@@ -116,7 +115,6 @@ const EXPERIMENTS: &[Experiment] = &[
     messaging::EXPERIMENT,
     stream::EXPERIMENT,
     scale::EXPERIMENT,
-    parallel::EXPERIMENT,
     disk::EXPERIMENT,
     idle::EXPERIMENT,
 ];

@@ -26,7 +26,6 @@ mod moments;
 mod options;
 mod output;
 mod own;
-mod parallel;
 mod plan;
 mod plots;
 mod progress;

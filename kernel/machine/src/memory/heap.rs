@@ -1,8 +1,5 @@
 //! The kernel heap: slabs of one page for small objects, whole frames for large ones.
 //!
-//! Each CPU has slabs of its own and takes objects of no others, so CPUs share neither locks nor cache
-//! lines of objects. An object goes back to its slab, whoever frees it.
-//!
 //! An empty slab goes back to the frame allocator at once, so nothing is cached that a program
 //! could not have.
 
@@ -10,7 +7,7 @@ use super::memmap::{Descriptor, Kind, free_block};
 use super::{percpu, pressure};
 use crate::arch::layout::PAGE_SIZE;
 use crate::arch::spin::SpinLock;
-use crate::arch::{MAX_CPUS, cpu_id, phys_to_virt, virt_to_phys};
+use crate::arch::{phys_to_virt, virt_to_phys};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -22,68 +19,20 @@ use logic::slab::{self, MAX_SIZE, Objects, SIZES};
 /// `try_reserve`, and fail.
 const ASSURED_BYTES: usize = 16 << 10;
 
-/// A CPU's slabs of a class that have room: the first one's frame number; 0: none.
+/// Slabs of a class that have room: the first one's frame number; 0: none.
 struct Class {
     partial: u64,
 }
 
-/// The slabs of one CPU that have room, in cache lines of its own.
-#[repr(align(64))]
-struct Shelf {
-    classes: [SpinLock<Class>; SIZES.len()],
-}
-
 /// The heap.
 struct Heap {
-    shelves: [Shelf; MAX_CPUS],
+    classes: [SpinLock<Class>; SIZES.len()],
 }
 
 #[global_allocator]
 static HEAP: Heap = Heap {
-    shelves: [const {
-        Shelf {
-            classes: [const { SpinLock::new(Class { partial: 0 }) }; SIZES.len()],
-        }
-    }; MAX_CPUS],
+    classes: [const { SpinLock::new(Class { partial: 0 }) }; SIZES.len()],
 };
-
-/// Where the objects of a slab belong, as its descriptor has it.
-#[derive(Copy, Clone)]
-struct Home {
-    cpu: usize,
-    class: usize,
-}
-
-impl Home {
-    /// Those of this CPU.
-    #[inline]
-    fn own(class: usize) -> Self {
-        Self {
-            cpu: cpu_id(),
-            class,
-        }
-    }
-
-    #[inline]
-    fn of(descriptor: &Descriptor) -> Self {
-        let word = descriptor.class();
-        Self {
-            cpu: word / SIZES.len(),
-            class: word % SIZES.len(),
-        }
-    }
-
-    fn to_word(self) -> u16 {
-        u16::try_from(self.cpu * SIZES.len() + self.class).unwrap_or(0)
-    }
-
-    #[inline]
-    fn slabs(self) -> &'static SpinLock<Class> {
-        &HEAP.shelves[self.cpu].classes[self.class]
-    }
-}
-
-const _: () = assert!(MAX_CPUS * SIZES.len() <= u16::MAX as usize);
 
 impl Class {
     fn link(&mut self, frame: Frame) {
@@ -183,15 +132,14 @@ fn frames(order: Order, kind: Kind, assured: bool) -> Option<Frame> {
 }
 
 fn small(class: usize) -> Option<NonNull<u8>> {
-    if let Some(object) = Home::own(class).slabs().lock().take(class) {
+    if let Some(object) = HEAP.classes[class].lock().take(class) {
         return Some(object);
     }
-    // Without the lock: getting a frame may wait, and the thread go on elsewhere.
+    // Without the lock: getting a frame may wait.
     let frame = frames(Order::BASE, Kind::Slab, true)?;
     let descriptor = Descriptor::get(frame);
-    let home = Home::own(class);
-    descriptor.set_class(home.to_word());
-    let mut partial = home.slabs().lock();
+    descriptor.set_class(u16::try_from(class).unwrap_or(0));
+    let mut partial = HEAP.classes[class].lock();
     partial.link(frame);
     partial.take(class)
 }
@@ -223,8 +171,8 @@ unsafe impl GlobalAlloc for Heap {
         let (frame, descriptor) = head(at);
         match descriptor.kind() {
             Some(Kind::Slab) => {
-                let home = Home::of(descriptor);
-                let empty = home.slabs().lock().put(home.class, frame, at);
+                let class = descriptor.class();
+                let empty = self.classes[class].lock().put(class, frame, at);
                 if empty {
                     descriptor.clear_slab();
                     percpu::subtract(Kind::Slab.count(), 1);
