@@ -7,7 +7,7 @@
 
 /// Who has an entry parked.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Parked {
+pub enum ParkedBy {
     /// Nobody: it is as faults left it.
     Nobody,
     /// One who moves its frame.
@@ -16,7 +16,7 @@ pub enum Parked {
     Joiner,
 }
 
-impl Parked {
+impl ParkedBy {
     /// Whether one who moves frames may park the entry. Another's parking he could not tell from his own: the other gives the
     /// entry back, a program stores, the other parks it again, and what was copied before the store would be shown.
     pub const fn may_be_movers(self) -> bool {

@@ -1,7 +1,7 @@
 //! A frame moves while programs store to it, drop it, and have calls fill it: no store is lost.
 //! All interleavings: `RUSTFLAGS="--cfg loom" cargo test -p ebb-kernel-logic --release model`.
 
-use super::carry::{Moving, Parked, carry};
+use super::carry::{Moving, ParkedBy, carry};
 use super::lock::Lock;
 use super::model_locks::Mutex;
 #[cfg(loom)]
@@ -29,7 +29,7 @@ const STORED: u32 = 7;
 #[derive(Copy, Clone, Debug)]
 struct Entry {
     frame: Option<usize>,
-    parked: Parked,
+    parked: ParkedBy,
     writable: bool,
 }
 
@@ -49,10 +49,10 @@ struct World {
 
 impl World {
     fn new(spaces: usize) -> Arc<Self> {
-        Self::parked_by(Parked::Mover, spaces)
+        Self::parked_by(ParkedBy::Mover, spaces)
     }
 
-    fn parked_by(who: Parked, spaces: usize) -> Arc<Self> {
+    fn parked_by(who: ParkedBy, spaces: usize) -> Arc<Self> {
         let parked = || {
             Mutex::new(Entry {
                 frame: Some(OLD),
@@ -75,7 +75,7 @@ impl World {
     /// A fault for a store: the frame that may be stored to, which is the space's alone.
     fn fault(&self, space: usize) -> usize {
         let mut entry = self.entries[space].lock();
-        entry.parked = Parked::Nobody;
+        entry.parked = ParkedBy::Nobody;
         let frame = entry.frame.expect("mapped");
         if !entry.writable && self.frames[frame].lock().references != 1 {
             let bytes = self.frames[frame].lock().bytes;
@@ -100,7 +100,7 @@ impl World {
     fn fill(&self, space: usize) {
         let frame = {
             let mut entry = self.entries[space].lock();
-            if entry.parked != Parked::Nobody || !entry.writable {
+            if entry.parked != ParkedBy::Nobody || !entry.writable {
                 drop(entry);
                 self.fault(space);
                 entry = self.entries[space].lock();
@@ -118,7 +118,7 @@ impl World {
     fn unmap(&self, space: usize) {
         let gone = {
             let mut entry = self.entries[space].lock();
-            entry.parked = Parked::Nobody;
+            entry.parked = ParkedBy::Nobody;
             entry.frame.take()
         };
         if let Some(frame) = gone {
@@ -129,8 +129,8 @@ impl World {
     /// One who joins the pages around it parks it, if nobody has.
     fn park_to_join(&self, space: usize) {
         let mut entry = self.entries[space].lock();
-        if entry.parked == Parked::Nobody {
-            entry.parked = Parked::Joiner;
+        if entry.parked == ParkedBy::Nobody {
+            entry.parked = ParkedBy::Joiner;
             entry.writable = false;
         }
     }
@@ -138,17 +138,17 @@ impl World {
     /// He cannot.
     fn give_back(&self, space: usize) {
         let mut entry = self.entries[space].lock();
-        if entry.parked == Parked::Joiner {
-            entry.parked = Parked::Nobody;
+        if entry.parked == ParkedBy::Joiner {
+            entry.parked = ParkedBy::Nobody;
         }
     }
 
     /// Moves the frame.
     fn carry(&self, spaces: usize) -> usize {
-        self.carry_parked_by(Parked::Mover, spaces)
+        self.carry_parked_by(ParkedBy::Mover, spaces)
     }
 
-    fn carry_parked_by(&self, who: Parked, spaces: usize) -> usize {
+    fn carry_parked_by(&self, who: ParkedBy, spaces: usize) -> usize {
         carry(&Carried { world: self, who }, spaces)
     }
 
@@ -173,7 +173,7 @@ impl World {
 /// The frame of a world, whose entries were parked like this.
 struct Carried<'a> {
     world: &'a World,
-    who: Parked,
+    who: ParkedBy,
 }
 
 impl Moving for Carried<'_> {
@@ -186,7 +186,7 @@ impl Moving for Carried<'_> {
     }
 
     fn unpark(&self, entry: usize) {
-        self.world.entries[entry].lock().parked = Parked::Nobody;
+        self.world.entries[entry].lock().parked = ParkedBy::Nobody;
     }
 
     fn copy(&self) {
@@ -200,7 +200,7 @@ impl Moving for Carried<'_> {
             self.world.frames[NEW].lock().references += 1;
             *entry = Entry {
                 frame: Some(NEW),
-                parked: Parked::Nobody,
+                parked: ParkedBy::Nobody,
                 writable: false,
             };
             self.world.frames[OLD].lock().references -= 1;
@@ -312,7 +312,7 @@ fn model_one_has_it_filled_while_another_drops_it() {
 #[test]
 fn model_a_store_between_two_who_join_is_not_lost() {
     model(|| {
-        let world = World::parked_by(Parked::Joiner, 1);
+        let world = World::parked_by(ParkedBy::Joiner, 1);
         let joiner = {
             let world = world.clone();
             thread::spawn(move || {
@@ -323,7 +323,7 @@ fn model_a_store_between_two_who_join_is_not_lost() {
         };
         // Where nobody has it parked it is as in the tests above.
         let found = world.entries[0].lock().parked;
-        if found == Parked::Joiner && found.may_be_movers() {
+        if found == ParkedBy::Joiner && found.may_be_movers() {
             world.carry_parked_by(found, 1);
         }
         joiner.join().expect("stored");

@@ -26,6 +26,11 @@ impl<'a> Component<'a> {
     }
 }
 
+/// What of a path can be printed: all up to the first byte that is no UTF-8; `?` for none.
+pub fn printable(path: &[u8]) -> &str {
+    path.utf8_chunks().next().map_or("?", |chunk| chunk.valid())
+}
+
 /// Whether the path starts at the root.
 pub fn is_absolute(path: &[u8]) -> bool {
     path.first() == Some(&b'/')
@@ -87,5 +92,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_a_name_what_is_text_is_printed() {
+        assert_eq!(printable(b"/bin/sh"), "/bin/sh");
+        assert_eq!(printable(b"/a\xff/b"), "/a");
+        assert_eq!(printable(b"\xff"), "");
+        assert_eq!(printable(b""), "?");
     }
 }

@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::{Frame, Order};
-use logic::carry::{self, Moving};
+use logic::carry::{self, Moving, ParkedBy};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
 use machine::arch::{USER_END, ipi};
@@ -84,13 +84,13 @@ const fn parked(entry: u64) -> u64 {
 }
 
 /// Who has an entry parked.
-const fn parked_by(entry: u64) -> carry::Parked {
+const fn parked_by(entry: u64) -> ParkedBy {
     if entry & MOVING == 0 {
-        carry::Parked::Nobody
+        ParkedBy::Nobody
     } else if entry & COLLAPSING == 0 {
-        carry::Parked::Mover
+        ParkedBy::Mover
     } else {
-        carry::Parked::Joiner
+        ParkedBy::Joiner
     }
 }
 

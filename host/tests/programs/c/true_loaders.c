@@ -5,6 +5,9 @@
 #define CODE 0x1000
 #define BASE 0x10000000
 
+/* Where programs that can be anywhere would lie by themselves. */
+static uint64_t wanted;
+
 /* exit(7) */
 static const unsigned char ends[] = { 0xb8, 60, 0, 0, 0, 0xbf, 7, 0, 0, 0, 0x0f, 0x05 };
 
@@ -16,7 +19,7 @@ static void make(const char *path, int type, const char *interpreter, size_t byt
 	memset(file, 0, sizeof file);
 	Elf64_Ehdr header = { .e_type = type, .e_machine = EM_X86_64, .e_version = 1, .e_phoff = 64, .e_ehsize = 64,
 			      .e_phentsize = sizeof(Elf64_Phdr), .e_phnum = interpreter ? 2 : 1 };
-	uint64_t base = type == ET_EXEC ? BASE : 0;
+	uint64_t base = type == ET_EXEC ? BASE : wanted;
 	memcpy(header.e_ident, "\177ELF\2\1\1", 7);
 	header.e_entry = base + CODE;
 	Elf64_Phdr load = { .p_type = PT_LOAD, .p_flags = PF_R | PF_W | PF_X, .p_vaddr = base,
@@ -80,6 +83,12 @@ int main(void)
 	/* A loader's own is not asked for. */
 	make("/tmp/second", ET_DYN, "/tmp/none", NAMED("/tmp/none"), ends, sizeof ends);
 	named("a loader that names a third", "/tmp/second", NAMED("/tmp/second"));
+	/* Wherever that is, they lie elsewhere. */
+	wanted = 0x700000000000;
+	make("/tmp/high", ET_DYN, 0, 0, ends, sizeof ends);
+	run("a high one", "/tmp/high");
+	named("a high one with a high loader", "/tmp/high", NAMED("/tmp/high"));
+	wanted = 0;
 
 	named("none there", "/tmp/none", NAMED("/tmp/none"));
 	named("a folder", "/tmp", NAMED("/tmp"));

@@ -283,6 +283,17 @@ static void *pause_on_event(void *arg)
 	return 0;
 }
 
+/* Four threads wait to be sent on. */
+static void four_wait(pthread_t threads[4])
+{
+	asleep = locked = 0;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], 0, sent_on, 0);
+	while (asleep < 4)
+		sched_yield();
+	sleep_ms(200);
+}
+
 static void sent_on_to_locks(void)
 {
 	pthread_t threads[4];
@@ -298,12 +309,7 @@ static void sent_on_to_locks(void)
 	TRY(send_on(1, 1, &lock, 5));
 	TRY(send_on(1, 1, &lock, 0));
 	/* The lock is ours; all come to have it in turn. */
-	asleep = locked = 0;
-	for (int i = 0; i < 4; i++)
-		pthread_create(&threads[i], 0, sent_on, 0);
-	while (asleep < 4)
-		sched_yield();
-	sleep_ms(200);
+	four_wait(threads);
 	TRY(pi(&lock, FUTEX_LOCK_PI_PRIVATE, 0));
 	TRY(syscall(SYS_futex, &event, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0));
 	TRY(syscall(SYS_futex, &event, FUTEX_REQUEUE_PRIVATE, 0, 1, &second, 0));
@@ -320,12 +326,7 @@ static void sent_on_to_locks(void)
 		pthread_join(threads[i], 0);
 	say("%d have had it, it is %#x", locked, lock);
 	/* Nobody has it. */
-	asleep = locked = 0;
-	for (int i = 0; i < 4; i++)
-		pthread_create(&threads[i], 0, sent_on, 0);
-	while (asleep < 4)
-		sched_yield();
-	sleep_ms(200);
+	four_wait(threads);
 	TRY(send_on(1, 100, &lock, 0));
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], 0);

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use logic::elf::{self, ElfError, Header, Layout, Segment};
 use logic::errno::Errno;
+use logic::path;
 use machine::arch::USER_END;
 use machine::console;
 use machine::memory;
@@ -72,7 +73,19 @@ impl ElfFile {
         Ok(Some(path))
     }
 
-    /// Maps its segments; `bias` is added to the addresses in it.
+    /// Its first instruction, where `bias` is added to the addresses in it. Sums wrap around: it may be put below where it
+    /// would be by itself.
+    pub(super) fn entry(&self, bias: u64) -> u64 {
+        bias.wrapping_add(self.header.entry)
+    }
+
+    /// Its program headers in memory likewise; 0: they are not there.
+    pub(super) fn headers(&self, bias: u64) -> u64 {
+        let headers = self.layout.headers;
+        headers.map_or(0, |at| bias.wrapping_add(at))
+    }
+
+    /// Maps its segments.
     ///
     /// # Errors
     /// `ENOMEM`, `ENOEXEC` for a file that cannot be mapped.
@@ -91,10 +104,9 @@ impl ElfFile {
         let mut bias = 0;
         if !self.header.fixed {
             let bytes = (self.layout.end - self.layout.start).next_multiple_of(PAGE);
-            let none = (Prot::empty(), MapFlags::empty(), Backing::Anonymous);
-            let start = vm.map(None, bytes, none.0, none.1, none.2)?;
+            let nothing = Prot::empty();
+            let start = vm.map(None, bytes, nothing, MapFlags::empty(), Backing::Anonymous)?;
             vm.unmap(start, bytes)?;
-            // The sum wraps around to the place for a file that does not begin at 0.
             bias = start.wrapping_sub(self.layout.start);
         }
         self.map_at(vm, bias)?;
@@ -110,7 +122,7 @@ impl ElfFile {
         prot.set(Prot::WRITE, segment.write);
         prot.set(Prot::EXEC, segment.execute);
         let into_page = segment.address % PAGE;
-        let start = bias + segment.address - into_page;
+        let start = bias.wrapping_add(segment.address - into_page);
         let file_end = start + into_page + segment.file_bytes;
         let mapped_end = if segment.file_bytes == 0 {
             start
@@ -137,7 +149,7 @@ impl ElfFile {
                 vm.write_bytes(file_end, &zeros[..bytes.min(zeros.len())], true)?;
             }
         }
-        let end = (bias + segment.end()).next_multiple_of(PAGE);
+        let end = bias.wrapping_add(segment.end()).next_multiple_of(PAGE);
         if end > mapped_end {
             let flags = MapFlags::FIXED;
             vm.map(
@@ -166,7 +178,7 @@ fn mapped_file(file: &OpenFile) -> Result<MappedFile, Errno> {
 /// Says on the console why a file cannot run.
 fn refuse(file: &OpenFile, error: ElfError) -> Errno {
     let path = file.path();
-    let path = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
+    let path = path::printable(&path);
     match error {
         // Shells try such files as scripts: nothing to say.
         ElfError::NotElf => {}

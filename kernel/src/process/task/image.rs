@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::auxvec;
 use logic::elf;
 use logic::errno::Errno;
+use logic::path;
 use logic::strings::Strings;
 use machine::arch;
 use machine::console;
@@ -96,8 +97,8 @@ impl Program {
         let file = ElfFile::open(file)?;
         let interpreter = match file.interpreter()? {
             Some(path) => Some(open_interpreter(context, &path).inspect_err(|error| {
-                let shown = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
-                console!("exec: the program is loaded by {shown}: {error}");
+                let path = path::printable(&path);
+                console!("exec: the program is loaded by {path}: {error}");
             })?),
             None => None,
         };
@@ -130,14 +131,14 @@ impl Program {
         let bias = if self.file.header.fixed {
             0
         } else {
-            PIE_BASE + random_pages(RANDOM_PAGES) - layout.start
+            (PIE_BASE + random_pages(RANDOM_PAGES)).wrapping_sub(layout.start)
         };
         self.file.map_at(&vm, bias)?;
         let interpreter = match &self.interpreter {
             Some(interpreter) => Some((interpreter.map_anywhere(&vm)?, interpreter)),
             None => None,
         };
-        let end = (bias + layout.end).div_ceil(PAGE) * PAGE;
+        let end = bias.wrapping_add(layout.end).next_multiple_of(PAGE);
         vm.set_brk(end + random_pages(RANDOM_PAGES / 8));
         let place = Place {
             program: bias,
@@ -147,7 +148,7 @@ impl Program {
         let (bias, first) = interpreter.unwrap_or((bias, &self.file));
         Ok(Loaded {
             vm,
-            entry: bias + first.header.entry,
+            entry: first.entry(bias),
             stack,
         })
     }
@@ -222,15 +223,12 @@ impl Program {
             (key(auxvec::AT_HWCAP2), 0),
             (key(auxvec::AT_PAGESZ), PAGE),
             (key(auxvec::AT_CLKTCK), 100),
-            (
-                key(auxvec::AT_PHDR),
-                file.layout.headers.map_or(0, |at| place.program + at),
-            ),
+            (key(auxvec::AT_PHDR), file.headers(place.program)),
             (key(auxvec::AT_PHENT), elf::PROGRAM_HEADER_BYTES as u64),
             (key(auxvec::AT_PHNUM), file.header.count as u64),
             (key(auxvec::AT_BASE), place.interpreter),
             (key(auxvec::AT_FLAGS), 0),
-            (key(auxvec::AT_ENTRY), place.program + file.header.entry),
+            (key(auxvec::AT_ENTRY), file.entry(place.program)),
             (key(auxvec::AT_UID), u64::from(credentials.uid[0])),
             (key(auxvec::AT_EUID), u64::from(credentials.uid[1])),
             (key(auxvec::AT_GID), u64::from(credentials.gid[0])),

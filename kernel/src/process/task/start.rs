@@ -19,6 +19,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT};
 use logic::errno::Errno;
+use logic::path;
 use logic::strings::Strings;
 use machine::arch::{self, BootInfo, ExitRecord, UserFrame};
 use machine::console;
@@ -134,7 +135,7 @@ fn start_program() -> Result<(), StartError> {
     }
     let path = args.first().to_vec();
     spawn(context, &path, args, &env).map_err(|error| {
-        let shown = path.utf8_chunks().next().map_or("?", |chunk| chunk.valid());
+        let shown = path::printable(&path);
         console!("init: cannot run {shown}: {error}");
         if error == Errno::ENOENT {
             (NOT_FOUND, "the program is missing")

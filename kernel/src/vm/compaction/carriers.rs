@@ -1,12 +1,12 @@
 //! Blocks that left the pool of huge pages and carry their part of the memmap: `kcompactd` empties the rest of them, and
 //! tries again from time to time until they are whole.
 
-use super::{Patience, Room, empty, now};
+use super::{empty_aside, now};
 use crate::vm::moving::Mover;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use ebb_mm::{Frame, PROACTIVE_INTERVAL};
-use machine::memory::{allocator, hugetlb};
+use ebb_mm::PROACTIVE_INTERVAL;
+use machine::memory::hugetlb;
 
 /// The longest time between two tries where nothing was freed.
 const LONGEST_WAIT: Duration = Duration::from_secs(32);
@@ -52,19 +52,12 @@ impl Carriers {
             self.due = Some(now() + self.wait);
         }
         if now() >= self.due? {
-            hugetlb::relieve(|block| empty_rest(block, mover));
+            // All but what carries the memmap.
+            hugetlb::relieve(|block| empty_aside(block, mover, u32::MAX));
             let (_, carriers) = hugetlb::optimized();
             self.wait = LONGEST_WAIT.min(2 * self.wait);
             self.due = (carriers != 0).then(|| now() + self.wait);
         }
         self.due
-    }
-}
-
-/// Moves what is in a block elsewhere, but for what carries the memmap.
-fn empty_rest(block: Frame, mover: &mut Mover) {
-    if let Some(block) = allocator().begin_emptying(block) {
-        empty(*block, mover, Room::Partial, Patience::Brief);
-        allocator().end_emptying(block);
     }
 }

@@ -185,10 +185,15 @@ pub(super) fn empty_remains(frame: Frame, mover: &mut Mover) {
     if giant::is_being_made() {
         return;
     }
+    empty_aside(frame, mover, REMAINS);
+}
+
+/// Moves what is in the block of a frame elsewhere, if at most so many of its frames are in use.
+fn empty_aside(frame: Frame, mover: &mut Mover, most: u32) {
     let Some(block) = allocator().begin_emptying(frame) else {
         return;
     };
-    if (1..=REMAINS).contains(&allocator().frames_left(*block)) {
+    if allocator().frames_left(*block) <= most {
         empty(*block, mover, Room::Partial, Patience::Brief);
     }
     allocator().end_emptying(block);

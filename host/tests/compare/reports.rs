@@ -1,0 +1,196 @@
+//! What becomes of a report.
+
+use crate::scratch::Scratch;
+use crate::{output, read, refused, sample, stands_alone};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+#[test]
+fn files_that_are_no_reports_are_refused() {
+    let scratch = Scratch::new("bad");
+    let mut wrong_schema = sample(true);
+    wrong_schema["schema"] = json!(99);
+    for (name, text, word) in [
+        ("text.json", "hello".to_owned(), "not JSON"),
+        ("schema.json", wrong_schema.to_string(), "schema is 99"),
+        ("other.json", "{\"schema\": 2}".to_owned(), "missing field"),
+    ] {
+        let path = scratch.path(name);
+        fs::write(&path, text).expect("writable");
+        refused(&output(&["--from", &path]), 125, &[name, word]);
+    }
+    refused(
+        &output(&["--from", &scratch.path("none.json")]),
+        125,
+        &["none.json"],
+    );
+}
+
+#[test]
+fn a_report_becomes_table_page_markdown_and_itself() {
+    let scratch = Scratch::new("report");
+    let (source, json, html, markdown) = (
+        scratch.path("in.json"),
+        scratch.path("out.json"),
+        scratch.path("out.html"),
+        scratch.path("out.md"),
+    );
+    fs::write(&source, sample(true).to_string()).expect("writable");
+    let arguments = [
+        "--from",
+        &source,
+        "--json",
+        &json,
+        "--html",
+        &html,
+        "--markdown",
+        &markdown,
+    ];
+    let made = output(&arguments);
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let table = String::from_utf8(made.stdout).expect("it is text");
+    assert!(!table.contains('\x1b'), "colour is for terminals");
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains("faults a task") && line.contains("2.50×")),
+        "{table}"
+    );
+    // 1 s against 4 s after the memory was freed.
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains("half back") && line.contains("4.00×")),
+        "{table}"
+    );
+    // 10 MB were resident at the start, 40 MB when the pool was there.
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains("taken by the pool") && line.contains("28.6")),
+        "{table}"
+    );
+    assert!(table.contains("Not supported, and no pass"), "{table}");
+    for line in table.lines().take_while(|line| !line.is_empty()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+
+    // Read again, the report says the same.
+    let first = read(&json);
+    assert_eq!(first["runs"].as_array().map(Vec::len), Some(5));
+    let row = first["table"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .find(|row| row["metric"] == "faults_per_second_per_task")
+        .expect("the rate");
+    assert_eq!(row["ratio"], 2.5);
+    let again = scratch.path("again.json");
+    assert!(
+        output(&["--from", &json, "--json", &again])
+            .status
+            .success()
+    );
+    assert_eq!(
+        fs::read(&json).expect("written"),
+        fs::read(&again).expect("written")
+    );
+
+    stands_alone(&fs::read_to_string(&html).expect("written"), 6);
+    let text = fs::read_to_string(&markdown).expect("written");
+    assert!(text.contains("plots/memhog-memory.svg"), "{text}");
+    for line in text.lines().filter(|line| !line.starts_with("<!-- ")) {
+        // What stands between backticks is code, which Markdown shows as it is.
+        let mut outside = line.split('`').step_by(2);
+        let tag = outside.any(|part| part.contains('<'));
+        assert!(!tag, "text of a guest became a tag: {line}");
+    }
+    for file in fs::read_dir(Path::new(&scratch.path("plots"))).expect("plots") {
+        let svg = fs::read_to_string(file.expect("readable").path()).expect("text");
+        roxmltree::Document::parse(&svg).expect("a plot is XML");
+        assert!(
+            !svg.replace("http://www.w3.org/2000/svg", "")
+                .contains("://")
+        );
+    }
+    assert_eq!(
+        scratch.files(),
+        [
+            "again.json",
+            "in.json",
+            "out.html",
+            "out.json",
+            "out.md",
+            "plots"
+        ]
+    );
+}
+
+#[test]
+fn two_comparisons_agree_or_do_not() {
+    let scratch = Scratch::new("against");
+    let slower = |rate: f64| {
+        let mut report = sample(true);
+        // The faults of the Linux guest.
+        report["runs"][1]["events"][0]["value"] = json!(rate);
+        report.to_string()
+    };
+    let here = scratch.write("here.json", slower(400.0));
+    let near = scratch.write("near.json", slower(380.0));
+    let far = scratch.write("far.json", slower(300.0));
+    let against = |other: &str| output(&["--from", &here, "--against", other]);
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).expect("text");
+
+    let agrees = against(&near);
+    assert_eq!(agrees.status.code(), Some(0), "{}", text(&agrees));
+    // 2.5 times here, 2.63 there.
+    let said = text(&agrees);
+    let row = said.lines().find(|line| line.contains("faults a task"));
+    let row = row.expect("the row is there");
+    for word in ["2.50×", "2.63×", "−5.3 %", "agrees"] {
+        assert!(row.contains(word), "{word} is missing in {row}");
+    }
+
+    let differs = against(&far);
+    assert_eq!(differs.status.code(), Some(1), "{}", text(&differs));
+    assert!(text(&differs).contains("DIFFERS"), "{}", text(&differs));
+
+    // Counted instructions must agree within 1 %, and are not the same row as times.
+    let mut counted = sample(true);
+    for run in counted["runs"].as_array_mut().expect("runs") {
+        run["icount"] = json!(true);
+    }
+    let counted = scratch.write("counted.json", counted.to_string());
+    let neither = against(&counted);
+    assert_eq!(neither.status.code(), Some(1), "{}", text(&neither));
+    assert!(text(&neither).contains("not in both"), "{}", text(&neither));
+
+    let markdown = scratch.path("agreement.md");
+    let arguments = [
+        "--from",
+        &here,
+        "--against",
+        &near,
+        "--against-markdown",
+        &markdown,
+    ];
+    assert!(output(&arguments).status.success());
+    let written = fs::read_to_string(&markdown).expect("written");
+    assert!(written.contains("| 2.50× | 2.63× |"), "{written}");
+    refused(
+        &output(&["--from", &here, "--against", "/nonexistent.json"]),
+        125,
+        &["/nonexistent.json"],
+    );
+    refused(
+        &output(&["--from", &here, "--against-markdown", &markdown]),
+        125,
+        &["--against"],
+    );
+}
