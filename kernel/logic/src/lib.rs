@@ -40,6 +40,7 @@ pub mod sched;
 pub mod semaphores;
 pub mod signal_set;
 pub mod slab;
+pub mod socket;
 pub mod strings;
 pub mod used_slots;
 pub mod vma;

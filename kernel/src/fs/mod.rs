@@ -23,7 +23,6 @@ pub mod initramfs;
 pub mod io;
 pub mod locks;
 pub mod lookup;
-pub mod message;
 pub mod mounts;
 pub mod node;
 pub mod pipe;

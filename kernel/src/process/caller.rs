@@ -5,6 +5,7 @@ use crate::fs::{Context, FileTable, OpenFile, OpenFlags};
 use crate::process;
 use alloc::sync::Arc;
 use logic::errno::Errno;
+use logic::socket::control::Credentials;
 
 /// The calling task's descriptors.
 pub fn files() -> Arc<FileTable> {
@@ -54,4 +55,15 @@ pub fn install(file: Arc<OpenFile>, close_on_exec: bool) -> Result<usize, Errno>
 pub fn file_size_limit() -> Option<u64> {
     let limit = process::current().process().limit(limits::index::FSIZE);
     (limit != limits::INFINITY).then_some(limit)
+}
+
+/// Who the calling process is, for whom it sends something to.
+pub fn credentials() -> Credentials {
+    let process = process::current().process().clone();
+    let credentials = process.credentials();
+    Credentials {
+        pid: process.pid(),
+        uid: credentials.uid[0],
+        gid: credentials.gid[0],
+    }
 }

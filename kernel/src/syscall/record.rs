@@ -320,3 +320,14 @@ pub(super) struct MessageHeader {
 as_in_linux!(MessageHeader is net::msghdr: name msg_name, name_length msg_namelen,
     segments msg_iov, segment_count msg_iovlen, control msg_control,
     control_length msg_controllen, flags msg_flags);
+
+/// `struct mmsghdr`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct ManyHeader {
+    pub(super) header: MessageHeader,
+    pub(super) length: u32,
+    pub(super) padding: u32,
+}
+
+as_in_linux!(ManyHeader is net::mmsghdr: header msg_hdr, length msg_len);

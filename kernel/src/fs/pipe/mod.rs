@@ -19,8 +19,6 @@ use machine::sync::{Mutex, SpinLock};
 pub const PIPE_BUF: usize = 4096;
 /// Bytes that a new pipe holds.
 const DEFAULT_CAPACITY: usize = 64 << 10;
-/// Bytes that one way of a pair of stream sockets holds: Linux's `net.core.wmem_default`.
-const SOCKET_CAPACITY: usize = 208 << 10;
 /// Bytes that a pipe can be made to hold (`fs.pipe-max-size`).
 pub const MAX_CAPACITY: usize = 1 << 20;
 
@@ -52,13 +50,6 @@ impl Pipe {
     /// smaller.
     pub fn new() -> Result<Arc<Self>, Errno> {
         Self::with(Arc::new(Notifier::new()), DEFAULT_CAPACITY, PIPE_BUF)
-    }
-
-    /// One way of a pair of stream sockets, which tells of its changes through `notifier`. As on
-    /// Linux it holds more than a pipe does, and is writable when three quarters are free: who had
-    /// to wait then has something to do.
-    pub(super) fn of_socket(notifier: Arc<Notifier>) -> Result<Arc<Self>, Errno> {
-        Self::with(notifier, SOCKET_CAPACITY, SOCKET_CAPACITY / 4 * 3)
     }
 
     fn with(
@@ -280,16 +271,6 @@ impl PipeEnd {
             reads,
             writes,
         }
-    }
-
-    /// An end that reads.
-    pub(super) fn reading(pipe: &Arc<Pipe>) -> Self {
-        Self::new(pipe.clone(), OpenFlags::empty())
-    }
-
-    /// An end that writes.
-    pub(super) fn writing(pipe: &Arc<Pipe>) -> Self {
-        Self::new(pipe.clone(), OpenFlags::WRITE_ONLY)
     }
 
     /// The pipe.

@@ -81,6 +81,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
         fs::block::start_thread();
         crate::vm::compaction::daemon::start();
         crate::vm::khugepaged::start();
+        fs::socket::start(process::caller::credentials);
         if let Some(task) = FIRST.get() {
             sched::start_new(owner::to_thread(task.clone()));
         }

@@ -1,0 +1,232 @@
+//! Control messages (`struct cmsghdr`): what a program passes beside the bytes of a message.
+
+use crate::errno::Errno;
+use alloc::vec::Vec;
+
+/// The level of everything that is passed here (`SOL_SOCKET`).
+pub const SOL_SOCKET: u32 = 1;
+/// Descriptors.
+pub const SCM_RIGHTS: u32 = 1;
+/// Who sends.
+pub const SCM_CREDENTIALS: u32 = 2;
+
+/// The bytes in front of each message: a length of eight bytes that counts them, a level, a type.
+pub const HEADER: usize = 16;
+/// The most descriptors that one message may carry (`SCM_MAX_FD`).
+pub const MAX_DESCRIPTORS: usize = 253;
+/// The most bytes of control messages that a sender may pass (`net.core.optmem_max`).
+pub const MAX_LENGTH: usize = 20480;
+
+/// A sender's numbers: process, user, group (`struct ucred`).
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process; 0 is none.
+    pub pid: u32,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Credentials {
+    /// Those of nobody, as Linux shows them.
+    pub const NOBODY: Self = Self {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+
+    /// As programs read them.
+    pub fn to_bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        for (place, number) in bytes.chunks_mut(4).zip([self.pid, self.uid, self.gid]) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// What a sender passes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Descriptors, in order; at most [`MAX_DESCRIPTORS`].
+    pub descriptors: Vec<i32>,
+    /// Who the sender says that it is.
+    pub credentials: Option<Credentials>,
+    /// There is something of another level.
+    pub others: bool,
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.copied().map_or(0, u32::from_le_bytes)
+}
+
+/// Where the next message begins after one of this length.
+const fn aligned(length: usize) -> usize {
+    length.next_multiple_of(8)
+}
+
+/// Reads the control messages of a sender. Messages of other levels mean nothing, as on Linux.
+///
+/// # Errors
+/// `EINVAL`: one is malformed, of an unknown type, or passes too much.
+pub fn parse(mut bytes: &[u8]) -> Result<Passed, Errno> {
+    let mut passed = Passed::default();
+    // Each round takes a header at least.
+    while bytes.len() >= HEADER {
+        let length = bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let length = usize::try_from(length).map_err(|_| Errno::EINVAL)?;
+        if length < HEADER || length > bytes.len() {
+            return Err(Errno::EINVAL);
+        }
+        let (level, kind) = (number(bytes, 8), number(bytes, 12));
+        let data = &bytes[HEADER..length];
+        match (level, kind) {
+            (SOL_SOCKET, SCM_RIGHTS) => {
+                let count = data.len() / 4;
+                if passed.descriptors.len() + count > MAX_DESCRIPTORS {
+                    return Err(Errno::EINVAL);
+                }
+                let more = data.chunks_exact(4).map(|fd| number(fd, 0).cast_signed());
+                passed.descriptors.extend(more);
+            }
+            (SOL_SOCKET, SCM_CREDENTIALS) => {
+                if data.len() != 12 {
+                    return Err(Errno::EINVAL);
+                }
+                passed.credentials = Some(Credentials {
+                    pid: number(data, 0),
+                    uid: number(data, 4),
+                    gid: number(data, 8),
+                });
+            }
+            (SOL_SOCKET, _) => return Err(Errno::EINVAL),
+            _ => passed.others = true,
+        }
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+    }
+    Ok(passed)
+}
+
+/// Writes control messages into a receiver's room.
+#[derive(Debug)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    room: usize,
+    is_cut: bool,
+}
+
+impl Writer {
+    /// For so many bytes.
+    pub fn new(room: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            room,
+            is_cut: false,
+        }
+    }
+
+    /// How many descriptors would fit in one message.
+    pub fn descriptors_room(&self) -> usize {
+        let left = self.room - self.bytes.len();
+        left.saturating_sub(HEADER) / 4
+    }
+
+    /// Something did not fit.
+    pub fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
+    /// Adds a message, or as much of it as fits.
+    pub fn add(&mut self, level: u32, kind: u32, data: &[u8]) {
+        let left = self.room - self.bytes.len();
+        if left < HEADER {
+            self.is_cut = true;
+            return;
+        }
+        let fits = data.len().min(left - HEADER);
+        self.is_cut |= fits < data.len();
+        let length = (HEADER + fits) as u64;
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes.extend_from_slice(&level.to_le_bytes());
+        self.bytes.extend_from_slice(&kind.to_le_bytes());
+        self.bytes.extend_from_slice(&data[..fits]);
+        let end = aligned(self.bytes.len()).min(self.room);
+        self.bytes.resize(end, 0);
+    }
+
+    /// What was written, and whether something did not fit.
+    pub fn finish(self) -> (Vec<u8>, bool) {
+        (self.bytes, self.is_cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::prelude::v1::*;
+
+    fn message(level: u32, kind: u32, data: &[u8]) -> Vec<u8> {
+        let mut writer = Writer::new(4096);
+        writer.add(level, kind, data);
+        writer.finish().0
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let who = Credentials {
+            pid: 7,
+            uid: 8,
+            gid: 9,
+        };
+        let mut bytes = message(SOL_SOCKET, SCM_RIGHTS, &[3, 0, 0, 0]);
+        bytes.extend(message(41, 50, &[1, 2, 3]));
+        bytes.extend(message(SOL_SOCKET, SCM_CREDENTIALS, &who.to_bytes()));
+        bytes.extend(message(SOL_SOCKET, SCM_RIGHTS, &[255; 8]));
+        let passed = parse(&bytes).unwrap();
+        assert_eq!(passed.descriptors, [3, -1, -1]);
+        assert_eq!(passed.credentials, Some(who));
+    }
+
+    #[test]
+    fn what_is_wrong_is_refused() {
+        for bytes in [
+            message(SOL_SOCKET, 9, &[]),
+            message(SOL_SOCKET, SCM_CREDENTIALS, &[0; 8]),
+            message(
+                SOL_SOCKET,
+                SCM_RIGHTS,
+                &std::vec![0; 4 * (MAX_DESCRIPTORS + 1)],
+            ),
+            std::vec![15, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0],
+            std::vec![17, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0],
+            std::vec![255; 16],
+        ] {
+            assert_eq!(parse(&bytes), Err(Errno::EINVAL));
+        }
+        assert_eq!(parse(&[1; 15]), Ok(Passed::default()));
+    }
+
+    #[test]
+    fn little_room_cuts() {
+        let mut writer = Writer::new(22);
+        assert_eq!(writer.descriptors_room(), 1);
+        writer.add(SOL_SOCKET, SCM_RIGHTS, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        let (bytes, cut) = writer.finish();
+        assert!(cut && bytes.len() == 22 && bytes[0] == 22);
+        let mut writer = Writer::new(15);
+        writer.add(SOL_SOCKET, SCM_RIGHTS, &[]);
+        assert_eq!(writer.finish(), (std::vec![], true));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(passed) = parse(&bytes) {
+                prop_assert!(passed.descriptors.len() <= MAX_DESCRIPTORS);
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What sockets need and no machine: addresses and control messages as programs write them, and the
+//! connections that wait at a listener.
+
+pub mod address;
+pub mod backlog;
+pub mod control;

@@ -1,0 +1,519 @@
+//! What a socket is to receive: a queue of segments, and what is known of who sends.
+
+use super::account::Charge;
+use super::payload::Payload;
+use super::rights::{self, Rights, Slot};
+use super::address::Address;
+use crate::fs::io::ByteSink;
+use crate::fs::OpenFile;
+use crate::fs::poll::{Notifier, PollMask};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use logic::errno::Errno;
+use logic::socket::control::Credentials;
+use machine::arch::clock::Nanos;
+use machine::sync::{Mutex, SpinLock, WaitEnd};
+
+/// A message, or a piece of a stream.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) payload: Payload,
+    /// The name of who sent it.
+    pub(super) source: Address,
+    pub(super) credentials: Credentials,
+    pub(super) rights: Slot,
+    pub(super) charge: Charge,
+}
+
+impl Segment {
+    pub(super) fn new(
+        payload: Payload,
+        source: Address,
+        credentials: Credentials,
+        rights: Option<Rights>,
+        charge: Charge,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            payload,
+            source,
+            credentials,
+            rights: SpinLock::new(rights),
+            charge,
+        })
+    }
+}
+
+/// How long a call waits.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Not at all.
+    None,
+    /// Until a deadline, or for ever.
+    Until(Option<Nanos>),
+}
+
+impl Patience {
+    /// Waits at `notifier` until `ready`.
+    ///
+    /// # Errors
+    /// `EAGAIN`: it takes too long. Those of a signal: a call with a deadline does not start again.
+    pub(super) fn wait(self, notifier: &Notifier, ready: impl FnMut() -> bool) -> Result<(), Errno> {
+        match self {
+            Self::None => Err(Errno::EAGAIN),
+            Self::Until(None) => Ok(notifier.queue().wait(ready)?),
+            Self::Until(Some(deadline)) => match notifier.queue().wait_deadline(ready, deadline) {
+                Ok(WaitEnd::Ready) => Ok(()),
+                Ok(WaitEnd::TimedOut) => Err(Errno::EAGAIN),
+                Err(_) => Err(Errno::EINTR),
+            },
+        }
+    }
+}
+
+/// How to receive.
+#[derive(Copy, Clone, Debug)]
+pub struct How {
+    /// `MSG_PEEK`: it stays.
+    pub peek: bool,
+    /// Of a stream: not before so many bytes are there, or all that fit (`MSG_WAITALL`).
+    pub least: usize,
+    /// Credentials are asked for: bytes of two senders do not come together.
+    pub by_sender: bool,
+    /// How long to wait.
+    pub patience: Patience,
+}
+
+/// What was received.
+#[derive(Debug, Default)]
+pub struct Got {
+    /// Bytes that were put.
+    pub count: usize,
+    /// Bytes that the message had; what did not fit is lost.
+    pub length: usize,
+    /// Who sent it by name, if anything came.
+    pub source: Option<Address>,
+    /// Who sent it.
+    pub credentials: Option<Credentials>,
+    /// The descriptors that came with it.
+    pub files: Vec<Arc<OpenFile>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    segments: VecDeque<Arc<Segment>>,
+    /// Bytes of the first that were received already.
+    head: usize,
+    /// Bytes that were not.
+    bytes: usize,
+    /// Memory of all segments.
+    memory: usize,
+    /// Nobody will send any more: the peer has stopped writing, or is gone.
+    ended: bool,
+    /// The owner has shut it.
+    shut: bool,
+    /// The owner is gone.
+    closed: bool,
+    /// The connection was reset.
+    reset: bool,
+    error: Option<Errno>,
+    /// The inbox of the only one that may send messages: the owner is connected to it.
+    only_from: Option<u64>,
+    /// Who found it full and wants to know when it is not.
+    waiting: Vec<Arc<Notifier>>,
+}
+
+/// Why an inbox takes nothing; the segment is given back with it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The owner is gone.
+    Closed,
+    /// The owner does not read any more.
+    Shut,
+    /// It has as much as it may have.
+    Full,
+    /// The owner is connected to somebody else.
+    Stranger,
+    /// No memory for a place in the queue.
+    Memory,
+}
+
+/// What an inbox takes.
+#[derive(Copy, Clone, Debug, Default)]
+pub(super) struct Bounds {
+    /// Not more messages than this and one.
+    pub(super) messages: Option<usize>,
+    /// Not more memory than this.
+    pub(super) memory: Option<usize>,
+}
+
+/// What can be seen of an inbox at one moment.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Look {
+    pub(super) readable: bool,
+    pub(super) ended: bool,
+    pub(super) shut: bool,
+    pub(super) closed: bool,
+    pub(super) reset: bool,
+    pub(super) error: bool,
+}
+
+/// The inbox of a socket.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    id: u64,
+    state: SpinLock<State>,
+    /// Held by who receives, while it copies: what is first stays so.
+    receiving: Mutex<()>,
+    /// The owner's.
+    notifier: Arc<Notifier>,
+}
+
+/// The most notifiers that one inbox keeps to tell that it has room.
+const MAX_WAITING: usize = 1024;
+
+impl Inbox {
+    pub(super) fn new(notifier: Arc<Notifier>) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Self {
+            // Relaxed: only the number itself matters.
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            state: SpinLock::new(State::default()),
+            receiving: Mutex::new(()),
+            notifier,
+        })
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn look(&self) -> Look {
+        let state = self.state.lock();
+        Look {
+            readable: !state.segments.is_empty(),
+            ended: state.ended,
+            shut: state.shut,
+            closed: state.closed,
+            reset: state.reset,
+            error: state.error.is_some(),
+        }
+    }
+
+    /// Bytes to be received, and those of the first message.
+    pub(super) fn waiting(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        let first = state.segments.front().map_or(0, |first| first.payload.len());
+        (state.bytes, first)
+    }
+
+    /// Messages from others than `id` are refused.
+    pub(super) fn receive_only_from(&self, id: Option<u64>) {
+        self.state.lock().only_from = id;
+    }
+
+    /// Whether the owner is connected to the owner of the inbox `id`.
+    pub(super) fn receives_only_from(&self, id: u64) -> bool {
+        self.state.lock().only_from == Some(id)
+    }
+
+    /// Whether the owner takes messages from the owner of the inbox `id`.
+    pub(super) fn admits(&self, id: u64) -> bool {
+        self.state.lock().only_from.is_none_or(|only| only == id)
+    }
+
+    /// Adds a segment of the sender with this inbox.
+    ///
+    /// # Errors
+    /// [`Refusal`], with the segment: it is not to be dropped under a lock.
+    pub(super) fn push(
+        &self,
+        segment: Arc<Segment>,
+        from: u64,
+        bounds: Bounds,
+    ) -> Result<(), (Refusal, Arc<Segment>)> {
+        let mut state = self.state.lock();
+        let refusal = if state.closed {
+            Some(Refusal::Closed)
+        } else if state.only_from.is_some_and(|only| only != from) {
+            Some(Refusal::Stranger)
+        } else if state.shut {
+            Some(Refusal::Shut)
+        } else if state.is_full(bounds) {
+            Some(Refusal::Full)
+        } else if state.segments.try_reserve(1).is_err() {
+            Some(Refusal::Memory)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            drop(state);
+            return Err((refusal, segment));
+        }
+        state.bytes += segment.payload.len();
+        state.memory += segment.charge.bytes();
+        state.segments.push_back(segment);
+        drop(state);
+        self.notifier.notify(PollMask::READABLE);
+        Ok(())
+    }
+
+    /// Whether a sender of messages would have to wait; it is told of the end of that.
+    pub(super) fn is_full_for(&self, sender: &Arc<Notifier>, bounds: Bounds) -> bool {
+        let mut state = self.state.lock();
+        if state.closed || state.shut || !state.is_full(bounds) {
+            return false;
+        }
+        let known = state.waiting.iter().any(|one| Arc::ptr_eq(one, sender));
+        if !known && state.waiting.len() < MAX_WAITING && state.waiting.try_reserve(1).is_ok() {
+            state.waiting.push(sender.clone());
+        }
+        true
+    }
+
+    /// The peer sends nothing any more; with `error` if it should have.
+    pub(super) fn end(&self, error: Option<Errno>) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        if let Some(error) = error {
+            state.error.get_or_insert(error);
+        }
+        drop(state);
+        self.notifier
+            .notify(PollMask::READABLE | PollMask::HUP | PollMask::ERR | PollMask::RDHUP | PollMask::WRITABLE);
+    }
+
+    /// The connection is no more, in either direction.
+    pub(super) fn reset(&self, error: Errno) {
+        self.state.lock().reset = true;
+        self.end(Some(error));
+    }
+
+    /// An error for the owner's next call.
+    pub(super) fn set_error(&self, error: Errno) {
+        self.state.lock().error = Some(error);
+        self.notifier
+            .notify(PollMask::ERR | PollMask::READABLE | PollMask::WRITABLE);
+    }
+
+    /// Takes the error (`SO_ERROR`).
+    pub(super) fn take_error(&self) -> Option<Errno> {
+        self.state.lock().error.take()
+    }
+
+    /// The owner reads no more than what is there; with `refuse` nobody may send either.
+    pub(super) fn shut(&self, refuse: bool) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.shut |= refuse;
+        drop(state);
+        self.tell_of_change();
+    }
+
+    /// Tells the owner, and who waits for room.
+    pub(super) fn tell_of_change(&self) {
+        let waiting = core::mem::take(&mut self.state.lock().waiting);
+        self.notifier
+            .notify(PollMask::READABLE | PollMask::WRITABLE | PollMask::HUP | PollMask::RDHUP);
+        for one in waiting {
+            one.notify(PollMask::WRITABLE);
+        }
+    }
+
+    /// The owner goes: what is there is lost. Says whether there was something.
+    pub(super) fn close(&self) -> bool {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let lost = core::mem::take(&mut state.segments);
+        state.bytes = 0;
+        state.head = 0;
+        state.memory = 0;
+        let waiting = core::mem::take(&mut state.waiting);
+        drop(state);
+        let any = !lost.is_empty();
+        drop(lost);
+        for one in waiting {
+            one.notify(PollMask::WRITABLE);
+        }
+        any
+    }
+
+    /// Shows the descriptors' places of all segments; under the lock of flights.
+    pub(super) fn for_each_slot(&self, mut look: impl FnMut(&Slot)) {
+        for segment in &self.state.lock().segments {
+            look(&segment.rights);
+        }
+    }
+
+    /// The segment that `passed` others stand in front of, and what of it was received.
+    fn nth(&self, passed: usize) -> Option<(Arc<Segment>, usize)> {
+        let state = self.state.lock();
+        let segment = state.segments.get(passed)?.clone();
+        Some((segment, if passed == 0 { state.head } else { 0 }))
+    }
+
+    /// `count` bytes of the first segment were received; with the last of them it goes, or with
+    /// `all`. Dropped by the caller without a lock.
+    #[must_use]
+    fn consume(&self, count: usize, all: bool) -> Option<Arc<Segment>> {
+        let mut state = self.state.lock();
+        // A close may have been faster.
+        let length = state.segments.front()?.payload.len();
+        let count = if all { length - state.head } else { count };
+        state.bytes -= count;
+        state.head += count;
+        if state.head < length {
+            return None;
+        }
+        state.head = 0;
+        let gone = state.segments.pop_front()?;
+        state.memory -= gone.charge.bytes();
+        let waiting = core::mem::take(&mut state.waiting);
+        drop(state);
+        for one in waiting {
+            one.notify(PollMask::WRITABLE);
+        }
+        Some(gone)
+    }
+
+    /// What a receiver finds behind `passed` segments: an error, the end (`Ok(true)`), or nothing
+    /// yet. A segment may have come since it looked.
+    fn without_segment(&self, passed: usize) -> Result<bool, Errno> {
+        let mut state = self.state.lock();
+        if state.segments.len() > passed {
+            return Ok(false);
+        }
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        Ok(state.ended)
+    }
+
+    fn wait(&self, patience: Patience, passed: usize) -> Result<(), Errno> {
+        patience.wait(&self.notifier, || {
+            let state = self.state.lock();
+            state.segments.len() > passed || state.ended || state.error.is_some()
+        })
+    }
+
+    /// Receives bytes of a stream; 0 is the end. Descriptors end what is received at once.
+    ///
+    /// # Errors
+    /// Those of the connection, `EAGAIN`, `EFAULT`, those of a signal.
+    pub(super) fn receive_stream(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
+        let mut got = Got::default();
+        // Segments that were looked at and stay.
+        let mut passed = 0;
+        let mut guard = self.receiving.lock();
+        loop {
+            let Some((segment, head)) = self.nth(passed) else {
+                if got.count >= how.least.max(1) {
+                    return Ok(got);
+                }
+                match self.without_segment(passed) {
+                    Ok(true) => return Ok(got),
+                    Err(error) if got.count == 0 => return Err(error),
+                    Err(error) => {
+                        // The next call's.
+                        self.set_error(error);
+                        return Ok(got);
+                    }
+                    Ok(false) => {}
+                }
+                drop(guard);
+                match self.wait(how.patience, passed) {
+                    Err(error) if got.count == 0 => return Err(error),
+                    Err(_) => return Ok(got),
+                    Ok(()) => {}
+                }
+                guard = self.receiving.lock();
+                continue;
+            };
+            let differs = got
+                .credentials
+                .is_some_and(|credentials| credentials != segment.credentials);
+            if how.by_sender && differs {
+                return Ok(got);
+            }
+            let count = match segment.payload.put(head, to, usize::MAX) {
+                Ok(count) => count,
+                Err(_) if got.count > 0 => return Ok(got),
+                Err(error) => return Err(error),
+            };
+            got.count += count;
+            got.length += count;
+            got.source.get_or_insert_with(|| segment.source.clone());
+            got.credentials.get_or_insert(segment.credentials);
+            let has_files = rights::any(&segment.rights);
+            let whole = head + count == segment.payload.len();
+            if how.peek {
+                if has_files {
+                    got.files = rights::peek(&segment.rights);
+                }
+                passed += 1;
+            } else {
+                if has_files {
+                    got.files = rights::take(&segment.rights);
+                }
+                let gone = self.consume(count, false);
+                drop(segment);
+                drop(gone);
+            }
+            if has_files || !whole || to.room() == 0 {
+                return Ok(got);
+            }
+        }
+    }
+
+    /// Receives one message. Nothing at all is the end.
+    ///
+    /// # Errors
+    /// As [`Self::receive_stream`].
+    pub(super) fn receive_message(&self, to: &mut dyn ByteSink, how: How) -> Result<Got, Errno> {
+        loop {
+            let guard = self.receiving.lock();
+            if let Some(error) = self.take_error() {
+                return Err(error);
+            }
+            if let Some((segment, _)) = self.nth(0) {
+                let files = match (rights::any(&segment.rights), how.peek) {
+                    (false, _) => Vec::new(),
+                    (true, true) => rights::peek(&segment.rights),
+                    (true, false) => rights::take(&segment.rights),
+                };
+                let gone = if how.peek { None } else { self.consume(0, true) };
+                drop(guard);
+                let length = segment.payload.len();
+                let wanted = length.min(to.room());
+                let count = segment.payload.put(0, to, wanted)?;
+                if count < wanted {
+                    return Err(Errno::EFAULT);
+                }
+                let source = Some(segment.source.clone());
+                let credentials = Some(segment.credentials);
+                drop(segment);
+                drop(gone);
+                return Ok(Got {
+                    count,
+                    length,
+                    source,
+                    credentials,
+                    files,
+                });
+            }
+            drop(guard);
+            if self.without_segment(0)? {
+                return Ok(Got::default());
+            }
+            self.wait(how.patience, 0)?;
+        }
+    }
+}
+
+impl State {
+    fn is_full(&self, bounds: Bounds) -> bool {
+        bounds.messages.is_some_and(|most| self.segments.len() > most)
+            || bounds.memory.is_some_and(|most| self.memory > most)
+    }
+}

@@ -1,0 +1,369 @@
+//! TCP and UDP over the loopback interface: addresses, connections and messages.
+
+use super::account::{self, NoRoom};
+use super::address::{Address, Family};
+use super::inbox::{Bounds, Patience, Refusal, Segment};
+use super::payload::Payload;
+use super::ports::{self, Binding, PortUse, Protocol};
+use super::socket::{Phase, Socket};
+use super::stream::OVERHEAD;
+use crate::fs::io::ByteSource;
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use logic::errno::{Errno, SysResult};
+use logic::socket::address::{AF_UNSPEC, Endpoint, Ip, split_family};
+use logic::socket::backlog::Place;
+use logic::socket::control::Credentials;
+
+/// The longest message of UDP: what a packet has without its heads.
+const LONGEST_MESSAGE: usize = 65_507;
+
+impl Socket {
+    fn protocol(&self) -> Protocol {
+        if self.is_tcp() {
+            Protocol::Tcp
+        } else {
+            Protocol::Udp
+        }
+    }
+
+    fn port_use(&self) -> Option<Arc<PortUse>> {
+        self.state.lock().bound.clone()?.downcast().ok()
+    }
+
+    /// Takes a port; `local` is what it is called then.
+    fn take_port(&self, local: Endpoint) -> Result<(), Errno> {
+        let v6_only = self.settings().v6_only.get();
+        let binding = Binding::new(self.protocol(), local, v6_only, self);
+        let port = Arc::new(PortUse::take(binding)?);
+        let mut state = self.state.lock();
+        if state.bound.is_some() {
+            drop(state);
+            // Another thread was faster.
+            drop(port);
+            return Err(Errno::EINVAL);
+        }
+        state.local = Address::Inet(port.local());
+        state.bound = Some(port);
+        Ok(())
+    }
+
+    /// `bind`.
+    pub(super) fn bind_inet(&self, bytes: &[u8]) -> Result<(), Errno> {
+        let v6 = self.family() == Family::Inet6;
+        let (family, _) = split_family(bytes)?;
+        let local = match Endpoint::parse(bytes, v6) {
+            // As on Linux no family is that of version 4 where the address is none either.
+            Err(Errno::EAFNOSUPPORT) if !v6 && family == AF_UNSPEC => {
+                let mut bytes = bytes.to_vec();
+                bytes[..2].copy_from_slice(&self.family().number().to_le_bytes());
+                let local = Endpoint::parse(&bytes, v6)?;
+                if !local.ip.is_any() {
+                    return Err(Errno::EAFNOSUPPORT);
+                }
+                local
+            }
+            other => other?,
+        };
+        if v6 && local.ip.to_v4().is_some() && self.settings().v6_only.get() {
+            return Err(Errno::EINVAL);
+        }
+        if !local.ip.is_any() && !local.ip.is_local() {
+            return Err(Errno::EADDRNOTAVAIL);
+        }
+        if self.state.lock().bound.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        self.take_port(local)
+    }
+
+    /// Where a program's address leads, and the address that it is reached from.
+    fn route(&self, bytes: &[u8]) -> Result<(Endpoint, Ip), Errno> {
+        let v6 = self.family() == Family::Inet6;
+        let mut to = Endpoint::parse(bytes, v6)?;
+        if to.ip == Ip::ANY6 {
+            to.ip = Ip::LOCAL6;
+        } else if to.ip == Ip::ANY4 {
+            to.ip = Ip::LOCAL4;
+        }
+        let is_v4 = to.ip.to_v4().is_some();
+        if !to.ip.is_local() || (v6 && is_v4 && self.settings().v6_only.get()) {
+            return Err(Errno::ENETUNREACH);
+        }
+        let bound = self.endpoint().ip;
+        let from = if bound.is_any() {
+            if is_v4 { Ip::LOCAL4 } else { Ip::LOCAL6 }
+        } else {
+            bound
+        };
+        if from.to_v4().is_some() != is_v4 {
+            // Bound to an address of the other version.
+            return Err(if v6 { Errno::ENETUNREACH } else { Errno::EINVAL });
+        }
+        Ok((to, from))
+    }
+
+    /// Gives it a port if it has none.
+    fn bind_to_any_port(&self, from: Ip) -> Result<(), Errno> {
+        if self.state.lock().bound.is_some() {
+            return Ok(());
+        }
+        let local = Endpoint { ip: from, port: 0 };
+        match self.take_port(local) {
+            Err(Errno::EINVAL) => Ok(()),
+            Err(Errno::EADDRINUSE) => Err(Errno::EADDRNOTAVAIL),
+            other => other,
+        }
+    }
+
+    /// `listen`.
+    pub(super) fn listen_inet(&self, backlog: usize) -> Result<(), Errno> {
+        if !self.is_tcp() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let phase = self.state.lock().phase;
+        if !matches!(
+            phase,
+            Phase::Idle | Phase::Listening | Phase::Refused | Phase::Disconnected
+        ) {
+            return Err(Errno::EINVAL);
+        }
+        let any = if self.family() == Family::Inet6 {
+            Ip::ANY6
+        } else {
+            Ip::ANY4
+        };
+        self.bind_to_any_port(any)?;
+        if let Some(port) = self.port_use() {
+            port.listen()?;
+        }
+        self.start_listening(backlog);
+        Ok(())
+    }
+
+    /// It stopped to listen.
+    pub(super) fn stop_at_port(&self) {
+        if let Some(port) = self.port_use() {
+            port.stop_listening();
+        }
+    }
+
+    /// `SO_REUSEADDR` was changed.
+    pub(super) fn reuse_address_changed(&self, on: bool) {
+        if let Some(port) = self.port_use() {
+            port.0.set_reuse_address(on);
+        }
+    }
+
+    /// `connect`.
+    pub(super) fn connect_inet(&self, bytes: &[u8], patience: Patience) -> Result<(), Errno> {
+        let (family, _) = split_family(bytes)?;
+        if !self.is_tcp() {
+            return self.aim_at(bytes, family);
+        }
+        let phase = self.state.lock().phase;
+        match phase {
+            Phase::Connected { reported: true } | Phase::Listening => return Err(Errno::EISCONN),
+            Phase::Connected { reported: false } => {
+                self.set_reported();
+                return Ok(());
+            }
+            Phase::Connecting if patience == Patience::None => return Err(Errno::EALREADY),
+            Phase::Connecting => return self.wait_for_turn(patience),
+            Phase::Refused => {
+                self.state.lock().phase = Phase::Idle;
+                return Err(self.take_error().unwrap_or(Errno::ECONNABORTED));
+            }
+            Phase::Idle | Phase::Disconnected => {}
+        }
+        if family == AF_UNSPEC {
+            return Ok(());
+        }
+        let (to, from) = self.route(bytes)?;
+        let was_bound = self.state.lock().bound.is_some();
+        self.bind_to_any_port(from)?;
+        let local = Endpoint {
+            ip: from,
+            port: self.endpoint().port,
+        };
+        self.state.lock().local = Address::Inet(local);
+        let result = self.connect_from(local, to, patience);
+        match result {
+            Err(Errno::EINPROGRESS) | Ok(()) => {}
+            Err(_) if !was_bound => {
+                let mut state = self.state.lock();
+                let bound = state.bound.take();
+                state.local = Address::unbound(self.family());
+                drop(state);
+                drop(bound);
+            }
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn connect_from(
+        &self,
+        local: Endpoint,
+        to: Endpoint,
+        patience: Patience,
+    ) -> Result<(), Errno> {
+        let listener = ports::find(Protocol::Tcp, to, local)
+            .and_then(|server| Some((server.state.lock().listener.clone()?, server.family(), server.clone())));
+        let placed = match listener {
+            None => Err(Errno::ECONNREFUSED),
+            Some((listener, family, parent)) => {
+                let server = Self::new(family, self.kind());
+                server.inherit(&parent);
+                let port = parent.state.lock().bound.clone();
+                drop(parent);
+                {
+                    let mut state = server.state.lock();
+                    state.local = Address::Inet(to);
+                    state.bound = port;
+                }
+                self.connect_to(&listener, server, Address::Inet(to), Patience::None)
+            }
+        };
+        match placed {
+            Err(Errno::ECONNREFUSED) if patience == Patience::None => {
+                // As on Linux the answer comes after the call.
+                self.state.lock().phase = Phase::Refused;
+                self.inbox.set_error(Errno::ECONNREFUSED);
+                Err(Errno::EINPROGRESS)
+            }
+            Err(error) => Err(error),
+            Ok(_) if patience == Patience::None => Err(Errno::EINPROGRESS),
+            Ok(Place::Waiting) => self.wait_for_turn(patience),
+            Ok(Place::Established) => {
+                self.set_reported();
+                Ok(())
+            }
+        }
+    }
+
+    /// What a connection has of its listener: the port, and options.
+    fn inherit(&self, parent: &Self) {
+        let (ours, theirs) = (self.settings(), parent.settings());
+        ours.keep_alive.set(theirs.keep_alive.get());
+        ours.no_delay.set(theirs.no_delay.get());
+        ours.linger.set(theirs.linger.get());
+        ours.linger_seconds.set(theirs.linger_seconds.get());
+        ours.reuse_address.set(theirs.reuse_address.get());
+        // Relaxed: an option orders nothing.
+        let receive = theirs.receive_buffer.load(Ordering::Relaxed);
+        ours.receive_buffer.store(receive, Ordering::Relaxed);
+        if parent.state.lock().send_buffer_set {
+            self.set_send_buffer(parent.send_buffer());
+        }
+    }
+
+    /// Waits until a connection that was begun is established, or is no more.
+    fn wait_for_turn(&self, patience: Patience) -> Result<(), Errno> {
+        let waited = patience.wait(&self.notifier, || {
+            self.state.lock().phase != Phase::Connecting || self.inbox.look().error
+        });
+        match waited {
+            Err(Errno::EAGAIN) => return Err(Errno::EINPROGRESS),
+            other => other?,
+        }
+        if let Some(error) = self.take_error() {
+            self.state.lock().phase = Phase::Idle;
+            // The listener went with all that waited.
+            return Err(match error {
+                Errno::ECONNRESET => Errno::ECONNREFUSED,
+                other => other,
+            });
+        }
+        self.set_reported();
+        Ok(())
+    }
+
+    /// `connect` of UDP: what it sends goes there, and it receives from there alone.
+    fn aim_at(&self, bytes: &[u8], family: u16) -> Result<(), Errno> {
+        if family == AF_UNSPEC {
+            let mut state = self.state.lock();
+            state.remote = None;
+            state.phase = Phase::Idle;
+            drop(state);
+            if let Some(port) = self.port_use() {
+                port.0.receive_only_from(None);
+            }
+            return Ok(());
+        }
+        let (to, from) = self.route(bytes)?;
+        self.bind_to_any_port(from)?;
+        let port = self.endpoint().port;
+        let mut state = self.state.lock();
+        state.local = Address::Inet(Endpoint { ip: from, port });
+        state.remote = Some(Address::Inet(to));
+        state.phase = Phase::Connected { reported: true };
+        drop(state);
+        if let Some(port) = self.port_use() {
+            port.0.receive_only_from(Some(to));
+        }
+        Ok(())
+    }
+
+    /// Sends a message of UDP. One that nobody receives, or that finds no room, is lost.
+    pub(super) fn send_datagram(
+        &self,
+        from: &mut dyn ByteSource,
+        to: Option<&[u8]>,
+        credentials: Credentials,
+    ) -> SysResult {
+        let length = from.left();
+        if length > LONGEST_MESSAGE {
+            return Err(Errno::EMSGSIZE);
+        }
+        let connected = self.remote().and_then(|remote| remote.endpoint());
+        let (to, source) = match (to, connected) {
+            (Some(bytes), _) => self.route(bytes)?,
+            (None, Some(remote)) => (remote, self.endpoint().ip),
+            (None, None) => return Err(Errno::EDESTADDRREQ),
+        };
+        if to.port == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(error) = self.take_error() {
+            return Err(error);
+        }
+        if self.state.lock().shut_write {
+            return Err(Errno::EPIPE);
+        }
+        let any = if self.family() == Family::Inet6 {
+            Ip::ANY6
+        } else {
+            Ip::ANY4
+        };
+        self.bind_to_any_port(any)?;
+        let source = Endpoint {
+            ip: source,
+            port: self.endpoint().port,
+        };
+        let bytes = Payload::memory(length) + OVERHEAD;
+        let charge = match account::charge(None, bytes) {
+            Ok(charge) => charge,
+            Err(NoRoom::Full | NoRoom::Memory) => return Err(Errno::ENOBUFS),
+        };
+        let payload = Payload::take(from, length)?;
+        let Some(receiver) = ports::find(Protocol::Udp, to, source) else {
+            if connected.is_some() {
+                self.inbox.set_error(Errno::ECONNREFUSED);
+            }
+            return Ok(length);
+        };
+        let segment = Segment::new(payload, Address::Inet(source), credentials, None, charge);
+        // Relaxed: an option orders nothing.
+        let room = receiver.settings().receive_buffer.load(Ordering::Relaxed);
+        let bounds = Bounds {
+            messages: None,
+            memory: Some(room),
+        };
+        match receiver.inbox.push(segment, self.inbox.id(), bounds) {
+            Ok(()) | Err((Refusal::Full | Refusal::Closed | Refusal::Stranger, _)) => {}
+            Err((Refusal::Shut | Refusal::Memory, _)) => {}
+        }
+        Ok(length)
+    }
+}

@@ -1,0 +1,39 @@
+//! Sockets: `AF_UNIX`, and TCP and UDP over the loopback interface.
+//!
+//! ```text
+//! Socket --sends--> Inbox of the peer: Segments --received by--> the peer
+//!    |                        |
+//! Account <--charge of each segment, until it is received
+//! ```
+//! Every socket has an [`inbox`]: a queue of segments. Who sends puts a segment into the inbox of
+//! the socket that is to receive it, and is charged for its memory until it is received, as on
+//! Linux. A stream reads across segments, a datagram is one.
+//!
+//! TCP and UDP reach this machine alone, so they have no packets: a connection is a pair of sockets
+//! that know each other's inbox, as with `AF_UNIX`, and what is TCP's is its ports, its states and
+//! its errors. A stack of protocols (smoltcp is the one we would take) would split, check, order,
+//! acknowledge and time what cannot be lost here, would need its polls driven under one lock, and
+//! would keep its buffers at full size for each connection, while these take and give back memory
+//! by the segment.
+
+mod account;
+mod address;
+mod collect;
+mod inbox;
+mod inet;
+mod names;
+mod operations;
+mod payload;
+mod ports;
+mod rights;
+mod settings;
+mod socket;
+mod stream;
+mod unix;
+
+pub use address::{Address, Family, SocketKind};
+pub use collect::start;
+pub use inbox::Got;
+pub use operations::{Incoming, Outgoing};
+pub use settings::{Settings, Timeout};
+pub use socket::Socket;

@@ -1,0 +1,111 @@
+//! The names of `AF_UNIX` sockets: nodes in the tree, and names in no directory.
+
+use super::address::SocketKind;
+use super::socket::Socket;
+use crate::fs::NodeRef;
+use crate::fs::node::{Hold, NodeId};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::{AtomicU32, Ordering};
+use logic::errno::Errno;
+use machine::sync::SpinLock;
+
+/// A name in no directory; as on Linux each kind of socket has names of its own.
+type AbstractKey = (SocketKind, Arc<[u8]>);
+
+struct Names {
+    abstracts: BTreeMap<AbstractKey, Weak<Socket>>,
+    nodes: BTreeMap<NodeId, Weak<Socket>>,
+}
+
+/// Taken with no other lock held that a socket's end takes: what is found is dropped without it.
+static NAMES: SpinLock<Names> = SpinLock::new(Names {
+    abstracts: BTreeMap::new(),
+    nodes: BTreeMap::new(),
+});
+
+/// Keeps a name in no directory.
+struct AbstractName(AbstractKey);
+
+impl Drop for AbstractName {
+    fn drop(&mut self) {
+        let gone = NAMES.lock().abstracts.remove(&self.0);
+        drop(gone);
+    }
+}
+
+/// Keeps what leads from a node to a socket, and the node, so that its number stays its own.
+struct NodeName {
+    node: NodeRef,
+    /// Keeps the file system mounted.
+    _hold: Option<Hold>,
+}
+
+impl Drop for NodeName {
+    fn drop(&mut self) {
+        let gone = NAMES.lock().nodes.remove(&self.node.id());
+        drop(gone);
+    }
+}
+
+/// Gives a socket a name in no directory; it has it as long as the result exists.
+///
+/// # Errors
+/// `EADDRINUSE`.
+pub(super) fn take_abstract(
+    socket: &Socket,
+    name: &Arc<[u8]>,
+) -> Result<Hold, Errno> {
+    let key = (socket.kind(), name.clone());
+    let mut names = NAMES.lock();
+    if names.abstracts.contains_key(&key) {
+        return Err(Errno::EADDRINUSE);
+    }
+    names.abstracts.insert(key.clone(), socket.weak());
+    drop(names);
+    Ok(Arc::new(AbstractName(key)))
+}
+
+/// Gives it a name of five digits that is free, as Linux does for who binds to no name.
+///
+/// # Errors
+/// `ENOSPC`: all are taken.
+pub(super) fn take_any(
+    socket: &Socket,
+) -> Result<(Arc<[u8]>, Hold), Errno> {
+    const NAMES_OF_FIVE: u32 = 1 << 20;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..NAMES_OF_FIVE {
+        // Relaxed: only the number matters.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) % NAMES_OF_FIVE;
+        let name: Arc<[u8]> = format!("{number:05x}").into_bytes().into();
+        if let Ok(hold) = take_abstract(socket, &name) {
+            return Ok((name, hold));
+        }
+    }
+    Err(Errno::ENOSPC)
+}
+
+/// Makes a new node lead to a socket.
+pub(super) fn take_node(
+    socket: &Socket,
+    node: NodeRef,
+) -> Hold {
+    let old = NAMES.lock().nodes.insert(node.id(), socket.weak());
+    debug_assert!(old.is_none(), "a new node leads nowhere");
+    let _hold = node.hold();
+    Arc::new(NodeName { node, _hold })
+}
+
+/// The socket of this kind with a name in no directory.
+pub(super) fn find_abstract(kind: SocketKind, name: &Arc<[u8]>) -> Option<Arc<Socket>> {
+    let found = NAMES.lock().abstracts.get(&(kind, name.clone())).cloned();
+    found?.upgrade()
+}
+
+/// The socket that a node leads to.
+pub(super) fn find_node(node: &NodeRef) -> Option<Arc<Socket>> {
+    let found = NAMES.lock().nodes.get(&node.id()).cloned();
+    found?.upgrade()
+}

@@ -1,0 +1,259 @@
+//! What programs do with sockets: by their calls, and as files.
+
+use super::address::{Family, SocketKind};
+use super::inbox::{Got, How, Patience};
+use super::rights::Rights;
+use super::socket::{Socket, caller};
+use crate::fs::io::{ByteSink, ByteSource};
+use crate::fs::poll::{Notifier, PollMask};
+use crate::fs::{Context, File, FileKind, OpenFile, OpenFlags, anonymous};
+use crate::vm::uaccess;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::ioctl::{FIONREAD, TIOCOUTQ};
+use logic::errno::{Errno, SysResult};
+use logic::socket::control::Credentials;
+
+/// The longest backlog (`net.core.somaxconn`).
+const MAX_BACKLOG: usize = 4096;
+
+/// A message on its way out.
+pub struct Outgoing<'a> {
+    /// To whom, where the socket is not connected.
+    pub to: Option<(&'a [u8], &'a Context)>,
+    /// Open files that go with it, and how many may be on their way.
+    pub files: Vec<Arc<OpenFile>>,
+    /// The sender's limit of those.
+    pub files_limit: usize,
+    /// Who the sender says that it is.
+    pub credentials: Option<Credentials>,
+    /// It does not wait.
+    pub nonblocking: bool,
+}
+
+impl Outgoing<'_> {
+    /// Bytes and nothing else.
+    pub const fn plain(nonblocking: bool) -> Self {
+        Self {
+            to: None,
+            files: Vec::new(),
+            files_limit: 0,
+            credentials: None,
+            nonblocking,
+        }
+    }
+}
+
+/// How a message is received.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Incoming {
+    /// `MSG_PEEK`.
+    pub peek: bool,
+    /// `MSG_WAITALL`.
+    pub all: bool,
+    /// It does not wait.
+    pub nonblocking: bool,
+}
+
+impl Socket {
+    /// An open file of this socket.
+    pub fn to_file(self: Arc<Self>, flags: OpenFlags) -> Arc<OpenFile> {
+        let flags = (flags & OpenFlags::NONBLOCK) | OpenFlags::READ_WRITE;
+        anonymous::open(self, FileKind::Socket, "socket", flags)
+    }
+
+    /// A new pair of connected sockets.
+    pub fn pair(kind: SocketKind, flags: OpenFlags) -> (Arc<OpenFile>, Arc<OpenFile>) {
+        let (a, b) = (Self::new(Family::Unix, kind), Self::new(Family::Unix, kind));
+        Self::join(&a, &b);
+        (a.to_file(flags), b.to_file(flags))
+    }
+
+    /// `bind(2)`.
+    pub fn bind(&self, address: &[u8], context: &Context) -> Result<(), Errno> {
+        if self.is_unix() {
+            self.bind_unix(address, context)
+        } else {
+            self.bind_inet(address)
+        }
+    }
+
+    /// `connect(2)`.
+    pub fn connect(
+        &self,
+        address: &[u8],
+        context: &Context,
+        nonblocking: bool,
+    ) -> Result<(), Errno> {
+        let patience = self.patience(nonblocking, true);
+        if self.is_unix() {
+            self.connect_unix(address, context, patience)
+        } else {
+            self.connect_inet(address, patience)
+        }
+    }
+
+    /// `listen(2)`; a negative backlog is the longest.
+    pub fn listen(&self, backlog: i32) -> Result<(), Errno> {
+        let backlog = usize::try_from(backlog).unwrap_or(MAX_BACKLOG);
+        let backlog = backlog.min(MAX_BACKLOG);
+        if self.is_unix() {
+            self.listen_unix(backlog)
+        } else {
+            self.listen_inet(backlog)
+        }
+    }
+
+    /// `shutdown(2)`.
+    pub fn shutdown(&self, reading: bool, writing: bool) -> Result<(), Errno> {
+        if reading && self.is_listening() && self.is_tcp() {
+            self.stop_at_port();
+        }
+        self.shut_down(reading, writing)
+    }
+
+    /// Sets `SO_REUSEADDR`.
+    pub fn set_reuse_address(&self, on: bool) {
+        self.settings().reuse_address.set(on);
+        if !self.is_unix() {
+            self.reuse_address_changed(on);
+        }
+    }
+
+    /// Sends bytes, or a message.
+    ///
+    /// # Errors
+    /// As `sendmsg(2)`; `BROKEN_PIPE` where Linux sends a signal.
+    pub fn send(&self, from: &mut dyn ByteSource, out: Outgoing<'_>) -> SysResult {
+        if !out.files.is_empty() && !self.is_unix() {
+            return Err(Errno::EINVAL);
+        }
+        let stream = self.kind() == SocketKind::Stream;
+        if out.to.is_some() && self.is_unix() && self.kind() != SocketKind::Datagram {
+            if stream {
+                let connected = self.remote().is_some();
+                return Err(if connected {
+                    Errno::EISCONN
+                } else {
+                    Errno::EOPNOTSUPP
+                });
+            }
+        }
+        let credentials = out.credentials.unwrap_or_else(caller);
+        let rights = match out.files.is_empty() {
+            true => None,
+            false => Some(Rights::send(out.files, out.files_limit)?),
+        };
+        let patience = self.patience(out.nonblocking, true);
+        if stream {
+            return self.send_stream(from, rights, credentials, patience);
+        }
+        if self.is_unix() {
+            return self.send_message(from, out.to, rights, credentials, patience);
+        }
+        self.send_datagram(from, out.to.map(|(bytes, _)| bytes), credentials)
+    }
+
+    /// Receives bytes, or a message.
+    ///
+    /// # Errors
+    /// As `recvmsg(2)`.
+    pub fn receive(&self, to: &mut dyn ByteSink, how: Incoming) -> Result<Got, Errno> {
+        let least = if how.all {
+            to.room()
+        } else {
+            let least = self.settings().receive_least.get() as usize;
+            least.min(to.room())
+        };
+        let patience = self.patience(how.nonblocking, false);
+        self.check_receives(patience)?;
+        let how = How {
+            peek: how.peek,
+            least,
+            by_sender: self.settings().pass_credentials.get(),
+            patience,
+        };
+        if self.kind() == SocketKind::Stream {
+            self.inbox.receive_stream(to, how)
+        } else {
+            self.inbox.receive_message(to, how)
+        }
+    }
+
+    /// Whether something may come at all.
+    fn check_receives(&self, patience: Patience) -> Result<(), Errno> {
+        if !self.kind().connects() || self.can_receive() {
+            return Ok(());
+        }
+        if self.is_connecting() {
+            if patience == Patience::None {
+                return Err(Errno::EAGAIN);
+            }
+            return Ok(());
+        }
+        if let Some(error) = self.take_error() {
+            return Err(error);
+        }
+        Err(if self.is_unix() && self.kind() == SocketKind::Stream {
+            Errno::EINVAL
+        } else {
+            Errno::ENOTCONN
+        })
+    }
+}
+
+impl File for Socket {
+    fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
+        // Reading nothing takes no message, as it does on Linux; `recv` of nothing does.
+        if to.room() == 0 {
+            return Ok(0);
+        }
+        let how = Incoming {
+            nonblocking: flags.nonblocking(),
+            ..Incoming::default()
+        };
+        // Descriptors that come with it are lost, as on Linux.
+        self.receive(to, how).map(|got| {
+            got.files.into_iter().for_each(OpenFile::close);
+            got.count
+        })
+    }
+
+    fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
+        self.send(from, Outgoing::plain(flags.nonblocking()))
+    }
+
+    fn poll(&self) -> PollMask {
+        self.ready()
+    }
+
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(self.notifier.clone())
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> SysResult {
+        let count = match command {
+            FIONREAD => {
+                if self.is_listening() {
+                    return Err(Errno::EINVAL);
+                }
+                let (all, first) = self.waiting();
+                if self.kind() == SocketKind::Datagram {
+                    first
+                } else {
+                    all
+                }
+            }
+            TIOCOUTQ => self.unreceived(),
+            _ => return Err(Errno::ENOTTY),
+        };
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        uaccess::copy_out(argument, &count.to_le_bytes())?;
+        Ok(0)
+    }
+
+    fn descriptor_closed(&self) {
+        super::collect::look_soon();
+    }
+}
+

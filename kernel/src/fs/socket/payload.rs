@@ -1,0 +1,109 @@
+//! The bytes of a segment: few in one piece of the heap, many in pages.
+
+use crate::fs::io::{ByteSink, ByteSource};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+
+/// Up to so many bytes lie in the heap: in a page they would waste more than half of it.
+const SMALL: usize = PAGE_SIZE / 2;
+
+/// The bytes of a segment.
+#[derive(Debug)]
+pub(super) enum Payload {
+    /// A few.
+    Small(Box<[u8]>),
+    /// Many: pages that are full but for the last.
+    Pages(Vec<FrameRef>, usize),
+}
+
+impl Payload {
+    /// The memory that so many bytes take.
+    pub(super) fn memory(length: usize) -> usize {
+        if length <= SMALL {
+            length
+        } else {
+            length.next_multiple_of(PAGE_SIZE)
+        }
+    }
+
+    /// Takes the next `length` bytes of `from`. User memory may fault: no lock is held.
+    ///
+    /// # Errors
+    /// `EFAULT` if it gives fewer, `ENOBUFS` when there is no memory.
+    pub(super) fn take(from: &mut dyn ByteSource, length: usize) -> Result<Self, Errno> {
+        if length <= SMALL {
+            let mut bytes = Vec::new();
+            bytes
+                .try_reserve_exact(length)
+                .map_err(|_| Errno::ENOBUFS)?;
+            bytes.resize(length, 0);
+            let mut filled = 0;
+            while filled < length {
+                match from.take(&mut bytes[filled..])? {
+                    0 => return Err(Errno::EFAULT),
+                    more => filled += more,
+                }
+            }
+            return Ok(Self::Small(bytes.into_boxed_slice()));
+        }
+        let mut pages = Vec::new();
+        pages
+            .try_reserve_exact(length.div_ceil(PAGE_SIZE))
+            .map_err(|_| Errno::ENOBUFS)?;
+        let mut left = length;
+        while left > 0 {
+            let frame = memory::alloc_frame(Mobility::Unmovable).map_err(|_| Errno::ENOBUFS)?;
+            let wanted = left.min(PAGE_SIZE);
+            let mut filled = 0;
+            while filled < wanted {
+                match from.take_frame(&frame, filled, wanted - filled)? {
+                    0 => return Err(Errno::EFAULT),
+                    more => filled += more,
+                }
+            }
+            pages.push(frame);
+            left -= wanted;
+        }
+        Ok(Self::Pages(pages, length))
+    }
+
+    /// How many bytes.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Small(bytes) => bytes.len(),
+            Self::Pages(_, length) => *length,
+        }
+    }
+
+    /// Puts up to `count` bytes from `offset` on; tells how many. No lock is held.
+    ///
+    /// # Errors
+    /// `EFAULT` if none could be put.
+    pub(super) fn put(&self, offset: usize, to: &mut dyn ByteSink, count: usize) -> SysResult {
+        let count = count.min(self.len() - offset).min(to.room());
+        match self {
+            Self::Small(bytes) => to.put(&bytes[offset..offset + count]),
+            Self::Pages(pages, _) => {
+                let mut done = 0;
+                while done < count {
+                    let at = offset + done;
+                    let within = at % PAGE_SIZE;
+                    let run = (PAGE_SIZE - within).min(count - done);
+                    match to.put_frame(&pages[at / PAGE_SIZE], within, run) {
+                        Ok(moved) => {
+                            done += moved;
+                            if moved < run {
+                                break;
+                            }
+                        }
+                        Err(error) if done == 0 => return Err(error),
+                        Err(_) => break,
+                    }
+                }
+                Ok(done)
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Descriptors on their way (`SCM_RIGHTS`): open files that a message in an inbox holds.
+//!
+//! All that are on their way are counted, and there are never more than a sender's `RLIMIT_NOFILE`
+//! (`ETOOMANYREFS`). Sockets among them are listed: a socket may be on its way to itself, through
+//! however many others, and then only [`super::collect`] finds that nobody will ever receive it.
+//! It relies on this: descriptors are put on their way and taken off it with [`FLIGHTS`] locked.
+
+use crate::fs::{FileKind, OpenFile};
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use logic::errno::Errno;
+use machine::sync::{Mutex, SpinLock};
+
+/// A socket on its way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) file: Weak<OpenFile>,
+    /// How often it is on its way.
+    pub(super) count: usize,
+}
+
+/// All that is on its way.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    /// Descriptors of all kinds.
+    total: usize,
+    /// Sockets, by the place of their open file.
+    pub(super) sockets: BTreeMap<usize, Flight>,
+}
+
+/// Taken with no spin lock held; the locks of slots and inboxes are taken under it.
+pub(super) static FLIGHTS: Mutex<Flights> = Mutex::new(Flights {
+    total: 0,
+    sockets: BTreeMap::new(),
+});
+
+/// Whether a socket is on its way; changed with the list locked.
+pub(super) static ANY_SOCKETS: AtomicBool = AtomicBool::new(false);
+
+/// What the list knows an open file by.
+pub(super) fn key(file: &Arc<OpenFile>) -> usize {
+    Arc::as_ptr(file) as usize
+}
+
+/// Files to be closed, in a list so that dropping needs no memory.
+#[derive(Debug)]
+struct Batch {
+    files: Vec<Arc<OpenFile>>,
+    next: Option<Box<Self>>,
+}
+
+/// The descriptors of one message, on their way.
+#[derive(Debug)]
+pub(super) struct Rights(Option<Box<Batch>>);
+
+/// Where a message keeps its descriptors until they are received.
+pub(super) type Slot = SpinLock<Option<Rights>>;
+
+impl Flights {
+    fn start(&mut self, files: &[Arc<OpenFile>]) {
+        self.total += files.len();
+        for file in files {
+            if file.node().kind() == FileKind::Socket {
+                let flight = self.sockets.entry(key(file)).or_insert_with(|| Flight {
+                    file: Arc::downgrade(file),
+                    count: 0,
+                });
+                flight.count += 1;
+            }
+        }
+        self.note();
+    }
+
+    fn note(&self) {
+        // Relaxed: only says whether it is worth while to look.
+        ANY_SOCKETS.store(!self.sockets.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Says whether a socket is on its way still.
+    fn end(&mut self, files: &[Arc<OpenFile>]) -> bool {
+        debug_assert!(self.total >= files.len(), "what ends has started");
+        self.total -= files.len();
+        let mut others = false;
+        for file in files {
+            if let Some(flight) = self.sockets.get_mut(&key(file)) {
+                flight.count -= 1;
+                if flight.count == 0 {
+                    self.sockets.remove(&key(file));
+                } else {
+                    others = true;
+                }
+            }
+        }
+        self.note();
+        others
+    }
+}
+
+impl Rights {
+    /// Puts files on their way, of which there may be `limit` then.
+    ///
+    /// # Errors
+    /// `ETOOMANYREFS`.
+    pub(super) fn send(files: Vec<Arc<OpenFile>>, limit: usize) -> Result<Self, Errno> {
+        let batch = Box::new(Batch { files, next: None });
+        let mut flights = FLIGHTS.lock();
+        if flights.total.saturating_add(batch.files.len()) > limit {
+            drop(flights);
+            // Not on their way yet: nothing to take back.
+            drop(batch);
+            return Err(Errno::ETOOMANYREFS);
+        }
+        flights.start(&batch.files);
+        Ok(Self(Some(batch)))
+    }
+
+    /// The files.
+    pub(super) fn files(&self) -> &[Arc<OpenFile>] {
+        self.0.as_ref().map_or(&[], |batch| &batch.files)
+    }
+}
+
+/// Takes the files of a message off their way; none if somebody else has.
+pub(super) fn take(slot: &Slot) -> Vec<Arc<OpenFile>> {
+    let mut flights = FLIGHTS.lock();
+    let Some(mut rights) = slot.lock().take() else {
+        return Vec::new();
+    };
+    let files = rights.0.take().map(|batch| batch.files).unwrap_or_default();
+    flights.end(&files);
+    files
+}
+
+/// The files of a message, which stay on their way (`MSG_PEEK`).
+pub(super) fn peek(slot: &Slot) -> Vec<Arc<OpenFile>> {
+    let _flights = FLIGHTS.lock();
+    slot.lock()
+        .as_ref()
+        .map(|rights| rights.files().to_vec())
+        .unwrap_or_default()
+}
+
+/// Whether a message has files.
+pub(super) fn any(slot: &Slot) -> bool {
+    slot.lock().is_some()
+}
+
+impl Drop for Rights {
+    fn drop(&mut self) {
+        let Some(batch) = self.0.take() else { return };
+        let others = FLIGHTS.lock().end(&batch.files);
+        if others {
+            super::collect::look_soon();
+        }
+        close(batch);
+    }
+}
+
+/// Files that nobody received, and whether somebody closes them.
+struct Undelivered {
+    first: Option<Box<Batch>>,
+    closing: bool,
+}
+
+static UNDELIVERED: SpinLock<Undelivered> = SpinLock::new(Undelivered {
+    first: None,
+    closing: false,
+});
+
+/// Closes files that nobody received. Their inboxes may hold further files, and so on: whoever
+/// closes one already does the others as well, one after the other, so nothing recurses.
+fn close(mut batch: Box<Batch>) {
+    let mut list = UNDELIVERED.lock();
+    batch.next = list.first.take();
+    list.first = Some(batch);
+    if list.closing {
+        return;
+    }
+    list.closing = true;
+    while let Some(mut batch) = list.first.take() {
+        list.first = batch.next.take();
+        drop(list);
+        for file in batch.files {
+            file.close();
+        }
+        list = UNDELIVERED.lock();
+    }
+    list.closing = false;
+}

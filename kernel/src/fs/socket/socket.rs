@@ -1,0 +1,598 @@
+//! A socket: its state, its readiness and its end.
+
+use super::account::Account;
+use super::address::{Address, Family, SocketKind};
+use super::inbox::{Bounds, Inbox, Patience};
+use super::settings::Settings;
+use crate::fs::node::Hold;
+use crate::fs::poll::{Notifier, PollMask};
+use alloc::sync::{Arc, Weak};
+use core::sync::atomic::Ordering;
+use logic::errno::Errno;
+use logic::socket::address::{Endpoint, Ip};
+use logic::socket::backlog::{Backlog, Place, Refused};
+use logic::socket::control::Credentials;
+use machine::sync::{Once, SpinLock};
+
+/// What a socket may have sent before it is received (Linux's `net.core.wmem_default`), and what UDP
+/// holds for it (`rmem_default`).
+pub(super) const DEFAULT_BUFFER: usize = 212_992;
+/// The same of TCP before it is connected, and what Linux makes of it over the loopback interface.
+const TCP_SEND_BUFFER: usize = 16_384;
+const TCP_CONNECTED_BUFFER: usize = 2_626_560;
+const TCP_RECEIVE_BUFFER: usize = 131_072;
+/// An unconnected receiver of `AF_UNIX` holds so many messages and one
+/// (`net.unix.max_dgram_qlen`).
+pub(super) const MAX_MESSAGES: usize = 10;
+
+/// How far a socket is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Neither connected nor listening.
+    Idle,
+    /// It waits for its turn at a listener.
+    Connecting,
+    /// It is connected; `reported` once `connect` has said so.
+    Connected { reported: bool },
+    /// It accepts connections.
+    Listening,
+    /// A connection that was begun was refused, which `connect` has not said.
+    Refused,
+    /// The connection is no more.
+    Disconnected,
+}
+
+/// Where connections wait.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) backlog: SpinLock<Backlog<Arc<Embryo>>>,
+    pub(super) notifier: Arc<Notifier>,
+    /// Of who called `listen`.
+    pub(super) credentials: Credentials,
+}
+
+/// A connection that nobody has accepted.
+#[derive(Debug)]
+pub(super) struct Embryo {
+    pub(super) server: Arc<Socket>,
+    client: Weak<Socket>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) local: Address,
+    pub(super) remote: Option<Address>,
+    /// Where what it sends goes.
+    pub(super) peer: Option<Arc<Inbox>>,
+    pub(super) phase: Phase,
+    pub(super) listener: Option<Arc<Listener>>,
+    /// At which listener it waits for its turn.
+    waits_at: Option<Weak<Listener>>,
+    /// Keeps its name.
+    pub(super) bound: Option<Hold>,
+    /// It has stopped writing.
+    pub(super) shut_write: bool,
+    /// Who made the other side (`SO_PEERCRED`).
+    pub(super) peer_credentials: Credentials,
+    /// A program has set `SO_SNDBUF`.
+    pub(super) send_buffer_set: bool,
+}
+
+/// A socket. Its lock is taken before those of inboxes, never before that of another socket or a
+/// backlog.
+#[derive(Debug)]
+pub struct Socket {
+    family: Family,
+    kind: SocketKind,
+    this: Weak<Self>,
+    pub(super) notifier: Arc<Notifier>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) account: Arc<Account>,
+    settings: Settings,
+    pub(super) state: SpinLock<State>,
+}
+
+static CALLER: Once<fn() -> Credentials> = Once::new();
+
+/// Says how to find out who calls.
+pub(super) fn set_caller(caller: fn() -> Credentials) {
+    // Whoever is first: there is one.
+    let _ = CALLER.set(caller);
+}
+
+/// Who calls.
+pub(super) fn caller() -> Credentials {
+    CALLER
+        .get()
+        .map_or(Credentials::NOBODY, |credentials| credentials())
+}
+
+impl Socket {
+    /// A new socket.
+    pub fn new(family: Family, kind: SocketKind) -> Arc<Self> {
+        let notifier = Arc::new(Notifier::new());
+        let tcp = family != Family::Unix && kind == SocketKind::Stream;
+        let settings = Settings::default();
+        let (send, receive) = if tcp {
+            (TCP_SEND_BUFFER, TCP_RECEIVE_BUFFER)
+        } else {
+            (DEFAULT_BUFFER, DEFAULT_BUFFER)
+        };
+        // Relaxed: nobody else has it yet.
+        settings.receive_buffer.store(receive, Ordering::Relaxed);
+        Arc::new_cyclic(|this| Self {
+            family,
+            kind,
+            this: this.clone(),
+            inbox: Inbox::new(notifier.clone()),
+            account: Account::new(send, notifier.clone()),
+            notifier,
+            settings,
+            state: SpinLock::new(State {
+                local: Address::unbound(family),
+                remote: None,
+                peer: None,
+                phase: Phase::Idle,
+                listener: None,
+                waits_at: None,
+                bound: None,
+                shut_write: false,
+                peer_credentials: Credentials::NOBODY,
+                send_buffer_set: false,
+            }),
+        })
+    }
+
+    /// Its family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// What it carries.
+    pub fn kind(&self) -> SocketKind {
+        self.kind
+    }
+
+    /// Its options.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn is_unix(&self) -> bool {
+        self.family == Family::Unix
+    }
+
+    pub(super) fn is_tcp(&self) -> bool {
+        !self.is_unix() && self.kind == SocketKind::Stream
+    }
+
+    pub(super) fn to_arc(&self) -> Result<Arc<Self>, Errno> {
+        self.this.upgrade().ok_or(Errno::EBADF)
+    }
+
+    pub(super) fn weak(&self) -> Weak<Self> {
+        self.this.clone()
+    }
+
+    /// Its name.
+    pub fn local(&self) -> Address {
+        self.state.lock().local.clone()
+    }
+
+    /// The name of the other side, if it is connected.
+    pub fn remote(&self) -> Option<Address> {
+        let state = self.state.lock();
+        match state.phase {
+            Phase::Connected { .. } => state.remote.clone(),
+            _ => None,
+        }
+    }
+
+    /// Who made the other side (`SO_PEERCRED`).
+    pub fn peer_credentials(&self) -> Credentials {
+        self.state.lock().peer_credentials
+    }
+
+    /// Whether it accepts connections (`SO_ACCEPTCONN`).
+    pub fn is_listening(&self) -> bool {
+        self.state.lock().phase == Phase::Listening
+    }
+
+    /// Takes the error that waits (`SO_ERROR`).
+    pub fn take_error(&self) -> Option<Errno> {
+        self.inbox.take_error()
+    }
+
+    /// Whether it has a name.
+    pub fn is_bound(&self) -> bool {
+        self.state.lock().bound.is_some()
+    }
+
+    /// What it may have sent before it is received (`SO_SNDBUF`).
+    pub fn send_buffer(&self) -> usize {
+        self.account.limit()
+    }
+
+    /// Sets that.
+    pub fn set_send_buffer(&self, bytes: usize) {
+        self.state.lock().send_buffer_set = true;
+        self.account.set_limit(bytes);
+    }
+
+    /// Whether a receiver may wait for something.
+    pub(super) fn can_receive(&self) -> bool {
+        matches!(
+            self.state.lock().phase,
+            Phase::Connected { .. } | Phase::Disconnected
+        )
+    }
+
+    /// Whether it waits for its turn at a listener.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.state.lock().phase == Phase::Connecting
+    }
+
+    /// Bytes that wait to be received, and those of the first message.
+    pub fn waiting(&self) -> (usize, usize) {
+        self.inbox.waiting()
+    }
+
+    /// Memory of what it sent and nobody has received.
+    pub fn unreceived(&self) -> usize {
+        self.account.used()
+    }
+
+    /// How long a call of a sender or a receiver waits.
+    pub(super) fn patience(&self, nonblocking: bool, sends: bool) -> Patience {
+        if nonblocking {
+            return Patience::None;
+        }
+        let timeout = if sends {
+            &self.settings.send_timeout
+        } else {
+            &self.settings.receive_timeout
+        };
+        Patience::Until(timeout.deadline())
+    }
+
+    /// Connects two new sockets (`socketpair`).
+    pub(super) fn join(a: &Self, b: &Self) {
+        let who = caller();
+        for (one, other) in [(a, b), (b, a)] {
+            one.set_connected(other.inbox.clone(), Address::unbound(one.family), who, true);
+            if one.kind == SocketKind::Datagram {
+                one.inbox.receive_only_from(Some(other.inbox.id()));
+            }
+        }
+    }
+
+    /// It is connected to the owner of this inbox.
+    pub(super) fn set_connected(
+        &self,
+        peer: Arc<Inbox>,
+        remote: Address,
+        credentials: Credentials,
+        reported: bool,
+    ) {
+        let mut state = self.state.lock();
+        let old = state.peer.replace(peer);
+        state.remote = Some(remote);
+        state.peer_credentials = credentials;
+        state.phase = Phase::Connected { reported };
+        let grows = self.is_tcp() && !state.send_buffer_set;
+        drop(state);
+        drop(old);
+        if grows {
+            self.account.set_limit(TCP_CONNECTED_BUFFER);
+        }
+    }
+
+    /// `connect` says that it is connected.
+    pub(super) fn set_reported(&self) {
+        let mut state = self.state.lock();
+        if let Phase::Connected { reported } = &mut state.phase {
+            *reported = true;
+        }
+    }
+
+    /// Its turn at a listener has come.
+    fn establish(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Connecting {
+            state.phase = Phase::Connected { reported: false };
+            state.waits_at = None;
+        }
+        drop(state);
+        self.notifier.notify(PollMask::WRITABLE);
+    }
+
+    /// Whether it may not write: by itself, or by the other side.
+    pub(super) fn cannot_send(&self, state: &State) -> bool {
+        state.shut_write
+            || self.inbox.look().reset
+            || (self.is_unix()
+                && self.kind.connects()
+                && state.peer.as_ref().is_some_and(|peer| {
+                    let look = peer.look();
+                    look.closed || look.shut
+                }))
+    }
+
+    /// What it is ready for.
+    pub(super) fn ready(&self) -> PollMask {
+        let mut mask = PollMask::empty();
+        let state = self.state.lock();
+        if let Some(listener) = state.listener.clone() {
+            drop(state);
+            if !listener.backlog.lock().is_empty() {
+                mask |= PollMask::READABLE;
+            }
+            return mask;
+        }
+        let look = self.inbox.look();
+        mask.set(PollMask::ERR, look.error);
+        if state.phase == Phase::Connecting {
+            return mask;
+        }
+        let (no_reading, no_writing) = (look.ended || look.shut, self.cannot_send(&state));
+        if no_reading {
+            mask |= PollMask::RDHUP | PollMask::READABLE;
+        }
+        if look.readable {
+            mask |= PollMask::READABLE;
+        }
+        let unconnected = self.kind.connects() && !matches!(state.phase, Phase::Connected { .. });
+        if (no_reading && no_writing) || unconnected {
+            mask |= PollMask::HUP;
+        }
+        let peer = state.peer.clone();
+        let shut_write = state.shut_write;
+        drop(state);
+        let full = self.is_unix()
+            && self.kind == SocketKind::Datagram
+            && peer.is_some_and(|peer| self.peer_is_full(&peer));
+        if (self.account.is_writable() && !full) || (self.is_tcp() && (shut_write || look.reset)) {
+            mask |= PollMask::WRITABLE;
+        }
+        mask
+    }
+
+    /// Whether a message to the owner of this inbox would have to wait; this socket is told when
+    /// not. Who is connected to us takes all that we may have sent.
+    fn peer_is_full(&self, peer: &Arc<Inbox>) -> bool {
+        !peer.receives_only_from(self.inbox.id())
+            && peer.is_full_for(
+                &self.notifier,
+                Bounds {
+                    messages: Some(MAX_MESSAGES),
+                    memory: None,
+                },
+            )
+    }
+
+    /// Begins to accept connections, or changes how many may wait.
+    pub(super) fn start_listening(&self, backlog: usize) {
+        let listener = Arc::new(Listener {
+            backlog: SpinLock::new(Backlog::new(backlog)),
+            notifier: self.notifier.clone(),
+            credentials: caller(),
+        });
+        let mut state = self.state.lock();
+        let known = state.listener.clone();
+        if known.is_none() {
+            state.listener = Some(listener);
+            state.phase = Phase::Listening;
+        }
+        drop(state);
+        if let Some(known) = known {
+            let promoted: alloc::vec::Vec<_> = {
+                let mut waiting = known.backlog.lock();
+                waiting.set_limit(backlog).cloned().collect()
+            };
+            promoted.iter().for_each(|embryo| embryo.establish());
+            // Who found it full.
+            self.notifier.notify(PollMask::empty());
+        }
+    }
+
+    /// Makes the other side of a connection of this socket, and puts it to those that wait at a
+    /// listener. A stream of TCP waits for its turn there, others wait here.
+    ///
+    /// # Errors
+    /// `ECONNREFUSED`: the listener is gone. `EAGAIN`; those of a signal.
+    pub(super) fn connect_to(
+        &self,
+        listener: &Arc<Listener>,
+        server: Arc<Self>,
+        remote: Address,
+        patience: Patience,
+    ) -> Result<Place, Errno> {
+        let who = caller();
+        let local = self.local();
+        server.set_connected(self.inbox.clone(), local, who, true);
+        let peer = server.inbox.clone();
+        let tcp = self.is_tcp();
+        let mut embryo = Arc::new(Embryo {
+            server,
+            client: self.weak(),
+        });
+        let place = loop {
+            let pushed = listener.backlog.lock().push(embryo, tcp);
+            match pushed {
+                Ok(place) => break place,
+                Err(Refused::Closed(_)) => return Err(Errno::ECONNREFUSED),
+                Err(Refused::Full(_)) if tcp => return Err(Errno::ENOBUFS),
+                Err(Refused::Full(back)) => {
+                    embryo = back;
+                    patience.wait(&listener.notifier, || {
+                        let backlog = listener.backlog.lock();
+                        !backlog.is_full() || backlog.is_closed()
+                    })?;
+                }
+            }
+        };
+        self.set_connected(peer, remote, listener.credentials, false);
+        if place == Place::Waiting {
+            let mut state = self.state.lock();
+            state.phase = Phase::Connecting;
+            state.waits_at = Some(Arc::downgrade(listener));
+            drop(state);
+            // It may have had its turn before we said that we wait.
+            let backlog = listener.backlog.lock();
+            let ours = |embryo: &Arc<Embryo>| core::ptr::eq(embryo.client.as_ptr(), self);
+            let waits = backlog.waits(ours);
+            drop(backlog);
+            if !waits {
+                self.establish();
+            }
+        }
+        listener.notifier.notify(PollMask::READABLE);
+        Ok(place)
+    }
+
+    /// Takes the oldest connection that waits.
+    ///
+    /// # Errors
+    /// `EINVAL`: it does not listen. `EAGAIN`; those of a signal.
+    pub fn accept(&self, nonblocking: bool) -> Result<Arc<Self>, Errno> {
+        if !self.kind.connects() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let listener = self.state.lock().listener.clone();
+        let listener = listener.ok_or(Errno::EINVAL)?;
+        let patience = self.patience(nonblocking, false);
+        loop {
+            let mut backlog = listener.backlog.lock();
+            let accepted = backlog
+                .accept()
+                .map(|(first, promoted)| (first, promoted.cloned()));
+            let closed = backlog.is_closed();
+            drop(backlog);
+            if let Some((embryo, promoted)) = accepted {
+                if let Some(promoted) = promoted {
+                    promoted.establish();
+                }
+                // Who waits for a place in the backlog.
+                listener.notifier.notify(PollMask::empty());
+                return Ok(embryo.server.clone());
+            }
+            if closed {
+                return Err(Errno::EINVAL);
+            }
+            patience.wait(&listener.notifier, || {
+                let backlog = listener.backlog.lock();
+                !backlog.is_empty() || backlog.is_closed()
+            })?;
+        }
+    }
+
+    /// Ends a listener's work: those that nobody accepts are told.
+    pub(super) fn stop_listening(listener: &Listener) {
+        let abandoned = listener.backlog.lock().close();
+        for embryo in &abandoned {
+            let peer = embryo.server.state.lock().peer.take();
+            if let Some(peer) = peer {
+                peer.reset(Errno::ECONNRESET);
+            }
+        }
+        listener.notifier.notify(PollMask::HUP | PollMask::READABLE);
+    }
+
+    /// Closes one direction or both.
+    ///
+    /// # Errors
+    /// `ENOTCONN`: it is not connected, and its protocol cares.
+    pub fn shut_down(&self, reading: bool, writing: bool) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        let connected = matches!(state.phase, Phase::Connected { .. });
+        if !self.is_unix() && !connected && state.listener.is_none() {
+            return Err(Errno::ENOTCONN);
+        }
+        let listener = if self.is_tcp() && reading {
+            state.listener.take()
+        } else {
+            None
+        };
+        if listener.is_some() {
+            state.phase = Phase::Idle;
+        }
+        state.shut_write |= writing;
+        let peer = state.peer.clone().filter(|_| self.kind.connects());
+        drop(state);
+        if let Some(listener) = listener {
+            Self::stop_listening(&listener);
+            return Ok(());
+        }
+        if reading {
+            self.inbox.shut(self.is_unix());
+            if let Some(peer) = peer.as_ref().filter(|_| self.is_unix()) {
+                // It cannot write any more.
+                peer.tell_of_change();
+            }
+        }
+        if writing {
+            if let Some(peer) = &peer {
+                peer.end(None);
+            }
+            self.inbox.tell_of_change();
+        }
+        Ok(())
+    }
+
+    /// Where an `IPv4` or `IPv6` socket is bound.
+    pub(super) fn endpoint(&self) -> Endpoint {
+        self.local().endpoint().unwrap_or(Endpoint {
+            ip: Ip::ANY4,
+            port: 0,
+        })
+    }
+}
+
+impl Embryo {
+    fn establish(&self) {
+        if let Some(client) = self.client.upgrade() {
+            client.establish();
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let (listener, peer) = (state.listener.take(), state.peer.take());
+        let (waits_at, shut_write) = (state.waits_at.take(), state.shut_write);
+        let bound = state.bound.take();
+        if let Some(listener) = listener {
+            Self::stop_listening(&listener);
+        }
+        if let Some(listener) = waits_at.and_then(|listener| listener.upgrade()) {
+            // It gives its turn up.
+            let gone = {
+                let mut backlog = listener.backlog.lock();
+                let this = self.this.as_ptr();
+                let (gone, promoted) = backlog.remove(|embryo| embryo.client.as_ptr() == this);
+                (gone, promoted.cloned())
+            };
+            if let (_, Some(promoted)) = &gone {
+                promoted.establish();
+            }
+        }
+        let unread = self.inbox.close();
+        if let Some(peer) = peer.filter(|_| self.kind.connects()) {
+            let linger = &self.settings.linger;
+            let aborts = linger.get() && self.settings.linger_seconds.get() == 0;
+            if self.is_unix() {
+                peer.end(unread.then_some(Errno::ECONNRESET));
+            } else if unread || aborts {
+                peer.reset(if shut_write {
+                    Errno::EPIPE
+                } else {
+                    Errno::ECONNRESET
+                });
+            } else {
+                peer.end(None);
+            }
+        }
+        drop(bound);
+    }
+}

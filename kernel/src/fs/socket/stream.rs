@@ -1,0 +1,130 @@
+//! Sending bytes of a stream, of `AF_UNIX` or TCP.
+
+use super::account::{self, NoRoom};
+use super::address::Address;
+use super::inbox::{Bounds, Patience, Refusal, Segment};
+use super::payload::Payload;
+use super::rights::Rights;
+use super::socket::{Phase, Socket};
+use crate::fs::io::ByteSource;
+use logic::errno::{Errno, SysResult};
+use logic::socket::control::Credentials;
+
+/// The memory that a segment takes besides its bytes, with what lists it.
+pub(super) const OVERHEAD: usize = 512;
+/// The most bytes in one segment of a stream.
+const LONGEST: usize = 32 << 10;
+
+impl Socket {
+    /// Charges a segment of so many bytes to this socket, waiting for room.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `ENOBUFS`; those of a signal. `EPIPE`: it cannot send any more.
+    pub(super) fn charge(
+        &self,
+        length: usize,
+        patience: Patience,
+    ) -> Result<account::Charge, Errno> {
+        let bytes = Payload::memory(length) + OVERHEAD;
+        loop {
+            match account::charge(Some(&self.account), bytes) {
+                Ok(charge) => return Ok(charge),
+                Err(NoRoom::Memory) => return Err(Errno::ENOBUFS),
+                Err(NoRoom::Full) => {}
+            }
+            patience.wait(&self.notifier, || {
+                self.account.has_room() || self.cannot_send(&self.state.lock())
+            })?;
+            if self.cannot_send(&self.state.lock()) {
+                return Err(Errno::EPIPE);
+            }
+        }
+    }
+
+    /// Sends everything, or as much as there is room for at once; descriptors go with the first
+    /// bytes.
+    ///
+    /// # Errors
+    /// As `send(2)`; `BROKEN_PIPE` where Linux sends a signal.
+    pub(super) fn send_stream(
+        &self,
+        from: &mut dyn ByteSource,
+        mut rights: Option<Rights>,
+        credentials: Credentials,
+        patience: Patience,
+    ) -> SysResult {
+        let total = from.left();
+        let mut done = 0;
+        while done < total {
+            match self.send_piece(from, total - done, &mut rights, credentials, patience) {
+                Ok(count) => done += count,
+                Err(_) if done > 0 => return Ok(done),
+                // An error of the connection comes first; a pipe that is broken is no news.
+                Err(Errno::EPIPE) if self.is_tcp() => {
+                    return Err(match self.take_error() {
+                        None | Some(Errno::EPIPE) => Errno::BROKEN_PIPE,
+                        Some(error) => error,
+                    });
+                }
+                Err(Errno::EPIPE) => return Err(Errno::BROKEN_PIPE),
+                Err(error) => return Err(error),
+            }
+        }
+        if total == 0 {
+            self.receiver()?;
+        }
+        Ok(done)
+    }
+
+    /// The inbox of who is to receive a stream.
+    fn receiver(&self) -> Result<alloc::sync::Arc<super::inbox::Inbox>, Errno> {
+        let state = self.state.lock();
+        let peer = match state.phase {
+            Phase::Connected { .. } => state.peer.clone(),
+            Phase::Connecting => return Err(Errno::EAGAIN),
+            // TCP tells who never was connected by the broken pipe.
+            Phase::Disconnected => return Err(Errno::EPIPE),
+            _ if self.is_tcp() => return Err(Errno::EPIPE),
+            _ => None,
+        };
+        let peer = peer.ok_or(Errno::ENOTCONN)?;
+        if self.cannot_send(&state) {
+            drop(state);
+            return Err(Errno::EPIPE);
+        }
+        Ok(peer)
+    }
+
+    fn send_piece(
+        &self,
+        from: &mut dyn ByteSource,
+        left: usize,
+        rights: &mut Option<Rights>,
+        credentials: Credentials,
+        patience: Patience,
+    ) -> SysResult {
+        let peer = self.receiver()?;
+        // Two of them fit, so that one is received while the next one is sent.
+        let longest = (self.account.limit() / 2).clamp(OVERHEAD, LONGEST + OVERHEAD) - OVERHEAD / 2;
+        let count = left.min(longest.min(LONGEST));
+        let charge = self.charge(count, patience)?;
+        let payload = Payload::take(from, count)?;
+        let source = if self.is_unix() {
+            self.local()
+        } else {
+            Address::unbound(self.family())
+        };
+        let segment = Segment::new(payload, source, credentials, rights.take(), charge);
+        match peer.push(segment, self.inbox.id(), Bounds::default()) {
+            Ok(()) => Ok(count),
+            Err((Refusal::Memory | Refusal::Full, _)) => Err(Errno::ENOBUFS),
+            Err((Refusal::Closed, segment)) if self.is_tcp() => {
+                // The first bytes to who is gone are sent, and answered by a reset.
+                drop(segment);
+                self.inbox.reset(Errno::EPIPE);
+                Ok(count)
+            }
+            Err((Refusal::Closed | Refusal::Shut | Refusal::Stranger, _)) => Err(Errno::EPIPE),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Sockets of `AF_UNIX`: names, connections and messages.
+
+use super::address::{Address, SocketKind};
+use super::inbox::{Bounds, Inbox, Patience, Refusal, Segment};
+use super::names;
+use super::payload::Payload;
+use super::rights::Rights;
+use super::socket::{MAX_MESSAGES, Phase, Socket};
+use crate::fs::io::ByteSource;
+use crate::fs::lookup::{self, LastLink};
+use crate::fs::node::NewNode;
+use crate::fs::{Context, FileKind};
+use alloc::sync::Arc;
+use logic::errno::{Errno, SysResult};
+use logic::socket::address::{AF_UNSPEC, UnixName, split_family};
+use logic::socket::control::Credentials;
+
+/// What a message's length is short of the buffer at least, as on Linux.
+const BUFFER_REST: usize = 32;
+
+impl Socket {
+    fn set_name(&self, name: UnixName, hold: crate::fs::node::Hold) -> Result<(), Errno> {
+        let mut state = self.state.lock();
+        if state.bound.is_some() {
+            drop(state);
+            drop(hold);
+            return Err(Errno::EINVAL);
+        }
+        state.local = Address::Unix(name);
+        state.bound = Some(hold);
+        Ok(())
+    }
+
+    /// Gives it a name if it has none: who is to answer needs one.
+    fn bind_to_any(&self) -> Result<(), Errno> {
+        if self.is_bound() {
+            return Ok(());
+        }
+        let (name, hold) = names::take_any(self)?;
+        // Another thread may have been faster.
+        let _ = self.set_name(UnixName::Abstract(name), hold);
+        Ok(())
+    }
+
+    /// `bind`.
+    pub(super) fn bind_unix(&self, bytes: &[u8], context: &Context) -> Result<(), Errno> {
+        match UnixName::parse(bytes)? {
+            UnixName::Nameless => self.bind_to_any(),
+            UnixName::Abstract(name) => {
+                if self.is_bound() {
+                    return Err(Errno::EINVAL);
+                }
+                let hold = names::take_abstract(self, &name)?;
+                self.set_name(UnixName::Abstract(name), hold)
+            }
+            UnixName::Path(path) => {
+                let found =
+                    lookup::resolve(&context.root(), context.cwd(), &path, LastLink::Entry)?;
+                if found.node.is_some() {
+                    return Err(Errno::EADDRINUSE);
+                }
+                if found.must_be_directory {
+                    return Err(Errno::ENOENT);
+                }
+                if self.is_bound() {
+                    return Err(Errno::EINVAL);
+                }
+                let name = found.new_name(Errno::EADDRINUSE)?;
+                let permissions = 0o777 & !context.umask();
+                let node = found
+                    .parent
+                    .create(name, NewNode::Socket, permissions)
+                    .map_err(|error| match error {
+                        Errno::EEXIST => Errno::EADDRINUSE,
+                        other => other,
+                    })?;
+                let hold = names::take_node(self, node);
+                self.set_name(UnixName::Path(path), hold)
+            }
+        }
+    }
+
+    /// The socket of this kind with a name.
+    fn find(&self, name: &UnixName, context: &Context) -> Result<Arc<Self>, Errno> {
+        let found = match name {
+            UnixName::Nameless => return Err(Errno::EINVAL),
+            UnixName::Abstract(name) => names::find_abstract(self.kind(), name),
+            UnixName::Path(path) => {
+                let found =
+                    lookup::resolve(&context.root(), context.cwd(), path, LastLink::Follow)?;
+                let node = found.existing()?;
+                if node.kind() != FileKind::Socket {
+                    return Err(Errno::ECONNREFUSED);
+                }
+                names::find_node(&node)
+            }
+        };
+        let found = found.ok_or(Errno::ECONNREFUSED)?;
+        if found.kind() != self.kind() {
+            return Err(Errno::EPROTOTYPE);
+        }
+        Ok(found)
+    }
+
+    /// `connect`.
+    pub(super) fn connect_unix(
+        &self,
+        bytes: &[u8],
+        context: &Context,
+        patience: Patience,
+    ) -> Result<(), Errno> {
+        if self.kind() == SocketKind::Datagram && split_family(bytes)?.0 == AF_UNSPEC {
+            self.disconnect_messages();
+            return Ok(());
+        }
+        let name = UnixName::parse(bytes)?;
+        let other = self.find(&name, context)?;
+        if self.settings().pass_credentials.get() {
+            self.bind_to_any()?;
+        }
+        if self.kind() == SocketKind::Datagram {
+            return self.aim(&other);
+        }
+        let listener = other.state.lock().listener.clone();
+        let listener = listener.ok_or(Errno::ECONNREFUSED)?;
+        if other.inbox.look().shut {
+            return Err(Errno::ECONNREFUSED);
+        }
+        match self.state.lock().phase {
+            Phase::Idle => {}
+            Phase::Listening => return Err(Errno::EINVAL),
+            _ => return Err(Errno::EISCONN),
+        }
+        let server = Self::new(self.family(), self.kind());
+        let local = other.local();
+        server.state.lock().local = local.clone();
+        drop(other);
+        self.connect_to(&listener, server, local, patience)?;
+        self.set_reported();
+        Ok(())
+    }
+
+    /// What this datagram socket sends goes to `other`, and it receives from nobody else.
+    fn aim(&self, other: &Self) -> Result<(), Errno> {
+        if !other.inbox.admits(self.inbox.id()) {
+            return Err(Errno::EPERM);
+        }
+        let peer = other.inbox.clone();
+        self.inbox.receive_only_from(Some(peer.id()));
+        let who = self.peer_credentials();
+        self.set_connected(peer, other.local(), who, true);
+        Ok(())
+    }
+
+    /// This datagram socket has no peer any more.
+    pub(super) fn disconnect_messages(&self) {
+        let mut state = self.state.lock();
+        let old = state.peer.take();
+        state.remote = None;
+        state.phase = Phase::Idle;
+        drop(state);
+        drop(old);
+        self.inbox.receive_only_from(None);
+    }
+
+    /// `listen`.
+    pub(super) fn listen_unix(&self, backlog: usize) -> Result<(), Errno> {
+        if !self.kind().connects() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let phase = self.state.lock().phase;
+        if !self.is_bound() || !matches!(phase, Phase::Idle | Phase::Listening) {
+            return Err(Errno::EINVAL);
+        }
+        self.start_listening(backlog);
+        Ok(())
+    }
+
+    /// Where a message goes, and whether that is to whom it is connected.
+    fn receiver_of_message(
+        &self,
+        to: Option<(&[u8], &Context)>,
+    ) -> Result<(Arc<Inbox>, bool), Errno> {
+        if let Some((bytes, context)) = to
+            && self.kind() == SocketKind::Datagram
+        {
+            let name = UnixName::parse(bytes)?;
+            return Ok((self.find(&name, context)?.inbox.clone(), false));
+        }
+        let peer = self.state.lock().peer.clone();
+        Ok((peer.ok_or(Errno::ENOTCONN)?, true))
+    }
+
+    /// Sends a message, of this socket or of a connection that keeps boundaries.
+    pub(super) fn send_message(
+        &self,
+        from: &mut dyn ByteSource,
+        to: Option<(&[u8], &Context)>,
+        rights: Option<Rights>,
+        credentials: Credentials,
+        patience: Patience,
+    ) -> SysResult {
+        if self.settings().pass_credentials.get() {
+            self.bind_to_any()?;
+        }
+        let length = from.left();
+        let (inbox, connected) = self.receiver_of_message(to)?;
+        if length > self.account.limit().saturating_sub(BUFFER_REST) {
+            return Err(Errno::EMSGSIZE);
+        }
+        if let Some(error) = self.take_error() {
+            return Err(error);
+        }
+        if self.cannot_send(&self.state.lock()) {
+            return Err(Errno::EPIPE);
+        }
+        let charge = self.charge(length, patience)?;
+        let payload = Payload::take(from, length)?;
+        let mut segment = Segment::new(payload, self.local(), credentials, rights, charge);
+        // Who is connected to us takes all that we may have sent.
+        let mutual = self.kind().connects() || inbox.receives_only_from(self.inbox.id());
+        let bounds = Bounds {
+            messages: (!mutual).then_some(MAX_MESSAGES),
+            memory: None,
+        };
+        loop {
+            match inbox.push(segment, self.inbox.id(), bounds) {
+                Ok(()) => return Ok(length),
+                Err((Refusal::Full, back)) => {
+                    segment = back;
+                    patience.wait(&self.notifier, || {
+                        !inbox.is_full_for(&self.notifier, bounds)
+                            || self.state.lock().shut_write
+                    })?;
+                }
+                Err((Refusal::Closed, _)) if self.kind().connects() => return Err(Errno::EPIPE),
+                Err((Refusal::Closed, _)) => {
+                    if connected {
+                        self.disconnect_messages();
+                    }
+                    return Err(Errno::ECONNREFUSED);
+                }
+                Err((Refusal::Shut, _)) => return Err(Errno::EPIPE),
+                Err((Refusal::Stranger, _)) => return Err(Errno::EPERM),
+                Err((Refusal::Memory, _)) => return Err(Errno::ENOBUFS),
+            }
+        }
+    }
+}

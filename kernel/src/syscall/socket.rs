@@ -1,0 +1,229 @@
+//! Sockets: making, naming and connecting them.
+
+use super::Args;
+use super::pipe::install_pair;
+use crate::fs::socket::{Family, Socket, SocketKind};
+use crate::fs::{OpenFile, OpenFlags};
+use crate::process::caller;
+use crate::vm::uaccess;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, MAX_LENGTH};
+
+const SOCK_TYPE: u32 = 0xf;
+const SOCK_STREAM: u32 = 1;
+const SOCK_DGRAM: u32 = 2;
+const SOCK_RAW: u32 = 3;
+const SOCK_SEQPACKET: u32 = 5;
+const SOCK_MAX: u32 = 11;
+/// `IPPROTO_TCP`.
+pub(super) const TCP: u32 = 6;
+/// `IPPROTO_UDP`.
+pub(super) const UDP: u32 = 17;
+
+/// The type and flags of a new socket.
+fn kind_and_flags(kind: u32) -> Result<(u32, OpenFlags), Errno> {
+    let flags = OpenFlags::from_bits(kind & !SOCK_TYPE).ok_or(Errno::EINVAL)?;
+    if !(OpenFlags::NONBLOCK | OpenFlags::CLOSE_ON_EXEC).contains(flags) {
+        return Err(Errno::EINVAL);
+    }
+    Ok((kind & SOCK_TYPE, flags))
+}
+
+/// What a new socket is: family, type and protocol as Linux checks them.
+fn new_kind(family: u32, kind: u32, protocol: u32) -> Result<(Family, SocketKind), Errno> {
+    if kind >= SOCK_MAX {
+        return Err(Errno::EINVAL);
+    }
+    let family = match u16::try_from(family) {
+        Ok(AF_UNIX) => Family::Unix,
+        Ok(AF_INET) => Family::Inet,
+        Ok(AF_INET6) => Family::Inet6,
+        _ => return Err(Errno::EAFNOSUPPORT),
+    };
+    if family == Family::Unix {
+        if protocol > 1 {
+            return Err(Errno::EPROTONOSUPPORT);
+        }
+        return match kind {
+            SOCK_STREAM => Ok((family, SocketKind::Stream)),
+            // Linux makes a raw socket of this family a datagram one.
+            SOCK_DGRAM | SOCK_RAW => Ok((family, SocketKind::Datagram)),
+            SOCK_SEQPACKET => Ok((family, SocketKind::SequencedPacket)),
+            _ => Err(Errno::ESOCKTNOSUPPORT),
+        };
+    }
+    match (kind, protocol) {
+        (SOCK_STREAM, 0 | TCP) => Ok((family, SocketKind::Stream)),
+        (SOCK_DGRAM, 0 | UDP) => Ok((family, SocketKind::Datagram)),
+        (SOCK_STREAM | SOCK_DGRAM, 0..=255) => Err(Errno::EPROTONOSUPPORT),
+        (SOCK_STREAM | SOCK_DGRAM, _) => Err(Errno::EINVAL),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+/// `socket(2)`.
+pub fn socket(a: &Args) -> SysResult {
+    let (kind, flags) = kind_and_flags(a.uint(1))?;
+    let (family, kind) = new_kind(a.uint(0), kind, a.uint(2))?;
+    let socket = Socket::new(family, kind).to_file(flags);
+    caller::install(socket, flags.contains(OpenFlags::CLOSE_ON_EXEC))
+}
+
+/// `socketpair(2)`: a connected pair of `AF_UNIX`.
+pub fn socketpair(a: &Args) -> SysResult {
+    let (kind, flags) = kind_and_flags(a.uint(1))?;
+    let (family, kind) = new_kind(a.uint(0), kind, a.uint(2))?;
+    if family != Family::Unix {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let (first, second) = Socket::pair(kind, flags);
+    install_pair(
+        [first, second],
+        flags.contains(OpenFlags::CLOSE_ON_EXEC),
+        a.addr(3),
+    )
+}
+
+/// The socket behind a descriptor, with its open file.
+pub(super) fn with_socket<R>(
+    fd: i32,
+    call: impl FnOnce(&Socket, &OpenFile) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let file = caller::file(fd)?;
+    let result = match file.file().downcast::<Socket>() {
+        Some(socket) => call(socket, &file),
+        None => Err(Errno::ENOTSOCK),
+    };
+    release(file);
+    result
+}
+
+/// Gives up what a call held. If the descriptor was closed meanwhile it is the last to hold it.
+fn release(file: Arc<OpenFile>) {
+    if Arc::strong_count(&file) == 1 {
+        file.close();
+    }
+}
+
+/// Reads an address of this length.
+///
+/// # Errors
+/// `EINVAL`: no address has it. `EFAULT`.
+pub(super) fn read_address(address: u64, length: i32) -> Result<Vec<u8>, Errno> {
+    let length = usize::try_from(length).map_err(|_| Errno::EINVAL)?;
+    if length > MAX_LENGTH {
+        return Err(Errno::EINVAL);
+    }
+    let mut bytes = Vec::new();
+    bytes.resize(length, 0);
+    uaccess::copy_in(&mut bytes, address)?;
+    Ok(bytes)
+}
+
+/// Writes as much of an address as there is room for, and how long it is.
+///
+/// # Errors
+/// `EINVAL`: the room is negative. `EFAULT`.
+pub(super) fn write_address(bytes: &[u8], address: u64, length: u64) -> Result<(), Errno> {
+    let mut room = [0; 4];
+    uaccess::copy_in(&mut room, length)?;
+    let room = usize::try_from(i32::from_le_bytes(room)).map_err(|_| Errno::EINVAL)?;
+    uaccess::copy_out(address, &bytes[..room.min(bytes.len())])?;
+    // No address is longer than MAX_LENGTH.
+    let whole = u32::try_from(bytes.len()).unwrap_or(0);
+    uaccess::copy_out(length, &whole.to_le_bytes())
+}
+
+/// `bind(2)`.
+pub fn bind(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, _| {
+        let address = read_address(a.addr(1), a.int(2))?;
+        socket.bind(&address, &caller::context())?;
+        Ok(0)
+    })
+}
+
+/// `connect(2)`.
+pub fn connect(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, file| {
+        let address = read_address(a.addr(1), a.int(2))?;
+        socket.connect(&address, &caller::context(), file.flags().nonblocking())?;
+        Ok(0)
+    })
+}
+
+/// `listen(2)`.
+pub fn listen(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, _| {
+        socket.listen(a.int(1))?;
+        Ok(0)
+    })
+}
+
+fn accept_with(a: &Args, flags: u32) -> SysResult {
+    let flags = OpenFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
+    if !(OpenFlags::NONBLOCK | OpenFlags::CLOSE_ON_EXEC).contains(flags) {
+        return Err(Errno::EINVAL);
+    }
+    with_socket(a.int(0), |socket, file| {
+        let files = caller::files();
+        // A connection that found no descriptor would be lost.
+        files.check_room(caller::descriptor_limit())?;
+        let accepted = socket.accept(file.flags().nonblocking())?;
+        let family = accepted.family();
+        let remote = accepted.remote();
+        if a.addr(1) != 0 {
+            // A peer that went already has the name that it had.
+            let bytes = remote.map_or_else(Vec::new, |remote| remote.to_bytes(family));
+            write_address(&bytes, a.addr(1), a.addr(2))?;
+        }
+        caller::install(
+            accepted.to_file(flags),
+            flags.contains(OpenFlags::CLOSE_ON_EXEC),
+        )
+    })
+}
+
+/// `accept(2)`.
+pub fn accept(a: &Args) -> SysResult {
+    accept_with(a, 0)
+}
+
+/// `accept4(2)`.
+pub fn accept4(a: &Args) -> SysResult {
+    accept_with(a, a.uint(3))
+}
+
+/// `shutdown(2)`.
+pub fn shutdown(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, _| {
+        let (reading, writing) = match a.uint(1) {
+            0 => (true, false),
+            1 => (false, true),
+            2 => (true, true),
+            _ => return Err(Errno::EINVAL),
+        };
+        socket.shutdown(reading, writing)?;
+        Ok(0)
+    })
+}
+
+/// `getsockname(2)`.
+pub fn getsockname(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, _| {
+        let bytes = socket.local().to_bytes(socket.family());
+        write_address(&bytes, a.addr(1), a.addr(2))?;
+        Ok(0)
+    })
+}
+
+/// `getpeername(2)`.
+pub fn getpeername(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, _| {
+        let remote = socket.remote().ok_or(Errno::ENOTCONN)?;
+        write_address(&remote.to_bytes(socket.family()), a.addr(1), a.addr(2))?;
+        Ok(0)
+    })
+}

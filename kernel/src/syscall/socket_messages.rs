@@ -1,0 +1,405 @@
+//! Sending and receiving through sockets.
+
+use super::Args;
+use super::record::{ManyHeader, MessageHeader};
+use super::socket::{read_address, with_socket, write_address};
+use crate::fs::io::{
+    ByteSink, MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource, read_segments,
+};
+use crate::fs::socket::{Address, Family, Got, Incoming, Outgoing, Socket, SocketKind};
+use crate::fs::OpenFile;
+use crate::process::caller;
+use crate::process::task::table;
+use crate::process::time::values::Timespec;
+use crate::vm::uaccess::{self, UserPtr};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use logic::errno::{Errno, SysResult};
+use logic::socket::address::{MAX_LENGTH, UnixName};
+use logic::socket::control::{self, Credentials, Passed, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET};
+use machine::arch::clock::{self, Nanos};
+use machine::memory::FrameRef;
+
+const MSG_OOB: u32 = 1;
+const MSG_PEEK: u32 = 2;
+/// Told to a receiver: some control messages are lost.
+const MSG_CTRUNC: u32 = 8;
+/// Asked of a receiver: give the message's whole length. Told to it: some of it is lost.
+const MSG_TRUNC: u32 = 0x20;
+const MSG_DONTWAIT: u32 = 0x40;
+const MSG_WAITALL: u32 = 0x100;
+const MSG_ERRQUEUE: u32 = 0x2000;
+const MSG_NOSIGNAL: u32 = 0x4000;
+/// Of several messages only the first is waited for.
+const MSG_WAITFORONE: u32 = 0x1_0000;
+const MSG_FASTOPEN: u32 = 0x2000_0000;
+const MSG_CMSG_CLOEXEC: u32 = 0x4000_0000;
+/// The most messages of one call (`UIO_MAXIOV`).
+const MOST_MESSAGES: u32 = 1024;
+
+/// What goes with the bytes of a message.
+#[derive(Default)]
+struct Beside {
+    to: Option<Vec<u8>>,
+    passed: Passed,
+}
+
+/// Sends these pieces; with `MSG_NOSIGNAL` without a signal if nobody reads.
+fn send(
+    socket: &Socket,
+    file: &OpenFile,
+    segments: &[Segment],
+    beside: &Beside,
+    flags: u32,
+) -> SysResult {
+    // No urgent bytes, and no data with the first packet.
+    if flags & (MSG_OOB | MSG_FASTOPEN) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let unix = socket.family() == Family::Unix;
+    if beside.passed.others && !unix {
+        return Err(Errno::EINVAL);
+    }
+    let mut files = Vec::new();
+    if unix {
+        for fd in &beside.passed.descriptors {
+            match caller::place(*fd) {
+                Ok(file) => files.push(file),
+                Err(error) => {
+                    files.into_iter().for_each(OpenFile::close);
+                    return Err(error);
+                }
+            }
+        }
+    }
+    let context = caller::context();
+    let out = Outgoing {
+        to: beside.to.as_deref().map(|bytes| (bytes, &*context)),
+        files,
+        files_limit: caller::descriptor_limit(),
+        credentials: beside.passed.credentials.filter(|_| unix),
+        nonblocking: file.flags().nonblocking() || flags & MSG_DONTWAIT != 0,
+    };
+    let result = socket.send(&mut UserSource::new(segments, NO_LIMIT), out);
+    if flags & MSG_NOSIGNAL != 0 && result == Err(Errno::BROKEN_PIPE) {
+        return Err(Errno::EPIPE);
+    }
+    result
+}
+
+/// One piece of user memory.
+fn one_segment(address: u64, length: usize) -> [Segment; 1] {
+    [Segment {
+        address,
+        length: length.min(MAX_RW_COUNT),
+    }]
+}
+
+/// `sendto(2)`.
+pub fn sendto(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, file| {
+        let mut beside = Beside::default();
+        if a.addr(4) != 0 {
+            beside.to = Some(read_address(a.addr(4), a.int(5))?);
+        }
+        let segments = one_segment(a.addr(1), a.size(2));
+        send(socket, file, &segments, &beside, a.uint(3))
+    })
+}
+
+/// Who a sender says that it is; as root it may say anything that can be.
+fn check_credentials(credentials: Credentials) -> Result<(), Errno> {
+    if credentials.uid == u32::MAX || credentials.gid == u32::MAX {
+        return Err(Errno::EINVAL);
+    }
+    match table::find(credentials.pid) {
+        Some(_) => Ok(()),
+        None => Err(Errno::ESRCH),
+    }
+}
+
+/// What a sender's header says beside its pieces.
+fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
+    let mut beside = Beside::default();
+    if header.name != 0 && header.name_length != 0 {
+        let length = i32::try_from(header.name_length).map_err(|_| Errno::EINVAL)?;
+        // A longer one is cut, as on Linux.
+        let most = i32::try_from(MAX_LENGTH).unwrap_or(0);
+        beside.to = Some(read_address(header.name, length.min(most))?);
+    }
+    if header.control_length != 0 {
+        let length = usize::try_from(header.control_length).map_err(|_| Errno::ENOBUFS)?;
+        if length > control::MAX_LENGTH {
+            return Err(Errno::ENOBUFS);
+        }
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(length)
+            .map_err(|_| Errno::ENOBUFS)?;
+        bytes.resize(length, 0);
+        uaccess::copy_in(&mut bytes, header.control)?;
+        beside.passed = control::parse(&bytes)?;
+        if let Some(credentials) = beside.passed.credentials {
+            check_credentials(credentials)?;
+        }
+    }
+    Ok(beside)
+}
+
+fn send_header(
+    socket: &Socket,
+    file: &OpenFile,
+    header: &MessageHeader,
+    flags: u32,
+) -> SysResult {
+    let segments = read_segments_of_message(header)?;
+    let beside = read_beside(header)?;
+    send(socket, file, &segments, &beside, flags)
+}
+
+fn read_segments_of_message(header: &MessageHeader) -> Result<Vec<Segment>, Errno> {
+    read_segments(header.segments, header.segment_count).map_err(|error| match error {
+        // A message has too many pieces, where other calls say that an argument is wrong.
+        Errno::EINVAL if header.segment_count > MOST_MESSAGES.into() => Errno::EMSGSIZE,
+        other => other,
+    })
+}
+
+/// `sendmsg(2)`.
+pub fn sendmsg(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, file| {
+        let header = UserPtr::<MessageHeader>::new(a.addr(1)).read()?;
+        send_header(socket, file, &header, a.uint(2))
+    })
+}
+
+/// The address of message `n` of several.
+fn nth_header(first: u64, n: u32) -> u64 {
+    first.wrapping_add(u64::from(n) * size_of::<ManyHeader>() as u64)
+}
+
+/// `sendmmsg(2)`.
+pub fn sendmmsg(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, file| {
+        let count = a.uint(2).min(MOST_MESSAGES);
+        for n in 0..count {
+            let place = UserPtr::<ManyHeader>::new(nth_header(a.addr(1), n));
+            let sent = place.read().and_then(|mut many| {
+                let sent = send_header(socket, file, &many.header, a.uint(3))?;
+                many.length = u32::try_from(sent).unwrap_or(u32::MAX);
+                place.write(&many)
+            });
+            match sent {
+                Ok(()) => {}
+                Err(error) if n == 0 => return Err(error),
+                Err(_) => return Ok(n as usize),
+            }
+        }
+        Ok(count as usize)
+    })
+}
+
+/// Takes bytes that nobody wants.
+struct Nowhere {
+    room: usize,
+}
+
+impl Nowhere {
+    fn pass(&mut self, count: usize) -> SysResult {
+        let count = count.min(self.room);
+        self.room -= count;
+        Ok(count)
+    }
+}
+
+impl ByteSink for Nowhere {
+    fn room(&self) -> usize {
+        self.room
+    }
+    fn put(&mut self, bytes: &[u8]) -> SysResult {
+        self.pass(bytes.len())
+    }
+    fn put_frame(&mut self, _: &FrameRef, _: usize, count: usize) -> SysResult {
+        self.pass(count)
+    }
+}
+
+/// Receives into these pieces.
+fn receive(
+    socket: &Socket,
+    file: &OpenFile,
+    segments: &[Segment],
+    flags: u32,
+) -> Result<Got, Errno> {
+    let unix = socket.family() == Family::Unix;
+    if flags & MSG_OOB != 0 {
+        return Err(match (unix, socket.kind()) {
+            (false, SocketKind::Stream) => Errno::EINVAL,
+            _ => Errno::EOPNOTSUPP,
+        });
+    }
+    if flags & MSG_ERRQUEUE != 0 && !unix {
+        // Nothing is put there.
+        return Err(Errno::EAGAIN);
+    }
+    let how = Incoming {
+        peek: flags & MSG_PEEK != 0,
+        all: flags & MSG_WAITALL != 0,
+        nonblocking: file.flags().nonblocking() || flags & MSG_DONTWAIT != 0,
+    };
+    let mut sink = UserSink::new(segments);
+    if !unix && socket.kind() == SocketKind::Stream && flags & MSG_TRUNC != 0 {
+        // TCP throws the bytes away.
+        let mut nowhere = Nowhere { room: sink.room() };
+        return socket.receive(&mut nowhere, how);
+    }
+    socket.receive(&mut sink, how)
+}
+
+/// What a receiving call returns: what it took, or with `MSG_TRUNC` what there was.
+fn received(got: &Got, flags: u32) -> usize {
+    if flags & MSG_TRUNC != 0 {
+        got.length
+    } else {
+        got.count
+    }
+}
+
+/// The name of a message's sender; a stream of TCP has none, and a socket without a name neither.
+fn source_bytes(socket: &Socket, got: &Got) -> Vec<u8> {
+    match &got.source {
+        None | Some(Address::Unix(UnixName::Nameless)) => Vec::new(),
+        Some(Address::Inet(_)) if socket.kind() == SocketKind::Stream => Vec::new(),
+        Some(source) => source.to_bytes(socket.family()),
+    }
+}
+
+/// `recvfrom(2)`.
+pub fn recvfrom(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, file| {
+        let segments = one_segment(a.addr(1), a.size(2));
+        let mut got = receive(socket, file, &segments, a.uint(3))?;
+        // Descriptors that come with it are lost.
+        got.files.drain(..).for_each(OpenFile::close);
+        if a.addr(4) != 0 {
+            write_address(&source_bytes(socket, &got), a.addr(4), a.addr(5))?;
+        }
+        Ok(received(&got, a.uint(3)))
+    })
+}
+
+/// Gives the receiver descriptors, as many as there is room for; the others are lost.
+fn install_files(files: Vec<Arc<OpenFile>>, writer: &mut control::Writer, flags: u32) {
+    let room = writer.descriptors_room();
+    let mut numbers = Vec::new();
+    let mut files = files.into_iter();
+    for file in files.by_ref().take(room) {
+        match caller::install(file, flags & MSG_CMSG_CLOEXEC != 0) {
+            Ok(fd) => numbers.extend_from_slice(&i32::try_from(fd).unwrap_or(-1).to_le_bytes()),
+            Err(_) => {
+                writer.cut();
+                break;
+            }
+        }
+    }
+    if files.len() > 0 {
+        writer.cut();
+    }
+    files.for_each(OpenFile::close);
+    if !numbers.is_empty() {
+        writer.add(SOL_SOCKET, SCM_RIGHTS, &numbers);
+    }
+}
+
+fn receive_header(
+    socket: &Socket,
+    file: &OpenFile,
+    place: UserPtr<MessageHeader>,
+    flags: u32,
+) -> SysResult {
+    let mut header = place.read()?;
+    let segments = read_segments_of_message(&header)?;
+    if header.name != 0 && i32::try_from(header.name_length).is_err() {
+        return Err(Errno::EINVAL);
+    }
+    let mut got = receive(socket, file, &segments, flags)?;
+    header.flags = flags & MSG_CMSG_CLOEXEC;
+    if got.count < got.length {
+        header.flags |= MSG_TRUNC;
+    }
+    if header.name != 0 {
+        let bytes = source_bytes(socket, &got);
+        let room = (header.name_length as usize).min(bytes.len());
+        uaccess::copy_out(header.name, &bytes[..room])?;
+        // No address is longer than MAX_LENGTH.
+        header.name_length = u32::try_from(bytes.len()).unwrap_or(0);
+    }
+    let room = usize::try_from(header.control_length).unwrap_or(0);
+    let room = if header.control == 0 { 0 } else { room };
+    // What can come fits in far less than an absurd length.
+    let mut writer = control::Writer::new(room.min(control::MAX_LENGTH));
+    if socket.settings().pass_credentials.get()
+        && let Some(credentials) = got.credentials
+    {
+        writer.add(SOL_SOCKET, SCM_CREDENTIALS, &credentials.to_bytes());
+    }
+    let files = core::mem::take(&mut got.files);
+    if !files.is_empty() {
+        install_files(files, &mut writer, flags);
+    }
+    let (bytes, cut) = writer.finish();
+    if cut {
+        header.flags |= MSG_CTRUNC;
+    }
+    uaccess::copy_out(header.control, &bytes)?;
+    header.control_length = bytes.len() as u64;
+    place.write(&header)?;
+    Ok(received(&got, flags))
+}
+
+/// `recvmsg(2)`.
+pub fn recvmsg(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, file| {
+        let place = UserPtr::<MessageHeader>::new(a.addr(1));
+        receive_header(socket, file, place, a.uint(2))
+    })
+}
+
+/// `recvmmsg(2)`. As on Linux the time is looked at after each message.
+pub fn recvmmsg(a: &Args) -> SysResult {
+    let deadline = match a.addr(4) {
+        0 => None,
+        address => {
+            let timeout = Timespec::read(address)?;
+            Some(clock::now().saturating_add(timeout))
+        }
+    };
+    with_socket(a.int(0), |socket, file| {
+        let count = a.uint(2).min(MOST_MESSAGES);
+        let mut flags = a.uint(3);
+        for n in 0..count {
+            let address = nth_header(a.addr(1), n);
+            let wait_for_one = flags & MSG_WAITFORONE != 0;
+            let place = UserPtr::<MessageHeader>::new(address);
+            let got = receive_header(socket, file, place, flags & !MSG_WAITFORONE).and_then(
+                |length| {
+                    let length = u32::try_from(length).unwrap_or(u32::MAX);
+                    let at = address.wrapping_add(size_of::<MessageHeader>() as u64);
+                    uaccess::copy_out(at, &length.to_le_bytes())
+                },
+            );
+            match got {
+                Ok(()) => {}
+                Err(error) if n == 0 => return Err(error),
+                Err(_) => return Ok(n as usize),
+            }
+            if wait_for_one {
+                flags |= MSG_DONTWAIT;
+            }
+            if deadline.is_some_and(|deadline: Nanos| clock::now() >= deadline) {
+                return Ok(n as usize + 1);
+            }
+        }
+        Ok(count as usize)
+    })
+}

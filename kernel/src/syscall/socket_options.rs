@@ -1,0 +1,397 @@
+//! `setsockopt` and `getsockopt`.
+
+use super::Args;
+use super::socket::{TCP, UDP, with_socket};
+use crate::fs::socket::{Family, Settings, Socket, SocketKind, Timeout};
+use crate::vm::uaccess;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::net as raw;
+use logic::errno::{Errno, SysResult};
+
+const SOL_SOCKET: u32 = raw::SOL_SOCKET;
+const SOL_IP: u32 = 0;
+const SOL_IPV6: u32 = 41;
+
+// Of SOL_SOCKET.
+const SO_DEBUG: u32 = 1;
+const SO_REUSEADDR: u32 = 2;
+const SO_TYPE: u32 = 3;
+const SO_ERROR: u32 = 4;
+const SO_DONTROUTE: u32 = 5;
+const SO_BROADCAST: u32 = 6;
+const SO_SNDBUF: u32 = 7;
+const SO_RCVBUF: u32 = 8;
+const SO_KEEPALIVE: u32 = 9;
+const SO_OOBINLINE: u32 = 10;
+const SO_PRIORITY: u32 = 12;
+const SO_LINGER: u32 = 13;
+const SO_REUSEPORT: u32 = 15;
+const SO_PASSCRED: u32 = 16;
+const SO_PEERCRED: u32 = 17;
+const SO_RCVLOWAT: u32 = 18;
+const SO_SNDLOWAT: u32 = 19;
+const SO_RCVTIMEO: u32 = 20;
+const SO_SNDTIMEO: u32 = 21;
+const SO_ACCEPTCONN: u32 = 30;
+const SO_SNDBUFFORCE: u32 = 32;
+const SO_RCVBUFFORCE: u32 = 33;
+const SO_PROTOCOL: u32 = 38;
+const SO_DOMAIN: u32 = 39;
+
+/// The most that a program may ask for as a buffer (`net.core.wmem_max`); Linux doubles it, so that
+/// it counts what segments take beside their bytes.
+const MAX_BUFFER: u32 = 212_992;
+const LEAST_SEND_BUFFER: u32 = 4608;
+const LEAST_RECEIVE_BUFFER: u32 = 2304;
+
+const SECOND: u64 = 1_000_000_000;
+const MICROSECOND: u64 = 1000;
+
+/// The value that a program passes.
+struct Value {
+    address: u64,
+    length: usize,
+}
+
+impl Value {
+    fn number(&self) -> Result<i32, Errno> {
+        if self.length < 4 {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes = [0; 4];
+        uaccess::copy_in(&mut bytes, self.address)?;
+        Ok(i32::from_le_bytes(bytes))
+    }
+
+    fn unsigned(&self) -> Result<u32, Errno> {
+        self.number().map(i32::cast_unsigned)
+    }
+
+    fn on(&self) -> Result<bool, Errno> {
+        self.number().map(|number| number != 0)
+    }
+
+    /// A number of at least 1 and at most `most`.
+    fn within(&self, most: i32) -> Result<u32, Errno> {
+        let number = self.number()?;
+        if number < 1 || number > most {
+            return Err(Errno::EINVAL);
+        }
+        Ok(number.cast_unsigned())
+    }
+
+    /// Two numbers of the size of a word.
+    fn words(&self) -> Result<[u64; 2], Errno> {
+        if self.length < 16 {
+            return Err(Errno::EINVAL);
+        }
+        let mut bytes = [0; 16];
+        uaccess::copy_in(&mut bytes, self.address)?;
+        let value = u128::from_le_bytes(bytes);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "splits the value into its two halves"
+        )]
+        Ok([value as u64, (value >> 64) as u64])
+    }
+}
+
+/// Sets a `struct timeval`.
+fn set_timeout(timeout: &Timeout, value: &Value) -> Result<(), Errno> {
+    let [seconds, micros] = value.words()?;
+    if micros >= SECOND / MICROSECOND {
+        return Err(Errno::EDOM);
+    }
+    let nanos = seconds
+        .saturating_mul(SECOND)
+        .saturating_add(micros * MICROSECOND);
+    // As on Linux a negative time is none, here the shortest.
+    timeout.set(if seconds.cast_signed() < 0 { 1 } else { nanos });
+    Ok(())
+}
+
+fn timeout_bytes(timeout: &Timeout) -> [u8; 16] {
+    let nanos = timeout.get();
+    let micros = nanos % SECOND / MICROSECOND;
+    let value = u128::from(nanos / SECOND) | u128::from(micros) << 64;
+    value.to_le_bytes()
+}
+
+/// A buffer's size as it counts.
+fn buffer(value: &Value, least: u32, force: bool) -> Result<usize, Errno> {
+    let most = if force {
+        i32::MAX.cast_unsigned() / 2
+    } else {
+        MAX_BUFFER
+    };
+    // A negative one is beyond the most, as on Linux.
+    let wanted = value.unsigned()?.min(most);
+    Ok((wanted * 2).max(least) as usize)
+}
+
+fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
+    let settings = socket.settings();
+    let unix = socket.family() == Family::Unix;
+    match option {
+        SO_DEBUG => {
+            value.number()?;
+        }
+        SO_REUSEADDR => socket.set_reuse_address(value.on()?),
+        SO_REUSEPORT => settings.reuse_port.set(value.on()?),
+        SO_DONTROUTE => settings.no_route.set(value.on()?),
+        SO_BROADCAST => settings.broadcast.set(value.on()?),
+        SO_KEEPALIVE => settings.keep_alive.set(value.on()?),
+        SO_OOBINLINE => settings.urgent_inline.set(value.on()?),
+        SO_PRIORITY => settings.priority.set(value.unsigned()?),
+        SO_PASSCRED if !unix => return Err(Errno::EOPNOTSUPP),
+        SO_PASSCRED => settings.pass_credentials.set(value.on()?),
+        SO_SNDBUF | SO_SNDBUFFORCE => {
+            let force = option == SO_SNDBUFFORCE;
+            socket.set_send_buffer(buffer(value, LEAST_SEND_BUFFER, force)?);
+        }
+        SO_RCVBUF | SO_RCVBUFFORCE => {
+            let force = option == SO_RCVBUFFORCE;
+            let bytes = buffer(value, LEAST_RECEIVE_BUFFER, force)?;
+            // Relaxed: an option orders nothing.
+            settings.receive_buffer.store(bytes, Ordering::Relaxed);
+        }
+        SO_LINGER => {
+            if value.length < 8 {
+                return Err(Errno::EINVAL);
+            }
+            let mut bytes = [0; 8];
+            uaccess::copy_in(&mut bytes, value.address)?;
+            let word = u64::from_le_bytes(bytes);
+            settings.linger.set(word & u64::from(u32::MAX) != 0);
+            let seconds = u32::try_from(word >> 32).unwrap_or(0);
+            settings.linger_seconds.set(seconds);
+        }
+        SO_RCVLOWAT => {
+            let least = value.number()?;
+            settings
+                .receive_least
+                .set(u32::try_from(least).unwrap_or(i32::MAX.cast_unsigned()));
+        }
+        SO_RCVTIMEO => set_timeout(&settings.receive_timeout, value)?,
+        SO_SNDTIMEO => set_timeout(&settings.send_timeout, value)?,
+        _ => {
+            value.number()?;
+            return Err(Errno::ENOPROTOOPT);
+        }
+    }
+    Ok(())
+}
+
+/// Options of TCP that are kept and shown: number, Linux's default, the most.
+const KEPT: [(u32, u32, i32); 6] = [
+    (raw::TCP_KEEPIDLE, 7200, 32767),
+    (raw::TCP_KEEPINTVL, 75, 32767),
+    (raw::TCP_KEEPCNT, 9, 127),
+    (raw::TCP_SYNCNT, 6, 127),
+    (raw::TCP_USER_TIMEOUT, 0, i32::MAX),
+    (raw::TCP_LINGER2, 60, 120),
+];
+
+fn set_of_tcp(settings: &Settings, option: u32, value: &Value) -> Result<(), Errno> {
+    match option {
+        raw::TCP_NODELAY => settings.no_delay.set(value.on()?),
+        raw::TCP_CORK => settings.cork.set(value.on()?),
+        raw::TCP_QUICKACK => settings.slow_ack.set(!value.on()?),
+        _ => {
+            let at = KEPT.iter().position(|kept| kept.0 == option);
+            let at = at.ok_or(Errno::ENOPROTOOPT)?;
+            let wanted = if KEPT[at].1 == 0 && value.number()? == 0 {
+                0
+            } else {
+                value.within(KEPT[at].2)?
+            };
+            settings.tcp[at].set(wanted);
+        }
+    }
+    Ok(())
+}
+
+/// A byte, as options of `IP` may be.
+fn byte_or_number(value: &Value) -> Result<i32, Errno> {
+    if value.length >= 4 {
+        return value.number();
+    }
+    if value.length == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut byte = [0];
+    uaccess::copy_in(&mut byte, value.address)?;
+    Ok(byte[0].into())
+}
+
+fn set_of_ip(settings: &Settings, option: u32, value: &Value) -> Result<(), Errno> {
+    let number = byte_or_number(value)?;
+    match option {
+        raw::IP_TOS => settings.service.set(number.cast_unsigned() & 0xff),
+        raw::IP_TTL if number == -1 => settings.hops.set(0),
+        raw::IP_TTL if (1..=255).contains(&number) => settings.hops.set(number.cast_unsigned()),
+        raw::IP_TTL => return Err(Errno::EINVAL),
+        _ => return Err(Errno::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+fn set_of_ip6(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
+    let settings = socket.settings();
+    match option {
+        raw::IPV6_V6ONLY => {
+            let on = value.on()?;
+            if socket.is_bound() {
+                return Err(Errno::EINVAL);
+            }
+            settings.v6_only.set(on);
+        }
+        _ => return Err(Errno::ENOPROTOOPT),
+    }
+    Ok(())
+}
+
+fn is_tcp(socket: &Socket) -> bool {
+    socket.family() != Family::Unix && socket.kind() == SocketKind::Stream
+}
+
+/// `setsockopt(2)`.
+pub fn setsockopt(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, _| {
+        let length = usize::try_from(a.int(4)).map_err(|_| Errno::EINVAL)?;
+        let value = Value {
+            address: a.addr(3),
+            length,
+        };
+        let (level, option) = (a.uint(1), a.uint(2));
+        match (level, socket.family()) {
+            (SOL_SOCKET, _) => set_of_socket(socket, option, &value)?,
+            (_, Family::Unix) => return Err(Errno::EOPNOTSUPP),
+            (TCP, _) if is_tcp(socket) => set_of_tcp(socket.settings(), option, &value)?,
+            (SOL_IP, _) => set_of_ip(socket.settings(), option, &value)?,
+            (SOL_IPV6, Family::Inet6) => set_of_ip6(socket, option, &value)?,
+            _ => return Err(Errno::ENOPROTOOPT),
+        }
+        Ok(0)
+    })
+}
+
+/// What an option is: a number, or other bytes.
+enum Shown {
+    Number(u32),
+    Word([u8; 8]),
+    Time([u8; 16]),
+    Who([u8; 12]),
+}
+
+fn of_socket(socket: &Socket, option: u32) -> Result<Shown, Errno> {
+    let settings = socket.settings();
+    let unix = socket.family() == Family::Unix;
+    let protocol = match (unix, socket.kind()) {
+        (true, _) => 0,
+        (false, SocketKind::Stream) => TCP,
+        (false, _) => UDP,
+    };
+    let size = |bytes: usize| u32::try_from(bytes).unwrap_or(i32::MAX.cast_unsigned());
+    Ok(Shown::Number(match option {
+        SO_TYPE => socket.kind() as u32,
+        SO_DOMAIN => socket.family().number().into(),
+        SO_PROTOCOL => protocol,
+        SO_ERROR => socket.take_error().map_or(0, number_of),
+        SO_ACCEPTCONN => socket.is_listening().into(),
+        SO_DEBUG => 0,
+        SO_REUSEADDR => settings.reuse_address.get().into(),
+        SO_REUSEPORT => settings.reuse_port.get().into(),
+        SO_DONTROUTE => settings.no_route.get().into(),
+        SO_BROADCAST => settings.broadcast.get().into(),
+        SO_KEEPALIVE => settings.keep_alive.get().into(),
+        SO_OOBINLINE => settings.urgent_inline.get().into(),
+        SO_PRIORITY => settings.priority.get(),
+        SO_PASSCRED if !unix => return Err(Errno::EOPNOTSUPP),
+        SO_PASSCRED => settings.pass_credentials.get().into(),
+        SO_SNDBUF => size(socket.send_buffer()),
+        // Relaxed: an option orders nothing.
+        SO_RCVBUF => size(settings.receive_buffer.load(Ordering::Relaxed)),
+        SO_RCVLOWAT => settings.receive_least.get().max(1),
+        SO_SNDLOWAT => 1,
+        SO_LINGER => {
+            let seconds = u64::from(settings.linger_seconds.get());
+            let word = u64::from(settings.linger.get()) | seconds << 32;
+            return Ok(Shown::Word(word.to_le_bytes()));
+        }
+        SO_RCVTIMEO => return Ok(Shown::Time(timeout_bytes(&settings.receive_timeout))),
+        SO_SNDTIMEO => return Ok(Shown::Time(timeout_bytes(&settings.send_timeout))),
+        SO_PEERCRED => return Ok(Shown::Who(socket.peer_credentials().to_bytes())),
+        _ => return Err(Errno::ENOPROTOOPT),
+    }))
+}
+
+fn number_of(error: Errno) -> u32 {
+    // Errors are returned negated, in two's complement.
+    u32::try_from(error.to_return().wrapping_neg()).unwrap_or(0)
+}
+
+fn of_tcp(settings: &Settings, option: u32) -> Result<u32, Errno> {
+    Ok(match option {
+        raw::TCP_NODELAY => settings.no_delay.get().into(),
+        raw::TCP_CORK => settings.cork.get().into(),
+        raw::TCP_QUICKACK => (!settings.slow_ack.get()).into(),
+        _ => {
+            let at = KEPT.iter().position(|kept| kept.0 == option);
+            let at = at.ok_or(Errno::ENOPROTOOPT)?;
+            match settings.tcp[at].get() {
+                0 => KEPT[at].1,
+                set => set,
+            }
+        }
+    })
+}
+
+fn of_ip(settings: &Settings, option: u32) -> Result<u32, Errno> {
+    Ok(match option {
+        raw::IP_TOS => settings.service.get(),
+        raw::IP_TTL => match settings.hops.get() {
+            0 => 64,
+            set => set,
+        },
+        _ => return Err(Errno::ENOPROTOOPT),
+    })
+}
+
+/// `getsockopt(2)`.
+pub fn getsockopt(a: &Args) -> SysResult {
+    with_socket(a.int(0), |socket, _| {
+        let (level, option) = (a.uint(1), a.uint(2));
+        let mut room = [0; 4];
+        uaccess::copy_in(&mut room, a.addr(4))?;
+        let room = usize::try_from(i32::from_le_bytes(room)).map_err(|_| Errno::EINVAL)?;
+        let settings = socket.settings();
+        let shown = match (level, socket.family()) {
+            (SOL_SOCKET, _) => of_socket(socket, option)?,
+            (_, Family::Unix) => return Err(Errno::EOPNOTSUPP),
+            (TCP, _) if is_tcp(socket) => Shown::Number(of_tcp(settings, option)?),
+            (SOL_IP, _) => Shown::Number(of_ip(settings, option)?),
+            (SOL_IPV6, Family::Inet6) if option == raw::IPV6_V6ONLY => {
+                Shown::Number(settings.v6_only.get().into())
+            }
+            (SOL_IPV6, Family::Inet6) => return Err(Errno::ENOPROTOOPT),
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        let number;
+        let bytes: &[u8] = match &shown {
+            Shown::Number(value) => {
+                number = value.to_le_bytes();
+                &number
+            }
+            Shown::Word(bytes) => bytes,
+            Shown::Time(bytes) => bytes,
+            Shown::Who(bytes) => bytes,
+        };
+        let count = room.min(bytes.len());
+        uaccess::copy_out(a.addr(3), &bytes[..count])?;
+        // At most 16.
+        let count = u32::try_from(count).unwrap_or(0);
+        uaccess::copy_out(a.addr(4), &count.to_le_bytes())?;
+        Ok(0)
+    })
+}
