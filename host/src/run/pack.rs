@@ -32,6 +32,7 @@ pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
     ] {
         tree.add_missing(GuestPath::parse(path.as_bytes())?, Node::Directory { mode })?;
     }
+    add_hosts(&mut tree)?;
     let environment = environment(&options.env)?;
     let lists = [
         (
@@ -51,6 +52,22 @@ pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
     Ok(tree)
+}
+
+/// What the loopback interface is called: C libraries look that up in this file, and else ask a
+/// name server, of which there is none.
+fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
+    let etc = GuestPath::parse(b"/etc")?;
+    // A program's own /etc may be a link; then it has to bring the file itself.
+    if matches!(tree.get(&etc), None | Some(Node::Directory { .. })) {
+        let text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
+        let file = Node::File {
+            mode: 0o644,
+            source: Source::Bytes(text.into()),
+        };
+        tree.add_missing(etc.join(b"hosts")?, file)?;
+    }
+    Ok(())
 }
 
 /// What sends files to the host at the end; a kernel that has a first process of ours anyway has that already.

@@ -60,6 +60,19 @@ fn semaphores_and_queues() {
 }
 
 #[test]
+fn sockets() {
+    for cpus in ["1", "4"] {
+        storm(
+            &["-m", "256M", "-c", cpus],
+            "socket_storm",
+            &["12", "1000"],
+            0,
+            "12 processes, 0 went wrong, 0 names are taken, descriptors are left: 0\n",
+        );
+    }
+}
+
+#[test]
 fn queues_until_there_is_no_room() {
     storm(
         &["-m", "128M", "-c", "2"],

@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 10] = [
     "true_cores",
     "true_errors",
     "true_loaders",
     "true_log",
+    "true_loopback",
     "true_memory",
     "true_mutexes",
+    "true_unix",
     "true_vectors",
     "true_waits",
 ];

@@ -233,8 +233,9 @@ fn receive(
 ) -> Result<Got, Errno> {
     let unix = socket.family() == Family::Unix;
     if flags & MSG_OOB != 0 {
-        return Err(match (unix, socket.kind()) {
-            (false, SocketKind::Stream) => Errno::EINVAL,
+        // Nothing urgent has come.
+        return Err(match socket.kind() {
+            SocketKind::Stream => Errno::EINVAL,
             _ => Errno::EOPNOTSUPP,
         });
     }

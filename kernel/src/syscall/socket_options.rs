@@ -132,10 +132,10 @@ fn buffer(value: &Value, least: u32, force: bool) -> Result<usize, Errno> {
 fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errno> {
     let settings = socket.settings();
     let unix = socket.family() == Family::Unix;
+    // Every option is a number at least.
+    value.number()?;
     match option {
-        SO_DEBUG => {
-            value.number()?;
-        }
+        SO_DEBUG => {}
         SO_REUSEADDR => socket.set_reuse_address(value.on()?),
         SO_REUSEPORT => settings.reuse_port.set(value.on()?),
         SO_DONTROUTE => settings.no_route.set(value.on()?),
@@ -174,10 +174,7 @@ fn set_of_socket(socket: &Socket, option: u32, value: &Value) -> Result<(), Errn
         }
         SO_RCVTIMEO => set_timeout(&settings.receive_timeout, value)?,
         SO_SNDTIMEO => set_timeout(&settings.send_timeout, value)?,
-        _ => {
-            value.number()?;
-            return Err(Errno::ENOPROTOOPT);
-        }
+        _ => return Err(Errno::ENOPROTOOPT),
     }
     Ok(())
 }

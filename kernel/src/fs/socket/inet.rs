@@ -122,10 +122,7 @@ impl Socket {
             return Err(Errno::EOPNOTSUPP);
         }
         let phase = self.state.lock().phase;
-        if !matches!(
-            phase,
-            Phase::Idle | Phase::Listening | Phase::Refused | Phase::Disconnected
-        ) {
+        if !matches!(phase, Phase::Idle | Phase::Listening | Phase::Refused) {
             return Err(Errno::EINVAL);
         }
         let any = if self.family() == Family::Inet6 {
@@ -174,7 +171,7 @@ impl Socket {
                 self.state.lock().phase = Phase::Idle;
                 return Err(self.take_error().unwrap_or(Errno::ECONNABORTED));
             }
-            Phase::Idle | Phase::Disconnected => {}
+            Phase::Idle => {}
         }
         if family == AF_UNSPEC {
             return Ok(());
@@ -316,6 +313,12 @@ impl Socket {
         if length > LONGEST_MESSAGE {
             return Err(Errno::EMSGSIZE);
         }
+        let any = if self.family() == Family::Inet6 {
+            Ip::ANY6
+        } else {
+            Ip::ANY4
+        };
+        self.bind_to_any_port(any)?;
         let connected = self.remote().and_then(|remote| remote.endpoint());
         let (to, source) = match (to, connected) {
             (Some(bytes), _) => self.route(bytes)?,
@@ -331,12 +334,6 @@ impl Socket {
         if self.state.lock().shut_write {
             return Err(Errno::EPIPE);
         }
-        let any = if self.family() == Family::Inet6 {
-            Ip::ANY6
-        } else {
-            Ip::ANY4
-        };
-        self.bind_to_any_port(any)?;
         let source = Endpoint {
             ip: source,
             port: self.endpoint().port,

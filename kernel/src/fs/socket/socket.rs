@@ -38,8 +38,6 @@ pub(super) enum Phase {
     Listening,
     /// A connection that was begun was refused, which `connect` has not said.
     Refused,
-    /// The connection is no more.
-    Disconnected,
 }
 
 /// Where connections wait.
@@ -166,10 +164,6 @@ impl Socket {
         !self.is_unix() && self.kind == SocketKind::Stream
     }
 
-    pub(super) fn to_arc(&self) -> Result<Arc<Self>, Errno> {
-        self.this.upgrade().ok_or(Errno::EBADF)
-    }
-
     pub(super) fn weak(&self) -> Weak<Self> {
         self.this.clone()
     }
@@ -219,12 +213,10 @@ impl Socket {
         self.account.set_limit(bytes);
     }
 
-    /// Whether a receiver may wait for something.
+    /// Whether a receiver may wait for something, or is at the end.
     pub(super) fn can_receive(&self) -> bool {
-        matches!(
-            self.state.lock().phase,
-            Phase::Connected { .. } | Phase::Disconnected
-        )
+        matches!(self.state.lock().phase, Phase::Connected { .. })
+            || (self.is_tcp() && self.inbox.look().ended)
     }
 
     /// Whether it waits for its turn at a listener.
@@ -334,7 +326,9 @@ impl Socket {
         if state.phase == Phase::Connecting {
             return mask;
         }
-        let (no_reading, no_writing) = (look.ended || look.shut, self.cannot_send(&state));
+        let refused = state.phase == Phase::Refused;
+        let no_reading = look.ended || look.shut || refused;
+        let no_writing = self.cannot_send(&state);
         if no_reading {
             mask |= PollMask::RDHUP | PollMask::READABLE;
         }
@@ -418,18 +412,25 @@ impl Socket {
         });
         let place = loop {
             let pushed = listener.backlog.lock().push(embryo, tcp);
-            match pushed {
+            let (back, failed) = match pushed {
                 Ok(place) => break place,
-                Err(Refused::Closed(_)) => return Err(Errno::ECONNREFUSED),
-                Err(Refused::Full(_)) if tcp => return Err(Errno::ENOBUFS),
+                Err(Refused::Closed(back)) => (back, Some(Errno::ECONNREFUSED)),
+                Err(Refused::Full(back)) if tcp => (back, Some(Errno::ENOBUFS)),
                 Err(Refused::Full(back)) => {
-                    embryo = back;
-                    patience.wait(&listener.notifier, || {
+                    let waited = patience.wait(&listener.notifier, || {
                         let backlog = listener.backlog.lock();
                         !backlog.is_full() || backlog.is_closed()
-                    })?;
+                    });
+                    (back, waited.err())
                 }
+            };
+            if let Some(error) = failed {
+                // The other side never was: its end means nothing to this one.
+                let peer = back.server.state.lock().peer.take();
+                drop(peer);
+                return Err(error);
             }
+            embryo = back;
         };
         self.set_connected(peer, remote, listener.credentials, false);
         if place == Place::Waiting {
@@ -505,9 +506,8 @@ impl Socket {
     pub fn shut_down(&self, reading: bool, writing: bool) -> Result<(), Errno> {
         let mut state = self.state.lock();
         let connected = matches!(state.phase, Phase::Connected { .. });
-        if !self.is_unix() && !connected && state.listener.is_none() {
-            return Err(Errno::ENOTCONN);
-        }
+        let lost = self.is_tcp() && self.inbox.look().reset;
+        let unconnected = !self.is_unix() && (!connected || lost) && state.listener.is_none();
         let listener = if self.is_tcp() && reading {
             state.listener.take()
         } else {
@@ -535,6 +535,10 @@ impl Socket {
                 peer.end(None);
             }
             self.inbox.tell_of_change();
+        }
+        // As on Linux what was asked for is done all the same.
+        if unconnected {
+            return Err(Errno::ENOTCONN);
         }
         Ok(())
     }

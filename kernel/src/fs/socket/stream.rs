@@ -83,7 +83,6 @@ impl Socket {
             Phase::Connected { .. } => state.peer.clone(),
             Phase::Connecting => return Err(Errno::EAGAIN),
             // TCP tells who never was connected by the broken pipe.
-            Phase::Disconnected => return Err(Errno::EPIPE),
             _ if self.is_tcp() => return Err(Errno::EPIPE),
             _ => None,
         };

@@ -134,6 +134,8 @@ impl Socket {
         let server = Self::new(self.family(), self.kind());
         let local = other.local();
         server.state.lock().local = local.clone();
+        let pass = other.settings().pass_credentials.get();
+        server.settings().pass_credentials.set(pass);
         drop(other);
         self.connect_to(&listener, server, local, patience)?;
         self.set_reported();
