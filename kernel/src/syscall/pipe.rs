@@ -8,7 +8,11 @@ use alloc::sync::Arc;
 use logic::errno::{Errno, SysResult};
 
 /// Installs two files and writes their descriptors to the program's memory; all or nothing.
-pub(super) fn install_pair(files: [Arc<OpenFile>; 2], close_on_exec: bool, address: u64) -> SysResult {
+pub(super) fn install_pair(
+    files: [Arc<OpenFile>; 2],
+    close_on_exec: bool,
+    address: u64,
+) -> SysResult {
     let table = caller::files();
     let [first, second] = files;
     let first = caller::install(first, close_on_exec)?;

@@ -7,6 +7,7 @@ use crate::fs::{OpenFile, OpenFlags};
 use crate::process::caller;
 use crate::vm::uaccess;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use logic::errno::{Errno, SysResult};
 use logic::socket::address::{AF_INET, AF_INET6, AF_UNIX, MAX_LENGTH};
@@ -116,8 +117,7 @@ pub(super) fn read_address(address: u64, length: i32) -> Result<Vec<u8>, Errno> 
     if length > MAX_LENGTH {
         return Err(Errno::EINVAL);
     }
-    let mut bytes = Vec::new();
-    bytes.resize(length, 0);
+    let mut bytes = vec![0; length];
     uaccess::copy_in(&mut bytes, address)?;
     Ok(bytes)
 }

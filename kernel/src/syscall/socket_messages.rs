@@ -3,11 +3,11 @@
 use super::Args;
 use super::record::{ManyHeader, MessageHeader};
 use super::socket::{read_address, with_socket, write_address};
+use crate::fs::OpenFile;
 use crate::fs::io::{
     ByteSink, MAX_RW_COUNT, NO_LIMIT, Segment, UserSink, UserSource, read_segments,
 };
 use crate::fs::socket::{Address, Family, Got, Incoming, Outgoing, Socket, SocketKind};
-use crate::fs::OpenFile;
 use crate::process::caller;
 use crate::process::task::table;
 use crate::process::time::values::Timespec;
@@ -146,12 +146,7 @@ fn read_beside(header: &MessageHeader) -> Result<Beside, Errno> {
     Ok(beside)
 }
 
-fn send_header(
-    socket: &Socket,
-    file: &OpenFile,
-    header: &MessageHeader,
-    flags: u32,
-) -> SysResult {
+fn send_header(socket: &Socket, file: &OpenFile, header: &MessageHeader, flags: u32) -> SysResult {
     let segments = read_segments_of_message(header)?;
     let beside = read_beside(header)?;
     send(socket, file, &segments, &beside, flags)
@@ -382,13 +377,12 @@ pub fn recvmmsg(a: &Args) -> SysResult {
             let address = nth_header(a.addr(1), n);
             let wait_for_one = flags & MSG_WAITFORONE != 0;
             let place = UserPtr::<MessageHeader>::new(address);
-            let got = receive_header(socket, file, place, flags & !MSG_WAITFORONE).and_then(
-                |length| {
+            let got =
+                receive_header(socket, file, place, flags & !MSG_WAITFORONE).and_then(|length| {
                     let length = u32::try_from(length).unwrap_or(u32::MAX);
                     let at = address.wrapping_add(size_of::<MessageHeader>() as u64);
                     uaccess::copy_out(at, &length.to_le_bytes())
-                },
-            );
+                });
             match got {
                 Ok(()) => {}
                 Err(error) if n == 0 => return Err(error),

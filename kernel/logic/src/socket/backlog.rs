@@ -90,7 +90,10 @@ impl<C> Backlog<C> {
 
     /// Whether a connection waits for its turn.
     pub fn waits(&self, is_it: impl Fn(&C) -> bool) -> bool {
-        self.queue.iter().skip(self.limit.saturating_add(1)).any(is_it)
+        self.queue
+            .iter()
+            .skip(self.limit.saturating_add(1))
+            .any(is_it)
     }
 
     /// Takes the oldest connection out. The second is that whose turn has come by it.

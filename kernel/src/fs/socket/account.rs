@@ -85,9 +85,8 @@ pub(super) fn charge(account: Option<&Arc<Account>>, bytes: usize) -> Result<Cha
     if account.is_some_and(|account| !account.has_room()) {
         return Err(NoRoom::Full);
     }
-    let most = usize::try_from(memory::allocator().managed_frames()).unwrap_or(usize::MAX)
-        / 4
-        * PAGE_SIZE;
+    let most =
+        usize::try_from(memory::allocator().managed_frames()).unwrap_or(usize::MAX) / 4 * PAGE_SIZE;
     let sum = ALL.fetch_add(bytes, Ordering::SeqCst).saturating_add(bytes);
     if sum > most {
         ALL.fetch_sub(bytes, Ordering::SeqCst);
@@ -118,8 +117,8 @@ impl Drop for Charge {
         let before = account.used.fetch_sub(self.bytes, Ordering::SeqCst);
         let limit = account.limit();
         // Who waits has seen it full after it had joined the queue, and one of us crosses this mark.
-        let crossed = !Account::is_quarter(before, limit)
-            && Account::is_quarter(before - self.bytes, limit);
+        let crossed =
+            !Account::is_quarter(before, limit) && Account::is_quarter(before - self.bytes, limit);
         if crossed {
             account.notifier.notify(PollMask::WRITABLE);
         }

@@ -8,26 +8,21 @@
 //! put on their way and taken off it with the list locked, so what was found stays true. Work is
 //! bounded by how many may be on their way, and by what their inboxes hold.
 
-use super::rights::{self, FLIGHTS, Flights, Slot};
-use super::socket::{Socket, set_caller};
+use super::rights::{self, ANY_SOCKETS, FLIGHTS, Flights, LOOKER, Slot, WANTED};
+use super::state::{Socket, set_caller};
 use crate::fs::OpenFile;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use logic::socket::control::Credentials;
 use machine::arch::clock::{self, Nanos};
 use machine::sched;
-use machine::sync::WaitQueue;
 
 /// How long the thread waits for further closes before it looks.
 const DELAY: Nanos = Nanos::from_secs(1);
 /// How often it looks while a socket is on its way.
 const INTERVAL: Nanos = Nanos::from_secs(10);
-
-/// Something was closed while a socket was on its way.
-static WANTED: AtomicBool = AtomicBool::new(false);
-static WORKER: WaitQueue = WaitQueue::new();
 
 /// Starts the thread; `caller` says who calls.
 pub fn start(caller: fn() -> Credentials) {
@@ -35,33 +30,19 @@ pub fn start(caller: fn() -> Credentials) {
     sched::spawn_kernel("ksocketd", run);
 }
 
-/// Has the thread look, if there can be something to find.
-pub(super) fn look_soon() {
-    // Relaxed: a socket that was put on its way since is looked for later.
-    if !rights::ANY_SOCKETS.load(Ordering::Relaxed) {
-        return;
-    }
-    // Release: pairs with the Acquire in `run`.
-    if !WANTED.swap(true, Ordering::Release) {
-        WORKER.wake_one();
-    }
-}
-
 fn run() {
     loop {
-        let deadline = if rights::ANY_SOCKETS.load(Ordering::Relaxed) {
+        let deadline = if ANY_SOCKETS.load(Ordering::Relaxed) {
             clock::now().saturating_add(INTERVAL)
         } else {
             Nanos::MAX
         };
-        // Acquire: pairs with the Release in `look_soon`.
+        // Acquire: pairs with the Release in `rights::look_soon`.
         let wanted = || WANTED.load(Ordering::Acquire);
         if deadline == Nanos::MAX {
-            WORKER.wait_uninterruptible(|| {
-                wanted() || rights::ANY_SOCKETS.load(Ordering::Relaxed)
-            });
+            LOOKER.wait_uninterruptible(|| wanted() || ANY_SOCKETS.load(Ordering::Relaxed));
         } else {
-            WORKER.wait_uninterruptible_deadline(wanted, deadline);
+            LOOKER.wait_uninterruptible_deadline(wanted, deadline);
         }
         sched::sleep_until(clock::now().saturating_add(DELAY));
         WANTED.store(false, Ordering::Release);
@@ -93,10 +74,7 @@ fn carried(socket: &Socket, look: &mut dyn FnMut(usize)) {
 
 /// The sockets that nobody can receive. `files` are all that are on their way, which are held here
 /// once more.
-fn unreachable(
-    flights: &Flights,
-    files: &BTreeMap<usize, Arc<OpenFile>>,
-) -> BTreeSet<usize> {
+fn unreachable(flights: &Flights, files: &BTreeMap<usize, Arc<OpenFile>>) -> BTreeSet<usize> {
     let held_elsewhere = |key: &usize| {
         let file = &files[key];
         let count = flights.sockets.get(key).map_or(0, |flight| flight.count);

@@ -1,11 +1,11 @@
 //! What a socket is to receive: a queue of segments, and what is known of who sends.
 
 use super::account::Charge;
+use super::address::Address;
 use super::payload::Payload;
 use super::rights::{self, Rights, Slot};
-use super::address::Address;
-use crate::fs::io::ByteSink;
 use crate::fs::OpenFile;
+use crate::fs::io::ByteSink;
 use crate::fs::poll::{Notifier, PollMask};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -59,7 +59,11 @@ impl Patience {
     ///
     /// # Errors
     /// `EAGAIN`: it takes too long. Those of a signal: a call with a deadline does not start again.
-    pub(super) fn wait(self, notifier: &Notifier, ready: impl FnMut() -> bool) -> Result<(), Errno> {
+    pub(super) fn wait(
+        self,
+        notifier: &Notifier,
+        ready: impl FnMut() -> bool,
+    ) -> Result<(), Errno> {
         match self {
             Self::None => Err(Errno::EAGAIN),
             Self::Until(None) => Ok(notifier.queue().wait(ready)?),
@@ -170,8 +174,8 @@ pub(super) struct Inbox {
     notifier: Arc<Notifier>,
 }
 
-/// The most notifiers that one inbox keeps to tell that it has room.
-const MAX_WAITING: usize = 1024;
+/// With so many notifiers to tell that it has room, an inbox forgets those of sockets that are gone.
+const MANY_WAITING: usize = 64;
 
 impl Inbox {
     pub(super) fn new(notifier: Arc<Notifier>) -> Arc<Self> {
@@ -204,7 +208,10 @@ impl Inbox {
     /// Bytes to be received, and those of the first message.
     pub(super) fn waiting(&self) -> (usize, usize) {
         let state = self.state.lock();
-        let first = state.segments.front().map_or(0, |first| first.payload.len());
+        let first = state
+            .segments
+            .front()
+            .map_or(0, |first| first.payload.len());
         (state.bytes, first)
     }
 
@@ -265,9 +272,14 @@ impl Inbox {
         if state.closed || state.shut || !state.is_full(bounds) {
             return false;
         }
-        let known = state.waiting.iter().any(|one| Arc::ptr_eq(one, sender));
-        if !known && state.waiting.len() < MAX_WAITING && state.waiting.try_reserve(1).is_ok() {
-            state.waiting.push(sender.clone());
+        let waiting = &mut state.waiting;
+        if !waiting.iter().any(|one| Arc::ptr_eq(one, sender)) {
+            if waiting.len() >= MANY_WAITING {
+                waiting.retain(|one| Arc::strong_count(one) > 1);
+            }
+            if waiting.try_reserve(1).is_ok() {
+                waiting.push(sender.clone());
+            }
         }
         true
     }
@@ -280,8 +292,13 @@ impl Inbox {
             state.error.get_or_insert(error);
         }
         drop(state);
-        self.notifier
-            .notify(PollMask::READABLE | PollMask::HUP | PollMask::ERR | PollMask::RDHUP | PollMask::WRITABLE);
+        self.notifier.notify(
+            PollMask::READABLE
+                | PollMask::HUP
+                | PollMask::ERR
+                | PollMask::RDHUP
+                | PollMask::WRITABLE,
+        );
     }
 
     /// The connection is no more, in either direction.
@@ -482,7 +499,11 @@ impl Inbox {
                     (true, true) => rights::peek(&segment.rights),
                     (true, false) => rights::take(&segment.rights),
                 };
-                let gone = if how.peek { None } else { self.consume(0, true) };
+                let gone = if how.peek {
+                    None
+                } else {
+                    self.consume(0, true)
+                };
                 drop(guard);
                 let length = segment.payload.len();
                 let wanted = length.min(to.room());
@@ -513,7 +534,9 @@ impl Inbox {
 
 impl State {
     fn is_full(&self, bounds: Bounds) -> bool {
-        bounds.messages.is_some_and(|most| self.segments.len() > most)
+        bounds
+            .messages
+            .is_some_and(|most| self.segments.len() > most)
             || bounds.memory.is_some_and(|most| self.memory > most)
     }
 }

@@ -5,7 +5,7 @@ use super::address::{Address, Family};
 use super::inbox::{Bounds, Patience, Refusal, Segment};
 use super::payload::Payload;
 use super::ports::{self, Binding, PortUse, Protocol};
-use super::socket::{Phase, Socket};
+use super::state::{Phase, Socket};
 use super::stream::OVERHEAD;
 use crate::fs::io::ByteSource;
 use alloc::sync::Arc;
@@ -98,7 +98,11 @@ impl Socket {
         };
         if from.to_v4().is_some() != is_v4 {
             // Bound to an address of the other version.
-            return Err(if v6 { Errno::ENETUNREACH } else { Errno::EINVAL });
+            return Err(if v6 {
+                Errno::ENETUNREACH
+            } else {
+                Errno::EINVAL
+            });
         }
         Ok((to, from))
     }
@@ -199,14 +203,14 @@ impl Socket {
         result
     }
 
-    fn connect_from(
-        &self,
-        local: Endpoint,
-        to: Endpoint,
-        patience: Patience,
-    ) -> Result<(), Errno> {
-        let listener = ports::find(Protocol::Tcp, to, local)
-            .and_then(|server| Some((server.state.lock().listener.clone()?, server.family(), server.clone())));
+    fn connect_from(&self, local: Endpoint, to: Endpoint, patience: Patience) -> Result<(), Errno> {
+        let listener = ports::find(Protocol::Tcp, to, local).and_then(|server| {
+            Some((
+                server.state.lock().listener.clone()?,
+                server.family(),
+                server.clone(),
+            ))
+        });
         let placed = match listener {
             None => Err(Errno::ECONNREFUSED),
             Some((listener, family, parent)) => {

@@ -27,7 +27,7 @@ mod payload;
 mod ports;
 mod rights;
 mod settings;
-mod socket;
+mod state;
 mod stream;
 mod unix;
 
@@ -36,4 +36,4 @@ pub use collect::start;
 pub use inbox::Got;
 pub use operations::{Incoming, Outgoing};
 pub use settings::{Settings, Timeout};
-pub use socket::Socket;
+pub use state::Socket;

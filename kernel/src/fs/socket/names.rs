@@ -1,7 +1,7 @@
 //! The names of `AF_UNIX` sockets: nodes in the tree, and names in no directory.
 
 use super::address::SocketKind;
-use super::socket::Socket;
+use super::state::Socket;
 use crate::fs::NodeRef;
 use crate::fs::node::{Hold, NodeId};
 use alloc::collections::BTreeMap;
@@ -53,10 +53,7 @@ impl Drop for NodeName {
 ///
 /// # Errors
 /// `EADDRINUSE`.
-pub(super) fn take_abstract(
-    socket: &Socket,
-    name: &Arc<[u8]>,
-) -> Result<Hold, Errno> {
+pub(super) fn take_abstract(socket: &Socket, name: &Arc<[u8]>) -> Result<Hold, Errno> {
     let key = (socket.kind(), name.clone());
     let mut names = NAMES.lock();
     if names.abstracts.contains_key(&key) {
@@ -71,9 +68,7 @@ pub(super) fn take_abstract(
 ///
 /// # Errors
 /// `ENOSPC`: all are taken.
-pub(super) fn take_any(
-    socket: &Socket,
-) -> Result<(Arc<[u8]>, Hold), Errno> {
+pub(super) fn take_any(socket: &Socket) -> Result<(Arc<[u8]>, Hold), Errno> {
     const NAMES_OF_FIVE: u32 = 1 << 20;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..NAMES_OF_FIVE {
@@ -88,10 +83,7 @@ pub(super) fn take_any(
 }
 
 /// Makes a new node lead to a socket.
-pub(super) fn take_node(
-    socket: &Socket,
-    node: NodeRef,
-) -> Hold {
+pub(super) fn take_node(socket: &Socket, node: NodeRef) -> Hold {
     let old = NAMES.lock().nodes.insert(node.id(), socket.weak());
     debug_assert!(old.is_none(), "a new node leads nowhere");
     let _hold = node.hold();

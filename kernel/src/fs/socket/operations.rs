@@ -2,8 +2,8 @@
 
 use super::address::{Family, SocketKind};
 use super::inbox::{Got, How, Patience};
-use super::rights::Rights;
-use super::socket::{Socket, caller};
+use super::rights::{self, Rights};
+use super::state::{Socket, caller};
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{Context, File, FileKind, OpenFile, OpenFlags, anonymous};
@@ -86,6 +86,7 @@ impl Socket {
         nonblocking: bool,
     ) -> Result<(), Errno> {
         let patience = self.patience(nonblocking, true);
+        let _alone = self.connect_alone()?;
         if self.is_unix() {
             self.connect_unix(address, context, patience)
         } else {
@@ -129,15 +130,13 @@ impl Socket {
             return Err(Errno::EINVAL);
         }
         let stream = self.kind() == SocketKind::Stream;
-        if out.to.is_some() && self.is_unix() && self.kind() != SocketKind::Datagram {
-            if stream {
-                let connected = self.remote().is_some();
-                return Err(if connected {
-                    Errno::EISCONN
-                } else {
-                    Errno::EOPNOTSUPP
-                });
-            }
+        if out.to.is_some() && self.is_unix() && stream {
+            let connected = self.remote().is_some();
+            return Err(if connected {
+                Errno::EISCONN
+            } else {
+                Errno::EOPNOTSUPP
+            });
         }
         let credentials = out.credentials.unwrap_or_else(caller);
         let rights = match out.files.is_empty() {
@@ -253,7 +252,6 @@ impl File for Socket {
     }
 
     fn descriptor_closed(&self) {
-        super::collect::look_soon();
+        rights::look_soon();
     }
 }
-

@@ -1,6 +1,6 @@
 //! Ports: which sockets of TCP and UDP are bound where, and who is meant by an address.
 
-use super::socket::Socket;
+use super::state::Socket;
 use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -77,9 +77,8 @@ impl Binding {
 
     fn conflicts(&self, other: &Self) -> bool {
         let overlap = self.covers(other.local.ip) || other.covers(self.local.ip);
-        let both = |a: &AtomicBool, b: &AtomicBool| {
-            a.load(Ordering::Relaxed) && b.load(Ordering::Relaxed)
-        };
+        let both =
+            |a: &AtomicBool, b: &AtomicBool| a.load(Ordering::Relaxed) && b.load(Ordering::Relaxed);
         let shared = (self.reuse_port && other.reuse_port)
             || (both(&self.reuse_address, &other.reuse_address)
                 && (self.protocol == Protocol::Udp || !(self.listens() || other.listens())));
@@ -212,7 +211,7 @@ pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<A
         equal().nth(turn % equal().count())
     } else {
         // As on Linux who came last.
-        equal().last()
+        equal().next_back()
     };
     let socket = chosen?.socket.clone();
     drop(ports);

@@ -12,7 +12,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
-use machine::sync::{Mutex, SpinLock};
+use machine::sync::{Mutex, SpinLock, WaitQueue};
 
 /// A socket on its way.
 #[derive(Debug)]
@@ -39,6 +39,23 @@ pub(super) static FLIGHTS: Mutex<Flights> = Mutex::new(Flights {
 
 /// Whether a socket is on its way; changed with the list locked.
 pub(super) static ANY_SOCKETS: AtomicBool = AtomicBool::new(false);
+
+/// Something was closed while a socket was on its way.
+pub(super) static WANTED: AtomicBool = AtomicBool::new(false);
+/// Where the thread waits that looks for sockets that nobody can receive.
+pub(super) static LOOKER: WaitQueue = WaitQueue::new();
+
+/// Has that thread look, if there can be something to find.
+pub(super) fn look_soon() {
+    // Relaxed: a socket that was put on its way since is looked for later.
+    if !ANY_SOCKETS.load(Ordering::Relaxed) {
+        return;
+    }
+    // Release: pairs with the Acquire of the thread.
+    if !WANTED.swap(true, Ordering::Release) {
+        LOOKER.wake_one();
+    }
+}
 
 /// What the list knows an open file by.
 pub(super) fn key(file: &Arc<OpenFile>) -> usize {
@@ -153,7 +170,7 @@ impl Drop for Rights {
         let Some(batch) = self.0.take() else { return };
         let others = FLIGHTS.lock().end(&batch.files);
         if others {
-            super::collect::look_soon();
+            look_soon();
         }
         close(batch);
     }

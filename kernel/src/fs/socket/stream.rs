@@ -5,7 +5,7 @@ use super::address::Address;
 use super::inbox::{Bounds, Patience, Refusal, Segment};
 use super::payload::Payload;
 use super::rights::Rights;
-use super::socket::{Phase, Socket};
+use super::state::{Phase, Socket};
 use crate::fs::io::ByteSource;
 use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;

@@ -5,7 +5,7 @@ use super::inbox::{Bounds, Inbox, Patience, Refusal, Segment};
 use super::names;
 use super::payload::Payload;
 use super::rights::Rights;
-use super::socket::{MAX_MESSAGES, Phase, Socket};
+use super::state::{MAX_MESSAGES, Phase, Socket};
 use crate::fs::io::ByteSource;
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::NewNode;
@@ -231,8 +231,7 @@ impl Socket {
                 Err((Refusal::Full, back)) => {
                     segment = back;
                     patience.wait(&self.notifier, || {
-                        !inbox.is_full_for(&self.notifier, bounds)
-                            || self.state.lock().shut_write
+                        !inbox.is_full_for(&self.notifier, bounds) || self.state.lock().shut_write
                     })?;
                 }
                 Err((Refusal::Closed, _)) if self.kind().connects() => return Err(Errno::EPIPE),

@@ -12,7 +12,7 @@ use logic::errno::Errno;
 use logic::socket::address::{Endpoint, Ip};
 use logic::socket::backlog::{Backlog, Place, Refused};
 use logic::socket::control::Credentials;
-use machine::sync::{Once, SpinLock};
+use machine::sync::{Mutex, MutexGuard, Once, SpinLock};
 
 /// What a socket may have sent before it is received (Linux's `net.core.wmem_default`), and what UDP
 /// holds for it (`rmem_default`).
@@ -88,6 +88,8 @@ pub struct Socket {
     pub(super) account: Arc<Account>,
     settings: Settings,
     pub(super) state: SpinLock<State>,
+    /// Held by who connects it, so that it gets one peer.
+    connecting: Mutex<()>,
 }
 
 static CALLER: Once<fn() -> Credentials> = Once::new();
@@ -138,6 +140,7 @@ impl Socket {
                 peer_credentials: Credentials::NOBODY,
                 send_buffer_set: false,
             }),
+            connecting: Mutex::new(()),
         })
     }
 
@@ -256,6 +259,14 @@ impl Socket {
                 one.inbox.receive_only_from(Some(other.inbox.id()));
             }
         }
+    }
+
+    /// Connects it alone, as long as the result exists.
+    ///
+    /// # Errors
+    /// `EALREADY`: another thread does.
+    pub(super) fn connect_alone(&self) -> Result<MutexGuard<'_, ()>, Errno> {
+        self.connecting.try_lock().ok_or(Errno::EALREADY)
     }
 
     /// It is connected to the owner of this inbox.
@@ -477,12 +488,12 @@ impl Socket {
                 listener.notifier.notify(PollMask::empty());
                 return Ok(embryo.server.clone());
             }
-            if closed {
+            if closed || self.inbox.look().shut {
                 return Err(Errno::EINVAL);
             }
             patience.wait(&listener.notifier, || {
                 let backlog = listener.backlog.lock();
-                !backlog.is_empty() || backlog.is_closed()
+                !backlog.is_empty() || backlog.is_closed() || self.inbox.look().shut
             })?;
         }
     }
