@@ -59,7 +59,8 @@ pub fn file_size_limit() -> Option<u64> {
 
 /// Who the calling process is, for whom it sends something to.
 pub fn credentials() -> Credentials {
-    let process = process::current().process().clone();
+    let current = process::current();
+    let process = current.process();
     let credentials = process.credentials();
     Credentials {
         pid: process.pid(),

@@ -80,13 +80,26 @@ impl Account {
     }
 }
 
+/// What all sockets may have.
+fn most() -> usize {
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    // Relaxed: whoever is first writes what the others would.
+    let known = MOST.load(Ordering::Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let frames = usize::try_from(memory::allocator().managed_frames()).unwrap_or(usize::MAX);
+    let most = (frames / 4).saturating_mul(PAGE_SIZE);
+    MOST.store(most, Ordering::Relaxed);
+    most
+}
+
 /// Charges `bytes` to an account, or to nobody but all sockets together.
 pub(super) fn charge(account: Option<&Arc<Account>>, bytes: usize) -> Result<Charge, NoRoom> {
     if account.is_some_and(|account| !account.has_room()) {
         return Err(NoRoom::Full);
     }
-    let most =
-        usize::try_from(memory::allocator().managed_frames()).unwrap_or(usize::MAX) / 4 * PAGE_SIZE;
+    let most = most();
     let sum = ALL.fetch_add(bytes, Ordering::SeqCst).saturating_add(bytes);
     if sum > most {
         ALL.fetch_sub(bytes, Ordering::SeqCst);

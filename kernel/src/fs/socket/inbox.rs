@@ -124,6 +124,8 @@ struct State {
     error: Option<Errno>,
     /// The inbox of the only one that may send messages: the owner is connected to it.
     only_from: Option<u64>,
+    /// Receivers that wait for more than a first segment.
+    behind: usize,
     /// Who found it full and wants to know when it is not.
     waiting: Vec<Arc<Notifier>>,
 }
@@ -258,11 +260,18 @@ impl Inbox {
             drop(state);
             return Err((refusal, segment));
         }
+        // Who waits has seen it empty after it had joined the queue, or is counted.
+        let waited_for = state.segments.is_empty() || state.behind > 0;
         state.bytes += segment.payload.len();
         state.memory += segment.charge.bytes();
         state.segments.push_back(segment);
         drop(state);
-        self.notifier.notify(PollMask::READABLE);
+        if waited_for {
+            self.notifier.notify(PollMask::READABLE);
+        } else {
+            // Every segment is an edge.
+            self.notifier.notify_watchers(PollMask::READABLE);
+        }
         Ok(())
     }
 
@@ -408,10 +417,18 @@ impl Inbox {
     }
 
     fn wait(&self, patience: Patience, passed: usize) -> Result<(), Errno> {
-        patience.wait(&self.notifier, || {
+        let behind = usize::from(passed > 0);
+        if behind > 0 {
+            self.state.lock().behind += behind;
+        }
+        let result = patience.wait(&self.notifier, || {
             let state = self.state.lock();
             state.segments.len() > passed || state.ended || state.error.is_some()
-        })
+        });
+        if behind > 0 {
+            self.state.lock().behind -= behind;
+        }
+        result
     }
 
     /// Receives bytes of a stream; 0 is the end. Descriptors end what is received at once.
