@@ -1,5 +1,6 @@
 //! Options of `ebb run`.
 
+use super::root::RootChoice;
 use crate::blk::ImageArgument;
 use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
 use crate::text::{Size, parse_duration};
@@ -61,6 +62,16 @@ pub(crate) struct RunOptions {
     /// [default: as given, under /]
     #[arg(long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
+
+    /// What the guest sees of the host's files, for reading: `host`, the system folders and the working folder; all of a
+    /// folder, as its root; or `none`. What the program changes there stays in the guest
+    #[arg(
+        long,
+        value_name = "host|DIR|none",
+        default_value = "none",
+        hide_default_value = true
+    )]
+    pub(crate) root: RootChoice,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
     /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,

@@ -2,6 +2,7 @@
 
 use super::options::RunOptions;
 use super::out::Outs;
+use super::root::View;
 use crate::archive::{
     GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
     pack_busybox, pack_program,
@@ -9,7 +10,7 @@ use crate::archive::{
 use crate::failure::Failure;
 use crate::guest;
 use crate::machine::KernelKind;
-use ebb_wire::boot;
+use ebb_wire::{boot, root};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -51,6 +52,18 @@ pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
         tree.add(GuestPath::parse(path.as_bytes())?, node)?;
     }
     Ok(tree)
+}
+
+/// The working folder, where the guest sees it.
+pub(super) fn pack_folder(tree: &mut Initramfs, view: &View) -> Result<(), Failure> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let seen = view.path_of(&here).unwrap_or_else(|| b"/".to_vec());
+    let node = Node::File {
+        mode: 0o400,
+        source: Source::Bytes(seen),
+    };
+    tree.add(GuestPath::parse(root::FOLDER.as_bytes())?, node)?;
+    Ok(())
 }
 
 /// What sends files to the host at the end; a kernel that has a first process of ours anyway has that already.

@@ -6,10 +6,11 @@
 
 use super::super::directory::Listing;
 use super::super::node::{DirEntry, Node, NodeRef, RenameMode, downcast};
+use super::below::Below;
 use super::{Body, TmpNode};
 use crate::fs::FileKind;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -29,6 +30,9 @@ fn key() -> u64 {
     random::fill(&mut key);
     u64::from_le_bytes(key)
 }
+
+/// Names that the host does not have are noted as long as there are not more.
+const MAX_ABSENT: usize = 1024;
 
 /// Listing offsets 0 and 1 are `.` and `..`; entries come behind.
 const FIRST_COOKIE: u64 = 2;
@@ -54,6 +58,10 @@ struct State {
     removed: bool,
     /// The root of what is mounted here.
     covered_by: Option<NodeRef>,
+    /// The host's directory whose entries may come here.
+    below: Below,
+    /// Names that do not come from there: they were removed here, or there is nothing.
+    hidden: BTreeSet<Box<[u8]>>,
 }
 
 /// A directory's entries and its place in the tree.
@@ -80,6 +88,9 @@ impl State {
     fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
         let entry = self.by_name.remove(name)?;
         self.by_cookie.remove(&entry.cookie);
+        if matches!(self.below, Below::Folder(_)) {
+            self.hidden.insert(name.into());
+        }
         Some(entry.node)
     }
 
@@ -92,7 +103,7 @@ impl State {
 }
 
 impl Directory {
-    pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8], _root: bool) -> Self {
+    pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8]) -> Self {
         Self {
             state: SpinLock::new(State {
                 by_name: ByName::new(*KEY.get_or_init(key)),
@@ -102,7 +113,58 @@ impl Directory {
                 name: name.into(),
                 removed: false,
                 covered_by: None,
+                below: Below::Unknown,
+                hidden: BTreeSet::new(),
             }),
+        }
+    }
+
+    /// What is below it.
+    pub(super) fn below(&self) -> Below {
+        self.state.lock().below.clone()
+    }
+
+    /// Notes what is below it, once that is known; later, that all of that is here.
+    pub(super) fn set_below(&self, below: Below) {
+        let mut state = self.state.lock();
+        let hidden = match (&state.below, &below) {
+            (Below::Unknown, _) => BTreeSet::new(),
+            (Below::Folder(_), Below::Whole(_)) => core::mem::take(&mut state.hidden),
+            _ => return,
+        };
+        let old = core::mem::replace(&mut state.below, below);
+        drop(state);
+        drop((old, hidden));
+    }
+
+    /// Whether the host need not be asked for `name`.
+    pub(super) fn knows(&self, name: &[u8]) -> bool {
+        let state = self.state.lock();
+        matches!(state.below, Below::Nothing | Below::Whole(_))
+            || state.by_name.get(name).is_some()
+            || state.hidden.contains(name)
+    }
+
+    /// Enters what the host has, unless that was removed, or something else made, meanwhile.
+    pub(super) fn enter_below(&self, name: &[u8], node: Arc<TmpNode>) {
+        let mut state = self.state.lock();
+        let stands = matches!(state.below, Below::Folder(_))
+            && !state.removed
+            && state.by_name.get(name).is_none()
+            && !state.hidden.contains(name);
+        if stands {
+            state.insert(name, node);
+        } else {
+            drop(state);
+            drop(node);
+        }
+    }
+
+    /// Notes that the host has nothing of that name, so that it is not asked again and again.
+    pub(super) fn note_absent(&self, name: &[u8]) {
+        let mut state = self.state.lock();
+        if matches!(state.below, Below::Folder(_)) && state.hidden.len() < MAX_ABSENT {
+            state.hidden.insert(name.into());
         }
     }
 
@@ -385,6 +447,7 @@ impl Listing for TmpNode {
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
+        self.fetch_all()?;
         if !super::super::node::list_dots(self, offset, emit) {
             return Ok(());
         }
