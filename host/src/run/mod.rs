@@ -53,9 +53,10 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
-    let root = root_of(options)?;
+    let mut root = root_of(options)?;
     let mut initramfs = pack::pack(options)?;
-    if let Some(view) = &root {
+    if let Some(view) = &mut root {
+        pack::leave_to(view, &mut initramfs);
         pack::pack_folder(&mut initramfs, view)?;
     }
     let image = options.kernel_image.as_deref();

@@ -54,6 +54,28 @@ pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
     Ok(tree)
 }
 
+/// Leaves out what the guest sees of the host anyway, and what stands in for that.
+pub(super) fn leave_to(view: &mut View, tree: &mut Initramfs) {
+    let own = boot::FOLDER.as_bytes();
+    tree.leave_out(|path, node| {
+        let path = path.as_bytes();
+        if path.starts_with(own) {
+            return false;
+        }
+        let Some(seen) = view.real_path_of(&path[1..]) else {
+            return false;
+        };
+        match node {
+            // Another file is what was asked for.
+            Node::File {
+                source: Source::Host(source),
+                ..
+            } => source.canonicalize().is_ok_and(|source| source == seen),
+            Node::Directory { .. } | Node::File { .. } | Node::Symlink { .. } => true,
+        }
+    });
+}
+
 /// The working folder, where the guest sees it.
 pub(super) fn pack_folder(tree: &mut Initramfs, view: &View) -> Result<(), Failure> {
     let here = std::env::current_dir().unwrap_or_default();

@@ -35,14 +35,15 @@ pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write)
             let aligned = address.is_multiple_of(FRAME as u64);
             aligned.then(|| ram.file_offset(GuestAddress(address), FRAME as u64))?
         };
-        let bytes = reply(&mut tree, &asked, &file, place, &mut answer);
+        let bytes = reply_to(&mut tree, &asked, &file, place, &mut answer);
         if port.write_all(bytes).is_err() {
             return;
         }
     }
 }
 
-fn reply<'a>(
+/// The answer to a question; `place` says where in `ram` a frame stands.
+pub(super) fn reply_to<'a>(
     tree: &mut Tree,
     asked: &Question<'_>,
     ram: &File,

@@ -7,6 +7,8 @@
 //! | `desk` | the guest's questions ([`ebb_wire::root`]), answered |
 
 mod desk;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod view;
 

@@ -233,6 +233,13 @@ impl View {
         Ok(true)
     }
 
+    /// What the guest sees at a path, by its path on the host.
+    pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
+        let (file, _) = self.look(path, true).ok()?;
+        let real = real_path(&file).ok()?;
+        Some(PathBuf::from(OsString::from_vec(real)))
+    }
+
     /// Where the guest sees a folder of the host's, if it does.
     pub(crate) fn path_of(&self, folder: &Path) -> Option<Vec<u8>> {
         let path = folder
