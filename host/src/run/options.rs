@@ -14,6 +14,7 @@ Examples:
   ebb run -- ./job --fast                   a program of yours
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
   ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
+  ebb run --root host -- /usr/bin/python3 job.py    what the host has, for reading
   ebb run --file data.csv -- ./stats data.csv
   ebb run --out /results -- ./job /results  what it leaves there, here
   ebb run --timeline mem.jsonl --summary -- ./job

@@ -95,7 +95,13 @@ pub fn unpack(boot: &'static BootInfo) {
 }
 
 /// Gives up all pages of files that can be had again.
-pub fn drop_caches() {
+pub fn drop_pages() {
     tmpfs::drop_clean();
     block::drop_all();
+}
+
+/// Gives up what of files can be had again.
+pub fn drop_caches() {
+    drop_pages();
+    tmpfs::forget_unused();
 }

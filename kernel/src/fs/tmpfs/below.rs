@@ -2,7 +2,8 @@
 //!
 //! A directory that has one below it gets that one's entries when they are asked for, each once; from then on they are like any
 //! other. So nothing tells a file that was changed from one that was not, and what was removed is a name that the host is not
-//! asked for again. A file's pages come when they are read, and those of a file that nobody has opened for writing may go again.
+//! asked for again. A file's pages come when they are read, and those of a file that nobody has opened for writing may go again;
+//! so may entries that nobody has changed.
 
 use super::directory::Directory;
 use super::regular::{Content, PAGE, Regular};
@@ -17,7 +18,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use logic::path::PATH_MAX;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
-use machine::sync::SpinLock;
+use machine::sync::{Mutex, Once, SpinLock};
 
 /// Pages that are dropped for one allocation that found nothing.
 const RELIEF: usize = 512;
@@ -43,6 +44,18 @@ pub(super) struct FileBelow {
     /// It is among those that may have pages to drop.
     noted: AtomicBool,
 }
+
+/// Entries that are forgotten for one allocation that found nothing.
+const FORGOTTEN: usize = 2048;
+
+/// Directories from the root down that are looked at for entries to forget.
+const DEPTH: usize = 64;
+
+/// The way to the directory that is looked at, and how far each on it was.
+static WAY: Mutex<[Option<(Arc<TmpNode>, u64)>; DEPTH]> = Mutex::new([const { None }; DEPTH]);
+
+/// The root that has a tree of the host's below it.
+static TOP: Once<Arc<TmpNode>> = Once::new();
 
 /// Files that may have pages to drop.
 static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
@@ -81,6 +94,10 @@ impl TmpNode {
         if let Ok(directory) = self.directory() {
             directory.set_below(Below::Folder(Arc::from(&[][..])));
             self.fs.below.store(true, Ordering::Relaxed);
+            if let Some(top) = self.this.upgrade() {
+                // A second one would be one that is never forgotten from.
+                let _ = TOP.set(top);
+            }
         }
     }
 
@@ -221,8 +238,62 @@ impl TmpNode {
             attributes.modified = time;
             attributes.changed = time;
         }
+        // Relaxed: nobody else has the node.
+        node.as_below.store(true, Ordering::Relaxed);
         Ok(node)
     }
+
+    /// Notes that it is not as the host has it any more, or not where.
+    pub(super) fn keep(&self) {
+        // Relaxed: who forgets nodes looks while nobody else has them, under the lock by which it was found.
+        if self.as_below.load(Ordering::Relaxed) {
+            self.as_below.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it can be had again.
+    pub(super) fn is_as_below(&self) -> bool {
+        self.as_below.load(Ordering::Relaxed)
+    }
+}
+
+/// Forgets about `most` entries below this root that the host still has and nobody uses; how many. Memory may be short, so
+/// this takes none.
+fn forget_some(top: &Arc<TmpNode>, most: usize) -> usize {
+    // Of a directory the parent has two references, and the way there one.
+    const HOLDERS: usize = 3;
+    let Some(mut way) = WAY.try_lock() else {
+        return 0;
+    };
+    let mut depth = 0;
+    way[0] = Some((top.clone(), 0));
+    let mut forgotten = 0;
+    // Ends: each turn goes into a directory of a finite tree, or out of one.
+    while forgotten < most {
+        let Some((node, from)) = &mut way[depth] else {
+            break;
+        };
+        let Ok(directory) = node.directory() else {
+            break;
+        };
+        if depth + 1 < DEPTH
+            && let Some((cookie, inner)) = directory.next_directory(*from)
+        {
+            *from = cookie + 1;
+            depth += 1;
+            way[depth] = Some((inner, 0));
+            continue;
+        }
+        // The root is in everybody's hands; its own few entries stay.
+        if depth == 0 {
+            break;
+        }
+        forgotten += directory.forget(node, HOLDERS);
+        way[depth] = None;
+        depth -= 1;
+    }
+    way.iter_mut().for_each(|place| *place = None);
+    forgotten
 }
 
 impl Regular {
@@ -412,10 +483,17 @@ fn drop_some(most: usize) -> usize {
 
 /// For an allocation that found nothing. True when it may help to try again. No spin lock is held.
 pub fn relieve() -> bool {
-    drop_some(RELIEF) > 0
+    drop_some(RELIEF) > 0 || TOP.get().is_some_and(|top| forget_some(top, FORGOTTEN) > 0)
 }
 
 /// Drops all pages that the host still has and nobody uses.
 pub fn drop_clean() {
     drop_some(usize::MAX);
+}
+
+/// Forgets all entries that the host still has and nobody uses.
+pub fn forget_unused() {
+    if let Some(top) = TOP.get() {
+        forget_some(top, usize::MAX);
+    }
 }

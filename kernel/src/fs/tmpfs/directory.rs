@@ -31,6 +31,9 @@ fn key() -> u64 {
     u64::from_le_bytes(key)
 }
 
+/// Entries that are looked at under one hold of the lock.
+const LOOKS: usize = 256;
+
 /// Names that the host does not have are noted as long as there are not more.
 const MAX_ABSENT: usize = 1024;
 
@@ -88,7 +91,7 @@ impl State {
     fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
         let entry = self.by_name.remove(name)?;
         self.by_cookie.remove(&entry.cookie);
-        if matches!(self.below, Below::Folder(_)) {
+        if matches!(self.below, Below::Folder(_) | Below::Whole(_)) {
             self.hidden.insert(name.into());
         }
         Some(entry.node)
@@ -127,14 +130,16 @@ impl Directory {
     /// Notes what is below it, once that is known; later, that all of that is here.
     pub(super) fn set_below(&self, below: Below) {
         let mut state = self.state.lock();
-        let hidden = match (&state.below, &below) {
-            (Below::Unknown, _) => BTreeSet::new(),
-            (Below::Folder(_), Below::Whole(_)) => core::mem::take(&mut state.hidden),
-            _ => return,
+        let is_news = match state.below {
+            Below::Unknown => true,
+            Below::Folder(_) => matches!(below, Below::Whole(_)),
+            Below::Nothing | Below::Whole(_) => false,
         };
-        let old = core::mem::replace(&mut state.below, below);
-        drop(state);
-        drop((old, hidden));
+        if is_news {
+            let old = core::mem::replace(&mut state.below, below);
+            drop(state);
+            drop(old);
+        }
     }
 
     /// Whether the host need not be asked for `name`.
@@ -227,6 +232,74 @@ impl Directory {
         // chain of removed directories does not hang together.
         state.removed = true;
         Ok(())
+    }
+
+    /// The first directory whose cookie is `from` or above, and that cookie.
+    pub(super) fn next_directory(&self, mut from: u64) -> Option<(u64, Arc<TmpNode>)> {
+        loop {
+            let state = self.state.lock();
+            let mut entries = state.by_cookie.range(from..).take(LOOKS);
+            let mut last = None;
+            let found = entries.find(|(cookie, (_, node))| {
+                last = Some(**cookie);
+                node.directory().is_ok()
+            });
+            if let Some((cookie, (_, node))) = found {
+                return Some((*cookie, node.clone()));
+            }
+            // Ends with the last entry.
+            from = last? + 1;
+        }
+    }
+
+    /// Forgets entries that the host still has and nobody uses; how many. `holders` is how many references there are to
+    /// this directory where nobody uses it: whoever lists it must not meet an entry twice.
+    pub(super) fn forget(&self, this: &Arc<TmpNode>, holders: usize) -> usize {
+        let (mut forgotten, mut from) = (0, 0);
+        loop {
+            let mut batch = [const { None }; LISTED_AT_ONCE];
+            let mut taken = 0;
+            let several = SEVERAL.lock();
+            let mut state = self.state.lock();
+            let (Below::Folder(path) | Below::Whole(path)) = &state.below else {
+                return forgotten;
+            };
+            if Arc::strong_count(this) > holders {
+                return forgotten;
+            }
+            let folder = Below::Folder(path.clone());
+            let mut names = [const { None }; LISTED_AT_ONCE];
+            let mut last = None;
+            for (cookie, (name, node)) in state.by_cookie.range(from..).take(LOOKS) {
+                last = Some(*cookie);
+                // One reference by the name, one by the cookie.
+                let unused = Arc::strong_count(node) == 2 && node.is_as_below();
+                let holds = |node: &TmpNode| node.directory().is_ok_and(|inner| inner.len() > 0);
+                if unused && !holds(node) {
+                    names[taken] = Some(name.clone());
+                    taken += 1;
+                    if taken == names.len() {
+                        break;
+                    }
+                }
+            }
+            for (name, place) in names.iter().flatten().zip(&mut batch) {
+                if let Some(entry) = state.by_name.remove(name) {
+                    *place = state.by_cookie.remove(&entry.cookie);
+                }
+            }
+            if taken > 0 {
+                state.below = folder;
+            }
+            drop(state);
+            drop(several);
+            drop(batch);
+            forgotten += taken;
+            match last {
+                Some(last) => from = last + 1,
+                None => return forgotten,
+            }
+        }
     }
 
     pub(super) fn parent(&self) -> Option<NodeRef> {

@@ -12,7 +12,7 @@ mod regular;
 mod seals;
 mod tails;
 
-pub use below::{drop_clean, relieve};
+pub use below::{drop_clean, forget_unused, relieve};
 use huge::Huge;
 pub use huge::TYPE as HUGETLBFS;
 pub use mounted::TYPE;
@@ -248,6 +248,8 @@ pub struct TmpNode {
     this: Weak<Self>,
     attributes: SpinLock<Attributes>,
     body: Body,
+    /// It is as the host has it, where the host has it: it can be had again.
+    as_below: AtomicBool,
 }
 
 impl TmpNode {
@@ -273,6 +275,7 @@ impl TmpNode {
                 changed: now,
             }),
             body,
+            as_below: AtomicBool::new(false),
         })
     }
 
@@ -339,6 +342,7 @@ impl TmpNode {
     }
 
     fn touch_modified(&self) {
+        self.keep();
         let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         attributes.modified = now;
@@ -346,6 +350,7 @@ impl TmpNode {
     }
 
     fn add_links(&self, change: i32) {
+        self.keep();
         let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_add_signed(change);
@@ -493,6 +498,7 @@ impl Node for TmpNode {
 
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
         self.fs.volume.check_writable()?;
+        self.keep();
         let mut attributes = self.attributes.lock();
         if let Some(permissions) = change.permissions {
             attributes.permissions = permissions & 0o7777;
@@ -639,6 +645,7 @@ impl Node for TmpNode {
     }
 
     fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
+        self.keep();
         self.directory()?.cover(top)
     }
 

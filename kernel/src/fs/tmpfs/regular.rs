@@ -476,6 +476,7 @@ impl Writer {
             return Err(error);
         }
         regular.will_change();
+        node.keep();
         Ok(Arc::new(Self(node)))
     }
 }

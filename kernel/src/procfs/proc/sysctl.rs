@@ -359,13 +359,16 @@ fn set_domainname(value: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `vm.drop_caches`: 1 page cache, 2 slab, 3 both. Files in memory are no cache; clean pages of
+/// `vm.drop_caches`: 1 page cache, 2 what is known of files, 3 both. Files in memory are no cache; clean pages of
 /// disks are, and of the host's tree; what the CPUs hold in reserve is given back.
 fn drop_caches(value: &str) -> Result<(), Errno> {
     match parse(value)? {
         bits @ 1..=4 => {
             if bits & 1 != 0 {
-                fs::drop_caches();
+                fs::drop_pages();
+            }
+            if bits & 2 != 0 {
+                fs::tmpfs::forget_unused();
             }
             memory::allocator().request_drain();
             Ok(())
