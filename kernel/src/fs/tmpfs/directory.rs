@@ -13,6 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Bound;
+use core::sync::atomic::{AtomicBool, Ordering};
 use logic::by_name::{ByName, Named};
 use logic::errno::Errno;
 use machine::arch::random;
@@ -52,7 +53,7 @@ struct State {
     name: Box<[u8]>,
     /// Nothing may be entered any more.
     removed: bool,
-    /// The root of what is mounted here.
+    /// The root of what is mounted here; [`Directory::is_covered`] says whether there is one.
     covered_by: Option<NodeRef>,
 }
 
@@ -60,6 +61,8 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Directory {
     state: SpinLock<State>,
+    /// Something is mounted here: all who walk through look, and mostly need no lock to.
+    is_covered: AtomicBool,
 }
 
 impl Named for Entry {
@@ -103,6 +106,7 @@ impl Directory {
                 removed: false,
                 covered_by: None,
             }),
+            is_covered: AtomicBool::new(false),
         }
     }
 
@@ -180,6 +184,10 @@ impl Directory {
     }
 
     pub(super) fn covered_by(&self) -> Option<NodeRef> {
+        // Relaxed: who walks through while something is mounted may come before it or after.
+        if !self.is_covered.load(Ordering::Relaxed) {
+            return None;
+        }
         self.state.lock().covered_by.clone()
     }
 
@@ -188,6 +196,7 @@ impl Directory {
         if state.removed {
             return Err(Errno::ENOENT);
         }
+        self.is_covered.store(top.is_some(), Ordering::Relaxed);
         let old = core::mem::replace(&mut state.covered_by, top);
         drop(state);
         drop(old);
