@@ -79,6 +79,15 @@ fn nothing_is_lost_while_pages_of_1_gib_come_and_go() {
     }
 }
 
+/// Whoever wants a page that is back in a moment must not keep a CPU from the reporter, which may wait for that CPU.
+#[test]
+fn nobody_stops_where_pages_are_wanted_that_the_host_is_told_of() {
+    let storm = ["hugetlb_told_storm", "6", "30", "200"];
+    let said = out(&["-m", "1G", "-c", "4"], &storm);
+    let right = "right\nin the end: Total 0 Free 0 Rsvd 0 Surp 0\n";
+    assert_eq!(said, right);
+}
+
 /// With the descriptors of huge pages written one by one: what programs see is the same.
 #[test]
 fn the_pool_without_the_exchange_is_as_with_it() {

@@ -14,6 +14,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Bound;
+use core::sync::atomic::{AtomicBool, Ordering};
 use logic::by_name::{ByName, Named};
 use logic::errno::Errno;
 use machine::arch::random;
@@ -59,7 +60,7 @@ struct State {
     name: Box<[u8]>,
     /// Nothing may be entered any more.
     removed: bool,
-    /// The root of what is mounted here.
+    /// The root of what is mounted here; [`Directory::is_covered`] says whether there is one.
     covered_by: Option<NodeRef>,
     /// The host's directory whose entries may come here.
     below: Below,
@@ -71,6 +72,8 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Directory {
     state: SpinLock<State>,
+    /// Something is mounted here: all who walk through look, and mostly need no lock to.
+    is_covered: AtomicBool,
 }
 
 impl Named for Entry {
@@ -119,6 +122,7 @@ impl Directory {
                 below: Below::Unknown,
                 hidden: BTreeSet::new(),
             }),
+            is_covered: AtomicBool::new(false),
         }
     }
 
@@ -315,6 +319,10 @@ impl Directory {
     }
 
     pub(super) fn covered_by(&self) -> Option<NodeRef> {
+        // Relaxed: who walks through while something is mounted may come before it or after.
+        if !self.is_covered.load(Ordering::Relaxed) {
+            return None;
+        }
         self.state.lock().covered_by.clone()
     }
 
@@ -323,6 +331,7 @@ impl Directory {
         if state.removed {
             return Err(Errno::ENOENT);
         }
+        self.is_covered.store(top.is_some(), Ordering::Relaxed);
         let old = core::mem::replace(&mut state.covered_by, top);
         drop(state);
         drop(old);

@@ -425,7 +425,7 @@ pub fn apply_boot_line() {
 
 fn store(path: &str, value: &str) -> Result<(), Errno> {
     let root = fs::root();
-    let found = lookup::resolve(&root, root.clone(), path.as_bytes(), lookup::LastLink::Keep)?;
+    let found = lookup::resolve(&root, &root, path.as_bytes(), lookup::LastLink::Keep)?;
     let flags = fs::OpenFlags::WRITE_ONLY;
     let file = fs::OpenFile::open(found.existing()?, None, flags)?;
     file.write(&mut fs::io::SliceSource::new(
