@@ -152,7 +152,7 @@ fn start_program() -> Result<(), StartError> {
 fn go_to_folder(context: &fs::Context) {
     let root = context.root();
     let found = read_strings(context, FOLDER.as_bytes())
-        .and_then(|strings| lookup::resolve(&root, root.clone(), strings.first(), LastLink::Follow))
+        .and_then(|strings| lookup::resolve(&root, &root, strings.first(), LastLink::Follow))
         .and_then(lookup::Found::existing);
     if let Ok(folder) = found
         && folder.kind() == fs::FileKind::Directory
