@@ -51,8 +51,11 @@ const FORGOTTEN: usize = 2048;
 /// Directories from the root down that are looked at for entries to forget.
 const DEPTH: usize = 64;
 
-/// The way to the directory that is looked at, and how far each on it was.
-static WAY: Mutex<[Option<(Arc<TmpNode>, u64)>; DEPTH]> = Mutex::new([const { None }; DEPTH]);
+/// A directory on the way to another, and where in it to go on.
+type Stop = (Arc<TmpNode>, u64);
+
+/// The way to the directory that is looked at.
+static WAY: Mutex<[Option<Stop>; DEPTH]> = Mutex::new([const { None }; DEPTH]);
 
 /// The root that has a tree of the host's below it.
 static TOP: Once<Arc<TmpNode>> = Once::new();
