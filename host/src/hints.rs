@@ -24,8 +24,8 @@ const OPTIONS: [(&[&str], &str); 14] = [
     (
         // `-v/a:/b` is `-v` and something that begins with a slash.
         &["--volume", "--mount", "-/"],
-        "guests share no folder with the host: `--file SRC:/DEST` packs a copy, `--disk PATH` \
-         attaches a disk",
+        "guests write to no folder of the host: `--root DIR` shows one for reading, `--file SRC:/DEST` \
+         packs a copy, `--out PATH` copies what comes of it",
     ),
     (
         &["-i", "-t", "--interactive", "--tty"],

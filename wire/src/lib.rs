@@ -10,11 +10,15 @@
 //! | [`out`]: files on the port for them | `ebb-init` | host |
 //! | [`GiveBack`]: how memory goes back | both | both |
 //! | [`Reclaim`]: what a guest does when it is asked for memory | host | `ebb-kernel` |
+//! | [`root`]: a tree of the host's files | `ebb-kernel` asks | host answers |
 //! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
 //!
 //! Whoever reads takes it for an allegation: it comes from the other side of a machine's border.
 
 #![no_std]
+
+#[cfg(test)]
+extern crate std;
 
 pub mod boot;
 mod give_back;
@@ -24,6 +28,7 @@ pub mod port;
 mod reclaim;
 pub mod report;
 pub mod request;
+pub mod root;
 
 pub use give_back::GiveBack;
 pub use reclaim::Reclaim;

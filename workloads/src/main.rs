@@ -23,6 +23,7 @@ mod messaging;
 mod others;
 mod output;
 mod page_fault;
+mod parallel;
 mod percentiles;
 mod pin;
 mod pool;
@@ -115,6 +116,7 @@ const EXPERIMENTS: &[Experiment] = &[
     messaging::EXPERIMENT,
     stream::EXPERIMENT,
     scale::EXPERIMENT,
+    parallel::EXPERIMENT,
     disk::EXPERIMENT,
     idle::EXPERIMENT,
 ];

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 /// Every experiment with arguments that make it short.
-const SHORT: [&[&str]; 27] = [
+const SHORT: [&[&str]; 31] = [
     &["memhog", "2M", "0", "0"],
     &["page-fault", "4k", "1", "1r"],
     &["page-fault", "4k", "2", "1r", "--threads"],
@@ -34,6 +34,10 @@ const SHORT: [&[&str]; 27] = [
     &["scale", "descriptors", "2"],
     &["scale", "directory", "2"],
     &["scale", "procfs", "2"],
+    &["parallel", "dup", "2", "2r"],
+    &["parallel", "open", "2", "0.01"],
+    &["parallel", "switch"],
+    &["parallel", "poll-128", "1", "2r"],
     &[
         "disk",
         concat!(env!("CARGO_TARGET_TMPDIR"), "/disk.img"),
@@ -295,6 +299,9 @@ fn wrong_calls_are_refused_with_the_value_and_the_usage() {
         (&["scale", "files"], "\"files\""),
         (&["scale", "areas", "0"], "\"0\""),
         (&["scale", "children", "10", "20001"], "\"20001\""),
+        (&["parallel"], "dup"),
+        (&["parallel", "sleep"], "\"sleep\""),
+        (&["parallel", "dup", "0"], "\"0\""),
         (&["disk", "/dev/null", "0"], "\"0\""),
         (&["disk", "/dev/null", "1r", "2"], "3 arguments"),
         (&["idle", "100000"], "\"100000\""),

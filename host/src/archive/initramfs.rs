@@ -169,6 +169,19 @@ impl Initramfs {
         self.nodes.get(path)
     }
 
+    /// Leaves out the files and links of which `unneeded` says so, and the directories that hold nothing then.
+    pub(crate) fn leave_out(&mut self, mut unneeded: impl FnMut(&GuestPath, &Node) -> bool) {
+        let nodes = std::mem::take(&mut self.nodes);
+        let mut held = std::collections::BTreeSet::new();
+        // What a directory holds comes before it.
+        for (path, node) in nodes.into_iter().rev() {
+            if held.contains(&path) || !unneeded(&path, &node) {
+                held.extend(path.parents());
+                self.nodes.insert(path, node);
+            }
+        }
+    }
+
     /// The files of the host that are in it.
     pub(crate) fn host_files(&self) -> Vec<PathBuf> {
         let files = self.nodes.values().filter_map(|node| match node {
@@ -355,6 +368,31 @@ mod tests {
         mode: u32,
         offset: usize,
         data: Vec<u8>,
+    }
+
+    #[test]
+    fn directories_go_with_what_they_held() {
+        let mut tree = Initramfs::default();
+        let file = || Node::File {
+            mode: 0o644,
+            source: Source::Bytes(Vec::new()),
+        };
+        for path in ["/a/b/c", "/a/b/d", "/e/f"] {
+            let path = GuestPath::parse(path.as_bytes()).unwrap();
+            tree.add(path, file()).unwrap();
+        }
+        let empty = GuestPath::parse(b"/empty").unwrap();
+        tree.add(empty, Node::Directory { mode: 0o755 }).unwrap();
+        let kept = |tree: &Initramfs| {
+            let paths = tree.nodes.keys();
+            paths.map(ToString::to_string).collect::<Vec<_>>()
+        };
+        tree.leave_out(|path, _| path.as_bytes() != b"/empty" && path.as_bytes() != b"/a/b/d");
+        assert_eq!(kept(&tree), ["/a", "/a/b", "/a/b/d", "/empty"]);
+        tree.leave_out(|_, node| matches!(node, Node::File { .. }));
+        assert_eq!(kept(&tree), ["/a", "/a/b", "/empty"]);
+        tree.leave_out(|path, _| path.as_bytes() != b"/a");
+        assert_eq!(kept(&tree), ["/a"]);
     }
 
     /// A reader that knows the three rules, as the guest kernel does.

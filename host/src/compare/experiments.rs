@@ -6,6 +6,7 @@ use super::calls::{
 use super::experiment::{Experiment, Pace, Scope, Words};
 use super::give_back;
 use super::options::CompareOptions;
+use super::parallel;
 use super::scale;
 use super::schema::Guest;
 use super::shape::Shape;
@@ -533,6 +534,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Experiment> {
     EXPERIMENTS
         .iter()
         .chain(scale::EXPERIMENTS)
+        .chain(parallel::EXPERIMENTS)
         .chain(give_back::EXPERIMENTS)
 }
 

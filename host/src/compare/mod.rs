@@ -26,6 +26,7 @@ mod moments;
 mod options;
 mod output;
 mod own;
+mod parallel;
 mod plan;
 mod plots;
 mod progress;

@@ -32,6 +32,8 @@ pub(crate) struct Board {
     pub(crate) ports: [RawFd; port::PORTS],
     /// Files for the host, if it wants any.
     pub(crate) out: Option<RawFd>,
+    /// Questions about the host's tree, if the guest has one.
+    pub(crate) root: Option<RawFd>,
     pub(crate) extra: Vec<OsString>,
     /// Sockets of the disks' back-ends, `/dev/vda` first.
     pub(crate) disks: Vec<RawFd>,
@@ -112,6 +114,7 @@ pub(crate) fn command_line(board: &Board) -> Vec<OsString> {
         line.option("-device", disk(board, index));
     }
     port_for_files(&mut line, board);
+    port_for_root(&mut line, board);
     if !ends_by_itself(board) {
         line.option("-device", "isa-debug-exit,iobase=0xf4,iosize=0x04".into());
     }
@@ -158,6 +161,19 @@ fn port_for_files(line: &mut Arguments, board: &Board) {
     let bus = virtio(board, "serial", slot, "id=serialout,max_ports=1");
     line.option("-device", bus);
     line.option("-device", "virtconsole,bus=serialout.0,chardev=out".into());
+}
+
+/// The port of the host's tree comes behind all others, by which Ebb's kernel knows its number.
+fn port_for_root(line: &mut Arguments, board: &Board) {
+    let Some(fd) = board.root else { return };
+    line.option("-chardev", socket("root", fd));
+    let slot = board.ports.len() + 1 + board.disks.len() + usize::from(board.out.is_some());
+    let bus = virtio(board, "serial", slot, "id=serialroot,max_ports=1");
+    line.option("-device", bus);
+    line.option(
+        "-device",
+        "virtconsole,bus=serialroot.0,chardev=root".into(),
+    );
 }
 
 fn ports(line: &mut Arguments, board: &Board) {
@@ -300,6 +316,7 @@ mod tests {
             console: 7,
             ports: [8, 9, 10],
             out: None,
+            root: None,
             extra: vec!["-d".into()],
             disks: vec![11, 12],
         };
@@ -324,6 +341,9 @@ mod tests {
         assert!(!microvm.contains("chardev=out"));
         board.out = Some(13);
         assert!(text(&board).contains("virtio-serial-device,bus=virtio-mmio-bus.6,id=serialout"));
+        board.root = Some(14);
+        assert!(text(&board).contains("virtio-serial-device,bus=virtio-mmio-bus.7,id=serialroot"));
+        board.root = None;
         board.shared = true;
         assert!(text(&board).contains("-smp 2 "));
         board.cpus = 1;

@@ -132,7 +132,7 @@ impl GuestRam {
     }
 
     /// Where in the file so many bytes stand, if RAM has them all without a hole.
-    pub(super) fn file_offset(&self, address: GuestAddress, bytes: u64) -> Option<u64> {
+    pub(crate) fn file_offset(&self, address: GuestAddress, bytes: u64) -> Option<u64> {
         self.layout.offset(address, bytes)
     }
 

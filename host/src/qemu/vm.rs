@@ -37,6 +37,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) seed: u32,
     /// Files are wanted of the guest.
     pub(crate) out: bool,
+    /// The guest has a tree of the host's.
+    pub(crate) root: bool,
     pub(crate) kernel_arguments: String,
     pub(crate) extra: Vec<OsString>,
 }
@@ -52,6 +54,8 @@ pub(crate) struct Vm {
     pub(crate) control: UnixStream,
     /// Where files come, if any are wanted.
     pub(crate) out: Option<UnixStream>,
+    /// Where the guest asks for the host's tree, if it has one.
+    pub(crate) root: Option<UnixStream>,
     /// A monitor on which nobody has said anything yet.
     pub(crate) second_monitor: UnixStream,
     pub(crate) boot_files: BootFiles,
@@ -84,6 +88,7 @@ struct Parts {
     inherited: Vec<OwnedFd>,
     ours: [UnixStream; 6],
     out: Option<UnixStream>,
+    root: Option<UnixStream>,
 }
 
 /// Lines of QEMU's that go into an error.
@@ -103,11 +108,11 @@ impl Vm {
             Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
         let arguments = command_line(&parts.board);
         let mut qemu = Qemu::spawn(program, &arguments, &parts.inherited, shown_on)?;
-        let (ports, out) = (parts.board.ports, parts.board.out);
+        let (ports, others) = (parts.board.ports, [parts.board.out, parts.board.root]);
         // Our copies of QEMU's ends must go, or its death would not end our reads.
         let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {
             let fd = fd.as_raw_fd();
-            ports[..2].contains(&fd) || out == Some(fd)
+            ports[..2].contains(&fd) || others.contains(&Some(fd))
         });
         drop(rest);
         let [monitor, console, stdio, stderr, control, second_monitor] = parts.ours;
@@ -140,6 +145,7 @@ impl Vm {
             stderr,
             control,
             out: parts.out,
+            root: parts.root,
             second_monitor,
             boot_files: parts.boot_files,
             line: arguments,
@@ -203,6 +209,7 @@ impl Parts {
         };
         let ours = [pair()?, pair()?, pair()?, pair()?, pair()?, pair()?];
         let out = spec.out.then(&mut pair).transpose()?;
+        let root = spec.root.then(&mut pair).transpose()?;
         let number = |index: usize| theirs.get(index).map_or(-1, AsRawFd::as_raw_fd);
         let board = Board {
             dialect: spec.dialect,
@@ -223,6 +230,9 @@ impl Parts {
             ports: [number(2), number(3), number(4)],
             second_monitor: number(5),
             out: out.is_some().then(|| number(6)),
+            root: root
+                .is_some()
+                .then(|| number(6 + usize::from(out.is_some()))),
             extra: spec.extra.clone(),
             disks: disks.iter().map(AsRawFd::as_raw_fd).collect(),
         };
@@ -236,6 +246,7 @@ impl Parts {
             inherited,
             ours,
             out,
+            root,
         })
     }
 }

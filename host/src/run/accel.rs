@@ -201,6 +201,7 @@ fn probe(machine: Machine, kernel: &dyn Kernel, qemu: &Path) -> Result<(), Strin
         icount: false,
         seed: 0,
         out: false,
+        root: false,
         kernel_arguments: wanted.arguments,
         extra: Vec::new(),
     };

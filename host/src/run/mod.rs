@@ -9,6 +9,7 @@ mod pack;
 mod pressure;
 mod program;
 mod record;
+mod root;
 mod sampler;
 mod session;
 mod signals;
@@ -31,12 +32,15 @@ use crate::streams;
 use crate::system::{huge_pages, memory_file};
 use crate::text::{Rounded, Size};
 use accel::Choice;
-use ebb_wire::boot;
+use ebb_wire::{boot, port};
 use out::Outs;
 use program::Programs;
+use root::{RootChoice, View};
 use session::Plan;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::thread;
 
 const MEMORY_MAX: Size = Size::mebibytes(512 << 10);
@@ -49,7 +53,12 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     let (memory, cpus) = check(options)?;
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
+    let mut root = root_of(options)?;
     let mut initramfs = pack::pack(options)?;
+    if let Some(view) = &mut root {
+        pack::leave_to(view, &mut initramfs);
+        pack::pack_folder(&mut initramfs, view)?;
+    }
     let image = options.kernel_image.as_deref();
     let kernel = guest::load(&options.kernel, image, !options.disks.is_empty())?;
     kernel.furnish(&mut initramfs)?;
@@ -99,7 +108,8 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         icount: options.icount,
         seed: options.seed,
         out: outs.is_some(),
-        kernel_arguments: arguments(options, &*kernel, &choice),
+        root: root.is_some(),
+        kernel_arguments: arguments(options, &*kernel, &choice, root.is_some(), outs.is_some()),
         extra: options.qemu_arg.clone(),
     };
     if options.print_qemu {
@@ -113,12 +123,19 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         kernel: &*kernel,
         disks: &disks,
         outs: outs.as_ref(),
+        root,
     };
     session::run(options, &plan, &archive, &choice)
 }
 
 /// The kernel's command line: what it needs itself, what both kinds know, what the user adds.
-fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> String {
+fn arguments(
+    options: &RunOptions,
+    kernel: &dyn Kernel,
+    choice: &Choice,
+    root: bool,
+    outs: bool,
+) -> String {
     let mut text = kernel.arguments(&BootOptions {
         accel: choice.accel,
         machine: options.machine,
@@ -135,6 +152,10 @@ fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> Stri
     } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
     }
+    if root {
+        let port = port::OUT + usize::from(outs);
+        text.push_str(&format!(" {}={port}", ebb_wire::root::WORD));
+    }
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
         if kernel.kind() == KernelKind::Ebb {
@@ -150,6 +171,26 @@ fn arguments(options: &RunOptions, kernel: &dyn Kernel, choice: &Choice) -> Stri
         text.push_str(more);
     }
     text
+}
+
+/// What of the host the guest sees.
+fn root_of(options: &RunOptions) -> Result<Option<View>, Failure> {
+    let cannot = |path: &Path, source: io::Error| {
+        Failure::Usage(format!("--root {}: {source}", path.display()))
+    };
+    match &options.root {
+        RootChoice::Nothing => Ok(None),
+        RootChoice::Host => {
+            let here = std::env::current_dir().map_err(|error| cannot(Path::new("."), error))?;
+            let view = View::host(&here);
+            view.map(Some)
+                .map_err(|errno| cannot(Path::new("/"), errno.into()))
+        }
+        RootChoice::Folder(path) => {
+            let view = View::folder(path);
+            view.map(Some).map_err(|errno| cannot(path, errno.into()))
+        }
+    }
 }
 
 fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
@@ -178,11 +219,18 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         )));
     }
     // A microvm has eight windows, of which the other ports and the balloon take four.
-    let full = options.disks.len() == DISKS_MAX && !options.outs.is_empty();
+    let with_root = options.root != RootChoice::Nothing;
+    let more = usize::from(!options.outs.is_empty()) + usize::from(with_root);
+    let full = options.disks.len() + more > DISKS_MAX;
     if full && options.machine == Machine::Microvm && options.kernel == KernelChoice::Ebb {
+        return Err(Failure::Usage(format!(
+            "--out and --root take the place of a disk each on a microvm: {} are left, or take --machine q35",
+            DISKS_MAX - more
+        )));
+    }
+    if with_root && options.kernel != KernelChoice::Ebb {
         return Err(Failure::Usage(
-            "--out takes the place of a fourth disk on a microvm: three are left, or take --machine q35"
-                .into(),
+            "--root is Ebb's own: a stock Linux has what --file packs".into(),
         ));
     }
     let own = matches!(options.give_back(), GiveBack::Hinting | GiveBack::Shared);

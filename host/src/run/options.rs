@@ -1,5 +1,6 @@
 //! Options of `ebb run`.
 
+use super::root::RootChoice;
 use crate::blk::ImageArgument;
 use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
 use crate::text::{Size, parse_duration};
@@ -13,6 +14,7 @@ Examples:
   ebb run -- ./job --fast                   a program of yours
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
   ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
+  ebb run --root host -- /usr/bin/python3 job.py    what the host has, for reading
   ebb run --file data.csv -- ./stats data.csv
   ebb run --out /results -- ./job /results  what it leaves there, here
   ebb run --timeline mem.jsonl --summary -- ./job
@@ -61,6 +63,16 @@ pub(crate) struct RunOptions {
     /// [default: as given, under /]
     #[arg(long = "file", value_name = "SRC[:DEST]")]
     pub(crate) files: Vec<OsString>,
+
+    /// What the guest sees of the host's files, for reading: `host`, the system folders and the working folder; all of a
+    /// folder, as its root; or `none`. What the program changes there stays in the guest
+    #[arg(
+        long,
+        value_name = "host|DIR|none",
+        default_value = "none",
+        hide_default_value = true
+    )]
+    pub(crate) root: RootChoice,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
     /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,

@@ -2,6 +2,7 @@
 
 use super::options::RunOptions;
 use super::out::Outs;
+use super::root::View;
 use crate::archive::{
     GUEST_PATH, GuestPath, Initramfs, Node, Source, add_files, add_libraries, nul_terminated,
     pack_busybox, pack_program,
@@ -9,7 +10,7 @@ use crate::archive::{
 use crate::failure::Failure;
 use crate::guest;
 use crate::machine::KernelKind;
-use ebb_wire::boot;
+use ebb_wire::{boot, root};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -67,6 +68,40 @@ fn add_hosts(tree: &mut Initramfs) -> Result<(), Failure> {
         };
         tree.add_missing(etc.join(b"hosts")?, file)?;
     }
+    Ok(())
+}
+
+/// Leaves out what the guest sees of the host anyway, and what stands in for that.
+pub(super) fn leave_to(view: &mut View, tree: &mut Initramfs) {
+    let own = boot::FOLDER.as_bytes();
+    tree.leave_out(|path, node| {
+        let path = path.as_bytes();
+        if path.starts_with(own) {
+            return false;
+        }
+        let Some(seen) = view.real_path_of(&path[1..]) else {
+            return false;
+        };
+        match node {
+            // Another file is what was asked for.
+            Node::File {
+                source: Source::Host(source),
+                ..
+            } => source.canonicalize().is_ok_and(|source| source == seen),
+            Node::Directory { .. } | Node::File { .. } | Node::Symlink { .. } => true,
+        }
+    });
+}
+
+/// The working folder, where the guest sees it.
+pub(super) fn pack_folder(tree: &mut Initramfs, view: &View) -> Result<(), Failure> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let seen = view.path_of(&here).unwrap_or_else(|| b"/".to_vec());
+    let node = Node::File {
+        mode: 0o400,
+        source: Source::Bytes(seen),
+    };
+    tree.add(GuestPath::parse(root::FOLDER.as_bytes())?, node)?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use super::options::RunOptions;
 use super::out::{Copied, Outs};
 use super::pressure::{Idle, Pressure};
 use super::record::{Record, RecordFile};
+use super::root::{self, Tree, View};
 use super::sampler::Sampler;
 use super::signals::{self, Signalled, Target};
 use super::timeline::Timeline;
@@ -44,6 +45,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) kernel: &'a dyn Kernel,
     pub(crate) disks: &'a Disks,
     pub(crate) outs: Option<&'a Outs>,
+    /// What of the host the guest sees.
+    pub(crate) root: Option<View>,
 }
 
 /// Runs the guest and returns the program's status.
@@ -216,6 +219,7 @@ impl<'a> Session<'a> {
             kernel,
             disks,
             outs,
+            root: view,
         } = plan;
         let options = self.options;
         let verbose = options.verbose.then(|| Arc::clone(&self.terminal));
@@ -230,6 +234,7 @@ impl<'a> Session<'a> {
             stderr,
             control: control_port,
             out,
+            root: root_port,
             second_monitor,
             boot_files,
             line: _,
@@ -259,6 +264,11 @@ impl<'a> Session<'a> {
             (Some(outs), Some(port)) => Some(start_copier((*outs).clone(), port, &qemu)?),
             _ => None,
         };
+        if let (Some(view), Some(port)) = (view, root_port) {
+            let view = view.again().map_err(Failure::setup("the guest's root"))?;
+            let ram = Arc::clone(&ram);
+            spawn("root", move || root::serve(Tree::new(view), &ram, port))?;
+        }
         monitor.start().map_err(|source| {
             qemu.handle().kill();
             Failure::Monitor {

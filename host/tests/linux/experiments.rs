@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// Each experiment, in small.
-const SHORT: [&str; 37] = [
+const SHORT: [&str; 47] = [
     "memhog 64M 0 0",
     "memhog 64M 0 0 --hugetlb",
     "memhog 64M 0 1 --count",
@@ -41,6 +41,16 @@ const SHORT: [&str; 37] = [
     "scale descriptors 10 2000",
     "scale directory 10 2000",
     "scale procfs 10 100",
+    "parallel dup 2 2r",
+    "parallel open 2 2r",
+    "parallel mmap 2 2r",
+    "parallel mmap-file 2 2r",
+    "parallel brk 2 2r",
+    "parallel file-fault 2 2r",
+    "parallel fault 2 2r",
+    "parallel poll 2 2r",
+    "parallel poll-128 2 2r",
+    "parallel switch 2 2r",
     "idle 0",
     "idle 2",
 ];

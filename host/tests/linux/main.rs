@@ -25,6 +25,7 @@ mod panic;
 mod patch_series;
 mod programs;
 mod reclaim;
+mod root;
 #[path = "../parts/scratch.rs"]
 #[allow(dead_code, reason = "each test needs a part of it")]
 mod scratch;

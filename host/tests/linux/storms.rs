@@ -37,6 +37,17 @@ fn threads() {
 }
 
 #[test]
+fn private_copies_of_a_file_that_is_cut() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "private_copies",
+        &["4", "1500"],
+        0,
+        "1500 fillings, 0 stale\n",
+    );
+}
+
+#[test]
 fn shared_segments() {
     storm(
         &["-m", "256M", "-c", "4"],

@@ -16,6 +16,16 @@ impl Errno {
     pub const fn to_return(self) -> u64 {
         (self.0 as u64).wrapping_neg()
     }
+
+    /// The error with a number of Linux's; `None` for what no program may see.
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            // The range holds the kernel's own numbers out.
+            #[expect(clippy::cast_possible_truncation, reason = "below 512")]
+            1..512 => Some(Self(number as u16)),
+            _ => None,
+        }
+    }
 }
 
 /// The register value of a call's result.

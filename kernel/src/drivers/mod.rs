@@ -15,6 +15,7 @@ mod output;
 mod pci;
 pub mod port;
 mod reclaim;
+pub mod root;
 
 use ebb_wire::boot::{EMPTY, STDIN};
 use machine::arch::BootInfo;
@@ -24,6 +25,9 @@ pub fn init(boot: &BootInfo) {
     discovery::run();
     if boot.option(STDIN) == Some(EMPTY) {
         port::stdio().set_end(0);
+    }
+    if let Some(number) = boot.option(ebb_wire::root::WORD) {
+        port::set_root(number.parse().unwrap_or(usize::MAX));
     }
 }
 

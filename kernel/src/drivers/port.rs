@@ -50,12 +50,17 @@ struct Queues {
     output: Output,
 }
 
-static PORT: [Once<Port>; PORTS + 1] = [const { Once::new() }; PORTS + 1];
+/// Ports at most: those that each guest has, one for files, one for the host's tree.
+const MOST: usize = PORTS + 2;
+
+static PORT: [Once<Port>; MOST] = [const { Once::new() }; MOST];
 const _: () = assert!(
     OUT == PORTS,
     "the port for files follows those that each guest has"
 );
 static FOUND: AtomicUsize = AtomicUsize::new(0);
+/// The number of the port for the host's tree; [`MOST`] if there is none.
+static ROOT: AtomicUsize = AtomicUsize::new(MOST);
 
 /// What stands in where the host gave no console.
 static SERIAL: Port = Port {
@@ -83,7 +88,25 @@ pub fn control() -> Option<&'static Port> {
 
 /// Where files for the host go, if it wants any.
 pub fn out() -> Option<&'static Port> {
+    // Relaxed: set once, by the first CPU, before there are tasks.
+    if ROOT.load(Ordering::Relaxed) == OUT {
+        return None;
+    }
     PORT[OUT].get()
+}
+
+/// Where questions about the host's tree go, if the guest has one.
+pub(super) fn root() -> Option<&'static Port> {
+    PORT.get(ROOT.load(Ordering::Relaxed))?.get()
+}
+
+/// Notes which port the host's tree has.
+pub(super) fn set_root(number: usize) {
+    if (OUT..MOST).contains(&number) {
+        ROOT.store(number, Ordering::Relaxed);
+    } else {
+        machine::console!("port {number} cannot be that of the host's tree");
+    }
 }
 
 /// The output port with a number of the host's: 0 stdio, 1 stderr.
@@ -281,6 +304,16 @@ impl Port {
             self.readers
                 .wait(|| self.readable())
                 .map_err(|_| Errno::ERESTARTSYS)?;
+        }
+    }
+
+    /// Like [`Self::read`], but waits whatever signals come.
+    pub(super) fn read_steadily(&self, buffer: &mut [u8]) -> usize {
+        loop {
+            match self.read(buffer, true) {
+                Ok(taken) => return taken,
+                Err(_) => self.readers.wait_uninterruptible(|| self.readable()),
+            }
         }
     }
 

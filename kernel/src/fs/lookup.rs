@@ -4,6 +4,7 @@ use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{LinkTarget, NewNode, NodeRef};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -157,7 +158,7 @@ impl Found {
 /// Walks `path` from `start` (or from `root` if it is absolute).
 pub fn resolve(
     root: &NodeRef,
-    start: NodeRef,
+    start: &NodeRef,
     path: &[u8],
     last_link: LastLink,
 ) -> Result<Found, Errno> {
@@ -167,11 +168,8 @@ pub fn resolve(
     if path.len() >= PATH_MAX {
         return Err(Errno::ENAMETOOLONG);
     }
-    let mut here = if path::is_absolute(path) {
-        root.clone()
-    } else {
-        start
-    };
+    // What the caller holds is not counted once more: all who walk would share that count.
+    let mut here = Cow::Borrowed(if path::is_absolute(path) { root } else { start });
     let mut walk = Walk {
         path,
         legs: Vec::new(),
@@ -191,8 +189,8 @@ pub fn resolve(
             if walk.legs.pop().is_some() {
                 continue;
             }
-            let parent = above.unwrap_or_else(|| here.clone());
-            return Ok(Found::special(parent, special, here));
+            let parent = above.unwrap_or_else(|| here.clone()).into_owned();
+            return Ok(Found::special(parent, special, here.into_owned()));
         };
         let advance = text.len() - rest.len();
         if here.kind() != FileKind::Directory {
@@ -210,7 +208,7 @@ pub fn resolve(
                 special = LastName::Parent;
                 above = Some(here.clone());
                 if !same(&here, root) {
-                    here = here.parent().unwrap_or(here);
+                    here = here.parent().map_or(here, Cow::Owned);
                 }
                 continue;
             }
@@ -228,7 +226,7 @@ pub fn resolve(
             (Ok(next), _) => next,
             (Err(Errno::ENOENT), Some(name)) => {
                 return Ok(Found {
-                    parent: here,
+                    parent: here.into_owned(),
                     name: LastName::Name(name.clone()),
                     node: None,
                     must_be_directory: walk.wants_directory,
@@ -254,7 +252,7 @@ pub fn resolve(
                         return Err(Errno::ENOENT);
                     }
                     if path::is_absolute(&target) {
-                        here = root.clone();
+                        here = Cow::Borrowed(root);
                         special = LastName::Root;
                         above = None;
                     }
@@ -268,18 +266,20 @@ pub fn resolve(
                 }
                 LinkTarget::Node(node, place) => {
                     if last.is_some() {
+                        let here = here.into_owned();
                         return finish(&walk, here, LastName::Jump, node, place, true);
                     }
-                    here = node;
+                    here = Cow::Owned(node);
                 }
             }
             continue;
         }
         if let Some(name) = last {
             let checked = last_link != LastLink::Entry;
+            let here = here.into_owned();
             return finish(&walk, here, LastName::Name(name), next, None, checked);
         }
-        here = next;
+        here = Cow::Owned(next);
     }
 }
 
@@ -342,7 +342,7 @@ pub fn open_at(
     }
     if create && path::names_directory(path) {
         // A file cannot be made so, and a directory not at all; but a bad way there comes first.
-        resolve(&root, start, path, LastLink::Entry)?;
+        resolve(&root, &start, path, LastLink::Entry)?;
         return Err(Errno::EISDIR);
     }
     let keep =
@@ -355,7 +355,7 @@ pub fn open_at(
     // A second round is due when another task made or removed the file meanwhile; one that always
     // loses that race is told so.
     for _ in 0..MAX_LINKS {
-        let found = resolve(&root, start.clone(), path, last_link)?;
+        let found = resolve(&root, &start, path, last_link)?;
         match &found.node {
             Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
             Some(node) => return open_found(&found, node.clone(), flags),
@@ -406,7 +406,7 @@ fn open_nameless(
     if !flags.writable() {
         return Err(Errno::EINVAL);
     }
-    let directory = resolve(root, start, path, LastLink::Follow)?.existing()?;
+    let directory = resolve(root, &start, path, LastLink::Follow)?.existing()?;
     if directory.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }

@@ -86,4 +86,21 @@ pub fn unpack(boot: &'static BootInfo) {
     if let Some(initrd) = boot.initrd {
         initramfs::unpack(initrd, &root());
     }
+    if crate::drivers::root::is_there()
+        && let Some(top) = node::downcast::<tmpfs::TmpNode>(root())
+    {
+        top.show_below();
+    }
+}
+
+/// Gives up all pages of files that can be had again.
+pub fn drop_pages() {
+    tmpfs::drop_clean();
+    block::drop_all();
+}
+
+/// Gives up what of files can be had again.
+pub fn drop_caches() {
+    drop_pages();
+    tmpfs::forget_unused();
 }

@@ -179,6 +179,33 @@ impl FileTable {
         Ok(at)
     }
 
+    /// Gives the file behind `fd` another descriptor, as [`Self::insert`] does.
+    ///
+    /// # Errors
+    /// `EBADF`, and as there.
+    pub fn duplicate(
+        &self,
+        fd: i32,
+        close_on_exec: bool,
+        minimum: usize,
+        limit: usize,
+    ) -> Result<usize, Errno> {
+        let mut slots = self.slots.lock();
+        slots.get(fd)?;
+        let at = slots.used.first_free(minimum);
+        if at >= limit.min(MAX_DESCRIPTORS) {
+            return Err(Errno::EMFILE);
+        }
+        slots.grow_to(at)?;
+        let descriptor = Descriptor {
+            file: slots.get(fd)?.file.clone(),
+            close_on_exec,
+        };
+        let old = slots.put(at, descriptor);
+        debug_assert!(old.is_none(), "descriptor {at} was free");
+        Ok(at)
+    }
+
     /// Whether another process uses it too.
     pub fn is_shared(&self) -> bool {
         // Acquire: pairs with the AcqRel of a use's end.
@@ -187,19 +214,24 @@ impl FileTable {
 
     /// Notes that closing a file may release POSIX locks from now on.
     pub(super) fn note_locks(&self) {
-        // Relaxed: whoever closes the file that is being locked takes the lock of the slots before
-        // it looks here, and whoever locks takes it afterwards, to see whether the file was closed.
+        // Relaxed: whoever closes the file that is being locked looks here with the lock of the slots
+        // held, and whoever locks takes it afterwards, to see whether the file was closed.
         self.has_locks.store(true, Ordering::Relaxed);
     }
 
     /// What is due when a descriptor of `file` is gone: by POSIX any close of a file ends the
     /// process's locks of it.
-    fn let_go(&self, file: Arc<OpenFile>) {
-        // Relaxed: see `note_locks`.
-        if self.has_locks.load(Ordering::Relaxed) {
+    fn let_go(&self, file: Arc<OpenFile>, has_locks: bool) {
+        if has_locks {
             locks::release_files(self, &file);
         }
         file.close();
+    }
+
+    /// Whether there may be locks; asked with the slots locked.
+    fn may_have_locks(&self) -> bool {
+        // Relaxed: see `note_locks`.
+        self.has_locks.load(Ordering::Relaxed)
     }
 
     /// Makes `fd` mean `file`, and closes what it meant before (`dup2`).
@@ -224,9 +256,10 @@ impl FileTable {
             close_on_exec,
         };
         let old = slots.put(at, descriptor);
+        let has_locks = self.may_have_locks();
         drop(slots);
         if let Some(old) = old {
-            self.let_go(old.file);
+            self.let_go(old.file, has_locks);
         }
         Ok(())
     }
@@ -245,8 +278,9 @@ impl FileTable {
         let at = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
         let mut slots = self.slots.lock();
         let descriptor = slots.take(at).ok_or(Errno::EBADF)?;
+        let has_locks = self.may_have_locks();
         drop(slots);
-        self.let_go(descriptor.file);
+        self.let_go(descriptor.file, has_locks);
         Ok(())
     }
 
@@ -322,10 +356,11 @@ impl FileTable {
                 return;
             };
             let descriptor = slots.take(at);
+            let has_locks = self.may_have_locks();
             // Closed without the lock: it may block, or take other locks.
             drop(slots);
             if let Some(descriptor) = descriptor {
-                self.let_go(descriptor.file);
+                self.let_go(descriptor.file, has_locks);
             }
             from = at + 1;
         }

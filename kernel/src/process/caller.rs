@@ -12,6 +12,13 @@ pub fn files() -> Arc<FileTable> {
     process::current().files().clone()
 }
 
+/// Does something with the calling task's descriptors, without a count that its other threads would
+/// share. The task does not change to another table meanwhile.
+#[inline]
+pub fn with_files<R>(call: impl FnOnce(&FileTable) -> R) -> R {
+    call(process::current().files())
+}
+
 /// Where the calling task stands in the tree.
 pub fn context() -> Arc<Context> {
     process::current().fs().clone()
@@ -48,7 +55,7 @@ pub fn descriptor_limit() -> usize {
 
 /// Gives `file` the lowest free descriptor of the calling task.
 pub fn install(file: Arc<OpenFile>, close_on_exec: bool) -> Result<usize, Errno> {
-    files().insert(file, close_on_exec, 0, descriptor_limit())
+    with_files(|files| files.insert(file, close_on_exec, 0, descriptor_limit()))
 }
 
 /// The calling process's `RLIMIT_FSIZE`, if it has one.

@@ -34,7 +34,7 @@ pub(super) fn start(fd: i32, path: &[u8]) -> Result<NodeRef, Errno> {
 pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, Errno> {
     let path = read_path(address)?;
     let start = start(fd, &path)?;
-    lookup::resolve(&caller::context().root(), start, &path, last_link)
+    lookup::resolve(&caller::context().root(), &start, &path, last_link)
 }
 
 /// What a call with `AT_EMPTY_PATH` means.
@@ -74,6 +74,6 @@ pub(super) fn target(
         return Ok(Target::File(caller::place(fd)?));
     }
     let start = start(fd, &path)?;
-    let found = lookup::resolve(&caller::context().root(), start, &path, last_link)?;
+    let found = lookup::resolve(&caller::context().root(), &start, &path, last_link)?;
     Ok(Target::Node(found.existing()?))
 }

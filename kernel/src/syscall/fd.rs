@@ -26,9 +26,9 @@ const CLOSE_RANGE_CLOEXEC: u32 = 4;
 
 /// Adds a descriptor for the file behind `fd`.
 fn duplicate(fd: i32, minimum: usize, close_on_exec: bool) -> SysResult {
-    let files = caller::files();
-    let file = files.get(fd)?;
-    files.insert(file, close_on_exec, minimum, caller::descriptor_limit())
+    caller::with_files(|files| {
+        files.duplicate(fd, close_on_exec, minimum, caller::descriptor_limit())
+    })
 }
 
 /// `dup(2)`.
@@ -64,7 +64,7 @@ pub fn dup3(a: &Args) -> SysResult {
 
 /// `close(2)`.
 pub fn close(a: &Args) -> SysResult {
-    caller::files().close(a.int(0))?;
+    caller::with_files(|files| files.close(a.int(0)))?;
     Ok(0)
 }
 

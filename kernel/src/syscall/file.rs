@@ -182,9 +182,8 @@ pub fn pwritev2(a: &Args) -> SysResult {
 fn open_common(fd: i32, path: u64, flags: u64, mode: u32) -> SysResult {
     let flags = OpenFlags::from_user(flags);
     let path = at::read_path(path)?;
-    let files = caller::files();
     // Before the file is made: a call that fails must leave nothing behind.
-    files.check_room(caller::descriptor_limit())?;
+    caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
     let start = at::start(fd, &path)?;
     let file = lookup::open_at(&caller::context(), start, &path, flags, mode)?;
     caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))

@@ -155,11 +155,7 @@ fn set_limit(process: &task::Process, index: usize, [current, maximum]: [u64; 2]
     if index == limits::index::NOFILE && maximum > MAX_FILES {
         return Err(Errno::EPERM);
     }
-    let new = {
-        let mut limits = process.limits.lock();
-        limits.0[index] = Limit { current, maximum };
-        *limits
-    };
+    let new = process.limits.set(index, Limit { current, maximum });
     if let Some(vm) = process.vm() {
         vm.set_limits(crate::vm::Limits {
             address_space: new.current(limits::index::AS),

@@ -100,17 +100,19 @@ fn poll_all(
     deadline: Option<Nanos>,
 ) -> SysResult {
     uaccess::copy_in(raw.as_mut_bytes(), address)?;
-    caller::files().look_up(|file_of| {
-        for (entry, interest) in raw.iter().zip(interests.iter_mut()) {
-            // Whoever asks for nothing is left as it is.
-            if entry.fd >= 0 {
-                let wanted = PollMask::from_bits_truncate(entry.events.into());
-                *interest = file_of(entry.fd).map_or_else(
-                    || Interest::settled(PollMask::NVAL),
-                    |file| Interest::new(file, wanted),
-                );
+    caller::with_files(|files| {
+        files.look_up(|file_of| {
+            for (entry, interest) in raw.iter().zip(interests.iter_mut()) {
+                // Whoever asks for nothing is left as it is.
+                if entry.fd >= 0 {
+                    let wanted = PollMask::from_bits_truncate(entry.events.into());
+                    *interest = file_of(entry.fd).map_or_else(
+                        || Interest::settled(PollMask::NVAL),
+                        |file| Interest::new(file, wanted),
+                    );
+                }
             }
-        }
+        })
     });
     let ready = wait(interests, deadline)?;
     for (entry, interest) in raw.iter_mut().zip(interests.iter()) {

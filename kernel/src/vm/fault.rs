@@ -18,7 +18,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ebb_mm::Order;
 use logic::errno::Errno;
-use machine::arch::{USER_END, cpu_id};
+use machine::arch::{CpuSet, USER_END, cpu_id};
 use machine::memory::frame::FrameRef;
 use machine::memory::percpu::{self, Local};
 use machine::memory::pressure;
@@ -92,26 +92,34 @@ impl AddressSpace {
     ) -> Result<(), Fault> {
         if access == Access::Write {
             let Some(mut state) = self.state.lock_now() else {
-                return self.fault_contended(this, address);
+                return self.fault_beside_others(this, address);
             };
-            if let Some((entry, rights)) = state.hot_hole(address)
+            if let Some((entry, rights)) = state.hot_hole(address, &self.cpus)
                 && let Ok(frame) = new_hot_anonymous(this)
             {
                 state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
                 return Ok(());
             }
+            drop(state);
+            if self.is_used_by_several() {
+                return self.fault_beside_others(this, address);
+            }
         }
         self.resolve(address, access, Want::Mapped).map(|_| ())
     }
 
-    /// A store while another CPU holds the lock, most likely for a fault too: the page is cleared
-    /// meanwhile.
+    /// A store while other CPUs want the lock, most likely for faults too: the page is cleared
+    /// without it.
     #[cold]
-    fn fault_contended(&self, this: &Local, address: u64) -> Result<(), Fault> {
-        let mut frame = new_anonymous(this).ok();
-        {
+    fn fault_beside_others(&self, this: &Local, address: u64) -> Result<(), Fault> {
+        // Relaxed (as all its accesses): a hint of this CPU's own.
+        let expected = this.expects_zeros.load(Ordering::Relaxed);
+        let mut frame = expected.then(|| new_anonymous(this).ok()).flatten();
+        if frame.is_some() {
             let mut state = self.state.lock();
-            if let Some((entry, rights)) = state.hot_hole(address)
+            // Those that are so quick would clear theirs with the lock held.
+            state.tables.forget_hot_tables();
+            if let Some((entry, rights)) = state.warm_hole(address)
                 && let Some(frame) = frame.take()
             {
                 state.put_hot(entry, rights, frame, self.owner_of(address & !(PAGE - 1)));
@@ -151,6 +159,11 @@ impl AddressSpace {
                     Err(Errno::ENOMEM) => return Err(Fault::NoMemory),
                     Ok(false) | Err(_) => return Err(Fault::BeyondFile),
                 },
+                Step::NeedsCopy(wanted) => {
+                    if let Err(error) = supplies.make_copy(wanted) {
+                        relief.step(error).map_err(|_| Fault::NoMemory)?;
+                    }
+                }
                 Step::NeedsZeros => supplies.huge = HugeTry::zeros(),
                 Step::NeedsHuge(asks) => supplies.get_huge(asks, self),
                 Step::NeedsListing => supplies.unlisted = !khugepaged::enlist(self),
@@ -205,13 +218,20 @@ impl AddressSpace {
 
 impl State {
     /// The entry of a page where this CPU stored last, if nothing is there yet, and the rights that
-    /// its area gives.
+    /// its area gives. None where several CPUs use the space.
     #[inline(always)]
-    fn hot_hole(&mut self, address: u64) -> Option<(&'static AtomicU64, u64)> {
+    fn hot_hole(&mut self, address: u64, cpus: &CpuSet) -> Option<(&'static AtomicU64, u64)> {
         let page = address & !(PAGE - 1);
         // Relaxed (as all entry accesses): under the lock.
         self.tables
-            .hot_entry(cpu_id(), page)
+            .hot_entry(cpu_id(), page, cpus)
+            .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
+    }
+
+    /// The same however many do.
+    fn warm_hole(&mut self, address: u64) -> Option<(&'static AtomicU64, u64)> {
+        self.tables
+            .warm_entry(cpu_id(), address & !(PAGE - 1))
             .filter(|(entry, _)| entry.load(Ordering::Relaxed) == 0)
     }
 

@@ -7,6 +7,7 @@ use super::pagetable::{Leaf, PageTables};
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::AtomicU64;
+use machine::arch::CpuSet;
 
 /// CPUs that do not disturb each other; more share places.
 const PLACES: usize = 8;
@@ -53,27 +54,33 @@ impl PageTables {
     /// The entry of a page, and what to put there with the frame, if the CPU's last fault was in the
     /// same area and there is a table.
     #[inline]
-    pub(super) fn hot_entry(&mut self, cpu: usize, page: u64) -> Option<(&'static AtomicU64, u64)> {
+    pub(super) fn hot_entry(
+        &mut self,
+        cpu: usize,
+        page: u64,
+        cpus: &CpuSet,
+    ) -> Option<(&'static AtomicU64, u64)> {
         let hot = &self.hot.0[cpu % PLACES];
         if page.wrapping_sub(hot.start) < hot.bytes {
             // SAFETY: the table is forgotten when tables are taken out; see `table_at`.
             let table: &'static Table = unsafe { &*hot.table };
             return Some((&table[index(page, 0)], hot.entry));
         }
-        self.next_hot_entry(cpu, page)
+        self.next_hot_entry(cpu, page, cpus)
     }
 
-    /// The same in another region of the area.
+    /// The same in another region of the area; none where several CPUs use the space.
     #[cold]
-    fn next_hot_entry(&mut self, cpu: usize, page: u64) -> Option<(&'static AtomicU64, u64)> {
-        let hot = &self.hot.0[cpu % PLACES];
-        if page.wrapping_sub(hot.area_start) >= hot.area_bytes {
+    fn next_hot_entry(
+        &mut self,
+        cpu: usize,
+        page: u64,
+        cpus: &CpuSet,
+    ) -> Option<(&'static AtomicU64, u64)> {
+        if cpus.has_several() {
             return None;
         }
-        // Where there is no table yet, a huge page may be wanted.
-        let Leaf::Page(entry) = self.leaf(page) else {
-            return None;
-        };
+        let (entry, _) = self.warm_entry(cpu, page)?;
         let table = self.recent_table;
         let hot = &mut self.hot.0[cpu % PLACES];
         let region = page & !(REGION - 1);
@@ -82,6 +89,24 @@ impl PageTables {
         hot.bytes = end - hot.start;
         hot.table = table;
         Some((entry, hot.entry))
+    }
+
+    /// The same without a table in hand.
+    pub(super) fn warm_entry(
+        &mut self,
+        cpu: usize,
+        page: u64,
+    ) -> Option<(&'static AtomicU64, u64)> {
+        let hot = &self.hot.0[cpu % PLACES];
+        if page.wrapping_sub(hot.area_start) >= hot.area_bytes {
+            return None;
+        }
+        let rights = hot.entry;
+        // Where there is no table yet, a huge page may be wanted.
+        match self.leaf(page) {
+            Leaf::Page(entry) => Some((entry, rights)),
+            _ => None,
+        }
     }
 
     /// Notes that a CPU stored to an anonymous area.
@@ -103,6 +128,11 @@ impl PageTables {
     /// Forgets the tables: some may go.
     pub(super) fn forget_tables(&mut self) {
         self.recent_region = NO_REGION;
+        self.forget_hot_tables();
+    }
+
+    /// Has each CPU's next fault look for its table.
+    pub(super) fn forget_hot_tables(&mut self) {
         for hot in &mut self.hot.0 {
             hot.bytes = 0;
         }

@@ -33,6 +33,15 @@ struct Supply {
     page: FrameRef,
 }
 
+/// A private copy of a file's page, to be made without the lock.
+pub(super) struct FileCopy {
+    file: Arc<MappedFile>,
+    index: u64,
+    sequence: u64,
+    /// The page, and then the copy.
+    page: FrameRef,
+}
+
 /// A page of a file, as a mapping wants it.
 pub(super) struct FilePage {
     pub(super) file: Arc<MappedFile>,
@@ -51,6 +60,8 @@ pub(super) enum Step {
     NeedsFrame(AllocError),
     /// The file's page must be got first.
     NeedsPage(FilePage),
+    /// The file's page is to be copied first: other CPUs want the lock meanwhile.
+    NeedsCopy(FileCopy),
     /// The huge page of zeros would do.
     NeedsZeros,
     /// A huge page would do; whether the area asks for such.
@@ -71,6 +82,7 @@ pub(super) enum Step {
 #[derive(Default)]
 pub(super) struct Supplies {
     page: Option<Supply>,
+    copy: Option<FileCopy>,
     pub(super) huge: HugeTry,
     pub(super) pool: Option<PoolSupply>,
     /// Held from before a page of the pool is got until it is in place.
@@ -106,6 +118,33 @@ impl Supplies {
             page,
         });
         Ok(true)
+    }
+
+    /// Whether the page that was got was so when the file had been changed so often.
+    fn is_of(&self, sequence: u64) -> bool {
+        self.page
+            .as_ref()
+            .is_some_and(|supply| supply.sequence == sequence)
+    }
+
+    /// Copies a file's page; does not wait.
+    #[cold]
+    pub(super) fn make_copy(&mut self, mut wanted: FileCopy) -> Result<(), AllocError> {
+        wanted.page = copy_of(wanted.page.as_ptr())?;
+        self.copy = Some(wanted);
+        Ok(())
+    }
+
+    /// The copy of a file's page, if it was made and the file is what it was then.
+    fn take_copy(&mut self, file: &Arc<MappedFile>, index: u64) -> Option<FrameRef> {
+        let copy = self.copy.as_ref()?;
+        let is_good = Arc::ptr_eq(file, &copy.file)
+            && index == copy.index
+            && copy.sequence == file.source.mappings().sequence();
+        if !is_good {
+            return None;
+        }
+        self.copy.take().map(|copy| copy.page)
     }
 
     /// Gets a huge page, if there is one or can be; may wait.
@@ -189,7 +228,9 @@ impl<'a> Asked<'a> {
         if flags.contains(VmaFlags::HUGETLB) {
             return self.pool(tables, &mut supplies.pool, &mut supplies.turn);
         }
-        if self.store && self.area.backing.file().is_none() && flags.contains(VmaFlags::WRITE) {
+        let zeros = self.area.backing.file().is_none();
+        percpu::this().expects_zeros.store(zeros, Ordering::Relaxed);
+        if self.store && zeros && flags.contains(VmaFlags::WRITE) {
             let bits = entry_flags(flags) | store_flags(flags);
             tables.set_hot(cpu_id(), self.area.start..self.area.end, bits);
         }
@@ -234,7 +275,7 @@ impl<'a> Asked<'a> {
         entry: &'static AtomicU64,
         tables: &mut PageTables,
         mapped: &mut [u64; 3],
-        supplies: &Supplies,
+        supplies: &mut Supplies,
     ) -> Step {
         let shared = self.area.flags.contains(VmaFlags::SHARED);
         let old = entry.load(Ordering::Relaxed);
@@ -258,6 +299,9 @@ impl<'a> Asked<'a> {
                 let index = (offset + (self.page - self.area.start)) / PAGE;
                 let supplied = supplies.of(file, index);
                 if self.store && !shared {
+                    if self.space.is_used_by_several() {
+                        return self.copy_beside_others(change, supplied, file, index, supplies);
+                    }
                     let Some(source) = supplied.or_else(|| present_page(file, index)) else {
                         return Step::NeedsPage(self.file_page(file, index));
                     };
@@ -282,6 +326,35 @@ impl<'a> Asked<'a> {
         match result {
             Ok(()) => Step::Done(pin(entry, self.want)),
             Err(error) => error.into(),
+        }
+    }
+
+    /// Puts a private copy of a file's page in that was made without the lock, or has it made.
+    #[cold]
+    fn copy_beside_others(
+        &self,
+        mut change: Change<'_>,
+        supplied: Option<FrameRef>,
+        file: &Arc<MappedFile>,
+        index: u64,
+        supplies: &mut Supplies,
+    ) -> Step {
+        if let Some(copy) = supplies.take_copy(file, index) {
+            change.put(copy, 0, true);
+            return Step::Done(pin(change.entry, self.want));
+        }
+        // Before the page: who takes it out of the file meanwhile counts up. What was supplied was
+        // the file's a moment ago, and is looked at again by `take_copy`.
+        let sequence = file.source.mappings().sequence();
+        let supplied = supplied.filter(|_| supplies.is_of(sequence));
+        match supplied.or_else(|| present_page(file, index)) {
+            Some(page) => Step::NeedsCopy(FileCopy {
+                file: file.clone(),
+                index,
+                sequence,
+                page,
+            }),
+            None => Step::NeedsPage(self.file_page(file, index)),
         }
     }
 

@@ -368,6 +368,12 @@ impl AddressSpace {
         self.cpus.remove(cpu_id());
     }
 
+    /// Whether several CPUs use it just now: a hint for those who hold its lock.
+    #[inline]
+    pub(super) fn is_used_by_several(&self) -> bool {
+        self.cpus.has_several()
+    }
+
     /// Whether it gets no huge pages from here on, whatever its areas say.
     pub fn decline_huge_pages(&self, decline: bool) {
         // Relaxed (both): a value of its own.

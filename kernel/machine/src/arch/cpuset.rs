@@ -50,6 +50,13 @@ impl CpuSet {
         self.0.load(Ordering::SeqCst)
     }
 
+    /// Whether more than one CPU is in the set.
+    #[inline]
+    pub fn has_several(&self) -> bool {
+        let mask = self.mask();
+        mask & mask.wrapping_sub(1) != 0
+    }
+
     /// Replaces the whole set.
     #[inline]
     pub fn set_mask(&self, mask: u64) {

@@ -32,7 +32,7 @@ pub enum FlushRequest {
 /// Above, dropping everything costs less than dropping page by page.
 const MAX_SINGLE_PAGES: u64 = 32;
 /// How long an answer takes that does not wait for the host.
-const SPIN_TIME: Nanos = Nanos::from_micros(50);
+pub(super) const SPIN_TIME: Nanos = Nanos::from_micros(50);
 /// Polls between looks at the clock.
 const POLLS_PER_LOOK: u32 = 16;
 /// A CPU that does not answer for this long never will.
@@ -105,6 +105,13 @@ pub fn flush_local(request: FlushRequest) {
         // The exchanges of the answer are the barrier.
         FlushRequest::Barrier => {}
     }
+}
+
+/// Returns when a CPU has looked into its mailbox: when it has left the kernel or waits for
+/// something. Where it does not run, the host has this CPU's core for it meanwhile.
+#[cold]
+pub(super) fn wait_for_cpu(cpu: usize) {
+    flush_tlb(&CpuSet::from_mask(1 << cpu), FlushRequest::Barrier);
 }
 
 /// Has each of `cpus` do the request, and returns when all have. This CPU, if it is among them,

@@ -51,6 +51,8 @@ pub struct PerCpu {
     apic_id: AtomicU32,
     /// Spin locks that this CPU holds.
     spin_locks: u32,
+    /// What stands in those locks: one more than its number.
+    mark: u32,
     /// This CPU's own of the part `memory`.
     memory: usize,
     /// Whose FPU state the registers hold: its address; 0: nobody's.
@@ -82,6 +84,7 @@ pub(super) mod offset {
     pub(super) const CURRENT: usize = offset_of!(PerCpu, current);
     pub(super) const ID: usize = offset_of!(PerCpu, id);
     pub(super) const SPIN_LOCKS: usize = offset_of!(PerCpu, spin_locks);
+    pub(super) const MARK: usize = offset_of!(PerCpu, mark);
     pub(super) const MEMORY: usize = offset_of!(PerCpu, memory);
     pub(super) const FPU_OWNER: usize = offset_of!(PerCpu, fpu_owner);
     pub(super) const TSS_RSP0: usize = offset_of!(PerCpu, tss) + offset_of!(TaskState, rsp);
@@ -118,6 +121,7 @@ pub(super) unsafe fn prepare(block: *mut Block, cpu: usize) {
     #[allow(clippy::cast_possible_truncation, reason = "below MAX_CPUS")]
     {
         area.id = cpu as u32;
+        area.mark = cpu as u32 + 1;
     }
     // SAFETY: only addresses are taken.
     let tops = unsafe {
@@ -281,6 +285,18 @@ pub fn memory_own() -> usize {
              options(pure, readonly, nostack, preserves_flags));
     }
     own
+}
+
+/// One more than this CPU's number: never 0, and fits a byte.
+#[inline]
+pub(super) fn mark() -> u8 {
+    let mark: u8;
+    // SAFETY: as in `cpu_id`; the low byte of the field.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg_byte) mark, const offset::MARK,
+             options(readonly, nostack, preserves_flags));
+    }
+    mark
 }
 
 /// Counts a spin lock that this CPU takes.

@@ -1,10 +1,10 @@
 //! The spin lock.
 
-use super::percpu;
+use super::{clock, ipi, percpu};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 use logic::lock::Lock;
 
 /// A CPU that spins pauses once in so many turns.
@@ -22,12 +22,18 @@ pub fn relax(turns: &mut u32) {
     }
 }
 
+/// Nobody holds the lock.
+const OPEN: u8 = 0;
+
 /// Mutual exclusion between CPUs.
 ///
 /// Interrupts are off in kernel mode, so the holder is never interrupted on its own CPU. A CPU that
-/// spins keeps answering TLB shoot-downs: the holder may be waiting for that answer.
+/// spins keeps answering TLB shoot-downs: the holder may be waiting for that answer. One that has spun
+/// for long lets the host have its core: the holder may be a CPU that does not run.
 pub struct SpinLock<T: ?Sized> {
-    locked: AtomicBool,
+    /// [`OPEN`], or the mark of the CPU that holds it. For a moment, and where two collide for longer,
+    /// it is that of a CPU that wants it.
+    holder: AtomicU8,
     value: UnsafeCell<T>,
 }
 
@@ -40,7 +46,7 @@ impl<T> SpinLock<T> {
     /// An open lock around `value`.
     pub const fn new(value: T) -> Self {
         Self {
-            locked: AtomicBool::new(false),
+            holder: AtomicU8::new(OPEN),
             value: UnsafeCell::new(value),
         }
     }
@@ -51,24 +57,57 @@ impl<T: ?Sized> SpinLock<T> {
     #[inline]
     pub fn lock(&self) -> SpinGuard<'_, T> {
         // Acquire: pairs with the Release of the guard's drop.
-        if self.locked.swap(true, Ordering::Acquire) {
-            self.lock_contended();
+        let before = self.holder.swap(percpu::mark(), Ordering::Acquire);
+        if before != OPEN {
+            self.lock_contended(before);
         }
         percpu::count_spin_lock();
         SpinGuard { lock: self }
     }
 
+    /// Puts the holder's mark back that an exchange of ours has replaced. Only such an exchange writes
+    /// our mark while we do not hold the lock, so the lock is still held if it is there.
     #[cold]
-    fn lock_contended(&self) {
+    fn restore(&self, holder: u8) {
+        // Relaxed: nothing is taken or let go.
+        let _ = self.holder.compare_exchange(
+            percpu::mark(),
+            holder,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+
+    #[cold]
+    fn lock_contended(&self, before: u8) {
+        self.restore(before);
+        // Most waits are over before the clock, which takes the translator long, is looked at.
+        let mut since = None;
         let mut turns = 0;
         loop {
-            // Relaxed: only a hint; the swap below decides.
-            while self.locked.load(Ordering::Relaxed) {
-                crate::arch::ipi::poll_mailbox();
-                relax(&mut turns);
+            // Relaxed: only a hint; the exchange below decides.
+            let holder = self.holder.load(Ordering::Relaxed);
+            if holder == OPEN {
+                // Acquire: as in `lock`.
+                let taken = self.holder.compare_exchange(
+                    OPEN,
+                    percpu::mark(),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+                if taken.is_ok() {
+                    return;
+                }
             }
-            if !self.locked.swap(true, Ordering::Acquire) {
-                return;
+            ipi::poll_mailbox();
+            relax(&mut turns);
+            if holder == OPEN || !turns.is_multiple_of(TURNS_A_PAUSE) {
+                continue;
+            }
+            let now = clock::now();
+            if now.saturating_sub(*since.get_or_insert(now)) > ipi::SPIN_TIME {
+                ipi::wait_for_cpu(usize::from(holder) - 1);
+                since = None;
             }
         }
     }
@@ -77,7 +116,9 @@ impl<T: ?Sized> SpinLock<T> {
     #[inline]
     pub fn lock_now(&self) -> Option<SpinGuard<'_, T>> {
         // Acquire: as in `lock`.
-        if self.locked.swap(true, Ordering::Acquire) {
+        let before = self.holder.swap(percpu::mark(), Ordering::Acquire);
+        if before != OPEN {
+            self.restore(before);
             return None;
         }
         percpu::count_spin_lock();
@@ -87,12 +128,11 @@ impl<T: ?Sized> SpinLock<T> {
     /// Takes the lock if it is free right now.
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-        // Relaxed: a hint that spares the exclusive cache line; the swap decides.
-        if self.locked.load(Ordering::Relaxed) || self.locked.swap(true, Ordering::Acquire) {
+        // Relaxed: a hint that spares the exclusive cache line; `lock_now` decides.
+        if self.holder.load(Ordering::Relaxed) != OPEN {
             return None;
         }
-        percpu::count_spin_lock();
-        Some(SpinGuard { lock: self })
+        self.lock_now()
     }
 
     /// The value, when the borrow shows that nobody else holds the lock.
@@ -109,7 +149,7 @@ impl<T: Default> Default for SpinLock<T> {
 
 impl<T: ?Sized> fmt::Debug for SpinLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let locked = self.locked.load(Ordering::Relaxed);
+        let locked = self.holder.load(Ordering::Relaxed) != OPEN;
         f.debug_struct("SpinLock")
             .field("locked", &locked)
             .finish_non_exhaustive()
@@ -155,7 +195,7 @@ impl<T: ?Sized> Drop for SpinGuard<'_, T> {
     fn drop(&mut self) {
         percpu::uncount_spin_lock();
         // Release: pairs with the Acquire in `lock`.
-        self.lock.locked.store(false, Ordering::Release);
+        self.lock.holder.store(OPEN, Ordering::Release);
     }
 }
 

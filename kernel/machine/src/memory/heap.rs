@@ -1,5 +1,8 @@
 //! The kernel heap: slabs of one page for small objects, whole frames for large ones.
 //!
+//! Each CPU has slabs of its own and takes objects of no others, so CPUs share neither locks nor cache
+//! lines of objects. An object goes back to its slab, whoever frees it.
+//!
 //! An empty slab goes back to the frame allocator at once, so nothing is cached that a program
 //! could not have.
 
@@ -7,7 +10,7 @@ use super::memmap::{Descriptor, Kind, free_block};
 use super::{percpu, pressure};
 use crate::arch::layout::PAGE_SIZE;
 use crate::arch::spin::SpinLock;
-use crate::arch::{phys_to_virt, virt_to_phys};
+use crate::arch::{MAX_CPUS, cpu_id, phys_to_virt, virt_to_phys};
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
@@ -19,20 +22,68 @@ use logic::slab::{self, MAX_SIZE, Objects, SIZES};
 /// `try_reserve`, and fail.
 const ASSURED_BYTES: usize = 16 << 10;
 
-/// Slabs of a class that have room: the first one's frame number; 0: none.
+/// A CPU's slabs of a class that have room: the first one's frame number; 0: none.
 struct Class {
     partial: u64,
 }
 
+/// The slabs of one CPU that have room, in cache lines of its own.
+#[repr(align(64))]
+struct Shelf {
+    classes: [SpinLock<Class>; SIZES.len()],
+}
+
 /// The heap.
 struct Heap {
-    classes: [SpinLock<Class>; SIZES.len()],
+    shelves: [Shelf; MAX_CPUS],
 }
 
 #[global_allocator]
 static HEAP: Heap = Heap {
-    classes: [const { SpinLock::new(Class { partial: 0 }) }; SIZES.len()],
+    shelves: [const {
+        Shelf {
+            classes: [const { SpinLock::new(Class { partial: 0 }) }; SIZES.len()],
+        }
+    }; MAX_CPUS],
 };
+
+/// Where the objects of a slab belong, as its descriptor has it.
+#[derive(Copy, Clone)]
+struct Home {
+    cpu: usize,
+    class: usize,
+}
+
+impl Home {
+    /// Those of this CPU.
+    #[inline]
+    fn own(class: usize) -> Self {
+        Self {
+            cpu: cpu_id(),
+            class,
+        }
+    }
+
+    #[inline]
+    fn of(descriptor: &Descriptor) -> Self {
+        let word = descriptor.class();
+        Self {
+            cpu: word / SIZES.len(),
+            class: word % SIZES.len(),
+        }
+    }
+
+    fn to_word(self) -> u16 {
+        u16::try_from(self.cpu * SIZES.len() + self.class).unwrap_or(0)
+    }
+
+    #[inline]
+    fn slabs(self) -> &'static SpinLock<Class> {
+        &HEAP.shelves[self.cpu].classes[self.class]
+    }
+}
+
+const _: () = assert!(MAX_CPUS * SIZES.len() <= u16::MAX as usize);
 
 impl Class {
     fn link(&mut self, frame: Frame) {
@@ -132,14 +183,15 @@ fn frames(order: Order, kind: Kind, assured: bool) -> Option<Frame> {
 }
 
 fn small(class: usize) -> Option<NonNull<u8>> {
-    if let Some(object) = HEAP.classes[class].lock().take(class) {
+    if let Some(object) = Home::own(class).slabs().lock().take(class) {
         return Some(object);
     }
-    // Without the lock: getting a frame may wait.
+    // Without the lock: getting a frame may wait, and the thread go on elsewhere.
     let frame = frames(Order::BASE, Kind::Slab, true)?;
     let descriptor = Descriptor::get(frame);
-    descriptor.set_class(u16::try_from(class).unwrap_or(0));
-    let mut partial = HEAP.classes[class].lock();
+    let home = Home::own(class);
+    descriptor.set_class(home.to_word());
+    let mut partial = home.slabs().lock();
     partial.link(frame);
     partial.take(class)
 }
@@ -171,8 +223,8 @@ unsafe impl GlobalAlloc for Heap {
         let (frame, descriptor) = head(at);
         match descriptor.kind() {
             Some(Kind::Slab) => {
-                let class = descriptor.class();
-                let empty = self.classes[class].lock().put(class, frame, at);
+                let home = Home::of(descriptor);
+                let empty = home.slabs().lock().put(home.class, frame, at);
                 if empty {
                     descriptor.clear_slab();
                     percpu::subtract(Kind::Slab.count(), 1);

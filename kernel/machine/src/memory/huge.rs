@@ -81,6 +81,7 @@ fn settled(descriptor: &Descriptor) -> u64 {
         if head & PARTING == 0 {
             return head;
         }
+        ipi::poll_mailbox();
         core::hint::spin_loop();
     }
 }

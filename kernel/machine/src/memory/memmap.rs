@@ -83,7 +83,7 @@ pub struct Descriptor {
     /// | 0–31 | references: page-table entries, files, the kernel; 0: free, or not the first frame of its block |
     /// | 32–39 | a [`Kind`]; 0: free |
     /// | 40–47 | the order of the block that starts here |
-    /// | 48–63 | slabs: the size class; bit 48 of a huge block: it is being parted, see `huge` |
+    /// | 48–63 | slabs: whose, and of which size class (`heap`); bit 48 of a huge block: it is being parted, see `huge` |
     pub(super) head: AtomicU64,
     /// Slabs: the state of the objects, see `slab::Objects`. First frames of huge blocks of files: how many entries map the
     /// block.
@@ -191,7 +191,7 @@ impl Descriptor {
         own
     }
 
-    /// Notes the size class of a new slab.
+    /// Notes whose a new slab is, and of which size class.
     pub(super) fn set_class(&self, class: u16) {
         // Relaxed: the slab is its maker's alone yet.
         let head = self.head.load(Ordering::Relaxed);
@@ -199,7 +199,7 @@ impl Descriptor {
             .store(head | u64::from(class) << 48, Ordering::Relaxed);
     }
 
-    /// The size class of a slab.
+    /// What `set_class` noted.
     pub(super) fn class(&self) -> usize {
         // Relaxed: set before the first object of the slab was handed out.
         usize::from((self.head.load(Ordering::Relaxed) >> 48) as u16)

@@ -6,7 +6,7 @@ use crate::arch::{MAX_CPUS, cpu_count, online_cpus, virt_to_phys};
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use ebb_mm::{AllocError, Contents, Frame, FrameRange, FreeBatch, Front, Mobility, Order, Request};
 
 /// What is counted. Each CPU counts for itself; the sum over all, modulo 2^64, is the value.
@@ -104,6 +104,9 @@ pub struct Local {
     /// The address space whose tables this CPU uses, as the part above knows it; null: the kernel's
     /// own.
     pub space: AtomicPtr<()>,
+    /// The last fault here that was looked at closely was for memory of zeros: so is the next,
+    /// probably. That part's, too.
+    pub expects_zeros: AtomicBool,
     counts: [AtomicU64; COUNTS],
 }
 
@@ -121,6 +124,7 @@ static LOCALS: [Local; MAX_CPUS] = [const {
     Local {
         front: UnsafeCell::new(Front::new()),
         space: AtomicPtr::new(ptr::null_mut()),
+        expects_zeros: AtomicBool::new(false),
         counts: [const { AtomicU64::new(0) }; COUNTS],
     }
 }; MAX_CPUS];

@@ -112,7 +112,8 @@ pub fn cond_resched() {
     }
 }
 
-/// Goes behind the other runnable threads of this CPU.
+/// Goes behind the other runnable threads of this CPU. Comes back at once where there are none, so it is no way to wait:
+/// no device's interrupt comes meanwhile.
 pub fn yield_now() {
     switch::yield_now();
 }

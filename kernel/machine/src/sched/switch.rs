@@ -159,11 +159,13 @@ pub fn reschedule() {
 }
 
 pub(super) fn yield_now() {
+    let now = clock::now();
+    tick::serve(now);
     let thread = current();
     thread.clear_work(work::RESCHED);
     thread.state.cancel();
     let queue = &QUEUES[cpu_id()];
-    charge(queue, &thread, clock::now());
+    charge(queue, &thread, now);
     // Behind those that wait: as if it had used what is left of its slice.
     if queue.waiting() != 0 {
         let behind = queue.min_vruntime() + policy::SHORT_SLICE_NS;

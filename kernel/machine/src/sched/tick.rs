@@ -8,7 +8,7 @@ use super::switch::is_idle_thread;
 use super::thread::{OWNER, Thread, current, work};
 use super::{balance, load, timer};
 use crate::arch::clock::{self, Nanos};
-use crate::arch::cpu_id;
+use crate::arch::{cpu_id, ipi};
 use core::sync::atomic::Ordering;
 use logic::sched::policy;
 
@@ -84,14 +84,20 @@ pub fn on_resched() {
     ensure(queue);
 }
 
-/// A look at the clock in the kernel, where no interrupt comes: serves due timers and lets others
-/// run.
-pub(super) fn poll() {
-    let queue = &QUEUES[cpu_id()];
-    let now = clock::now();
+/// Does in the kernel, where no interrupt comes, what others wait for: answers other CPUs, and serves due timers. Whoever
+/// the caller waits for may need either.
+pub(super) fn serve(now: Nanos) {
+    ipi::poll_mailbox();
     if timer::is_due(now) {
         on_timer();
     }
+}
+
+/// A look at the clock in the kernel: serves what is due and lets others run.
+pub(super) fn poll() {
+    let queue = &QUEUES[cpu_id()];
+    let now = clock::now();
+    serve(now);
     if (queue.waiting() != 0 && now >= queue.slice_end()) || super::need_resched() {
         super::reschedule();
     }

@@ -81,11 +81,11 @@ fn release(start: u64, end: u64) {
 
 impl Unpacking<'_> {
     fn enter(&mut self, member: &Member<'_>) -> Result<(), Errno> {
-        let found = resolve(&self.root, self.root.clone(), member.name, LastLink::Keep);
+        let found = resolve(&self.root, &self.root, member.name, LastLink::Keep);
         let found = match found {
             Err(Errno::ENOENT) => {
                 self.make_parents(member.name)?;
-                resolve(&self.root, self.root.clone(), member.name, LastLink::Keep)?
+                resolve(&self.root, &self.root, member.name, LastLink::Keep)?
             }
             other => other?,
         };
@@ -153,7 +153,7 @@ impl Unpacking<'_> {
             if at == 0 {
                 continue;
             }
-            let found = resolve(&self.root, self.root.clone(), &name[..at], LastLink::Follow)?;
+            let found = resolve(&self.root, &self.root, &name[..at], LastLink::Follow)?;
             if found.node.is_none() {
                 let name = found.new_name(Errno::EEXIST)?;
                 found.parent.create(name, NewNode::Directory, 0o755)?;

@@ -12,6 +12,7 @@ impl Regular {
     fn wants_block(fs: &Tmpfs, content: &Content, first: u64, wish: Wish) -> bool {
         let pages = content.size.div_ceil(PAGE);
         wants_block(fs.block_policy(), wish, first, pages)
+            && content.below_bytes == 0
             && content.pages.has_room_for_block(first)
     }
 

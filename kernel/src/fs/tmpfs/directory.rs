@@ -6,13 +6,15 @@
 
 use super::super::directory::Listing;
 use super::super::node::{DirEntry, Node, NodeRef, RenameMode, downcast};
+use super::below::Below;
 use super::{Body, TmpNode};
 use crate::fs::FileKind;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Bound;
+use core::sync::atomic::{AtomicBool, Ordering};
 use logic::by_name::{ByName, Named};
 use logic::errno::Errno;
 use machine::arch::random;
@@ -29,6 +31,12 @@ fn key() -> u64 {
     random::fill(&mut key);
     u64::from_le_bytes(key)
 }
+
+/// Entries that are looked at under one hold of the lock.
+const LOOKS: usize = 256;
+
+/// Names that the host does not have are noted as long as there are not more.
+const MAX_ABSENT: usize = 1024;
 
 /// Listing offsets 0 and 1 are `.` and `..`; entries come behind.
 const FIRST_COOKIE: u64 = 2;
@@ -52,14 +60,20 @@ struct State {
     name: Box<[u8]>,
     /// Nothing may be entered any more.
     removed: bool,
-    /// The root of what is mounted here.
+    /// The root of what is mounted here; [`Directory::is_covered`] says whether there is one.
     covered_by: Option<NodeRef>,
+    /// The host's directory whose entries may come here.
+    below: Below,
+    /// Names that do not come from there: they were removed here, or there is nothing.
+    hidden: BTreeSet<Box<[u8]>>,
 }
 
 /// A directory's entries and its place in the tree.
 #[derive(Debug)]
 pub(super) struct Directory {
     state: SpinLock<State>,
+    /// Something is mounted here: all who walk through look, and mostly need no lock to.
+    is_covered: AtomicBool,
 }
 
 impl Named for Entry {
@@ -80,6 +94,9 @@ impl State {
     fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
         let entry = self.by_name.remove(name)?;
         self.by_cookie.remove(&entry.cookie);
+        if matches!(self.below, Below::Folder(_) | Below::Whole(_)) {
+            self.hidden.insert(name.into());
+        }
         Some(entry.node)
     }
 
@@ -92,7 +109,7 @@ impl State {
 }
 
 impl Directory {
-    pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8], _root: bool) -> Self {
+    pub(super) fn new(above: Option<Weak<dyn Node>>, name: &[u8]) -> Self {
         Self {
             state: SpinLock::new(State {
                 by_name: ByName::new(*KEY.get_or_init(key)),
@@ -102,7 +119,61 @@ impl Directory {
                 name: name.into(),
                 removed: false,
                 covered_by: None,
+                below: Below::Unknown,
+                hidden: BTreeSet::new(),
             }),
+            is_covered: AtomicBool::new(false),
+        }
+    }
+
+    /// What is below it.
+    pub(super) fn below(&self) -> Below {
+        self.state.lock().below.clone()
+    }
+
+    /// Notes what is below it, once that is known; later, that all of that is here.
+    pub(super) fn set_below(&self, below: Below) {
+        let mut state = self.state.lock();
+        let is_news = match state.below {
+            Below::Unknown => true,
+            Below::Folder(_) => matches!(below, Below::Whole(_)),
+            Below::Nothing | Below::Whole(_) => false,
+        };
+        if is_news {
+            let old = core::mem::replace(&mut state.below, below);
+            drop(state);
+            drop(old);
+        }
+    }
+
+    /// Whether the host need not be asked for `name`.
+    pub(super) fn knows(&self, name: &[u8]) -> bool {
+        let state = self.state.lock();
+        matches!(state.below, Below::Nothing | Below::Whole(_))
+            || state.by_name.get(name).is_some()
+            || state.hidden.contains(name)
+    }
+
+    /// Enters what the host has, unless that was removed, or something else made, meanwhile.
+    pub(super) fn enter_below(&self, name: &[u8], node: Arc<TmpNode>) {
+        let mut state = self.state.lock();
+        let stands = matches!(state.below, Below::Folder(_))
+            && !state.removed
+            && state.by_name.get(name).is_none()
+            && !state.hidden.contains(name);
+        if stands {
+            state.insert(name, node);
+        } else {
+            drop(state);
+            drop(node);
+        }
+    }
+
+    /// Notes that the host has nothing of that name, so that it is not asked again and again.
+    pub(super) fn note_absent(&self, name: &[u8]) {
+        let mut state = self.state.lock();
+        if matches!(state.below, Below::Folder(_)) && state.hidden.len() < MAX_ABSENT {
+            state.hidden.insert(name.into());
         }
     }
 
@@ -167,6 +238,74 @@ impl Directory {
         Ok(())
     }
 
+    /// The first directory whose cookie is `from` or above, and that cookie.
+    pub(super) fn next_directory(&self, mut from: u64) -> Option<(u64, Arc<TmpNode>)> {
+        loop {
+            let state = self.state.lock();
+            let mut entries = state.by_cookie.range(from..).take(LOOKS);
+            let mut last = None;
+            let found = entries.find(|(cookie, (_, node))| {
+                last = Some(**cookie);
+                node.directory().is_ok()
+            });
+            if let Some((cookie, (_, node))) = found {
+                return Some((*cookie, node.clone()));
+            }
+            // Ends with the last entry.
+            from = last? + 1;
+        }
+    }
+
+    /// Forgets entries that the host still has and nobody uses; how many. `holders` is how many references there are to
+    /// this directory where nobody uses it: whoever lists it must not meet an entry twice.
+    pub(super) fn forget(&self, this: &Arc<TmpNode>, holders: usize) -> usize {
+        let (mut forgotten, mut from) = (0, 0);
+        loop {
+            let mut batch = [const { None }; LISTED_AT_ONCE];
+            let mut taken = 0;
+            let several = SEVERAL.lock();
+            let mut state = self.state.lock();
+            let (Below::Folder(path) | Below::Whole(path)) = &state.below else {
+                return forgotten;
+            };
+            if Arc::strong_count(this) > holders {
+                return forgotten;
+            }
+            let folder = Below::Folder(path.clone());
+            let mut names = [const { None }; LISTED_AT_ONCE];
+            let mut last = None;
+            for (cookie, (name, node)) in state.by_cookie.range(from..).take(LOOKS) {
+                last = Some(*cookie);
+                // One reference by the name, one by the cookie.
+                let unused = Arc::strong_count(node) == 2 && node.is_as_below();
+                let holds = |node: &TmpNode| node.directory().is_ok_and(|inner| inner.len() > 0);
+                if unused && !holds(node) {
+                    names[taken] = Some(name.clone());
+                    taken += 1;
+                    if taken == names.len() {
+                        break;
+                    }
+                }
+            }
+            for (name, place) in names.iter().flatten().zip(&mut batch) {
+                if let Some(entry) = state.by_name.remove(name) {
+                    *place = state.by_cookie.remove(&entry.cookie);
+                }
+            }
+            if taken > 0 {
+                state.below = folder;
+            }
+            drop(state);
+            drop(several);
+            drop(batch);
+            forgotten += taken;
+            match last {
+                Some(last) => from = last + 1,
+                None => return forgotten,
+            }
+        }
+    }
+
     pub(super) fn parent(&self) -> Option<NodeRef> {
         self.state.lock().above.as_ref()?.upgrade()
     }
@@ -180,6 +319,10 @@ impl Directory {
     }
 
     pub(super) fn covered_by(&self) -> Option<NodeRef> {
+        // Relaxed: who walks through while something is mounted may come before it or after.
+        if !self.is_covered.load(Ordering::Relaxed) {
+            return None;
+        }
         self.state.lock().covered_by.clone()
     }
 
@@ -188,6 +331,7 @@ impl Directory {
         if state.removed {
             return Err(Errno::ENOENT);
         }
+        self.is_covered.store(top.is_some(), Ordering::Relaxed);
         let old = core::mem::replace(&mut state.covered_by, top);
         drop(state);
         drop(old);
@@ -385,6 +529,7 @@ impl Listing for TmpNode {
         offset: &mut u64,
         emit: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
+        self.fetch_all()?;
         if !super::super::node::list_dots(self, offset, emit) {
             return Ok(());
         }

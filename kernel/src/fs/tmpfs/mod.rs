@@ -3,6 +3,7 @@
 //! A file's pages are ordinary frames, allocated when they are first written and freed at once by
 //! truncation or when the last name and the last open file are gone.
 
+mod below;
 mod blocks;
 mod directory;
 mod huge;
@@ -11,6 +12,7 @@ mod regular;
 mod seals;
 mod tails;
 
+pub use below::{drop_clean, forget_unused, relieve};
 use huge::Huge;
 pub use huge::TYPE as HUGETLBFS;
 pub use mounted::TYPE;
@@ -32,7 +34,8 @@ use super::volume::{MountFlags, Volume};
 use crate::vm::hugetlb::Subpool;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
-use core::sync::atomic::{AtomicU64, Ordering};
+use below::Below;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use directory::Directory;
 use logic::errno::Errno;
 use machine::memory::file_block::{self, SHARED, SharedPolicy, SharedPolicyCell};
@@ -61,6 +64,8 @@ pub struct Tmpfs {
     huge: Option<Arc<Subpool>>,
     /// Where its regular files have huge blocks (`huge=`). `None`: as `shmem_enabled` says.
     blocks: Option<SharedPolicyCell>,
+    /// A tree of the host's is below it.
+    below: AtomicBool,
 }
 
 /// How much a [`Tmpfs`] holds.
@@ -119,6 +124,7 @@ impl Tmpfs {
             root_owner,
             huge: None,
             blocks: Some(SharedPolicyCell::new(SharedPolicy::Never)),
+            below: AtomicBool::new(false),
         }
     }
 
@@ -130,7 +136,7 @@ impl Tmpfs {
         mode: u32,
     ) -> Arc<TmpNode> {
         let above = parent.map(Arc::downgrade);
-        let body = Body::Directory(Directory::new(above, name, true));
+        let body = Body::Directory(Directory::new(above, name));
         TmpNode::new(self, body, mode)
     }
 
@@ -181,6 +187,12 @@ impl Tmpfs {
         }
         memory::count_file_frames(1);
         Ok(())
+    }
+
+    /// Counts one page, whatever the limit says.
+    fn count_page(&self) {
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        memory::count_file_frames(1);
     }
 
     fn discharge_pages(&self, count: u64) {
@@ -236,6 +248,8 @@ pub struct TmpNode {
     this: Weak<Self>,
     attributes: SpinLock<Attributes>,
     body: Body,
+    /// It is as the host has it, where the host has it: it can be had again.
+    as_below: AtomicBool,
 }
 
 impl TmpNode {
@@ -261,6 +275,7 @@ impl TmpNode {
                 changed: now,
             }),
             body,
+            as_below: AtomicBool::new(false),
         })
     }
 
@@ -271,7 +286,11 @@ impl TmpNode {
             NewNode::Regular => self.fs.new_content(),
             NewNode::Directory => {
                 let above: Weak<dyn Node> = self.this.clone();
-                Body::Directory(Directory::new(Some(above), name, false))
+                let directory = Directory::new(Some(above), name);
+                if self.fs.has_below() {
+                    directory.set_below(Below::Nothing);
+                }
+                Body::Directory(directory)
             }
             // The text of a link would need an ordinary page: Linux refuses it, too.
             NewNode::Symlink(_) if self.fs.huge.is_some() => return Err(Errno::EINVAL),
@@ -323,6 +342,7 @@ impl TmpNode {
     }
 
     fn touch_modified(&self) {
+        self.keep();
         let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         attributes.modified = now;
@@ -330,6 +350,7 @@ impl TmpNode {
     }
 
     fn add_links(&self, change: i32) {
+        self.keep();
         let now = Timestamp::now();
         let mut attributes = self.attributes.lock();
         attributes.links = attributes.links.saturating_add_signed(change);
@@ -477,6 +498,7 @@ impl Node for TmpNode {
 
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {
         self.fs.volume.check_writable()?;
+        self.keep();
         let mut attributes = self.attributes.lock();
         if let Some(permissions) = change.permissions {
             attributes.permissions = permissions & 0o7777;
@@ -515,12 +537,18 @@ impl Node for TmpNode {
     }
 
     fn lookup(&self, name: &[u8]) -> Result<NodeRef, Errno> {
-        Ok(self.directory()?.get(name).ok_or(Errno::ENOENT)?)
+        let directory = self.directory()?;
+        if let Some(node) = directory.get(name) {
+            return Ok(node);
+        }
+        self.fetch_entry(name)?;
+        Ok(directory.get(name).ok_or(Errno::ENOENT)?)
     }
 
     fn create(&self, name: &[u8], new: NewNode<'_>, permissions: u32) -> Result<NodeRef, Errno> {
         let directory = self.directory()?;
         self.fs.volume.check_writable()?;
+        self.fetch_entry(name)?;
         let node = self.make(name, new, permissions)?;
         directory.insert(name, node.clone())?;
         if node.kind() == FileKind::Directory {
@@ -545,6 +573,7 @@ impl Node for TmpNode {
             return Err(Errno::EPERM);
         }
         self.fs.volume.check_writable()?;
+        self.fetch_entry(name)?;
         if node.attributes.lock().links >= u32::MAX / 2 {
             return Err(Errno::EMLINK);
         }
@@ -559,6 +588,7 @@ impl Node for TmpNode {
 
     fn unlink(&self, name: &[u8]) -> Result<(), Errno> {
         self.fs.volume.check_writable()?;
+        self.fetch_entry(name)?;
         let removed = self.directory()?.remove_file(name)?;
         removed.add_links(-1);
         removed.release_if_last(1);
@@ -568,6 +598,8 @@ impl Node for TmpNode {
 
     fn remove_directory(&self, name: &[u8]) -> Result<(), Errno> {
         self.fs.volume.check_writable()?;
+        self.fetch_entry(name)?;
+        self.fetch_all_of(name)?;
         let removed = self.directory()?.remove_directory(name)?;
         removed.add_links(-2);
         self.add_links(-1);
@@ -588,6 +620,11 @@ impl Node for TmpNode {
             return Err(Errno::EXDEV);
         }
         self.fs.volume.check_writable()?;
+        self.settle_entry(name)?;
+        to.settle_entry(new_name)?;
+        if how == RenameMode::Replace {
+            to.fetch_all_of(new_name)?;
+        }
         directory::rename(self, name, &to, new_name, how)
     }
 
@@ -608,6 +645,7 @@ impl Node for TmpNode {
     }
 
     fn cover(&self, top: Option<NodeRef>) -> Result<(), Errno> {
+        self.keep();
         self.directory()?.cover(top)
     }
 

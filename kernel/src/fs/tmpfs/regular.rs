@@ -8,6 +8,7 @@ use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
+use super::below::FileBelow;
 use super::seals::Seals;
 use super::{TmpNode, Tmpfs, tails};
 use crate::vm::compaction::daemon;
@@ -48,6 +49,10 @@ pub(super) struct Content {
     pub(super) reaches_beyond: bool,
     /// It is among those that have a huge block cut by their end (`tails`).
     pub(super) has_tail: bool,
+    /// The first bytes that come from the host where their page is not here.
+    pub(super) below_bytes: u64,
+    /// Somebody could write it: its pages stay.
+    pub(super) changes: bool,
 }
 
 impl Content {
@@ -83,6 +88,8 @@ pub struct Regular {
     pub(super) writing: Mutex<()>,
     pub(super) mappings: Mappings,
     seals: Seals,
+    /// The file of the host's that it was, if any.
+    pub(super) below: Option<FileBelow>,
     /// Positive: open files that may write. Negative: running programs that forbid it.
     writers: AtomicI32,
 }
@@ -94,6 +101,7 @@ impl Regular {
             writing: Mutex::new(()),
             mappings: Mappings::new(),
             seals: Seals::new(),
+            below: None,
             writers: AtomicI32::new(0),
         }
     }
@@ -136,7 +144,8 @@ impl Regular {
     /// Size in bytes, and pages behind it.
     pub(super) fn extent(&self) -> (u64, u64) {
         let content = self.content.lock();
-        (content.size, content.pages.len() as u64)
+        let below = content.below_bytes.div_ceil(PAGE);
+        (content.size, below.max(content.pages.len() as u64))
     }
 
     /// The seals.
@@ -168,13 +177,19 @@ impl Regular {
     }
 
     fn set_size_field(&self, size: u64) {
-        self.content.lock().size = size;
+        let mut content = self.content.lock();
+        content.size = size;
+        content.below_bytes = content.below_bytes.min(size);
     }
 
     /// The page at `index`, made of zeros where there is a hole, for who holds `writing`.
-    fn page_or_new(&self, fs: &Tmpfs, index: u64) -> Result<FrameRef, Errno> {
+    fn page_or_new(&self, node: &TmpNode, index: u64) -> Result<FrameRef, Errno> {
+        let fs = &*node.fs;
         if let Some(frame) = self.content.lock().pages.get(index) {
             return Ok(frame.clone());
+        }
+        if let Some(frame) = self.fetch(node, index)? {
+            return Ok(frame);
         }
         let frame = charged(fs, || memory::alloc_zeroed(Mobility::Movable))?;
         match self.enter(fs, index, &frame, Place::Any)? {
@@ -200,6 +215,9 @@ impl Regular {
             if let Some(frame) = content.pages.get(index) {
                 return Ok(Some(frame.clone()));
             }
+        }
+        if let Some(frame) = self.fetch(node, index)? {
+            return Ok(Some(frame));
         }
         if fs.may_have_blocks() {
             self.make_block(node, index, wish, Place::InFile);
@@ -276,11 +294,14 @@ impl Regular {
     }
 
     /// Makes the bytes of `range` zero: whole pages are freed, `writing` is held.
-    fn punch(&self, source: &dyn PageSource, fs: &Tmpfs, range: Range<u64>) {
+    fn punch(&self, node: &TmpNode, range: Range<u64>) -> Result<(), Errno> {
+        let fs = &*node.fs;
+        self.fetch_whole(node)?;
         let first_whole = range.start.div_ceil(PAGE);
         let end_whole = range.end / PAGE;
         if first_whole > end_whole {
-            return self.zero_within_page(range);
+            self.zero_within_page(range);
+            return Ok(());
         }
         if range.start < first_whole * PAGE {
             self.zero_within_page(range.start..first_whole * PAGE);
@@ -290,8 +311,9 @@ impl Regular {
         }
         if first_whole < end_whole {
             self.free_pages(fs, first_whole..end_whole, Pace::Breathing);
-            self.mappings.invalidate(source, first_whole..end_whole);
+            self.mappings.invalidate(node, first_whole..end_whole);
         }
+        Ok(())
     }
 }
 
@@ -332,8 +354,13 @@ pub(super) fn set_size(node: &TmpNode, size: u64) -> Result<(), Errno> {
 fn resize(node: &TmpNode, regular: &Regular, size: u64) -> Result<(), Errno> {
     let _writing = regular.writing.lock();
     let old = regular.extent().0;
+    regular.will_change();
     if size < old {
         regular.seals.check(F_SEAL_SHRINK)?;
+        if !size.is_multiple_of(PAGE) {
+            // What is cut within its page could not be told from what is not there.
+            regular.fetch(node, size / PAGE)?;
+        }
         regular.set_size_field(size);
         let first_gone = size.div_ceil(PAGE);
         if !size.is_multiple_of(PAGE) {
@@ -419,8 +446,7 @@ impl PageSource for TmpNode {
         let regular = self.regular().ok_or(Errno::EOPNOTSUPP)?;
         let _writing = regular.writing.lock();
         regular.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
-        regular.punch(self, &self.fs, range);
-        Ok(())
+        regular.punch(self, range)
     }
 
     fn mappings(&self) -> &Mappings {
@@ -449,6 +475,8 @@ impl Writer {
             node.fs.volume.close_writer();
             return Err(error);
         }
+        regular.will_change();
+        node.keep();
         Ok(Arc::new(Self(node)))
     }
 }
@@ -472,7 +500,7 @@ pub(super) fn open(node: Arc<TmpNode>, flags: OpenFlags) -> Result<Arc<dyn File>
 
 impl TmpNode {
     /// Has the pages that the file gets from here on be movable.
-    fn let_move(&self, regular: &Regular) {
+    pub(super) fn let_move(&self, regular: &Regular) {
         regular.mappings.let_move(|| {
             let this: Weak<Self> = self.this.clone();
             this
@@ -521,8 +549,8 @@ impl OpenRegular {
                 return from.take_frame(&frame, in_page(offset), count);
             }
         }
-        if count < PAGE_SIZE {
-            let frame = regular.page_or_new(fs, index)?;
+        if count < PAGE_SIZE || regular.content.lock().comes_from_below(index) {
+            let frame = regular.page_or_new(self.node(), index)?;
             return from.take_frame(&frame, in_page(offset), count);
         }
         // A whole new page: filled before anybody sees it, so it need not be cleared first.
@@ -555,6 +583,15 @@ impl File for OpenRegular {
             let frame = content.pages.get(*offset / PAGE).cloned();
             drop(content);
             let count = (PAGE_SIZE - in_page(*offset)).min(in_file).min(to.room());
+            let frame = match frame {
+                Some(frame) => Ok(Some(frame)),
+                None => regular.fetch(self.node(), *offset / PAGE),
+            };
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            };
             let moved = match &frame {
                 Some(frame) => to.put_frame(frame, in_page(*offset), count),
                 None => to.put_zeros(count),
@@ -657,6 +694,9 @@ impl File for OpenRegular {
         if offset >= content.size {
             return Err(Errno::ENXIO);
         }
+        if !hole && offset < content.below_bytes {
+            return Ok(offset);
+        }
         if !hole {
             let next = content.pages.next_from(offset / PAGE);
             let index = next.ok_or(Errno::ENXIO)?;
@@ -667,7 +707,7 @@ impl File for OpenRegular {
                 Err(Errno::ENXIO)
             };
         }
-        let mut index = offset / PAGE;
+        let mut index = (offset / PAGE).max(content.below_bytes.div_ceil(PAGE));
         // Bounded by the number of pages that the file has.
         while content.pages.get(index).is_some() {
             index += 1;
@@ -696,7 +736,7 @@ impl File for OpenRegular {
                 return Err(Errno::EOPNOTSUPP);
             }
             regular.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
-            regular.punch(&**self.node(), &self.node().fs, offset..end);
+            regular.punch(self.node(), offset..end)?;
             self.node().touch_modified();
             return Ok(());
         }
@@ -706,7 +746,7 @@ impl File for OpenRegular {
         }
         if mode & FALLOC_FL_ZERO_RANGE != 0 {
             regular.seals.check(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)?;
-            regular.punch(&**self.node(), &self.node().fs, offset..end);
+            regular.punch(self.node(), offset..end)?;
         }
         let pages = offset / PAGE..end.div_ceil(PAGE);
         let limit = self.node().fs.page_limit.load(Ordering::Relaxed);
@@ -718,7 +758,7 @@ impl File for OpenRegular {
         }
         for index in pages {
             regular.make_block(self.node(), index, Wish::None, Place::Any);
-            if let Err(error) = regular.page_or_new(&self.node().fs, index) {
+            if let Err(error) = regular.page_or_new(self.node(), index) {
                 // As Linux: what was not there before goes again.
                 let beyond = old_size.div_ceil(PAGE)..u64::MAX;
                 regular.free_pages(&self.node().fs, beyond, Pace::Breathing);

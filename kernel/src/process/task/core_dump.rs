@@ -339,7 +339,7 @@ fn create(task: TaskRef, signal: Signal) -> Result<Arc<OpenFile>, Errno> {
     .map_err(|_| Errno::ENOMEM)?;
     let context = task.fs();
     // Where that fails the file cannot be made either.
-    let _ = lookup::resolve(&context.root(), context.cwd(), &name, LastLink::Entry)
+    let _ = lookup::resolve(&context.root(), &context.cwd(), &name, LastLink::Entry)
         .and_then(|found| found.unlink());
     let flags = OpenFlags::CREATE
         | OpenFlags::WRITE_ONLY

@@ -1,6 +1,8 @@
 //! Resource limits.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use linux_raw_sys::general as raw;
+use machine::sync::SpinLock;
 
 /// Number of limits.
 pub const COUNT: usize = 16;
@@ -50,6 +52,43 @@ pub mod index {
     pub const NICE: usize = raw::RLIMIT_NICE as usize;
     /// Greatest realtime priority.
     pub const RTPRIO: usize = raw::RLIMIT_RTPRIO as usize;
+}
+
+/// The limits of one process. What holds now its threads read without a lock: calls do so all the time.
+#[derive(Debug)]
+pub struct OwnLimits {
+    all: SpinLock<Limits>,
+    /// What `all` has as `current`, written with its lock held.
+    current: [AtomicU64; COUNT],
+}
+
+impl OwnLimits {
+    /// These.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            all: SpinLock::new(limits),
+            current: limits.0.map(|limit| AtomicU64::new(limit.current)),
+        }
+    }
+
+    /// What holds now for one resource.
+    pub fn current(&self, index: usize) -> u64 {
+        // Relaxed: each a value of its own.
+        self.current[index].load(Ordering::Relaxed)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Limits {
+        *self.all.lock()
+    }
+
+    /// Changes one, and gives all.
+    pub fn set(&self, index: usize, limit: Limit) -> Limits {
+        let mut all = self.all.lock();
+        all.0[index] = limit;
+        self.current[index].store(limit.current, Ordering::Relaxed);
+        *all
+    }
 }
 
 /// Bytes of stack that a program gets unless it asks for another limit.

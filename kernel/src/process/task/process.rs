@@ -2,7 +2,7 @@
 
 use super::Task;
 use super::core_dump::Dump;
-use super::limits::Limits;
+use super::limits::{Limits, OwnLimits};
 use crate::fs;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
@@ -241,7 +241,7 @@ pub struct Process {
     pub(crate) actions: SpinLock<Arc<Actions>>,
     pub(crate) relations: SpinLock<Relations>,
     pub(crate) resources: SpinLock<Resources>,
-    pub(crate) limits: SpinLock<Limits>,
+    pub(crate) limits: OwnLimits,
     pub(crate) credentials: SpinLock<Credentials>,
     /// Supplementary groups, ascending.
     groups: SpinLock<Arc<[u32]>>,
@@ -321,7 +321,7 @@ impl Process {
                 has_execed: false,
             }),
             resources: SpinLock::new(resources),
-            limits: SpinLock::new(limits),
+            limits: OwnLimits::new(limits),
             credentials: SpinLock::new(Credentials::default()),
             groups: SpinLock::new(Arc::from([])),
             child_events: WaitQueue::new(),
@@ -501,12 +501,12 @@ impl Process {
 
     /// One of its limits (see [`super::limits::index`]).
     pub fn limit(&self, index: usize) -> u64 {
-        self.limits.lock().current(index)
+        self.limits.current(index)
     }
 
     /// All its limits.
     pub fn limits(&self) -> Limits {
-        *self.limits.lock()
+        self.limits.all()
     }
 
     /// Where is told of each signal.

@@ -10,6 +10,7 @@ use super::{
     table,
 };
 use crate::drivers;
+use crate::fs::lookup::{self, LastLink};
 use crate::fs::table::FilesOfProcess;
 use crate::fs::{self, OpenFlags};
 use crate::process;
@@ -18,6 +19,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ebb_wire::boot::{ARGUMENTS, ENVIRONMENT};
+use ebb_wire::root::FOLDER;
 use logic::errno::Errno;
 use logic::path;
 use logic::strings::Strings;
@@ -77,7 +79,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
     drop(table);
     FIRST.set(task).expect("set once");
     sched::start_cpu_with(|| {
-        drivers::start_threads(signal_program, fs::block::drop_all);
+        drivers::start_threads(signal_program, fs::drop_caches);
         fs::block::start_thread();
         crate::vm::compaction::daemon::start();
         crate::vm::khugepaged::start();
@@ -134,6 +136,7 @@ fn start_program() -> Result<(), StartError> {
     if args.count() == 0 {
         return Err((NOT_FOUND, "/.ebb/argv names no program"));
     }
+    go_to_folder(&context);
     let path = args.first().to_vec();
     spawn(context, &path, args, &env).map_err(|error| {
         let shown = path::printable(&path);
@@ -144,6 +147,19 @@ fn start_program() -> Result<(), StartError> {
             (NOT_EXECUTABLE, "the program cannot be run")
         }
     })
+}
+
+/// Has the program begin in the folder that the host names; in the root where that is not to be found.
+fn go_to_folder(context: &fs::Context) {
+    let root = context.root();
+    let found = read_strings(context, FOLDER.as_bytes())
+        .and_then(|strings| lookup::resolve(&root, &root, strings.first(), LastLink::Follow))
+        .and_then(lookup::Found::existing);
+    if let Ok(folder) = found
+        && folder.kind() == fs::FileKind::Directory
+    {
+        context.set_cwd(folder);
+    }
 }
 
 pub(super) fn read_strings(context: &fs::Context, path: &[u8]) -> Result<Strings, Errno> {

@@ -3,7 +3,7 @@
 use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
-use crate::fs::{self, block, lookup, pipe};
+use crate::fs::{self, lookup, pipe};
 use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
 use crate::process::ipc::shm::{self, LIMITS};
 use crate::process::ipc::{MAX_OBJECTS, msg, sem};
@@ -359,13 +359,16 @@ fn set_domainname(value: &str) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `vm.drop_caches`: 1 page cache, 2 slab, 3 both. Files in memory are no cache, clean pages of
-/// disks are; what the CPUs hold in reserve is given back.
+/// `vm.drop_caches`: 1 page cache, 2 what is known of files, 3 both. Files in memory are no cache; clean pages of
+/// disks are, and of the host's tree; what the CPUs hold in reserve is given back.
 fn drop_caches(value: &str) -> Result<(), Errno> {
     match parse(value)? {
         bits @ 1..=4 => {
             if bits & 1 != 0 {
-                block::drop_all();
+                fs::drop_pages();
+            }
+            if bits & 2 != 0 {
+                fs::tmpfs::forget_unused();
             }
             memory::allocator().request_drain();
             Ok(())
@@ -422,7 +425,7 @@ pub fn apply_boot_line() {
 
 fn store(path: &str, value: &str) -> Result<(), Errno> {
     let root = fs::root();
-    let found = lookup::resolve(&root, root.clone(), path.as_bytes(), lookup::LastLink::Keep)?;
+    let found = lookup::resolve(&root, &root, path.as_bytes(), lookup::LastLink::Keep)?;
     let flags = fs::OpenFlags::WRITE_ONLY;
     let file = fs::OpenFile::open(found.existing()?, None, flags)?;
     file.write(&mut fs::io::SliceSource::new(

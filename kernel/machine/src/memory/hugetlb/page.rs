@@ -2,7 +2,7 @@
 
 use super::blocks::{Batch, free_block, free_pages, give_up_descriptors};
 use super::pool::pool;
-use super::report::want_report;
+use super::report::{self, want_report};
 use super::side::{self, GIGANTIC, REFERENCES, TOUCHED, ZERO};
 use super::{MADE, NOT_MADE, PageSize};
 use crate::arch::ipi;
@@ -37,7 +37,7 @@ impl HugePage {
                 break page;
             }
             drop(pool);
-            (HELPERS.yield_now)();
+            report::pause();
         };
         let page = match page {
             Some(page) => page,

@@ -4,10 +4,14 @@ use super::PageSize;
 use super::blocks::{BATCH, Batch};
 use super::pool::pool;
 use super::side::{self, TOUCHED};
+use crate::arch::clock::{self, Nanos};
 use crate::memory::allocator;
 use crate::memory::helpers::HELPERS;
 use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_mm::{Frame, FrameRange};
+
+/// How long who wants a page that the host is being told of sleeps between two looks.
+const PAUSE: u64 = 200_000;
 
 /// The reporter knows that pages of a pool were freed.
 static REPORT_WANTED: AtomicBool = AtomicBool::new(false);
@@ -27,6 +31,13 @@ pub fn has_reports() -> bool {
     REPORT_WANTED.store(false, Ordering::SeqCst);
     // Again: who freed one before that woke nobody. SeqCst: his list comes before his flag, our flag before the look.
     any_touched()
+}
+
+/// Sleeps for a moment while the host is told of pages: they are back soon. Who would only yield keeps a CPU that the
+/// reporter may need.
+#[cold]
+pub(super) fn pause() {
+    (HELPERS.sleep_until)(Nanos(clock::now().0 + PAUSE));
 }
 
 /// Calls for a report, unless that was done since the last.

@@ -2,7 +2,7 @@
 
 use super::blocks::{Batch, demote as part, free_pages, give_up_descriptors, relieve};
 use super::pool::pool;
-use super::report::want_report;
+use super::report::{self, want_report};
 use super::{MADE, NOT_MADE, PageSize, counts};
 use crate::arch::clock::{self, Nanos};
 use crate::memory::helpers::HELPERS;
@@ -68,8 +68,7 @@ pub fn demote(pages: u64, mut stop: impl FnMut() -> bool) {
                     return;
                 }
             }
-            // It is back in a moment.
-            (HELPERS.yield_now)();
+            report::pause();
             if stop() {
                 return;
             }
@@ -171,7 +170,7 @@ fn shrink(size: PageSize, pages: u64, stop: &mut dyn FnMut() -> bool) {
             if batch.len() == 0 {
                 if pool.in_report > 0 && pool.counts.spare() > 0 {
                     drop(pool);
-                    (HELPERS.yield_now)();
+                    report::pause();
                     continue;
                 }
                 // The others leave when they are free.
@@ -253,7 +252,7 @@ fn trim(size: PageSize, mut most: u64) {
                 return;
             }
             drop(pool);
-            (HELPERS.yield_now)();
+            report::pause();
             continue;
         }
         free_pages(size, batch.as_slice(), &mut Supply::new(batch.len() as u64));

@@ -1,0 +1,111 @@
+//! The experiments that show what several CPUs share: `ebb compare parallel`.
+
+use super::calls::words;
+use super::experiment::{Experiment, Pace, Scope, Words};
+use super::shape::Shape;
+
+const GUEST_MIB: &[u64] = &[512];
+/// Seconds of one turn: in each of six slices one task works, or all do.
+const TURN_SECONDS: &str = "0.6";
+/// Batches of calls where instructions are counted.
+const COUNTED_ROUNDS: &str = "50r";
+
+const PAIR: &[u32] = &[2];
+const ONE: &[u32] = &[1];
+/// More CPUs than most hosts have that this is measured on.
+const CROWD: &[u32] = &[1, 2, 4, 8];
+
+/// The program's `parallel` with as many tasks as the guest has CPUs.
+fn call(name: &str, shape: &Shape) -> Vec<String> {
+    let time = if shape.icount {
+        COUNTED_ROUNDS
+    } else {
+        TURN_SECONDS
+    };
+    words(["parallel", name, &shape.cpus.to_string(), time])
+}
+
+/// A call of the program's `parallel`. Guests take turns; counted it is on one CPU.
+const fn part(
+    name: &'static str,
+    summary: &'static str,
+    cpus: &'static [u32],
+    words: Words,
+) -> Experiment {
+    Experiment {
+        name,
+        pace: Pace::Timed,
+        summary,
+        usual: false,
+        memory_mib: GUEST_MIB,
+        cpus,
+        seconds: 0.7,
+        linux_boot: "",
+        scope: Scope::Usual,
+        words,
+    }
+}
+
+/// One for each call.
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    part(
+        "parallel/dup",
+        "dup and close by one thread, and by two",
+        PAIR,
+        Words::Workloads(|shape| call("dup", shape)),
+    ),
+    part(
+        "parallel/open",
+        "open and close by one process, and by two",
+        PAIR,
+        Words::Workloads(|shape| call("open", shape)),
+    ),
+    part(
+        "parallel/mmap",
+        "mmap and munmap by one thread, and by two",
+        PAIR,
+        Words::Workloads(|shape| call("mmap", shape)),
+    ),
+    part(
+        "parallel/mmap-file",
+        "the same of a file",
+        PAIR,
+        Words::Workloads(|shape| call("mmap-file", shape)),
+    ),
+    part(
+        "parallel/brk",
+        "the end of the heap moved by one thread, and by two",
+        PAIR,
+        Words::Workloads(|shape| call("brk", shape)),
+    ),
+    part(
+        "parallel/file-fault",
+        "faults on private mappings of files by one thread, and by two",
+        PAIR,
+        Words::Workloads(|shape| call("file-fault", shape)),
+    ),
+    part(
+        "parallel/fault",
+        "a MiB mapped, touched and unmapped by one thread, and by one on each of up to 8 CPUs",
+        CROWD,
+        Words::Workloads(|shape| call("fault", shape)),
+    ),
+    part(
+        "parallel/poll",
+        "poll of one file that is ready",
+        ONE,
+        Words::Workloads(|shape| call("poll", shape)),
+    ),
+    part(
+        "parallel/poll-128",
+        "poll of 128 files of which none is ready",
+        ONE,
+        Words::Workloads(|shape| call("poll-128", shape)),
+    ),
+    part(
+        "parallel/switch",
+        "a byte to another thread and one back, through pipes",
+        ONE,
+        Words::Workloads(|shape| call("switch", shape)),
+    ),
+];

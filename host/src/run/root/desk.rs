@@ -1,0 +1,78 @@
+//! The guest's questions, answered.
+
+use super::tree::Tree;
+use crate::qemu::{GuestAddress, GuestRam};
+use ebb_wire::root::{ANSWER_MAX, Answer, Ask, FRAME, QUESTION_MAX, Question, length};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Write};
+
+/// Answers until the guest asks no more. A guest that sends what is no question gets no further answer.
+pub(crate) fn serve(mut tree: Tree, ram: &GuestRam, mut port: impl Read + Write) {
+    let Ok(file) = ram.fd().try_clone_to_owned().map(File::from) else {
+        return;
+    };
+    let mut question = vec![0; QUESTION_MAX];
+    let mut answer = vec![0; ANSWER_MAX];
+    // Ends with the port: QEMU closes it.
+    loop {
+        let mut first = [0; 4];
+        if port.read_exact(&mut first).is_err() {
+            return;
+        }
+        let Some(rest) = question.get_mut(4..length(first)) else {
+            return;
+        };
+        if port.read_exact(rest).is_err() {
+            return;
+        }
+        question[..4].copy_from_slice(&first);
+        let Some(asked) = Question::read(&question[..length(first)]) else {
+            return;
+        };
+        let place = |address| {
+            let address: u64 = address;
+            let aligned = address.is_multiple_of(FRAME as u64);
+            aligned.then(|| ram.file_offset(GuestAddress(address), FRAME as u64))?
+        };
+        let bytes = reply_to(&mut tree, &asked, &file, place, &mut answer);
+        if port.write_all(bytes).is_err() {
+            return;
+        }
+    }
+}
+
+/// The answer to a question; `place` says where in `ram` a frame stands.
+pub(super) fn reply_to<'a>(
+    tree: &mut Tree,
+    asked: &Question<'_>,
+    ram: &File,
+    place: impl Fn(u64) -> Option<u64>,
+    buffer: &'a mut [u8],
+) -> &'a [u8] {
+    let mut answer = Answer::new(buffer);
+    let result = match asked.ask {
+        Ask::Look => tree.look(asked.path, false, &mut answer),
+        Ask::Follow => tree.look(asked.path, true, &mut answer),
+        Ask::List => tree.list(asked.path, asked.from, &mut answer),
+        Ask::Read => {
+            let read = tree.read(
+                asked.path,
+                asked.version,
+                asked.from,
+                &asked.frames,
+                ram,
+                place,
+            );
+            read.map(|count| answer.number(count))
+        }
+    };
+    answer.finish(match result {
+        Ok(()) => 0,
+        Err(error) => status(error),
+    })
+}
+
+fn status(error: Errno) -> u32 {
+    u32::try_from(error.raw_os_error()).unwrap_or(5)
+}

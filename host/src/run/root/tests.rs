@@ -1,0 +1,296 @@
+//! What a hostile guest could ask.
+
+use super::desk::reply_to;
+use super::tree::Tree;
+use super::view::View;
+use ebb_wire::root::{
+    ANSWER_MAX, Ask, Entry, Facts, Frames, Question, answer, entries, leading_number,
+};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ebb-root-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("tree")).unwrap();
+        Self(path)
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.0.join("tree")
+    }
+
+    fn view(&self) -> Tree {
+        Tree::new(View::folder(&self.tree()).unwrap())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const ENOENT: u32 = 2;
+const EACCES: u32 = 13;
+const EFAULT: u32 = 14;
+const ENOTDIR: u32 = 20;
+const EINVAL: u32 = 22;
+const ESTALE: u32 = 116;
+
+/// The answer to a question without frames.
+fn ask(tree: &mut Tree, ask: Ask, path: &[u8], from: u64) -> Result<Vec<u8>, u32> {
+    put(tree, ask, path, from, 0, &[], &ram())
+}
+
+/// Memory of three frames.
+fn ram() -> File {
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let file = File::from(rustix::fs::memfd_create("ram", flags).unwrap());
+    file.set_len(3 * 4096).unwrap();
+    file
+}
+
+fn put(
+    tree: &mut Tree,
+    ask: Ask,
+    path: &[u8],
+    from: u64,
+    version: u64,
+    frames: &[u64],
+    ram: &File,
+) -> Result<Vec<u8>, u32> {
+    let question = Question {
+        ask,
+        path,
+        from,
+        version,
+        frames: Frames::Addresses(frames),
+    };
+    let mut buffer = vec![0; ANSWER_MAX];
+    let place = |address: u64| (address < 3 * 4096).then_some(address);
+    let (status, rest) = answer(reply_to(tree, &question, ram, place, &mut buffer)).unwrap();
+    if status == 0 {
+        Ok(rest.to_vec())
+    } else {
+        Err(status)
+    }
+}
+
+fn facts(tree: &mut Tree, path: &[u8]) -> Result<Facts, u32> {
+    let rest = ask(tree, Ask::Look, path, 0)?;
+    Ok(entries(&rest).next().unwrap().facts)
+}
+
+fn names(tree: &mut Tree, path: &[u8]) -> Result<Vec<String>, u32> {
+    let (mut all, mut from) = (Vec::new(), 0);
+    loop {
+        let rest = ask(tree, Ask::List, path, from)?;
+        let (next, rest) = leading_number(&rest).unwrap();
+        let name = |entry: Entry<'_>| String::from_utf8_lossy(entry.name).into_owned();
+        all.extend(entries(rest).map(name));
+        if next == 0 {
+            all.sort();
+            return Ok(all);
+        }
+        assert!(next > from);
+        from = next;
+    }
+}
+
+#[test]
+fn no_path_leads_out() {
+    let folder = Folder::new("out");
+    fs::write(folder.0.join("secret"), "outside").unwrap();
+    fs::write(folder.tree().join("inside"), "inside").unwrap();
+    symlink("../secret", folder.tree().join("up")).unwrap();
+    symlink(folder.0.join("secret"), folder.tree().join("straight")).unwrap();
+    symlink("/inside", folder.tree().join("home")).unwrap();
+    symlink("..", folder.tree().join("above")).unwrap();
+    let tree = &mut folder.view();
+    let link = |tree: &mut Tree, path| {
+        ask(tree, Ask::Look, path, 0).map(|rest| entries(&rest).next().unwrap().target.to_vec())
+    };
+    assert_eq!(link(tree, b"up").unwrap(), b"../secret");
+    let size = |tree: &mut Tree, path: &[u8]| {
+        let rest = ask(tree, Ask::Follow, path, 0)?;
+        Ok(entries(&rest).next().unwrap().facts.size)
+    };
+    assert_eq!(size(tree, b"home"), Ok(6));
+    for path in [
+        &b"up"[..],
+        b"straight",
+        b"../secret",
+        b"above/secret",
+        b"/../secret",
+    ] {
+        assert_eq!(
+            size(tree, path),
+            Err(ENOENT),
+            "{}",
+            String::from_utf8_lossy(path)
+        );
+    }
+    // A slash before everything is the tree's root, and so is what is above it.
+    for path in [
+        &b"/inside"[..],
+        b"../inside",
+        b"above/above/inside",
+        b"./inside",
+    ] {
+        assert_eq!(size(tree, path), Ok(6), "{}", String::from_utf8_lossy(path));
+    }
+    assert_eq!(size(tree, b"inside\0"), Err(EINVAL));
+    assert_eq!(size(tree, b"inside/x"), Err(ENOTDIR));
+    assert_eq!(size(tree, &[b'x'; 4095]), Err(36));
+}
+
+#[test]
+fn what_is_the_kernels_own_is_not_shown() {
+    let tree = &mut Tree::new(View::folder(Path::new("/")).unwrap());
+    for path in [
+        &b"proc"[..],
+        b"proc/self/environ",
+        b"proc/1/root/etc",
+        b"sys/kernel",
+    ] {
+        assert_eq!(
+            facts(tree, path),
+            Err(EACCES),
+            "{}",
+            String::from_utf8_lossy(path)
+        );
+    }
+    assert!(facts(tree, b"etc/passwd").is_ok());
+    let shown = names(tree, b"").unwrap();
+    assert!(!shown.iter().any(|name| name == "proc") && shown.iter().any(|name| name == "usr"));
+}
+
+#[test]
+fn of_the_host_only_what_anybody_sees() {
+    let folder = Folder::new("host");
+    fs::write(folder.tree().join("mine"), "mine").unwrap();
+    let mode = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(folder.tree().join("mine"), mode).unwrap();
+    let tree = &mut Tree::new(View::host(&folder.tree()).unwrap());
+    let here = folder.tree().into_os_string().into_encoded_bytes()[1..].to_vec();
+    let mine = [&here[..], b"/mine"].concat();
+    let version = facts(tree, &mine).unwrap().version;
+    let ram = ram();
+    assert!(put(tree, Ask::Read, &mine, 0, version, &[0], &ram).is_ok());
+    let shadow = facts(tree, b"etc/shadow").unwrap();
+    assert_eq!(
+        put(
+            tree,
+            Ask::Read,
+            b"etc/shadow",
+            0,
+            shadow.version,
+            &[0],
+            &ram
+        ),
+        Err(EACCES)
+    );
+    for path in [&b"root"[..], b"home", b"var/log", b"boot", b"tmp/.."] {
+        let found = facts(tree, path);
+        let on_the_way = here.starts_with(path) || path.ends_with(b"..");
+        assert!(
+            on_the_way || found == Err(ENOENT),
+            "{}",
+            String::from_utf8_lossy(path)
+        );
+    }
+    let first = here.split(|byte| *byte == b'/').next().unwrap();
+    let shown = names(tree, b"").unwrap();
+    assert!(shown.contains(&String::from_utf8_lossy(first).into_owned()));
+    assert!(shown.iter().any(|name| name == "usr") && !shown.iter().any(|name| name == "var"));
+    assert_eq!(names(tree, &here).unwrap(), ["mine"]);
+    // Beside the way to the working folder nothing is shown.
+    let above = folder.0.clone().into_os_string().into_encoded_bytes()[1..].to_vec();
+    assert_eq!(names(tree, &above).unwrap(), ["tree"]);
+}
+
+#[test]
+fn bytes_go_to_the_guests_frames_and_nowhere_else() {
+    let folder = Folder::new("bytes");
+    let path = folder.tree().join("file");
+    let content: Vec<u8> = (0..9000_u32).map(|n| n.to_le_bytes()[0] ^ 0x55).collect();
+    fs::write(&path, &content).unwrap();
+    let tree = &mut folder.view();
+    let version = facts(tree, b"file").unwrap().version;
+    let ram = ram();
+    let mut read = |from, version, frames: &[u64]| {
+        let rest = put(tree, Ask::Read, b"file", from, version, frames, &ram)?;
+        Ok::<_, u32>(leading_number(&rest).unwrap().0)
+    };
+    assert_eq!(read(4096, version, &[8192, 0]), Ok(9000 - 4096));
+    let mut there = vec![0; 3 * 4096];
+    ram.read_exact_at(&mut there, 0).unwrap();
+    assert_eq!(there[8192..], content[4096..8192]);
+    assert_eq!(there[..808], content[8192..]);
+    assert!(there[808..8192].iter().all(|byte| *byte == 0));
+    assert_eq!(read(u64::MAX, version, &[0]), Err(EINVAL));
+    assert_eq!(read(1 << 40, version, &[0]), Ok(0));
+    assert_eq!(read(0, version, &[0, 3 * 4096]), Err(EFAULT));
+    assert_eq!(read(0, version ^ 1, &[0]), Err(ESTALE));
+}
+
+#[test]
+fn another_file_of_the_same_name_is_told() {
+    let folder = Folder::new("stale");
+    let path = folder.tree().join("file");
+    fs::write(&path, "one").unwrap();
+    let tree = &mut folder.view();
+    let version = facts(tree, b"file").unwrap().version;
+    fs::write(folder.tree().join("next"), "two").unwrap();
+    fs::rename(folder.tree().join("next"), &path).unwrap();
+    assert_eq!(
+        put(tree, Ask::Read, b"file", 0, version, &[0], &ram()),
+        Err(ESTALE)
+    );
+    assert_ne!(facts(tree, b"file").unwrap().version, version);
+}
+
+#[test]
+fn what_is_no_file_is_not_read() {
+    let folder = Folder::new("kinds");
+    let fifo = folder.tree().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    symlink("fifo", folder.tree().join("link")).unwrap();
+    let tree = &mut folder.view();
+    for path in [&b"fifo"[..], b"link", b""] {
+        let version = facts(tree, path).unwrap().version;
+        assert_eq!(
+            put(tree, Ask::Read, path, 0, version, &[0], &ram()),
+            Err(EINVAL)
+        );
+    }
+    assert_eq!(names(tree, b"fifo"), Err(ENOTDIR));
+    assert_eq!(names(tree, b"absent"), Err(ENOENT));
+}
+
+#[test]
+fn long_listings_come_in_pieces() {
+    let folder = Folder::new("listing");
+    for number in 0..2000 {
+        fs::write(folder.tree().join(format!("{number:0>200}")), "").unwrap();
+    }
+    let tree = &mut folder.view();
+    let all = names(tree, b"").unwrap();
+    assert_eq!(all.len(), 2000);
+    assert!(
+        all.iter()
+            .enumerate()
+            .all(|(number, name)| *name == format!("{number:0>200}"))
+    );
+    // One that begins in the middle, or far behind the end.
+    assert!(ask(tree, Ask::List, b"", 5).is_ok());
+    let rest = ask(tree, Ask::List, b"", u64::MAX).unwrap();
+    assert_eq!((leading_number(&rest).unwrap().0, rest.len()), (0, 8));
+}

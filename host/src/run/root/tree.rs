@@ -1,0 +1,240 @@
+//! What stands in the tree: facts, listings, bytes.
+
+use super::view::{View, kind};
+use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+/// Files that stay open, as most are read in several pieces.
+const OPEN_MAX: usize = 64;
+
+/// The host's tree, as a guest sees it.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    view: View,
+    /// Files that were read lately, the last one first.
+    open: VecDeque<Open>,
+    /// The names of the folder that is being listed.
+    listing: Option<Listing>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Open {
+    path: Vec<u8>,
+    version: u64,
+    file: File,
+}
+
+#[derive(Debug)]
+struct Listing {
+    path: Vec<u8>,
+    names: Vec<Vec<u8>>,
+}
+
+/// The facts about a file.
+fn facts(stat: &Stat) -> Facts {
+    let mut version = DefaultHasher::new();
+    let of = (stat.st_dev, stat.st_ino, stat.st_size);
+    let times = (
+        stat.st_mtime,
+        stat.st_mtime_nsec,
+        stat.st_ctime,
+        stat.st_ctime_nsec,
+    );
+    (of, times).hash(&mut version);
+    let (major, minor) = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
+    Facts {
+        mode: stat.st_mode,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        device: u64::from(major) << 32 | u64::from(minor),
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        seconds: stat.st_mtime,
+        nanos: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
+        version: version.finish(),
+    }
+}
+
+/// Opens for reading what was opened for looking at it.
+fn reopen(file: &OwnedFd, more: OFlags) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | more;
+    rustix::fs::openat(CWD, path, flags, Mode::empty())
+}
+
+impl Tree {
+    pub(crate) fn new(view: View) -> Self {
+        Self {
+            view,
+            open: VecDeque::new(),
+            listing: None,
+            buffer: vec![0; FRAMES_MAX * FRAME],
+        }
+    }
+
+    /// Adds what stands at a path to an answer, under a name; false if there is no room.
+    fn add(
+        &mut self,
+        path: &[u8],
+        name: &[u8],
+        follow: bool,
+        answer: &mut Answer<'_>,
+    ) -> Result<bool, Errno> {
+        let (file, stat) = self.view.look(path, follow)?;
+        let target = if kind(&stat) == FileType::Symlink {
+            // Of a file that was opened for looking at it an empty path means itself.
+            rustix::fs::readlinkat(&file, c"", Vec::new())?.into_bytes()
+        } else {
+            Vec::new()
+        };
+        Ok(answer.entry(&Entry {
+            name,
+            facts: facts(&stat),
+            target: &target,
+        }))
+    }
+
+    /// What stands at a path.
+    pub(super) fn look(
+        &mut self,
+        path: &[u8],
+        follow: bool,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        if self.add(path, b"", follow, answer)? {
+            Ok(())
+        } else {
+            Err(Errno::OVERFLOW)
+        }
+    }
+
+    /// Entries of a folder from a number on.
+    pub(super) fn list(
+        &mut self,
+        path: &[u8],
+        from: u64,
+        answer: &mut Answer<'_>,
+    ) -> Result<(), Errno> {
+        let goes_on = |listing: &Listing| from != 0 && listing.path == path;
+        let listing = match self.listing.take().filter(goes_on) {
+            Some(listing) => listing,
+            None => self.read_folder(path)?,
+        };
+        let from = usize::try_from(from).map_err(|_| Errno::INVAL)?;
+        let mut at = from;
+        let next = answer.later();
+        while let Some(name) = listing.names.get(at) {
+            let entry = if path.is_empty() {
+                name.clone()
+            } else {
+                [path, b"/", name].concat()
+            };
+            match self.add(&entry, name, false, answer) {
+                Ok(false) if at == from => return Err(Errno::OVERFLOW),
+                Ok(false) => break,
+                // What goes meanwhile, or may not be looked at, is not there.
+                Ok(true) | Err(_) => at += 1,
+            }
+        }
+        if at < listing.names.len() {
+            answer.put(next, at as u64);
+            self.listing = Some(listing);
+        }
+        Ok(())
+    }
+
+    fn read_folder(&mut self, path: &[u8]) -> Result<Listing, Errno> {
+        let (folder, stat) = self.view.look(path, true)?;
+        if kind(&stat) != FileType::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if !self.view.is_readable(&folder, &stat)? {
+            return Err(Errno::ACCESS);
+        }
+        let mut names = Vec::new();
+        for entry in Dir::new(reopen(&folder, OFlags::DIRECTORY)?)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." && self.view.lists(path, &name) {
+                names.push(name);
+            }
+        }
+        Ok(Listing {
+            path: path.to_vec(),
+            names,
+        })
+    }
+
+    /// Reads a file into frames of the guest's, whose places in `ram` are told by `place`; how many bytes there were.
+    pub(super) fn read(
+        &mut self,
+        path: &[u8],
+        version: u64,
+        from: u64,
+        frames: &Frames<'_>,
+        ram: &File,
+        place: impl Fn(u64) -> Option<u64>,
+    ) -> Result<u64, Errno> {
+        let places: Option<Vec<u64>> = (0..frames.len())
+            .map(|index| place(frames.get(index)?))
+            .collect();
+        let places = places.ok_or(Errno::FAULT)?;
+        self.take_out(path, version)?;
+        let file = &self.open[0].file;
+        let wanted = &mut self.buffer[..places.len() * FRAME];
+        let mut len = 0;
+        // Each turn reads something, or is the last.
+        while len < wanted.len() {
+            let offset = from.checked_add(len as u64).ok_or(Errno::INVAL)?;
+            match file.read_at(&mut wanted[len..], offset) {
+                Ok(0) => break,
+                Ok(count) => len += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            }
+        }
+        for (bytes, place) in wanted[..len].chunks(FRAME).zip(places) {
+            let written = ram.write_all_at(bytes, place);
+            written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        Ok(len as u64)
+    }
+
+    /// Has the file be the first of those that are open.
+    fn take_out(&mut self, path: &[u8], version: u64) -> Result<(), Errno> {
+        let found = self
+            .open
+            .iter()
+            .position(|open| open.version == version && open.path == path);
+        if let Some(open) = found.and_then(|at| self.open.remove(at)) {
+            self.open.push_front(open);
+            return Ok(());
+        }
+        let (file, stat) = self.view.look(path, false)?;
+        if kind(&stat) != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        if !self.view.is_readable(&file, &stat)? {
+            return Err(Errno::ACCESS);
+        }
+        if facts(&stat).version != version {
+            return Err(Errno::STALE);
+        }
+        let file = File::from(reopen(&file, OFlags::NONBLOCK)?);
+        self.open.truncate(OPEN_MAX - 1);
+        self.open.push_front(Open {
+            path: path.to_vec(),
+            version,
+            file,
+        });
+        Ok(())
+    }
+}

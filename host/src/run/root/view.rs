@@ -1,0 +1,269 @@
+//! What of the host's files a guest may see.
+//!
+//! The guest's kernel is whoever the program made it, so what must not be read is refused here, by what a path really leads to.
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What `--root` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RootChoice {
+    /// `none`: nothing.
+    Nothing,
+    /// `host`: the host's system folders and the working folder.
+    Host,
+    /// All of a folder.
+    Folder(PathBuf),
+}
+
+impl From<OsString> for RootChoice {
+    fn from(text: OsString) -> Self {
+        match text.as_bytes() {
+            b"none" => Self::Nothing,
+            b"host" => Self::Host,
+            _ => Self::Folder(text.into()),
+        }
+    }
+}
+
+/// System folders: what programs are made of, and how they are set up.
+const SYSTEM: [&[u8]; 9] = [
+    b"usr", b"bin", b"sbin", b"lib", b"lib32", b"lib64", b"libx32", b"etc", b"opt",
+];
+
+/// File systems that are the kernel's own: what they show is of the host's processes and devices.
+const KERNELS_OWN: [u64; 14] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0xcafe_4a11, // bpf
+    0x1cd1,      // devpts
+    0x6165_676c, // pstore
+    0xde5e_81e4, // efivarfs
+    0x6265_6570, // configfs
+    0xf97c_ff8c, // selinux
+    0x6e73_6673, // nsfs
+];
+
+/// What a path is to the guest.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Shown {
+    /// As its owner sees it.
+    Wholly,
+    /// As anybody on this host sees it.
+    AsAnybody,
+    /// A folder on the way to something.
+    OnTheWay,
+    No,
+}
+
+/// What is to be seen of the host.
+#[derive(Debug)]
+pub(crate) struct View {
+    root: OwnedFd,
+    /// The path of `root` on the host, without a slash at its end.
+    at: Vec<u8>,
+    /// What is shown, if not all; without slashes at the ends.
+    part: Option<Part>,
+    /// Folders that anybody may pass, or not.
+    passable: HashMap<Vec<u8>, bool>,
+}
+
+/// The system folders, and this.
+#[derive(Clone, Debug)]
+struct Part {
+    /// The working folder.
+    here: Vec<u8>,
+}
+
+/// Whether `path` is `folder` or lies in it.
+fn lies_in(path: &[u8], folder: &[u8]) -> bool {
+    folder.is_empty()
+        || path
+            .strip_prefix(folder)
+            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+impl View {
+    /// All of a folder.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub(crate) fn folder(path: &Path) -> Result<Self, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+        let at = real_path(&root)?;
+        Ok(Self {
+            root,
+            at: at.strip_suffix(b"/").unwrap_or(&at).to_vec(),
+            part: None,
+            passable: HashMap::new(),
+        })
+    }
+
+    /// The host's system folders as anybody sees them, and the working folder as we do.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub(crate) fn host(working_folder: &Path) -> Result<Self, Errno> {
+        let mut view = Self::folder(Path::new("/"))?;
+        let here = working_folder.as_os_str().as_bytes();
+        view.part = Some(Part {
+            here: here.strip_prefix(b"/").unwrap_or(here).to_vec(),
+        });
+        Ok(view)
+    }
+
+    /// The same view once more.
+    ///
+    /// # Errors
+    /// If the host has no descriptor left.
+    pub(crate) fn again(&self) -> Result<Self, Errno> {
+        Ok(Self {
+            root: rustix::io::fcntl_dupfd_cloexec(&self.root, 3)?,
+            at: self.at.clone(),
+            part: self.part.clone(),
+            passable: HashMap::new(),
+        })
+    }
+
+    fn shown(&self, path: &[u8]) -> Shown {
+        let Some(part) = &self.part else {
+            return Shown::Wholly;
+        };
+        // The root itself as working folder is no reason to show everything.
+        if !part.here.is_empty() && lies_in(path, &part.here) {
+            return Shown::Wholly;
+        }
+        if SYSTEM.iter().any(|folder| lies_in(path, folder)) {
+            return Shown::AsAnybody;
+        }
+        if lies_in(&part.here, path) {
+            Shown::OnTheWay
+        } else {
+            Shown::No
+        }
+    }
+
+    /// What stands at a path of the guest's, opened for looking at it: links are followed within the tree, but the last one only
+    /// if `follow`.
+    ///
+    /// # Errors
+    /// `ENOENT` for what is not shown, `EACCES` for what is the kernel's own, and what the host says.
+    pub(super) fn look(&mut self, path: &[u8], follow: bool) -> Result<(OwnedFd, Stat), Errno> {
+        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+        if !follow {
+            flags |= OFlags::NOFOLLOW;
+        }
+        // As in the guest, `..` above the root is the root.
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let name = if path.is_empty() { b"." } else { path };
+        let file = rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve)?;
+        let stat = rustix::fs::fstat(&file)?;
+        if KERNELS_OWN.contains(&rustix::fs::fstatfs(&file)?.f_type.cast_unsigned()) {
+            return Err(Errno::ACCESS);
+        }
+        if self.part.is_some() {
+            let real = real_path(&file)?;
+            let real = real.strip_prefix(b"/").unwrap_or(&real).to_vec();
+            match self.shown(&real) {
+                Shown::Wholly => {}
+                Shown::AsAnybody if self.is_passable(&real)? => {}
+                Shown::AsAnybody => return Err(Errno::ACCESS),
+                Shown::OnTheWay if kind(&stat) == FileType::Directory => {}
+                Shown::OnTheWay | Shown::No => return Err(Errno::NOENT),
+            }
+        }
+        Ok((file, stat))
+    }
+
+    /// Whether the bytes of a file, or the names in a folder, may be read.
+    pub(super) fn is_readable(&self, file: &OwnedFd, stat: &Stat) -> Result<bool, Errno> {
+        if self.part.is_none() {
+            return Ok(true);
+        }
+        let real = real_path(file)?;
+        let real = real.strip_prefix(b"/").unwrap_or(&real);
+        Ok(match self.shown(real) {
+            Shown::Wholly | Shown::OnTheWay => true,
+            Shown::AsAnybody => stat.st_mode & 0o004 != 0,
+            Shown::No => false,
+        })
+    }
+
+    /// Whether a listing shows an entry of a folder.
+    pub(super) fn lists(&self, folder: &[u8], name: &[u8]) -> bool {
+        let path = if folder.is_empty() {
+            name.to_vec()
+        } else {
+            [folder, b"/", name].concat()
+        };
+        self.shown(&path) != Shown::No
+    }
+
+    /// Whether anybody may pass the folders that lead to a path.
+    fn is_passable(&mut self, real: &[u8]) -> Result<bool, Errno> {
+        for (at, _) in real.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let folder = &real[..at];
+            let known = self.passable.get(folder).copied();
+            let passable = match known {
+                Some(passable) => passable,
+                None => {
+                    let stat = rustix::fs::statat(&self.root, folder, AtFlags::SYMLINK_NOFOLLOW)?;
+                    let passable = stat.st_mode & 0o001 != 0;
+                    if self.passable.len() < PASSABLE_MAX {
+                        self.passable.insert(folder.to_vec(), passable);
+                    }
+                    passable
+                }
+            };
+            if !passable {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What the guest sees at a path, by its path on the host.
+    pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
+        let (file, _) = self.look(path, true).ok()?;
+        let real = real_path(&file).ok()?;
+        Some(PathBuf::from(OsString::from_vec(real)))
+    }
+
+    /// Where the guest sees a folder of the host's, if it does.
+    pub(crate) fn path_of(&self, folder: &Path) -> Option<Vec<u8>> {
+        let path = folder
+            .as_os_str()
+            .as_bytes()
+            .strip_prefix(self.at.as_slice())?;
+        let inside = path
+            .strip_prefix(b"/")
+            .or_else(|| path.is_empty().then_some(path))?;
+        (self.shown(inside) != Shown::No).then(|| [b"/", inside].concat())
+    }
+}
+
+/// Folders that are kept in mind.
+const PASSABLE_MAX: usize = 10_000;
+
+/// What a file is.
+pub(super) fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// The path of an open file on the host.
+fn real_path(file: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let text = rustix::fs::readlinkat(CWD, path, Vec::new())?;
+    Ok(OsString::from_vec(text.into_bytes()).into_vec())
+}

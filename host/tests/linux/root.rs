@@ -1,0 +1,195 @@
+//! The host's files below the guest's own: they are as if they were its own, and the host's stay as they are.
+
+use crate::scratch::Scratch;
+use crate::{ebb, native, programs};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+/// A folder with something of everything.
+fn furnish(at: &Path) {
+    let bytes = |count: u32, factor: u32| -> Vec<u8> {
+        let byte = |n: u32| (n.wrapping_mul(factor) >> 7).to_le_bytes()[0];
+        (0..count).map(byte).collect()
+    };
+    for folder in ["deep/er", "many", "nothing"] {
+        fs::create_dir_all(at.join(folder)).expect("a new folder");
+    }
+    for (name, content) in [
+        ("text", b"some text".to_vec()),
+        ("small", b"small".to_vec()),
+        ("big", bytes(1_000_003, 2_654_435_761)),
+        ("other", bytes(100_000, 40_503)),
+        ("third", bytes(70_000, 977)),
+        ("deep/er/leaf", Vec::new()),
+    ] {
+        fs::write(at.join(name), content).expect("a new file");
+    }
+    for number in 0..1500 {
+        let name = format!("many/entry-{number:04}");
+        fs::write(at.join(name), number.to_string()).expect("a new file");
+    }
+    symlink("deep/../text", at.join("link")).expect("a new link");
+    symlink("/absent", at.join("dangling")).expect("a new link");
+    symlink("..", at.join("deep/up")).expect("a new link");
+    let mode = fs::Permissions::from_mode(0o750);
+    fs::set_permissions(at.join("deep"), mode).expect("it is ours");
+}
+
+/// All that is in a folder.
+fn contents(at: &Path) -> BTreeMap<String, (u32, i64, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![at.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let metadata = path.symlink_metadata().expect("it is there");
+            let content = if metadata.is_file() {
+                fs::read(&path).expect("a file")
+            } else {
+                Vec::new()
+            };
+            let name = path.to_string_lossy().into_owned();
+            found.insert(name, (metadata.mode(), metadata.mtime(), content));
+            if metadata.is_dir() {
+                folders.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn it_is_as_a_folder_of_ones_own() {
+    let (own, shown) = (Scratch::new("below-own"), Scratch::new("below"));
+    for scratch in [&own, &shown] {
+        furnish(&scratch.folder().join("tree"));
+    }
+    let before = contents(shown.folder());
+    let program = programs::path("below");
+    let tree = own.folder().join("tree");
+    let expected = native::run(program, &[tree.to_str().expect("its name is text")], None);
+    assert_eq!(expected.status, 0);
+    let root = shown.folder().to_str().expect("its name is text");
+    for cpus in ["1", "4"] {
+        let options = ["-m", "256M", "-c", cpus, "--root", root];
+        let program = [programs::text(program), "/tree".into()];
+        let outcome = ebb::run(120, &options, &program);
+        let said = outcome.expect(0).out();
+        assert_eq!(
+            said,
+            String::from_utf8_lossy(&expected.stdout),
+            "{cpus} CPUs"
+        );
+        assert!(
+            before == contents(shown.folder()),
+            "the host's files have changed"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_many_work_on_it() {
+    let scratch = Scratch::new("below-storm");
+    let tree = scratch.folder().join("tree");
+    for file in 0..64_u32 {
+        let folder = tree.join(format!("dir-{}", file % 4));
+        fs::create_dir_all(&folder).expect("a new folder");
+        let words = (0..20_000_u32).flat_map(|n| (file * 1_000_003 + n).to_le_bytes());
+        fs::write(
+            folder.join(format!("file-{file}")),
+            words.collect::<Vec<_>>(),
+        )
+        .expect("a new file");
+    }
+    let root = scratch.folder().to_str().expect("its name is text");
+    for (cpus, processes, seed) in [("1", "4", "1"), ("4", "16", "2")] {
+        let options = ["-m", "64M", "-c", cpus, "--root", root];
+        let words = [programs::text(programs::path("below_storm"))];
+        let words = [
+            &words[..],
+            &["/tree", processes, "200", seed].map(str::to_owned),
+        ]
+        .concat();
+        let outcome = ebb::run(240, &options, &words);
+        assert_eq!(outcome.expect(0).out(), "wrong: 0\n", "{cpus} CPUs");
+    }
+}
+
+/// Pages that the host still has are room for others, with and without being asked for.
+#[test]
+fn more_can_be_read_than_there_is_memory() {
+    let scratch = Scratch::new("below-large");
+    for file in 0..6 {
+        let bytes = vec![b'a' + file; 40 << 20];
+        fs::write(scratch.folder().join(format!("f{file}")), bytes).expect("a new file");
+    }
+    let script = "for i in 0 1 2 3 4 5; do cat /f$i; done | tr -d abcdef | wc -c; cat /f? | wc -c; \
+                  cat /f0 >/dev/null; before=$(awk '/^MemFree/ {print $2}' /proc/meminfo); \
+                  echo 1 > /proc/sys/vm/drop_caches; after=$(awk '/^MemFree/ {print $2}' /proc/meminfo); \
+                  [ $((after - before)) -gt 30000 ] && echo dropped || echo $before $after; \
+                  echo x >> /f1; echo 1 > /proc/sys/vm/drop_caches; tail -c 3 /f1";
+    let root = scratch.folder().to_str().expect("its name is text");
+    let options = ["-m", "96M", "-c", "2", "--root", root];
+    let outcome = ebb::run(240, &options, &["busybox", "sh", "-c", script]);
+    let all = 6 * (40 << 20);
+    assert_eq!(outcome.expect(0).out(), format!("0\n{all}\ndropped\nbx\n"));
+}
+
+/// Of `--root host` a guest sees what anybody on the host may, and nothing of its processes.
+#[test]
+fn secrets_are_no_part_of_the_view() {
+    let script = "cat /etc/passwd | head -n 1; cat /etc/shadow; cat /var/log/wtmp; \
+                  ls /home; cat /proc/sys/kernel/ostype; cat /proc/1/comm; ls -d /usr/bin/env";
+    let outcome = ebb::run(
+        120,
+        &["-m", "256M", "--root", "host"],
+        &["busybox", "sh", "-c", script],
+    );
+    let passwd = fs::read_to_string("/etc/passwd").expect("there is one");
+    let first = passwd.lines().next().unwrap_or_default();
+    let said = outcome.out();
+    assert_eq!(
+        said,
+        format!("{first}\nLinux\ninit\n/usr/bin/env\n"),
+        "{}",
+        outcome.err()
+    );
+    assert_eq!(
+        outcome.err().matches("ermission denied").count(),
+        1,
+        "{}",
+        outcome.err()
+    );
+    assert_eq!(
+        outcome.err().matches("o such file").count(),
+        2,
+        "{}",
+        outcome.err()
+    );
+}
+
+/// Entries that nobody has changed are room for others, too; those that somebody has changed stay.
+#[test]
+fn more_names_can_be_seen_than_there_is_memory() {
+    let scratch = Scratch::new("below-names");
+    for folder in 0..60 {
+        let folder = scratch.folder().join(format!("d{folder}"));
+        fs::create_dir_all(&folder).expect("a new folder");
+        for name in 0..1500 {
+            fs::write(folder.join(format!("name-{name}")), "").expect("a new file");
+        }
+    }
+    let script = "rm /d3/name-7; mv /d4/name-1 /d5/moved; chmod 600 /d6/name-2; echo x > /d7/name-3; mkdir /d8/own; \
+                  for i in 1 2 3; do find / -path '/d*/*' ! -path '/dev/*' | wc -l; done; echo 3 > /proc/sys/vm/drop_caches; \
+                  ls /d3 | wc -l; ls /d4/name-1 /d5/moved; stat -c %a /d6/name-2 /d6/name-3; cat /d7/name-3; ls -d /d8/own";
+    let root = scratch.folder().to_str().expect("its name is text");
+    for cpus in ["1", "4"] {
+        let options = ["-m", "64M", "-c", cpus, "--root", root];
+        let outcome = ebb::run(240, &options, &["busybox", "sh", "-c", script]);
+        let all = "90000\n".repeat(3);
+        let said = format!("{all}1499\n/d5/moved\n600\n644\nx\n/d8/own\n");
+        assert_eq!(outcome.out(), said, "{cpus} CPUs: {}", outcome.err());
+    }
+}

@@ -1,0 +1,146 @@
+//! The tree of the host's files, by questions over a port ([`ebb_wire::root`]).
+
+use super::port::{self, Port};
+use alloc::boxed::Box;
+use alloc::vec;
+use ebb_wire::root;
+use ebb_wire::root::{ANSWER_MAX, Ask, FRAME, Frames, QUESTION_MAX, Question};
+use logic::errno::Errno;
+use machine::memory::FrameRef;
+use machine::sync::Mutex;
+
+/// The most frames that are read at a time.
+pub const FRAMES_MAX: usize = root::FRAMES_MAX;
+pub use ebb_wire::root::{Entry, entries};
+
+/// Where questions are put together and answers come.
+struct Desk {
+    question: Box<[u8]>,
+    answer: Box<[u8]>,
+}
+
+static DESK: Mutex<Option<Desk>> = Mutex::new(None);
+
+/// Whether there is such a tree.
+pub fn is_there() -> bool {
+    port::root().is_some()
+}
+
+/// What stands at a path; with `follow`, what a link there leads to.
+///
+/// # Errors
+/// The host's.
+pub fn look<R>(
+    path: &[u8],
+    follow: bool,
+    take: impl FnOnce(&Entry<'_>) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let ask = if follow { Ask::Follow } else { Ask::Look };
+    let question = Question {
+        ask,
+        path,
+        from: 0,
+        version: 0,
+        frames: Frames::Addresses(&[]),
+    };
+    put(&question, |rest| {
+        let entry = entries(rest).next().ok_or(Errno::EIO)?;
+        take(&entry)
+    })
+}
+
+/// Entries of a folder from a number on; 0 is the first. Gives the number with which to go on, 0 at the end.
+///
+/// # Errors
+/// The host's, and those of `take`.
+pub fn list(
+    path: &[u8],
+    from: u64,
+    mut take: impl FnMut(&Entry<'_>) -> Result<(), Errno>,
+) -> Result<u64, Errno> {
+    let question = Question {
+        ask: Ask::List,
+        path,
+        from,
+        version: 0,
+        frames: Frames::Addresses(&[]),
+    };
+    put(&question, |rest| {
+        let (next, rest) = root::leading_number(rest).ok_or(Errno::EIO)?;
+        entries(rest).try_for_each(|entry| take(&entry))?;
+        // A host that goes round in circles is not followed.
+        if next != 0 && next <= from {
+            return Err(Errno::EIO);
+        }
+        Ok(next)
+    })
+}
+
+/// Has the bytes of a file from `offset` on come to frames; how many came. Those behind them are left as they are.
+///
+/// # Errors
+/// The host's: `ESTALE` if the file is another one by now.
+pub fn read(path: &[u8], version: u64, offset: u64, frames: &[FrameRef]) -> Result<usize, Errno> {
+    let mut addresses = [0; FRAMES_MAX];
+    for (address, frame) in addresses.iter_mut().zip(frames) {
+        *address = frame.address();
+    }
+    let question = Question {
+        ask: Ask::Read,
+        path,
+        from: offset,
+        version,
+        frames: Frames::Addresses(&addresses[..frames.len().min(FRAMES_MAX)]),
+    };
+    put(&question, |rest| {
+        let (count, _) = root::leading_number(rest).ok_or(Errno::EIO)?;
+        let count = usize::try_from(count).map_err(|_| Errno::EIO)?;
+        if count > frames.len() * FRAME {
+            return Err(Errno::EIO);
+        }
+        Ok(count)
+    })
+}
+
+/// Asks, and waits for the answer whatever signals come: the host has it at once.
+fn put<R>(
+    question: &Question<'_>,
+    take: impl FnOnce(&[u8]) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let port = port::root().ok_or(Errno::ENOENT)?;
+    let mut desk = DESK.lock();
+    let desk = desk.get_or_insert_with(|| Desk {
+        question: vec![0; QUESTION_MAX].into(),
+        answer: vec![0; ANSWER_MAX].into(),
+    });
+    let len = question
+        .write(&mut desk.question)
+        .ok_or(Errno::ENAMETOOLONG)?;
+    // The queue is empty between questions, and longer than any.
+    if port.write(&desk.question[..len], true, false)? < len {
+        return Err(Errno::EIO);
+    }
+    read_exact(port, &mut desk.answer[..4])?;
+    let mut first = [0; 4];
+    first.copy_from_slice(&desk.answer[..4]);
+    let len = root::length(first);
+    // What follows could not be told from it: the port is of no use any more.
+    let rest = desk.answer.get_mut(4..len).ok_or(Errno::EIO)?;
+    read_exact(port, rest)?;
+    let (status, rest) = root::answer(&desk.answer[..len]).ok_or(Errno::EIO)?;
+    match status {
+        0 => take(rest),
+        status => Err(Errno::from_number(status).unwrap_or(Errno::EIO)),
+    }
+}
+
+fn read_exact(port: &Port, mut to: &mut [u8]) -> Result<(), Errno> {
+    while !to.is_empty() {
+        let taken = port.read_steadily(to);
+        if taken == 0 {
+            return Err(Errno::EIO);
+        }
+        to = &mut to[taken..];
+    }
+    Ok(())
+}

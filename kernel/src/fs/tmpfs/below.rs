@@ -1,0 +1,502 @@
+//! What a file system in memory shows of the host's tree, which lies below it ([`crate::drivers::root`]).
+//!
+//! A directory that has one below it gets that one's entries when they are asked for, each once; from then on they are like any
+//! other. So nothing tells a file that was changed from one that was not, and what was removed is a name that the host is not
+//! asked for again. A file's pages come when they are read, and those of a file that nobody has opened for writing may go again;
+//! so may entries that nobody has changed.
+
+use super::directory::Directory;
+use super::regular::{Content, PAGE, Regular};
+use super::{Body, TmpNode, Tmpfs};
+use crate::drivers::root::{self, Entry, FRAMES_MAX};
+use crate::fs::FileKind;
+use crate::fs::node::{Node, Timestamp, downcast};
+use alloc::boxed::Box;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering};
+use logic::errno::Errno;
+use logic::path::PATH_MAX;
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::sync::{Mutex, Once, SpinLock};
+
+/// Pages that are dropped for one allocation that found nothing.
+const RELIEF: usize = 512;
+
+/// The directory of the host's below one.
+#[derive(Clone, Debug)]
+pub(super) enum Below {
+    /// Nobody has asked yet.
+    Unknown,
+    /// None.
+    Nothing,
+    /// The one with this path, of which entries may still come.
+    Folder(Arc<[u8]>),
+    /// The one with this path, of which all entries are here.
+    Whole(Arc<[u8]>),
+}
+
+/// The file of the host's that a regular file was.
+#[derive(Debug)]
+pub(super) struct FileBelow {
+    path: Box<[u8]>,
+    version: u64,
+    /// It is among those that may have pages to drop.
+    noted: AtomicBool,
+}
+
+/// Entries that are forgotten for one allocation that found nothing.
+const FORGOTTEN: usize = 2048;
+
+/// Directories from the root down that are looked at for entries to forget.
+const DEPTH: usize = 64;
+
+/// A directory on the way to another, and where in it to go on.
+type Stop = (Arc<TmpNode>, u64);
+
+/// The way to the directory that is looked at.
+static WAY: Mutex<[Option<Stop>; DEPTH]> = Mutex::new([const { None }; DEPTH]);
+
+/// The root that has a tree of the host's below it.
+static TOP: Once<Arc<TmpNode>> = Once::new();
+
+/// Files that may have pages to drop.
+static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
+
+fn join(folder: &[u8], name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let mut path = Vec::new();
+    let length = folder.len() + 1 + name.len();
+    if length >= PATH_MAX {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    path.try_reserve_exact(length).map_err(|_| Errno::ENOMEM)?;
+    path.extend_from_slice(folder);
+    if !folder.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    Ok(path)
+}
+
+/// Whether the host says that there is nothing.
+fn is_nothing(error: Errno) -> bool {
+    matches!(error, Errno::ENOENT | Errno::ENOTDIR)
+}
+
+impl Tmpfs {
+    /// Whether a tree of the host's is below it.
+    pub(super) fn has_below(&self) -> bool {
+        // Relaxed: set once, before there are tasks.
+        self.below.load(Ordering::Relaxed)
+    }
+}
+
+impl TmpNode {
+    /// Has the host's tree be below this root of a file system. What is in it stays, and hides what is below.
+    pub fn show_below(&self) {
+        if let Ok(directory) = self.directory() {
+            directory.set_below(Below::Folder(Arc::from(&[][..])));
+            self.fs.below.store(true, Ordering::Relaxed);
+            if let Some(top) = self.this.upgrade() {
+                // A second one would be one that is never forgotten from.
+                let _ = TOP.set(top);
+            }
+        }
+    }
+
+    /// The directory of the host's below this one.
+    pub(super) fn folder_below(&self) -> Result<Option<Arc<[u8]>>, Errno> {
+        let mut unknown: Vec<Arc<Self>> = Vec::new();
+        let mut here = self.this.upgrade().ok_or(Errno::ENOENT)?;
+        // Each turn goes up one level of a finite tree.
+        let mut folder = loop {
+            match here.directory()?.below() {
+                Below::Nothing => break None,
+                Below::Folder(path) | Below::Whole(path) => break Some(path),
+                Below::Unknown => {}
+            }
+            let above = Node::parent(&*here).and_then(downcast::<Self>);
+            unknown.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+            unknown.push(here);
+            match above {
+                Some(above) if Arc::ptr_eq(&above.fs, &self.fs) => here = above,
+                _ => break None,
+            }
+        };
+        for node in unknown.into_iter().rev() {
+            if let Some(path) = &folder {
+                let path = join(path, &node.name())?;
+                let is_folder = root::look(&path, true, |entry| {
+                    Ok(FileKind::from_mode(entry.facts.mode) == Some(FileKind::Directory))
+                });
+                folder = match is_folder {
+                    Ok(true) => Some(path.into()),
+                    Ok(false) | Err(Errno::EACCES | Errno::ELOOP) => None,
+                    Err(error) if is_nothing(error) => None,
+                    Err(error) => return Err(error),
+                };
+            }
+            let below = folder.clone().map_or(Below::Nothing, Below::Folder);
+            node.directory()?.set_below(below);
+        }
+        Ok(folder)
+    }
+
+    /// Has the entry `name` be here, if there is one below.
+    pub(super) fn fetch_entry(&self, name: &[u8]) -> Result<(), Errno> {
+        if !self.fs.has_below() {
+            return Ok(());
+        }
+        let directory = self.directory()?;
+        if directory.knows(name) {
+            return Ok(());
+        }
+        let Some(folder) = self.folder_below()? else {
+            return Ok(());
+        };
+        let path = join(&folder, name)?;
+        match root::look(&path, false, |entry| self.node_of(name, &path, entry)) {
+            Ok(node) => directory.enter_below(name, node),
+            Err(error) if is_nothing(error) => directory.note_absent(name),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Has all entries be here that there are below.
+    pub(super) fn fetch_all(&self) -> Result<(), Errno> {
+        if !self.fs.has_below() {
+            return Ok(());
+        }
+        let directory = self.directory()?;
+        if matches!(directory.below(), Below::Whole(_)) {
+            return Ok(());
+        }
+        let Some(folder) = self.folder_below()? else {
+            return Ok(());
+        };
+        let mut from = 0;
+        // Ends: the numbers grow.
+        loop {
+            from = root::list(&folder, from, |entry| {
+                if !directory.knows(entry.name) {
+                    let path = join(&folder, entry.name)?;
+                    let node = self.node_of(entry.name, &path, entry)?;
+                    directory.enter_below(entry.name, node);
+                }
+                Ok(())
+            })?;
+            if from == 0 {
+                directory.set_below(Below::Whole(folder));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has all entries of the directory `name` be here: it can only go, or be replaced, if there are none.
+    pub(super) fn fetch_all_of(&self, name: &[u8]) -> Result<(), Errno> {
+        match self.directory()?.get(name) {
+            Some(node) if node.directory().is_ok() => node.fetch_all(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the entry `name` be here, with what is below it known: it can move.
+    pub(super) fn settle_entry(&self, name: &[u8]) -> Result<(), Errno> {
+        self.fetch_entry(name)?;
+        match self.directory()?.get(name) {
+            Some(node) if node.directory().is_ok() => node.folder_below().map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// The node for what the host has at `path`.
+    fn node_of(&self, name: &[u8], path: &[u8], entry: &Entry<'_>) -> Result<Arc<Self>, Errno> {
+        let facts = &entry.facts;
+        let body = match FileKind::from_mode(facts.mode).ok_or(Errno::EIO)? {
+            FileKind::Regular => Body::Regular(Regular::of_below(path, facts.version, facts.size)),
+            FileKind::Directory => {
+                let directory = Directory::new(Some(self.this.clone()), name);
+                directory.set_below(Below::Folder(path.into()));
+                Body::Directory(directory)
+            }
+            FileKind::Symlink => Body::Symlink(entry.target.into()),
+            FileKind::Fifo => Body::Fifo(SpinLock::new(Weak::new())),
+            kind @ (FileKind::Character | FileKind::Block) => Body::Device {
+                block: kind == FileKind::Block,
+                number: (facts.device >> 32) << 8 | facts.device & 0xff,
+            },
+            FileKind::Socket => Body::Socket,
+            FileKind::Anonymous => return Err(Errno::EIO),
+        };
+        let node = Self::new(&self.fs, body, facts.mode);
+        let time = Timestamp {
+            seconds: facts.seconds,
+            nanos: facts.nanos.min(999_999_999),
+        };
+        {
+            let mut attributes = node.attributes.lock();
+            (attributes.uid, attributes.gid) = (facts.uid, facts.gid);
+            attributes.accessed = time;
+            attributes.modified = time;
+            attributes.changed = time;
+        }
+        // Relaxed: nobody else has the node.
+        node.as_below.store(true, Ordering::Relaxed);
+        Ok(node)
+    }
+
+    /// Notes that it is not as the host has it any more, or not where.
+    pub(super) fn keep(&self) {
+        // Relaxed: who forgets nodes looks while nobody else has them, under the lock by which it was found.
+        if self.as_below.load(Ordering::Relaxed) {
+            self.as_below.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it can be had again.
+    pub(super) fn is_as_below(&self) -> bool {
+        self.as_below.load(Ordering::Relaxed)
+    }
+}
+
+/// Forgets about `most` entries below this root that the host still has and nobody uses; how many. Memory may be short, so
+/// this takes none.
+fn forget_some(top: &Arc<TmpNode>, most: usize) -> usize {
+    // Of a directory the parent has two references, and the way there one.
+    const HOLDERS: usize = 3;
+    let Some(mut way) = WAY.try_lock() else {
+        return 0;
+    };
+    let mut depth = 0;
+    way[0] = Some((top.clone(), 0));
+    let mut forgotten = 0;
+    // Ends: each turn goes into a directory of a finite tree, or out of one.
+    while forgotten < most {
+        let Some((node, from)) = &mut way[depth] else {
+            break;
+        };
+        let Ok(directory) = node.directory() else {
+            break;
+        };
+        if depth + 1 < DEPTH
+            && let Some((cookie, inner)) = directory.next_directory(*from)
+        {
+            *from = cookie + 1;
+            depth += 1;
+            way[depth] = Some((inner, 0));
+            continue;
+        }
+        // The root is in everybody's hands; its own few entries stay.
+        if depth == 0 {
+            break;
+        }
+        forgotten += directory.forget(node, HOLDERS);
+        way[depth] = None;
+        depth -= 1;
+    }
+    way.iter_mut().for_each(|place| *place = None);
+    forgotten
+}
+
+impl Regular {
+    fn of_below(path: &[u8], version: u64, size: u64) -> Self {
+        let mut regular = Self::new();
+        regular.below = Some(FileBelow {
+            path: path.into(),
+            version,
+            noted: AtomicBool::new(false),
+        });
+        let content = regular.content.get_mut();
+        content.size = size.min(i64::MAX as u64);
+        content.below_bytes = content.size;
+        regular
+    }
+
+    /// Notes that somebody may change the file from now on.
+    pub(super) fn will_change(&self) {
+        if self.below.is_some() {
+            self.content.lock().changes = true;
+        }
+    }
+
+    /// Has the page at `index` be here if the host has it, and some of those behind it.
+    pub(super) fn fetch(&self, node: &TmpNode, index: u64) -> Result<Option<FrameRef>, Errno> {
+        let Some(below) = &self.below else {
+            return Ok(None);
+        };
+        let (count, expected) = {
+            let content = self.content.lock();
+            if let Some(frame) = content.pages.get(index) {
+                return Ok(Some(frame.clone()));
+            }
+            if !content.comes_from_below(index) {
+                return Ok(None);
+            }
+            let end = content.below_bytes.div_ceil(PAGE);
+            let next = content.pages.next_from(index).unwrap_or(end).min(end);
+            let count = (next - index).min(FRAMES_MAX as u64);
+            (
+                count,
+                (content.below_bytes - index * PAGE).min(count * PAGE),
+            )
+        };
+        node.let_move(self);
+        let mut frames: Vec<FrameRef> = Vec::new();
+        let room = usize::try_from(count).unwrap_or(0);
+        frames.try_reserve_exact(room).map_err(|_| Errno::ENOMEM)?;
+        for _ in 0..count {
+            match memory::alloc_zeroed(Mobility::Movable) {
+                Ok(frame) => frames.push(frame),
+                // Those behind the page can come another time.
+                Err(_) if !frames.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let expected = expected.min((frames.len() * PAGE_SIZE) as u64);
+        let came = root::read(&below.path, below.version, index * PAGE, &frames)?;
+        if (came as u64) < expected {
+            return Err(Errno::ESTALE);
+        }
+        if !below.noted.swap(true, Ordering::Relaxed) {
+            note(node);
+        }
+        for (index, frame) in (index..).zip(frames) {
+            self.enter_fetched(&node.fs, index, frame)?;
+        }
+        Ok(self.content.lock().pages.get(index).cloned())
+    }
+
+    /// Enters a page that came, unless the file was cut or has the page meanwhile.
+    fn enter_fetched(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<(), Errno> {
+        self.mappings.own(&frame, index);
+        let mut content = self.content.lock();
+        if !content.comes_from_below(index) || content.pages.get(index).is_some() {
+            drop(content);
+            drop(frame);
+            return Ok(());
+        }
+        fs.count_page();
+        let entered = content.pages.insert(index, frame);
+        drop(content);
+        entered.map(drop).map_err(|_| {
+            fs.discharge_pages(1);
+            Errno::ENOMEM
+        })
+    }
+
+    /// Has all of the file be here; `writing` is held.
+    pub(super) fn fetch_whole(&self, node: &TmpNode) -> Result<(), Errno> {
+        let end = self.content.lock().below_bytes.div_ceil(PAGE);
+        for index in 0..end {
+            self.fetch(node, index)?;
+            crate::fs::io::breathe(PAGE_SIZE);
+        }
+        self.content.lock().below_bytes = 0;
+        Ok(())
+    }
+
+    /// Drops pages that the host still has and nobody uses; how many.
+    fn drop_unused(&self, fs: &Tmpfs, most: usize) -> usize {
+        if self.below.is_none() {
+            return 0;
+        }
+        let (mut from, mut dropped) = (0, 0);
+        while dropped < most {
+            let mut batch = [const { None }; 32];
+            let mut taken = 0;
+            let mut looks = 0;
+            let mut content = self.content.lock();
+            if content.changes {
+                break;
+            }
+            while taken < batch.len() && looks < 256 {
+                let Some(index) = content.pages.next_from(from) else {
+                    from = u64::MAX;
+                    break;
+                };
+                looks += 1;
+                from = index + 1;
+                let unused = content
+                    .pages
+                    .get(index)
+                    .is_some_and(|f| f.references() == 1);
+                if unused && content.comes_from_below(index) {
+                    content
+                        .pages
+                        .take_batch(index, index + 1, &mut batch[taken..=taken]);
+                    taken += 1;
+                }
+            }
+            drop(content);
+            drop(batch);
+            fs.discharge_pages(taken as u64);
+            dropped += taken;
+            if from == u64::MAX {
+                break;
+            }
+        }
+        dropped
+    }
+}
+
+impl Content {
+    /// Whether the page at `index`, if it is not here, is to come from the host.
+    pub(super) fn comes_from_below(&self, index: u64) -> bool {
+        index < self.below_bytes.div_ceil(PAGE)
+    }
+}
+
+/// Notes a file of which pages came. Without memory for that they stay until the file goes.
+fn note(node: &TmpNode) {
+    let mut files = FILES.lock();
+    if files.len() == files.capacity() {
+        files.retain(|file| file.strong_count() != 0);
+    }
+    if files.try_reserve(1).is_ok() {
+        files.push(node.this.clone());
+    }
+}
+
+/// Drops up to `most` pages that the host still has and nobody uses; how many.
+fn drop_some(most: usize) -> usize {
+    let mut dropped = 0;
+    let count = FILES.lock().len();
+    for _ in 0..count {
+        if dropped >= most {
+            break;
+        }
+        // In turn, so that no file's pages go first each time.
+        let file = {
+            let mut files = FILES.lock();
+            if files.is_empty() {
+                break;
+            }
+            files.rotate_left(1);
+            files.last().and_then(Weak::upgrade)
+        };
+        if let Some(node) = file
+            && let Some(regular) = node.regular()
+        {
+            dropped += regular.drop_unused(&node.fs, most - dropped);
+        }
+    }
+    dropped
+}
+
+/// For an allocation that found nothing. True when it may help to try again. No spin lock is held.
+pub fn relieve() -> bool {
+    drop_some(RELIEF) > 0 || TOP.get().is_some_and(|top| forget_some(top, FORGOTTEN) > 0)
+}
+
+/// Drops all pages that the host still has and nobody uses.
+pub fn drop_clean() {
+    drop_some(usize::MAX);
+}
+
+/// Forgets all entries that the host still has and nobody uses.
+pub fn forget_unused() {
+    if let Some(top) = TOP.get() {
+        forget_some(top, usize::MAX);
+    }
+}
