@@ -55,7 +55,7 @@ impl Socket {
             }
             UnixName::Path(path) => {
                 let found =
-                    lookup::resolve(&context.root(), context.cwd(), &path, LastLink::Entry)?;
+                    lookup::resolve(&context.root(), &context.cwd(), &path, LastLink::Entry)?;
                 if found.node.is_some() {
                     return Err(Errno::EADDRINUSE);
                 }
@@ -87,7 +87,7 @@ impl Socket {
             UnixName::Abstract(name) => names::find_abstract(self.kind(), name),
             UnixName::Path(path) => {
                 let found =
-                    lookup::resolve(&context.root(), context.cwd(), path, LastLink::Follow)?;
+                    lookup::resolve(&context.root(), &context.cwd(), path, LastLink::Follow)?;
                 let node = found.existing()?;
                 if node.kind() != FileKind::Socket {
                     return Err(Errno::ECONNREFUSED);
