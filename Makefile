@@ -62,6 +62,10 @@ stdio-test: build ## how fast stdin and stdout are on both kernels, with one CPU
 runtimes-test: build ## what Python, Node, Java, Go and malloc give back of what they no longer need, on both kernels
 	@scripts/runtimes-test
 
+.PHONY: root-test
+root-test: build ## what it costs a guest to see the host's files
+	@scripts/root-test
+
 .PHONY: python-test
 python-test: build ## Python's own tests in guests of both kernels: 30 minutes
 	@scripts/python-test

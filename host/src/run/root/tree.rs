@@ -1,6 +1,6 @@
 //! What stands in the tree: facts, listings, bytes.
 
-use super::view::{View, kind};
+use super::view::{Folder, View, kind};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -34,6 +34,7 @@ struct Open {
 #[derive(Debug)]
 struct Listing {
     path: Vec<u8>,
+    folder: Folder,
     names: Vec<Vec<u8>>,
 }
 
@@ -81,28 +82,6 @@ impl Tree {
         }
     }
 
-    /// Adds what stands at a path to an answer, under a name; false if there is no room.
-    fn add(
-        &mut self,
-        path: &[u8],
-        name: &[u8],
-        follow: bool,
-        answer: &mut Answer<'_>,
-    ) -> Result<bool, Errno> {
-        let (file, stat) = self.view.look(path, follow)?;
-        let target = if kind(&stat) == FileType::Symlink {
-            // Of a file that was opened for looking at it an empty path means itself.
-            rustix::fs::readlinkat(&file, c"", Vec::new())?.into_bytes()
-        } else {
-            Vec::new()
-        };
-        Ok(answer.entry(&Entry {
-            name,
-            facts: facts(&stat),
-            target: &target,
-        }))
-    }
-
     /// What stands at a path.
     pub(super) fn look(
         &mut self,
@@ -110,7 +89,19 @@ impl Tree {
         follow: bool,
         answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
-        if self.add(path, b"", follow, answer)? {
+        let (file, stat) = self.view.look(path, follow)?;
+        let target = if kind(&stat) == FileType::Symlink {
+            // Of a file that was opened for looking at it an empty path means itself.
+            rustix::fs::readlinkat(&file, c"", Vec::new())?.into_bytes()
+        } else {
+            Vec::new()
+        };
+        let entry = Entry {
+            name: b"",
+            facts: facts(&stat),
+            target: &target,
+        };
+        if answer.entry(&entry) {
             Ok(())
         } else {
             Err(Errno::OVERFLOW)
@@ -133,17 +124,20 @@ impl Tree {
         let mut at = from;
         let next = answer.later();
         while let Some(name) = listing.names.get(at) {
-            let entry = if path.is_empty() {
-                name.clone()
-            } else {
-                [path, b"/", name].concat()
-            };
-            match self.add(&entry, name, false, answer) {
-                Ok(false) if at == from => return Err(Errno::OVERFLOW),
-                Ok(false) => break,
-                // What goes meanwhile, or may not be looked at, is not there.
-                Ok(true) | Err(_) => at += 1,
+            // What goes meanwhile, or may not be looked at, is not there.
+            if let Ok((stat, target)) = self.view.look_in(&listing.folder, name) {
+                let entry = Entry {
+                    name,
+                    facts: facts(&stat),
+                    target: &target,
+                };
+                match answer.entry(&entry) {
+                    true => {}
+                    false if at == from => return Err(Errno::OVERFLOW),
+                    false => break,
+                }
             }
+            at += 1;
         }
         if at < listing.names.len() {
             answer.put(next, at as u64);
@@ -153,22 +147,17 @@ impl Tree {
     }
 
     fn read_folder(&mut self, path: &[u8]) -> Result<Listing, Errno> {
-        let (folder, stat) = self.view.look(path, true)?;
-        if kind(&stat) != FileType::Directory {
-            return Err(Errno::NOTDIR);
-        }
-        if !self.view.is_readable(&folder, &stat)? {
-            return Err(Errno::ACCESS);
-        }
+        let folder = self.view.open_folder(path)?;
         let mut names = Vec::new();
-        for entry in Dir::new(reopen(&folder, OFlags::DIRECTORY)?)? {
+        for entry in Dir::new(reopen(&folder.file, OFlags::DIRECTORY)?)? {
             let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." && self.view.lists(path, &name) {
+            if name != b"." && name != b".." {
                 names.push(name);
             }
         }
         Ok(Listing {
             path: path.to_vec(),
+            folder,
             names,
         })
     }

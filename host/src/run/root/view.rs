@@ -169,21 +169,80 @@ impl View {
         let name = if path.is_empty() { b"." } else { path };
         let file = rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve)?;
         let stat = rustix::fs::fstat(&file)?;
-        if KERNELS_OWN.contains(&rustix::fs::fstatfs(&file)?.f_type.cast_unsigned()) {
-            return Err(Errno::ACCESS);
-        }
+        refuse_kernels_own(&file)?;
         if self.part.is_some() {
             let real = real_path(&file)?;
-            let real = real.strip_prefix(b"/").unwrap_or(&real).to_vec();
-            match self.shown(&real) {
-                Shown::Wholly => {}
-                Shown::AsAnybody if self.is_passable(&real)? => {}
-                Shown::AsAnybody => return Err(Errno::ACCESS),
-                Shown::OnTheWay if kind(&stat) == FileType::Directory => {}
-                Shown::OnTheWay | Shown::No => return Err(Errno::NOENT),
-            }
+            self.check(real.strip_prefix(b"/").unwrap_or(&real), &stat)?;
         }
         Ok((file, stat))
+    }
+
+    /// A folder whose names are asked for.
+    ///
+    /// # Errors
+    /// As [`Self::look`]; `ENOTDIR`, and `EACCES` if its names are not shown.
+    pub(super) fn open_folder(&mut self, path: &[u8]) -> Result<Folder, Errno> {
+        let (file, stat) = self.look(path, true)?;
+        if kind(&stat) != FileType::Directory {
+            return Err(Errno::NOTDIR);
+        }
+        if !self.is_readable(&file, &stat)? {
+            return Err(Errno::ACCESS);
+        }
+        let real = if self.part.is_some() {
+            let real = real_path(&file)?;
+            real.strip_prefix(b"/").unwrap_or(&real).to_vec()
+        } else {
+            Vec::new()
+        };
+        Ok(Folder {
+            file,
+            real,
+            device: stat.st_dev,
+        })
+    }
+
+    /// What stands in a folder under a name, and where it leads if it is a link.
+    ///
+    /// # Errors
+    /// As [`Self::look`].
+    pub(super) fn look_in(
+        &mut self,
+        folder: &Folder,
+        name: &[u8],
+    ) -> Result<(Stat, Vec<u8>), Errno> {
+        let stat = rustix::fs::statat(&folder.file, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if stat.st_dev != folder.device {
+            // Something is mounted there.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::openat(&folder.file, name, flags, Mode::empty())?;
+            refuse_kernels_own(&file)?;
+        }
+        if self.part.is_some() {
+            let real = if folder.real.is_empty() {
+                name.to_vec()
+            } else {
+                [&folder.real, &b"/"[..], name].concat()
+            };
+            self.check(&real, &stat)?;
+        }
+        let target = if kind(&stat) == FileType::Symlink {
+            rustix::fs::readlinkat(&folder.file, name, Vec::new())?.into_bytes()
+        } else {
+            Vec::new()
+        };
+        Ok((stat, target))
+    }
+
+    /// Refuses what is not shown, by its path on the host.
+    fn check(&mut self, real: &[u8], stat: &Stat) -> Result<(), Errno> {
+        match self.shown(real) {
+            Shown::Wholly => Ok(()),
+            Shown::AsAnybody if self.is_passable(real)? => Ok(()),
+            Shown::AsAnybody => Err(Errno::ACCESS),
+            Shown::OnTheWay if kind(stat) == FileType::Directory => Ok(()),
+            Shown::OnTheWay | Shown::No => Err(Errno::NOENT),
+        }
     }
 
     /// Whether the bytes of a file, or the names in a folder, may be read.
@@ -198,16 +257,6 @@ impl View {
             Shown::AsAnybody => stat.st_mode & 0o004 != 0,
             Shown::No => false,
         })
-    }
-
-    /// Whether a listing shows an entry of a folder.
-    pub(super) fn lists(&self, folder: &[u8], name: &[u8]) -> bool {
-        let path = if folder.is_empty() {
-            name.to_vec()
-        } else {
-            [folder, b"/", name].concat()
-        };
-        self.shown(&path) != Shown::No
     }
 
     /// Whether anybody may pass the folders that lead to a path.
@@ -255,6 +304,26 @@ impl View {
 
 /// Folders that are kept in mind.
 const PASSABLE_MAX: usize = 10_000;
+
+/// A folder whose names are told.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// Opened for looking at it.
+    pub(super) file: OwnedFd,
+    /// Its path on the host, without the slash before it, where only a part of the host is shown.
+    real: Vec<u8>,
+    device: u64,
+}
+
+/// Refuses what a file system of the kernel's own has.
+fn refuse_kernels_own(file: &OwnedFd) -> Result<(), Errno> {
+    let kind = rustix::fs::fstatfs(file)?.f_type.cast_unsigned();
+    if KERNELS_OWN.contains(&kind) {
+        Err(Errno::ACCESS)
+    } else {
+        Ok(())
+    }
+}
 
 /// What a file is.
 pub(super) fn kind(stat: &Stat) -> FileType {
