@@ -108,11 +108,11 @@ impl Vm {
             Parts::new(spec, initramfs, disks).map_err(|(what, errno)| setup(what, errno))?;
         let arguments = command_line(&parts.board);
         let mut qemu = Qemu::spawn(program, &arguments, &parts.inherited, shown_on)?;
-        let (ports, others) = (parts.board.ports, [parts.board.out, parts.board.root]);
+        let (ports, out) = (parts.board.ports, parts.board.out);
         // Our copies of QEMU's ends must go, or its death would not end our reads.
         let (blocking, rest): (Vec<_>, Vec<_>) = parts.inherited.into_iter().partition(|fd| {
             let fd = fd.as_raw_fd();
-            ports[..2].contains(&fd) || others.contains(&Some(fd))
+            ports[..2].contains(&fd) || out == Some(fd)
         });
         drop(rest);
         let [monitor, console, stdio, stderr, control, second_monitor] = parts.ours;

@@ -221,10 +221,10 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
     // A microvm has eight windows, of which the other ports and the balloon take four.
     let with_root = options.root != RootChoice::Nothing;
     let more = usize::from(!options.outs.is_empty()) + usize::from(with_root);
-    let full = options.disks.len() + more > DISKS_MAX;
+    let full = more > 0 && options.disks.len() + more > DISKS_MAX;
     if full && options.machine == Machine::Microvm && options.kernel == KernelChoice::Ebb {
         return Err(Failure::Usage(format!(
-            "--out and --root take the place of a disk each on a microvm: {} are left, or take --machine q35",
+            "--out and --root take the place of a disk each on a microvm: {} disks are left, or take --machine q35",
             DISKS_MAX - more
         )));
     }

@@ -88,7 +88,11 @@ pub(super) fn leave_to(view: &mut View, tree: &mut Initramfs) {
                 source: Source::Host(source),
                 ..
             } => source.canonicalize().is_ok_and(|source| source == seen),
-            Node::Directory { .. } | Node::File { .. } | Node::Symlink { .. } => true,
+            // Of busybox, or the same.
+            Node::Symlink { target } => {
+                target.ends_with(b"busybox") || view.link_at(&path[1..]).as_ref() == Some(target)
+            }
+            Node::Directory { .. } | Node::File { .. } => true,
         }
     });
 }

@@ -74,7 +74,7 @@ fn it_is_as_a_folder_of_ones_own() {
     let root = shown.folder().to_str().expect("its name is text");
     for cpus in ["1", "4"] {
         let options = ["-m", "256M", "-c", cpus, "--root", root];
-        let program = [programs::text(program), "/tree".into()];
+        let program = [programs::text(program), "/tree".into(), "drop".into()];
         let outcome = ebb::run(120, &options, &program);
         let said = outcome.expect(0).out();
         assert_eq!(
@@ -126,6 +126,7 @@ fn more_can_be_read_than_there_is_memory() {
         fs::write(scratch.folder().join(format!("f{file}")), bytes).expect("a new file");
     }
     let script = "for i in 0 1 2 3 4 5; do cat /f$i; done | tr -d abcdef | wc -c; cat /f? | wc -c; \
+                  echo room > /new && cat /new; \
                   cat /f0 >/dev/null; before=$(awk '/^MemFree/ {print $2}' /proc/meminfo); \
                   echo 1 > /proc/sys/vm/drop_caches; after=$(awk '/^MemFree/ {print $2}' /proc/meminfo); \
                   [ $((after - before)) -gt 30000 ] && echo dropped || echo $before $after; \
@@ -134,7 +135,10 @@ fn more_can_be_read_than_there_is_memory() {
     let options = ["-m", "96M", "-c", "2", "--root", root];
     let outcome = ebb::run(240, &options, &["busybox", "sh", "-c", script]);
     let all = 6 * (40 << 20);
-    assert_eq!(outcome.expect(0).out(), format!("0\n{all}\ndropped\nbx\n"));
+    assert_eq!(
+        outcome.expect(0).out(),
+        format!("0\n{all}\nroom\ndropped\nbx\n")
+    );
 }
 
 /// Of `--root host` a guest sees what anybody on the host may, and nothing of its processes.
@@ -192,4 +196,26 @@ fn more_names_can_be_seen_than_there_is_memory() {
         let said = format!("{all}1499\n/d5/moved\n600\n644\nx\n/d8/own\n");
         assert_eq!(outcome.out(), said, "{cpus} CPUs: {}", outcome.err());
     }
+}
+
+/// What was packed hides what the host has at the same path, and so does its absence.
+#[test]
+fn what_was_packed_hides_what_is_below() {
+    let scratch = Scratch::new("below-packed");
+    let conf = scratch.folder().join("root/conf");
+    fs::create_dir_all(&conf).expect("a new folder");
+    for name in ["x", "y", "z"] {
+        fs::write(conf.join(name), format!("{name} of the host\n")).expect("a new file");
+    }
+    let packed = scratch.folder().join("packed");
+    fs::write(&packed, "packed\n").expect("a new file");
+    let packed = packed.to_str().expect("its name is text");
+    let (x, z) = (format!("{packed}:/conf/x"), format!("{packed}:/conf/z"));
+    let root = scratch.folder().join("root");
+    let root = root.to_str().expect("its name is text");
+    let script = "rm /conf/x; cat /conf/x 2>/dev/null || echo gone; mv /conf/z /conf/w; cat /conf/*; ls /conf";
+    let options = ["-m", "64M", "--root", root, "--file", &x, "--file", &z];
+    let outcome = ebb::run(120, &options, &["busybox", "sh", "-c", script]);
+    let said = "gone\npacked\ny of the host\nw\ny\n";
+    assert_eq!(outcome.expect(0).out(), said, "{}", outcome.err());
 }

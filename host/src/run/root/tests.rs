@@ -137,14 +137,20 @@ fn no_path_leads_out() {
             String::from_utf8_lossy(path)
         );
     }
-    // A slash before everything is the tree's root, and so is what is above it.
+    // The guest's kernel goes such ways itself: what it asks for has none of them.
     for path in [
         &b"/inside"[..],
         b"../inside",
-        b"above/above/inside",
+        b"above/../inside",
+        b"./inside/",
         b"./inside",
     ] {
-        assert_eq!(size(tree, path), Ok(6), "{}", String::from_utf8_lossy(path));
+        assert_eq!(
+            size(tree, path),
+            Err(ENOENT),
+            "{}",
+            String::from_utf8_lossy(path)
+        );
     }
     assert_eq!(size(tree, b"inside\0"), Err(EINVAL));
     assert_eq!(size(tree, b"inside/x"), Err(ENOTDIR));

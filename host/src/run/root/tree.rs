@@ -4,6 +4,7 @@ use super::view::{Folder, View, kind};
 use ebb_wire::root::{Answer, Entry, FRAME, FRAMES_MAX, Facts, Frames};
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -55,8 +56,17 @@ fn facts(stat: &Stat) -> Facts {
     );
     Facts {
         mode: stat.st_mode,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
+        // Who runs ebb is the guest's root.
+        uid: if stat.st_uid == geteuid().as_raw() {
+            0
+        } else {
+            stat.st_uid
+        },
+        gid: if stat.st_gid == getegid().as_raw() {
+            0
+        } else {
+            stat.st_gid
+        },
         device: u64::from(major) << 32 | u64::from(minor),
         size: u64::try_from(stat.st_size).unwrap_or(0),
         seconds: stat.st_mtime,
@@ -189,6 +199,11 @@ impl Tree {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             }
+        }
+        // Changed in place since it was opened.
+        if facts(&rustix::fs::fstat(file)?).version != version {
+            self.open.pop_front();
+            return Err(Errno::STALE);
         }
         for (bytes, place) in wanted[..len].chunks(FRAME).zip(places) {
             let written = ram.write_all_at(bytes, place);

@@ -5,7 +5,7 @@
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ const SYSTEM: [&[u8]; 9] = [
 ];
 
 /// File systems that are the kernel's own: what they show is of the host's processes and devices.
-const KERNELS_OWN: [u64; 14] = [
+const KERNELS_OWN: [u64; 19] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
     0x6462_6720, // debugfs
@@ -52,6 +52,11 @@ const KERNELS_OWN: [u64; 14] = [
     0x6265_6570, // configfs
     0xf97c_ff8c, // selinux
     0x6e73_6673, // nsfs
+    0x4249_4e4d, // binfmt_misc
+    0x6573_5543, // fusectl
+    0x1980_0202, // mqueue
+    0x5a3c_69f0, // apparmor
+    0x0765_5821, // resctrl
 ];
 
 /// What a path is to the guest.
@@ -160,11 +165,17 @@ impl View {
     /// # Errors
     /// `ENOENT` for what is not shown, `EACCES` for what is the kernel's own, and what the host says.
     pub(super) fn look(&mut self, path: &[u8], follow: bool) -> Result<(OwnedFd, Stat), Errno> {
+        // The guest's kernel asks for nothing else, and the way there would tell of what is not shown.
+        let is_plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+        let plain = path.is_empty() || path.split(|byte| *byte == b'/').all(is_plain);
+        if !plain || self.shown(path) == Shown::No {
+            return Err(Errno::NOENT);
+        }
         let mut flags = OFlags::PATH | OFlags::CLOEXEC;
         if !follow {
             flags |= OFlags::NOFOLLOW;
         }
-        // As in the guest, `..` above the root is the root.
+        // As in the guest, a link's `..` above the root is the root.
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let name = if path.is_empty() { b"." } else { path };
         let file = rustix::fs::openat2(&self.root, name, flags, Mode::empty(), resolve)?;
@@ -284,9 +295,20 @@ impl View {
 
     /// What the guest sees at a path, by its path on the host.
     pub(crate) fn real_path_of(&mut self, path: &[u8]) -> Option<PathBuf> {
-        let (file, _) = self.look(path, true).ok()?;
+        let (file, stat) = self.look(path, true).ok()?;
+        if kind(&stat) == FileType::RegularFile && !self.is_readable(&file, &stat).ok()? {
+            return None;
+        }
         let real = real_path(&file).ok()?;
         Some(PathBuf::from(OsString::from_vec(real)))
+    }
+
+    /// Where the link leads that the guest sees at a path.
+    pub(crate) fn link_at(&mut self, path: &[u8]) -> Option<Vec<u8>> {
+        let (file, stat) = self.look(path, false).ok()?;
+        let is_link = kind(&stat) == FileType::Symlink;
+        let read = || rustix::fs::readlinkat(&file, c"", Vec::new()).ok();
+        is_link.then(read)?.map(CString::into_bytes)
     }
 
     /// Where the guest sees a folder of the host's, if it does.

@@ -1,4 +1,5 @@
-/* Works in a folder that was there before: what it shows is the same wherever the folder is. Argument: the folder. */
+/* Works in a folder that was there before: what it shows is the same wherever the folder is. Arguments: the folder, and `drop`
+ * where caches are to be dropped now and then. */
 #include "say.h"
 #include <dirent.h>
 #include <sys/sendfile.h>
@@ -75,10 +76,21 @@ static void put(const char *path, int flags, long at, const char *text)
 		close(fd);
 }
 
+static int drops;
+
+static void drop_caches(void)
+{
+	int knob = drops ? MUST(open("/proc/sys/vm/drop_caches", O_WRONLY)) : -1;
+	if (drops && write(knob, "3", 1) != 1)
+		say("caches stay");
+	close(knob);
+}
+
 int main(int argc, char **argv)
 {
 	struct stat status;
-	if (argc != 2 || chdir(argv[1]) < 0)
+	drops = argc == 3;
+	if (argc < 2 || chdir(argv[1]) < 0)
 		return 1;
 	say("- one by one");
 	TRY(access("absent", F_OK));
@@ -173,6 +185,18 @@ int main(int argc, char **argv)
 	TRY(rename("copy", "big"));
 	TRY(rename("link", "dangling"));
 	TRY(rename("absent", "x"));
+	TRY(renameat2(AT_FDCWD, "moved/entry-0020", AT_FDCWD, "moved/entry-0021", RENAME_EXCHANGE));
+	TRY(renameat2(AT_FDCWD, "moved/entry-0022", AT_FDCWD, "hard", RENAME_EXCHANGE));
+	TRY(renameat2(AT_FDCWD, "moved/entry-0023", AT_FDCWD, "nothing", RENAME_EXCHANGE));
+	drop_caches();
+	show("moved/entry-0020");
+	show("moved/entry-0021");
+	show("moved/entry-0022");
+	show("hard");
+	list("moved/entry-0023");
+	show("nothing");
+	show("moved/entry-0008");
+	show("moved/entry-0010");
 	TRY(rename("new", "new/inside"));
 	list(".");
 	return 0;

@@ -14,7 +14,7 @@ use crate::fs::node::{Node, Timestamp, downcast};
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use logic::errno::Errno;
 use logic::path::PATH_MAX;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
@@ -59,6 +59,9 @@ static WAY: Mutex<[Option<Stop>; DEPTH]> = Mutex::new([const { None }; DEPTH]);
 
 /// The root that has a tree of the host's below it.
 static TOP: Once<Arc<TmpNode>> = Once::new();
+
+/// The file whose pages are the next to be dropped.
+static HAND: AtomicUsize = AtomicUsize::new(0);
 
 /// Files that may have pages to drop.
 static FILES: SpinLock<Vec<Weak<TmpNode>>> = SpinLock::new(Vec::new());
@@ -138,6 +141,11 @@ impl TmpNode {
             }
             let below = folder.clone().map_or(Below::Nothing, Below::Folder);
             node.directory()?.set_below(below);
+            // Somebody else may have been faster, by another name that it had.
+            folder = match node.directory()?.below() {
+                Below::Folder(path) | Below::Whole(path) => Some(path),
+                Below::Unknown | Below::Nothing => None,
+            };
         }
         Ok(folder)
     }
@@ -163,6 +171,15 @@ impl TmpNode {
         Ok(())
     }
 
+    /// The same for an entry that is to be removed: it is known then whether the host could bring it back.
+    pub(super) fn fetch_to_remove(&self, name: &[u8]) -> Result<(), Errno> {
+        self.fetch_entry(name)?;
+        if self.fs.has_below() {
+            self.folder_below()?;
+        }
+        Ok(())
+    }
+
     /// Has all entries be here that there are below.
     pub(super) fn fetch_all(&self) -> Result<(), Errno> {
         if !self.fs.has_below() {
@@ -178,14 +195,19 @@ impl TmpNode {
         let mut from = 0;
         // Ends: the numbers grow.
         loop {
-            from = root::list(&folder, from, |entry| {
+            let listed = root::list(&folder, from, |entry| {
                 if !directory.knows(entry.name) {
                     let path = join(&folder, entry.name)?;
                     let node = self.node_of(entry.name, &path, entry)?;
                     directory.enter_below(entry.name, node);
                 }
                 Ok(())
-            })?;
+            });
+            from = match listed {
+                // The host has removed it: what is here is all.
+                Err(error) if is_nothing(error) => 0,
+                other => other?,
+            };
             if from == 0 {
                 directory.set_below(Below::Whole(folder));
                 return Ok(());
@@ -203,9 +225,11 @@ impl TmpNode {
 
     /// Has the entry `name` be here, with what is below it known: it can move.
     pub(super) fn settle_entry(&self, name: &[u8]) -> Result<(), Errno> {
-        self.fetch_entry(name)?;
+        self.fetch_to_remove(name)?;
         match self.directory()?.get(name) {
-            Some(node) if node.directory().is_ok() => node.folder_below().map(drop),
+            Some(node) if node.directory().is_ok() && self.fs.has_below() => {
+                node.folder_below().map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -355,34 +379,50 @@ impl Regular {
         }
         let expected = expected.min((frames.len() * PAGE_SIZE) as u64);
         let came = root::read(&below.path, below.version, index * PAGE, &frames)?;
-        if (came as u64) < expected {
+        // More than that would be bytes behind the end.
+        if came as u64 != expected {
             return Err(Errno::ESTALE);
         }
-        if !below.noted.swap(true, Ordering::Relaxed) {
-            note(node);
+        if !below.noted.swap(true, Ordering::Relaxed) && !note(node) {
+            below.noted.store(false, Ordering::Relaxed);
         }
-        for (index, frame) in (index..).zip(frames) {
-            self.enter_fetched(&node.fs, index, frame)?;
+        // Those behind the page may go again at once, and it too; whoever asked has it all the same.
+        let mut pages = (index..).zip(frames);
+        let wanted = match pages.next() {
+            Some((index, frame)) => self.enter_fetched(&node.fs, index, frame)?,
+            None => None,
+        };
+        for (index, frame) in pages {
+            if self.enter_fetched(&node.fs, index, frame).is_err() {
+                break;
+            }
         }
-        Ok(self.content.lock().pages.get(index).cloned())
+        Ok(wanted)
     }
 
-    /// Enters a page that came, unless the file was cut or has the page meanwhile.
-    fn enter_fetched(&self, fs: &Tmpfs, index: u64, frame: FrameRef) -> Result<(), Errno> {
+    /// Enters a page that came, unless the file was cut or has the page meanwhile; the page that it has now.
+    fn enter_fetched(
+        &self,
+        fs: &Tmpfs,
+        index: u64,
+        frame: FrameRef,
+    ) -> Result<Option<FrameRef>, Errno> {
         self.mappings.own(&frame, index);
         let mut content = self.content.lock();
-        if !content.comes_from_below(index) || content.pages.get(index).is_some() {
-            drop(content);
-            drop(frame);
-            return Ok(());
+        if let Some(there) = content.pages.get(index) {
+            return Ok(Some(there.clone()));
+        }
+        if !content.comes_from_below(index) {
+            return Ok(None);
         }
         fs.count_page();
-        let entered = content.pages.insert(index, frame);
+        let entered = content.pages.insert(index, frame.clone());
         drop(content);
-        entered.map(drop).map_err(|_| {
+        if entered.is_err() {
             fs.discharge_pages(1);
-            Errno::ENOMEM
-        })
+            return Err(Errno::ENOMEM);
+        }
+        Ok(Some(frame))
     }
 
     /// Has all of the file be here; `writing` is held.
@@ -447,15 +487,17 @@ impl Content {
     }
 }
 
-/// Notes a file of which pages came. Without memory for that they stay until the file goes.
-fn note(node: &TmpNode) {
+/// Notes a file of which pages came; false: there is no memory for that.
+fn note(node: &TmpNode) -> bool {
     let mut files = FILES.lock();
     if files.len() == files.capacity() {
         files.retain(|file| file.strong_count() != 0);
     }
-    if files.try_reserve(1).is_ok() {
+    let room = files.try_reserve(1).is_ok();
+    if room {
         files.push(node.this.clone());
     }
+    room
 }
 
 /// Drops up to `most` pages that the host still has and nobody uses; how many.
@@ -468,12 +510,13 @@ fn drop_some(most: usize) -> usize {
         }
         // In turn, so that no file's pages go first each time.
         let file = {
-            let mut files = FILES.lock();
+            let files = FILES.lock();
             if files.is_empty() {
                 break;
             }
-            files.rotate_left(1);
-            files.last().and_then(Weak::upgrade)
+            // Relaxed: a place to begin.
+            let at = HAND.fetch_add(1, Ordering::Relaxed) % files.len();
+            files[at].upgrade()
         };
         if let Some(node) = file
             && let Some(regular) = node.regular()
@@ -482,6 +525,16 @@ fn drop_some(most: usize) -> usize {
         }
     }
     dropped
+}
+
+/// For a file system that is full: gives up pages that the host still has.
+pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
+    fs.has_below() && drop_some(RELIEF) > 0
+}
+
+/// For a file system that has no room for another file: forgets entries that the host still has.
+pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
+    fs.has_below() && TOP.get().is_some_and(|top| forget_some(top, FORGOTTEN) > 0)
 }
 
 /// For an allocation that found nothing. True when it may help to try again. No spin lock is held.

@@ -47,6 +47,8 @@ struct Entry {
     node: Arc<TmpNode>,
     /// Where a listing finds it: unchanged while the entry lives, whatever is added or removed.
     cookie: u64,
+    /// The host may have something of that name, so it is hidden once this is removed.
+    may_return: bool,
 }
 
 #[derive(Debug)]
@@ -83,18 +85,27 @@ impl Named for Entry {
 }
 
 impl State {
-    fn insert(&mut self, name: &[u8], node: Arc<TmpNode>) {
+    /// Enters a node; it `came` from the host.
+    fn insert(&mut self, name: &[u8], node: Arc<TmpNode>, came: bool) {
+        // What was packed hides what nobody has asked for.
+        let may_return = came || matches!(self.below, Below::Unknown);
         let name: Arc<[u8]> = name.into();
         let cookie = self.next_cookie;
         self.next_cookie += 1;
         self.by_cookie.insert(cookie, (name.clone(), node.clone()));
-        self.by_name.insert(Entry { name, node, cookie });
+        self.by_name.insert(Entry {
+            name,
+            node,
+            cookie,
+            may_return,
+        });
     }
 
     fn remove(&mut self, name: &[u8]) -> Option<Arc<TmpNode>> {
         let entry = self.by_name.remove(name)?;
         self.by_cookie.remove(&entry.cookie);
-        if matches!(self.below, Below::Folder(_) | Below::Whole(_)) {
+        let has_below = matches!(self.below, Below::Folder(_) | Below::Whole(_));
+        if entry.may_return && has_below {
             self.hidden.insert(name.into());
         }
         Some(entry.node)
@@ -162,7 +173,7 @@ impl Directory {
             && state.by_name.get(name).is_none()
             && !state.hidden.contains(name);
         if stands {
-            state.insert(name, node);
+            state.insert(name, node, true);
         } else {
             drop(state);
             drop(node);
@@ -196,7 +207,7 @@ impl Directory {
         } else if state.by_name.get(name).is_some() {
             Errno::EEXIST
         } else {
-            state.insert(name, node);
+            state.insert(name, node, false);
             return Ok(());
         };
         // The lock goes before the node does.
@@ -231,6 +242,10 @@ impl Directory {
         }
         if !state.by_name.is_empty() {
             return Err(Errno::ENOTEMPTY);
+        }
+        if matches!(state.below, Below::Folder(_)) {
+            // Another directory came here since its entries were asked for.
+            return Err(Errno::EAGAIN);
         }
         // `above` stays: `..` of a removed working directory still leads there. It is weak, so a
         // chain of removed directories does not hang together.
@@ -427,7 +442,7 @@ pub(super) fn rename(
     let moved = source_dir.state.lock().remove(name).ok_or(Errno::ENOENT)?;
     let mut target_state = target_dir.state.lock();
     let replaced = target_state.remove(new_name);
-    target_state.insert(new_name, moved.clone());
+    target_state.insert(new_name, moved.clone(), false);
     drop(target_state);
     if let Ok(directory) = moved.directory() {
         directory.set_place(Some(to.this.clone()), new_name);
@@ -470,6 +485,9 @@ fn exchange(
         }
         Ok(())
     };
+    // They are not where the host has them any more.
+    source.add_links(0);
+    target.add_links(0);
     swap(from, name, target)?;
     swap(to, new_name, source)?;
     for (node, left) in [(source, from), (target, to)] {

@@ -210,11 +210,13 @@ impl Tmpfs {
 
     fn check_node_room(&self) -> Result<(), Errno> {
         let limit = self.node_limit.load(Ordering::Relaxed);
-        if fits(self.nodes.load(Ordering::Relaxed), limit) {
-            Ok(())
-        } else {
-            Err(Errno::ENOSPC)
+        // Each turn makes room, or is the last.
+        while !fits(self.nodes.load(Ordering::Relaxed), limit) {
+            if !below::make_node_room(self) {
+                return Err(Errno::ENOSPC);
+            }
         }
+        Ok(())
     }
 }
 
@@ -588,7 +590,7 @@ impl Node for TmpNode {
 
     fn unlink(&self, name: &[u8]) -> Result<(), Errno> {
         self.fs.volume.check_writable()?;
-        self.fetch_entry(name)?;
+        self.fetch_to_remove(name)?;
         let removed = self.directory()?.remove_file(name)?;
         removed.add_links(-1);
         removed.release_if_last(1);
@@ -598,9 +600,15 @@ impl Node for TmpNode {
 
     fn remove_directory(&self, name: &[u8]) -> Result<(), Errno> {
         self.fs.volume.check_writable()?;
-        self.fetch_entry(name)?;
-        self.fetch_all_of(name)?;
-        let removed = self.directory()?.remove_directory(name)?;
+        self.fetch_to_remove(name)?;
+        // Another turn is due when another directory came to that name meanwhile.
+        let removed = loop {
+            self.fetch_all_of(name)?;
+            match self.directory()?.remove_directory(name) {
+                Err(Errno::EAGAIN) => {}
+                result => break result?,
+            }
+        };
         removed.add_links(-2);
         self.add_links(-1);
         self.touch_modified();
@@ -623,7 +631,14 @@ impl Node for TmpNode {
         self.settle_entry(name)?;
         to.settle_entry(new_name)?;
         if how == RenameMode::Replace {
-            to.fetch_all_of(new_name)?;
+            // As for removing one.
+            loop {
+                to.fetch_all_of(new_name)?;
+                match directory::rename(self, name, &to, new_name, how) {
+                    Err(Errno::EAGAIN) => {}
+                    result => return result,
+                }
+            }
         }
         directory::rename(self, name, &to, new_name, how)
     }

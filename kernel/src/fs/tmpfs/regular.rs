@@ -8,7 +8,7 @@ use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource, MAX_RW_COUNT, copy_within_frames};
 use super::super::node::Hold;
-use super::below::FileBelow;
+use super::below::{self, FileBelow};
 use super::seals::Seals;
 use super::{TmpNode, Tmpfs, tails};
 use crate::vm::compaction::daemon;
@@ -321,7 +321,7 @@ impl Regular {
 fn charged(fs: &Tmpfs, make: impl FnOnce() -> Result<FrameRef, Errno>) -> Result<FrameRef, Errno> {
     while let Err(error) = fs.charge_page() {
         // Bounded by the files that have something to give up.
-        if !tails::trim_of(fs) {
+        if !tails::trim_of(fs) && !below::make_page_room(fs) {
             return Err(error);
         }
     }
