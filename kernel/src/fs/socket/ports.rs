@@ -207,8 +207,10 @@ pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<A
     let best = users.iter().filter_map(|b| score(b)).max()?;
     let equal = || users.iter().filter(|b| score(b) == Some(best));
     let turn = TURN.fetch_add(1, Ordering::Relaxed) as usize;
+    // Peers change without the lock of the ports: there may be fewer than there were a moment ago.
     let chosen = if equal().all(|binding| binding.reuse_port) {
-        equal().nth(turn % equal().count())
+        let nth = turn.checked_rem(equal().count());
+        nth.and_then(|nth| equal().nth(nth))
     } else {
         // As on Linux who came last.
         equal().next_back()
