@@ -390,11 +390,11 @@ impl Socket {
         }
         drop(state);
         if let Some(known) = known {
-            let promoted: alloc::vec::Vec<_> = {
-                let mut waiting = known.backlog.lock();
-                waiting.set_limit(backlog).cloned().collect()
-            };
-            promoted.iter().for_each(|embryo| embryo.establish());
+            loop {
+                let promoted = known.backlog.lock().set_limit(backlog).cloned();
+                let Some(embryo) = promoted else { break };
+                embryo.establish();
+            }
             // Who found it full.
             self.notifier.notify(PollMask::empty());
         }
@@ -426,7 +426,7 @@ impl Socket {
             let (back, failed) = match pushed {
                 Ok(place) => break place,
                 Err(Refused::Closed(back)) => (back, Some(Errno::ECONNREFUSED)),
-                Err(Refused::Full(back)) if tcp => (back, Some(Errno::ENOBUFS)),
+                Err(Refused::Memory(back)) => (back, Some(Errno::ENOBUFS)),
                 Err(Refused::Full(back)) => {
                     let waited = patience.wait(&listener.notifier, || {
                         let backlog = listener.backlog.lock();
