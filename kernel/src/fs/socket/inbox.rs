@@ -178,6 +178,8 @@ pub(super) struct Inbox {
 
 /// With so many notifiers to tell that it has room, an inbox forgets those of sockets that are gone.
 const MANY_WAITING: usize = 64;
+/// An empty inbox keeps memory for so many segments.
+const MANY_SEGMENTS: usize = 64;
 
 impl Inbox {
     pub(super) fn new(notifier: Arc<Notifier>) -> Arc<Self> {
@@ -396,7 +398,11 @@ impl Inbox {
         let gone = state.segments.pop_front()?;
         state.memory -= gone.charge.bytes();
         let waiting = core::mem::take(&mut state.waiting);
+        // What many segments needed is given back with the last of them.
+        let many = state.segments.is_empty() && state.segments.capacity() > MANY_SEGMENTS;
+        let memory = many.then(|| core::mem::take(&mut state.segments));
         drop(state);
+        drop(memory);
         for one in waiting {
             one.notify(PollMask::WRITABLE);
         }
