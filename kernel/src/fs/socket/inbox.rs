@@ -318,9 +318,14 @@ impl Inbox {
         self.end(Some(error));
     }
 
+    /// An error for the owner's next call, who is told later.
+    pub(super) fn put_error(&self, error: Errno) {
+        self.state.lock().error = Some(error);
+    }
+
     /// An error for the owner's next call.
     pub(super) fn set_error(&self, error: Errno) {
-        self.state.lock().error = Some(error);
+        self.put_error(error);
         self.notifier
             .notify(PollMask::ERR | PollMask::READABLE | PollMask::WRITABLE);
     }
