@@ -660,5 +660,7 @@ impl Drop for Socket {
             }
         }
         drop(bound);
+        // Who watches it finds that it is gone, and forgets it.
+        self.notifier.notify_watchers(PollMask::HUP);
     }
 }
