@@ -175,5 +175,6 @@ fn collect() {
         } else {
             file.close();
         }
+        sched::cond_resched();
     }
 }

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
 use machine::arch::clock::Nanos;
+use machine::sched;
 use machine::sync::{Mutex, SpinLock, WaitEnd};
 
 /// A message, or a piece of a stream.
@@ -178,6 +179,8 @@ pub(super) struct Inbox {
 
 /// With so many notifiers to tell that it has room, an inbox forgets those of sockets that are gone.
 const MANY_WAITING: usize = 64;
+/// Who receives a stream lets others run after so many segments.
+const BREATH: usize = 32;
 /// An empty inbox keeps memory for so many segments.
 const MANY_SEGMENTS: usize = 64;
 
@@ -450,6 +453,7 @@ impl Inbox {
         let mut got = Got::default();
         // Segments that were looked at and stay.
         let mut passed = 0;
+        let mut looked = 0_usize;
         let mut guard = self.receiving.lock();
         loop {
             let Some((segment, head)) = self.nth(passed) else {
@@ -507,6 +511,15 @@ impl Inbox {
             }
             if has_files || !whole || to.room() == 0 {
                 return Ok(got);
+            }
+            looked += 1;
+            if looked.is_multiple_of(BREATH) {
+                drop(guard);
+                sched::cond_resched();
+                if sched::current().killed() {
+                    return Ok(got);
+                }
+                guard = self.receiving.lock();
             }
         }
     }
