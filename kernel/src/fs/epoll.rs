@@ -399,6 +399,8 @@ impl Epoll {
             drop(state);
             let asked = item.interest.lock().events;
             let Some(file) = item.file.upgrade() else {
+                // Its last event is taken here: nothing else would find it.
+                self.remove_key(key);
                 continue;
             };
             let wanted = asked & !CONTROL | PollMask::ALWAYS.bits();

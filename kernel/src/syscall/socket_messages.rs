@@ -19,6 +19,7 @@ use logic::socket::address::{MAX_LENGTH, UnixName};
 use logic::socket::control::{self, Credentials, Passed, SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET};
 use machine::arch::clock::{self, Nanos};
 use machine::memory::FrameRef;
+use machine::sched;
 
 const MSG_OOB: u32 = 1;
 const MSG_PEEK: u32 = 2;
@@ -173,6 +174,12 @@ fn nth_header(first: u64, n: u32) -> u64 {
     first.wrapping_add(u64::from(n) * size_of::<ManyHeader>() as u64)
 }
 
+/// Between two messages lets others run; whether the caller is not being killed.
+fn goes_on() -> bool {
+    sched::cond_resched();
+    !sched::current().killed()
+}
+
 /// `sendmmsg(2)`.
 pub fn sendmmsg(a: &Args) -> SysResult {
     with_socket(a.int(0), |socket, file| {
@@ -188,6 +195,9 @@ pub fn sendmmsg(a: &Args) -> SysResult {
                 Ok(()) => {}
                 Err(error) if n == 0 => return Err(error),
                 Err(_) => return Ok(n as usize),
+            }
+            if !goes_on() {
+                return Ok(n as usize + 1);
             }
         }
         Ok(count as usize)
@@ -391,7 +401,8 @@ pub fn recvmmsg(a: &Args) -> SysResult {
             if wait_for_one {
                 flags |= MSG_DONTWAIT;
             }
-            if deadline.is_some_and(|deadline: Nanos| clock::now() >= deadline) {
+            let over = deadline.is_some_and(|deadline: Nanos| clock::now() >= deadline);
+            if over || !goes_on() {
                 return Ok(n as usize + 1);
             }
         }

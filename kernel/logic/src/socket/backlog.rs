@@ -18,8 +18,10 @@ pub struct Backlog<C> {
 pub enum Refused<C> {
     /// The listener is gone.
     Closed(C),
-    /// The backlog is full, or memory for a place is short.
+    /// The backlog is full.
     Full(C),
+    /// Memory for a place is short.
+    Memory(C),
 }
 
 /// Whether a connection is established.
@@ -41,11 +43,21 @@ impl<C> Backlog<C> {
         }
     }
 
-    /// Another `listen` with another backlog; gives the connections whose turn has come by it.
-    pub fn set_limit(&mut self, limit: usize) -> impl Iterator<Item = &C> {
-        let old = core::mem::replace(&mut self.limit, limit);
-        let more = limit.saturating_sub(old);
-        self.queue.iter().skip(old.saturating_add(1)).take(more)
+    /// A step on the way of another `listen` to another backlog; gives the next connection whose
+    /// turn has come by it. With none it is there.
+    pub fn set_limit(&mut self, limit: usize) -> Option<&C> {
+        let next = self.limit.saturating_add(1);
+        if next <= limit && next < self.queue.len() {
+            self.limit = next;
+            return self.queue.get(next);
+        }
+        self.limit = limit;
+        None
+    }
+
+    /// How many connections there are.
+    pub fn len(&self) -> usize {
+        self.queue.len()
     }
 
     /// Whether nothing can be accepted.
@@ -77,8 +89,11 @@ impl<C> Backlog<C> {
             return Err(Refused::Closed(connection));
         }
         let full = self.is_full();
-        if (full && !may_wait) || self.queue.try_reserve(1).is_err() {
+        if full && !may_wait {
             return Err(Refused::Full(connection));
+        }
+        if self.queue.try_reserve(1).is_err() {
+            return Err(Refused::Memory(connection));
         }
         self.queue.push_back(connection);
         Ok(if full {
@@ -151,9 +166,33 @@ mod tests {
         for n in 0..5 {
             let _ = backlog.push(n, true);
         }
-        assert_eq!(backlog.set_limit(2).collect::<Vec<_>>(), [&1, &2]);
-        assert_eq!(backlog.set_limit(1).count(), 0);
+        assert_eq!(backlog.len(), 5);
+        assert_eq!(backlog.set_limit(2), Some(&1));
+        assert!(!backlog.waits(|c| *c == 1));
+        assert!(backlog.waits(|c| *c == 2));
+        assert_eq!(backlog.set_limit(2), Some(&2));
+        assert_eq!(backlog.set_limit(2), None);
+        assert!(!backlog.waits(|c| *c == 2));
+        assert_eq!(backlog.set_limit(1), None);
         assert!(backlog.is_full());
+        assert_eq!(backlog.set_limit(100), Some(&2));
+        assert_eq!(backlog.set_limit(100), Some(&3));
+        assert_eq!(backlog.set_limit(100), Some(&4));
+        assert_eq!(backlog.set_limit(100), None);
+        assert!(!backlog.is_full());
+        assert_eq!(backlog.set_limit(usize::MAX), None);
+        assert_eq!(backlog.set_limit(usize::MAX), None);
+    }
+
+    #[test]
+    fn only_a_full_backlog_calls_itself_full() {
+        let mut backlog = Backlog::new(2);
+        for n in 0..10 {
+            let full = backlog.is_full();
+            let refused = matches!(backlog.push(n, false), Err(Refused::Full(_)));
+            assert_eq!(refused, full);
+        }
+        assert_eq!(backlog.len(), 3);
     }
 
     #[test]

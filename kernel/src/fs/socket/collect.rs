@@ -8,8 +8,8 @@
 //! put on their way and taken off it with the list locked, so what was found stays true. Work is
 //! bounded by how many may be on their way, and by what their inboxes hold.
 
-use super::rights::{self, ANY_SOCKETS, FLIGHTS, Flights, LOOKER, Slot, WANTED};
-use super::state::{Socket, set_caller};
+use super::rights::{self, ANY_SOCKETS, Chain, FLIGHTS, Flights, LOOKER, Slot, WANTED};
+use super::state::{Embryo, Socket, set_caller};
 use crate::fs::OpenFile;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -51,89 +51,130 @@ fn run() {
 }
 
 /// Shows the places of descriptors in what a socket is to receive, its connections that wait to be
-/// accepted included.
-fn for_each_slot(socket: &Socket, look: &mut dyn FnMut(&Slot)) {
+/// accepted included. Those are `held`: dropping one may drop messages, not with the list locked.
+/// `None`: memory is short.
+fn for_each_slot(
+    socket: &Socket,
+    held: &mut Vec<Arc<Embryo>>,
+    look: &mut dyn FnMut(&Slot),
+) -> Option<()> {
     socket.inbox.for_each_slot(&mut *look);
     let listener = socket.state.lock().listener.clone();
     if let Some(listener) = listener {
-        let waiting: Vec<_> = listener.backlog.lock().iter().cloned().collect();
-        for embryo in &waiting {
+        let first = held.len();
+        let waiting = listener.backlog.lock().len();
+        held.try_reserve(waiting).ok()?;
+        let backlog = listener.backlog.lock();
+        // Nothing is allocated under its lock: with more than there were the next round does it.
+        if backlog.len() > held.capacity() - first {
+            return None;
+        }
+        held.extend(backlog.iter().cloned());
+        drop(backlog);
+        for embryo in &held[first..] {
             embryo.server.inbox.for_each_slot(&mut *look);
         }
     }
+    Some(())
 }
 
 /// The sockets among the files of all of a socket's messages, by their keys.
-fn carried(socket: &Socket, look: &mut dyn FnMut(usize)) {
-    for_each_slot(socket, &mut |slot| {
+fn carried(
+    socket: &Socket,
+    held: &mut Vec<Arc<Embryo>>,
+    look: &mut dyn FnMut(usize),
+) -> Option<()> {
+    for_each_slot(socket, held, &mut |slot| {
         if let Some(rights) = &*slot.lock() {
             rights.files().iter().map(rights::key).for_each(&mut *look);
         }
-    });
+    })
 }
 
 /// The sockets that nobody can receive. `files` are all that are on their way, which are held here
-/// once more.
-fn unreachable(flights: &Flights, files: &BTreeMap<usize, Arc<OpenFile>>) -> BTreeSet<usize> {
-    let held_elsewhere = |key: &usize| {
-        let file = &files[key];
-        let count = flights.sockets.get(key).map_or(0, |flight| flight.count);
-        Arc::strong_count(file) > count + 1
-    };
-    let mut lost: BTreeSet<usize> = files
-        .keys()
-        .filter(|key| !held_elsewhere(key))
-        .copied()
-        .collect();
-    // What lies elsewhere than with candidates can be received: count what lies with them.
+/// once more. `None`: memory is short. What looks into inboxes allocates nothing: it is under their
+/// locks.
+fn unreachable(
+    flights: &Flights,
+    files: &BTreeMap<usize, Arc<OpenFile>>,
+    held: &mut Vec<Arc<Embryo>>,
+) -> Option<BTreeSet<usize>> {
+    let on_their_way = |key: &usize| flights.sockets.get(key).map_or(0, |flight| flight.count);
+    let mut lost: BTreeSet<usize> = BTreeSet::new();
+    // How often each lies with candidates: what lies elsewhere can be received.
     let mut inside: BTreeMap<usize, usize> = BTreeMap::new();
+    for (key, file) in files {
+        let held_elsewhere = Arc::strong_count(file) > on_their_way(key) + 1;
+        if !held_elsewhere {
+            lost.insert(*key);
+            inside.insert(*key, 0);
+        }
+    }
     for key in &lost {
         if let Some(socket) = files[key].file().downcast::<Socket>() {
-            carried(socket, &mut |key| *inside.entry(key).or_default() += 1);
+            carried(socket, held, &mut |key| {
+                if let Some(count) = inside.get_mut(&key) {
+                    *count += 1;
+                }
+            })?;
         }
     }
-    let mut alive: Vec<usize> = lost
-        .iter()
-        .filter(|key| {
-            let count = flights.sockets.get(key).map_or(0, |flight| flight.count);
-            inside.get(key).copied().unwrap_or(0) < count
-        })
-        .copied()
-        .collect();
+    // Each comes in here once, when it is not lost any more.
+    let mut alive: Vec<usize> = Vec::new();
+    alive.try_reserve_exact(lost.len()).ok()?;
+    for (key, count) in &inside {
+        if *count < on_their_way(key) {
+            lost.remove(key);
+            alive.push(*key);
+        }
+    }
     // And what lies with those, and so on; each socket is looked at once.
     while let Some(key) = alive.pop() {
-        if !lost.remove(&key) {
-            continue;
-        }
         if let Some(socket) = files[&key].file().downcast::<Socket>() {
-            carried(socket, &mut |key| {
-                if lost.contains(&key) {
+            carried(socket, held, &mut |key| {
+                if lost.remove(&key) {
                     alive.push(key);
                 }
-            });
+            })?;
         }
     }
-    lost
+    Some(lost)
 }
 
-/// Drops the messages that nobody can receive.
+/// Drops the messages that nobody can receive. Where memory is short the next round does the rest.
 fn collect() {
-    let mut dropped = Vec::new();
+    let mut dropped = Chain::default();
+    let mut held = Vec::new();
+    let mut files: BTreeMap<usize, Arc<OpenFile>> = BTreeMap::new();
     let flights = FLIGHTS.lock();
-    let files: BTreeMap<usize, Arc<OpenFile>> = flights
-        .sockets
-        .iter()
-        .filter_map(|(key, flight)| Some((*key, flight.file.upgrade()?)))
-        .collect();
-    for key in unreachable(&flights, &files) {
+    for (key, flight) in &flights.sockets {
+        if let Some(file) = flight.file.upgrade() {
+            files.insert(*key, file);
+        }
+    }
+    for key in unreachable(&flights, &files, &mut held).unwrap_or_default() {
         if let Some(socket) = files[&key].file().downcast::<Socket>() {
-            for_each_slot(socket, &mut |slot| dropped.extend(slot.lock().take()));
+            let taken = for_each_slot(socket, &mut held, &mut |slot| {
+                if let Some(rights) = slot.lock().take() {
+                    dropped.add(rights);
+                }
+            });
+            if taken.is_none() {
+                break;
+            }
         }
     }
     drop(flights);
-    // Without the lock: either may be the last to hold a socket.
+    // Without the lock: any of these may be the last to hold a socket.
     drop(dropped);
+    drop(held);
     for file in files.into_values() {
-        file.close();
+        // A close has this thread look once more, which is for nothing where others hold it.
+        if Arc::strong_count(&file) > 1 {
+            drop(file);
+        } else {
+            file.close();
+        }
+        sched::cond_resched();
     }
 }

@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use logic::errno::Errno;
 use logic::socket::control::Credentials;
 use machine::arch::clock::Nanos;
+use machine::sched;
 use machine::sync::{Mutex, SpinLock, WaitEnd};
 
 /// A message, or a piece of a stream.
@@ -178,6 +179,10 @@ pub(super) struct Inbox {
 
 /// With so many notifiers to tell that it has room, an inbox forgets those of sockets that are gone.
 const MANY_WAITING: usize = 64;
+/// Who receives a stream lets others run after so many segments.
+const BREATH: usize = 32;
+/// An empty inbox keeps memory for so many segments.
+const MANY_SEGMENTS: usize = 64;
 
 impl Inbox {
     pub(super) fn new(notifier: Arc<Notifier>) -> Arc<Self> {
@@ -316,9 +321,14 @@ impl Inbox {
         self.end(Some(error));
     }
 
+    /// An error for the owner's next call, who is told later.
+    pub(super) fn put_error(&self, error: Errno) {
+        self.state.lock().error = Some(error);
+    }
+
     /// An error for the owner's next call.
     pub(super) fn set_error(&self, error: Errno) {
-        self.state.lock().error = Some(error);
+        self.put_error(error);
         self.notifier
             .notify(PollMask::ERR | PollMask::READABLE | PollMask::WRITABLE);
     }
@@ -396,7 +406,11 @@ impl Inbox {
         let gone = state.segments.pop_front()?;
         state.memory -= gone.charge.bytes();
         let waiting = core::mem::take(&mut state.waiting);
+        // What many segments needed is given back with the last of them.
+        let many = state.segments.is_empty() && state.segments.capacity() > MANY_SEGMENTS;
+        let memory = many.then(|| core::mem::take(&mut state.segments));
         drop(state);
+        drop(memory);
         for one in waiting {
             one.notify(PollMask::WRITABLE);
         }
@@ -439,6 +453,7 @@ impl Inbox {
         let mut got = Got::default();
         // Segments that were looked at and stay.
         let mut passed = 0;
+        let mut looked = 0_usize;
         let mut guard = self.receiving.lock();
         loop {
             let Some((segment, head)) = self.nth(passed) else {
@@ -496,6 +511,15 @@ impl Inbox {
             }
             if has_files || !whole || to.room() == 0 {
                 return Ok(got);
+            }
+            looked += 1;
+            if looked.is_multiple_of(BREATH) {
+                drop(guard);
+                sched::cond_resched();
+                if sched::current().killed() {
+                    return Ok(got);
+                }
+                guard = self.receiving.lock();
             }
         }
     }

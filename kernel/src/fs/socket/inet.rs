@@ -268,14 +268,17 @@ impl Socket {
             Err(Errno::EAGAIN) => return Err(Errno::EINPROGRESS),
             other => other?,
         }
-        if let Some(error) = self.take_error() {
-            self.state.lock().phase = Phase::Idle;
-            // The listener went with all that waited.
+        let error = self.take_error();
+        let mut state = self.state.lock();
+        // The listener went with all that waited; another thread may have asked for the error.
+        if error.is_some() || state.phase == Phase::Refused {
+            state.phase = Phase::Idle;
             return Err(match error {
-                Errno::ECONNRESET => Errno::ECONNREFUSED,
-                other => other,
+                None | Some(Errno::ECONNRESET) => Errno::ECONNREFUSED,
+                Some(other) => other,
             });
         }
+        drop(state);
         self.set_reported();
         Ok(())
     }

@@ -20,6 +20,9 @@ pub(super) enum Protocol {
 /// The ports that who asks for none gets (`net.ipv4.ip_local_port_range`).
 const EPHEMERAL: core::ops::RangeInclusive<u16> = 32768..=60999;
 
+/// The most uses of one port: all are looked at with the ports locked.
+const MOST_USERS: usize = 4096;
+
 /// One socket's use of a port.
 #[derive(Debug)]
 pub(super) struct Binding {
@@ -100,7 +103,7 @@ impl PortUse {
     /// Takes the port, or, where that is 0, one that nobody has.
     ///
     /// # Errors
-    /// `EADDRINUSE`; `ENOBUFS`.
+    /// `EADDRINUSE`; `ENOBUFS`: no memory, or too many share it.
     pub(super) fn take(mut binding: Binding) -> Result<Self, Errno> {
         let mut ports = PORTS.lock();
         if binding.local.port == 0 {
@@ -113,7 +116,7 @@ impl PortUse {
         }
         let users = ports.entry(binding.key()).or_default();
         let taken = users.iter().any(|other| binding.conflicts(other));
-        if taken || users.try_reserve(1).is_err() {
+        if taken || users.len() >= MOST_USERS || users.try_reserve(1).is_err() {
             let error = if taken {
                 Errno::EADDRINUSE
             } else {
@@ -207,8 +210,10 @@ pub(super) fn find(protocol: Protocol, to: Endpoint, from: Endpoint) -> Option<A
     let best = users.iter().filter_map(|b| score(b)).max()?;
     let equal = || users.iter().filter(|b| score(b) == Some(best));
     let turn = TURN.fetch_add(1, Ordering::Relaxed) as usize;
+    // Peers change without the lock of the ports: there may be fewer than there were a moment ago.
     let chosen = if equal().all(|binding| binding.reuse_port) {
-        equal().nth(turn % equal().count())
+        let nth = turn.checked_rem(equal().count());
+        nth.and_then(|nth| equal().nth(nth))
     } else {
         // As on Linux who came last.
         equal().next_back()

@@ -176,6 +176,29 @@ impl Drop for Rights {
     }
 }
 
+/// The descriptors of several messages, in a list so that adding needs no memory.
+#[derive(Debug, Default)]
+pub(super) struct Chain(Option<Box<Batch>>);
+
+impl Chain {
+    /// Adds those of one message.
+    pub(super) fn add(&mut self, mut rights: Rights) {
+        if let Some(mut batch) = rights.0.take() {
+            batch.next = self.0.take();
+            self.0 = Some(batch);
+        }
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        while let Some(mut batch) = self.0.take() {
+            self.0 = batch.next.take();
+            drop(Rights(Some(batch)));
+        }
+    }
+}
+
 /// Files that nobody received, and whether somebody closes them.
 struct Undelivered {
     first: Option<Box<Batch>>,
@@ -203,6 +226,7 @@ fn close(mut batch: Box<Batch>) {
         for file in batch.files {
             file.close();
         }
+        machine::sched::cond_resched();
         list = UNDELIVERED.lock();
     }
     list.closing = false;

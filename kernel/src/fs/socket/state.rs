@@ -7,7 +7,7 @@ use super::settings::Settings;
 use crate::fs::node::Hold;
 use crate::fs::poll::{Notifier, PollMask};
 use alloc::sync::{Arc, Weak};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use logic::errno::Errno;
 use logic::socket::address::{Endpoint, Ip};
 use logic::socket::backlog::{Backlog, Place, Refused};
@@ -54,6 +54,8 @@ pub(super) struct Listener {
 pub(super) struct Embryo {
     pub(super) server: Arc<Socket>,
     client: Weak<Socket>,
+    /// Changed under the lock of the backlog.
+    accepted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -277,11 +279,24 @@ impl Socket {
         credentials: Credentials,
         reported: bool,
     ) {
+        let phase = Phase::Connected { reported };
+        self.set_peer(peer, remote, credentials, phase, None);
+    }
+
+    fn set_peer(
+        &self,
+        peer: Arc<Inbox>,
+        remote: Address,
+        credentials: Credentials,
+        phase: Phase,
+        waits_at: Option<Weak<Listener>>,
+    ) {
         let mut state = self.state.lock();
         let old = state.peer.replace(peer);
         state.remote = Some(remote);
         state.peer_credentials = credentials;
-        state.phase = Phase::Connected { reported };
+        state.phase = phase;
+        state.waits_at = waits_at;
         let grows = self.is_tcp() && !state.send_buffer_set;
         drop(state);
         drop(old);
@@ -307,6 +322,31 @@ impl Socket {
         }
         drop(state);
         self.notifier.notify(PollMask::WRITABLE);
+    }
+
+    /// The listener went, and nobody accepts its connection any more.
+    fn abandon(&self) {
+        let mut state = self.state.lock();
+        match state.phase {
+            Phase::Connecting => {
+                state.phase = Phase::Refused;
+                state.remote = None;
+                let (peer, waits_at) = (state.peer.take(), state.waits_at.take());
+                // Who sees that it does not wait sees why.
+                self.inbox.put_error(Errno::ECONNREFUSED);
+                drop(state);
+                drop((peer, waits_at));
+                self.notifier.notify(
+                    PollMask::ERR | PollMask::HUP | PollMask::READABLE | PollMask::WRITABLE,
+                );
+            }
+            Phase::Connected { .. } => {
+                drop(state);
+                self.inbox.reset(Errno::ECONNRESET);
+            }
+            // It is not connected yet, and finds out when it is.
+            Phase::Idle | Phase::Refused | Phase::Listening => {}
+        }
     }
 
     /// Whether it may not write: by itself, or by the other side.
@@ -390,11 +430,11 @@ impl Socket {
         }
         drop(state);
         if let Some(known) = known {
-            let promoted: alloc::vec::Vec<_> = {
-                let mut waiting = known.backlog.lock();
-                waiting.set_limit(backlog).cloned().collect()
-            };
-            promoted.iter().for_each(|embryo| embryo.establish());
+            loop {
+                let promoted = known.backlog.lock().set_limit(backlog).cloned();
+                let Some(embryo) = promoted else { break };
+                embryo.establish();
+            }
             // Who found it full.
             self.notifier.notify(PollMask::empty());
         }
@@ -420,13 +460,15 @@ impl Socket {
         let mut embryo = Arc::new(Embryo {
             server,
             client: self.weak(),
+            accepted: AtomicBool::new(false),
         });
+        let ours = embryo.clone();
         let place = loop {
             let pushed = listener.backlog.lock().push(embryo, tcp);
             let (back, failed) = match pushed {
                 Ok(place) => break place,
                 Err(Refused::Closed(back)) => (back, Some(Errno::ECONNREFUSED)),
-                Err(Refused::Full(back)) if tcp => (back, Some(Errno::ENOBUFS)),
+                Err(Refused::Memory(back)) => (back, Some(Errno::ENOBUFS)),
                 Err(Refused::Full(back)) => {
                     let waited = patience.wait(&listener.notifier, || {
                         let backlog = listener.backlog.lock();
@@ -443,20 +485,23 @@ impl Socket {
             }
             embryo = back;
         };
-        self.set_connected(peer, remote, listener.credentials, false);
-        if place == Place::Waiting {
-            let mut state = self.state.lock();
-            state.phase = Phase::Connecting;
-            state.waits_at = Some(Arc::downgrade(listener));
-            drop(state);
-            // It may have had its turn before we said that we wait.
-            let backlog = listener.backlog.lock();
-            let ours = |embryo: &Arc<Embryo>| core::ptr::eq(embryo.client.as_ptr(), self);
-            let waits = backlog.waits(ours);
-            drop(backlog);
-            if !waits {
-                self.establish();
-            }
+        let (phase, waits_at) = match place {
+            Place::Established => (Phase::Connected { reported: false }, None),
+            Place::Waiting => (Phase::Connecting, Some(Arc::downgrade(listener))),
+        };
+        self.set_peer(peer, remote, listener.credentials, phase, waits_at);
+        // The listener may have gone before we said that we are connected, and our turn may have
+        // come before we said that we wait for it.
+        let backlog = listener.backlog.lock();
+        // Relaxed: changed under the same lock.
+        let abandoned = backlog.is_closed() && !ours.accepted.load(Ordering::Relaxed);
+        let has_turn =
+            place == Place::Waiting && !backlog.waits(|embryo| Arc::ptr_eq(embryo, &ours));
+        drop(backlog);
+        if abandoned {
+            self.abandon();
+        } else if has_turn {
+            self.establish();
         }
         listener.notifier.notify(PollMask::READABLE);
         Ok(place)
@@ -478,6 +523,10 @@ impl Socket {
             let accepted = backlog
                 .accept()
                 .map(|(first, promoted)| (first, promoted.cloned()));
+            if let Some((embryo, _)) = &accepted {
+                // Relaxed: it is read under this lock.
+                embryo.accepted.store(true, Ordering::Relaxed);
+            }
             let closed = backlog.is_closed();
             drop(backlog);
             if let Some((embryo, promoted)) = accepted {
@@ -502,9 +551,11 @@ impl Socket {
     pub(super) fn stop_listening(listener: &Listener) {
         let abandoned = listener.backlog.lock().close();
         for embryo in &abandoned {
+            // Its end means nothing to the other side, which is told here.
             let peer = embryo.server.state.lock().peer.take();
-            if let Some(peer) = peer {
-                peer.reset(Errno::ECONNRESET);
+            drop(peer);
+            if let Some(client) = embryo.client.upgrade() {
+                client.abandon();
             }
         }
         listener.notifier.notify(PollMask::HUP | PollMask::READABLE);
@@ -609,5 +660,7 @@ impl Drop for Socket {
             }
         }
         drop(bound);
+        // Who watches it finds that it is gone, and forgets it.
+        self.notifier.notify_watchers(PollMask::HUP);
     }
 }

@@ -9,6 +9,7 @@ use super::state::{Phase, Socket};
 use crate::fs::io::ByteSource;
 use logic::errno::{Errno, SysResult};
 use logic::socket::control::Credentials;
+use machine::sched;
 
 /// The memory that a segment takes besides its bytes, with what lists it.
 pub(super) const OVERHEAD: usize = 512;
@@ -57,7 +58,13 @@ impl Socket {
         let mut done = 0;
         while done < total {
             match self.send_piece(from, total - done, &mut rights, credentials, patience) {
-                Ok(count) => done += count,
+                Ok(count) => {
+                    done += count;
+                    sched::cond_resched();
+                    if sched::current().killed() {
+                        return Ok(done);
+                    }
+                }
                 Err(_) if done > 0 => return Ok(done),
                 // An error of the connection comes first; a pipe that is broken is no news.
                 Err(Errno::EPIPE) if self.is_tcp() => {

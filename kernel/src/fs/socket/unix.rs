@@ -17,6 +17,8 @@ use logic::socket::control::Credentials;
 
 /// What a message's length is short of the buffer at least, as on Linux.
 const BUFFER_REST: usize = 32;
+/// How often one that does not wait tries again to send to who had room a moment ago.
+const TRIES: usize = 8;
 
 impl Socket {
     fn set_name(&self, name: UnixName, hold: crate::fs::node::Hold) -> Result<(), Errno> {
@@ -225,14 +227,26 @@ impl Socket {
             messages: (!mutual).then_some(MAX_MESSAGES),
             memory: None,
         };
+        let mut tries = TRIES;
         loop {
             match inbox.push(segment, self.inbox.id(), bounds) {
                 Ok(()) => return Ok(length),
                 Err((Refusal::Full, back)) => {
                     segment = back;
-                    patience.wait(&self.notifier, || {
-                        !inbox.is_full_for(&self.notifier, bounds) || self.state.lock().shut_write
-                    })?;
+                    let full = || inbox.is_full_for(&self.notifier, bounds);
+                    if patience == Patience::None {
+                        // It is told of room from the look on: of none that came before that.
+                        if full() || tries == 0 {
+                            return Err(Errno::EAGAIN);
+                        }
+                        tries -= 1;
+                    } else {
+                        patience
+                            .wait(&self.notifier, || !full() || self.state.lock().shut_write)?;
+                    }
+                    if self.state.lock().shut_write {
+                        return Err(Errno::EPIPE);
+                    }
                 }
                 Err((Refusal::Closed, _)) if self.kind().connects() => return Err(Errno::EPIPE),
                 Err((Refusal::Closed, _)) => {
