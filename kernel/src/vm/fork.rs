@@ -1,7 +1,9 @@
 //! Copying an address space for a child process.
 
 use super::backing::Bytes;
-use super::entry::{FILE, MOVING, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, pages_in};
+use super::entry::{FILE, MOVING, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, each_used, pages_in,
+};
+use super::gather::kind_index;
 use super::khugepaged;
 use super::leaf::TableFrame;
 use super::map::Commitment;
@@ -138,27 +140,24 @@ impl AddressSpace {
         let copy = target.tables.table_or_new(at)?;
         let first = index(at, 0);
         let pages = pages_in(end - at);
-        for (from, to) in table[first..first + pages]
-            .iter()
-            .zip(&copy[first..first + pages])
-        {
+        let copy = &copy[first..first + pages];
+        let mapped = &mut target.mapped;
+        let mut files = 0;
+        each_used(&table[first..first + pages], |place, from, mut entry| {
             // Relaxed: both locks are held; the CPU's walker takes any order.
-            let mut entry = from.load(Ordering::Relaxed);
-            if entry == 0 {
-                continue;
-            }
             if !shared && entry & WRITABLE != 0 {
                 entry &= !WRITABLE;
                 from.store(entry, Ordering::Relaxed);
             }
             if entry & ZERO == 0 {
                 Descriptor::get(frame_of(entry)).get_reference();
-                target.mapped[super::gather::kind_index(entry)] += 1;
-                if entry & (FILE | SHMEM) != 0 {
-                    percpu::add(Count::MappedFile, 1);
-                }
+                mapped[kind_index(entry)] += 1;
+                files += u64::from(entry & (FILE | SHMEM) != 0);
             }
-            to.store(entry & !MOVING, Ordering::Relaxed);
+            copy[place].store(entry & !MOVING, Ordering::Relaxed);
+        });
+        if files != 0 {
+            percpu::add(Count::MappedFile, files);
         }
         Ok(end)
     }

@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "counted references are handed over")]
 
-use super::entry::{FILE, SHMEM, ZERO, frame_of};
+use super::entry::{FILE, SHMEM, ZERO, frame_of, each_used};
 use super::tlb;
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -83,29 +83,28 @@ impl Gather {
         let first = self.len;
         let mut len = first;
         let mut others = [0; 3];
-        for entry in &entries[..looked_at] {
-            // Relaxed (both): the space's lock is held; the CPU does not write our entries.
-            let value = entry.load(Ordering::Relaxed);
-            if value == 0 {
-                continue;
-            }
+        let frames = &mut self.frames;
+        let mut any = false;
+        each_used(&entries[..looked_at], |_, entry, value| {
+            // Relaxed (all): the space's lock is held; the CPU does not write our entries.
             if value & (FILE | SHMEM | ZERO) != 0 {
-                self.any = true;
+                any = true;
                 entry.store(0, Ordering::Relaxed);
                 if value & ZERO != 0 {
-                    continue;
+                    return;
                 }
                 others[kind_index(value)] += 1;
             } else if files_only {
-                continue;
+                return;
             } else {
                 entry.store(0, Ordering::Relaxed);
             }
             debug_assert!(len < CAPACITY);
             // SAFETY: at most one frame an entry looked at, and those are at most the room there is.
-            unsafe { self.frames.get_unchecked_mut(len) }.write(frame_of(value));
+            unsafe { frames.get_unchecked_mut(len) }.write(frame_of(value));
             len += 1;
-        }
+        });
+        self.any |= any;
         self.any |= len != first;
         self.len = len;
         self.pages[0] += (len - first) as u64 - others[1] - others[2];

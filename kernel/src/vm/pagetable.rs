@@ -9,6 +9,7 @@
 use super::entry::{
     ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SHMEM, SPANS, TRIAL, Table, USER,
     WRITABLE, frame_of, index, pages_in, table_at,
+    unused_before,
 };
 use super::family::Owner;
 use super::gather::Gather;
@@ -28,16 +29,12 @@ pub(super) const HUGEST: usize = 2;
 /// The address after `address`, whose entry is unused, that the next used entry of the table stands
 /// for, or the end of what the table does.
 fn next_used(table: &Table, address: u64, level: usize) -> u64 {
-    let from = index(address, level) + 1;
-    let unused = table[from..]
-        .iter()
-        .take_while(|e| e.load(Ordering::Relaxed) == 0)
-        .count();
+    let unused = unused_before(&table[index(address, level) + 1..]);
     (address / SPANS[level] + 1 + unused as u64) * SPANS[level]
 }
 
 fn is_empty(table: &Table) -> bool {
-    table.iter().all(|entry| entry.load(Ordering::Relaxed) == 0)
+    unused_before(table) == table.len()
 }
 
 #[inline]
@@ -411,11 +408,13 @@ impl PageTables {
     }
 
     /// Takes out tables that stand for nothing any more: those which touch `range` and lie wholly
-    /// in `owned`, and are empty. False: the gather is full, and there are more.
+    /// in `owned`, and are empty, as all that lie wholly in `emptied` are. False: the gather is full, and there are
+    /// more.
     pub(super) fn prune(
         &mut self,
         range: Range<u64>,
         owned: Range<u64>,
+        emptied: Range<u64>,
         gather: &mut Gather,
     ) -> bool {
         self.forget_tables();
@@ -435,7 +434,10 @@ impl PageTables {
                         let entry = slot.load(Ordering::Relaxed);
                         // Between two batches the lock was free: where areas stay, pages may have
                         // come back.
-                        if entry != 0 && entry & (HUGE | TRIAL) == 0 && is_empty(table_at(entry)) {
+                        let is_table = entry != 0 && entry & (HUGE | TRIAL) == 0;
+                        let known = emptied.start <= at && next <= emptied.end;
+                        debug_assert!(!(is_table && known) || is_empty(table_at(entry)));
+                        if is_table && (known || is_empty(table_at(entry))) {
                             if gather.is_full() {
                                 return false;
                             }
@@ -571,7 +573,7 @@ impl PageTables {
     pub(super) fn free_root(&mut self) {
         let user = &table_at(self.root.address())[..256];
         assert!(
-            user.iter().all(|e| e.load(Ordering::Relaxed) == 0),
+            unused_before(user) == user.len(),
             "a space goes with page tables left in it"
         );
         assert_eq!(self.deposits.len(), 0, "page tables in reserve for nothing");

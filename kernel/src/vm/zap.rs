@@ -62,7 +62,12 @@ impl<'a> Zapping<'a> {
         // A prune that had no room begins again where it began.
         let prune_from = self.unpruned.take().unwrap_or(from);
         let owned = owned(&state, self.at);
-        if !state.tables.prune(prune_from..self.at, owned, gather) {
+        // Nothing has come back to what was zapped under this hold.
+        let emptied = if files_only { 0..0 } else { from..self.at };
+        let pruned = state
+            .tables
+            .prune(prune_from..self.at, owned, emptied, gather);
+        if !pruned {
             self.unpruned = Some(prune_from);
         }
         let mut flush = prune_from..self.at.max(from + PAGE);
