@@ -262,6 +262,9 @@ impl Regular {
     /// Frees the pages in `range`, in batches.
     pub(super) fn free_pages(&self, fs: &Tmpfs, range: Range<u64>, pace: Pace) {
         let mut from = range.start;
+        if self.content.lock().pages.next_from(range.start).is_none() {
+            return;
+        }
         loop {
             let mut batch: [Option<FrameRef>; FREE_BATCH] = [const { None }; FREE_BATCH];
             let mut content = self.content.lock();
