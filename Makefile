@@ -112,9 +112,11 @@ test-guests: workloads ## the command, and real guests
 qemu-migration: deps ## count the writes that QEMU itself loses of guests without a disk that it migrates; 4 minutes
 	$(CARGO) test --release -p ebb --test migration -- --ignored --nocapture
 
-.PHONY: kvm-lab kvm-exits
+.PHONY: kvm-lab kvm-exits kvm-cpus
 kvm-lab: deps build workloads ## boot a real KVM, which QEMU emulates, and run guests on it
 	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/smoke target/kvm-lab
+kvm-cpus: deps build workloads ## what faults cost guests with more CPUs than the host, both kernels; 10 minutes
+	@EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/cpus target/kvm-lab
 kvm-exits: deps build workloads ## count the VM exits of both kernels on it; 3 minutes
 	EBB=target/release/ebb WORKLOADS=$(WORKLOADS) host/lab/exits target/kvm-lab > target/kvm-exits.md
 	scripts/section docs/measurements.md "VM exits" < target/kvm-exits.md

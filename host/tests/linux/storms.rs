@@ -37,6 +37,17 @@ fn threads() {
 }
 
 #[test]
+fn pages_replaced_before_readers() {
+    storm(
+        &["-m", "256M", "-c", "4"],
+        "stale",
+        &["3", "2000"],
+        0,
+        "2000 replaced before 3 readers, 0 stale\n",
+    );
+}
+
+#[test]
 fn private_copies_of_a_file_that_is_cut() {
     storm(
         &["-m", "256M", "-c", "4"],

@@ -1,7 +1,8 @@
 //! Copying an address space for a child process.
 
 use super::backing::Bytes;
-use super::entry::{FILE, MOVING, POOL, REGION, SHMEM, WRITABLE, ZERO, frame_of, index, each_used, pages_in,
+use super::entry::{
+    FILE, MOVING, POOL, REGION, SHMEM, WRITABLE, ZERO, each_used, frame_of, index, pages_in,
 };
 use super::gather::kind_index;
 use super::khugepaged;

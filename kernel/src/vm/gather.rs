@@ -6,7 +6,7 @@
 
 #![expect(unsafe_code, reason = "counted references are handed over")]
 
-use super::entry::{FILE, SHMEM, ZERO, frame_of, each_used};
+use super::entry::{FILE, SHMEM, ZERO, each_used, frame_of};
 use super::tlb;
 use core::mem::MaybeUninit;
 use core::ops::Range;

@@ -8,8 +8,7 @@
 
 use super::entry::{
     ACCESSED, FILE, HUGE, NO_REGION, PAGE, POOL, PRESENT, REGION, SHMEM, SPANS, TRIAL, Table, USER,
-    WRITABLE, frame_of, index, pages_in, table_at,
-    unused_before,
+    WRITABLE, frame_of, index, pages_in, table_at, unused_before,
 };
 use super::family::Owner;
 use super::gather::Gather;

@@ -45,7 +45,11 @@ arch_context_start:
     .global arch_idle
 arch_idle:
     sti
+    .global arch_idle_halt
+arch_idle_halt:
     hlt
+    .global arch_idle_over
+arch_idle_over:
     cli
     ret
     "#,
@@ -56,6 +60,8 @@ unsafe extern "C" {
     fn arch_switch(from: *mut Context, to: *const Context);
     fn arch_context_start();
     fn arch_idle();
+    fn arch_idle_halt();
+    fn arch_idle_over();
 }
 
 /// Words that [`switch`] finds on the stack of a context: six registers and where to go on.
@@ -111,4 +117,15 @@ pub unsafe fn enter_user(frame: *const UserFrame) -> ! {
 pub fn idle() {
     // SAFETY: a function of the C ABI; handlers save what it must keep.
     unsafe { arch_idle() };
+}
+
+/// Where to go on after an interrupt at `rip`: one that hit before `hlt` is what `hlt` would wait for. No CPU takes an
+/// interrupt there, but a machine that is stopped between the two instructions may.
+#[inline]
+pub(super) fn after_interrupt(rip: u64) -> u64 {
+    if rip == arch_idle_halt as *const () as u64 {
+        arch_idle_over as *const () as u64
+    } else {
+        rip
+    }
 }

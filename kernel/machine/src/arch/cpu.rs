@@ -11,6 +11,8 @@ pub mod msr {
     pub const TSC_DEADLINE: u32 = 0x6e0;
     /// First of the APIC registers in MSR form.
     pub const X2APIC: u32 = 0x800;
+    /// Where KVM keeps this CPU's record of stolen time.
+    pub const KVM_STEAL_TIME: u32 = 0x4b56_4d03;
     /// Selectors of `syscall` and `sysret`.
     pub const STAR: u32 = 0xc000_0081;
     /// Where `syscall` goes.

@@ -1,6 +1,7 @@
 //! What this CPU can do, and switching it on.
 
 use super::cpu::{self, cpuid, msr};
+use super::steal;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -38,6 +39,10 @@ pub enum Feature {
     Rdrand = 1 << 13,
     /// RDSEED.
     Rdseed = 1 << 14,
+    /// KVM tells of time that others had, and whether a CPU runs.
+    StealTime = 1 << 15,
+    /// KVM drops a CPU's TLB before it runs again, where it is asked to.
+    FlushByHost = 1 << 16,
 }
 
 static FEATURES: AtomicU32 = AtomicU32::new(0);
@@ -94,7 +99,16 @@ pub fn detect() -> Result<(), &'static str> {
         let signature = cpuid(0x4000_0000, 0);
         let name = [signature.ebx, signature.ecx, signature.edx].map(u32::to_le_bytes);
         note(name.as_flattened() == b"TCGTCGTCGTCG", Feature::Tcg);
-        note(name.as_flattened() == b"KVMKVMKVM\0\0\0", Feature::Kvm);
+        let is_kvm = name.as_flattened() == b"KVMKVMKVM\0\0\0";
+        note(is_kvm, Feature::Kvm);
+        if is_kvm && signature.eax > 0x4000_0000 {
+            let offers = cpuid(0x4000_0001, 0).eax;
+            note(offers & 1 << 5 != 0, Feature::StealTime);
+            note(
+                offers & (1 << 5 | 1 << 9) == 1 << 5 | 1 << 9,
+                Feature::FlushByHost,
+            );
+        }
     }
     FEATURES.store(found, Ordering::Relaxed);
     Ok(())
@@ -177,6 +191,7 @@ pub fn switch_on() {
         // SAFETY: only user code reads it.
         unsafe { cpu::wrmsr(msr::TSC_AUX, super::cpu_id() as u64) };
     }
+    steal::switch_on();
     // SAFETY: leaves the FPU in its defined first state; the kernel does not use it.
     unsafe { asm!("fninit", options(nomem, nostack)) };
 }

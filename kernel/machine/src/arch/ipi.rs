@@ -2,12 +2,13 @@
 //!
 //! A CPU posts its request in its own post, sets its bit in the mailbox of each CPU that must serve
 //! it, and interrupts those. They take the bits, do what the posts say and clear their bits there.
-//! A CPU that waits keeps serving its own mailbox, so two that wait for each other both go on.
+//! A CPU that waits keeps serving its own mailbox, so two that wait for each other both go on. Nobody waits for a CPU
+//! of which the host says that it does not run and whose TLB the host drops before it does (`steal`).
 
 use super::clock::{self, Nanos};
 use super::cpu;
 use super::cpuset::{CpuSet, Cpus, MAX_CPUS};
-use super::{apic, cpu_id, interrupt, percpu, spin};
+use super::{apic, cpu_id, interrupt, percpu, spin, steal};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -129,7 +130,22 @@ pub fn flush_tlb(cpus: &CpuSet, request: FlushRequest) {
     }
 }
 
+/// Those of `others` for whom the host does not do it: they run, or the request is more than to forget translations.
+/// `Kernel` is: the memory manager counts on an answer from outside of kernel code.
+fn must_answer(others: u64, request: FlushRequest) -> u64 {
+    match request {
+        FlushRequest::Barrier | FlushRequest::Kernel => others,
+        FlushRequest::All | FlushRequest::Range { .. } => Cpus::of(others)
+            .filter(|&cpu| !steal::flush_before_it_runs(cpu))
+            .fold(0, |left, cpu| left | 1 << cpu),
+    }
+}
+
 fn ask(me: usize, others: u64, request: FlushRequest) {
+    let others = must_answer(others, request);
+    if others == 0 {
+        return;
+    }
     let post = &POSTS[me];
     debug_assert!(post.waiting.load(Ordering::Relaxed) == 0);
     // SAFETY: nobody is in `waiting`, so nobody reads.
@@ -163,7 +179,9 @@ fn wait_for_answers(me: usize, post: &Post, request: FlushRequest) {
             continue;
         }
         let waited = clock::now().saturating_sub(start);
-        if waited > SPIN_TIME {
+        // Relaxed: a hint.
+        let waiting = post.waiting.load(Ordering::Relaxed);
+        if waited > SPIN_TIME || Cpus::of(waiting).any(steal::is_not_running) {
             // SeqCst, as in `serve`: either we see the last answer, or who gives it sees us halted.
             post.halted.store(true, Ordering::SeqCst);
             if post.waiting.load(Ordering::SeqCst) != 0 {

@@ -38,6 +38,7 @@ mod rtc;
 pub mod serial;
 mod smp;
 pub mod spin;
+pub mod steal;
 mod stopping;
 pub mod timer;
 pub mod traps;

@@ -321,6 +321,7 @@ extern "C" fn user_trap(frame: &mut UserFrame, vector: u64) {
 extern "C" fn kernel_trap(frame: &mut UserFrame, vector: u64) {
     if vector >= vector::FIRST_INTERRUPT {
         super::interrupt::dispatch(vector);
+        frame.rip = super::context::after_interrupt(frame.rip);
         return;
     }
     if vector == vector::PAGE_FAULT {

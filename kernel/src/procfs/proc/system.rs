@@ -8,7 +8,7 @@ use crate::process::uts;
 use core::fmt::{Result, Write};
 use logic::errno::Errno;
 use machine::arch::clock::{self, Nanos};
-use machine::arch::{cpu, cpu_count};
+use machine::arch::{cpu, cpu_count, steal};
 use machine::sched;
 use machine::sync::Once;
 
@@ -57,6 +57,8 @@ pub fn boot_line() -> &'static str {
 
 fn stat(text: &mut Text) -> Result {
     let mut total = sched::CpuTimes::default();
+    let all_stolen =
+        (0..cpu_count()).fold(0_u64, |sum, cpu| sum.saturating_add(steal::stolen(cpu).0));
     for cpu in 0..cpu_count() {
         let times = sched::cpu_times(cpu);
         total.user = total.user.saturating_add(times.user);
@@ -64,15 +66,17 @@ fn stat(text: &mut Text) -> Result {
         total.idle = total.idle.saturating_add(times.idle);
         total.switches += times.switches;
     }
-    let mut line = |name: &dyn core::fmt::Display, times: &sched::CpuTimes| {
+    let mut line = |name: &dyn core::fmt::Display, times: &sched::CpuTimes, stolen: Nanos| {
         let (user, system, idle) = (ticks(times.user), ticks(times.system), ticks(times.idle));
         // user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice
-        writeln!(text, "{name} {user} 0 {system} {idle} 0 0 0 0 0 0")
+        let stolen = ticks(stolen);
+        writeln!(text, "{name} {user} 0 {system} {idle} 0 0 0 {stolen} 0 0")
     };
     // Linux puts two spaces behind the first name.
-    line(&"cpu ", &total)?;
+    line(&"cpu ", &total, Nanos(all_stolen))?;
     for cpu in 0..cpu_count() {
-        line(&format_args!("cpu{cpu}"), &sched::cpu_times(cpu))?;
+        let times = sched::cpu_times(cpu);
+        line(&format_args!("cpu{cpu}"), &times, steal::stolen(cpu))?;
     }
     writeln!(text, "intr 0")?;
     writeln!(text, "ctxt {}", total.switches)?;
