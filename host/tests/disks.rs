@@ -55,7 +55,15 @@ fn kernels() -> Vec<Kernel> {
 fn ebb(kernel: Kernel, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command
-        .args(["run", "--kernel", kernel.name, "--accel", "tcg"])
+        .args([
+            "run",
+            "--kernel",
+            kernel.name,
+            "--accel",
+            "tcg",
+            "--root",
+            "none",
+        ])
         .args(["-m", kernel.memory, "-c", "2", "--timeout", PATIENCE_S])
         .args(options)
         .env_remove("EBB_KERNEL_IMAGE")

@@ -15,7 +15,7 @@ fn ebb(arguments: &[&str]) -> Output {
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command
-        .arg("run")
+        .args(["run", "--root", "none"])
         .args(arguments)
         .env_remove("EBB_KERNEL_IMAGE");
     command

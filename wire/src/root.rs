@@ -7,6 +7,8 @@
 
 /// The word on the kernel's command line that says which port the tree has.
 pub const WORD: &str = "ebb.root";
+/// The word that says, by whatever value, that the guest's own `/tmp` has the tree's below it: something of it is to be seen.
+pub const WORD_FOR_TMP: &str = "ebb.root_tmp";
 /// The file of the archive that has the program's working folder.
 pub const FOLDER: &str = "/.ebb/cwd";
 

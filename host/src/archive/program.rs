@@ -7,12 +7,13 @@ use super::libraries::{self, LibraryError};
 use crate::system::search_path;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where guests look for programs.
 pub(crate) const GUEST_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
 
-/// Where guests mount what is their own, over what was packed.
+/// Where guests mount what is their own, over what was packed and what is seen of the host.
 const MOUNTED: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// Why a program cannot be run.
@@ -36,16 +37,20 @@ pub(crate) enum ProgramError {
     Pack(#[from] PackError),
 }
 
-/// Puts what `command[0]` means into `tree` and returns the guest's argv, whose first item is the
-/// path to execute.
+/// Says for a path of the guest's which file of the host's stands there without being packed.
+pub(crate) type Seen<'a> = dyn FnMut(&[u8]) -> Option<PathBuf> + 'a;
+
+/// Puts what `command[0]` means into `tree`, unless it is `seen`, and returns the guest's argv, whose first item is
+/// the path to execute.
 pub(crate) fn pack(
     tree: &mut Initramfs,
     command: &[OsString],
+    seen: &mut Seen<'_>,
 ) -> Result<Vec<OsString>, ProgramError> {
     let (name, arguments) = command
         .split_first()
         .map_or((OsStr::new(""), command), |(n, a)| (n, a));
-    let (path, format) = locate(tree, name)?;
+    let (path, format) = locate(tree, name, seen)?;
     let mut argv = Vec::new();
     match format {
         Some(Format::Script {
@@ -53,11 +58,11 @@ pub(crate) fn pack(
             argument,
         }) => match of_env(&interpreter, argument.as_deref()) {
             Some((meant, more)) => {
-                argv.push(provide_meant(tree, name, &meant)?);
+                argv.push(provide_meant(tree, name, &meant, seen)?);
                 argv.extend(more);
             }
             None => {
-                argv.push(provide_interpreter(tree, name, &interpreter)?);
+                argv.push(provide_interpreter(tree, name, &interpreter, seen)?);
                 argv.extend(argument);
             }
         },
@@ -70,7 +75,11 @@ pub(crate) fn pack(
 }
 
 /// The guest path of the program, packed; no format: a busybox applet.
-fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Format>), ProgramError> {
+fn locate(
+    tree: &mut Initramfs,
+    name: &OsStr,
+    seen: &mut Seen<'_>,
+) -> Result<(GuestPath, Option<Format>), ProgramError> {
     // A path that --file has packed is meant as the guest's.
     if let Ok(path) = GuestPath::parse(name.as_bytes())
         && let Some(Node::File {
@@ -86,11 +95,24 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
     }
     let has_slash = name.as_bytes().contains(&b'/');
     let mut file = PathBuf::from(name);
+    let is_here = !has_slash && file.is_file();
+    // An absolute path is the guest's where it sees something there, a relative one the host's.
+    let there = if has_slash || is_here {
+        std::path::absolute(&file).ok()
+    } else {
+        in_path(name, |path| program_at(path, seen).is_some())
+    };
+    let is_host = file.is_relative() && (has_slash || is_here);
+    if let Some((path, found)) = there.and_then(|path| program_at(&path, seen))
+        && (!is_host || file.canonicalize().is_ok_and(|file| file == found))
+    {
+        return Ok((path, Some(inspect_named(&found)?)));
+    }
     if has_slash {
         if !file.exists() {
             return Err(not_found(name));
         }
-    } else if !file.is_file() {
+    } else if !is_here {
         let busybox = Busybox::find();
         if matches!(&busybox, Ok(busybox) if busybox.has(name)) {
             return Ok((
@@ -117,6 +139,26 @@ fn locate(tree: &mut Initramfs, name: &OsStr) -> Result<(GuestPath, Option<Forma
         path
     };
     Ok((path, Some(format)))
+}
+
+/// Where the guest's PATH leads to a program.
+fn in_path(name: &OsStr, mut is_there: impl FnMut(&Path) -> bool) -> Option<PathBuf> {
+    let mut places = GUEST_PATH
+        .split(':')
+        .map(|place| Path::new(place).join(name));
+    places.find(|path| is_there(path))
+}
+
+/// A program that the guest sees without our packing it: its path there, and the host's file.
+fn program_at(path: &Path, seen: &mut Seen<'_>) -> Option<(GuestPath, PathBuf)> {
+    if MOUNTED.iter().any(|place| path.starts_with(place)) {
+        return None;
+    }
+    let path = GuestPath::parse(path.as_os_str().as_bytes()).ok()?;
+    let file = seen(path.as_bytes())?;
+    let metadata = file.metadata().ok()?;
+    let runs = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
+    runs.then_some((path, file))
 }
 
 /// Where a file of the host goes whose place does not matter.
@@ -227,20 +269,21 @@ fn provide_meant(
     tree: &mut Initramfs,
     script: &OsStr,
     meant: &OsStr,
+    seen: &mut Seen<'_>,
 ) -> Result<OsString, ProgramError> {
     if meant.as_bytes().contains(&b'/') {
-        return provide_interpreter(tree, script, Path::new(meant));
+        return provide_interpreter(tree, script, Path::new(meant), seen);
     }
-    let places = GUEST_PATH
-        .split(':')
-        .map(|place| Path::new(place).join(meant));
-    let packed = places.into_iter().find(|path| {
-        GuestPath::parse(path.as_os_str().as_bytes()).is_ok_and(|path| tree.get(&path).is_some())
-    });
-    match packed {
+    match in_path(meant, |path| is_there(tree, path, seen)) {
         Some(path) => Ok(path.into_os_string()),
-        None => provide_interpreter(tree, script, Path::new(meant)),
+        None => provide_interpreter(tree, script, Path::new(meant), seen),
     }
+}
+
+/// Whether the guest has a program at a path, packed or seen.
+fn is_there(tree: &Initramfs, path: &Path, seen: &mut Seen<'_>) -> bool {
+    let parsed = GuestPath::parse(path.as_os_str().as_bytes());
+    parsed.is_ok_and(|packed| tree.get(&packed).is_some()) || program_at(path, seen).is_some()
 }
 
 /// Makes the guest have what the script's first line names; returns its path there.
@@ -248,10 +291,9 @@ fn provide_interpreter(
     tree: &mut Initramfs,
     script: &OsStr,
     interpreter: &Path,
+    seen: &mut Seen<'_>,
 ) -> Result<OsString, ProgramError> {
-    if let Ok(path) = GuestPath::parse(interpreter.as_os_str().as_bytes())
-        && tree.get(&path).is_some()
-    {
+    if is_there(tree, interpreter, seen) {
         return Ok(interpreter.as_os_str().to_owned());
     }
     let busybox = Busybox::find();
@@ -323,9 +365,16 @@ mod tests {
         let mut tree = Initramfs::default();
         let path = GuestPath::parse(b"/usr/bin/bash").unwrap();
         tree.add(path, executable(Path::new("/bin/bash"))).unwrap();
-        let found = provide_meant(&mut tree, OsStr::new("x"), OsStr::new("bash"));
+        let found = provide_meant(&mut tree, OsStr::new("x"), OsStr::new("bash"), &mut |_| {
+            None
+        });
         assert_eq!(found.unwrap(), "/usr/bin/bash");
-        let error = provide_meant(&mut tree, OsStr::new("x"), OsStr::new("no-such"));
+        let error = provide_meant(
+            &mut tree,
+            OsStr::new("x"),
+            OsStr::new("no-such"),
+            &mut |_| None,
+        );
         let text = error.unwrap_err().to_string();
         assert!(
             text.contains("x wants the interpreter no-such") || text.contains("busybox"),

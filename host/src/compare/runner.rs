@@ -323,6 +323,7 @@ impl Runner<'_> {
     ) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec!["run".into()];
         let mut option = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
+        option("--root", "none".into());
         if guest == Guest::Linux {
             option(
                 "--kernel",

@@ -24,7 +24,7 @@ pub(crate) use options::RunOptions;
 use crate::blk::{DISKS_MAX, Disks};
 use crate::failure::Failure;
 use crate::guest::{self, BootOptions, Kernel};
-use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind, Machine};
+use crate::machine::{AccelChoice, Dialect, GiveBack, KernelChoice, KernelKind};
 use crate::qemu::Spec;
 use crate::registry::Fleet;
 use crate::stdout;
@@ -37,9 +37,10 @@ use out::Outs;
 use program::Programs;
 use root::{RootChoice, View};
 use session::Plan;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
 
@@ -54,7 +55,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
     huge_pages::do_without();
     let outs = Outs::new(&options.outs, options.out_max.unwrap_or(memory))?;
     let mut root = root_of(options)?;
-    let mut initramfs = pack::pack(options)?;
+    let mut initramfs = pack::pack(options, root.as_mut())?;
     if let Some(view) = &mut root {
         pack::leave_to(view, &mut initramfs);
         pack::pack_folder(&mut initramfs, view)?;
@@ -109,7 +110,7 @@ pub(crate) fn run(options: &RunOptions) -> Result<u8, Failure> {
         seed: options.seed,
         out: outs.is_some(),
         root: root.is_some(),
-        kernel_arguments: arguments(options, &*kernel, &choice, root.is_some(), outs.is_some()),
+        kernel_arguments: arguments(options, &*kernel, &choice, root.as_ref(), outs.is_some()),
         extra: options.qemu_arg.clone(),
     };
     if options.print_qemu {
@@ -133,7 +134,7 @@ fn arguments(
     options: &RunOptions,
     kernel: &dyn Kernel,
     choice: &Choice,
-    root: bool,
+    root: Option<&View>,
     outs: bool,
 ) -> String {
     let mut text = kernel.arguments(&BootOptions {
@@ -152,9 +153,13 @@ fn arguments(
     } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
     }
-    if root {
+    if let Some(view) = root {
         let port = port::OUT + usize::from(outs);
         text.push_str(&format!(" {}={port}", ebb_wire::root::WORD));
+        let folder = pack::working_folder(view);
+        if view.is_whole() || Path::new(OsStr::from_bytes(&folder)).starts_with("/tmp") {
+            text.push_str(&format!(" {}=1", ebb_wire::root::WORD_FOR_TMP));
+        }
     }
     if let Some(order) = options.reporting_order {
         text.push_str(&format!(" page_reporting.page_reporting_order={order}"));
@@ -178,10 +183,11 @@ fn root_of(options: &RunOptions) -> Result<Option<View>, Failure> {
     let cannot = |path: &Path, source: io::Error| {
         Failure::Usage(format!("--root {}: {source}", path.display()))
     };
-    match &options.root {
+    match &options.root() {
         RootChoice::Nothing => Ok(None),
         RootChoice::Host => {
-            let here = std::env::current_dir().map_err(|error| cannot(Path::new("."), error))?;
+            // A working folder that is gone shows nothing more.
+            let here = std::env::current_dir().unwrap_or_else(|_| "/".into());
             let view = View::host(&here);
             view.map(Some)
                 .map_err(|errno| cannot(Path::new("/"), errno.into()))
@@ -218,11 +224,10 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
             "-m {asked} is out of range: a guest{whose} has from {least} to {MEMORY_MAX}"
         )));
     }
-    // A microvm has eight windows, of which the other ports and the balloon take four.
-    let with_root = options.root != RootChoice::Nothing;
-    let more = usize::from(!options.outs.is_empty()) + usize::from(with_root);
-    let full = more > 0 && options.disks.len() + more > DISKS_MAX;
-    if full && options.machine == Machine::Microvm && options.kernel == KernelChoice::Ebb {
+    let with_root = options.root() != RootChoice::Nothing;
+    let more = options.windows(with_root) - options.disks.len();
+    let full = more > 0 && options.windows(with_root) > options.windows_max();
+    if full && options.kernel == KernelChoice::Ebb {
         return Err(Failure::Usage(format!(
             "--out and --root take the place of a disk each on a microvm: {} disks are left, or take --machine q35",
             DISKS_MAX - more

@@ -1,7 +1,7 @@
 //! Options of `ebb run`.
 
 use super::root::RootChoice;
-use crate::blk::ImageArgument;
+use crate::blk::{DISKS_MAX, ImageArgument};
 use crate::machine::{AccelChoice, GiveBack, KernelChoice, Machine, Sysctl, give_back_parser};
 use crate::text::{Size, parse_duration};
 use clap::Args;
@@ -65,14 +65,10 @@ pub(crate) struct RunOptions {
     pub(crate) files: Vec<OsString>,
 
     /// What the guest sees of the host's files, for reading: `host`, the system folders and the working folder; all of a
-    /// folder, as its root; or `none`. What the program changes there stays in the guest
-    #[arg(
-        long,
-        value_name = "host|DIR|none",
-        default_value = "none",
-        hide_default_value = true
-    )]
-    pub(crate) root: RootChoice,
+    /// folder, as its root; or `none`. What the program changes there stays in the guest [default: host; none with
+    /// Linux, --icount or where disks leave no room]
+    #[arg(long = "root", value_name = "host|DIR|none")]
+    pub(crate) asked_root: Option<RootChoice>,
 
     /// Copy a file or folder of the guest to the host when the program has ended, however it did [default
     /// HOSTPATH: its name, here]; a file there is replaced, a folder with something in it refused,
@@ -198,6 +194,33 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
+    /// What the guest sees of the host: as asked, or the host where that can be. A stock Linux has no driver for it, what is
+    /// counted must not depend on what the host has, and a microvm may have no window left.
+    pub(crate) fn root(&self) -> RootChoice {
+        self.asked_root.clone().unwrap_or({
+            let linux = matches!(self.kernel, KernelChoice::Linux(_));
+            let dumped = self.dump_initramfs.is_some();
+            if linux || self.icount || dumped || self.windows(true) > self.windows_max() {
+                RootChoice::Nothing
+            } else {
+                RootChoice::Host
+            }
+        })
+    }
+
+    /// Windows of a microvm that disks and further ports take.
+    pub(crate) fn windows(&self, with_root: bool) -> usize {
+        self.disks.len() + usize::from(!self.outs.is_empty()) + usize::from(with_root)
+    }
+
+    /// How many there are for them: eight, of which the other ports and the balloon take four.
+    pub(crate) fn windows_max(&self) -> usize {
+        match self.machine {
+            Machine::Microvm => DISKS_MAX,
+            Machine::Q35 => usize::MAX,
+        }
+    }
+
     /// How freed memory goes back: as asked, or the fastest way that there is. A stock Linux knows reporting alone, so does who
     /// sets its order, and where instructions are counted the host cannot share the guest's words.
     pub(crate) fn give_back(&self) -> GiveBack {

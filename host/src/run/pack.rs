@@ -16,11 +16,17 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 /// The guest's first file system.
-pub(super) fn pack(options: &RunOptions) -> Result<Initramfs, Failure> {
+pub(super) fn pack(options: &RunOptions, view: Option<&mut View>) -> Result<Initramfs, Failure> {
     let mut tree = Initramfs::default();
     add_files(&mut tree, &options.files)?;
     add_libraries(&mut tree)?;
-    let argv = pack_program(&mut tree, &options.program)?;
+    let argv = match view {
+        Some(view) => {
+            let mut seen = |path: &[u8]| view.real_path_of(path.strip_prefix(b"/")?);
+            pack_program(&mut tree, &options.program, &mut seen)?
+        }
+        None => pack_program(&mut tree, &options.program, &mut |_| None)?,
+    };
     if options.busybox {
         pack_busybox(&mut tree, "--busybox")?;
     }
@@ -97,10 +103,15 @@ pub(super) fn leave_to(view: &mut View, tree: &mut Initramfs) {
     });
 }
 
-/// The working folder, where the guest sees it.
-pub(super) fn pack_folder(tree: &mut Initramfs, view: &View) -> Result<(), Failure> {
+/// Where the guest sees the working folder; else its root.
+pub(super) fn working_folder(view: &View) -> Vec<u8> {
     let here = std::env::current_dir().unwrap_or_default();
-    let seen = view.path_of(&here).unwrap_or_else(|| b"/".to_vec());
+    view.path_of(&here).unwrap_or_else(|| b"/".to_vec())
+}
+
+/// Packs the path of the working folder.
+pub(super) fn pack_folder(tree: &mut Initramfs, view: &View) -> Result<(), Failure> {
+    let seen = working_folder(view);
     let node = Node::File {
         mode: 0o400,
         source: Source::Bytes(seen),

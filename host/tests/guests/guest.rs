@@ -3,7 +3,7 @@
 use crate::running::{PATIENCE, with_input};
 use std::process::{Command, Output, Stdio};
 
-/// `ebb run` with a small guest that ends after [`PATIENCE`] at the latest.
+/// `ebb run` with a small guest that sees nothing of the host and ends after [`PATIENCE`] at the latest.
 pub(crate) fn ebb(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     let seconds = PATIENCE.as_secs().to_string();
@@ -16,6 +16,8 @@ pub(crate) fn ebb(arguments: &[&str]) -> Command {
             "256M",
             "-c",
             "2",
+            "--root",
+            "none",
             "--timeout",
             &seconds,
         ])

@@ -78,11 +78,13 @@ pub(crate) fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(60)..].join("\n")
 }
 
-/// `ebb run` under TCG that is ended after `seconds`, with `options` before the program.
+/// `ebb run` under TCG that is ended after `seconds`, with `options` before the program. It sees nothing of the host unless
+/// they say so.
 pub(crate) fn command(seconds: u32, options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
     command
-        .args(["run", "--accel", "tcg", "--timeout", &seconds.to_string()])
+        .args(["run", "--accel", "tcg", "--root", "none"])
+        .args(["--timeout", &seconds.to_string()])
         .args(options)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

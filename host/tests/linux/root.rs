@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// A folder with something of everything.
 fn furnish(at: &Path) {
@@ -218,4 +219,107 @@ fn what_was_packed_hides_what_is_below() {
     let outcome = ebb::run(120, &options, &["busybox", "sh", "-c", script]);
     let said = "gone\npacked\ny of the host\nw\ny\n";
     assert_eq!(outcome.expect(0).out(), said, "{}", outcome.err());
+}
+
+/// Runs what stands in a folder from there, as somebody who gives no option does.
+fn run_from(folder: &Path, options: &[&str], program: &[&str]) -> ebb::Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ebb"));
+    command
+        .args([
+            "run",
+            "--quiet",
+            "--accel",
+            "tcg",
+            "--timeout",
+            "120",
+            "-m",
+            "256M",
+        ])
+        .args(options)
+        .arg("--")
+        .args(program)
+        .current_dir(folder)
+        .env_remove("EBB_KERNEL_IMAGE")
+        .stdin(Stdio::null());
+    ebb::finish(&mut command)
+}
+
+/// Without an option a program runs as it would on the host: in the working folder, with the host's programs.
+#[test]
+fn a_program_finds_what_it_finds_on_the_host() {
+    let own_tmp = std::env::temp_dir().join(format!("ebb-here-{}", std::process::id()));
+    let scratch = Scratch::within(Path::new(env!("CARGO_TARGET_TMPDIR")), "below-here");
+    for folder in [&own_tmp, scratch.folder()] {
+        let folder = folder.join("work");
+        fs::create_dir_all(&folder).expect("a new folder");
+        fs::write(folder.join("data"), "data\n").expect("a new file");
+        let script = "#!/usr/bin/env bash\necho $0; cat data; echo own > data; cat data; ls; echo ${BASH_VERSION:+bash}\n";
+        fs::write(folder.join("job"), script).expect("a new file");
+        fs::set_permissions(folder.join("job"), fs::Permissions::from_mode(0o755))
+            .expect("it is ours");
+        let folder = folder.canonicalize().expect("it is there");
+        let shown = folder.to_str().expect("its name is text");
+        let expected = format!("{shown}/job\ndata\nown\ndata\njob\nbash\n");
+        for program in [&["./job"][..], &["job"], &["bash", "./job"]] {
+            let outcome = run_from(&folder, &[], program);
+            let said = outcome.expect(0).out();
+            let said = said.replacen("./job", &format!("{shown}/job"), 1);
+            assert_eq!(said, expected, "{program:?}: {}", outcome.err());
+        }
+        let kept = fs::read_to_string(folder.join("data")).expect("it is there");
+        assert_eq!(kept, "data\n", "the host's file has changed");
+    }
+    let _ = fs::remove_dir_all(&own_tmp);
+}
+
+/// Of the host's `/tmp` no more is seen than the working folder; what the guest makes there is its own, and forgotten names come
+/// again.
+#[test]
+fn the_guests_own_tmp_shows_the_working_folder() {
+    let beside = std::env::temp_dir().join(format!("ebb-beside-{}", std::process::id()));
+    fs::create_dir_all(beside.join("secret")).expect("a new folder");
+    fs::create_dir_all(beside.join("work/deep")).expect("a new folder");
+    for name in 0..300 {
+        fs::write(beside.join(format!("work/deep/name-{name}")), "x").expect("a new file");
+    }
+    let folder = beside.join("work").canonicalize().expect("it is there");
+    let script = "ls ..; touch /tmp/own ../own deep/own; ls ..; rm deep/name-7; ls deep | wc -l; \
+                  echo 3 > /proc/sys/vm/drop_caches; ls deep | wc -l; cat deep/name-8; ls -d /tmp/own";
+    let outcome = run_from(&folder, &[], &["sh", "-c", script]);
+    let said = "work\nown\nwork\n300\n300\nx/tmp/own\n";
+    assert_eq!(outcome.out(), said, "{}", outcome.err());
+    assert!(!beside.join("own").exists() && beside.join("work/deep/name-7").exists());
+    let _ = fs::remove_dir_all(&beside);
+}
+
+/// A name and an absolute path mean what stands in a folder that is the root, if something does.
+#[test]
+fn programs_of_a_root_are_its_own() {
+    let scratch = Scratch::new("below-programs");
+    let root = scratch.folder().join("root");
+    fs::create_dir_all(root.join("bin")).expect("a new folder");
+    let busybox = ["/bin/busybox", "/usr/bin/busybox"];
+    let busybox = busybox.iter().find(|path| Path::new(path).exists());
+    fs::copy(
+        busybox.expect("busybox-static is installed"),
+        root.join("bin/mine"),
+    )
+    .expect("a copy");
+    symlink("mine", root.join("bin/ash")).expect("a new link");
+    symlink("mine", root.join("bin/sh")).expect("a new link");
+    let root = root.to_str().expect("its name is text");
+    for program in ["ash", "/bin/ash", "/bin/sh"] {
+        let words = [
+            program,
+            "-c",
+            "echo ${BASH_VERSION:-none}; readlink /proc/$$/exe",
+        ];
+        let outcome = run_from(scratch.folder(), &["--root", root], &words);
+        assert_eq!(
+            outcome.out(),
+            "none\n/bin/mine\n",
+            "{program}: {}",
+            outcome.err()
+        );
+    }
 }

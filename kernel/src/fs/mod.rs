@@ -47,6 +47,7 @@ pub use poll::PollMask;
 pub use table::FileTable;
 pub use tree::{huge_memfd, memfd, root};
 
+use ebb_wire::root::WORD_FOR_TMP;
 use machine::arch::BootInfo;
 use machine::memory::hugetlb::PageSize;
 use tmpfs::{Limits, Tmpfs};
@@ -86,10 +87,23 @@ pub fn unpack(boot: &'static BootInfo) {
     if let Some(initrd) = boot.initrd {
         initramfs::unpack(initrd, &root());
     }
-    if crate::drivers::root::is_there()
-        && let Some(top) = node::downcast::<tmpfs::TmpNode>(root())
-    {
-        top.show_below();
+    if crate::drivers::root::is_there() {
+        show_below(root(), b"");
+        if boot.option(WORD_FOR_TMP).is_some()
+            && let Some(top) = root()
+                .lookup(b"tmp")
+                .ok()
+                .and_then(|node| node.covered_by())
+        {
+            show_below(top, b"tmp");
+        }
+    }
+}
+
+/// Has a folder of the host's be below the root of a file system in memory.
+fn show_below(top: NodeRef, folder: &[u8]) {
+    if let Some(top) = node::downcast::<tmpfs::TmpNode>(top) {
+        top.show_below(folder);
     }
 }
 

@@ -96,7 +96,8 @@ impl Subject {
         column: &Variant,
         common: &[(&'static str, OsString)],
     ) -> Vec<OsString> {
-        let mut words: Vec<OsString> = vec!["run".into()];
+        // Unless a column says otherwise, all have the same files: those that are packed.
+        let mut words: Vec<OsString> = ["run", "--root", "none"].map(OsString::from).into();
         for (name, value) in &self.options {
             if !column.gives(name) {
                 words.push(format!("--{name}").into());

@@ -141,6 +141,11 @@ impl View {
         })
     }
 
+    /// Whether all of a folder is shown.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.part.is_none()
+    }
+
     fn shown(&self, path: &[u8]) -> Shown {
         let Some(part) = &self.part else {
             return Shown::Wholly;

@@ -57,8 +57,8 @@ type Stop = (Arc<TmpNode>, u64);
 /// The way to the directory that is looked at.
 static WAY: Mutex<[Option<Stop>; DEPTH]> = Mutex::new([const { None }; DEPTH]);
 
-/// The root that has a tree of the host's below it.
-static TOP: Once<Arc<TmpNode>> = Once::new();
+/// The roots that have a folder of the host's below them: that of all, and that of `/tmp`.
+static TOPS: [Once<Arc<TmpNode>>; 2] = [const { Once::new() }; 2];
 
 /// The file whose pages are the next to be dropped.
 static HAND: AtomicUsize = AtomicUsize::new(0);
@@ -95,15 +95,17 @@ impl Tmpfs {
 }
 
 impl TmpNode {
-    /// Has the host's tree be below this root of a file system. What is in it stays, and hides what is below.
-    pub fn show_below(&self) {
-        if let Ok(directory) = self.directory() {
-            directory.set_below(Below::Folder(Arc::from(&[][..])));
+    /// Has a folder of the host's be below this root of a file system. What is in it stays, and hides what is below.
+    ///
+    /// # Panics
+    /// If there are as many as may be already: nothing would ever be forgotten of another one.
+    pub fn show_below(&self, folder: &[u8]) {
+        if let (Ok(directory), Some(top)) = (self.directory(), self.this.upgrade()) {
+            directory.set_below(Below::Folder(folder.into()));
             self.fs.below.store(true, Ordering::Relaxed);
-            if let Some(top) = self.this.upgrade() {
-                // A second one would be one that is never forgotten from.
-                let _ = TOP.set(top);
-            }
+            let place = TOPS.iter().find(|place| place.get().is_none());
+            let entered = place.is_some_and(|place| place.set(top).is_ok());
+            assert!(entered, "too many roots have something below them");
         }
     }
 
@@ -282,6 +284,18 @@ impl TmpNode {
     pub(super) fn is_as_below(&self) -> bool {
         self.as_below.load(Ordering::Relaxed)
     }
+}
+
+/// Forgets about `most` entries that the host still has and nobody uses; how many.
+fn forget(most: usize) -> usize {
+    let tops = TOPS.iter().filter_map(Once::get);
+    tops.fold(0, |done, top| {
+        if done < most {
+            done + forget_some(top, most - done)
+        } else {
+            done
+        }
+    })
 }
 
 /// Forgets about `most` entries below this root that the host still has and nobody uses; how many. Memory may be short, so
@@ -534,12 +548,12 @@ pub(super) fn make_page_room(fs: &Tmpfs) -> bool {
 
 /// For a file system that has no room for another file: forgets entries that the host still has.
 pub(super) fn make_node_room(fs: &Tmpfs) -> bool {
-    fs.has_below() && TOP.get().is_some_and(|top| forget_some(top, FORGOTTEN) > 0)
+    fs.has_below() && forget(FORGOTTEN) > 0
 }
 
 /// For an allocation that found nothing. True when it may help to try again. No spin lock is held.
 pub fn relieve() -> bool {
-    drop_some(RELIEF) > 0 || TOP.get().is_some_and(|top| forget_some(top, FORGOTTEN) > 0)
+    drop_some(RELIEF) > 0 || forget(FORGOTTEN) > 0
 }
 
 /// Drops all pages that the host still has and nobody uses.
@@ -549,7 +563,5 @@ pub fn drop_clean() {
 
 /// Forgets all entries that the host still has and nobody uses.
 pub fn forget_unused() {
-    if let Some(top) = TOP.get() {
-        forget_some(top, usize::MAX);
-    }
+    forget(usize::MAX);
 }
