@@ -33,7 +33,7 @@ const OPTIONS: [(&[&str], &str); 14] = [
     ),
     (
         &["-p", "--publish", "--network", "--net", "--dns", "--link"],
-        "guests have no network",
+        "guests have the loopback interface and no other network",
     ),
     (
         &["-u", "--user"],
@@ -45,7 +45,7 @@ const OPTIONS: [(&[&str], &str); 14] = [
     ),
     (
         &["-w", "--workdir"],
-        "programs start in `/`: `ebb run -- sh -c 'cd DIR && exec ./program'`",
+        "programs start in the folder that `ebb` is run in, where the guest sees it: `cd DIR && ebb run …`",
     ),
     (
         &["--entrypoint", "--image"],

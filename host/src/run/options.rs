@@ -11,11 +11,10 @@ use std::time::Duration;
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  ebb run -- ./job --fast                   a program of yours
+  ebb run -- python3 job.py                 the host's programs and this folder, for reading
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
-  ebb run -- sh -c 'free -m; ps'            busybox provides what is not a file here
-  ebb run --root host -- /usr/bin/python3 job.py    what the host has, for reading
-  ebb run --file data.csv -- ./stats data.csv
+  ebb run -- sh -c 'free -m; ps'            busybox provides what the host lacks
+  ebb run --root none --file data.csv -- ./stats data.csv    nothing but these
   ebb run --out /results -- ./job /results  what it leaves there, here
   ebb run --timeline mem.jsonl --summary -- ./job
 
