@@ -29,6 +29,25 @@ build: ## build the command: target/release/ebb
 demo: deps build workloads ## a program takes 1 GiB and frees it; watch the host get it back
 	target/release/ebb run -m 2G -c 2 --summary -- $(WORKLOADS) memhog 1G 2 10
 
+# What DESTDIR and PREFIX mean is as for any package.
+PREFIX ?= /usr/local
+EBB ?= target/release/ebb
+SHARE = $(DESTDIR)$(PREFIX)/share
+.PHONY: install uninstall deb
+install: ## install the command built before, its manual pages and completions: PREFIX=/usr/local, DESTDIR=
+	@[ -x $(EBB) ] || { echo "there is no $(EBB): run \`make build\` first" >&2; exit 1; }
+	install -D -m 755 $(EBB) $(DESTDIR)$(PREFIX)/bin/ebb
+	$(EBB) pages $(SHARE)
+	gzip -9nf $(SHARE)/man/man1/ebb*.1
+	install -d $(SHARE)/doc/ebb
+	install -m 644 README.md CHANGELOG.md docs/*.md $(SHARE)/doc/ebb
+uninstall: ## remove what install has installed
+	rm -f $(DESTDIR)$(PREFIX)/bin/ebb $(SHARE)/man/man1/ebb*.1.gz $(SHARE)/bash-completion/completions/ebb \
+	    $(SHARE)/fish/vendor_completions.d/ebb.fish $(SHARE)/zsh/vendor-completions/_ebb
+	rm -rf $(SHARE)/doc/ebb
+deb: build ## make a Debian package, in target/deb
+	@scripts/deb
+
 .PHONY: kernel kernel-dev kernel-check workloads init
 kernel: ## build the guest kernel as it is shipped
 	$(KERNEL_CARGO) build $(KERNEL_ARGS) --profile kernel

@@ -24,6 +24,7 @@ mod ask;
 mod blk;
 mod compare;
 mod metrics;
+mod pages;
 mod run;
 mod set;
 mod top;
@@ -31,7 +32,7 @@ mod top;
 mod cli;
 mod hints;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         cli::Command::Reclaim(options) => ask::run(&options),
         cli::Command::Metrics(options) => metrics::run(&options),
         cli::Command::Blk(options) => blk::run(&options),
+        cli::Command::Pages(options) => pages::write(cli::Cli::command(), &options),
     };
     match result {
         Ok(status) => ExitCode::from(status),

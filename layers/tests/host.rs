@@ -11,7 +11,7 @@ fn order() {
             "hints.rs",
             "cli.rs",
             // The commands.
-            "run/ compare/ top/ metrics/ set.rs ask/",
+            "run/ compare/ top/ metrics/ set.rs pages.rs ask/",
             "blk/",
             // How other commands find a run and ask it.
             "registry/",

@@ -1,0 +1,53 @@
+//! Manual pages and completions of shells, from the definition of the command line.
+
+use crate::failure::Failure;
+use clap::{Args, Command, ValueEnum};
+use clap_complete::Shell;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Options of `ebb pages`.
+#[derive(Args, Debug)]
+pub(crate) struct PagesOptions {
+    /// Folder for what belongs into `share`: `man/man1` and the folders of bash, fish and zsh
+    pub(crate) folder: PathBuf,
+}
+
+/// Where a shell of Debian's looks for completions, below `share`.
+fn place(shell: Shell) -> Option<&'static str> {
+    match shell {
+        Shell::Bash => Some("bash-completion/completions/ebb"),
+        Shell::Fish => Some("fish/vendor_completions.d/ebb.fish"),
+        Shell::Zsh => Some("zsh/vendor-completions/_ebb"),
+        _ => None,
+    }
+}
+
+fn write_all(mut command: Command, folder: &Path) -> io::Result<()> {
+    let pages = folder.join("man/man1");
+    fs::create_dir_all(&pages)?;
+    clap_mangen::generate_to(command.clone(), &pages)?;
+    for shell in Shell::value_variants() {
+        let Some(place) = place(*shell) else {
+            continue;
+        };
+        let file = folder.join(place);
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut text = Vec::new();
+        clap_complete::generate(*shell, &mut command, "ebb", &mut text);
+        fs::write(file, text)?;
+    }
+    Ok(())
+}
+
+/// Writes them.
+pub(crate) fn write(command: Command, options: &PagesOptions) -> Result<u8, Failure> {
+    write_all(command, &options.folder).map_err(|source| Failure::Write {
+        path: options.folder.clone(),
+        source,
+    })?;
+    Ok(0)
+}
