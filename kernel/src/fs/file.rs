@@ -9,6 +9,7 @@ use crate::vm::PageSource;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use logic::errno::{Errno, SysResult};
 use machine::sync::Mutex;
@@ -90,6 +91,10 @@ pub trait File: Any + Send + Sync {
     ) -> Result<(), Errno> {
         Err(Errno::ENOTDIR)
     }
+    /// What `/proc/PID/fdinfo` says of files of this kind alone.
+    fn describe(&self, _text: &mut dyn fmt::Write) -> fmt::Result {
+        Ok(())
+    }
     /// `fallocate` with Linux's mode bits.
     fn allocate(&self, _mode: u32, _offset: u64, _length: u64) -> Result<(), Errno> {
         Err(Errno::ENODEV)
@@ -104,8 +109,8 @@ impl dyn File {
     }
 }
 
-impl core::fmt::Debug for dyn File {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for dyn File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("File")
     }
 }
@@ -147,8 +152,8 @@ impl Drop for OpenFile {
     }
 }
 
-impl core::fmt::Debug for OpenFile {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenFile")
             .field("node", &self.node)
             .field("flags", &self.flags())

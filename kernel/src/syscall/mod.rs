@@ -7,8 +7,10 @@
 
 pub mod adjtime;
 mod at;
+pub mod clone;
 pub mod credentials;
 pub mod dir;
+mod extensible;
 pub mod fd;
 pub mod file;
 pub mod futex;
@@ -21,6 +23,7 @@ pub mod memory;
 pub mod mount;
 pub mod mqueue;
 pub mod msg;
+pub mod pidfd;
 pub mod pipe;
 pub mod poll;
 pub mod prctl;

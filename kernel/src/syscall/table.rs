@@ -1,9 +1,9 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, adjtime, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier, memory,
-    mount, mqueue, msg, pipe, poll, prctl, process, process_vm, sched, sem, shm, signal, signalfd,
-    socket, socket_messages, socket_options, stat, syslog, time,
+    Args, adjtime, clone, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier,
+    memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm, sched, sem, shm,
+    signal, signalfd, socket, socket_messages, socket_options, stat, syslog, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -184,10 +184,10 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_removexattr => stat::removexattr(a),
         nr::__NR_lremovexattr => stat::lremovexattr(a),
         nr::__NR_fremovexattr => stat::fremovexattr(a),
-        nr::__NR_fork => process::fork(a, frame),
-        nr::__NR_vfork => process::vfork(a, frame),
-        nr::__NR_clone => process::clone(a, frame),
-        nr::__NR_clone3 => process::clone3(a, frame),
+        nr::__NR_fork => clone::fork(a, frame),
+        nr::__NR_vfork => clone::vfork(a, frame),
+        nr::__NR_clone => clone::clone(a, frame),
+        nr::__NR_clone3 => clone::clone3(a, frame),
         nr::__NR_execve => process::execve(a, frame),
         nr::__NR_execveat => process::execveat(a, frame),
         nr::__NR_exit => process::exit(a),
@@ -209,7 +209,8 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_setns => process::setns(a),
         nr::__NR_kcmp => process::kcmp(a),
         nr::__NR_personality => prctl::personality(a),
-        nr::__NR_pidfd_open => process::pidfd_open(a),
+        nr::__NR_pidfd_open => pidfd::pidfd_open(a),
+        nr::__NR_pidfd_getfd => pidfd::pidfd_getfd(a),
         nr::__NR_rt_sigaction => signal::rt_sigaction(a),
         nr::__NR_rt_sigprocmask => signal::rt_sigprocmask(a),
         nr::__NR_rt_sigreturn => signal::rt_sigreturn(a, frame),
@@ -223,7 +224,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_tkill => signal::tkill(a),
         nr::__NR_tgkill => signal::tgkill(a),
         nr::__NR_pause => signal::pause(a),
-        nr::__NR_pidfd_send_signal => signal::pidfd_send_signal(a),
+        nr::__NR_pidfd_send_signal => pidfd::pidfd_send_signal(a),
         nr::__NR_restart_syscall => signal::restart_syscall(a),
         nr::__NR_futex => futex::futex(a),
         nr::__NR_set_robust_list => futex::set_robust_list(a),

@@ -7,7 +7,7 @@ use linux_raw_sys::general as nr;
 const REMEMBERED: u32 = 512;
 
 /// Answered ENOSYS on purpose: C libraries probe for these and have another way.
-const QUIET: [u32; 2] = [nr::__NR_rseq, nr::__NR_clone3];
+const QUIET: [u32; 1] = [nr::__NR_rseq];
 
 static NAMED: [AtomicU64; (REMEMBERED / 64) as usize] =
     [const { AtomicU64::new(0) }; (REMEMBERED / 64) as usize];
