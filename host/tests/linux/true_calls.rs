@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 11] = [
+const PROGRAMS: [&str; 12] = [
     "true_cores",
     "true_errors",
     "true_loaders",
@@ -15,6 +15,7 @@ const PROGRAMS: [&str; 11] = [
     "true_memory",
     "true_mutexes",
     "true_pidfds",
+    "true_splices",
     "true_unix",
     "true_vectors",
     "true_waits",

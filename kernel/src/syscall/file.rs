@@ -516,23 +516,3 @@ pub fn memfd_create(a: &Args) -> SysResult {
     let file = OpenFile::new(node, file, Some(place), OpenFlags::READ_WRITE);
     caller::install(file, flags & MFD_CLOEXEC != 0)
 }
-
-/// `splice(2)`: `EINVAL` for descriptors that are there, on which programs read and write instead.
-pub fn splice(a: &Args) -> SysResult {
-    file(a)?;
-    caller::file(a.int(2))?;
-    Err(Errno::EINVAL)
-}
-
-/// `tee(2)`: as [`splice`].
-pub fn tee(a: &Args) -> SysResult {
-    file(a)?;
-    caller::file(a.int(1))?;
-    Err(Errno::EINVAL)
-}
-
-/// `vmsplice(2)`: as [`splice`].
-pub fn vmsplice(a: &Args) -> SysResult {
-    file(a)?;
-    Err(Errno::EINVAL)
-}

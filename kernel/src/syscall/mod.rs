@@ -38,6 +38,7 @@ pub mod signalfd;
 pub mod socket;
 pub mod socket_messages;
 pub mod socket_options;
+pub mod splice;
 pub mod stat;
 pub mod syslog;
 mod table;

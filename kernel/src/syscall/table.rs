@@ -3,7 +3,7 @@
 use super::{
     Args, adjtime, clone, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier,
     memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm, sched, sem, shm,
-    signal, signalfd, socket, socket_messages, socket_options, stat, syslog, time,
+    signal, signalfd, socket, socket_messages, socket_options, splice, stat, syslog, time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -75,9 +75,9 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_readahead => file::readahead(a),
         nr::__NR_memfd_create => file::memfd_create(a),
         nr::__NR_flock => lock::flock(a),
-        nr::__NR_splice => file::splice(a),
-        nr::__NR_tee => file::tee(a),
-        nr::__NR_vmsplice => file::vmsplice(a),
+        nr::__NR_splice => splice::splice(a),
+        nr::__NR_tee => splice::tee(a),
+        nr::__NR_vmsplice => splice::vmsplice(a),
         nr::__NR_getdents => dir::getdents(a),
         nr::__NR_getdents64 => dir::getdents64(a),
         nr::__NR_mkdir => dir::mkdir(a),

@@ -7,13 +7,22 @@ use logic::errno::SysResult;
 use machine::memory::FrameRef;
 
 /// Writes what it takes to a file.
-struct FileSink<'a> {
+pub(super) struct FileSink<'a> {
     to: &'a OpenFile,
     offset: &'a mut u64,
     room: usize,
 }
 
-impl FileSink<'_> {
+impl<'a> FileSink<'a> {
+    /// Writes up to `count` bytes from `offset` on, which moves on.
+    pub(super) fn new(to: &'a OpenFile, offset: &'a mut u64, count: usize) -> Self {
+        Self {
+            to,
+            offset,
+            room: count,
+        }
+    }
+
     fn write(&mut self, from: &mut dyn ByteSource) -> SysResult {
         // The offset decides where it goes; `O_APPEND` was refused.
         let flags = self.to.flags() - OpenFlags::APPEND;
@@ -53,11 +62,7 @@ pub(super) fn at_offsets(
     write_at: &mut u64,
     count: usize,
 ) -> SysResult {
-    let mut sink = FileSink {
-        to,
-        offset: write_at,
-        room: count,
-    };
+    let mut sink = FileSink::new(to, write_at, count);
     from.file().read(&mut sink, read_at, from.flags())
 }
 

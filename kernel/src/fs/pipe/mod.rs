@@ -1,5 +1,8 @@
 //! Pipes, with a name (FIFO) and without.
 
+pub mod pages;
+pub mod splice;
+
 use super::anonymous::pipe_node;
 use super::file::{File, OpenFile};
 use super::flags::OpenFlags;
@@ -165,7 +168,7 @@ impl Pipe {
     }
 
     /// Reads what is there, at least one byte; 0 once nobody writes any more.
-    pub(super) fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
+    pub fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         if to.room() == 0 {
             return Ok(0);
         }
