@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "true_cores",
     "true_errors",
+    "true_inotify",
     "true_loaders",
     "true_log",
     "true_loopback",

@@ -20,6 +20,7 @@ pub mod core_name;
 pub mod disk;
 pub mod elf;
 pub mod errno;
+pub mod events;
 pub mod heap;
 pub mod ipc_ids;
 pub mod list;
@@ -56,6 +57,8 @@ mod core_file_tests;
 mod core_name_tests;
 #[cfg(test)]
 mod elf_tests;
+#[cfg(test)]
+mod events_tests;
 #[cfg(test)]
 mod heap_tests;
 #[cfg(test)]

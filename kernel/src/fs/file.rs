@@ -5,6 +5,7 @@ use super::io::{ByteSink, ByteSource, SliceSink};
 use super::locks;
 use super::node::{DirEntry, Hold, Metadata, NodeRef};
 use super::poll::{Notifier, PollMask};
+use super::watch::{self, Events};
 use crate::vm::PageSource;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -148,6 +149,13 @@ impl Drop for OpenFile {
         }
         if *self.forbids_writing.get_mut() {
             self.node.permit_writing();
+        }
+        if watch::active() {
+            self.tell(if self.flags().writable() {
+                Events::CLOSE_WRITE
+            } else {
+                Events::CLOSE_NOWRITE
+            });
         }
     }
 }
@@ -325,7 +333,11 @@ impl OpenFile {
             return Err(Errno::EBADF);
         }
         let read = |offset: &mut u64| self.file.read(to, offset, flags | more);
-        self.at_offset(offset, read)
+        let moved = self.at_offset(offset, read);
+        if watch::active() {
+            self.tell_moved(&moved, Events::ACCESS);
+        }
+        moved
     }
 
     /// Writes likewise.
@@ -340,7 +352,11 @@ impl OpenFile {
             return Err(Errno::EBADF);
         }
         let write = |offset: &mut u64| self.file.write(from, offset, flags | more);
-        self.at_offset(offset, write)
+        let moved = self.at_offset(offset, write);
+        if watch::active() {
+            self.tell_moved(&moved, Events::MODIFY);
+        }
+        moved
     }
 
     #[inline]
@@ -356,6 +372,22 @@ impl OpenFile {
             return Err(Errno::ESPIPE);
         }
         call(&mut offset)
+    }
+
+    #[cold]
+    fn tell_moved(&self, moved: &SysResult, events: Events) {
+        // As on Linux nobody is told of what goes through a FIFO.
+        if moved.is_ok_and(|count| count > 0) && self.node.kind() != FileKind::Fifo {
+            self.tell(events);
+        }
+    }
+
+    /// Tells those who watch the file, or the directory that it was opened in.
+    pub fn tell(&self, events: Events) {
+        if watch::active() && !self.flags().contains(OpenFlags::PATH) {
+            let place = self.place.as_ref().map(|at| (&at.parent, &*at.name));
+            watch::tell_both(&self.node, place, events, true);
+        }
     }
 
     /// Whether it is a directory.
@@ -391,5 +423,6 @@ pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Resul
         }
     }
     debug_assert!(offset == position + wanted as u64);
+    file.tell(Events::ACCESS);
     Ok(())
 }

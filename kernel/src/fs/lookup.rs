@@ -4,6 +4,7 @@ use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{LinkTarget, NewNode, NodeRef};
+use super::watch::{self, Events};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -76,6 +77,17 @@ impl Found {
         }
     }
 
+    /// Tells those who watch what is there, or the directory that it is in.
+    pub fn tell(&self, events: Events) {
+        if let Some(node) = &self.node
+            && watch::active()
+        {
+            let place = self.place();
+            let place = place.as_ref().map(|at| (&at.parent, &*at.name));
+            watch::tell_both(node, place, events, false);
+        }
+    }
+
     /// The name that a new entry gets; `taken` is the error for `/`, `.` and `..`.
     pub fn new_name(&self, taken: Errno) -> Result<&[u8], Errno> {
         match &self.name {
@@ -88,7 +100,7 @@ impl Found {
     ///
     /// # Errors
     /// As `unlink(2)`.
-    pub fn unlink(&self) -> Result<(), Errno> {
+    pub fn unlink(self) -> Result<(), Errno> {
         let name = self.new_name(Errno::EISDIR)?;
         let node = self.node.as_ref().ok_or(Errno::ENOENT)?;
         if node.kind() == FileKind::Directory {
@@ -97,7 +109,16 @@ impl Found {
         if self.must_be_directory {
             return Err(Errno::ENOTDIR);
         }
-        self.parent.unlink(name)
+        self.parent.unlink(name)?;
+        if watch::active() {
+            watch::tell_node(node, Events::ATTRIB);
+            watch::unlinked(node);
+            let name: Box<[u8]> = name.into();
+            // Its end, if this is it, comes before the news of the name.
+            drop(self.node);
+            watch::tell_entry(&self.parent, &name, Events::DELETE, 0);
+        }
+        Ok(())
     }
 }
 
@@ -365,8 +386,13 @@ pub fn open_at(
         let name = found.new_name(Errno::EISDIR)?;
         match found.parent.create(name, NewNode::Regular, permissions) {
             Ok(node) => {
+                if watch::active() {
+                    watch::tell_entry(&found.parent, name, Events::CREATE, 0);
+                }
                 // A new file is open as asked, whatever its permissions say.
-                return OpenFile::open(node, found.place(), flags - OpenFlags::TRUNCATE);
+                let file = OpenFile::open(node, found.place(), flags - OpenFlags::TRUNCATE)?;
+                file.tell(Events::OPEN);
+                return Ok(file);
             }
             Err(Errno::EEXIST) => {}
             Err(error) => return Err(error),
@@ -392,8 +418,11 @@ fn open_found(found: &Found, node: NodeRef, flags: OpenFlags) -> Result<Arc<Open
         && kind == FileKind::Regular;
     if truncate {
         node.set_size(0)?;
+        found.tell(Events::MODIFY);
     }
-    OpenFile::open(node, found.place(), flags)
+    let file = OpenFile::open(node, found.place(), flags)?;
+    file.tell(Events::OPEN);
+    Ok(file)
 }
 
 fn open_nameless(

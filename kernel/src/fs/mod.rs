@@ -20,6 +20,7 @@ pub mod eventfd;
 pub mod file;
 pub mod flags;
 pub mod initramfs;
+pub mod inotify;
 pub mod io;
 pub mod locks;
 pub mod lookup;
@@ -37,6 +38,7 @@ pub mod timerfd;
 pub mod tmpfs;
 mod tree;
 pub mod volume;
+pub mod watch;
 
 pub use context::Context;
 pub use file::{File, OpenFile, Place, read_exact_at};

@@ -6,6 +6,7 @@ use super::{Args, transfer};
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::{Node, NodeRef};
+use crate::fs::watch::Events;
 use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place};
 use crate::process::caller;
 use crate::vm::hugetlb;
@@ -348,11 +349,13 @@ fn check_size_limit(node: &NodeRef, size: u64) -> Result<(), Errno> {
 /// `truncate(2)`.
 pub fn truncate(a: &Args) -> SysResult {
     let size = offset(a, 1)?;
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
+    let found = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?;
+    let node = found.node.as_ref().ok_or(Errno::ENOENT)?;
     if node.kind() == FileKind::Regular {
-        check_size_limit(&node, size)?;
+        check_size_limit(node, size)?;
     }
     node.set_size(size)?;
+    found.tell(Events::MODIFY);
     Ok(0)
 }
 
@@ -365,6 +368,7 @@ pub fn ftruncate(a: &Args) -> SysResult {
     }
     check_size_limit(file.node(), size)?;
     file.node().set_size(size)?;
+    file.tell(Events::MODIFY);
     Ok(0)
 }
 
@@ -387,6 +391,7 @@ pub fn fallocate(a: &Args) -> SysResult {
         _ => {}
     }
     file.file().allocate(a.uint(1), offset, length)?;
+    file.tell(Events::MODIFY);
     Ok(0)
 }
 

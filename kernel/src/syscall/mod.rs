@@ -15,6 +15,7 @@ pub mod fd;
 pub mod file;
 pub mod futex;
 pub mod info;
+pub mod inotify;
 pub mod ioprio;
 mod ipc;
 pub mod lock;

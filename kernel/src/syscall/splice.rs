@@ -5,6 +5,7 @@ use crate::fs::io::{MAX_RW_COUNT, UserSink, UserSource, read_segments};
 use crate::fs::pipe::pages::Pages;
 use crate::fs::pipe::splice::Carry;
 use crate::fs::pipe::{Pipe, PipeEnd};
+use crate::fs::watch::Events;
 use crate::fs::{FileKind, OpenFile, OpenFlags};
 use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
@@ -161,6 +162,7 @@ fn to_file(
             source.drain_to(&mut sink)
         })?;
         if moved > 0 {
+            to.tell(Events::MODIFY);
             return Ok(moved);
         }
         // Another reader was faster.

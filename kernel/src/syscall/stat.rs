@@ -7,6 +7,7 @@ use crate::fs::devices;
 use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, Node};
 use crate::fs::volume::MountFlags;
+use crate::fs::watch::Events;
 use crate::fs::{FileKind, NodeRef, Timestamp};
 use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
@@ -175,7 +176,8 @@ fn descriptor_node(a: &Args) -> Result<NodeRef, Errno> {
     Ok(caller::file(a.int(0))?.node().clone())
 }
 
-fn change_mode(node: &NodeRef, mode: u32) -> SysResult {
+fn change_mode(target: &Target, mode: u32) -> SysResult {
+    let node = target.node();
     if node.kind() == FileKind::Symlink {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -183,24 +185,29 @@ fn change_mode(node: &NodeRef, mode: u32) -> SysResult {
         permissions: Some(mode & 0o7777),
         ..AttributeChange::default()
     })?;
+    target.tell(Events::ATTRIB);
     Ok(0)
 }
 
 /// `chmod(2)`.
 pub fn chmod(a: &Args) -> SysResult {
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
-    change_mode(&node, a.uint(1))
+    change_mode(
+        &at::path_target(AT_FDCWD, a.addr(0), LastLink::Follow)?,
+        a.uint(1),
+    )
 }
 
 /// `fchmod(2)`.
 pub fn fchmod(a: &Args) -> SysResult {
-    change_mode(&descriptor_node(a)?, a.uint(1))
+    change_mode(&Target::File(caller::file(a.int(0))?), a.uint(1))
 }
 
 /// `fchmodat(2)`.
 pub fn fchmodat(a: &Args) -> SysResult {
-    let node = at::find(a.int(0), a.addr(1), LastLink::Follow)?.existing()?;
-    change_mode(&node, a.uint(2))
+    change_mode(
+        &at::path_target(a.int(0), a.addr(1), LastLink::Follow)?,
+        a.uint(2),
+    )
 }
 
 /// `fchmodat2(2)`.
@@ -210,10 +217,11 @@ pub fn fchmodat2(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
-    change_mode(target.node(), a.uint(2))
+    change_mode(&target, a.uint(2))
 }
 
-fn change_owner(node: &NodeRef, uid: u32, gid: u32) -> SysResult {
+fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
+    let node = target.node();
     let chosen = |id: u32| (id != u32::MAX).then_some(id);
     let metadata = node.metadata();
     // As Linux: a change of owner takes set-id bits from files that can be executed.
@@ -225,24 +233,28 @@ fn change_owner(node: &NodeRef, uid: u32, gid: u32) -> SysResult {
         permissions,
         ..AttributeChange::default()
     })?;
+    if chosen(uid).or(chosen(gid)).is_some() {
+        target.tell(Events::ATTRIB);
+    }
     Ok(0)
 }
 
 /// `chown(2)`.
 pub fn chown(a: &Args) -> SysResult {
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
-    change_owner(&node, a.uint(1), a.uint(2))
+    let target = at::path_target(AT_FDCWD, a.addr(0), LastLink::Follow)?;
+    change_owner(&target, a.uint(1), a.uint(2))
 }
 
 /// `lchown(2)`.
 pub fn lchown(a: &Args) -> SysResult {
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Keep)?.existing()?;
-    change_owner(&node, a.uint(1), a.uint(2))
+    let target = at::path_target(AT_FDCWD, a.addr(0), LastLink::Keep)?;
+    change_owner(&target, a.uint(1), a.uint(2))
 }
 
 /// `fchown(2)`.
 pub fn fchown(a: &Args) -> SysResult {
-    change_owner(&descriptor_node(a)?, a.uint(1), a.uint(2))
+    let target = Target::File(caller::file(a.int(0))?);
+    change_owner(&target, a.uint(1), a.uint(2))
 }
 
 /// `fchownat(2)`.
@@ -252,7 +264,7 @@ pub fn fchownat(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
-    change_owner(target.node(), a.uint(2), a.uint(3))
+    change_owner(&target, a.uint(2), a.uint(3))
 }
 
 /// New access and modification times; `None` leaves one.
@@ -267,6 +279,11 @@ fn set_times(target: &Target, [accessed, modified]: Times) -> SysResult {
         modified,
         ..AttributeChange::default()
     })?;
+    target.tell(match (accessed, modified) {
+        (Some(_), Some(_)) => Events::ATTRIB,
+        (Some(_), None) => Events::ACCESS,
+        _ => Events::MODIFY,
+    });
     Ok(0)
 }
 

@@ -1,9 +1,10 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, adjtime, clone, credentials, dir, fd, file, futex, info, ioprio, lock, membarrier,
-    memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm, sched, sem, shm,
-    signal, signalfd, socket, socket_messages, socket_options, splice, stat, syslog, time,
+    Args, adjtime, clone, credentials, dir, fd, file, futex, info, inotify, ioprio, lock,
+    membarrier, memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm, sched,
+    sem, shm, signal, signalfd, socket, socket_messages, socket_options, splice, stat, syslog,
+    time,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -104,8 +105,10 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_mount => mount::mount(a),
         nr::__NR_umount2 => mount::umount2(a),
         nr::__NR_pivot_root => mount::pivot_root(a),
-        nr::__NR_inotify_init => dir::inotify_init(a),
-        nr::__NR_inotify_init1 => dir::inotify_init1(a),
+        nr::__NR_inotify_init => inotify::inotify_init(a),
+        nr::__NR_inotify_init1 => inotify::inotify_init1(a),
+        nr::__NR_inotify_add_watch => inotify::inotify_add_watch(a),
+        nr::__NR_inotify_rm_watch => inotify::inotify_rm_watch(a),
         nr::__NR_dup => fd::dup(a),
         nr::__NR_dup2 => fd::dup2(a),
         nr::__NR_dup3 => fd::dup3(a),

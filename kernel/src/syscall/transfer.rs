@@ -1,6 +1,7 @@
 //! From one file to another without a way through the program: whole frames at a time.
 
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, SliceSource};
+use crate::fs::watch::Events;
 use crate::fs::{OpenFile, OpenFlags};
 use crate::process::caller;
 use logic::errno::SysResult;
@@ -63,7 +64,14 @@ pub(super) fn at_offsets(
     count: usize,
 ) -> SysResult {
     let mut sink = FileSink::new(to, write_at, count);
-    from.file().read(&mut sink, read_at, from.flags())
+    let moved = from.file().read(&mut sink, read_at, from.flags())?;
+    if moved > 0 {
+        // As on Linux, where the write itself tells, too.
+        to.tell(Events::MODIFY);
+        from.tell(Events::ACCESS);
+        to.tell(Events::MODIFY);
+    }
+    Ok(moved)
 }
 
 /// Moves up to `count` bytes from `read_at` of `from` to the shared offset of `to`.

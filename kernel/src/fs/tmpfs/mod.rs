@@ -31,6 +31,7 @@ use super::node::{
 };
 use super::pipe::{self, Pipe};
 use super::volume::{MountFlags, Volume};
+use super::watch;
 use crate::vm::hugetlb::Subpool;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -369,6 +370,9 @@ impl TmpNode {
 
 impl Drop for TmpNode {
     fn drop(&mut self) {
+        if watch::active() {
+            watch::gone(self.id());
+        }
         match &mut self.body {
             Body::Regular(regular) => regular.free_all(&self.fs, Pace::Straight),
             // Empty unless it was the root, or lay in a tree that is gone.
