@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 14] = [
     "true_cores",
     "true_errors",
     "true_inotify",
@@ -20,6 +20,7 @@ const PROGRAMS: [&str; 13] = [
     "true_unix",
     "true_vectors",
     "true_waits",
+    "true_xattrs",
 ];
 
 fn cases() -> Vec<Case> {

@@ -46,6 +46,7 @@ pub mod strings;
 pub mod used_slots;
 pub mod vma;
 pub mod vmemmap;
+pub mod xattrs;
 
 #[cfg(test)]
 mod by_name_tests;
@@ -91,3 +92,5 @@ mod strings_tests;
 mod used_slots_tests;
 #[cfg(test)]
 mod vma_tests;
+#[cfg(test)]
+mod xattrs_tests;

@@ -29,6 +29,81 @@ pub enum LastLink {
     Entry,
 }
 
+/// Where a walk may not go (`openat2`).
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Rules {
+    /// Nowhere but below its start: `EXDEV`.
+    pub beneath: bool,
+    /// Its start is the root for it, and no link leads straight out of there.
+    pub in_root: bool,
+    /// Through no symbolic link: `ELOOP`.
+    pub no_links: bool,
+    /// Through no link that leads straight to a node: `ELOOP`.
+    pub no_jumps: bool,
+    /// Into no other file system: `EXDEV`.
+    pub no_crossing: bool,
+}
+
+impl Rules {
+    /// Everywhere.
+    pub const NONE: Self = Self {
+        beneath: false,
+        in_root: false,
+        no_links: false,
+        no_jumps: false,
+        no_crossing: false,
+    };
+
+    fn scoped(&self) -> bool {
+        self.beneath || self.in_root
+    }
+
+    fn crossing(&self, from: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
+        if self.no_crossing && from.id().device != to.id().device {
+            return Err(Errno::EXDEV);
+        }
+        Ok(())
+    }
+
+    /// Whether a link that leads straight from `here` to a node may be followed.
+    fn jump(&self, here: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
+        if self.no_jumps {
+            return Err(Errno::ELOOP);
+        }
+        if self.scoped() {
+            return Err(Errno::EXDEV);
+        }
+        self.crossing(here, to)
+    }
+
+    /// Whether the walk may go on from the root, by an absolute link.
+    fn to_root(&self, here: &NodeRef, root: &NodeRef) -> Result<(), Errno> {
+        if self.beneath {
+            return Err(Errno::EXDEV);
+        }
+        self.crossing(here, root)
+    }
+
+    /// Whether what was found is below `root` still: others may have moved it meanwhile.
+    fn check_end(&self, root: &NodeRef, found: &Found) -> Result<(), Errno> {
+        if !self.scoped() {
+            return Ok(());
+        }
+        let directory = found
+            .node
+            .as_ref()
+            .filter(|n| n.kind() == FileKind::Directory);
+        let mut here = directory.unwrap_or(&found.parent).clone();
+        for _ in 0..MAX_DEPTH {
+            if same(&here, root) {
+                return Ok(());
+            }
+            here = here.parent().ok_or(Errno::EXDEV)?;
+        }
+        Err(Errno::EXDEV)
+    }
+}
+
 /// What the last component of a path was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LastName {
@@ -183,6 +258,36 @@ pub fn resolve(
     path: &[u8],
     last_link: LastLink,
 ) -> Result<Found, Errno> {
+    walk::<false>(root, start, path, last_link, &Rules::NONE)
+}
+
+/// Does the same by rules; with some of them `root` is the same as `start`.
+fn resolve_by(
+    root: &NodeRef,
+    start: &NodeRef,
+    path: &[u8],
+    last_link: LastLink,
+    rules: Option<&Rules>,
+) -> Result<Found, Errno> {
+    let Some(rules) = rules else {
+        return resolve(root, start, path, last_link);
+    };
+    if rules.beneath && path::is_absolute(path) {
+        return Err(Errno::EXDEV);
+    }
+    let found = walk::<true>(root, start, path, last_link, rules)?;
+    rules.check_end(root, &found)?;
+    Ok(found)
+}
+
+/// Without `RULED` nobody looks at the rules.
+fn walk<const RULED: bool>(
+    root: &NodeRef,
+    start: &NodeRef,
+    path: &[u8],
+    last_link: LastLink,
+    rules: &Rules,
+) -> Result<Found, Errno> {
     if path.is_empty() {
         return Err(Errno::ENOENT);
     }
@@ -229,7 +334,13 @@ pub fn resolve(
                 special = LastName::Parent;
                 above = Some(here.clone());
                 if !same(&here, root) {
-                    here = here.parent().map_or(here, Cow::Owned);
+                    let parent = here.parent();
+                    if RULED && let Some(parent) = &parent {
+                        rules.crossing(&here, parent)?;
+                    }
+                    here = parent.map_or(here, Cow::Owned);
+                } else if RULED && rules.beneath {
+                    return Err(Errno::EXDEV);
                 }
                 continue;
             }
@@ -256,6 +367,9 @@ pub fn resolve(
             }
             (Err(error), _) => return Err(error),
         };
+        if RULED {
+            rules.crossing(&here, &next)?;
+        }
         let follow = match last_link {
             _ if last.is_none() => true,
             LastLink::Follow => true,
@@ -267,12 +381,18 @@ pub fn resolve(
             if links > MAX_LINKS {
                 return Err(Errno::ELOOP);
             }
+            if RULED && rules.no_links {
+                return Err(Errno::ELOOP);
+            }
             match next.link_target()? {
                 LinkTarget::Path(target) => {
                     if target.is_empty() {
                         return Err(Errno::ENOENT);
                     }
                     if path::is_absolute(&target) {
+                        if RULED {
+                            rules.to_root(&here, root)?;
+                        }
                         here = Cow::Borrowed(root);
                         special = LastName::Root;
                         above = None;
@@ -286,6 +406,9 @@ pub fn resolve(
                     });
                 }
                 LinkTarget::Node(node, place) => {
+                    if RULED {
+                        rules.jump(&here, &node)?;
+                    }
                     if last.is_some() {
                         let here = here.into_owned();
                         return finish(&walk, here, LastName::Jump, node, place, true);
@@ -352,10 +475,30 @@ pub fn open_at(
     flags: OpenFlags,
     permissions: u32,
 ) -> Result<Arc<OpenFile>, Errno> {
-    let root = context.root();
+    open_by(context, start, path, flags, permissions, None)
+}
+
+/// Does the same by rules.
+pub fn open_by(
+    context: &Context,
+    start: NodeRef,
+    path: &[u8],
+    flags: OpenFlags,
+    permissions: u32,
+    rules: Option<&Rules>,
+) -> Result<Arc<OpenFile>, Errno> {
+    let root = if rules.is_some_and(Rules::scoped) {
+        start.clone()
+    } else {
+        context.root()
+    };
     let permissions = permissions & 0o7777 & !context.umask();
     if flags.contains(OpenFlags::TEMPORARY) {
-        return open_nameless(&root, start, path, flags, permissions);
+        if !flags.writable() {
+            return Err(Errno::EINVAL);
+        }
+        let directory = resolve_by(&root, &start, path, LastLink::Follow, rules)?.existing()?;
+        return open_nameless(&directory, flags, permissions);
     }
     let create = flags.contains(OpenFlags::CREATE) && !flags.contains(OpenFlags::PATH);
     if create && flags.contains(OpenFlags::DIRECTORY) {
@@ -363,7 +506,7 @@ pub fn open_at(
     }
     if create && path::names_directory(path) {
         // A file cannot be made so, and a directory not at all; but a bad way there comes first.
-        resolve(&root, &start, path, LastLink::Entry)?;
+        resolve_by(&root, &start, path, LastLink::Entry, rules)?;
         return Err(Errno::EISDIR);
     }
     let keep =
@@ -376,7 +519,7 @@ pub fn open_at(
     // A second round is due when another task made or removed the file meanwhile; one that always
     // loses that race is told so.
     for _ in 0..MAX_LINKS {
-        let found = resolve(&root, &start, path, last_link)?;
+        let found = resolve_by(&root, &start, path, last_link, rules)?;
         match &found.node {
             Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
             Some(node) => return open_found(&found, node.clone(), flags),
@@ -426,16 +569,10 @@ fn open_found(found: &Found, node: NodeRef, flags: OpenFlags) -> Result<Arc<Open
 }
 
 fn open_nameless(
-    root: &NodeRef,
-    start: NodeRef,
-    path: &[u8],
+    directory: &NodeRef,
     flags: OpenFlags,
     permissions: u32,
 ) -> Result<Arc<OpenFile>, Errno> {
-    if !flags.writable() {
-        return Err(Errno::EINVAL);
-    }
-    let directory = resolve(root, &start, path, LastLink::Follow)?.existing()?;
     if directory.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }

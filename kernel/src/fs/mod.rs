@@ -39,6 +39,7 @@ pub mod tmpfs;
 mod tree;
 pub mod volume;
 pub mod watch;
+pub mod xattr;
 
 pub use context::Context;
 pub use file::{File, OpenFile, Place, read_exact_at};

@@ -47,6 +47,7 @@ pub mod time;
 pub(crate) mod trace;
 mod transfer;
 mod unknown;
+pub mod xattr;
 
 pub(crate) use crate::process::args::{Args, value};
 use crate::process::signal::{Signal, raise};

@@ -171,11 +171,6 @@ pub fn faccessat2(a: &Args) -> SysResult {
     access_path(a.int(0), a.addr(1), a.uint(2), flags)
 }
 
-/// The node behind the descriptor in argument 0, which must be open for more than its place.
-fn descriptor_node(a: &Args) -> Result<NodeRef, Errno> {
-    Ok(caller::file(a.int(0))?.node().clone())
-}
-
 fn change_mode(target: &Target, mode: u32) -> SysResult {
     let node = target.node();
     if node.kind() == FileKind::Symlink {
@@ -426,83 +421,4 @@ pub fn fstatfs(a: &Args) -> SysResult {
     let file = caller::place(a.int(0))?;
     let node = file.node();
     write_statfs(a.addr(1), &**node)
-}
-
-/// Checks the path of a call on extended attributes, of which no file has any.
-fn path_without_attributes(a: &Args, last_link: LastLink) -> Result<(), Errno> {
-    at::find(AT_FDCWD, a.addr(0), last_link)?
-        .existing()
-        .map(drop)
-}
-
-/// `setxattr(2)`.
-pub fn setxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `lsetxattr(2)`.
-pub fn lsetxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `fsetxattr(2)`.
-pub fn fsetxattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `getxattr(2)`.
-pub fn getxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `lgetxattr(2)`.
-pub fn lgetxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `fgetxattr(2)`.
-pub fn fgetxattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `listxattr(2)`: an empty list.
-pub fn listxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Ok(0)
-}
-
-/// `llistxattr(2)`: an empty list.
-pub fn llistxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Ok(0)
-}
-
-/// `flistxattr(2)`: an empty list.
-pub fn flistxattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Ok(0)
-}
-
-/// `removexattr(2)`.
-pub fn removexattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `lremovexattr(2)`.
-pub fn lremovexattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `fremovexattr(2)`.
-pub fn fremovexattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Err(Errno::EOPNOTSUPP)
 }
