@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 14] = [
+const PROGRAMS: [&str; 16] = [
     "true_cores",
     "true_errors",
     "true_inotify",
@@ -17,9 +17,11 @@ const PROGRAMS: [&str; 14] = [
     "true_mutexes",
     "true_pidfds",
     "true_splices",
+    "true_tasks",
     "true_unix",
     "true_vectors",
     "true_waits",
+    "true_walks",
     "true_xattrs",
 ];
 

@@ -76,9 +76,10 @@ impl Rules {
         self.crossing(here, to)
     }
 
-    /// Whether the walk may go on from the root, by an absolute link.
-    fn to_root(&self, here: &NodeRef, root: &NodeRef) -> Result<(), Errno> {
-        if self.beneath {
+    /// Whether the walk may go on from the root, by an absolute link. As on Linux the root counts as
+    /// elsewhere where the walk had nothing to do with it before.
+    fn to_root(&self, here: &NodeRef, root: &NodeRef, root_known: bool) -> Result<(), Errno> {
+        if self.beneath || self.no_crossing && !root_known {
             return Err(Errno::EXDEV);
         }
         self.crossing(here, root)
@@ -302,6 +303,7 @@ fn walk<const RULED: bool>(
         wants_directory: path::names_directory(path),
     };
     let mut links = 0;
+    let mut root_known = rules.in_root || path::is_absolute(path);
     // What was found if the walk ends before the next name.
     let mut special = LastName::Root;
     let mut above = None;
@@ -333,6 +335,7 @@ fn walk<const RULED: bool>(
                 walk.skip(leg, advance);
                 special = LastName::Parent;
                 above = Some(here.clone());
+                root_known = true;
                 if !same(&here, root) {
                     let parent = here.parent();
                     if RULED && let Some(parent) = &parent {
@@ -391,7 +394,7 @@ fn walk<const RULED: bool>(
                     }
                     if path::is_absolute(&target) {
                         if RULED {
-                            rules.to_root(&here, root)?;
+                            rules.to_root(&here, root, root_known)?;
                         }
                         here = Cow::Borrowed(root);
                         special = LastName::Root;

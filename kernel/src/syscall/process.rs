@@ -388,8 +388,3 @@ pub fn setns(a: &Args) -> SysResult {
     process::caller::file(a.int(0))?;
     Err(Errno::EINVAL)
 }
-
-/// `kcmp(2)`.
-pub fn kcmp(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}

@@ -281,6 +281,35 @@ pub(super) struct OpenHow {
 
 as_in_linux!(OpenHow is raw::open_how: flags flags, mode mode, resolve resolve);
 
+/// `struct futex_waitv`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct FutexWaitV {
+    pub(super) value: u64,
+    pub(super) address: u64,
+    pub(super) flags: u32,
+    pub(super) reserved: u32,
+}
+
+as_in_linux!(FutexWaitV is raw::futex_waitv: value val, address uaddr, flags flags,
+    reserved __reserved);
+
+/// `struct sched_attr`, which linux-raw-sys does not have.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct SchedAttr {
+    pub(super) size: u32,
+    pub(super) policy: u32,
+    pub(super) flags: u64,
+    pub(super) nice: i32,
+    pub(super) priority: u32,
+    pub(super) runtime: u64,
+    pub(super) deadline: u64,
+    pub(super) period: u64,
+    pub(super) least_clamp: u32,
+    pub(super) most_clamp: u32,
+}
+
 /// `struct clone_args`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

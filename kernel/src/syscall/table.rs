@@ -1,10 +1,10 @@
 //! The one table: call number to handler.
 
 use super::{
-    Args, adjtime, clone, credentials, dir, fd, file, futex, info, inotify, ioprio, lock,
+    Args, adjtime, clone, credentials, dir, fd, file, futex, info, inotify, ioprio, kcmp, lock,
     membarrier, memory, mount, mqueue, msg, pidfd, pipe, poll, prctl, process, process_vm, sched,
-    sem, shm, signal, signalfd, socket, socket_messages, socket_options, splice, stat, syslog,
-    time, xattr,
+    sched_attr, sem, shm, signal, signalfd, socket, socket_messages, socket_options, splice, stat,
+    syslog, time, xattr,
 };
 use linux_raw_sys::general as nr;
 use logic::errno::{Errno, SysResult};
@@ -210,7 +210,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_arch_prctl => prctl::arch_prctl(a),
         nr::__NR_unshare => process::unshare(a),
         nr::__NR_setns => process::setns(a),
-        nr::__NR_kcmp => process::kcmp(a),
+        nr::__NR_kcmp => kcmp::kcmp(a),
         nr::__NR_personality => prctl::personality(a),
         nr::__NR_pidfd_open => pidfd::pidfd_open(a),
         nr::__NR_pidfd_getfd => pidfd::pidfd_getfd(a),
@@ -230,6 +230,7 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_pidfd_send_signal => pidfd::pidfd_send_signal(a),
         nr::__NR_restart_syscall => signal::restart_syscall(a),
         nr::__NR_futex => futex::futex(a),
+        nr::__NR_futex_waitv => futex::futex_waitv(a),
         nr::__NR_set_robust_list => futex::set_robust_list(a),
         nr::__NR_get_robust_list => futex::get_robust_list(a),
         nr::__NR_nanosleep => time::nanosleep(a),
@@ -261,8 +262,8 @@ pub(super) fn dispatch(number: u32, a: &Args, frame: &mut UserFrame) -> SysResul
         nr::__NR_sched_get_priority_max => sched::sched_get_priority_max(a),
         nr::__NR_sched_get_priority_min => sched::sched_get_priority_min(a),
         nr::__NR_sched_rr_get_interval => sched::sched_rr_get_interval(a),
-        nr::__NR_sched_setattr => sched::sched_setattr(a),
-        nr::__NR_sched_getattr => sched::sched_getattr(a),
+        nr::__NR_sched_setattr => sched_attr::sched_setattr(a),
+        nr::__NR_sched_getattr => sched_attr::sched_getattr(a),
         nr::__NR_getpriority => sched::getpriority(a),
         nr::__NR_setpriority => sched::setpriority(a),
         nr::__NR_getcpu => sched::getcpu(a),
