@@ -37,6 +37,7 @@ pub mod path;
 pub mod pipe;
 pub mod priority_queue;
 pub mod radix;
+pub mod rseq;
 pub mod sched;
 pub mod semaphores;
 pub mod signal_set;
@@ -80,6 +81,8 @@ mod mount_options_tests;
 mod nests_tests;
 #[cfg(test)]
 mod numbers_tests;
+#[cfg(test)]
+mod rseq_tests;
 #[cfg(test)]
 mod semaphores_tests;
 #[cfg(test)]

@@ -257,9 +257,10 @@ pub fn getcpu(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `rseq(2)`: libraries have another way.
-pub fn rseq(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `rseq(2)`.
+pub fn rseq(a: &Args) -> SysResult {
+    let current = process::current();
+    process::rseq::register(current, a.addr(0), a.uint(1) as usize, a.uint(2), a.uint(3))
 }
 
 /// What `linux_raw_sys` calls the priority of a process; the numbers above are its.

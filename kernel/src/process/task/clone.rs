@@ -290,6 +290,9 @@ fn new_process(
 /// Copies what a task inherits besides the big things.
 fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
     task.inherit(&parent);
+    if !request.has(VM) {
+        task.rseq().inherit(parent.rseq());
+    }
     let own_stack = !request.has(VM) || request.has(VFORK);
     task.signals().inherit(parent.signals(), own_stack);
     let marks = task.marks();
