@@ -49,7 +49,8 @@ proptest! {
                 Err((why, _)) => {
                     let expected = if there { Refused::Exists } else { Refused::Absent };
                     prop_assert_eq!(why, expected);
-                    prop_assert!(if there { when.create } else { when.replace });
+                    let asked = if there { when.create } else { when.replace };
+                    prop_assert!(asked);
                 }
             }
         }

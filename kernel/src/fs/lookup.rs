@@ -78,7 +78,7 @@ impl Rules {
 
     /// Whether the walk may go on from the root, by an absolute link. As on Linux the root counts as
     /// elsewhere where the walk had nothing to do with it before.
-    fn to_root(&self, here: &NodeRef, root: &NodeRef, root_known: bool) -> Result<(), Errno> {
+    fn absolute(&self, here: &NodeRef, root: &NodeRef, root_known: bool) -> Result<(), Errno> {
         if self.beneath || self.no_crossing && !root_known {
             return Err(Errno::EXDEV);
         }
@@ -394,7 +394,7 @@ fn walk<const RULED: bool>(
                     }
                     if path::is_absolute(&target) {
                         if RULED {
-                            rules.to_root(&here, root, root_known)?;
+                            rules.absolute(&here, root, root_known)?;
                         }
                         here = Cow::Borrowed(root);
                         special = LastName::Root;

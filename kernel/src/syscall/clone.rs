@@ -50,20 +50,20 @@ pub fn clone(a: &Args, frame: &mut UserFrame) -> SysResult {
 /// `clone3(2)`.
 pub fn clone3(a: &Args, frame: &mut UserFrame) -> SysResult {
     /// The most numbers that `set_tid` may name, one for each level of name spaces.
-    const MOST_TIDS: u64 = 32;
+    const MOST_TIDS: usize = 32;
     let size = a.size(1);
     let args: CloneArgs = extensible::read(a.addr(0), size, raw::CLONE_ARGS_SIZE_VER0 as usize)?;
     let into_cgroup = args.flags & raw::CLONE_INTO_CGROUP != 0;
     let with_cgroup = size >= raw::CLONE_ARGS_SIZE_VER2 as usize;
     let signal = u32::try_from(args.exit_signal).map_err(|_| Errno::EINVAL)?;
-    if args.set_tid_size > MOST_TIDS
+    if args.set_tid_size > MOST_TIDS as u64
         || (args.set_tid == 0) != (args.set_tid_size == 0)
         || signal > MAX_SIGNAL
         || into_cgroup && (args.cgroup > i32::MAX as u64 || !with_cgroup)
     {
         return Err(Errno::EINVAL);
     }
-    let mut numbers = [0; MOST_TIDS as usize * 4];
+    let mut numbers = [0; MOST_TIDS * 4];
     let named = super::value(args.set_tid_size) * 4;
     uaccess::copy_in(&mut numbers[..named], args.set_tid)?;
     let flag = |flag: u32| args.flags & u64::from(flag) != 0;

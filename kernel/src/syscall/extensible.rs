@@ -3,7 +3,7 @@
 use crate::vm::uaccess;
 use logic::errno::Errno;
 use machine::memory::PAGE_SIZE;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Reads a structure of which the program has `size` bytes. What it lacks is zero; what it has more
 /// must be.
@@ -11,14 +11,11 @@ use zerocopy::{FromZeros, IntoBytes};
 /// # Errors
 /// `EINVAL`: it is smaller than the first version, which had `least` bytes. `E2BIG`: it is larger than
 /// a page, or says what this kernel does not know. `EFAULT`.
-pub(super) fn read<T: FromZeros + IntoBytes>(
+pub(super) fn read<T: FromBytes + IntoBytes>(
     address: u64,
     size: usize,
     least: usize,
-) -> Result<T, Errno>
-where
-    T: zerocopy::FromBytes,
-{
+) -> Result<T, Errno> {
     if size > PAGE_SIZE {
         return Err(Errno::E2BIG);
     }

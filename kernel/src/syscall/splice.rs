@@ -97,7 +97,7 @@ pub fn splice(a: &Args) -> SysResult {
     if !from.flags().readable() || !to.flags().writable() {
         return Err(Errno::EBADF);
     }
-    if count > i64::MAX as usize && sink.is_none() {
+    if a.long(4) < 0 && sink.is_none() {
         return Err(Errno::EINVAL);
     }
     let count = count.min(MAX_RW_COUNT);

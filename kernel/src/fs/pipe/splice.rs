@@ -103,7 +103,7 @@ fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
             match memory::alloc_frame(Mobility::Unmovable) {
                 Ok(frame) => ring.supply(frame),
                 Err(_) if done > 0 => break,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
         let Some(run) = ring.back() else { break };
