@@ -383,8 +383,16 @@ impl OpenFile {
     }
 
     /// Tells those who watch the file, or the directory that it was opened in.
+    #[inline]
     pub fn tell(&self, events: Events) {
-        if watch::active() && !self.flags().contains(OpenFlags::PATH) {
+        if watch::active() {
+            self.tell_watches(events);
+        }
+    }
+
+    #[cold]
+    fn tell_watches(&self, events: Events) {
+        if !self.flags().contains(OpenFlags::PATH) {
             let place = self.place.as_ref().map(|at| (&at.parent, &*at.name));
             watch::tell_both(&self.node, place, events, true);
         }

@@ -154,10 +154,16 @@ impl Found {
     }
 
     /// Tells those who watch what is there, or the directory that it is in.
+    #[inline]
     pub fn tell(&self, events: Events) {
-        if let Some(node) = &self.node
-            && watch::active()
-        {
+        if watch::active() {
+            self.tell_watches(events);
+        }
+    }
+
+    #[cold]
+    fn tell_watches(&self, events: Events) {
+        if let Some(node) = &self.node {
             let place = self.place();
             let place = place.as_ref().map(|at| (&at.parent, &*at.name));
             watch::tell_both(node, place, events, false);
@@ -253,6 +259,7 @@ impl Found {
 }
 
 /// Walks `path` from `start` (or from `root` if it is absolute).
+#[inline]
 pub fn resolve(
     root: &NodeRef,
     start: &NodeRef,
@@ -263,6 +270,7 @@ pub fn resolve(
 }
 
 /// Does the same by rules; with some of them `root` is the same as `start`.
+#[inline(always)]
 fn resolve_by(
     root: &NodeRef,
     start: &NodeRef,
@@ -270,9 +278,20 @@ fn resolve_by(
     last_link: LastLink,
     rules: Option<&Rules>,
 ) -> Result<Found, Errno> {
-    let Some(rules) = rules else {
-        return resolve(root, start, path, last_link);
-    };
+    match rules {
+        None => walk::<false>(root, start, path, last_link, &Rules::NONE),
+        Some(rules) => resolve_ruled(root, start, path, last_link, rules),
+    }
+}
+
+#[cold]
+fn resolve_ruled(
+    root: &NodeRef,
+    start: &NodeRef,
+    path: &[u8],
+    last_link: LastLink,
+    rules: &Rules,
+) -> Result<Found, Errno> {
     if rules.beneath && path::is_absolute(path) {
         return Err(Errno::EXDEV);
     }
@@ -482,6 +501,7 @@ pub fn open_at(
 }
 
 /// Does the same by rules.
+#[inline]
 pub fn open_by(
     context: &Context,
     start: NodeRef,

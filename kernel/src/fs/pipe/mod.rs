@@ -81,6 +81,7 @@ impl Pipe {
     }
 
     /// Moves what is there to `to`; 0 if nothing is.
+    #[inline(always)]
     fn drain(&self, to: &mut dyn ByteSink) -> SysResult {
         let mut ring = self.ring.lock();
         let was_full = ring.room() < self.writable_room;
@@ -118,6 +119,7 @@ impl Pipe {
     }
 
     /// Moves up to `count` bytes in; 0 if fewer than `at_least` fit.
+    #[inline(always)]
     fn fill(&self, from: &mut dyn ByteSource, count: usize, at_least: usize) -> SysResult {
         let mut ring = self.ring.lock();
         if ring.room() < at_least {
