@@ -4,6 +4,7 @@ use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{LinkTarget, NewNode, NodeRef};
+use super::walk_rules::Rules;
 use super::watch::{self, Events};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -27,82 +28,6 @@ pub enum LastLink {
     Keep,
     /// The entry is meant, to be made, moved or removed; whatever it is, and with a slash too.
     Entry,
-}
-
-/// Where a walk may not go (`openat2`).
-#[derive(Copy, Clone, Debug, Default)]
-pub struct Rules {
-    /// Nowhere but below its start: `EXDEV`.
-    pub beneath: bool,
-    /// Its start is the root for it, and no link leads straight out of there.
-    pub in_root: bool,
-    /// Through no symbolic link: `ELOOP`.
-    pub no_links: bool,
-    /// Through no link that leads straight to a node: `ELOOP`.
-    pub no_jumps: bool,
-    /// Into no other file system: `EXDEV`.
-    pub no_crossing: bool,
-}
-
-impl Rules {
-    /// Everywhere.
-    pub const NONE: Self = Self {
-        beneath: false,
-        in_root: false,
-        no_links: false,
-        no_jumps: false,
-        no_crossing: false,
-    };
-
-    fn scoped(&self) -> bool {
-        self.beneath || self.in_root
-    }
-
-    fn crossing(&self, from: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
-        if self.no_crossing && from.id().device != to.id().device {
-            return Err(Errno::EXDEV);
-        }
-        Ok(())
-    }
-
-    /// Whether a link that leads straight from `here` to a node may be followed.
-    fn jump(&self, here: &NodeRef, to: &NodeRef) -> Result<(), Errno> {
-        if self.no_jumps {
-            return Err(Errno::ELOOP);
-        }
-        if self.scoped() {
-            return Err(Errno::EXDEV);
-        }
-        self.crossing(here, to)
-    }
-
-    /// Whether the walk may go on from the root, by an absolute link. As on Linux the root counts as
-    /// elsewhere where the walk had nothing to do with it before.
-    fn absolute(&self, here: &NodeRef, root: &NodeRef, root_known: bool) -> Result<(), Errno> {
-        if self.beneath || self.no_crossing && !root_known {
-            return Err(Errno::EXDEV);
-        }
-        self.crossing(here, root)
-    }
-
-    /// Whether what was found is below `root` still: others may have moved it meanwhile.
-    fn check_end(&self, root: &NodeRef, found: &Found) -> Result<(), Errno> {
-        if !self.scoped() {
-            return Ok(());
-        }
-        let directory = found
-            .node
-            .as_ref()
-            .filter(|n| n.kind() == FileKind::Directory);
-        let mut here = directory.unwrap_or(&found.parent).clone();
-        for _ in 0..MAX_DEPTH {
-            if same(&here, root) {
-                return Ok(());
-            }
-            here = here.parent().ok_or(Errno::EXDEV)?;
-        }
-        Err(Errno::EXDEV)
-    }
 }
 
 /// What the last component of a path was.
@@ -284,6 +209,25 @@ fn resolve_by(
     }
 }
 
+/// Whether what was found is below `root` still: others may have moved it meanwhile.
+fn check_end(rules: &Rules, root: &NodeRef, found: &Found) -> Result<(), Errno> {
+    if !rules.scoped() {
+        return Ok(());
+    }
+    let directory = found
+        .node
+        .as_ref()
+        .filter(|n| n.kind() == FileKind::Directory);
+    let mut here = directory.unwrap_or(&found.parent).clone();
+    for _ in 0..MAX_DEPTH {
+        if same(&here, root) {
+            return Ok(());
+        }
+        here = here.parent().ok_or(Errno::EXDEV)?;
+    }
+    Err(Errno::EXDEV)
+}
+
 #[cold]
 fn resolve_ruled(
     root: &NodeRef,
@@ -296,7 +240,7 @@ fn resolve_ruled(
         return Err(Errno::EXDEV);
     }
     let found = walk::<true>(root, start, path, last_link, rules)?;
-    rules.check_end(root, &found)?;
+    check_end(rules, root, &found)?;
     Ok(found)
 }
 

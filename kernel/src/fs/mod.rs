@@ -38,6 +38,7 @@ pub mod timerfd;
 pub mod tmpfs;
 mod tree;
 pub mod volume;
+pub mod walk_rules;
 pub mod watch;
 pub mod xattr;
 
