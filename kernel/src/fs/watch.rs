@@ -297,9 +297,9 @@ pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Event
     let id = node.id();
     if node.kind() == FileKind::Directory {
         if let Some(parent) = node.parent().filter(|p| p.id().device == id.device) {
-            tell(parent.id(), events, 0, &node.name(), &|| {
-                open && node.is_removed()
-            });
+            // Before any bucket is locked: directories have locks of their own.
+            let removed = open && node.is_removed();
+            tell(parent.id(), events, 0, &node.name(), &|| removed);
         }
     } else if let Some((parent, name)) = place {
         let unlinked = || {
