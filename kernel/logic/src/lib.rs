@@ -20,6 +20,7 @@ pub mod core_name;
 pub mod disk;
 pub mod elf;
 pub mod errno;
+pub mod events;
 pub mod heap;
 pub mod ipc_ids;
 pub mod list;
@@ -36,6 +37,7 @@ pub mod path;
 pub mod pipe;
 pub mod priority_queue;
 pub mod radix;
+pub mod rseq;
 pub mod sched;
 pub mod semaphores;
 pub mod signal_set;
@@ -45,6 +47,7 @@ pub mod strings;
 pub mod used_slots;
 pub mod vma;
 pub mod vmemmap;
+pub mod xattrs;
 
 #[cfg(test)]
 mod by_name_tests;
@@ -56,6 +59,8 @@ mod core_file_tests;
 mod core_name_tests;
 #[cfg(test)]
 mod elf_tests;
+#[cfg(test)]
+mod events_tests;
 #[cfg(test)]
 mod heap_tests;
 #[cfg(test)]
@@ -77,6 +82,8 @@ mod nests_tests;
 #[cfg(test)]
 mod numbers_tests;
 #[cfg(test)]
+mod rseq_tests;
+#[cfg(test)]
 mod semaphores_tests;
 #[cfg(test)]
 mod signal_set_tests;
@@ -88,3 +95,5 @@ mod strings_tests;
 mod used_slots_tests;
 #[cfg(test)]
 mod vma_tests;
+#[cfg(test)]
+mod xattrs_tests;

@@ -18,6 +18,9 @@ const ANON_INODE_MAGIC: u64 = 0x0904_1934;
 /// Linux's magic number of the file system of pipes.
 const PIPEFS_MAGIC: u64 = 0x5049_5045;
 
+/// The label of inotify's descriptors, which Linux shows without brackets.
+pub const INOTIFY: &str = "inotify";
+
 /// Opens the object behind a node once more, through `/proc/PID/fd`.
 type Reopen = Box<dyn Fn(OpenFlags) -> Result<Arc<dyn File>, Errno> + Send + Sync>;
 
@@ -96,6 +99,7 @@ impl Node for Nameless {
             FileKind::Socket | FileKind::Fifo => {
                 format!("{}:[{}]", self.label, self.inode).into_bytes()
             }
+            _ if self.label == INOTIFY => b"anon_inode:inotify".to_vec(),
             _ => format!("anon_inode:[{}]", self.label).into_bytes(),
         })
     }

@@ -5,10 +5,12 @@ use super::io::{ByteSink, ByteSource, SliceSink};
 use super::locks;
 use super::node::{DirEntry, Hold, Metadata, NodeRef};
 use super::poll::{Notifier, PollMask};
+use super::watch::{self, Events};
 use crate::vm::PageSource;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
+use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use logic::errno::{Errno, SysResult};
 use machine::sync::Mutex;
@@ -90,6 +92,10 @@ pub trait File: Any + Send + Sync {
     ) -> Result<(), Errno> {
         Err(Errno::ENOTDIR)
     }
+    /// What `/proc/PID/fdinfo` says of files of this kind alone.
+    fn describe(&self, _text: &mut dyn fmt::Write) -> fmt::Result {
+        Ok(())
+    }
     /// `fallocate` with Linux's mode bits.
     fn allocate(&self, _mode: u32, _offset: u64, _length: u64) -> Result<(), Errno> {
         Err(Errno::ENODEV)
@@ -104,8 +110,8 @@ impl dyn File {
     }
 }
 
-impl core::fmt::Debug for dyn File {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for dyn File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("File")
     }
 }
@@ -144,11 +150,18 @@ impl Drop for OpenFile {
         if *self.forbids_writing.get_mut() {
             self.node.permit_writing();
         }
+        if watch::active() {
+            self.tell(if self.flags().writable() {
+                Events::CLOSE_WRITE
+            } else {
+                Events::CLOSE_NOWRITE
+            });
+        }
     }
 }
 
-impl core::fmt::Debug for OpenFile {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenFile")
             .field("node", &self.node)
             .field("flags", &self.flags())
@@ -320,7 +333,11 @@ impl OpenFile {
             return Err(Errno::EBADF);
         }
         let read = |offset: &mut u64| self.file.read(to, offset, flags | more);
-        self.at_offset(offset, read)
+        let moved = self.at_offset(offset, read);
+        if watch::active() {
+            self.tell_moved(&moved, Events::ACCESS);
+        }
+        moved
     }
 
     /// Writes likewise.
@@ -335,7 +352,11 @@ impl OpenFile {
             return Err(Errno::EBADF);
         }
         let write = |offset: &mut u64| self.file.write(from, offset, flags | more);
-        self.at_offset(offset, write)
+        let moved = self.at_offset(offset, write);
+        if watch::active() {
+            self.tell_moved(&moved, Events::MODIFY);
+        }
+        moved
     }
 
     #[inline]
@@ -351,6 +372,30 @@ impl OpenFile {
             return Err(Errno::ESPIPE);
         }
         call(&mut offset)
+    }
+
+    #[cold]
+    fn tell_moved(&self, moved: &SysResult, events: Events) {
+        // As on Linux nobody is told of what goes through a FIFO.
+        if moved.is_ok_and(|count| count > 0) && self.node.kind() != FileKind::Fifo {
+            self.tell(events);
+        }
+    }
+
+    /// Tells those who watch the file, or the directory that it was opened in.
+    #[inline]
+    pub fn tell(&self, events: Events) {
+        if watch::active() {
+            self.tell_watches(events);
+        }
+    }
+
+    #[cold]
+    fn tell_watches(&self, events: Events) {
+        if !self.flags().contains(OpenFlags::PATH) {
+            let place = self.place.as_ref().map(|at| (&at.parent, &*at.name));
+            watch::tell_both(&self.node, place, events, true);
+        }
     }
 
     /// Whether it is a directory.
@@ -386,5 +431,6 @@ pub fn read_exact_at(file: &OpenFile, position: u64, buffer: &mut [u8]) -> Resul
         }
     }
     debug_assert!(offset == position + wanted as u64);
+    file.tell(Events::ACCESS);
     Ok(())
 }

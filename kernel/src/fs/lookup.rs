@@ -4,6 +4,8 @@ use super::context::Context;
 use super::file::{OpenFile, Place};
 use super::flags::{FileKind, OpenFlags};
 use super::node::{LinkTarget, NewNode, NodeRef};
+use super::walk_rules::Rules;
+use super::watch::{self, Events};
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -76,6 +78,23 @@ impl Found {
         }
     }
 
+    /// Tells those who watch what is there, or the directory that it is in.
+    #[inline]
+    pub fn tell(&self, events: Events) {
+        if watch::active() {
+            self.tell_watches(events);
+        }
+    }
+
+    #[cold]
+    fn tell_watches(&self, events: Events) {
+        if let Some(node) = &self.node {
+            let place = self.place();
+            let place = place.as_ref().map(|at| (&at.parent, &*at.name));
+            watch::tell_both(node, place, events, false);
+        }
+    }
+
     /// The name that a new entry gets; `taken` is the error for `/`, `.` and `..`.
     pub fn new_name(&self, taken: Errno) -> Result<&[u8], Errno> {
         match &self.name {
@@ -88,7 +107,7 @@ impl Found {
     ///
     /// # Errors
     /// As `unlink(2)`.
-    pub fn unlink(&self) -> Result<(), Errno> {
+    pub fn unlink(self) -> Result<(), Errno> {
         let name = self.new_name(Errno::EISDIR)?;
         let node = self.node.as_ref().ok_or(Errno::ENOENT)?;
         if node.kind() == FileKind::Directory {
@@ -97,7 +116,16 @@ impl Found {
         if self.must_be_directory {
             return Err(Errno::ENOTDIR);
         }
-        self.parent.unlink(name)
+        self.parent.unlink(name)?;
+        if watch::active() {
+            watch::tell_node(node, Events::ATTRIB);
+            watch::unlinked(node);
+            let name: Box<[u8]> = name.into();
+            // Its end, if this is it, comes before the news of the name.
+            drop(self.node);
+            watch::tell_entry(&self.parent, &name, Events::DELETE, 0);
+        }
+        Ok(())
     }
 }
 
@@ -156,11 +184,73 @@ impl Found {
 }
 
 /// Walks `path` from `start` (or from `root` if it is absolute).
+#[inline]
 pub fn resolve(
     root: &NodeRef,
     start: &NodeRef,
     path: &[u8],
     last_link: LastLink,
+) -> Result<Found, Errno> {
+    walk::<false>(root, start, path, last_link, &Rules::NONE)
+}
+
+/// Does the same by rules; with some of them `root` is the same as `start`.
+#[inline(always)]
+fn resolve_by(
+    root: &NodeRef,
+    start: &NodeRef,
+    path: &[u8],
+    last_link: LastLink,
+    rules: Option<&Rules>,
+) -> Result<Found, Errno> {
+    match rules {
+        None => walk::<false>(root, start, path, last_link, &Rules::NONE),
+        Some(rules) => resolve_ruled(root, start, path, last_link, rules),
+    }
+}
+
+/// Whether what was found is below `root` still: others may have moved it meanwhile.
+fn check_end(rules: &Rules, root: &NodeRef, found: &Found) -> Result<(), Errno> {
+    if !rules.scoped() {
+        return Ok(());
+    }
+    let directory = found
+        .node
+        .as_ref()
+        .filter(|n| n.kind() == FileKind::Directory);
+    let mut here = directory.unwrap_or(&found.parent).clone();
+    for _ in 0..MAX_DEPTH {
+        if same(&here, root) {
+            return Ok(());
+        }
+        here = here.parent().ok_or(Errno::EXDEV)?;
+    }
+    Err(Errno::EXDEV)
+}
+
+#[cold]
+fn resolve_ruled(
+    root: &NodeRef,
+    start: &NodeRef,
+    path: &[u8],
+    last_link: LastLink,
+    rules: &Rules,
+) -> Result<Found, Errno> {
+    if rules.beneath && path::is_absolute(path) {
+        return Err(Errno::EXDEV);
+    }
+    let found = walk::<true>(root, start, path, last_link, rules)?;
+    check_end(rules, root, &found)?;
+    Ok(found)
+}
+
+/// Without `RULED` nobody looks at the rules.
+fn walk<const RULED: bool>(
+    root: &NodeRef,
+    start: &NodeRef,
+    path: &[u8],
+    last_link: LastLink,
+    rules: &Rules,
 ) -> Result<Found, Errno> {
     if path.is_empty() {
         return Err(Errno::ENOENT);
@@ -176,6 +266,7 @@ pub fn resolve(
         wants_directory: path::names_directory(path),
     };
     let mut links = 0;
+    let mut root_known = rules.in_root || path::is_absolute(path);
     // What was found if the walk ends before the next name.
     let mut special = LastName::Root;
     let mut above = None;
@@ -207,8 +298,15 @@ pub fn resolve(
                 walk.skip(leg, advance);
                 special = LastName::Parent;
                 above = Some(here.clone());
+                root_known = true;
                 if !same(&here, root) {
-                    here = here.parent().map_or(here, Cow::Owned);
+                    let parent = here.parent();
+                    if RULED && let Some(parent) = &parent {
+                        rules.crossing(&here, parent)?;
+                    }
+                    here = parent.map_or(here, Cow::Owned);
+                } else if RULED && rules.beneath {
+                    return Err(Errno::EXDEV);
                 }
                 continue;
             }
@@ -235,6 +333,9 @@ pub fn resolve(
             }
             (Err(error), _) => return Err(error),
         };
+        if RULED {
+            rules.crossing(&here, &next)?;
+        }
         let follow = match last_link {
             _ if last.is_none() => true,
             LastLink::Follow => true,
@@ -246,12 +347,18 @@ pub fn resolve(
             if links > MAX_LINKS {
                 return Err(Errno::ELOOP);
             }
+            if RULED && rules.no_links {
+                return Err(Errno::ELOOP);
+            }
             match next.link_target()? {
                 LinkTarget::Path(target) => {
                     if target.is_empty() {
                         return Err(Errno::ENOENT);
                     }
                     if path::is_absolute(&target) {
+                        if RULED {
+                            rules.absolute(&here, root, root_known)?;
+                        }
                         here = Cow::Borrowed(root);
                         special = LastName::Root;
                         above = None;
@@ -265,6 +372,9 @@ pub fn resolve(
                     });
                 }
                 LinkTarget::Node(node, place) => {
+                    if RULED {
+                        rules.jump(&here, &node)?;
+                    }
                     if last.is_some() {
                         let here = here.into_owned();
                         return finish(&walk, here, LastName::Jump, node, place, true);
@@ -331,10 +441,31 @@ pub fn open_at(
     flags: OpenFlags,
     permissions: u32,
 ) -> Result<Arc<OpenFile>, Errno> {
-    let root = context.root();
+    open_by(context, start, path, flags, permissions, None)
+}
+
+/// Does the same by rules.
+#[inline]
+pub fn open_by(
+    context: &Context,
+    start: NodeRef,
+    path: &[u8],
+    flags: OpenFlags,
+    permissions: u32,
+    rules: Option<&Rules>,
+) -> Result<Arc<OpenFile>, Errno> {
+    let root = if rules.is_some_and(Rules::scoped) {
+        start.clone()
+    } else {
+        context.root()
+    };
     let permissions = permissions & 0o7777 & !context.umask();
     if flags.contains(OpenFlags::TEMPORARY) {
-        return open_nameless(&root, start, path, flags, permissions);
+        if !flags.writable() {
+            return Err(Errno::EINVAL);
+        }
+        let directory = resolve_by(&root, &start, path, LastLink::Follow, rules)?.existing()?;
+        return open_nameless(&directory, flags, permissions);
     }
     let create = flags.contains(OpenFlags::CREATE) && !flags.contains(OpenFlags::PATH);
     if create && flags.contains(OpenFlags::DIRECTORY) {
@@ -342,7 +473,7 @@ pub fn open_at(
     }
     if create && path::names_directory(path) {
         // A file cannot be made so, and a directory not at all; but a bad way there comes first.
-        resolve(&root, &start, path, LastLink::Entry)?;
+        resolve_by(&root, &start, path, LastLink::Entry, rules)?;
         return Err(Errno::EISDIR);
     }
     let keep =
@@ -355,7 +486,7 @@ pub fn open_at(
     // A second round is due when another task made or removed the file meanwhile; one that always
     // loses that race is told so.
     for _ in 0..MAX_LINKS {
-        let found = resolve(&root, &start, path, last_link)?;
+        let found = resolve_by(&root, &start, path, last_link, rules)?;
         match &found.node {
             Some(_) if create && flags.contains(OpenFlags::EXCLUSIVE) => return Err(Errno::EEXIST),
             Some(node) => return open_found(&found, node.clone(), flags),
@@ -365,8 +496,13 @@ pub fn open_at(
         let name = found.new_name(Errno::EISDIR)?;
         match found.parent.create(name, NewNode::Regular, permissions) {
             Ok(node) => {
+                if watch::active() {
+                    watch::tell_entry(&found.parent, name, Events::CREATE, 0);
+                }
                 // A new file is open as asked, whatever its permissions say.
-                return OpenFile::open(node, found.place(), flags - OpenFlags::TRUNCATE);
+                let file = OpenFile::open(node, found.place(), flags - OpenFlags::TRUNCATE)?;
+                file.tell(Events::OPEN);
+                return Ok(file);
             }
             Err(Errno::EEXIST) => {}
             Err(error) => return Err(error),
@@ -392,21 +528,18 @@ fn open_found(found: &Found, node: NodeRef, flags: OpenFlags) -> Result<Arc<Open
         && kind == FileKind::Regular;
     if truncate {
         node.set_size(0)?;
+        found.tell(Events::MODIFY);
     }
-    OpenFile::open(node, found.place(), flags)
+    let file = OpenFile::open(node, found.place(), flags)?;
+    file.tell(Events::OPEN);
+    Ok(file)
 }
 
 fn open_nameless(
-    root: &NodeRef,
-    start: NodeRef,
-    path: &[u8],
+    directory: &NodeRef,
     flags: OpenFlags,
     permissions: u32,
 ) -> Result<Arc<OpenFile>, Errno> {
-    if !flags.writable() {
-        return Err(Errno::EINVAL);
-    }
-    let directory = resolve(root, &start, path, LastLink::Follow)?.existing()?;
     if directory.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }

@@ -20,6 +20,7 @@ pub mod eventfd;
 pub mod file;
 pub mod flags;
 pub mod initramfs;
+pub mod inotify;
 pub mod io;
 pub mod locks;
 pub mod lookup;
@@ -37,6 +38,9 @@ pub mod timerfd;
 pub mod tmpfs;
 mod tree;
 pub mod volume;
+pub mod walk_rules;
+pub mod watch;
+pub mod xattr;
 
 pub use context::Context;
 pub use file::{File, OpenFile, Place, read_exact_at};

@@ -9,6 +9,7 @@ use super::node::{NewNode, NodeRef};
 use super::text::Text;
 use super::tmpfs;
 use super::volume::{FileSystem, FileSystemType, Made, Maker, MountFlags, Uses};
+use super::watch;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -269,6 +270,10 @@ pub fn unmount(top: &NodeRef, when: When) -> Result<(), Errno> {
         }
     }
     drop(mounts);
+    if watch::active() {
+        gone.iter()
+            .for_each(|mount| watch::unmounted(mount.device()));
+    }
     gone.into_iter().for_each(leave);
     Ok(())
 }

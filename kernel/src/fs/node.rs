@@ -2,6 +2,7 @@
 
 use super::file::{File, Place};
 use super::flags::{FileKind, OpenFlags};
+use super::xattr;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -166,6 +167,20 @@ pub trait Node: Any + Send + Sync {
     /// Changes attributes.
     fn change(&self, _change: &AttributeChange) -> Result<(), Errno> {
         Err(Errno::EPERM)
+    }
+    /// Looks at the extended attributes.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: nodes of its kind have none.
+    fn extended(&self, _look: &mut dyn FnMut(&xattr::Slot)) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Changes the extended attributes; `change` is quick and drops nothing large.
+    ///
+    /// # Errors
+    /// As for [`Self::extended`]; `EROFS`.
+    fn change_extended(&self, _change: &mut dyn FnMut(&mut xattr::Slot)) -> Result<(), Errno> {
+        Err(Errno::EOPNOTSUPP)
     }
     /// Cuts or extends a regular file.
     fn set_size(&self, _size: u64) -> Result<(), Errno> {

@@ -16,6 +16,7 @@ use machine::sync::SpinLock;
 
 use crate::vm::uaccess::atomic;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::hash::{Hash, Hasher};
 use core::marker::PhantomPinned;
@@ -111,6 +112,20 @@ unsafe impl Linked for Waiter {
 }
 
 impl Waiter {
+    /// The current task's, not in its bucket yet.
+    fn new(key: Key, bits: u32, lock: Option<Key>) -> Self {
+        Self {
+            thread: sched::current().as_non_null(),
+            bits,
+            lock,
+            woken: AtomicBool::new(false),
+            bucket: AtomicUsize::new(key.bucket()),
+            key: UnsafeCell::new(key),
+            links: Links::new(),
+            _pinned: PhantomPinned,
+        }
+    }
+
     /// The futex that it waits for.
     ///
     /// # Safety
@@ -283,20 +298,11 @@ fn wait_for(
     if atomic::load_u32(address)? != expected {
         return Err(Errno::EAGAIN);
     }
-    let waiter = Waiter {
-        thread: sched::current().as_non_null(),
-        bits,
-        lock,
-        woken: AtomicBool::new(false),
-        bucket: AtomicUsize::new(key.bucket()),
-        key: UnsafeCell::new(key),
-        links: Links::new(),
-        _pinned: PhantomPinned,
-    };
+    let waiter = Waiter::new(key, bits, lock);
     // SAFETY: the waiter stays on this stack until `leave` below has taken it out.
     unsafe { TABLE[key.bucket()].lock().push_back(NonNull::from(&waiter)) };
     let result = match atomic::load_u32(address) {
-        Ok(word) if word == expected => sleep(&waiter, deadline),
+        Ok(word) if word == expected => sleep(|| waiter.woken.load(Ordering::Acquire), deadline),
         Ok(_) => Err(Errno::EAGAIN),
         Err(error) => Err(error),
     };
@@ -315,11 +321,71 @@ fn wait_for(
     }
 }
 
-fn sleep(waiter: &Waiter, deadline: Option<Nanos>) -> Result<(), Errno> {
+/// The most words that one task waits on (`FUTEX_WAITV_MAX`).
+pub(crate) const MOST_WORDS: usize = 128;
+
+/// A word to wait on, with others.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Word {
+    /// Where it is.
+    pub(crate) address: u64,
+    /// Whether other processes may wake who waits.
+    pub(crate) shared: bool,
+    /// It is waited on while it is this.
+    pub(crate) expected: u32,
+}
+
+/// Waits on several words, at most [`MOST_WORDS`], until one is woken: says which.
+///
+/// # Errors
+/// `ENOMEM`; as [`wait`].
+pub(crate) fn wait_for_any(words: &[Word], deadline: Option<Nanos>) -> SysResult {
+    let mut waiters: Vec<Waiter> = Vec::new();
+    waiters
+        .try_reserve_exact(words.len())
+        .map_err(|_| Errno::ENOMEM)?;
+    for word in words {
+        let key = Key::of(word.address, word.shared)?;
+        waiters.push(Waiter::new(key, u32::MAX, None));
+    }
+    // They are not moved any more: each is in a bucket until `leave` has taken it out.
+    let mut entered = 0;
+    let mut result = Ok(());
+    for (word, waiter) in words.iter().zip(&waiters) {
+        let index = waiter.bucket.load(Ordering::Relaxed);
+        // SAFETY: the vector stays as it is until all that entered have left, below.
+        unsafe { TABLE[index].lock().push_back(NonNull::from(waiter)) };
+        entered += 1;
+        result = match atomic::load_u32(word.address) {
+            Ok(now) if now == word.expected => continue,
+            Ok(_) => Err(Errno::EAGAIN),
+            Err(error) => Err(error),
+        };
+        break;
+    }
+    if result.is_ok() {
+        let any = || waiters.iter().any(|one| one.woken.load(Ordering::Acquire));
+        result = sleep(any, deadline);
+    }
+    let mut last = None;
+    for (n, waiter) in waiters.iter().enumerate().take(entered) {
+        if leave(waiter) {
+            last = Some(n);
+        }
+    }
+    // As on Linux a wake-up counts, whatever else there is, and of several the last.
+    match last {
+        Some(n) => Ok(n),
+        None => result.map(|()| 0),
+    }
+}
+
+/// Blocks until `woken`, which those that wake make true before they wake the task.
+fn sleep(woken: impl Fn() -> bool, deadline: Option<Nanos>) -> Result<(), Errno> {
     let task = process::current();
     loop {
         sched::prepare_to_block();
-        if waiter.woken.load(Ordering::Acquire) {
+        if woken() {
             sched::cancel_block();
             return Ok(());
         }

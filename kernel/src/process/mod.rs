@@ -6,6 +6,8 @@ pub mod caller;
 pub(crate) mod futex;
 pub(crate) mod futex_pi;
 pub mod ipc;
+pub mod pidfd;
+pub(crate) mod rseq;
 pub mod signal;
 pub mod task;
 pub mod time;

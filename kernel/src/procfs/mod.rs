@@ -18,6 +18,8 @@ pub fn mount(boot: &'static BootInfo) {
     }
 }
 
+pub use proc::process_of;
+
 /// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
 pub fn finish() {
     sys::add_cpus();

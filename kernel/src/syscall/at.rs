@@ -1,6 +1,7 @@
 //! Paths as calls name them: a directory's descriptor, a path, and flags.
 
 use crate::fs::lookup::{self, Found, LastLink};
+use crate::fs::watch::{self, Events};
 use crate::fs::{FileKind, NodeRef, OpenFile};
 use crate::process::caller;
 use crate::vm::uaccess;
@@ -39,8 +40,10 @@ pub(super) fn find(fd: i32, address: u64, last_link: LastLink) -> Result<Found, 
 
 /// What a call with `AT_EMPTY_PATH` means.
 pub(super) enum Target {
-    /// The path's node.
-    Node(NodeRef),
+    /// The directory that the caller is in.
+    Here(NodeRef),
+    /// What the path leads to, which is there.
+    Path(Found),
     /// The descriptor itself.
     File(Arc<OpenFile>),
 }
@@ -49,10 +52,37 @@ impl Target {
     /// The node in either case.
     pub(super) fn node(&self) -> &NodeRef {
         match self {
-            Self::Node(node) => node,
+            Self::Here(node) => node,
+            Self::Path(found) => found.node.as_ref().expect("it is there"),
             Self::File(file) => file.node(),
         }
     }
+
+    /// Tells those who watch it, or the directory that it is in.
+    pub(super) fn tell(&self, events: Events) {
+        match self {
+            Self::Here(node) => {
+                if watch::active() {
+                    watch::tell_both(node, None, events, false);
+                }
+            }
+            Self::Path(found) => found.tell(events),
+            Self::File(file) => file.tell(events),
+        }
+    }
+}
+
+/// A path that must lead to something.
+fn existing(found: Found) -> Result<Target, Errno> {
+    if found.node.is_none() {
+        return Err(Errno::ENOENT);
+    }
+    Ok(Target::Path(found))
+}
+
+/// What the path at `address` leads to from `fd`; it must exist.
+pub(super) fn path_target(fd: i32, address: u64, last_link: LastLink) -> Result<Target, Errno> {
+    existing(find(fd, address, last_link)?)
 }
 
 /// What `fd`, the path at `address` and `flags` mean together; it must exist.
@@ -69,11 +99,11 @@ pub(super) fn target(
     };
     if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
         if fd == AT_FDCWD {
-            return Ok(Target::Node(caller::context().cwd()));
+            return Ok(Target::Here(caller::context().cwd()));
         }
         return Ok(Target::File(caller::place(fd)?));
     }
     let start = start(fd, &path)?;
     let found = lookup::resolve(&caller::context().root(), &start, &path, last_link)?;
-    Ok(Target::Node(found.existing()?))
+    existing(found)
 }

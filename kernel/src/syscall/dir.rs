@@ -4,6 +4,7 @@ use super::Args;
 use super::at;
 use crate::fs::lookup::{self, Found, LastLink, LastName};
 use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode};
+use crate::fs::watch::{self, Events};
 use crate::fs::{FileKind, NodeRef};
 use crate::process::caller;
 use crate::vm::uaccess;
@@ -41,6 +42,7 @@ fn list(a: &Args, mut encode: impl FnMut(&mut Vec<u8>, &DirEntry<'_>, usize) -> 
         if too_small {
             return Err(Errno::EINVAL);
         }
+        file.tell(Events::ACCESS);
         if let Err(error) = uaccess::copy_out(a.addr(1), &records) {
             *offset = before;
             return Err(error);
@@ -103,10 +105,18 @@ fn make(fd: i32, path: u64, new: NewNode<'_>, permissions: u32) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, matches!(new, NewNode::Directory))?;
     let masked = permissions & !caller::context().umask();
-    found
-        .parent
-        .create(found.new_name(Errno::EEXIST)?, new, masked)?;
+    let name = found.new_name(Errno::EEXIST)?;
+    found.parent.create(name, new, masked)?;
+    tell_made(&found, name, matches!(new, NewNode::Directory));
     Ok(0)
+}
+
+fn tell_made(found: &Found, name: &[u8], directory: bool) {
+    if watch::active() {
+        let mut events = Events::CREATE;
+        events.set(Events::DIRECTORY, directory);
+        watch::tell_entry(&found.parent, name, events, 0);
+    }
 }
 
 fn make_directory(fd: i32, path: u64, mode: u32) -> SysResult {
@@ -153,14 +163,14 @@ pub fn mknodat(a: &Args) -> SysResult {
 
 fn remove_directory(fd: i32, path: u64) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
-    let name = match &found.name {
+    let name = match found.name {
         LastName::Name(name) => name,
         LastName::Current => return Err(Errno::EINVAL),
         LastName::Parent => return Err(Errno::ENOTEMPTY),
         LastName::Root | LastName::Jump => return Err(Errno::EBUSY),
     };
-    let parent = found.parent.clone();
-    let node = found.node.clone().ok_or(Errno::ENOENT)?;
+    let parent = found.parent;
+    let node = found.node.ok_or(Errno::ENOENT)?;
     if node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
     }
@@ -168,7 +178,13 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
         // The root of a mounted file system.
         return Err(Errno::EBUSY);
     }
-    parent.remove_directory(name)?;
+    parent.remove_directory(&name)?;
+    if watch::active() {
+        watch::unlinked(&node);
+        // Its end, if this is it, comes before the news of the name.
+        drop(node);
+        watch::tell_entry(&parent, &name, Events::DELETE | Events::DIRECTORY, 0);
+    }
     Ok(0)
 }
 
@@ -219,7 +235,30 @@ fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
         return Err(Errno::EBUSY);
     }
     source.parent.rename(name, &target.parent, new_name, how)?;
+    if watch::active() {
+        tell_renamed(&source, name, &target, new_name, how);
+    }
     Ok(0)
+}
+
+#[cold]
+fn tell_renamed(source: &Found, name: &[u8], target: &Found, new_name: &[u8], how: RenameMode) {
+    let Some(moved) = &source.node else { return };
+    let replaced = target.node.as_ref();
+    if replaced.is_some_and(|node| lookup::same(node, moved)) {
+        return;
+    }
+    let (from, to) = ((&source.parent, name), (&target.parent, new_name));
+    watch::tell_move(from, to, moved);
+    if let Some(replaced) = replaced.filter(|_| how == RenameMode::Replace) {
+        watch::tell_node(replaced, Events::ATTRIB);
+        watch::unlinked(replaced);
+    }
+    watch::tell_node(moved, Events::MOVE_SELF);
+    if let Some(other) = replaced.filter(|_| how == RenameMode::Exchange) {
+        watch::tell_move(to, from, other);
+        watch::tell_node(other, Events::MOVE_SELF);
+    }
 }
 
 /// `rename(2)`.
@@ -240,7 +279,12 @@ pub fn renameat2(a: &Args) -> SysResult {
 fn link_node(node: &NodeRef, fd: i32, path: u64) -> SysResult {
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
-    found.parent.link(found.new_name(Errno::EEXIST)?, node)?;
+    let name = found.new_name(Errno::EEXIST)?;
+    found.parent.link(name, node)?;
+    if watch::active() {
+        watch::tell_node(node, Events::ATTRIB);
+    }
+    tell_made(&found, name, false);
     Ok(0)
 }
 
@@ -272,11 +316,9 @@ fn make_link(text: u64, fd: i32, path: u64) -> SysResult {
     }
     let found = at::find(fd, path, LastLink::Entry)?;
     check_free(&found, false)?;
-    found.parent.create(
-        found.new_name(Errno::EEXIST)?,
-        NewNode::Symlink(&text),
-        0o777,
-    )?;
+    let name = found.new_name(Errno::EEXIST)?;
+    found.parent.create(name, NewNode::Symlink(&text), 0o777)?;
+    tell_made(&found, name, false);
     Ok(0)
 }
 
@@ -371,14 +413,4 @@ pub fn chroot(a: &Args) -> SysResult {
 /// `umask(2)`.
 pub fn umask(a: &Args) -> SysResult {
     Ok(caller::context().set_umask(a.uint(0)) as usize)
-}
-
-/// `inotify_init(2)`.
-pub fn inotify_init(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `inotify_init1(2)`.
-pub fn inotify_init1(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
 }

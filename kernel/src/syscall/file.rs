@@ -2,10 +2,12 @@
 
 use super::at;
 use super::record::OpenHow;
-use super::{Args, transfer};
+use super::{Args, extensible, transfer};
 use crate::fs::io::{MAX_RW_COUNT, Segment, UserSink, UserSource, read_segments};
 use crate::fs::lookup::{self, LastLink};
 use crate::fs::node::{Node, NodeRef};
+use crate::fs::walk_rules::Rules;
+use crate::fs::watch::Events;
 use crate::fs::{self, FileKind, OpenFile, OpenFlags, Place};
 use crate::process::caller;
 use crate::vm::hugetlb;
@@ -199,22 +201,66 @@ pub fn openat(a: &Args) -> SysResult {
     open_common(a.int(0), a.addr(1), a.0[2], a.uint(3))
 }
 
-/// `openat2(2)`, without restrictions on the walk.
-pub fn openat2(a: &Args) -> SysResult {
-    const HOW: usize = size_of::<OpenHow>();
-    if a.size(3) < HOW {
-        return Err(Errno::EINVAL);
-    }
-    if a.size(3) > HOW {
-        return Err(Errno::E2BIG);
-    }
-    let how = UserPtr::<OpenHow>::new(a.addr(2)).read()?;
-    let mode = u32::try_from(how.mode).map_err(|_| Errno::EINVAL)?;
+/// Bits of `openat2`'s `resolve`.
+mod resolve {
+    pub(super) const NO_XDEV: u64 = 1;
+    pub(super) const NO_MAGICLINKS: u64 = 2;
+    pub(super) const NO_SYMLINKS: u64 = 4;
+    pub(super) const BENEATH: u64 = 8;
+    pub(super) const IN_ROOT: u64 = 16;
+    /// All that a walk needs is in memory.
+    pub(super) const CACHED: u64 = 32;
+    pub(super) const KNOWN: u64 =
+        NO_XDEV | NO_MAGICLINKS | NO_SYMLINKS | BENEATH | IN_ROOT | CACHED;
+}
+
+/// What `openat2` is told, if it makes sense.
+fn rules(how: &OpenHow) -> Result<(OpenFlags, u32, Rules), Errno> {
+    /// All that an open for the place alone knows.
+    const OF_PLACE: OpenFlags = OpenFlags::PATH
+        .union(OpenFlags::DIRECTORY)
+        .union(OpenFlags::NO_FOLLOW)
+        .union(OpenFlags::CLOSE_ON_EXEC);
     let bits = u32::try_from(how.flags).map_err(|_| Errno::EINVAL)?;
-    if how.resolve != 0 || OpenFlags::from_bits(bits).is_none() || mode & !0o7777 != 0 {
+    let flags = OpenFlags::from_bits(bits).ok_or(Errno::EINVAL)?;
+    let has = |bit: u64| how.resolve & bit != 0;
+    let makes = flags.contains(OpenFlags::CREATE) || flags.contains(OpenFlags::TEMPORARY);
+    let modes = if makes { 0o7777 } else { 0 };
+    if how.resolve & !resolve::KNOWN != 0
+        || has(resolve::BENEATH) && has(resolve::IN_ROOT)
+        || how.mode & !modes != 0
+        || flags.contains(OpenFlags::PATH) && !OF_PLACE.contains(flags)
+    {
         return Err(Errno::EINVAL);
     }
-    open_common(a.int(0), a.addr(1), how.flags, mode)
+    if has(resolve::CACHED) && (makes || flags.contains(OpenFlags::TRUNCATE)) {
+        return Err(Errno::EAGAIN);
+    }
+    let rules = Rules {
+        beneath: has(resolve::BENEATH),
+        in_root: has(resolve::IN_ROOT),
+        no_links: has(resolve::NO_SYMLINKS),
+        no_jumps: has(resolve::NO_MAGICLINKS) || has(resolve::NO_SYMLINKS),
+        no_crossing: has(resolve::NO_XDEV),
+    };
+    let mode = u32::try_from(how.mode).map_err(|_| Errno::EINVAL)?;
+    Ok((flags, mode, rules))
+}
+
+/// `openat2(2)`.
+pub fn openat2(a: &Args) -> SysResult {
+    let how: OpenHow = extensible::read(a.addr(2), a.size(3), size_of::<OpenHow>())?;
+    let (flags, mode, rules) = rules(&how)?;
+    let path = at::read_path(a.addr(1))?;
+    caller::with_files(|files| files.check_room(caller::descriptor_limit()))?;
+    let start = if rules.in_root {
+        // An absolute path begins there, too.
+        at::start(a.int(0), b"")?
+    } else {
+        at::start(a.int(0), &path)?
+    };
+    let file = lookup::open_by(&caller::context(), start, &path, flags, mode, Some(&rules))?;
+    caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
 }
 
 /// `creat(2)`.
@@ -348,11 +394,13 @@ fn check_size_limit(node: &NodeRef, size: u64) -> Result<(), Errno> {
 /// `truncate(2)`.
 pub fn truncate(a: &Args) -> SysResult {
     let size = offset(a, 1)?;
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
+    let found = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?;
+    let node = found.node.as_ref().ok_or(Errno::ENOENT)?;
     if node.kind() == FileKind::Regular {
-        check_size_limit(&node, size)?;
+        check_size_limit(node, size)?;
     }
     node.set_size(size)?;
+    found.tell(Events::MODIFY);
     Ok(0)
 }
 
@@ -365,6 +413,7 @@ pub fn ftruncate(a: &Args) -> SysResult {
     }
     check_size_limit(file.node(), size)?;
     file.node().set_size(size)?;
+    file.tell(Events::MODIFY);
     Ok(0)
 }
 
@@ -387,6 +436,7 @@ pub fn fallocate(a: &Args) -> SysResult {
         _ => {}
     }
     file.file().allocate(a.uint(1), offset, length)?;
+    file.tell(Events::MODIFY);
     Ok(0)
 }
 
@@ -515,24 +565,4 @@ pub fn memfd_create(a: &Args) -> SysResult {
     };
     let file = OpenFile::new(node, file, Some(place), OpenFlags::READ_WRITE);
     caller::install(file, flags & MFD_CLOEXEC != 0)
-}
-
-/// `splice(2)`: `EINVAL` for descriptors that are there, on which programs read and write instead.
-pub fn splice(a: &Args) -> SysResult {
-    file(a)?;
-    caller::file(a.int(2))?;
-    Err(Errno::EINVAL)
-}
-
-/// `tee(2)`: as [`splice`].
-pub fn tee(a: &Args) -> SysResult {
-    file(a)?;
-    caller::file(a.int(1))?;
-    Err(Errno::EINVAL)
-}
-
-/// `vmsplice(2)`: as [`splice`].
-pub fn vmsplice(a: &Args) -> SysResult {
-    file(a)?;
-    Err(Errno::EINVAL)
 }

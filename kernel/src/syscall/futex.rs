@@ -1,6 +1,7 @@
 //! Futexes.
 
 use super::Args;
+use super::record::FutexWaitV;
 use crate::process;
 use crate::process::futex;
 use crate::process::futex_pi;
@@ -9,6 +10,7 @@ use crate::process::task;
 use crate::process::time::clocks::Clock;
 use crate::process::time::values::Timespec;
 use crate::vm::uaccess::UserPtr;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 use machine::arch::clock::{self, Nanos};
@@ -153,6 +155,46 @@ fn wait_again(a: &Args) -> SysResult {
         Some(Nanos(a.addr(3))),
         a.uint(4),
     )
+}
+
+/// A word of `futex_waitv` has 32 bits; there are no others.
+const SIZE_32: u32 = 2;
+
+/// `futex_waitv(2)`.
+pub fn futex_waitv(a: &Args) -> SysResult {
+    let count = a.uint(1) as usize;
+    if a.uint(2) != 0 || count == 0 || count > futex::MOST_WORDS || a.addr(0) == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let deadline = match a.addr(3) {
+        0 => None,
+        time => {
+            let clock = match a.uint(4) {
+                linux_raw_sys::general::CLOCK_REALTIME => Clock::Realtime,
+                linux_raw_sys::general::CLOCK_MONOTONIC => Clock::Monotonic,
+                _ => return Err(Errno::EINVAL),
+            };
+            Some(clock.to_monotonic(Timespec::read(time)?)?)
+        }
+    };
+    let mut words = Vec::new();
+    words.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    for n in 0..count {
+        let address = a.addr(0).wrapping_add((n * size_of::<FutexWaitV>()) as u64);
+        let word = UserPtr::<FutexWaitV>::new(address).read()?;
+        let unknown = word.flags & !(SIZE_32 | PRIVATE) != 0;
+        if unknown || word.reserved != 0 || word.flags & SIZE_32 == 0 {
+            return Err(Errno::EINVAL);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "as Linux compares them")]
+        let expected = word.value as u32;
+        words.push(futex::Word {
+            address: word.address,
+            shared: word.flags & PRIVATE == 0,
+            expected,
+        });
+    }
+    futex::wait_for_any(&words, deadline)
 }
 
 /// `set_robust_list(2)`.

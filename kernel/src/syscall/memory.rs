@@ -5,8 +5,9 @@
 )]
 
 use super::Args;
+use crate::fs::io::read_segments;
 use crate::fs::volume::MountFlags;
-use crate::process;
+use crate::process::{self, caller, pidfd};
 use crate::vm::{AddressSpace, Advice, Backing, Lock, MapFlags, MappedFile, Prot, Remap};
 use crate::vm::{hugetlb, uaccess};
 use alloc::sync::Arc;
@@ -40,7 +41,7 @@ pub fn mmap(a: &Args) -> SysResult {
         abi::MAP_SHARED_VALIDATE if flags & abi::MAP_ANONYMOUS != 0 => return Err(Errno::EINVAL),
         // No file's stores reach what lasts by themselves.
         abi::MAP_SHARED_VALIDATE if flags & abi::MAP_SYNC != 0 => {
-            process::caller::file(fd)?;
+            caller::file(fd)?;
             return Err(Errno::EOPNOTSUPP);
         }
         abi::MAP_SHARED_VALIDATE => true,
@@ -99,7 +100,7 @@ fn file_backing(
     prot: Prot,
     huge: bool,
 ) -> Result<Backing, Errno> {
-    let open = process::caller::file(fd)?;
+    let open = caller::file(fd)?;
     let flags = open.flags();
     if huge
         && open
@@ -300,7 +301,31 @@ pub fn mlock2(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `process_madvise(2)`: there are no process descriptors to name a process by.
-pub fn process_madvise(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `process_madvise(2)`: advice that changes nothing in what a program sees.
+pub fn process_madvise(a: &Args) -> SysResult {
+    if a.uint(4) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let segments = read_segments(a.addr(1), a.0[2])?;
+    let target = pidfd::process_of(&*caller::file(a.int(0))?)?;
+    if !pidfd::is_known(&target) {
+        return Err(Errno::ESRCH);
+    }
+    let advice = match a.uint(3) {
+        number @ (abi::MADV_COLD | abi::MADV_PAGEOUT | abi::MADV_WILLNEED | abi::MADV_COLLAPSE) => {
+            advice(number)
+        }
+        _ => None,
+    };
+    let advice = advice.ok_or(Errno::EINVAL)?;
+    let space = target.vm().ok_or(Errno::ESRCH)?;
+    let mut done = 0;
+    for segment in segments {
+        match space.advise(segment.address, segment.length as u64, advice) {
+            Ok(()) => done += segment.length,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }

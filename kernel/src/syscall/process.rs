@@ -2,13 +2,12 @@
 
 use super::Args;
 use crate::fs::{self, OpenFlags};
-use crate::process;
 use crate::process::signal::{self, SIGINFO_BYTES, Signal};
 use crate::process::task::{
-    self, CloneRequest, Process, Usage, UserStrings, WaitFor, WaitOptions, WaitStatus, Waited,
-    table,
+    self, Process, Usage, UserStrings, WaitFor, WaitOptions, WaitStatus, Waited, table,
 };
 use crate::process::time::values::Timeval;
+use crate::process::{self, pidfd};
 use crate::vm::uaccess::{self, UserPtr};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -16,45 +15,10 @@ use linux_raw_sys::general as raw;
 use logic::errno::{Errno, SysResult};
 use machine::arch::UserFrame;
 
+/// `waitid`: the child that a pidfd is about.
+const P_PIDFD: u32 = 3;
 /// Longest path that a program may pass.
 const MAX_PATH: usize = 4096;
-
-/// `fork(2)`.
-pub fn fork(_a: &Args, frame: &mut UserFrame) -> SysResult {
-    let request = CloneRequest {
-        exit_signal: Signal::SIGCHLD.number(),
-        ..Default::default()
-    };
-    task::clone(&request, frame).map(|pid| pid as usize)
-}
-
-/// `vfork(2)`.
-pub fn vfork(_a: &Args, frame: &mut UserFrame) -> SysResult {
-    let request = CloneRequest {
-        flags: u64::from(raw::CLONE_VM | raw::CLONE_VFORK),
-        exit_signal: Signal::SIGCHLD.number(),
-        ..Default::default()
-    };
-    task::clone(&request, frame).map(|pid| pid as usize)
-}
-
-/// `clone(2)`.
-pub fn clone(a: &Args, frame: &mut UserFrame) -> SysResult {
-    let request = CloneRequest {
-        flags: u64::from(a.uint(0)) & !u64::from(raw::CSIGNAL),
-        exit_signal: a.uint(0) & raw::CSIGNAL,
-        stack: a.addr(1),
-        parent_tid: a.addr(2),
-        child_tid: a.addr(3),
-        tls: a.addr(4),
-    };
-    task::clone(&request, frame).map(|pid| pid as usize)
-}
-
-/// `clone3(2)`: C libraries fall back on `clone`.
-pub fn clone3(_a: &Args, _frame: &mut UserFrame) -> SysResult {
-    Err(Errno::ENOSYS)
-}
 
 /// `execve(2)`.
 pub fn execve(a: &Args, frame: &mut UserFrame) -> SysResult {
@@ -188,15 +152,30 @@ pub fn waitid(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let process = process::current().process().clone();
+    let child;
+    let mut nonblocking = false;
     let which = match (a.uint(0), a.int(1)) {
         (raw::P_ALL, _) => WaitFor::Any,
         (raw::P_PID, pid) if pid > 0 => WaitFor::Pid(pid.unsigned_abs()),
         (raw::P_PGID, 0) => WaitFor::Group(process.pgid()),
         (raw::P_PGID, group) if group > 0 => WaitFor::Group(group.unsigned_abs()),
+        (P_PIDFD, fd) if fd >= 0 => {
+            let file = process::caller::file(fd)?;
+            child = pidfd::process_of(&file)?;
+            nonblocking = file.flags().nonblocking();
+            WaitFor::Process(&child)
+        }
         _ => return Err(Errno::EINVAL),
     };
-    let options = WaitOptions::from_bits_truncate(bits);
+    let mut options = WaitOptions::from_bits_truncate(bits);
+    let would_wait = nonblocking && !options.contains(WaitOptions::NOHANG);
+    if would_wait {
+        options |= WaitOptions::NOHANG;
+    }
     let waited = task::wait_for_child(&process, which, options)?;
+    if waited.is_none() && would_wait {
+        return Err(Errno::EAGAIN);
+    }
     if a.addr(2) != 0 {
         let info = waited.as_ref().map_or([0; SIGINFO_BYTES], child_bytes);
         uaccess::copy_out(a.addr(2), &info)?;
@@ -408,14 +387,4 @@ pub(super) fn unshare_files() -> Result<(), Errno> {
 pub fn setns(a: &Args) -> SysResult {
     process::caller::file(a.int(0))?;
     Err(Errno::EINVAL)
-}
-
-/// `kcmp(2)`.
-pub fn kcmp(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `pidfd_open(2)`: programs have another way.
-pub fn pidfd_open(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
 }

@@ -281,6 +281,56 @@ pub(super) struct OpenHow {
 
 as_in_linux!(OpenHow is raw::open_how: flags flags, mode mode, resolve resolve);
 
+/// `struct futex_waitv`.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct FutexWaitV {
+    pub(super) value: u64,
+    pub(super) address: u64,
+    pub(super) flags: u32,
+    pub(super) reserved: u32,
+}
+
+as_in_linux!(FutexWaitV is raw::futex_waitv: value val, address uaddr, flags flags,
+    reserved __reserved);
+
+/// `struct sched_attr`, which linux-raw-sys does not have.
+#[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct SchedAttr {
+    pub(super) size: u32,
+    pub(super) policy: u32,
+    pub(super) flags: u64,
+    pub(super) nice: i32,
+    pub(super) priority: u32,
+    pub(super) runtime: u64,
+    pub(super) deadline: u64,
+    pub(super) period: u64,
+    pub(super) least_clamp: u32,
+    pub(super) most_clamp: u32,
+}
+
+/// `struct clone_args`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct CloneArgs {
+    pub(super) flags: u64,
+    pub(super) pidfd: u64,
+    pub(super) child_tid: u64,
+    pub(super) parent_tid: u64,
+    pub(super) exit_signal: u64,
+    pub(super) stack: u64,
+    pub(super) stack_size: u64,
+    pub(super) tls: u64,
+    pub(super) set_tid: u64,
+    pub(super) set_tid_size: u64,
+    pub(super) cgroup: u64,
+}
+
+as_in_linux!(CloneArgs is raw::clone_args: flags flags, pidfd pidfd, child_tid child_tid,
+    parent_tid parent_tid, exit_signal exit_signal, stack stack, stack_size stack_size, tls tls,
+    set_tid set_tid, set_tid_size set_tid_size, cgroup cgroup);
+
 /// `struct pollfd`.
 #[derive(Copy, Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -20,7 +20,7 @@ pub fn sched_yield(_a: &Args) -> SysResult {
 }
 
 /// The thread with this number; 0 is the current one.
-fn task_or_current(tid: i32) -> Result<Arc<Task>, Errno> {
+pub(super) fn task_or_current(tid: i32) -> Result<Arc<Task>, Errno> {
     match tid {
         0 => Ok(process::current().to_arc()),
         tid => {
@@ -73,17 +73,17 @@ pub fn sched_getaffinity(a: &Args) -> SysResult {
 }
 
 /// Policies of tasks that share a CPU by weight, and those that would have it before all others.
-mod policies {
-    pub(super) const OTHER: u32 = 0;
-    pub(super) const FIFO: u32 = 1;
-    pub(super) const RR: u32 = 2;
-    pub(super) const BATCH: u32 = 3;
-    pub(super) const IDLE: u32 = 5;
-    pub(super) const DEADLINE: u32 = 6;
+pub(super) mod policies {
+    pub(in super::super) const OTHER: u32 = 0;
+    pub(in super::super) const FIFO: u32 = 1;
+    pub(in super::super) const RR: u32 = 2;
+    pub(in super::super) const BATCH: u32 = 3;
+    pub(in super::super) const IDLE: u32 = 5;
+    pub(in super::super) const DEADLINE: u32 = 6;
 }
 
 /// The priorities that tasks of a policy may have.
-fn priorities(policy: u32) -> Result<RangeInclusive<i32>, Errno> {
+pub(super) fn priorities(policy: u32) -> Result<RangeInclusive<i32>, Errno> {
     match policy {
         policies::FIFO | policies::RR => Ok(1..=99),
         policies::OTHER | policies::BATCH | policies::IDLE | policies::DEADLINE => Ok(0..=0),
@@ -172,16 +172,6 @@ pub fn sched_rr_get_interval(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `sched_setattr(2)`: programs have `sched_setscheduler`.
-pub fn sched_setattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
-/// `sched_getattr(2)`: programs have `sched_getscheduler`.
-pub fn sched_getattr(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
-}
-
 /// Whose threads a call on priorities means.
 pub(super) enum Subjects {
     Thread(Arc<Task>),
@@ -267,9 +257,10 @@ pub fn getcpu(a: &Args) -> SysResult {
     Ok(0)
 }
 
-/// `rseq(2)`: libraries have another way.
-pub fn rseq(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
+/// `rseq(2)`.
+pub fn rseq(a: &Args) -> SysResult {
+    let current = process::current();
+    process::rseq::register(current, a.addr(0), a.uint(1) as usize, a.uint(2), a.uint(3))
 }
 
 /// What `linux_raw_sys` calls the priority of a process; the numbers above are its.

@@ -247,7 +247,7 @@ pub fn kill(a: &Args) -> SysResult {
 }
 
 /// Signal 0 sends nothing and only asks whether the target is there.
-fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
+pub(super) fn optional_signal(number: u32) -> Result<Option<Signal>, Errno> {
     match number {
         0 => Ok(None),
         number => Signal::new(number).map(Some).ok_or(Errno::EINVAL),
@@ -327,11 +327,6 @@ pub fn rt_tgsigqueueinfo(a: &Args) -> SysResult {
         signal::send_to_task(&task, SigInfo::from_bytes(signal, &info))?;
     }
     Ok(0)
-}
-
-/// `pidfd_send_signal(2)`.
-pub fn pidfd_send_signal(_a: &Args) -> SysResult {
-    Err(Errno::ENOSYS)
 }
 
 /// `restart_syscall(2)`: goes on with a sleep that a signal without a handler broke off.

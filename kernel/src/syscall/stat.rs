@@ -7,6 +7,7 @@ use crate::fs::devices;
 use crate::fs::lookup::LastLink;
 use crate::fs::node::{AttributeChange, Node};
 use crate::fs::volume::MountFlags;
+use crate::fs::watch::Events;
 use crate::fs::{FileKind, NodeRef, Timestamp};
 use crate::process::caller;
 use crate::vm::uaccess::UserPtr;
@@ -170,12 +171,8 @@ pub fn faccessat2(a: &Args) -> SysResult {
     access_path(a.int(0), a.addr(1), a.uint(2), flags)
 }
 
-/// The node behind the descriptor in argument 0, which must be open for more than its place.
-fn descriptor_node(a: &Args) -> Result<NodeRef, Errno> {
-    Ok(caller::file(a.int(0))?.node().clone())
-}
-
-fn change_mode(node: &NodeRef, mode: u32) -> SysResult {
+fn change_mode(target: &Target, mode: u32) -> SysResult {
+    let node = target.node();
     if node.kind() == FileKind::Symlink {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -183,24 +180,29 @@ fn change_mode(node: &NodeRef, mode: u32) -> SysResult {
         permissions: Some(mode & 0o7777),
         ..AttributeChange::default()
     })?;
+    target.tell(Events::ATTRIB);
     Ok(0)
 }
 
 /// `chmod(2)`.
 pub fn chmod(a: &Args) -> SysResult {
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
-    change_mode(&node, a.uint(1))
+    change_mode(
+        &at::path_target(AT_FDCWD, a.addr(0), LastLink::Follow)?,
+        a.uint(1),
+    )
 }
 
 /// `fchmod(2)`.
 pub fn fchmod(a: &Args) -> SysResult {
-    change_mode(&descriptor_node(a)?, a.uint(1))
+    change_mode(&Target::File(caller::file(a.int(0))?), a.uint(1))
 }
 
 /// `fchmodat(2)`.
 pub fn fchmodat(a: &Args) -> SysResult {
-    let node = at::find(a.int(0), a.addr(1), LastLink::Follow)?.existing()?;
-    change_mode(&node, a.uint(2))
+    change_mode(
+        &at::path_target(a.int(0), a.addr(1), LastLink::Follow)?,
+        a.uint(2),
+    )
 }
 
 /// `fchmodat2(2)`.
@@ -210,10 +212,11 @@ pub fn fchmodat2(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
-    change_mode(target.node(), a.uint(2))
+    change_mode(&target, a.uint(2))
 }
 
-fn change_owner(node: &NodeRef, uid: u32, gid: u32) -> SysResult {
+fn change_owner(target: &Target, uid: u32, gid: u32) -> SysResult {
+    let node = target.node();
     let chosen = |id: u32| (id != u32::MAX).then_some(id);
     let metadata = node.metadata();
     // As Linux: a change of owner takes set-id bits from files that can be executed.
@@ -225,24 +228,28 @@ fn change_owner(node: &NodeRef, uid: u32, gid: u32) -> SysResult {
         permissions,
         ..AttributeChange::default()
     })?;
+    if chosen(uid).or(chosen(gid)).is_some() {
+        target.tell(Events::ATTRIB);
+    }
     Ok(0)
 }
 
 /// `chown(2)`.
 pub fn chown(a: &Args) -> SysResult {
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Follow)?.existing()?;
-    change_owner(&node, a.uint(1), a.uint(2))
+    let target = at::path_target(AT_FDCWD, a.addr(0), LastLink::Follow)?;
+    change_owner(&target, a.uint(1), a.uint(2))
 }
 
 /// `lchown(2)`.
 pub fn lchown(a: &Args) -> SysResult {
-    let node = at::find(AT_FDCWD, a.addr(0), LastLink::Keep)?.existing()?;
-    change_owner(&node, a.uint(1), a.uint(2))
+    let target = at::path_target(AT_FDCWD, a.addr(0), LastLink::Keep)?;
+    change_owner(&target, a.uint(1), a.uint(2))
 }
 
 /// `fchown(2)`.
 pub fn fchown(a: &Args) -> SysResult {
-    change_owner(&descriptor_node(a)?, a.uint(1), a.uint(2))
+    let target = Target::File(caller::file(a.int(0))?);
+    change_owner(&target, a.uint(1), a.uint(2))
 }
 
 /// `fchownat(2)`.
@@ -252,7 +259,7 @@ pub fn fchownat(a: &Args) -> SysResult {
         return Err(Errno::EINVAL);
     }
     let target = at::target(a.int(0), a.addr(1), flags, last_link(flags))?;
-    change_owner(target.node(), a.uint(2), a.uint(3))
+    change_owner(&target, a.uint(2), a.uint(3))
 }
 
 /// New access and modification times; `None` leaves one.
@@ -267,6 +274,11 @@ fn set_times(target: &Target, [accessed, modified]: Times) -> SysResult {
         modified,
         ..AttributeChange::default()
     })?;
+    target.tell(match (accessed, modified) {
+        (Some(_), Some(_)) => Events::ATTRIB,
+        (Some(_), None) => Events::ACCESS,
+        _ => Events::MODIFY,
+    });
     Ok(0)
 }
 
@@ -409,83 +421,4 @@ pub fn fstatfs(a: &Args) -> SysResult {
     let file = caller::place(a.int(0))?;
     let node = file.node();
     write_statfs(a.addr(1), &**node)
-}
-
-/// Checks the path of a call on extended attributes, of which no file has any.
-fn path_without_attributes(a: &Args, last_link: LastLink) -> Result<(), Errno> {
-    at::find(AT_FDCWD, a.addr(0), last_link)?
-        .existing()
-        .map(drop)
-}
-
-/// `setxattr(2)`.
-pub fn setxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `lsetxattr(2)`.
-pub fn lsetxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `fsetxattr(2)`.
-pub fn fsetxattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `getxattr(2)`.
-pub fn getxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `lgetxattr(2)`.
-pub fn lgetxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `fgetxattr(2)`.
-pub fn fgetxattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `listxattr(2)`: an empty list.
-pub fn listxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Ok(0)
-}
-
-/// `llistxattr(2)`: an empty list.
-pub fn llistxattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Ok(0)
-}
-
-/// `flistxattr(2)`: an empty list.
-pub fn flistxattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Ok(0)
-}
-
-/// `removexattr(2)`.
-pub fn removexattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Follow)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `lremovexattr(2)`.
-pub fn lremovexattr(a: &Args) -> SysResult {
-    path_without_attributes(a, LastLink::Keep)?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// `fremovexattr(2)`.
-pub fn fremovexattr(a: &Args) -> SysResult {
-    descriptor_node(a)?;
-    Err(Errno::EOPNOTSUPP)
 }

@@ -1,19 +1,29 @@
 //! From one file to another without a way through the program: whole frames at a time.
 
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, SliceSource};
+use crate::fs::watch::Events;
 use crate::fs::{OpenFile, OpenFlags};
 use crate::process::caller;
 use logic::errno::SysResult;
 use machine::memory::FrameRef;
 
 /// Writes what it takes to a file.
-struct FileSink<'a> {
+pub(super) struct FileSink<'a> {
     to: &'a OpenFile,
     offset: &'a mut u64,
     room: usize,
 }
 
-impl FileSink<'_> {
+impl<'a> FileSink<'a> {
+    /// Writes up to `count` bytes from `offset` on, which moves on.
+    pub(super) fn new(to: &'a OpenFile, offset: &'a mut u64, count: usize) -> Self {
+        Self {
+            to,
+            offset,
+            room: count,
+        }
+    }
+
     fn write(&mut self, from: &mut dyn ByteSource) -> SysResult {
         // The offset decides where it goes; `O_APPEND` was refused.
         let flags = self.to.flags() - OpenFlags::APPEND;
@@ -53,12 +63,15 @@ pub(super) fn at_offsets(
     write_at: &mut u64,
     count: usize,
 ) -> SysResult {
-    let mut sink = FileSink {
-        to,
-        offset: write_at,
-        room: count,
-    };
-    from.file().read(&mut sink, read_at, from.flags())
+    let mut sink = FileSink::new(to, write_at, count);
+    let moved = from.file().read(&mut sink, read_at, from.flags())?;
+    if moved > 0 {
+        // As on Linux, where the write itself tells, too.
+        to.tell(Events::MODIFY);
+        from.tell(Events::ACCESS);
+        to.tell(Events::MODIFY);
+    }
+    Ok(moved)
 }
 
 /// Moves up to `count` bytes from `read_at` of `from` to the shared offset of `to`.

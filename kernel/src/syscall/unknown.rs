@@ -1,13 +1,9 @@
 //! Calls that are not supported: each is named once on the console.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use linux_raw_sys::general as nr;
 
 /// Numbers at or above this are not remembered one by one.
 const REMEMBERED: u32 = 512;
-
-/// Answered ENOSYS on purpose: C libraries probe for these and have another way.
-const QUIET: [u32; 2] = [nr::__NR_rseq, nr::__NR_clone3];
 
 static NAMED: [AtomicU64; (REMEMBERED / 64) as usize] =
     [const { AtomicU64::new(0) }; (REMEMBERED / 64) as usize];
@@ -15,9 +11,6 @@ static NAMED: [AtomicU64; (REMEMBERED / 64) as usize] =
 /// Says on the console that call `number` is not supported, the first time it is made.
 #[cold]
 pub(super) fn name_once(number: u32) {
-    if QUIET.contains(&number) {
-        return;
-    }
     let slot = number.min(REMEMBERED - 1);
     let bit = 1u64 << (slot % 64);
     // Relaxed: only this bit matters, and it guards no other data.

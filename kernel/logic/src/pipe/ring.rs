@@ -152,6 +152,53 @@ impl<P> Ring<P> {
         None
     }
 
+    /// Takes the page with the oldest bytes away, if they are all of it that are not read: they begin
+    /// at its start.
+    pub fn take_page(&mut self) -> Option<P> {
+        if !self.head.is_multiple_of(PAGE) || self.len == 0 {
+            return None;
+        }
+        let slot = self.slot(self.head);
+        let page = self.slots[slot].take();
+        let count = PAGE.min(self.len);
+        self.len -= count;
+        self.head = if self.len == 0 {
+            0
+        } else {
+            (self.head + count) % (self.slots.len() * PAGE)
+        };
+        page
+    }
+
+    /// Whether a page with `count` bytes at its start can come behind the last byte.
+    pub fn takes_page(&self, count: usize) -> bool {
+        (self.head + self.len).is_multiple_of(PAGE) && self.room() >= count
+    }
+
+    /// Puts a page with `count` bytes at its start, at most [`PAGE`], behind the last byte, which must be
+    /// [possible](Self::takes_page); gives back the page that stood there empty.
+    pub fn put_page(&mut self, page: P, count: usize) -> Option<P> {
+        debug_assert!(self.takes_page(count) && count <= PAGE);
+        let slot = self.slot(self.head + self.len);
+        self.len += count;
+        self.slots[slot].replace(page)
+    }
+
+    /// The bytes that lie in one page, from the one on that `skip` bytes are before.
+    pub fn run_at(&self, skip: usize) -> Option<Run<'_, P>> {
+        if skip >= self.len {
+            return None;
+        }
+        let at = self.head + skip;
+        let offset = at % PAGE;
+        let page = self.slots[self.slot(at)].as_ref()?;
+        Some(Run {
+            page,
+            offset,
+            length: (PAGE - offset).min(self.len - skip),
+        })
+    }
+
     /// Changes the capacity, which must hold what is in it.
     pub fn resize(&mut self, capacity: usize) -> Result<(), NoMemory> {
         debug_assert!(capacity >= self.len && capacity > 0 && capacity.is_multiple_of(PAGE));
@@ -184,6 +231,8 @@ mod tests {
         Read(usize),
         Resize(usize),
         FailedWrite,
+        TakePage,
+        PutPage(usize),
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -192,6 +241,8 @@ mod tests {
             4 => (0..20_000_usize).prop_map(Step::Read),
             1 => (1..6_usize).prop_map(Step::Resize),
             1 => Just(Step::FailedWrite),
+            1 => Just(Step::TakePage),
+            1 => (1..=PAGE).prop_map(Step::PutPage),
         ]
     }
 
@@ -252,6 +303,25 @@ mod tests {
                     Step::Resize(pages) => if pages * PAGE >= ring.len() {
                         ring.resize(pages * PAGE).unwrap();
                     },
+                    Step::TakePage => {
+                        let front = ring.front().map(|run| (run.offset, run.length));
+                        let page = ring.take_page();
+                        prop_assert_eq!(page.is_some(), front.is_some_and(|(offset, _)| offset == 0));
+                        if let (Some(page), Some((_, length))) = (page, front) {
+                            for at in 0..length {
+                                prop_assert_eq!(Some(page.borrow()[at]), model.pop_front());
+                            }
+                        }
+                    },
+                    Step::PutPage(count) => if ring.takes_page(count) {
+                        let page = RefCell::new([0; PAGE]);
+                        for at in 0..count {
+                            next = next.wrapping_mul(31).wrapping_add(7);
+                            page.borrow_mut()[at] = next;
+                            model.push_back(next);
+                        }
+                        ring.put_page(page, count);
+                    },
                     Step::FailedWrite => if ring.room() > 0 {
                         let fresh = ring.needs_page();
                         if fresh { ring.supply(RefCell::new([0; PAGE])); }
@@ -259,6 +329,14 @@ mod tests {
                     },
                 }
                 prop_assert_eq!(ring.len(), model.len());
+                let mut seen = 0;
+                while let Some(run) = ring.run_at(seen) {
+                    for at in run.offset..run.offset + run.length {
+                        prop_assert_eq!(run.page.borrow()[at], model[seen]);
+                        seen += 1;
+                    }
+                }
+                prop_assert_eq!(seen, model.len());
                 let pages = ring.slots.iter().filter(|s| s.is_some()).count();
                 prop_assert!(pages <= ring.len().div_ceil(PAGE) + 1);
                 prop_assert!(!ring.is_empty() || pages <= 1);

@@ -90,6 +90,12 @@ impl Account {
         self.call_since_ns.store(now.0, Relaxed);
     }
 
+    /// Whether the thread is in a system call.
+    #[inline]
+    pub fn is_in_call(&self) -> bool {
+        self.call_since_ns.load(Relaxed) != 0
+    }
+
     /// The system call ends.
     #[inline]
     pub fn leave_call(&self, now: Nanos) {

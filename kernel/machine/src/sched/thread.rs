@@ -32,6 +32,8 @@ pub mod work {
     pub const CPU_TIMER: u32 = 1 << 5;
     /// The call was broken off and may have to start again.
     pub const RESTART: u32 = 1 << 6;
+    /// The thread has a restartable sequence to look at (`rseq`).
+    pub const RSEQ: u32 = 1 << 7;
     /// What breaks off an interruptible wait.
     pub const INTERRUPTS: u32 = SIGNAL | STOP | KILL;
 }

@@ -1,5 +1,8 @@
 //! Pipes, with a name (FIFO) and without.
 
+pub mod pages;
+pub mod splice;
+
 use super::anonymous::pipe_node;
 use super::file::{File, OpenFile};
 use super::flags::OpenFlags;
@@ -78,6 +81,7 @@ impl Pipe {
     }
 
     /// Moves what is there to `to`; 0 if nothing is.
+    #[inline(always)]
     fn drain(&self, to: &mut dyn ByteSink) -> SysResult {
         let mut ring = self.ring.lock();
         let was_full = ring.room() < self.writable_room;
@@ -115,6 +119,7 @@ impl Pipe {
     }
 
     /// Moves up to `count` bytes in; 0 if fewer than `at_least` fit.
+    #[inline(always)]
     fn fill(&self, from: &mut dyn ByteSource, count: usize, at_least: usize) -> SysResult {
         let mut ring = self.ring.lock();
         if ring.room() < at_least {
@@ -165,7 +170,7 @@ impl Pipe {
     }
 
     /// Reads what is there, at least one byte; 0 once nobody writes any more.
-    pub(super) fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
+    pub fn read(&self, to: &mut dyn ByteSink, nonblocking: bool) -> SysResult {
         if to.room() == 0 {
             return Ok(0);
         }

@@ -31,6 +31,8 @@ use super::node::{
 };
 use super::pipe::{self, Pipe};
 use super::volume::{MountFlags, Volume};
+use super::watch;
+use super::xattr;
 use crate::vm::hugetlb::Subpool;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -229,6 +231,7 @@ struct Attributes {
     accessed: Timestamp,
     modified: Timestamp,
     changed: Timestamp,
+    extended: xattr::Slot,
 }
 
 #[derive(Debug)]
@@ -275,6 +278,7 @@ impl TmpNode {
                 accessed: now,
                 modified: now,
                 changed: now,
+                extended: None,
             }),
             body,
             as_below: AtomicBool::new(false),
@@ -369,6 +373,9 @@ impl TmpNode {
 
 impl Drop for TmpNode {
     fn drop(&mut self) {
+        if watch::active() {
+            watch::gone(self.id());
+        }
         match &mut self.body {
             Body::Regular(regular) => regular.free_all(&self.fs, Pace::Straight),
             // Empty unless it was the root, or lay in a tree that is gone.
@@ -496,6 +503,24 @@ impl Node for TmpNode {
             Some(subpool) => u32::try_from(subpool.size().bytes()).unwrap_or(u32::MAX),
             None => super::node::BLOCK_SIZE,
         }
+    }
+
+    fn extended(&self, look: &mut dyn FnMut(&xattr::Slot)) -> Result<(), Errno> {
+        if self.fs.huge.is_some() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        look(&self.attributes.lock().extended);
+        Ok(())
+    }
+
+    fn change_extended(&self, change: &mut dyn FnMut(&mut xattr::Slot)) -> Result<(), Errno> {
+        if self.fs.huge.is_some() {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.fs.volume.check_writable()?;
+        self.keep();
+        change(&mut self.attributes.lock().extended);
+        Ok(())
     }
 
     fn change(&self, change: &AttributeChange) -> Result<(), Errno> {

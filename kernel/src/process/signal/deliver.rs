@@ -4,8 +4,8 @@ use super::{
     Action, DefaultAction, SA_NODEFER, SA_RESETHAND, SA_RESTART, SIG_DFL, SigInfo, SigSet, Signal,
     fault, frame, stop,
 };
-use crate::process::TaskRef;
 use crate::process::task::{Task, WaitStatus, core_dump, exit_group};
+use crate::process::{TaskRef, rseq};
 use linux_raw_sys::general::__NR_restart_syscall;
 use logic::errno::Errno;
 use machine::arch::UserFrame;
@@ -174,7 +174,8 @@ fn run_handler(task: TaskRef, frame: &mut UserFrame, action: &Action, info: &Sig
     } else {
         task.blocked()
     };
-    if frame::push(task, frame, action, info, mask).is_err() {
+    let ready = rseq::before_handler(task, frame).is_ok();
+    if !ready || frame::push(task, frame, action, info, mask).is_err() {
         // The handler's stack cannot be written. The program may have a handler for that, on
         // another stack; where that one's cannot either, it ends.
         if info.signal == Signal::SIGSEGV {

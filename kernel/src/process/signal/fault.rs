@@ -23,7 +23,7 @@ pub fn force(signo: u32, code: i32, address: u64) {
 }
 
 /// Raises SIGSEGV in the current task: a signal's frame can be written or read no more.
-pub(super) fn force_bad_frame() {
+pub(crate) fn force_bad_frame() {
     force_info(SigInfo::kernel(Signal::SIGSEGV));
 }
 

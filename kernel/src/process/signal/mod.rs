@@ -24,6 +24,7 @@ pub use action::{
     SIG_DFL, SIG_IGN,
 };
 pub(crate) use deliver::{deliver, recalculate, take_awaited};
+pub(crate) use fault::force_bad_frame;
 pub use fault::{on_exception, on_user_fault};
 pub use file::SignalFile;
 pub(crate) use frame::{

@@ -7,7 +7,7 @@ use super::task::{NewTask, UserState};
 use super::{Process, Task, limits, owner, table};
 use crate::fs::table::FilesOfProcess;
 use crate::process::signal::Signal;
-use crate::process::{self, TaskRef};
+use crate::process::{self, TaskRef, caller, pidfd};
 use crate::vm::uaccess;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -31,6 +31,8 @@ pub(crate) struct CloneRequest {
     pub(crate) stack: u64,
     /// Where the child's number is stored in the parent's memory.
     pub(crate) parent_tid: u64,
+    /// Where a descriptor of the child is stored in the parent's memory (`CLONE_PIDFD`).
+    pub(crate) pidfd: u64,
     /// Where it is stored and cleared in the child's memory.
     pub(crate) child_tid: u64,
     /// The child's FS base.
@@ -53,6 +55,7 @@ const DETACHED: u64 = raw::CLONE_DETACHED as u64;
 const UNTRACED: u64 = raw::CLONE_UNTRACED as u64;
 const PTRACE: u64 = raw::CLONE_PTRACE as u64;
 const IO: u64 = raw::CLONE_IO as u64;
+const PIDFD: u64 = raw::CLONE_PIDFD as u64;
 const CLEAR_SIGHAND: u64 = 1 << 32;
 
 /// Flags that are done or make no difference here.
@@ -72,6 +75,7 @@ const KNOWN: u64 = VM
     | UNTRACED
     | PTRACE
     | IO
+    | PIDFD
     | CLEAR_SIGHAND;
 
 impl CloneRequest {
@@ -80,7 +84,7 @@ impl CloneRequest {
     }
 
     /// Linux's rules on flags that go together, and ours on what is not supported.
-    fn check(&self) -> Result<(), Errno> {
+    pub(crate) fn check(&self) -> Result<(), Errno> {
         let thread = self.has(THREAD);
         if self.flags & !KNOWN != 0
             || self.has(SIGHAND) && !self.has(VM)
@@ -89,6 +93,8 @@ impl CloneRequest {
             // Threads of one process share files and directories here, as all thread libraries
             // have it.
             || thread && !(self.has(FILES) && self.has(FS))
+            || self.has(PIDFD) && (thread || self.has(DETACHED))
+            || self.has(PIDFD) && self.has(PARENT_SETTID) && self.pidfd == self.parent_tid
             || self.exit_signal > process::signal::MAX_SIGNAL
         {
             return Err(Errno::EINVAL);
@@ -120,6 +126,19 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
             return Err(error);
         }
     };
+    let pidfd = if request.has(PIDFD) {
+        install_pidfd(request.pidfd, &task).map(Some)
+    } else {
+        Ok(None)
+    };
+    let pidfd = match pidfd {
+        Ok(pidfd) => pidfd,
+        Err(error) => {
+            table::lock().unreserve(tid);
+            discard(&task);
+            return Err(error);
+        }
+    };
     // A bad address is not an error in Linux either: the child exists.
     if request.has(PARENT_SETTID) {
         let _ = uaccess::copy_out(request.parent_tid, &tid.to_ne_bytes());
@@ -127,6 +146,9 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
     if let Err(error) = enter(request, parent, &task) {
         table::lock().unreserve(tid);
         discard(&task);
+        if let Some(fd) = pidfd {
+            let _ = parent.files().close(fd);
+        }
         return Err(error);
     }
     let vfork = request.has(VFORK).then(|| task.process().clone());
@@ -138,6 +160,17 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
             .wait_killable(|| !child.vfork_pending.load(Ordering::Acquire));
     }
     Ok(tid)
+}
+
+/// Gives the parent a descriptor of the child, whose number goes to `address`.
+fn install_pidfd(address: u64, task: &Task) -> Result<i32, Errno> {
+    let file = pidfd::open(task.process().clone(), false);
+    let fd = caller::install(file, true)?;
+    let fd = i32::try_from(fd).unwrap_or(-1);
+    uaccess::copy_out(address, &fd.to_ne_bytes()).inspect_err(|_| {
+        let _ = caller::files().close(fd);
+    })?;
+    Ok(fd)
 }
 
 /// Makes the task, and its process, with copies or shares of what the parent has. Nobody knows
@@ -257,6 +290,9 @@ fn new_process(
 /// Copies what a task inherits besides the big things.
 fn inherit(request: &CloneRequest, parent: TaskRef, task: &Task) {
     task.inherit(&parent);
+    if !request.has(VM) {
+        task.rseq().inherit(parent.rseq());
+    }
     let own_stack = !request.has(VM) || request.has(VFORK);
     task.signals().inherit(parent.signals(), own_stack);
     let marks = task.marks();

@@ -292,6 +292,7 @@ fn replace(
     process.dumpable.store(1, Ordering::Relaxed);
     task.set_name(name_of(path));
     task.signals().reset_for_exec();
+    task.rseq().forget();
     user.set_fs_base(0);
     user.set_gs_base(0);
     // SAFETY: we are the task.

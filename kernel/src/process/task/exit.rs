@@ -148,6 +148,7 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     let reaped = tell_parent(&mut table, process, status);
     drop(table);
     drop(reaped);
+    process.tell_end_readers();
     gone
 }
 

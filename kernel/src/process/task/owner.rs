@@ -10,7 +10,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use machine::arch::{self, UserFrame};
 use machine::memory;
-use machine::sched::{self, Owned, Owner, Thread};
+use machine::sched::{self, Owned, Owner, Thread, work};
 
 #[unsafe(export_name = "ebb_thread_owner")]
 static OWNER: Owner = Owner {
@@ -57,6 +57,9 @@ fn switch(previous: &Thread, next: &Thread) {
             user.fpu.get().save();
             previous_vm = user.vm.look().as_ref();
         }
+    }
+    if next.rseq().is_due(next.account().is_in_call()) {
+        next.add_work(work::RSEQ);
     }
     let Some(user) = &next.user else {
         if let Some(vm) = previous_vm {

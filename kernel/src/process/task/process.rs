@@ -255,6 +255,8 @@ pub struct Process {
     /// Told of each signal, once somebody has waited for one at a descriptor.
     signal_readers: SpinLock<Option<Arc<Notifier>>>,
     has_signal_readers: AtomicBool,
+    /// Told of the end, once somebody has a descriptor of the process.
+    end_readers: SpinLock<Option<Arc<Notifier>>>,
     /// Interval and POSIX timers.
     pub(crate) timers: ProcessTimers,
     /// `/proc/PID/oom_score_adj`, -1000 to 1000.
@@ -330,6 +332,7 @@ impl Process {
             vfork_pending: AtomicBool::new(false),
             signal_readers: SpinLock::new(None),
             has_signal_readers: AtomicBool::new(false),
+            end_readers: SpinLock::new(None),
             timers: ProcessTimers::new(),
             oom_score_adj: AtomicI32::new(0),
             oom_victim: AtomicBool::new(false),
@@ -523,6 +526,21 @@ impl Process {
         // SeqCst: see `signal_readers`; the signal was added under a lock that readers take, too.
         if self.has_signal_readers.load(Ordering::SeqCst) {
             self.signal_readers().notify(PollMask::READABLE);
+        }
+    }
+
+    /// Where is told of the end.
+    pub fn end_readers(&self) -> Arc<Notifier> {
+        let new = || Arc::new(Notifier::new());
+        self.end_readers.lock().get_or_insert_with(new).clone()
+    }
+
+    /// Tells those who wait for the end at a descriptor, when `zombie` is set: who comes later looks at
+    /// that.
+    pub(super) fn tell_end_readers(&self) {
+        let readers = self.end_readers.lock().clone();
+        if let Some(readers) = readers {
+            readers.notify(PollMask::READABLE);
         }
     }
 

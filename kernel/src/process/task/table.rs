@@ -234,6 +234,11 @@ impl Table {
         self.slot(number)?.process.as_ref()
     }
 
+    /// Whether the number stands for anything: a task, a process, a group or a session.
+    pub(crate) fn is_used(&self, number: u32) -> bool {
+        self.slot(number).is_some_and(|slot| !slot.is_free())
+    }
+
     /// The live thread with this number.
     pub(crate) fn task(&self, number: u32) -> Option<&Arc<Task>> {
         self.slot(number)?.task.as_ref()

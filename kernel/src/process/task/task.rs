@@ -8,6 +8,7 @@
 use super::process::Process;
 use crate::fs;
 use crate::process::ipc::sem::UndoList;
+use crate::process::rseq::Registration;
 use crate::process::signal::{SigSet, ThreadSignals};
 use crate::vm::AddressSpace;
 use crate::vm::uaccess;
@@ -154,6 +155,7 @@ pub struct Task {
     start_time: Nanos,
     signals: ThreadSignals,
     marks: Marks,
+    rseq: Registration,
     /// Scheduling policy, as Linux numbers them.
     policy: AtomicU32,
     /// Its children begin with the usual policy (`SCHED_RESET_ON_FORK`).
@@ -185,6 +187,7 @@ impl Task {
             start_time: clock::now(),
             signals: ThreadSignals::new(),
             marks: Marks::default(),
+            rseq: Registration::default(),
             policy: AtomicU32::new(0),
             resets_policy: AtomicBool::new(false),
             io_priority: AtomicU32::new(0),
@@ -288,6 +291,12 @@ impl Task {
     /// The user words that tell of its beginning and its end.
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
+    }
+
+    /// Its restartable sequence.
+    #[inline]
+    pub(crate) fn rseq(&self) -> &Registration {
+        &self.rseq
     }
 
     /// Takes over what a thread or a process inherits besides the big things.

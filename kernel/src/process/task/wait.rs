@@ -9,11 +9,13 @@ use logic::errno::Errno;
 
 /// Which children.
 #[derive(Copy, Clone, Debug)]
-pub(crate) enum WaitFor {
+pub(crate) enum WaitFor<'a> {
     /// All.
     Any,
-    /// One.
+    /// The one with a number.
     Pid(u32),
+    /// This one.
+    Process(&'a Arc<Process>),
     /// A process group.
     Group(u32),
 }
@@ -63,7 +65,7 @@ enum Look {
 /// `ECHILD` when there is no such child; `ERESTARTSYS`.
 pub(crate) fn wait_for_child(
     process: &Arc<Process>,
-    which: WaitFor,
+    which: WaitFor<'_>,
     options: WaitOptions,
 ) -> Result<Option<Waited>, Errno> {
     let mut result = Ok(None);
@@ -86,7 +88,7 @@ pub(crate) fn wait_for_child(
     result
 }
 
-fn look(process: &Arc<Process>, which: WaitFor, options: WaitOptions) -> Look {
+fn look(process: &Arc<Process>, which: WaitFor<'_>, options: WaitOptions) -> Look {
     let mut table = table::lock();
     let is_child = |candidate: &&Arc<Process>| {
         let relations = candidate.relations.lock();
@@ -97,6 +99,7 @@ fn look(process: &Arc<Process>, which: WaitFor, options: WaitOptions) -> Look {
     };
     let mut child = match which {
         WaitFor::Pid(pid) => table.process(pid).filter(is_child).cloned(),
+        WaitFor::Process(process) => Some(process).filter(is_child).cloned(),
         WaitFor::Any | WaitFor::Group(_) => process.relations.lock().first_child.clone(),
     };
     let mut result = Look::NoChild;
@@ -119,7 +122,7 @@ fn look(process: &Arc<Process>, which: WaitFor, options: WaitOptions) -> Look {
             }
             result = Look::Nothing;
         }
-        if let WaitFor::Pid(_) = which {
+        if let WaitFor::Pid(_) | WaitFor::Process(_) = which {
             break;
         }
         child = candidate.relations.lock().next_sibling.clone();
@@ -127,11 +130,12 @@ fn look(process: &Arc<Process>, which: WaitFor, options: WaitOptions) -> Look {
     result
 }
 
-fn matches(child: &Process, which: WaitFor, options: WaitOptions) -> bool {
+fn matches(child: &Process, which: WaitFor<'_>, options: WaitOptions) -> bool {
     let relations = child.relations.lock();
     let by_number = match which {
         WaitFor::Any => true,
         WaitFor::Pid(pid) => child.pid() == pid,
+        WaitFor::Process(process) => core::ptr::eq(child, &**process),
         WaitFor::Group(group) => relations.group == group,
     };
     let is_clone = relations.exit_signal != Signal::SIGCHLD.number();

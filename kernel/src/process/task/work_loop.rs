@@ -4,8 +4,8 @@
 
 use super::{WaitStatus, exit_thread};
 use crate::process;
-use crate::process::signal;
 use crate::process::time::cpu_timers;
+use crate::process::{rseq, signal};
 use machine::arch::UserFrame;
 use machine::sched;
 use machine::sched::work;
@@ -33,6 +33,8 @@ pub extern "C" fn exit_to_user(frame: &mut UserFrame) {
         } else if bits & work::CPU_TIMER != 0 {
             task.clear_work(work::CPU_TIMER);
             cpu_timers::check(task);
+        } else if bits & work::RSEQ != 0 {
+            rseq::serve(task, frame);
         } else if bits & (work::SIGNAL | work::RESTORE_MASK | work::RESTART) != 0 {
             task.clear_work(work::RESTART);
             signal::deliver(task, frame);

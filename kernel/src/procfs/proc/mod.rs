@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 use logic::errno::Errno;
 use machine::arch::BootInfo;
 
+pub use pid::process_of;
 pub use sysctl::apply_boot_line;
 pub use system::boot_line;
 

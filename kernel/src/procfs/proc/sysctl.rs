@@ -3,7 +3,7 @@
 use crate::fs::synthetic::Entry;
 use crate::fs::table::MAX_DESCRIPTORS;
 use crate::fs::text::Text;
-use crate::fs::{self, lookup, pipe};
+use crate::fs::{self, inotify, lookup, pipe};
 use crate::process::ipc::mqueue::{self, MAX_MESSAGE_BYTES, MAX_MESSAGES};
 use crate::process::ipc::shm::{self, LIMITS};
 use crate::process::ipc::{MAX_OBJECTS, msg, sem};
@@ -186,6 +186,21 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::file("sys/vm/mmap_min_addr", |text| writeln!(text, "65536")),
     Entry::file("sys/fs/file-max", |text| writeln!(text, "{}", i64::MAX)),
     Entry::file("sys/fs/nr_open", |text| writeln!(text, "{MAX_DESCRIPTORS}")),
+    Entry::knob(
+        "sys/fs/inotify/max_queued_events",
+        |text| number(text, inotify::LIMITS.events.load(Ordering::Relaxed)),
+        |value| set_limit(&inotify::LIMITS.events, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/fs/inotify/max_user_instances",
+        |text| number(text, inotify::LIMITS.instances.load(Ordering::Relaxed)),
+        |value| set_limit(&inotify::LIMITS.instances, value, MAX_INT),
+    ),
+    Entry::knob(
+        "sys/fs/inotify/max_user_watches",
+        |text| number(text, inotify::LIMITS.watches()),
+        |value| inotify::LIMITS.set_watches(parse(value)?),
+    ),
     // What these three keep from a pipe they keep from those without CAP_SYS_RESOURCE: here and on
     // Linux from nobody who has it.
     Entry::knob(

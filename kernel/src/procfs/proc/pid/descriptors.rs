@@ -81,7 +81,8 @@ impl Content for Descriptor {
             (file.flags() | OpenFlags::LARGE).bits()
         )?;
         writeln!(text, "mnt_id:\t{}\nino:\t{}", id.device, id.inode)?;
-        locks::of_descriptor(text, &files, &file)
+        locks::of_descriptor(text, &files, &file)?;
+        file.file().describe(text)
     }
 }
 

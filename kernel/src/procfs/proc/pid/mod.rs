@@ -10,7 +10,9 @@ use super::subject::{Kind, PID_SHIFT, Subject, parse_number};
 use crate::fs::directory::{Listing, OpenDirectory};
 use crate::fs::file::File;
 use crate::fs::flags::{FileKind, OpenFlags};
-use crate::fs::node::{DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef};
+use crate::fs::node::{
+    DirEntry, FsStats, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef, downcast,
+};
 use crate::fs::synthetic::{Content, FIRST, LinkNode, Synthetic, Target, TextNode};
 use crate::fs::text::Text;
 use crate::process::task::{self, Process};
@@ -132,6 +134,17 @@ impl Target for LinkOf {
 
 const SUBDIRECTORIES: [Kind; 3] = [Kind::Descriptors, Kind::DescriptorInfos, Kind::Threads];
 const FIRST_LINK_FILE: u64 = 0x41;
+
+/// The process that the directory `/proc/PID` is about.
+///
+/// # Errors
+/// `EBADF` for other nodes; `ESRCH` if the process is gone.
+pub fn process_of(node: &NodeRef) -> Result<Arc<Process>, Errno> {
+    let directory = downcast::<Directory>(node.clone())
+        .filter(|directory| directory.kind == Kind::Top && directory.subject.tid.is_none())
+        .ok_or(Errno::EBADF)?;
+    directory.subject.process()
+}
 
 struct Directory {
     fs: Arc<Synthetic>,

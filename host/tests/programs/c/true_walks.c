@@ -1,0 +1,121 @@
+/* Where openat2 lets a path go. */
+#include "say.h"
+#include <linux/openat2.h>
+#include <sys/mount.h>
+
+static int open2(int dir, const char *path, uint64_t flags, uint64_t mode, uint64_t resolve)
+{
+	struct open_how how = { flags, mode, resolve };
+	return syscall(SYS_openat2, dir, path, &how, sizeof how);
+}
+
+static const struct { const char *name; uint64_t bits; } rules[] = {
+	{ "NONE", 0 }, { "NO_XDEV", RESOLVE_NO_XDEV }, { "NO_MAGICLINKS", RESOLVE_NO_MAGICLINKS },
+	{ "NO_SYMLINKS", RESOLVE_NO_SYMLINKS }, { "BENEATH", RESOLVE_BENEATH }, { "IN_ROOT", RESOLVE_IN_ROOT },
+	{ "BENEATH|NO_SYMLINKS", RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS },
+	{ "IN_ROOT|NO_XDEV", RESOLVE_IN_ROOT | RESOLVE_NO_XDEV },
+};
+
+static const char *paths[] = { "f", "d/f", "d/../f", "..", "../t/f", "d/../../t/f", "/t/f", "/f", "/", ".", "d/..",
+	"to_f", "to_abs", "to_up", "to_d/f", "to_d", "abs_d/f", "loop", "dangling", "to_root", "m", "m/x", "m/..", "m/../f",
+	"to_m/x", "none", "f/x", "", "self", "self/f", "magic", "d/to_f_up", "d/in_root", "d/./../d/f" };
+
+static void walks(int dir)
+{
+	for (int r = 0; r < (int)(sizeof rules / sizeof *rules); r++) {
+		say("%s", rules[r].name);
+		for (int p = 0; p < (int)(sizeof paths / sizeof *paths); p++) {
+			errno = 0;
+			int f = open2(dir, paths[p], O_RDONLY, 0, rules[r].bits);
+			if (f < 0) {
+				say("  %s: %s", paths[p], strerrorname_np(errno));
+				continue;
+			}
+			char b[16] = "", at[64], to[128] = "";
+			if (read(f, b, 15) < 0)
+				strcpy(b, "directory");
+			snprintf(at, sizeof at, "/proc/self/fd/%d", f);
+			readlink(at, to, sizeof to - 1);
+			say("  %s: %s %s", paths[p], b, to);
+			close(f);
+		}
+	}
+}
+
+static void put(const char *path, const char *text)
+{
+	int f = MUST(open(path, O_WRONLY | O_CREAT, 0600));
+	MUST(write(f, text, strlen(text)));
+	close(f);
+}
+
+int main(void)
+{
+	mkdir("/t", 0755);
+	mkdir("/t/d", 0755);
+	mkdir("/t/m", 0755);
+	put("/t/f", "file");
+	put("/t/d/f", "inner");
+	MUST(mount("none", "/t/m", "tmpfs", 0, 0));
+	put("/t/m/x", "mounted");
+	symlink("f", "/t/to_f");
+	symlink("/t/f", "/t/to_abs");
+	symlink("../t/f", "/t/to_up");
+	symlink("d", "/t/to_d");
+	symlink("/t/d", "/t/abs_d");
+	symlink("loop", "/t/loop");
+	symlink("nowhere", "/t/dangling");
+	symlink("/", "/t/to_root");
+	symlink("m", "/t/to_m");
+	symlink("/proc/self/cwd", "/t/self");
+	symlink("../f", "/t/d/to_f_up");
+	symlink("/d/f", "/t/d/in_root");
+	int own = MUST(open("/t/f", O_RDONLY));
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", own);
+	symlink(path, "/t/magic");
+	MUST(chdir("/t"));
+	int dir = MUST(open("/t", O_PATH | O_DIRECTORY));
+	walks(dir);
+	TRY(open2(own, "f", O_RDONLY, 0, RESOLVE_BENEATH));
+	TRY(open2(own, "/f", O_RDONLY, 0, RESOLVE_IN_ROOT));
+	TRY(open2(999, "/t/f", O_RDONLY, 0, RESOLVE_IN_ROOT));
+	TRY(open2(999, "/t/f", O_RDONLY, 0, RESOLVE_BENEATH));
+	DO(open2(AT_FDCWD, "/f", O_RDONLY, 0, RESOLVE_IN_ROOT));
+	DO(open2(AT_FDCWD, "f", O_RDONLY, 0, RESOLVE_BENEATH));
+	/* A link itself. */
+	DO(open2(dir, "to_f", O_PATH | O_NOFOLLOW, 0, RESOLVE_NO_SYMLINKS));
+	TRY(open2(dir, "to_f", O_NOFOLLOW, 0, RESOLVE_NO_SYMLINKS));
+	TRY(open2(dir, "to_d/f", O_PATH | O_NOFOLLOW, 0, RESOLVE_NO_SYMLINKS));
+	/* What is made. */
+	DO(open2(dir, "new", O_WRONLY | O_CREAT, 0600, RESOLVE_BENEATH));
+	TRY(open2(dir, "../new", O_WRONLY | O_CREAT, 0600, RESOLVE_BENEATH));
+	DO(open2(dir, "../newer", O_WRONLY | O_CREAT, 0600, RESOLVE_IN_ROOT));
+	TRY(access("/t/newer", F_OK));
+	TRY(open2(dir, "to_up", O_WRONLY | O_CREAT | O_TRUNC, 0600, RESOLVE_BENEATH));
+	TRY(open2(dir, "dangling", O_WRONLY | O_CREAT, 0600, RESOLVE_NO_SYMLINKS));
+	DO(open2(dir, "d", O_WRONLY | O_TMPFILE, 0600, RESOLVE_BENEATH));
+	TRY(open2(dir, "..", O_WRONLY | O_TMPFILE, 0600, RESOLVE_BENEATH));
+	/* What is no sense. */
+	TRY(open2(dir, "f", O_RDONLY, 0, 64));
+	TRY(open2(dir, "f", O_RDONLY, 0, RESOLVE_BENEATH | RESOLVE_IN_ROOT));
+	TRY(open2(dir, "f", O_RDONLY, 0600, 0));
+	TRY(open2(dir, "f", O_RDONLY | O_CREAT, 010000, 0));
+	TRY(open2(dir, "f", 1ull << 40, 0, 0));
+	TRY(open2(dir, "f", 1 << 30, 0, 0));
+	TRY(open2(dir, "f", O_PATH | O_TRUNC, 0, 0));
+	TRY(open2(dir, "f", O_PATH | O_RDWR, 0, 0));
+	TRY(open2(dir, "f", O_RDWR | O_TRUNC, 0, RESOLVE_CACHED));
+	TRY(open2(dir, "f", O_RDWR | O_CREAT, 0600, RESOLVE_CACHED));
+	struct { struct open_how how; uint64_t more[10]; } large = { 0 };
+	DO(syscall(SYS_openat2, dir, "f", &large, sizeof large));
+	large.more[9] = 1;
+	TRY(syscall(SYS_openat2, dir, "f", &large, sizeof large));
+	TRY(syscall(SYS_openat2, dir, "f", &large, 23));
+	TRY(syscall(SYS_openat2, dir, "f", &large, 0));
+	TRY(syscall(SYS_openat2, dir, "f", &large, 4097));
+	TRY(syscall(SYS_openat2, dir, "f", (void *)8, 24));
+	TRY(syscall(SYS_openat2, dir, (void *)8, &large, 24));
+	umount("/t/m");
+	return 0;
+}

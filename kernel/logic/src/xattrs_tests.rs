@@ -1,0 +1,62 @@
+//! Attributes are what was set last, whatever was refused meanwhile.
+
+use super::xattrs::{Attribute, Refused, When, Xattrs};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::prelude::v1::*;
+
+fn attribute(name: u8, value: u8) -> Attribute {
+    Attribute {
+        name: vec![name].into(),
+        value: vec![value; usize::from(value)].into(),
+    }
+}
+
+#[test]
+fn the_youngest_name_comes_first_and_a_change_keeps_its_place() {
+    let mut all = Xattrs::default();
+    for name in *b"abc" {
+        assert!(
+            all.set(attribute(name, 1), When::default())
+                .unwrap()
+                .is_none()
+        );
+    }
+    all.set(attribute(b'b', 2), When::default()).unwrap();
+    assert_eq!(all.names().collect::<Vec<_>>(), [b"c", b"b", b"a"]);
+    assert_eq!(all.get(b"b"), Some(&[2, 2][..]));
+}
+
+proptest! {
+    #[test]
+    fn is_a_map(steps in prop::collection::vec((0_u8..5, 0_u8..5, 0_u8..4, any::<bool>()), 0..60)) {
+        let mut all = Xattrs::default();
+        let mut model = BTreeMap::new();
+        for (name, value, how, remove) in steps {
+            if remove {
+                let gone = all.remove(&[name]).map(|one| one.value.len());
+                prop_assert_eq!(gone, model.remove(&name).map(usize::from));
+                continue;
+            }
+            let when = When { create: how & 1 != 0, replace: how & 2 != 0 };
+            let result = all.set(attribute(name, value), when);
+            let there = model.contains_key(&name);
+            match result {
+                Ok(before) => {
+                    prop_assert_eq!(before.is_some(), there);
+                    model.insert(name, value);
+                }
+                Err((why, _)) => {
+                    let expected = if there { Refused::Exists } else { Refused::Absent };
+                    prop_assert_eq!(why, expected);
+                    let asked = if there { when.create } else { when.replace };
+                    prop_assert!(asked);
+                }
+            }
+        }
+        for (name, value) in &model {
+            prop_assert_eq!(all.get(&[*name]), Some(&vec![*value; usize::from(*value)][..]));
+        }
+        prop_assert_eq!(all.names().count(), model.len());
+    }
+}

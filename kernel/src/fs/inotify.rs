@@ -1,0 +1,311 @@
+//! inotify: events of watched nodes, read from a descriptor.
+
+use super::file::File;
+use super::flags::OpenFlags;
+use super::io::ByteSink;
+use super::node::NodeRef;
+use super::poll::{Notifier, PollMask};
+use super::watch::{self, Events, Listener, Watch};
+use crate::vm::uaccess;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use linux_raw_sys::ioctl::FIONREAD;
+use logic::errno::{Errno, SysResult};
+use logic::events::{Event, Events as Queue};
+use machine::memory::{self, PAGE_SIZE};
+use machine::sync::SpinLock;
+
+/// `/proc/sys/fs/inotify`.
+#[derive(Debug)]
+pub struct Limits {
+    /// Events that wait at one descriptor.
+    pub events: AtomicU64,
+    /// Descriptors.
+    pub instances: AtomicU64,
+    /// One more than there may be watches; 0: as many as memory allows.
+    watches: AtomicU64,
+}
+
+/// The limits that hold.
+pub static LIMITS: Limits = Limits {
+    events: AtomicU64::new(16384),
+    instances: AtomicU64::new(128),
+    watches: AtomicU64::new(0),
+};
+
+impl Limits {
+    /// How many watches there may be.
+    pub fn watches(&self) -> u64 {
+        /// What Linux takes a watch for, with the node that it keeps.
+        const WATCH_BYTES: u64 = 1280;
+        match self.watches.load(Ordering::Relaxed) {
+            0 => (ram_bytes() / 100 / WATCH_BYTES).clamp(8192, 1 << 20),
+            more => more - 1,
+        }
+    }
+
+    /// Sets that.
+    ///
+    /// # Errors
+    /// `EINVAL`: more than a number of a watch can say.
+    pub fn set_watches(&self, watches: u64) -> Result<(), Errno> {
+        if watches > i32::MAX as u64 {
+            return Err(Errno::EINVAL);
+        }
+        self.watches.store(watches + 1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn ram_bytes() -> u64 {
+    memory::allocator().managed_frames() * PAGE_SIZE as u64
+}
+
+/// Bytes of all events that wait.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// All together they take no more than this part of RAM.
+const WAITING_SHARE: u64 = 16;
+
+/// Open descriptors.
+static INSTANCES: AtomicUsize = AtomicUsize::new(0);
+
+/// What is watched from one descriptor, and what has happened.
+struct Inotify {
+    /// In the order of their numbers.
+    watches: SpinLock<Watches>,
+    queue: SpinLock<Queue>,
+    notifier: Arc<Notifier>,
+}
+
+struct Watches {
+    known: Vec<Arc<Watch>>,
+    next: i32,
+}
+
+impl Watches {
+    fn find(&self, number: i32) -> Result<usize, usize> {
+        self.known
+            .binary_search_by_key(&number, |watch| watch.number())
+    }
+
+    /// A number that is free, as Linux gives them: the next one, from 1 on again at the end.
+    fn free_number(&self) -> Option<i32> {
+        let mut number = self.next;
+        // Ends: one more than there are watches is free.
+        for _ in 0..=self.known.len() {
+            if self.find(number).is_err() {
+                return Some(number);
+            }
+            number = number.checked_add(1).unwrap_or(1);
+        }
+        None
+    }
+}
+
+impl Listener for Inotify {
+    fn event(&self, watch: &Watch, events: Events, cookie: u32, name: &[u8]) {
+        let to_itself = events.intersects(Events::MOVE_SELF | Events::DELETE_SELF);
+        let events = if to_itself {
+            events - Events::DIRECTORY
+        } else {
+            events
+        };
+        // Relaxed, here and below: a sum of its own.
+        let limit = if WAITING.load(Ordering::Relaxed) as u64 > ram_bytes() / WAITING_SHARE {
+            0
+        } else {
+            usize::try_from(LIMITS.events.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+        };
+        let event = Event {
+            watch: watch.number(),
+            mask: events.bits(),
+            cookie,
+            name,
+        };
+        let added = {
+            let mut queue = self.queue.lock();
+            let before = queue.bytes();
+            let added = queue.add(&event, limit);
+            WAITING.fetch_add(queue.bytes() - before, Ordering::Relaxed);
+            added
+        };
+        if added {
+            self.notifier.notify(PollMask::READABLE);
+        }
+    }
+
+    fn enter(&self, make: &mut dyn FnMut(i32) -> Arc<Watch>) -> Result<i32, Errno> {
+        if watch::count() as u64 >= LIMITS.watches() {
+            return Err(Errno::ENOSPC);
+        }
+        let mut watches = self.watches.lock();
+        watches.known.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        let number = watches.free_number().ok_or(Errno::ENOSPC)?;
+        watches.next = number.checked_add(1).unwrap_or(1);
+        if let Err(at) = watches.find(number) {
+            watches.known.insert(at, make(number));
+        }
+        Ok(number)
+    }
+
+    fn leave(&self, number: i32) -> Option<Arc<Watch>> {
+        let mut watches = self.watches.lock();
+        let at = watches.find(number).ok()?;
+        Some(watches.known.remove(at))
+    }
+}
+
+/// An inotify descriptor's file.
+pub struct InotifyFile(Arc<Inotify>);
+
+impl fmt::Debug for InotifyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InotifyFile")
+    }
+}
+
+impl InotifyFile {
+    /// One that watches nothing yet.
+    ///
+    /// # Errors
+    /// `EMFILE`: there are too many.
+    pub fn new() -> Result<Self, Errno> {
+        let limit = LIMITS.instances.load(Ordering::Relaxed);
+        // Relaxed: only the number itself matters.
+        if INSTANCES.fetch_add(1, Ordering::Relaxed) as u64 >= limit {
+            INSTANCES.fetch_sub(1, Ordering::Relaxed);
+            return Err(Errno::EMFILE);
+        }
+        Ok(Self(Arc::new(Inotify {
+            watches: SpinLock::new(Watches {
+                known: Vec::new(),
+                next: 1,
+            }),
+            queue: SpinLock::new(Queue::new()),
+            notifier: Arc::new(Notifier::new()),
+        })))
+    }
+
+    /// Watches a node; gives the watch's number.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOSPC`, `ENOMEM`.
+    pub fn add(&self, node: &NodeRef, asked: Events) -> Result<i32, Errno> {
+        let listener: Arc<dyn Listener> = self.0.clone();
+        watch::add(node, &listener, asked)
+    }
+
+    /// Ends a watch.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none of this number.
+    pub fn remove(&self, number: i32) -> Result<(), Errno> {
+        let watch = {
+            let watches = self.0.watches.lock();
+            let at = watches.find(number).map_err(|_| Errno::EINVAL)?;
+            watches.known[at].clone()
+        };
+        if watch::remove(&watch, true) {
+            Ok(())
+        } else {
+            Err(Errno::EINVAL)
+        }
+    }
+
+    /// The next event as it is read, if it fits into so many bytes.
+    fn take(&self, room: usize) -> Option<Result<Box<[u8]>, Errno>> {
+        let taken = self.0.queue.lock().take(room)?;
+        if let Ok(event) = &taken {
+            WAITING.fetch_sub(event.len(), Ordering::Relaxed);
+        }
+        Some(taken.map_err(|_| Errno::EINVAL))
+    }
+}
+
+impl Drop for InotifyFile {
+    fn drop(&mut self) {
+        loop {
+            // The last first, which costs least.
+            let last = self.0.watches.lock().known.last().cloned();
+            let Some(watch) = last else { break };
+            watch::remove(&watch, false);
+        }
+        WAITING.fetch_sub(self.0.queue.lock().bytes(), Ordering::Relaxed);
+        INSTANCES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl File for InotifyFile {
+    fn read(&self, to: &mut dyn ByteSink, _: &mut u64, flags: OpenFlags) -> SysResult {
+        let mut done = 0;
+        loop {
+            let event = match self.take(to.room()) {
+                Some(Ok(event)) => event,
+                Some(Err(_)) if done > 0 => return Ok(done),
+                Some(Err(error)) => return Err(error),
+                None if done > 0 => return Ok(done),
+                None if flags.nonblocking() => return Err(Errno::EAGAIN),
+                None => {
+                    let waits = || !self.0.queue.lock().is_empty();
+                    self.0.notifier.queue().wait(waits)?;
+                    continue;
+                }
+            };
+            // Taken is taken, as on Linux, where the place for it is a bad one.
+            match to.put(&event) {
+                Ok(moved) if moved == event.len() => done += moved,
+                _ => return Err(Errno::EFAULT),
+            }
+        }
+    }
+
+    fn poll(&self) -> PollMask {
+        if self.0.queue.lock().is_empty() {
+            PollMask::empty()
+        } else {
+            PollMask::READABLE
+        }
+    }
+
+    fn notifier(&self) -> Option<Arc<Notifier>> {
+        Some(self.0.notifier.clone())
+    }
+
+    fn ioctl(&self, command: u32, argument: u64) -> SysResult {
+        if command != FIONREAD {
+            return Err(Errno::ENOTTY);
+        }
+        let bytes = self.0.queue.lock().bytes();
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        uaccess::copy_out(argument, &bytes.to_le_bytes())?;
+        Ok(0)
+    }
+
+    fn describe(&self, text: &mut dyn Write) -> fmt::Result {
+        let mut from = 0;
+        loop {
+            // One at a time, as writing may take memory.
+            let watch = {
+                let watches = self.0.watches.lock();
+                let at = watches.find(from).unwrap_or_else(|at| at);
+                watches.known.get(at).cloned()
+            };
+            let Some(watch) = watch else { return Ok(()) };
+            let (id, mask) = (watch.id(), watch.wanted().bits());
+            writeln!(
+                text,
+                "inotify wd:{:x} ino:{:x} sdev:{:x} mask:{mask:x} ignored_mask:0",
+                watch.number(),
+                id.inode,
+                id.device
+            )?;
+            let Some(next) = watch.number().checked_add(1) else {
+                return Ok(());
+            };
+            from = next;
+        }
+    }
+}

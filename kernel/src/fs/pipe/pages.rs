@@ -1,0 +1,88 @@
+//! Bytes on their way from a file into a pipe: in pages that the pipe can take as they are.
+
+use crate::fs::io::{ByteSink, ByteSource, FrameSource, NO_LIMIT, SliceSource};
+use alloc::vec::Vec;
+use logic::errno::SysResult;
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+
+/// Takes what a file gives, up to a count that is bounded by the size of pipes.
+#[derive(Debug, Default)]
+pub struct Pages {
+    /// One after the other full; those are gone that a pipe has taken.
+    pages: Vec<Option<FrameRef>>,
+    /// Bytes that came in.
+    filled: usize,
+    /// Bytes that went on.
+    passed: usize,
+    most: usize,
+}
+
+impl Pages {
+    /// Takes up to so many bytes.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most,
+            ..Self::default()
+        }
+    }
+
+    /// Bytes that have come and not gone on.
+    pub fn left(&self) -> usize {
+        self.filled - self.passed
+    }
+
+    /// The page with the next bytes, the place of the first of them in it, and their number.
+    pub(super) fn next(&self) -> Option<(&FrameRef, usize, usize)> {
+        let at = self.passed % PAGE_SIZE;
+        let count = (PAGE_SIZE - at).min(self.left());
+        let page = self.pages.get(self.passed / PAGE_SIZE)?.as_ref()?;
+        (count != 0).then_some((page, at, count))
+    }
+
+    /// Takes the page with the next bytes away, all of which go on.
+    pub(super) fn take(&mut self) -> Option<FrameRef> {
+        let (_, _, count) = self.next()?;
+        let page = self.pages[self.passed / PAGE_SIZE].take();
+        self.passed += count;
+        page
+    }
+
+    /// So many bytes of the page have gone on.
+    pub(super) fn pass(&mut self, count: usize) {
+        self.passed += count;
+    }
+
+    fn fill(&mut self, from: &mut dyn ByteSource) -> SysResult {
+        let mut done = 0;
+        while from.left() > 0 && self.room() > 0 {
+            let at = self.filled % PAGE_SIZE;
+            if at == 0 {
+                self.pages
+                    .try_reserve(1)
+                    .map_err(|_| logic::errno::Errno::ENOMEM)?;
+                self.pages
+                    .push(Some(memory::alloc_frame(Mobility::Unmovable)?));
+            }
+            let Some(Some(page)) = self.pages.last() else {
+                break;
+            };
+            let count = (PAGE_SIZE - at).min(self.room());
+            let taken = from.take_frame(page, at, count)?;
+            self.filled += taken;
+            done += taken;
+        }
+        Ok(done)
+    }
+}
+
+impl ByteSink for Pages {
+    fn room(&self) -> usize {
+        self.most - self.filled
+    }
+    fn put(&mut self, bytes: &[u8]) -> SysResult {
+        self.fill(&mut SliceSource::new(bytes, NO_LIMIT))
+    }
+    fn put_frame(&mut self, frame: &FrameRef, offset: usize, count: usize) -> SysResult {
+        self.fill(&mut FrameSource::new(frame, offset, count, NO_LIMIT))
+    }
+}

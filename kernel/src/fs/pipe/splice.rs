@@ -1,0 +1,281 @@
+//! From and to pipes without a way through the program: whole pages change hands where they come to
+//! the start of a page of the other pipe.
+//!
+//! Of two pipes' rings the one at the lower address is locked first.
+
+use super::pages::Pages;
+use super::{PIPE_BUF, Pipe};
+use crate::fs::io::{ByteSink, ByteSource, FrameSource, NO_LIMIT};
+use crate::fs::poll::PollMask;
+use logic::errno::{Errno, SysResult};
+use logic::pipe::ring::Ring;
+use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
+use machine::sync::MutexGuard;
+
+/// What is done with the bytes of the pipe that they come from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Carry {
+    /// They go (`splice`).
+    Move,
+    /// They stay (`tee`).
+    Copy,
+}
+
+type Guard<'a> = MutexGuard<'a, Ring<FrameRef>>;
+
+/// The ring of a pipe under a change, and what holds of it before.
+struct Change<'a> {
+    pipe: &'a Pipe,
+    ring: Guard<'a>,
+    was_empty: bool,
+    was_full: bool,
+}
+
+impl<'a> Change<'a> {
+    fn new(pipe: &'a Pipe, ring: Guard<'a>) -> Self {
+        Self {
+            was_empty: ring.is_empty(),
+            was_full: ring.room() < pipe.writable_room,
+            pipe,
+            ring,
+        }
+    }
+
+    fn begin(pipe: &'a Pipe) -> Self {
+        Self::new(pipe, pipe.ring.lock())
+    }
+
+    /// Locks two pipes.
+    fn begin_both(from: &'a Pipe, to: &'a Pipe) -> (Self, Self) {
+        let address = |pipe: &Pipe| core::ptr::from_ref(pipe).addr();
+        if address(from) < address(to) {
+            let first = Self::begin(from);
+            (first, Self::begin(to))
+        } else {
+            let second = Self::begin(to);
+            (Self::begin(from), second)
+        }
+    }
+
+    /// What others are to be told, once no ring is locked any more.
+    fn end(self) -> Told<'a> {
+        let (pipe, ring) = (self.pipe, self.ring);
+        // SeqCst, as in `ends`.
+        let before = pipe
+            .used
+            .swap(ring.len(), core::sync::atomic::Ordering::SeqCst);
+        let is_full = ring.room() < pipe.writable_room;
+        Told {
+            pipe,
+            has_room: self.was_full && !is_full,
+            first: self.was_empty && !ring.is_empty(),
+            more: ring.len() > before,
+        }
+    }
+}
+
+struct Told<'a> {
+    pipe: &'a Pipe,
+    has_room: bool,
+    first: bool,
+    more: bool,
+}
+
+impl Told<'_> {
+    fn tell(self) {
+        let notifier = &self.pipe.notifier;
+        if self.has_room {
+            notifier.notify(PollMask::WRITABLE);
+        }
+        if self.first {
+            notifier.notify(PollMask::READABLE);
+        } else if self.more {
+            notifier.notify_watchers(PollMask::READABLE);
+        }
+    }
+}
+
+/// Copies bytes to the end of a ring, as many as there is room for.
+fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
+    let mut done = 0;
+    while from.left() > 0 && ring.room() > 0 {
+        if ring.needs_page() {
+            match memory::alloc_frame(Mobility::Unmovable) {
+                Ok(frame) => ring.supply(frame),
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(run) = ring.back() else { break };
+        // Between frames nothing faults.
+        let count = from.take_frame(run.page, run.offset, run.length)?;
+        drop(ring.commit(count));
+        done += count;
+    }
+    Ok(done)
+}
+
+impl Pipe {
+    /// Waits until there is something in it; false: nobody will write any more.
+    ///
+    /// # Errors
+    /// `EAGAIN` instead of waiting; `ERESTARTSYS`.
+    pub fn wait_for_bytes(&self, nonblocking: bool) -> Result<bool, Errno> {
+        let look = || self.used() > 0 || !self.ends.has_writers();
+        if !look() {
+            if nonblocking {
+                return Err(Errno::EAGAIN);
+            }
+            self.notifier.queue().wait(look)?;
+        }
+        Ok(self.used() > 0)
+    }
+
+    /// Waits until a page has room, and says how many bytes have: whole pages.
+    ///
+    /// # Errors
+    /// `BROKEN_PIPE`: nobody reads. `EAGAIN` instead of waiting; `ERESTARTSYS`.
+    pub fn wait_for_room(&self, nonblocking: bool) -> SysResult {
+        loop {
+            if !self.ends.has_readers() {
+                return Err(Errno::BROKEN_PIPE);
+            }
+            let room = self.room();
+            if room >= PIPE_BUF {
+                return Ok(room / PAGE_SIZE * PAGE_SIZE);
+            }
+            if nonblocking {
+                return Err(Errno::EAGAIN);
+            }
+            self.notifier
+                .queue()
+                .wait(|| self.room() >= PIPE_BUF || !self.ends.has_readers())?;
+        }
+    }
+
+    /// Moves what is there to `to`; 0 if nothing is.
+    pub fn drain_to(&self, to: &mut dyn ByteSink) -> SysResult {
+        self.drain(to)
+    }
+
+    /// Takes what fits of `from`, once there is room for anything.
+    pub fn take_some(&self, from: &mut dyn ByteSource, nonblocking: bool) -> SysResult {
+        loop {
+            self.wait_for_room(nonblocking)?;
+            let count = from.left();
+            let moved = self.fill(from, count, 1)?;
+            if moved > 0 {
+                return Ok(moved);
+            }
+            // Another writer was faster.
+        }
+    }
+
+    /// Takes what fits of `pages`, now.
+    pub fn take_pages(&self, pages: &mut Pages) -> SysResult {
+        let mut change = Change::begin(self);
+        let ring = &mut change.ring;
+        let before = pages.left();
+        while let Some((page, at, count)) = pages.next()
+            && ring.room() > 0
+        {
+            if at == 0 && ring.takes_page(count) {
+                if let Some(page) = pages.take() {
+                    drop(ring.put_page(page, count));
+                }
+                continue;
+            }
+            let mut rest = FrameSource::new(page, at, count, NO_LIMIT);
+            match append(ring, &mut rest) {
+                Ok(0) => break,
+                Ok(moved) => pages.pass(moved),
+                Err(_) if pages.left() < before => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let told = change.end();
+        told.tell();
+        Ok(before - pages.left())
+    }
+
+    /// Carries up to `count` bytes, at least one, to another pipe.
+    ///
+    /// # Errors
+    /// `BROKEN_PIPE`: nobody reads the other one. `EAGAIN` instead of waiting; `ERESTARTSYS`;
+    /// `ENOMEM`.
+    pub fn carry(&self, to: &Self, count: usize, how: Carry, nonblocking: bool) -> SysResult {
+        loop {
+            self.wait_for_bytes(nonblocking)?;
+            to.wait_for_room(nonblocking)?;
+            // Looked at before the ring, as in `read`.
+            let had_writers = self.ends.has_writers();
+            let (mut source, mut sink) = Change::begin_both(self, to);
+            let moved = match how {
+                Carry::Move => move_between(&mut source.ring, &mut sink.ring, count),
+                Carry::Copy => copy_between(&source.ring, &mut sink.ring, count),
+            };
+            let nothing_left = source.ring.is_empty() && !had_writers;
+            let (room, more) = (source.end(), sink.end());
+            room.tell();
+            more.tell();
+            let moved = moved?;
+            if moved > 0 || nothing_left {
+                return Ok(moved);
+            }
+            if nonblocking {
+                return Err(Errno::EAGAIN);
+            }
+        }
+    }
+}
+
+fn move_between(from: &mut Ring<FrameRef>, to: &mut Ring<FrameRef>, count: usize) -> SysResult {
+    let mut done = 0;
+    while done < count
+        && let Some(run) = from.front()
+        && to.room() > 0
+    {
+        let wanted = run.length.min(count - done);
+        if run.offset == 0 && wanted == run.length && to.takes_page(wanted) {
+            if let Some(page) = from.take_page() {
+                drop(to.put_page(page, wanted));
+            }
+            done += wanted;
+            continue;
+        }
+        let moved = append(
+            to,
+            &mut FrameSource::new(run.page, run.offset, wanted, NO_LIMIT),
+        );
+        match moved {
+            Ok(0) => break,
+            Ok(moved) => {
+                drop(from.consume(moved));
+                done += moved;
+            }
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn copy_between(from: &Ring<FrameRef>, to: &mut Ring<FrameRef>, count: usize) -> SysResult {
+    let mut done = 0;
+    while done < count
+        && let Some(run) = from.run_at(done)
+    {
+        let wanted = run.length.min(count - done);
+        let copied = append(
+            to,
+            &mut FrameSource::new(run.page, run.offset, wanted, NO_LIMIT),
+        );
+        match copied {
+            Ok(0) => break,
+            Ok(copied) => done += copied,
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}

@@ -1,0 +1,271 @@
+//! Extended attributes.
+//!
+//! Files in memory have those of `trusted.` and `security.`, as Linux 6.1 has it. There are no access
+//! lists (`system.`), and `user.` is nobody's.
+
+use super::Args;
+use super::at::{self, Target};
+use crate::fs::FileKind;
+use crate::fs::lookup::LastLink;
+use crate::fs::watch::Events;
+use crate::fs::xattr::Slot;
+use crate::process::caller;
+use crate::vm::uaccess;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use linux_raw_sys::general::AT_FDCWD;
+use logic::errno::{Errno, SysResult};
+use logic::xattrs::{Attribute, LIST_MAX, NAME_MAX, VALUE_MAX, When};
+
+/// `XATTR_CREATE`.
+const CREATE: u32 = 1;
+/// `XATTR_REPLACE`.
+const REPLACE: u32 = 2;
+/// What a program may do, as `security.capability` has it.
+const CAPABILITY: &[u8] = b"security.capability";
+
+fn path(a: &Args, last_link: LastLink) -> Result<Target, Errno> {
+    at::path_target(AT_FDCWD, a.addr(0), last_link)
+}
+
+fn descriptor(a: &Args) -> Result<Target, Errno> {
+    Ok(Target::File(caller::file(a.int(0))?))
+}
+
+/// Reads a name.
+fn name(address: u64) -> Result<Vec<u8>, Errno> {
+    let name = uaccess::read_cstr(address, NAME_MAX + 1).map_err(|error| match error {
+        Errno::ENAMETOOLONG => Errno::ERANGE,
+        other => other,
+    })?;
+    if name.is_empty() {
+        return Err(Errno::ERANGE);
+    }
+    Ok(name)
+}
+
+/// Reads a value.
+fn value(address: u64, size: usize) -> Result<Box<[u8]>, Errno> {
+    let mut value = buffer(size)?;
+    value.resize(size, 0);
+    uaccess::copy_in(&mut value, address)?;
+    Ok(value.into_boxed_slice())
+}
+
+fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+    Ok(bytes)
+}
+
+/// Whether the name is one that files can have; `refused` is the error for files that cannot have a
+/// user's.
+fn check(target: &Target, name: &[u8], refused: Errno) -> Result<(), Errno> {
+    if name.starts_with(b"user.") {
+        let kind = target.node().kind();
+        return match kind {
+            FileKind::Regular | FileKind::Directory => Err(Errno::EOPNOTSUPP),
+            _ => Err(refused),
+        };
+    }
+    // Whether the file has any at all comes before the name.
+    target.node().extended(&mut |_| ())?;
+    let prefix = [&b"trusted."[..], b"security."]
+        .into_iter()
+        .find(|prefix| name.starts_with(prefix))
+        .ok_or(Errno::EOPNOTSUPP)?;
+    if name.len() == prefix.len() {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Whether bytes can say what a program may do: versions 2 and 3 (`struct vfs_cap_data`).
+fn is_capability(value: &[u8]) -> bool {
+    let version = value.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    /// The lowest bit says something else.
+    const VERSION: u32 = 0xff00_0000;
+    matches!(
+        (version.map(|version| version & VERSION), value.len()),
+        (Some(0x0200_0000), 20) | (Some(0x0300_0000), 24)
+    )
+}
+
+fn set(target: Result<Target, Errno>, a: &Args) -> SysResult {
+    let target = target?;
+    let flags = a.uint(4);
+    if flags & !(CREATE | REPLACE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = name(a.addr(1))?;
+    let size = a.size(3);
+    if size > VALUE_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let value = value(a.addr(2), size)?;
+    if name == CAPABILITY && size != 0 && !is_capability(&value) {
+        return Err(Errno::EINVAL);
+    }
+    check(&target, &name, Errno::EPERM)?;
+    let when = When {
+        create: flags & CREATE != 0,
+        replace: flags & REPLACE != 0,
+    };
+    let mut new = Some(Attribute {
+        name: name.into_boxed_slice(),
+        value,
+    });
+    let mut fresh = Some(Box::default());
+    let mut result = Ok(());
+    let mut old = None;
+    target.node().change_extended(&mut |slot: &mut Slot| {
+        if let Some(new) = new.take() {
+            if slot.is_none() {
+                *slot = fresh.take();
+            }
+            if let Some(slot) = slot {
+                (old, result) = slot.set(new, when);
+            }
+        }
+    })?;
+    drop((old, fresh));
+    result?;
+    target.tell(Events::ATTRIB);
+    Ok(0)
+}
+
+/// `setxattr(2)`.
+pub fn setxattr(a: &Args) -> SysResult {
+    set(path(a, LastLink::Follow), a)
+}
+
+/// `lsetxattr(2)`.
+pub fn lsetxattr(a: &Args) -> SysResult {
+    set(path(a, LastLink::Keep), a)
+}
+
+/// `fsetxattr(2)`.
+pub fn fsetxattr(a: &Args) -> SysResult {
+    set(descriptor(a), a)
+}
+
+/// Writes `bytes` to a buffer of `size`, 0 of which asks for the length alone.
+fn give(bytes: &[u8], address: u64, size: usize) -> SysResult {
+    if size != 0 {
+        if bytes.len() > size {
+            return Err(Errno::ERANGE);
+        }
+        uaccess::copy_out(address, bytes)?;
+    }
+    Ok(bytes.len())
+}
+
+fn get(target: Result<Target, Errno>, a: &Args) -> SysResult {
+    let target = target?;
+    let name = name(a.addr(1))?;
+    check(&target, &name, Errno::ENODATA)?;
+    let mut bytes = buffer(a.size(3).min(VALUE_MAX))?;
+    let mut found = Err(Errno::ENODATA);
+    target.node().extended(&mut |slot: &Slot| {
+        let value = slot.as_ref().and_then(|slot| slot.all().get(&name));
+        if let Some(value) = value {
+            found = Ok(value.len());
+            if value.len() <= bytes.capacity() {
+                bytes.extend_from_slice(value);
+            }
+        }
+    })?;
+    let length = found?;
+    if a.size(3) == 0 {
+        return Ok(length);
+    }
+    if length > bytes.len() {
+        return Err(Errno::ERANGE);
+    }
+    give(&bytes, a.addr(2), a.size(3))
+}
+
+/// `getxattr(2)`.
+pub fn getxattr(a: &Args) -> SysResult {
+    get(path(a, LastLink::Follow), a)
+}
+
+/// `lgetxattr(2)`.
+pub fn lgetxattr(a: &Args) -> SysResult {
+    get(path(a, LastLink::Keep), a)
+}
+
+/// `fgetxattr(2)`.
+pub fn fgetxattr(a: &Args) -> SysResult {
+    get(descriptor(a), a)
+}
+
+fn list(target: Result<Target, Errno>, a: &Args) -> SysResult {
+    let target = target?;
+    let mut names = buffer(a.size(2).min(LIST_MAX))?;
+    let mut length = 0;
+    let looked = target.node().extended(&mut |slot: &Slot| {
+        let all = slot.iter().flat_map(|slot| slot.all().names());
+        for name in all {
+            length += name.len() + 1;
+            if length <= names.capacity() {
+                names.extend_from_slice(name);
+                names.push(0);
+            }
+        }
+    });
+    if looked.is_err() {
+        // It has none.
+        return Ok(0);
+    }
+    match (length > names.len(), a.size(2)) {
+        (_, 0) if length > LIST_MAX => Err(Errno::E2BIG),
+        (_, 0) => Ok(length),
+        (true, size) if size >= LIST_MAX => Err(Errno::E2BIG),
+        (true, _) => Err(Errno::ERANGE),
+        (false, size) => give(&names, a.addr(1), size),
+    }
+}
+
+/// `listxattr(2)`.
+pub fn listxattr(a: &Args) -> SysResult {
+    list(path(a, LastLink::Follow), a)
+}
+
+/// `llistxattr(2)`.
+pub fn llistxattr(a: &Args) -> SysResult {
+    list(path(a, LastLink::Keep), a)
+}
+
+/// `flistxattr(2)`.
+pub fn flistxattr(a: &Args) -> SysResult {
+    list(descriptor(a), a)
+}
+
+fn remove(target: Result<Target, Errno>, a: &Args) -> SysResult {
+    let target = target?;
+    let name = name(a.addr(1))?;
+    check(&target, &name, Errno::EPERM)?;
+    let mut gone = None;
+    target.node().change_extended(&mut |slot: &mut Slot| {
+        gone = slot.as_mut().and_then(|slot| slot.remove(&name));
+    })?;
+    gone.ok_or(Errno::ENODATA)?;
+    target.tell(Events::ATTRIB);
+    Ok(0)
+}
+
+/// `removexattr(2)`.
+pub fn removexattr(a: &Args) -> SysResult {
+    remove(path(a, LastLink::Follow), a)
+}
+
+/// `lremovexattr(2)`.
+pub fn lremovexattr(a: &Args) -> SysResult {
+    remove(path(a, LastLink::Keep), a)
+}
+
+/// `fremovexattr(2)`.
+pub fn fremovexattr(a: &Args) -> SysResult {
+    remove(descriptor(a), a)
+}
