@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Programs that say what each call gave; those of a class are together, so that few guests boot.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "true_cores",
     "true_errors",
     "true_loaders",
@@ -14,6 +14,7 @@ const PROGRAMS: [&str; 10] = [
     "true_loopback",
     "true_memory",
     "true_mutexes",
+    "true_tty",
     "true_unix",
     "true_vectors",
     "true_waits",

@@ -1,12 +1,10 @@
 //! One terminal: its settings, what was typed, what is to be shown, and what is held back.
 
-use super::buffer::{Buffer, CAPACITY};
+use super::buffer::{Buffer, CAPACITY, NoMemory};
 use super::packet::Packet;
 use super::screen::{LONGEST, Screen};
 use super::termios::{Characters, Input, Local, Output, Termios, When};
 use alloc::collections::VecDeque;
-
-pub use super::buffer::NoMemory;
 
 /// Shown bytes that wait for the far side at most.
 pub const OUTPUT_ROOM: usize = 12 << 10;
@@ -125,6 +123,7 @@ impl Discipline {
             self.backlog.extend(&rest[..fit]);
             done += fit;
         }
+        self.release_held();
         done
     }
 
@@ -161,6 +160,7 @@ impl Discipline {
             // What a burst took goes back.
             self.backlog = VecDeque::new();
         }
+        self.release_held();
     }
 
     /// The keys that were typed since this was asked.
@@ -268,19 +268,15 @@ impl Discipline {
         }
     }
 
-    /// Bytes of echo go to the screen as they are. Nobody waits for that: where there is no room for much,
-    /// they are not shown.
+    /// Bytes of echo go to the screen as they are, once all is taken that was typed together: a signal key
+    /// takes back what is not shown yet. Nobody waits for that: where there is no room for much, they are
+    /// not shown.
     pub(super) fn show_bytes(&mut self, bytes: &[u8]) {
-        let waits = self.is_held()
-            || !self.held.is_empty()
-            || OUTPUT_ROOM - self.output.len() < bytes.len();
-        let (queue, most) = if waits {
-            (&mut self.held, HELD)
-        } else {
-            (&mut self.output, OUTPUT_ROOM)
-        };
-        if queue.len() + bytes.len() <= most && queue.try_reserve(bytes.len()).is_ok() {
-            queue.extend(bytes);
+        if self.held.len() + bytes.len() > HELD {
+            self.release_held();
+        }
+        if self.held.len() + bytes.len() <= HELD && self.held.try_reserve(bytes.len()).is_ok() {
+            self.held.extend(bytes);
         }
     }
 

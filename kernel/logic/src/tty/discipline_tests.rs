@@ -78,18 +78,18 @@ fn characters_words_and_lines_are_erased() {
     for (text, want, shown) in [
         (&b"abc\x7f\n"[..], &b"ab\n"[..], "abc\\x08 \\x08\\r\\n"),
         (b"\x7f\x7fa\n", b"a\n", "a\\r\\n"),
-        (
-            b"a\x01\x7f\n",
-            b"a\n",
-            "a^A\\x08 \\x08\\x08 \\x08\\r\\n",
-        ),
+        (b"a\x01\x7f\n", b"a\n", "a^A\\x08 \\x08\\x08 \\x08\\r\\n"),
         (
             b"ab cd \x17e\n",
             b"ab e\n",
             "ab cd \\x08 \\x08\\x08 \\x08\\x08 \\x08e\\r\\n",
         ),
         (b"ab\x15c\n", b"c\n", "ab\\x08 \\x08\\x08 \\x08c\\r\\n"),
-        (b"a\tb\x7f\x7fc\n", b"ac\n", "a\\tb\\x08 \\x08\\x08\\x08\\x08\\x08\\x08\\x08\\x08c\\r\\n"),
+        (
+            b"a\tb\x7f\x7fc\n",
+            b"ac\n",
+            "a\\tb\\x08 \\x08\\x08\\x08\\x08\\x08\\x08\\x08\\x08c\\r\\n",
+        ),
         (b"a\x16\x7f\n", b"a\x7f\n", "a^\\x08^?\\r\\n"),
         (b"ab\x12c\n", b"abc\n", "ab^R\\r\\nabc\\r\\n"),
     ] {
@@ -157,6 +157,7 @@ fn further_ends_of_lines() {
 fn signal_keys_flush() {
     let mut d = usual();
     typed(&mut d, b"line\nabc\x03");
+    assert_eq!(screen(&mut d), "^C");
     let keys = d.take_keys();
     assert!(keys.interrupt && !keys.quit && !keys.suspend);
     assert!(!d.take_keys().any());

@@ -59,7 +59,10 @@ impl Discipline {
             let continued = self.buffer.line().rev().take(bytes - 1);
             // Shown in the order of typing; a character of UTF-8 has few of them, broken ones any number.
             let mut tail = [0; 8];
-            let shown = continued.zip(&mut tail).map(|(c, place)| *place = c).count();
+            let shown = continued
+                .zip(&mut tail)
+                .map(|(c, place)| *place = c)
+                .count();
             for _ in 0..bytes {
                 self.buffer.pop();
             }

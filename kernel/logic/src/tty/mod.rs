@@ -17,6 +17,7 @@ mod packet;
 mod screen;
 mod termios;
 
+pub use buffer::NoMemory;
 pub use discipline::{Discipline, Flow, Keys, OUTPUT_ROOM};
 pub use packet::Packet;
 pub use termios::{

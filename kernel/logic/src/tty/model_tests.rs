@@ -105,7 +105,10 @@ fn apply(d: &mut Discipline, step: &Step) {
             let could = d.is_writable();
             let took = d.write(text);
             assert!(took <= text.len());
-            assert!(could || took < 8, "a terminal that takes nothing took {took}");
+            assert!(
+                could || took < 8,
+                "a terminal that takes nothing took {took}"
+            );
         }
         Step::Read(most) => {
             let (ready, known) = (d.is_readable(false), d.readable_bytes());

@@ -41,10 +41,6 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn column(&self) -> u32 {
-        self.column
-    }
-
     pub(super) fn line_begin(&self) -> u32 {
         self.line_begin
     }
@@ -146,7 +142,11 @@ mod tests {
             (post | Output::OLCUC, b"aBc\xe4", b"ABC\xc4"),
             (post | Output::XTABS, b"ab\tc", b"ab      c"),
             (post, b"ab\tc", b"ab\tc"),
-            (post | Output::XTABS | Output::ONLRET, b"ab\n\t", b"ab\n        "),
+            (
+                post | Output::XTABS | Output::ONLRET,
+                b"ab\n\t",
+                b"ab\n        ",
+            ),
             (post | Output::XTABS, b"ab\n\t", b"ab\n      "),
             (post | Output::XTABS, b"ab\x08\t", b"ab\x08       "),
         ] {
@@ -162,6 +162,6 @@ mod tests {
         for c in "äö".bytes() {
             screen.process(c, &termios);
         }
-        assert_eq!(screen.column(), 2);
+        assert_eq!(screen.column, 2);
     }
 }
