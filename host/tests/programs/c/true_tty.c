@@ -480,9 +480,90 @@ static void packets(void)
 	say_packet("flush in");
 	TRY(tcflush(line, TCOFLUSH));
 	say_packet("flush out");
+	type("kept");
+	say_packet("typed");
+	close(line);
+	usleep(SETTLE);
+	say_poll("closed", master);
+	say_packet("closed");
+	TRY(ioctl(master, TIOCGPKT, &on));
+	say("packets %d", on);
+	line = MUST(open_line(O_NOCTTY));
+	MUST(write(line, "x", 1));
+	usleep(SETTLE);
+	say_packet("opened again");
 	on = 0;
 	TRY(ioctl(master, TIOCPKT, &on));
 	say_packet("none");
+	done();
+}
+
+static volatile int seen[65];
+static void note(int s)
+{
+	seen[s]++;
+}
+
+/* Much text goes through, both ways, and a reader or writer that waits goes on. */
+static void flood(void)
+{
+	enum { TOTAL = 200000 };
+	static char bytes[TOTAL];
+	fresh();
+	set((struct change){ .l_off = ICANON | ECHO | ISIG, .i_off = IXON | ICRNL, .o_off = OPOST });
+	for (int way = 0; way < 2; way++) {
+		int from = way ? line : master, to = way ? master : line;
+		pid_t pid = MUST(fork());
+		if (!pid) {
+			for (int i = 0; i < TOTAL; i++)
+				bytes[i] = i * 7 >> 3;
+			for (int done = 0; done < TOTAL;)
+				done += MUST(write(from, bytes + done, TOTAL - done));
+			_exit(0);
+		}
+		int got = 0, wrong = 0;
+		while (got < TOTAL) {
+			int n = MUST(read(to, bytes + got, TOTAL - got));
+			for (int i = got; i < got + n; i++)
+				wrong += bytes[i] != (char)(i * 7 >> 3);
+			got += n;
+		}
+		say("way %d: %d bytes, %d wrong", way, got, wrong);
+		wait(NULL);
+	}
+	fcntl(line, F_SETFL, O_RDWR | O_NONBLOCK);
+	fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
+	for (int way = 0; way < 2; way++) {
+		int n, total = 0;
+		while ((n = write(way ? line : master, bytes, 500)) > 0) {
+			total += n;
+			usleep(2000);
+		}
+		say("full: %d %s, %s", n, strerrorname_np(errno), total > 4095 && total < 30000 ? "in bounds" : "OUT OF BOUNDS");
+		say_poll("full", way ? line : master);
+	}
+	done();
+	fresh();
+	struct sigaction act = { .sa_handler = note };
+	sigaction(SIGUSR1, &act, NULL);
+	pid_t parent = getpid();
+	for (int i = 0; i < 3; i++) {
+		if (!MUST(fork())) {
+			usleep(SETTLE);
+			kill(parent, SIGUSR1);
+			_exit(0);
+		}
+		if (i == 1)
+			type("abc");
+		if (i == 2) {
+			set((struct change){ .l_off = ICANON });
+			set_character(VMIN, 9);
+		}
+		TRY(read(line, bytes, 20));
+		wait(NULL);
+	}
+	signal(SIGUSR1, SIG_DFL);
+	seen[SIGUSR1] = 0;
 	done();
 }
 
@@ -616,12 +697,6 @@ static void sessions(void)
 			say_stat("stolen"));
 		say_stat("bereft"));
 	done();
-}
-
-static volatile int seen[65];
-static void note(int s)
-{
-	seen[s]++;
 }
 
 static void say_seen(const char *what)
@@ -938,6 +1013,8 @@ int main(void)
 	patience();
 	say("--- packets");
 	packets();
+	say("--- flood");
+	flood();
 	say("--- ends");
 	ends();
 	say("--- sessions");

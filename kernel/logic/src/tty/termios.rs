@@ -266,7 +266,7 @@ impl Termios {
             input: Input::from_bits_retain(word(0)),
             output: Output::from_bits_retain(word(4)),
             // As Linux has pseudo-terminals.
-            control: control - Control::CSIZE - Control::PARENB | Control::CS8 | Control::CREAD,
+            control: (control - Control::CSIZE - Control::PARENB) | Control::CS8 | Control::CREAD,
             local: Local::from_bits_retain(word(12)),
             line: bytes[16],
             characters,

@@ -220,7 +220,6 @@ impl Terminal {
             opens.count == 0
         };
         if last {
-            self.change(|line| line.set_packet_mode(false));
             self.far.notify(PollMask::HUP | PollMask::READABLE);
         }
     }

@@ -1,7 +1,7 @@
 //! The program's side of a terminal, as a file.
 
 use super::control;
-use super::device::{CHUNK, Terminal};
+use super::device::Terminal;
 use super::jobs;
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
@@ -18,6 +18,15 @@ use machine::sync::WaitEnd;
 const MOST: usize = 4096;
 /// The unit of VTIME.
 const TENTH: Nanos = Nanos(100_000_000);
+
+/// A buffer for so many bytes, or for as many as are moved at once.
+fn buffer(size: usize) -> Result<Vec<u8>, Errno> {
+    let mut buffer = Vec::new();
+    let size = size.min(MOST);
+    buffer.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
+    buffer.resize(size, 0);
+    Ok(buffer)
+}
 
 /// An open terminal.
 #[derive(Debug)]
@@ -83,10 +92,8 @@ impl Line {
         flags: OpenFlags,
         done: &mut usize,
     ) -> Result<(), Errno> {
-        let mut buffer = Vec::new();
-        let size = to.room().min(MOST);
-        buffer.try_reserve_exact(size).map_err(|_| Errno::ENOMEM)?;
-        buffer.resize(size, 0);
+        let mut buffer = buffer(to.room())?;
+        let size = buffer.len();
         let patience = self.terminal.look(|line| line.patience());
         let after = |tenths: u8| clock::now().saturating_add(Nanos(TENTH.0 * u64::from(tenths)));
         let (least, between, mut deadline) = match patience {
@@ -189,7 +196,7 @@ impl File for Line {
         if stops && !self.free {
             jobs::check(&self.terminal, Signal::SIGTTOU)?;
         }
-        let mut buffer = [0; CHUNK];
+        let mut buffer = buffer(from.left())?;
         let mut done = 0;
         while from.left() > 0 {
             let end = match from.take(&mut buffer) {
