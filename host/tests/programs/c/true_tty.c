@@ -549,7 +549,7 @@ static void flood(void)
 	pid_t parent = getpid();
 	for (int i = 0; i < 3; i++) {
 		if (!MUST(fork())) {
-			usleep(SETTLE);
+			usleep(5 * SETTLE);
 			kill(parent, SIGUSR1);
 			_exit(0);
 		}

@@ -78,13 +78,14 @@ fn resize(size: Size) {
     }
 }
 
+/// A terminal, and an open file of it.
+type OpenTerminal = (Arc<Terminal>, Arc<OpenFile>);
+
 /// Opens the terminal for descriptors 0, 1 and 2 of the first program, if it has one.
 ///
 /// # Errors
 /// As `open`.
-pub fn open_for_program(
-    context: &fs::Context,
-) -> Result<Option<(Arc<Terminal>, Arc<OpenFile>)>, Errno> {
+pub fn open_for_program(context: &fs::Context) -> Result<Option<OpenTerminal>, Errno> {
     let Some(terminal) = terminal() else {
         return Ok(None);
     };
