@@ -710,6 +710,13 @@ static void say_seen(const char *what)
 	say("%s: signals%s", what, *text ? text : " none");
 }
 
+/* Lets the shell hear that a job goes on before it does. */
+static void nap(int s)
+{
+	(void)s;
+	usleep(4 * SETTLE);
+}
+
 /* A child in a group of its own, in front or not. */
 static pid_t job(int front, void (*body)(void))
 {
@@ -721,6 +728,7 @@ static pid_t job(int front, void (*body)(void))
 		close(p[1]);
 		for (int s = 1; s < 32; s++)
 			signal(s, SIG_DFL);
+		signal(SIGCONT, nap);
 		if (read(p[0], &c, 1)) { }
 		close(p[0]);
 		body();
@@ -906,6 +914,7 @@ static void stops(void)
 	raise(SIGSTOP);
 	for (int i = 0; i < 100 && !seen[SIGHUP]; i++)
 		usleep(10000);
+	usleep(4 * SETTLE);
 	say_seen("a stopped job");
 	MUST(write(pipe_to[1], "x", 1));
 	_exit(0);
