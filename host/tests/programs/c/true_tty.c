@@ -798,6 +798,7 @@ static void changes_size(void)
 	for (int i = 0; i < 50 && !seen[SIGWINCH]; i++)
 		usleep(20000);
 	struct winsize w;
+	usleep(4 * SETTLE);
 	TRY(ioctl(line, TIOCGWINSZ, &w));
 	say("rows %d", w.ws_row);
 	say_seen("window");
