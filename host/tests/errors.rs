@@ -85,6 +85,13 @@ fn options_that_mean_nothing() {
     refused(&ebb(&["--sysctl", "vm.x=1 2", "--", "ls"]), 125, &["1 2"]);
     refused(&ebb(&["--env", "=x", "--", "ls"]), 125, &["--env =x"]);
     refused(&ebb(&["--reporting-order", "11", "--", "ls"]), 125, &["11"]);
+    // Nobody types at what a test has for stdin.
+    refused(&ebb(&["-it", "--", "sh"]), 125, &["not a terminal"]);
+    refused(
+        &ebb(&["-t", "--kernel", "linux", "--", "sh"]),
+        125,
+        &["-t", "stock Linux"],
+    );
     refused(&ebb(&[]), 125, &["PROGRAM"]);
 }
 

@@ -206,7 +206,11 @@ fn serve(requests: &Receiver<Request>, group: Pid, input: &Input, outputs: &[Arc
                 }
             }
             // These are not about the program.
-            Request::Window(..) | Request::GiveBack(_) | Request::Reclaim(..) | Request::End => {}
+            Request::Window(..)
+            | Request::GiveBack(_)
+            | Request::Reclaim(..)
+            | Request::Size(_)
+            | Request::End => {}
         }
     }
 }

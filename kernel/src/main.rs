@@ -34,6 +34,7 @@ fn main(boot: &'static BootInfo) -> ! {
     drivers::init(boot);
     fs::init(boot);
     procfs::mount(boot);
+    process::terminal::mount();
     fs::unpack(boot);
     arch::start_other_cpus(memory::stack_for_cpu);
     procfs::finish();

@@ -11,6 +11,7 @@
 //! | [`GiveBack`]: how memory goes back | both | both |
 //! | [`Reclaim`]: what a guest does when it is asked for memory | host | `ebb-kernel` |
 //! | [`root`]: a tree of the host's files | `ebb-kernel` asks | host answers |
+//! | [`terminal`]: the size of the program's terminal | host | `ebb-kernel` |
 //! | [`header`]: a page of counters in the guest's memory | `ebb-kernel` | host |
 //!
 //! Whoever reads takes it for an allegation: it comes from the other side of a machine's border.
@@ -29,6 +30,7 @@ mod reclaim;
 pub mod report;
 pub mod request;
 pub mod root;
+pub mod terminal;
 
 pub use give_back::GiveBack;
 pub use reclaim::Reclaim;

@@ -8,13 +8,14 @@
 //! | `closed <port>`         | nobody reads an output port any more: writes to it get SIGPIPE   |
 //! | `give-back <mode>`      | memory goes back to the host in this way from here on            |
 //! | `reclaim <n> <step>`     | memory is given back by hand, and request n is then done           |
+//! | `size <rows>x<columns>`  | the program's terminal has another size                           |
 //! | `end`                   | all output has arrived: the machine may end                      |
 //!
 //! Only Ebb's kernel knows ways to give memory back and can be asked for it, and goes by windows, since only its ports are
 //! consoles, which do not wait for their reader; only Linux's first process waits for the end. Lines that are not known are for later
 //! guests, and passed over.
 
-use crate::{GiveBack, Reclaim, port::OutputPort};
+use crate::{GiveBack, Reclaim, port::OutputPort, terminal::Size};
 use core::fmt;
 
 /// The longest line, with its end. A longer one is none of ours.
@@ -37,6 +38,8 @@ pub enum Request {
     GiveBack(GiveBack),
     /// A step is taken to give memory back; the guest's header shows the number when it is through.
     Reclaim(u32, Reclaim),
+    /// The program's terminal has this size.
+    Size(Size),
     /// The machine may end.
     End,
 }
@@ -63,6 +66,7 @@ impl Request {
                 next()?.parse().ok()?,
                 Reclaim::from_name(next()?)?,
             )),
+            "size" => Some(Self::Size(Size::parse(next()?)?)),
             "end" => Some(Self::End),
             _ => None,
         }
@@ -79,6 +83,7 @@ impl fmt::Display for Request {
             Self::Closed(port) => write!(to, "closed {}", port.number()),
             Self::GiveBack(way) => write!(to, "give-back {}", way.name()),
             Self::Reclaim(number, step) => write!(to, "reclaim {number} {}", step.name()),
+            Self::Size(size) => write!(to, "size {size}"),
             Self::End => to.write_str("end"),
         }
     }
@@ -106,6 +111,13 @@ mod tests {
             (
                 Request::Reclaim(u32::MAX, Reclaim::Compact),
                 "reclaim 4294967295 compact",
+            ),
+            (
+                Request::Size(Size {
+                    rows: 24,
+                    columns: 80,
+                }),
+                "size 24x80",
             ),
             (Request::End, "end"),
         ] {
@@ -137,6 +149,8 @@ mod tests {
             "reclaim 1",
             "reclaim 4294967296 free",
             "reclaim 1 everything",
+            "size",
+            "size 24",
             "later 1",
         ] {
             assert_eq!(Request::parse(line), None, "{line}");

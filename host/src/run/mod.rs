@@ -30,9 +30,9 @@ use crate::registry::Fleet;
 use crate::stdout;
 use crate::streams;
 use crate::system::{huge_pages, memory_file};
-use crate::text::{Rounded, Size};
+use crate::text::{Rounded, Size, raw};
 use accel::Choice;
-use ebb_wire::{boot, port};
+use ebb_wire::{boot, port, terminal};
 use out::Outs;
 use program::Programs;
 use root::{RootChoice, View};
@@ -148,7 +148,11 @@ fn arguments(
         // Two ports have no order between them.
         text.push_str(&format!(" {}={}", boot::STDERR, boot::STDOUT));
     }
-    if streams::input_is_empty() {
+    if options.tty {
+        let (rows, columns) = raw::window().unwrap_or_default();
+        let size = terminal::Size { rows, columns };
+        text.push_str(&format!(" {}={size}", terminal::WORD));
+    } else if streams::input_is_empty() {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::EMPTY));
     } else if streams::input_is_terminal() && kernel.kind() == KernelKind::Linux {
         text.push_str(&format!(" {}={}", boot::STDIN, boot::TERMINAL));
@@ -211,6 +215,17 @@ fn check(options: &RunOptions) -> Result<(Size, u32), Failure> {
         return Err(Failure::Usage(format!(
             "--name {name}: a guest of that name runs already (process {pid}); `ebb top` shows it"
         )));
+    }
+    if options.tty && options.interactive && !streams::input_is_terminal() {
+        return Err(Failure::Usage(
+            "-t with -i: stdin is not a terminal; leave -t out, and it goes to the program as it is"
+                .into(),
+        ));
+    }
+    if options.tty && options.kernel != KernelChoice::Ebb {
+        return Err(Failure::Usage(
+            "-t is Ebb's own: a stock Linux has no terminal for the program".into(),
+        ));
     }
     let memory = Size(options.memory.bytes().next_multiple_of(1 << 20));
     let least = guest::memory_min(&options.kernel);

@@ -14,6 +14,7 @@ Examples:
   ebb run -- python3 job.py                 the host's programs and this folder, for reading
   ebb run -m 4G -c 2 -- ./job < in > out    streams work as they do for any command
   ebb run -- sh -c 'free -m; ps'            busybox provides what the host lacks
+  ebb run -it -- bash                       a shell: keys, jobs and the window are the guest's
   ebb run --root none --file data.csv -- ./stats data.csv    nothing but these
   ebb run --out /results -- ./job /results  what it leaves there, here
   ebb run --timeline mem.jsonl --summary -- ./job
@@ -23,12 +24,21 @@ the guest kernel failed; 126 if the program cannot run in the guest; 127 if it w
 
 Signals go to the program. After SIGTERM it has --grace to end, then the VM is ended, with status
 143; so does a second SIGTERM, more than a second later. Ctrl-C, SIGHUP and SIGQUIT end nothing but
-what the program lets them end; three signals within 3 seconds end the VM.";
+what the program lets them end; three signals within 3 seconds end the VM. With -it Ctrl-C and all
+other keys are the guest's: the VM ends with the program, or by SIGTERM from elsewhere.";
 
 /// Options of `ebb run`.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_EXAMPLES, args_override_self = true)]
 pub(crate) struct RunOptions {
+    /// Stdin goes to the program; so it does without this, too, unless the program has a terminal (-t)
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+
+    /// Give the program a terminal; with -i it is yours: `ebb run -it -- sh`
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+
     /// Memory of the guest, from 32M to 512G
     #[arg(short, long, value_name = "SIZE", default_value = "1G")]
     pub(crate) memory: Size,

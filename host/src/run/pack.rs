@@ -40,7 +40,7 @@ pub(super) fn pack(options: &RunOptions, view: Option<&mut View>) -> Result<Init
         tree.add_missing(GuestPath::parse(path.as_bytes())?, Node::Directory { mode })?;
     }
     add_hosts(&mut tree)?;
-    let environment = environment(&options.env)?;
+    let environment = environment(&options.env, options.tty)?;
     let lists = [
         (
             boot::ARGUMENTS,
@@ -140,11 +140,12 @@ pub(super) fn pack_out(
     Ok(())
 }
 
-fn environment(settings: &[OsString]) -> Result<Vec<OsString>, Failure> {
+fn environment(settings: &[OsString], tty: bool) -> Result<Vec<OsString>, Failure> {
     let mut variables: BTreeMap<OsString, OsString> = BTreeMap::new();
     variables.insert("PATH".into(), GUEST_PATH.into());
     variables.insert("HOME".into(), "/root".into());
-    let terminal = std::env::var_os("TERM").unwrap_or_else(|| "dumb".into());
+    let terminal =
+        std::env::var_os("TERM").unwrap_or_else(|| if tty { "xterm" } else { "dumb" }.into());
     variables.insert("TERM".into(), terminal);
     for setting in settings {
         let refuse = |why| Failure::Env {

@@ -20,13 +20,14 @@ use crate::qemu::{Spec, Vm};
 use crate::reclaim::{self, Asked, FreeMemory, Means};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
-use crate::text::Log;
-use crate::text::Terminal;
+use crate::text::raw::Raw;
+use crate::text::{Log, Terminal};
 use ebb_wire::port::OutputPort;
 use signal_hook::consts::SIGKILL;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime};
 
@@ -212,6 +213,61 @@ impl<'a> Session<'a> {
             .ok()
     }
 
+    /// Feeds the guest with ebb's standard input, once it is up. Where the program has the user's terminal, that is
+    /// raw from then on; what holds it so comes by the channel.
+    fn start_stdin(
+        &self,
+        stdio: &UnixStream,
+        control: &Arc<Control>,
+        guest: &Arc<dyn Guest>,
+    ) -> Result<Receiver<Raw>, Failure> {
+        let (holder, held) = mpsc::channel();
+        let (has_terminal, is_fed) = (self.options.tty, self.options.interactive);
+        // The guest knows of an empty one from its command line, and one that has a terminal without -i never
+        // reads ours.
+        if has_terminal && !is_fed || !has_terminal && input_is_empty() {
+            return Ok(held);
+        }
+        let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
+            what: "the stdin socket",
+            source,
+        })?;
+        let (lines, ready) = (Arc::clone(control), Arc::clone(guest));
+        let terminal = Arc::clone(&self.terminal);
+        spawn("stdin", move || {
+            // What is read is lost if the guest has to be started once more.
+            if !ready.wait_until_up() {
+                return;
+            }
+            if has_terminal {
+                terminal.give_up_line();
+                match Raw::enter() {
+                    Ok(raw) => {
+                        terminal.set_raw(true);
+                        // If the run is at its end, it is dropped here.
+                        let _ = holder.send(raw);
+                    }
+                    Err(errno) => {
+                        terminal.message(&format!("ebb: the terminal stays as it is: {errno}"))
+                    }
+                }
+                signals::tell_size(&lines);
+            }
+            feed(stdin, &lines, &terminal);
+        })?;
+        Ok(held)
+    }
+
+    /// The user's terminal is the user's again.
+    fn leave_terminal(&self, raw: Receiver<Raw>) {
+        // One that comes later finds nobody who receives it.
+        while let Ok(raw) = raw.try_recv() {
+            drop(raw);
+        }
+        drop(raw);
+        self.terminal.set_raw(false);
+    }
+
     /// Starts the guest once and watches it to its end.
     fn attempt(&mut self, plan: &Plan<'_>, archive: &File) -> Result<Attempt, Failure> {
         let Plan {
@@ -254,7 +310,7 @@ impl<'a> Session<'a> {
         let kept = Arc::clone(&log);
         let shown = verbose.clone();
         let console = spawn("console", move || kept.pump(console, shown.as_deref()))?;
-        start_stdin(&stdio, &control, &guest, &self.terminal)?;
+        let raw = self.start_stdin(&stdio, &control, &guest)?;
         let outputs = Outputs::start(
             [(OutputPort::Stdout, stdio), (OutputPort::Stderr, stderr)],
             &self.terminal,
@@ -348,6 +404,7 @@ impl<'a> Session<'a> {
             // Its sockets close, and with them end the threads of this attempt.
             drop(qemu);
             let _ = outputs.finish();
+            self.leave_terminal(raw);
             let _ = copier.map(JoinHandle::join);
             let _ = console.join();
             self.timeline = watch.give_up();
@@ -357,6 +414,8 @@ impl<'a> Session<'a> {
         }
         self.signalled.vm_ended();
         let lost_output = outputs.finish();
+        // What is said from here on is said to the user.
+        self.leave_terminal(raw);
         // A guest that is gone sends no more, so this ends.
         let copied = copier.map(JoinHandle::join);
         let copied = copied.and_then(Result::ok).unwrap_or_default();
@@ -476,30 +535,4 @@ impl<'a> Session<'a> {
 fn start_copier(outs: Outs, port: UnixStream, qemu: &Qemu) -> Result<JoinHandle<Copied>, Failure> {
     let handle = qemu.handle();
     spawn("out", move || outs.receive(port, || handle.kill()))
-}
-
-/// Feeds the guest with ebb's standard input, once it is up.
-fn start_stdin(
-    stdio: &UnixStream,
-    control: &Arc<Control>,
-    guest: &Arc<dyn Guest>,
-    terminal: &Arc<Terminal>,
-) -> Result<(), Failure> {
-    // The guest knows of an empty one from its command line.
-    if input_is_empty() {
-        return Ok(());
-    }
-    let stdin = stdio.try_clone().map_err(|source| Failure::Setup {
-        what: "the stdin socket",
-        source,
-    })?;
-    let (lines, ready) = (Arc::clone(control), Arc::clone(guest));
-    let terminal = Arc::clone(terminal);
-    spawn("stdin", move || {
-        // What is read is lost if the guest has to be started once more.
-        if ready.wait_until_up() {
-            feed(stdin, &lines, &terminal);
-        }
-    })
-    .map(drop)
 }

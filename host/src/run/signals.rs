@@ -9,7 +9,9 @@ use crate::guest::Stage;
 use crate::qemu::Handle;
 use crate::streams::Control;
 use crate::text;
-use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use crate::text::raw;
+use ebb_wire::terminal::Size;
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -114,7 +116,7 @@ impl Signalled {
     /// Where signals go now. Before that is known, `signal` is kept for it.
     fn target(&self, signal: i32) -> Option<Target> {
         let target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
-        if target.is_none() && signal != SIGTSTP {
+        if target.is_none() && signal != SIGTSTP && signal != SIGWINCH {
             // Under the lock, so that `aim` cannot miss it.
             self.remember(signal);
         }
@@ -154,7 +156,7 @@ impl Signalled {
 
 /// Catches the signals from here on; a thread then has to [`forward`] them.
 pub(crate) fn catch() -> std::io::Result<Signals> {
-    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP])
+    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])
 }
 
 /// Hands each signal on, until ebb ends. A program that is asked to end by `SIGTERM` has `grace` to do
@@ -165,9 +167,16 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
         let target = shared.target(signal);
         if signal == SIGTSTP {
             suspend(target.as_ref().map(|target| &target.qemu));
+        }
+        if signal == SIGTSTP || signal == SIGWINCH {
+            // The window may have changed meanwhile.
+            if let Some(target) = target {
+                tell_size(&target.control);
+            }
             continue;
         }
         if shared.ended.load(Ordering::Relaxed) {
+            raw::leave();
             std::process::exit(128 + signal);
         }
         let Some(target) = target else {
@@ -186,6 +195,13 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
                 end_after(grace, signal, shared, &target.qemu);
             }
         }
+    }
+}
+
+/// Tells the guest how large the user's terminal is. One whose program has none passes it over.
+pub(crate) fn tell_size(control: &Control) {
+    if let Some((rows, columns)) = raw::window() {
+        control.size(Size { rows, columns });
     }
 }
 
@@ -220,8 +236,11 @@ fn suspend(qemu: Option<&Handle>) {
     if let Some(qemu) = qemu {
         qemu.pause();
     }
+    raw::cook();
     // Returns when somebody continues ebb. If it cannot stop, the VM just goes on.
     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+    // A terminal that is gone has no settings.
+    let _ = raw::make_raw();
     if let Some(qemu) = qemu {
         qemu.resume();
     }

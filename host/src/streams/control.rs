@@ -2,6 +2,7 @@
 
 use ebb_wire::port::OutputPort;
 use ebb_wire::request::Request;
+use ebb_wire::terminal::Size;
 use ebb_wire::{GiveBack, Reclaim};
 use std::collections::VecDeque;
 use std::io::Write;
@@ -24,6 +25,8 @@ struct State {
     requests: VecDeque<Request>,
     // The newest window replaces an unsent one, since totals only grow.
     windows: [Option<u64>; 2],
+    // Likewise.
+    size: Option<Size>,
     ended: bool,
 }
 
@@ -64,6 +67,12 @@ impl Control {
         self.changed.notify_one();
     }
 
+    /// Says how large the user's terminal is.
+    pub(crate) fn size(&self, size: Size) {
+        self.lock().size = Some(size);
+        self.changed.notify_one();
+    }
+
     /// Lets [`Self::pump`] return.
     pub(crate) fn end(&self) {
         self.lock().ended = true;
@@ -87,6 +96,9 @@ impl Control {
             }
             if let Some(request) = state.requests.pop_front() {
                 return Some(request);
+            }
+            if let Some(size) = state.size.take() {
+                return Some(Request::Size(size));
             }
             for port in [OutputPort::Stdout, OutputPort::Stderr] {
                 if let Some(total) = state.windows[port.number()].take() {

@@ -2,6 +2,7 @@
 
 mod duration;
 mod log;
+pub(crate) mod raw;
 mod size;
 mod style;
 mod terminal;

@@ -25,6 +25,8 @@ struct State {
     /// The user types here, so there is no status line any more.
     given_up: bool,
     line_start: bool,
+    /// It is the guest's, and shows a newline as nothing but that.
+    raw: bool,
 }
 
 impl Terminal {
@@ -36,6 +38,7 @@ impl Terminal {
                 drawn: false,
                 given_up: false,
                 line_start: true,
+                raw: false,
             }),
         }
     }
@@ -58,6 +61,11 @@ impl Terminal {
         let mut state = self.lock();
         wipe(&mut state);
         state.given_up = true;
+    }
+
+    /// The terminal is raw from now on, or is not any more.
+    pub(crate) fn set_raw(&self, raw: bool) {
+        self.lock().raw = raw;
     }
 
     /// Columns of a line.
@@ -97,11 +105,12 @@ impl Terminal {
         } else {
             "\n"
         };
+        let mut line = format!("{start}{text}\n");
+        if state.raw {
+            line = line.replace('\n', "\r\n");
+        }
         // There is nobody left to tell if stderr is gone.
-        let _ = write_all(
-            rustix::stdio::stderr(),
-            format!("{start}{text}\n").as_bytes(),
-        );
+        let _ = write_all(rustix::stdio::stderr(), line.as_bytes());
         state.line_start = true;
     }
 

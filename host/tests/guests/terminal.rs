@@ -1,6 +1,7 @@
 //! What `ebb run` shows at a terminal.
 
 use crate::screen::{self, READS, STATUS, SUMMARY, at_terminal, read_until};
+use std::io::Write;
 
 fn shown(command: &str) -> String {
     let mut child = at_terminal(command);
@@ -31,4 +32,74 @@ fn a_job_in_the_background_shows_only_what_it_is_asked_for() {
     assert!(!seen.contains(STATUS) && !seen.contains(SUMMARY), "{seen}");
     let seen = shown(&job("--summary"));
     assert!(!seen.contains(STATUS) && seen.contains(SUMMARY), "{seen}");
+}
+
+/// Types at a terminal, step by step: what is typed, and what the screen shows then.
+fn dialog(command: &str, steps: &[(&str, &str)]) -> String {
+    let mut child = at_terminal(command);
+    let (mut all, mut seen) = (String::new(), String::new());
+    for (typed, shows) in steps {
+        let keys = child.stdin.as_mut().expect("it is piped");
+        keys.write_all(typed.as_bytes()).expect("script reads");
+        read_until(&mut child, &mut seen, Some(shows));
+        // What came with it may be what the next step waits for.
+        let at = seen.find(shows).unwrap_or(0) + shows.len();
+        let rest = seen.split_off(at);
+        all.push_str(&std::mem::replace(&mut seen, rest));
+    }
+    all.push_str(&seen);
+    read_until(&mut child, &mut all, None);
+    let _ = child.wait();
+    all
+}
+
+/// Ends what a command shows: its status, and how the terminal is set then.
+const AFTER: &str = "; echo after=$?; stty -a";
+
+#[test]
+fn the_terminal_is_the_guests_with_its_keys_and_jobs() {
+    let command = format!("stty rows 30 cols 100; EBB --timeout 60 -it -- sh{AFTER}");
+    let seen = dialog(
+        &command,
+        &[
+            ("", "# "),
+            ("tty; stty size\r", "30 100"),
+            ("echo a$((6 * 7)); cat > /dev/null\r", "a42"),
+            ("\x03", "# "),
+            ("sh -c 'echo z$((1 + 1)); sleep 1000'\r", "z2"),
+            ("\x1a", "Stopped"),
+            ("kill %1; fg > /dev/null; echo b$((5 + 5))\r", "b10"),
+            ("echo c$((2 + 2)) > /dev/tty; cat\r", "c4"),
+            ("ab\x7fc\r", "c\r\nac\r\n"),
+            ("\x04", "# "),
+            ("exit 7\r", "after=7"),
+        ],
+    );
+    assert!(seen.contains("/dev/hvc0"), "{seen}");
+    assert!(!seen.contains(STATUS), "{seen}");
+    let (_, after) = seen.split_once(SUMMARY).expect("a summary at the end");
+    for set in ["\nisig icanon", " echo ", "\nopost", " icrnl"] {
+        assert!(after.contains(set), "{set}: {after}");
+    }
+}
+
+#[test]
+fn the_terminal_is_the_users_again_when_ebb_is_told_to_end() {
+    let deaf = "trap : TERM HUP; echo ready; while :; do sleep 1; done";
+    let ebb = format!("EBB --grace 0.5 -it -- sh -c '{deaf}'");
+    let seen = shown(&format!(
+        "timeout --preserve-status --foreground 4 {ebb}{AFTER}"
+    ));
+    assert!(seen.contains("ready"), "{seen}");
+    let (_, after) = seen.split_once("after=143").expect("the status of SIGTERM");
+    for set in ["\nisig icanon", " echo ", "\nopost", " icrnl"] {
+        assert!(after.contains(set), "{set}: {after}");
+    }
+}
+
+#[test]
+fn a_terminal_without_input_needs_none_here() {
+    let seen = shown("EBB -t -- sh -c 'test -t 0 && test -t 1 && tty; stty -a' < /dev/null | cat");
+    assert!(seen.contains("/dev/hvc0"), "{seen}");
+    assert!(seen.contains("iutf8"), "{seen}");
 }

@@ -44,6 +44,7 @@ pub mod signal_set;
 pub mod slab;
 pub mod socket;
 pub mod strings;
+pub mod tty;
 pub mod used_slots;
 pub mod vma;
 pub mod vmemmap;

@@ -4,6 +4,7 @@
 
 use super::{give_back, port, reclaim};
 use ebb_wire::request::{BYTES_MAX, Request};
+use ebb_wire::terminal::Size;
 use machine::sync::{Once, SpinLock};
 
 /// A line that is not complete yet.
@@ -19,6 +20,14 @@ static LINE: SpinLock<Line> = SpinLock::new(Line {
 
 /// What is called for a signal.
 static SIGNAL: Once<fn(u32)> = Once::new();
+
+/// What is called when the host's window changes.
+static RESIZE: Once<fn(Size)> = Once::new();
+
+/// Has a function called when the host's window has another size. Once.
+pub fn set_resize(resize: fn(Size)) {
+    let _ = RESIZE.set(resize);
+}
 
 /// Starts the thread that waits for lines; `signal` is called for signals to the program.
 pub(super) fn start(signal: fn(u32)) {
@@ -103,6 +112,11 @@ fn serve(request: Request) {
             }
         }
         Request::Reclaim(number, step) => reclaim::ask(number, step),
+        Request::Size(size) => {
+            if let Some(resize) = RESIZE.get() {
+                resize(size);
+            }
+        }
         // Of guests that ask for it.
         Request::End => {}
     }

@@ -35,6 +35,10 @@ pub const GIGANTIC_MEMFD: u64 = 9;
 
 /// POSIX message queues.
 pub const MQUEUE: u64 = 10;
+/// `/dev/pts`.
+pub const PTS: u64 = 11;
+/// The last of these.
+const LAST: u64 = PTS;
 
 /// The minors behind the last of these, counted from 1.
 static TAKEN: SpinLock<Numbers> = SpinLock::new(Numbers::new());
@@ -45,13 +49,13 @@ static TAKEN: SpinLock<Numbers> = SpinLock::new(Numbers::new());
 /// `EMFILE`: all are in use.
 pub(super) fn take() -> Result<u64, Errno> {
     let taken = TAKEN.lock().take().ok_or(Errno::EMFILE)?;
-    Ok(number(0, MQUEUE + u64::from(taken)))
+    Ok(number(0, LAST + u64::from(taken)))
 }
 
 /// Gives a number back, if it came from [`take`].
 pub(super) fn give_back(device: u64) {
     let (_, minor) = parts(device);
-    if let Some(taken) = minor.checked_sub(MQUEUE).filter(|&taken| taken > 0) {
+    if let Some(taken) = minor.checked_sub(LAST).filter(|&taken| taken > 0) {
         // Below the limit of `Numbers`.
         TAKEN.lock().give_back(u32::try_from(taken).unwrap_or(0));
     }

@@ -15,7 +15,7 @@ bitflags! {
         const CREATE = raw::O_CREAT;
         /// With `CREATE`: fail if it is there.
         const EXCLUSIVE = raw::O_EXCL;
-        /// Never become the controlling terminal (there is none).
+        /// Never become the controlling terminal.
         const NO_CTTY = raw::O_NOCTTY;
         /// Cut the file to nothing.
         const TRUNCATE = raw::O_TRUNC;

@@ -135,7 +135,7 @@ pub fn same(a: &NodeRef, b: &NodeRef) -> bool {
 }
 
 /// The root of whatever is mounted on `node`, or `node`.
-pub(super) fn through_mounts(mut node: NodeRef) -> NodeRef {
+pub fn through_mounts(mut node: NodeRef) -> NodeRef {
     while let Some(top) = node.covered_by() {
         node = top;
     }

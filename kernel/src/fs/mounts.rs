@@ -22,6 +22,7 @@ const TYPES: &[FileSystemType] = &[
     tmpfs::TYPE,
     tmpfs::HUGETLBFS,
     of_kernel("devtmpfs", Maker::Mounted),
+    of_kernel("devpts", Maker::Mounted),
     of_kernel("proc", Maker::Mounted),
     of_kernel("sysfs", Maker::Mounted),
     of_kernel("pipefs", Maker::Internal),

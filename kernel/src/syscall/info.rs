@@ -228,9 +228,10 @@ pub fn reboot(_a: &Args) -> SysResult {
     Err(Errno::EPERM)
 }
 
-/// `vhangup(2)`: there is no terminal.
+/// `vhangup(2)`.
 pub fn vhangup(_a: &Args) -> SysResult {
-    Err(Errno::EPERM)
+    process::terminal::hang_up_own();
+    Ok(0)
 }
 
 /// `acct(2)`.

@@ -312,15 +312,18 @@ pub fn setsid(_a: &Args) -> SysResult {
     }
     table.count_group(pid, true);
     table.count_session(pid, true);
-    let (group, session) = {
+    let (group, session, terminal) = {
         let mut relations = process.relations.lock();
         (
             core::mem::replace(&mut relations.group, pid),
             core::mem::replace(&mut relations.session, pid),
+            relations.terminal.take(),
         )
     };
     table.count_group(group, false);
     table.count_session(session, false);
+    drop(table);
+    drop(terminal);
     Ok(pid as usize)
 }
 

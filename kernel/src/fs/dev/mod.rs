@@ -1,18 +1,20 @@
 //! Device nodes, by their Linux numbers.
 
+mod kernel_log;
 mod memory;
-mod terminal;
 
-pub use terminal::{LOG_READERS, log_levels, set_log_levels};
+pub use kernel_log::{LOG_READERS, log_levels, set_log_levels};
 
 use super::devices::number;
 use super::file::File;
+use super::flags::OpenFlags;
 use super::node::{NewNode, NodeRef};
 use alloc::sync::Arc;
 use logic::errno::Errno;
+use machine::sync::Once;
 
 /// The device nodes of `/dev`.
-const NODES: [(&[u8], u64, u32); 8] = [
+const NODES: [(&[u8], u64, u32); 9] = [
     (b"null", number(1, 3), 0o666),
     (b"zero", number(1, 5), 0o666),
     (b"full", number(1, 7), 0o666),
@@ -21,6 +23,7 @@ const NODES: [(&[u8], u64, u32); 8] = [
     (b"kmsg", number(1, 11), 0o644),
     (b"tty", number(5, 0), 0o666),
     (b"console", number(5, 1), 0o600),
+    (b"ptmx", number(5, 2), 0o666),
 ];
 
 /// The symbolic links of `/dev`.
@@ -43,23 +46,30 @@ pub(super) fn populate(directory: &NodeRef) -> Result<(), Errno> {
     super::block::populate(directory)
 }
 
+/// Opens a terminal by its number.
+type OpenTerminal = fn(u64, OpenFlags) -> Result<Arc<dyn File>, Errno>;
+
+static TERMINALS: Once<OpenTerminal> = Once::new();
+
+/// Says who opens terminals: they know processes, and files do not.
+pub fn set_terminals(open: OpenTerminal) {
+    let _ = TERMINALS.set(open);
+}
+
 /// Opens the device with this number.
-pub(super) fn open(device: u64) -> Result<Arc<dyn File>, Errno> {
+pub(super) fn open(device: u64, flags: OpenFlags) -> Result<Arc<dyn File>, Errno> {
     const NULL: u64 = number(1, 3);
     const ZERO: u64 = number(1, 5);
     const FULL: u64 = number(1, 7);
     const RANDOM: u64 = number(1, 8);
     const URANDOM: u64 = number(1, 9);
     const KMSG: u64 = number(1, 11);
-    const TTY: u64 = number(5, 0);
-    const CONSOLE: u64 = number(5, 1);
     Ok(match device {
         NULL => Arc::new(memory::Null),
         ZERO => Arc::new(memory::Zero { full: false }),
         FULL => Arc::new(memory::Zero { full: true }),
         RANDOM | URANDOM => Arc::new(memory::Random),
-        KMSG => Arc::new(terminal::KernelLog),
-        TTY | CONSOLE => return terminal::open(),
-        _ => return Err(Errno::ENXIO),
+        KMSG => Arc::new(kernel_log::KernelLog),
+        _ => return TERMINALS.get().ok_or(Errno::ENXIO)?(device, flags),
     })
 }

@@ -489,7 +489,7 @@ impl Node for TmpNode {
             Body::Device {
                 block: false,
                 number,
-            } => dev::open(*number),
+            } => dev::open(*number, flags),
             Body::Device {
                 block: true,
                 number,

@@ -4,6 +4,7 @@ use super::{
     Action, DefaultAction, SA_NODEFER, SA_RESETHAND, SA_RESTART, SIG_DFL, SigInfo, SigSet, Signal,
     fault, frame, stop,
 };
+use crate::process::task::table::{self, Table};
 use crate::process::task::{Task, WaitStatus, core_dump, exit_group};
 use crate::process::{TaskRef, rseq};
 use linux_raw_sys::general::__NR_restart_syscall;
@@ -127,7 +128,7 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
         match signal.default_action() {
             DefaultAction::Ignore | DefaultAction::Continue => {}
             DefaultAction::Stop => {
-                if signal == Signal::SIGSTOP || !is_orphaned(task) {
+                if signal == Signal::SIGSTOP || !is_of_orphans(task) {
                     stop::begin_stop(task, signal);
                     // The caller sees the STOP bit, and comes back here afterwards.
                     return;
@@ -141,14 +142,19 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
     super::restore_mask();
 }
 
-/// Whether nobody could continue the process group after a stop by the terminal: no member has a
-/// parent outside the group in the same session.
-fn is_orphaned(task: TaskRef) -> bool {
-    let table = crate::process::task::table::lock();
+/// Whether nobody could continue the process group after a stop by the terminal.
+fn is_of_orphans(task: TaskRef) -> bool {
+    let table = table::lock();
     let (pgid, session) = {
         let relations = task.process().relations.lock();
         (relations.group, relations.session)
     };
+    is_orphaned(&table, pgid, session)
+}
+
+/// Whether no member of this process group has a parent outside of it in the same session, who could let
+/// it go on.
+pub(crate) fn is_orphaned(table: &Table, pgid: u32, session: u32) -> bool {
     for process in table.processes() {
         let parent = {
             let relations = process.relations.lock();

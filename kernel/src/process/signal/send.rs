@@ -1,7 +1,7 @@
 //! A signal comes into being.
 
 use super::{Action, DefaultAction, Detail, SA_NOCLDWAIT, SIG_IGN, SigInfo, SigSet, Signal};
-use crate::process::task::{Group, Process, Stop, Task, WaitStatus, kill_group, limits};
+use crate::process::task::{Group, Process, Task, WaitStatus, kill_group, limits};
 use alloc::sync::Arc;
 use logic::errno::Errno;
 use machine::sched;
@@ -75,10 +75,9 @@ const MAX_QUEUED: usize = 1 << 15;
 /// Lets a stopped process go on; says whether it was stopped.
 fn continue_group(group: &mut Group) -> bool {
     discard(group, SigSet::STOP);
-    if group.stop == Stop::No {
+    if !super::stop::end_stop(group) {
         return false;
     }
-    group.stop = Stop::No;
     for task in &group.tasks {
         sched::wake(task);
     }

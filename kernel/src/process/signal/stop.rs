@@ -2,10 +2,28 @@
 
 use super::{SA_NOCLDSTOP, SIG_IGN, Signal, child_info, send_to_process};
 use crate::process::TaskRef;
-use crate::process::task::{Process, Stop, WaitStatus, table};
+use crate::process::task::{Group, Process, Stop, WaitStatus, table};
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use machine::sched;
 use machine::sched::work;
+
+/// How many processes are stopped.
+static STOPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether any process is stopped.
+pub(crate) fn any_stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed) != 0
+}
+
+/// The process is stopped no more, because it goes on or has ended; says whether it was.
+pub(crate) fn end_stop(group: &mut Group) -> bool {
+    let was = core::mem::replace(&mut group.stop, Stop::No) != Stop::No;
+    if was {
+        STOPPED.fetch_sub(1, Ordering::Relaxed);
+    }
+    was
+}
 
 /// The current process is to stop: all its threads stand still on their way to user mode.
 pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
@@ -14,6 +32,8 @@ pub(crate) fn begin_stop(task: TaskRef, signal: Signal) {
         return;
     }
     group.stop = Stop::By(signal);
+    // Relaxed: who looks for stopped jobs a moment too early meets one that nobody has seen stop.
+    STOPPED.fetch_add(1, Ordering::Relaxed);
     for other in &group.tasks {
         sched::notify(other, work::STOP);
     }

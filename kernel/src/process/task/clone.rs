@@ -335,9 +335,10 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
         None
     };
     let elder = elder.unwrap_or_else(|| own.clone());
-    let (pgid, session) = {
+    let (pgid, session, terminal) = {
         let relations = own.relations.lock();
-        (relations.group, relations.session)
+        let terminal = relations.terminal.clone();
+        (relations.group, relations.session, terminal)
     };
     process.group.lock().enter(task)?;
     let siblings = elder.relations.lock().first_child.replace(process.clone());
@@ -350,6 +351,7 @@ fn enter(request: &CloneRequest, parent: TaskRef, task: &Arc<Task>) -> Result<()
         relations.parent = Some(elder);
         relations.group = pgid;
         relations.session = session;
+        relations.terminal = terminal;
         relations.exit_signal = if request.has(PARENT) {
             Signal::SIGCHLD.number()
         } else {

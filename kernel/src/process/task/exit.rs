@@ -5,7 +5,7 @@
 use super::table::{self, Table};
 use super::{Group, Process, Stop, Task, Usage, WaitStatus, core_dump, robust, start};
 use crate::process::signal::{self, SigInfo, Signal};
-use crate::process::{self, TaskRef, futex_pi};
+use crate::process::{self, TaskRef, futex_pi, terminal};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use machine::sched;
@@ -104,6 +104,7 @@ fn leave_group(process: &Arc<Process>, task: TaskRef, status: WaitStatus) -> boo
     }
     let last = group.tasks.is_empty();
     if last {
+        signal::end_stop(&mut group);
         let settled = group.main_exit.unwrap_or(status);
         group.exit.get_or_insert(settled);
     }
@@ -141,14 +142,19 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
     finish_vfork(process);
     let status = process.group.lock().exit.unwrap_or(WaitStatus::exited(0));
 
+    terminal::end_of_leader(process);
+
     let mut table = table::lock();
     let gone = table.remove_task(task.tid());
+    let stopped = terminal::stopped_groups(&table, process.session());
     hand_on_children(process);
     process.relations.lock().zombie = Some(status);
+    let tell_orphans = terminal::newly_orphaned(&table, stopped);
     let reaped = tell_parent(&mut table, process, status);
     drop(table);
     drop(reaped);
     process.tell_end_readers();
+    tell_orphans();
     gone
 }
 

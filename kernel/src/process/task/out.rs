@@ -69,6 +69,7 @@ impl Sender {
             &self.arguments,
             &Strings::default(),
             streams,
+            None,
         )
     }
 }

@@ -6,6 +6,7 @@ use super::limits::{Limits, OwnLimits};
 use crate::fs;
 use crate::fs::poll::{Notifier, PollMask};
 use crate::process::signal::{Actions, Pending, SigSet, Signal};
+use crate::process::terminal::Terminal;
 use crate::process::time::process_timers::ProcessTimers;
 use crate::vm::{AddressSpace, CoreFilter};
 use alloc::sync::Arc;
@@ -195,6 +196,10 @@ pub(crate) struct Relations {
     pub(crate) children_usage: Usage,
     /// It has called exec (setpgid by the parent is then refused).
     pub(crate) has_execed: bool,
+    /// The terminal that controls it.
+    pub(crate) terminal: Option<Arc<Terminal>>,
+    /// Of a leader whose terminal was hung up: the group that was in the foreground; else 0.
+    pub(crate) hung_group: u32,
 }
 
 /// What the process holds while it lives. Drop it where the task may wait.
@@ -321,6 +326,8 @@ impl Process {
                 exit_signal: Signal::SIGCHLD.number(),
                 children_usage: Usage::default(),
                 has_execed: false,
+                terminal: None,
+                hung_group: 0,
             }),
             resources: SpinLock::new(resources),
             limits: OwnLimits::new(limits),
@@ -452,6 +459,11 @@ impl Process {
     /// Whether it has ended and nobody has waited for it yet.
     pub fn is_zombie(&self) -> bool {
         self.relations.lock().zombie.is_some()
+    }
+
+    /// Whether it is stopped, or about to be.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.group.lock().stop != Stop::No
     }
 
     /// The letter of its state in `/proc/PID/stat`.

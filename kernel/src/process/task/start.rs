@@ -15,6 +15,7 @@ use crate::fs::table::FilesOfProcess;
 use crate::fs::{self, OpenFlags};
 use crate::process;
 use crate::process::signal::{Actions, SigInfo, Signal, send_to_process};
+use crate::process::terminal::{self, Terminal};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -84,6 +85,7 @@ pub fn start(boot: &'static BootInfo) -> ! {
         crate::vm::compaction::daemon::start();
         crate::vm::khugepaged::start();
         fs::socket::start(process::caller::credentials);
+        terminal::start(boot);
         if let Some(task) = FIRST.get() {
             sched::start_new(owner::to_thread(task.clone()));
         }
@@ -187,13 +189,17 @@ fn spawn(
 ) -> Result<(), Errno> {
     let file = executable::open(&context, path)?;
     let program = exec::find_program(&context, file, path, &mut args)?;
-    let streams = fs::stdio::open_program_streams();
-    let pid = start_process(&program, context, path, &args, env, streams)?;
+    let own = terminal::open_for_program(&context)?;
+    let (own, streams) = match own {
+        Some((own, file)) => (Some(own), [file.clone(), file.clone(), file]),
+        None => (None, fs::stdio::open_program_streams()),
+    };
+    let pid = start_process(&program, context, path, &args, env, streams, own)?;
     assert!(pid == PROGRAM, "the program is the second process");
     Ok(())
 }
 
-/// Makes a process, init's only child, in a session of its own; returns its number.
+/// Makes a process, init's only child, in a session of its own, which a terminal may control; returns its number.
 pub(super) fn start_process(
     program: &Program,
     context: Arc<fs::Context>,
@@ -201,6 +207,7 @@ pub(super) fn start_process(
     args: &Strings,
     env: &Strings,
     streams: [Arc<fs::OpenFile>; 3],
+    own: Option<Arc<Terminal>>,
 ) -> Result<u32, Errno> {
     let limits = init_process().limits();
     let Loaded { vm, entry, stack } =
@@ -241,6 +248,10 @@ pub(super) fn start_process(
     table.enter(&task, true);
     table.count_group(pid, true);
     table.count_session(pid, true);
+    if let Some(terminal) = own {
+        terminal.begin_session(pid);
+        process.relations.lock().terminal = Some(terminal);
+    }
     drop(table);
     sched::start_new(owner::to_thread(task));
     Ok(pid)

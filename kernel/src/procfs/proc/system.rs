@@ -290,7 +290,7 @@ fn cmdline(text: &mut Text) -> Result {
 fn devices(text: &mut Text) -> Result {
     writeln!(
         text,
-        "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n"
+        "Character devices:\n  1 mem\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n229 hvc\n"
     )?;
     writeln!(text, "Block devices:")?;
     writeln!(text, "{:3} virtblk", block::MAJOR)

@@ -4,6 +4,7 @@ use super::super::subject::Subject;
 use super::super::system::ticks;
 use crate::fs::text::Text;
 use crate::process::task::{self, Process, limits};
+use crate::process::terminal;
 use alloc::sync::Arc;
 use core::fmt::{Result as Written, Write};
 use core::ops::Range;
@@ -72,7 +73,8 @@ pub(super) fn stat(text: &mut Text, subject: Subject, process: &Arc<Process>) ->
         text.number(number.into(), b' ')?;
     }
     // tty_nr tpgid flags
-    text.push(b"0 -1 0 ")?;
+    let (terminal, foreground) = terminal::numbers(process);
+    write!(text, "{terminal} {foreground} 0 ")?;
     for number in [
         // minflt cminflt majflt cmajflt
         usage.minor_faults,

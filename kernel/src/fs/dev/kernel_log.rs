@@ -1,14 +1,10 @@
-//! `/dev/console`, `/dev/tty` and `/dev/kmsg`.
-//!
-//! There is no terminal: the program's streams are pipes to the host. The console is the program's
-//! standard output and input; the kernel log is written to, not read.
+//! `/dev/kmsg`: the kernel log is written to, not read.
 
 use super::super::file::File;
 use super::super::flags::OpenFlags;
 use super::super::io::{ByteSink, ByteSource};
-use super::super::{poll::PollMask, stdio};
+use super::super::poll::PollMask;
 use alloc::string::String;
-use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use logic::errno::{Errno, SysResult};
 use machine::arch::console;
@@ -41,11 +37,6 @@ fn level_of(text: &str) -> (Option<u32>, &str) {
         Some((number, rest)) => (Some(number), rest),
         None => (None, text),
     }
-}
-
-/// Opens the console.
-pub(super) fn open() -> Result<Arc<dyn File>, Errno> {
-    Ok(stdio::stream(stdio::Stream::InputOutput))
 }
 
 /// `kernel.printk`: messages of the first level and above are not printed; those without a level have

@@ -1,0 +1,197 @@
+//! What was typed and not read yet: lines, and the one that is typed.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Bytes that wait for the reader at most, and the longest line.
+pub(super) const CAPACITY: usize = 4096;
+/// A mark for each place.
+const WORDS: usize = CAPACITY / 64;
+
+/// A ring of bytes, in which ends of lines are marked. Positions count from the terminal's beginning.
+///
+/// `read <= lines <= end` in canonical mode, and `end - read <= CAPACITY` always.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    bytes: Box<[u8]>,
+    marks: [u64; WORDS],
+    /// Behind the last byte.
+    end: u64,
+    /// Behind the last whole line.
+    lines: u64,
+    /// The next byte to be read.
+    read: u64,
+}
+
+/// No memory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
+impl Buffer {
+    pub(super) fn new() -> Result<Self, NoMemory> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(CAPACITY).map_err(|_| NoMemory)?;
+        bytes.resize(CAPACITY, 0);
+        Ok(Self {
+            bytes: bytes.into_boxed_slice(),
+            marks: [0; WORDS],
+            end: 0,
+            lines: 0,
+            read: 0,
+        })
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a remainder below the capacity"
+    )]
+    fn place(position: u64) -> usize {
+        (position % CAPACITY as u64) as usize
+    }
+
+    fn at(&self, position: u64) -> u8 {
+        self.bytes[Self::place(position)]
+    }
+
+    fn is_marked(&self, position: u64) -> bool {
+        let place = Self::place(position);
+        self.marks[place / 64] & 1 << (place % 64) != 0
+    }
+
+    fn mark(&mut self, position: u64, marked: bool) {
+        let place = Self::place(position);
+        let bit = 1 << (place % 64);
+        if marked {
+            self.marks[place / 64] |= bit;
+        } else {
+            self.marks[place / 64] &= !bit;
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most the capacity")]
+    pub(super) fn len(&self) -> usize {
+        (self.end - self.read) as usize
+    }
+
+    /// Whether a whole line waits.
+    pub(super) fn has_line(&self) -> bool {
+        self.lines != self.read
+    }
+
+    /// Whether nothing of the line that is typed is here.
+    pub(super) fn line_is_empty(&self) -> bool {
+        self.end == self.lines
+    }
+
+    /// The line that is typed, first byte first.
+    pub(super) fn line(&self) -> impl DoubleEndedIterator<Item = u8> + '_ {
+        (self.lines..self.end).map(|position| self.at(position))
+    }
+
+    /// A byte of the line that is typed.
+    pub(super) fn nth_of_line(&self, n: u64) -> Option<u8> {
+        let position = self.lines + n;
+        (position < self.end).then(|| self.at(position))
+    }
+
+    /// The last byte of the line that is typed.
+    pub(super) fn last(&self) -> Option<u8> {
+        (!self.line_is_empty()).then(|| self.at(self.end - 1))
+    }
+
+    /// Takes it out.
+    pub(super) fn pop(&mut self) -> Option<u8> {
+        let last = self.last()?;
+        self.end -= 1;
+        Some(last)
+    }
+
+    /// Forgets the line that is typed.
+    pub(super) fn clear_line(&mut self) {
+        self.end = self.lines;
+    }
+
+    /// Adds a byte; where there is no room, in the place of the last one.
+    pub(super) fn push(&mut self, c: u8) {
+        if self.len() == CAPACITY {
+            self.end -= 1;
+        }
+        let place = Self::place(self.end);
+        self.bytes[place] = c;
+        self.mark(self.end, false);
+        self.end += 1;
+    }
+
+    /// Ends the line with a byte that is read as its last, or, where it is 0, with none.
+    pub(super) fn end_line(&mut self, c: u8) {
+        self.push(c);
+        self.mark(self.end - 1, true);
+        self.lines = self.end;
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.marks = [0; WORDS];
+        (self.end, self.lines, self.read) = (0, 0, 0);
+    }
+
+    /// Lines begin or cease to count: with lines what waits is one.
+    pub(super) fn set_canonical(&mut self, canonical: bool) {
+        self.marks = [0; WORDS];
+        if canonical && self.len() > 0 {
+            self.mark(self.end - 1, true);
+            self.lines = self.end;
+        } else if canonical {
+            self.lines = self.end;
+        } else {
+            self.lines = self.read;
+        }
+    }
+
+    /// Bytes that a reader of lines would get, without marks of ends that are none.
+    pub(super) fn count_of_lines(&self) -> usize {
+        (self.read..self.lines)
+            .filter(|&position| !(self.is_marked(position) && self.at(position) == 0))
+            .count()
+    }
+
+    /// Reads a line, or as much of it as there is room for; `None`: none waits. An end without a byte
+    /// that would be next goes with what was read.
+    pub(super) fn read_line(&mut self, into: &mut [u8]) -> Option<usize> {
+        if !self.has_line() {
+            return None;
+        }
+        let mut count = 0;
+        while self.read < self.lines {
+            let (c, ends) = (self.at(self.read), self.is_marked(self.read));
+            if ends && c == 0 {
+                self.mark(self.read, false);
+                self.read += 1;
+                break;
+            }
+            let Some(place) = into.get_mut(count) else {
+                break;
+            };
+            *place = c;
+            count += 1;
+            self.mark(self.read, false);
+            self.read += 1;
+            if ends {
+                break;
+            }
+        }
+        Some(count)
+    }
+
+    /// Reads bytes, whatever they are.
+    pub(super) fn read_bytes(&mut self, into: &mut [u8]) -> usize {
+        let count = self.len().min(into.len());
+        for place in &mut into[..count] {
+            *place = self.at(self.read);
+            self.read += 1;
+        }
+        // Lines that were read over are none.
+        self.lines = self.lines.max(self.read);
+        count
+    }
+}

@@ -1,0 +1,148 @@
+//! Erasing: a character, a word, a line, and how that looks.
+
+use super::characters::{is_alphanumeric, is_continuation, is_control};
+use super::discipline::Discipline;
+use super::termios::{Characters, Input, Local};
+
+/// How much goes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Erased {
+    Character,
+    Word,
+    Line,
+}
+
+const BACKSPACE: u8 = 0o10;
+
+impl Discipline {
+    /// Whether a byte belongs to the character before it.
+    fn belongs(&self, c: u8) -> bool {
+        self.termios.input.contains(Input::IUTF8) && is_continuation(c)
+    }
+
+    /// The character `c`, which is ERASE, WERASE or KILL, was typed.
+    pub(super) fn erase(&mut self, c: u8) {
+        if self.buffer.line_is_empty() {
+            return;
+        }
+        let local = self.termios.local;
+        let echo = local.contains(Local::ECHO);
+        let what = if self.termios.is(c, Characters::Erase) {
+            Erased::Character
+        } else if self.termios.is(c, Characters::Werase) {
+            Erased::Word
+        } else {
+            let each_by_itself = Local::ECHOK | Local::ECHOKE | Local::ECHOE;
+            if !echo || !local.contains(each_by_itself) {
+                self.buffer.clear_line();
+                if echo {
+                    self.finish_erasing();
+                    self.echo(self.termios.character(Characters::Kill));
+                    // As on Linux the rest of the line is not taken off the screen.
+                    if local.contains(Local::ECHOK) {
+                        self.show(b'\n');
+                    }
+                }
+                return;
+            }
+            Erased::Line
+        };
+        let mut in_word = false;
+        while let Some((c, bytes)) = self.last_character() {
+            if what == Erased::Word {
+                if is_alphanumeric(c) || c == b'_' {
+                    in_word = true;
+                } else if in_word {
+                    break;
+                }
+            }
+            let continued = self.buffer.line().rev().take(bytes - 1);
+            // Shown in the order of typing; a character of UTF-8 has few of them, broken ones any number.
+            let mut tail = [0; 8];
+            let shown = continued
+                .zip(&mut tail)
+                .map(|(c, place)| *place = c)
+                .count();
+            for _ in 0..bytes {
+                self.buffer.pop();
+            }
+            if echo {
+                self.show_erased(c, &tail[..shown], what);
+            }
+            if what == Erased::Character {
+                break;
+            }
+        }
+        if echo && self.buffer.line_is_empty() {
+            self.finish_erasing();
+        }
+    }
+
+    /// The first byte of the last character, and how many it has; none where bytes stand there that
+    /// belong to nothing.
+    fn last_character(&self) -> Option<(u8, usize)> {
+        let mut line = self.buffer.line().rev().enumerate();
+        let found = line.find(|&(_, c)| !self.belongs(c));
+        found.map(|(behind, c)| (c, behind + 1))
+    }
+
+    /// Shows that a character is gone; the line is without it already. `tail` has its further bytes, last first.
+    fn show_erased(&mut self, c: u8, tail: &[u8], what: Erased) {
+        let local = self.termios.local;
+        if local.contains(Local::ECHOPRT) {
+            if !self.erasing {
+                self.show(b'\\');
+                self.erasing = true;
+            }
+            self.echo(c);
+            for &c in tail.iter().rev() {
+                self.show(c);
+                self.screen.go_back();
+            }
+        } else if what == Erased::Character && !local.contains(Local::ECHOE) {
+            self.echo(self.termios.character(Characters::Erase));
+        } else if c == b'\t' {
+            self.take_tab_back();
+        } else {
+            let control = is_control(c);
+            if control && local.contains(Local::ECHOCTL) {
+                self.take_back();
+            }
+            if !control || local.contains(Local::ECHOCTL) {
+                self.take_back();
+            }
+        }
+    }
+
+    fn take_back(&mut self) {
+        for c in [BACKSPACE, b' ', BACKSPACE] {
+            self.show(c);
+        }
+    }
+
+    /// The cursor goes to where it stood before a tab: so many columns behind the tab before it, or behind the
+    /// line's begin.
+    fn take_tab_back(&mut self) {
+        let controls_show = self.termios.local.contains(Local::ECHOCTL);
+        let mut columns = 0u32;
+        let mut behind_tab = false;
+        for c in self.buffer.line().rev() {
+            if c == b'\t' {
+                behind_tab = true;
+                break;
+            }
+            if is_control(c) {
+                columns += if controls_show { 2 } else { 0 };
+            } else if !self.belongs(c) {
+                columns += 1;
+            }
+        }
+        if !behind_tab {
+            columns = columns.wrapping_add(self.screen.line_begin());
+        }
+        for _ in 0..8 - (columns & 7) {
+            self.show_bytes(&[BACKSPACE]);
+            self.screen.go_back();
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Calls on a terminal (`ioctl_tty(2)`).
+
+use super::device::{Kind, Terminal};
+use super::{devpts, jobs};
+use crate::fs::OpenFlags;
+use crate::process::caller;
+use crate::process::signal::Signal;
+use crate::vm::uaccess::{self, UserPtr};
+use alloc::sync::Arc;
+use core::sync::atomic::Ordering;
+use linux_raw_sys::ioctl as abi;
+use logic::errno::{Errno, SysResult};
+use logic::tty::{Characters, Flow, NEW_BYTES, OLD_BYTES, Termios, When};
+
+/// The one line discipline that there is, `N_TTY`.
+const N_TTY: u32 = 0;
+
+/// Which side of the terminal a call came from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Where the program is.
+    Program,
+    /// The other one.
+    Master,
+}
+
+/// The error of a call on a terminal that was hung up.
+pub(super) fn of_hung_up(command: u32) -> Errno {
+    if command == abi::TIOCSPGRP {
+        Errno::ENOTTY
+    } else {
+        Errno::EIO
+    }
+}
+
+fn put(argument: u64, value: u32) -> SysResult {
+    uaccess::copy_out(argument, &value.to_ne_bytes())?;
+    Ok(0)
+}
+
+fn put_count(argument: u64, count: usize) -> SysResult {
+    put(argument, u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+fn get(argument: u64) -> Result<u32, Errno> {
+    UserPtr::<u32>::new(argument).read()
+}
+
+/// A call on a terminal.
+///
+/// # Errors
+/// `ENOTTY`: there is no such call.
+pub(super) fn ioctl(
+    terminal: &Arc<Terminal>,
+    side: Side,
+    command: u32,
+    argument: u64,
+) -> SysResult {
+    match command {
+        abi::TCGETS => settings(terminal, argument, OLD_BYTES),
+        abi::TCGETS2 => settings(terminal, argument, NEW_BYTES),
+        abi::TCSETS | abi::TCSETSW => set(terminal, argument, OLD_BYTES, When::Now),
+        abi::TCSETSF => set(terminal, argument, OLD_BYTES, When::Flush),
+        abi::TCSETS2 | abi::TCSETSW2 => set(terminal, argument, NEW_BYTES, When::Now),
+        abi::TCSETSF2 => set(terminal, argument, NEW_BYTES, When::Flush),
+        abi::TIOCGWINSZ => {
+            UserPtr::<[u16; 4]>::new(argument).write(&terminal.window())?;
+            Ok(0)
+        }
+        abi::TIOCSWINSZ => {
+            terminal.set_window(UserPtr::<[u16; 4]>::new(argument).read()?);
+            Ok(0)
+        }
+        abi::TIOCINQ => {
+            let count = terminal.look(|line| match side {
+                Side::Program => line.readable_bytes(),
+                Side::Master => line.far_readable_bytes(),
+            });
+            put_count(argument, count)
+        }
+        // What was written is the far side's at once.
+        abi::TIOCOUTQ => put(argument, 0),
+        abi::TCFLSH => flush(terminal, side, argument),
+        abi::TCXONC => flow(terminal, side, argument),
+        // Output is gone at once, and there is no line that could break.
+        abi::TCSBRK | abi::TCSBRKP | abi::TIOCSBRK => {
+            changes(terminal, side)?;
+            Ok(0)
+        }
+        abi::TIOCCBRK => {
+            changes(terminal, side)?;
+            Ok(0)
+        }
+        abi::TIOCSTI => insert(terminal, side, argument),
+        abi::TIOCGETD => put(argument, N_TTY),
+        abi::TIOCSETD => {
+            let wanted = get(argument)?;
+            changes(terminal, side)?;
+            if wanted == N_TTY {
+                Ok(0)
+            } else {
+                Err(Errno::EINVAL)
+            }
+        }
+        abi::TIOCEXCL | abi::TIOCNXCL => {
+            // Relaxed: shown, and nothing else.
+            let on = command == abi::TIOCEXCL;
+            terminal.exclusive.store(on, Ordering::Relaxed);
+            Ok(0)
+        }
+        abi::TIOCGEXCL => put(argument, terminal.exclusive.load(Ordering::Relaxed).into()),
+        abi::TIOCGDEV => {
+            // Both numbers are small.
+            let device = match side {
+                Side::Program => terminal.device(),
+                Side::Master => devpts::MASTER,
+            };
+            put(argument, u32::try_from(device).unwrap_or(0))
+        }
+        abi::TIOCVHANGUP => {
+            terminal.hang_up();
+            Ok(0)
+        }
+        _ => session_call(terminal, side, command, argument),
+    }
+}
+
+/// The calls about sessions and jobs.
+fn session_call(terminal: &Arc<Terminal>, side: Side, command: u32, argument: u64) -> SysResult {
+    let unseen = side == Side::Program && !jobs::is_own(terminal);
+    match command {
+        abi::TIOCSCTTY => jobs::acquire(terminal, argument == 1),
+        abi::TIOCNOTTY if side == Side::Program => jobs::give_up(terminal),
+        abi::TIOCGPGRP if !unseen => put(argument, terminal.foreground()),
+        abi::TIOCSPGRP => {
+            match jobs::check(terminal, Signal::SIGTTOU) {
+                Err(Errno::EIO) => return Err(Errno::ENOTTY),
+                other => other?,
+            }
+            jobs::set_foreground(terminal, get(argument)?.cast_signed())
+        }
+        abi::TIOCGSID if !unseen => {
+            // Relaxed: a number of its own.
+            match terminal.session.load(Ordering::Relaxed) {
+                0 => Err(Errno::ENOTTY),
+                session => put(argument, session),
+            }
+        }
+        _ if side == Side::Master => master_call(terminal, command, argument),
+        _ => Err(Errno::ENOTTY),
+    }
+}
+
+/// The calls that masters alone have.
+fn master_call(terminal: &Arc<Terminal>, command: u32, argument: u64) -> SysResult {
+    let Kind::Pseudo(number) = terminal.kind else {
+        return Err(Errno::ENOTTY);
+    };
+    match command {
+        abi::TIOCGPTN => put(argument, number),
+        abi::TIOCSPTLCK => {
+            // Relaxed (both): who opens it later sees it, as the number of the terminal came later still.
+            terminal
+                .locked
+                .store(get(argument)? != 0, Ordering::Relaxed);
+            Ok(0)
+        }
+        abi::TIOCGPTLCK => put(argument, terminal.locked.load(Ordering::Relaxed).into()),
+        abi::TIOCGPTPEER => {
+            let flags = OpenFlags::from_user(argument);
+            let file = devpts::open_peer(terminal, flags)?;
+            caller::install(file, flags.contains(OpenFlags::CLOSE_ON_EXEC))
+        }
+        abi::TIOCPKT => {
+            let on = get(argument)? != 0;
+            terminal.change(|line| line.set_packet_mode(on));
+            Ok(0)
+        }
+        abi::TIOCGPKT => {
+            let on = terminal.look(|line| line.is_in_packet_mode());
+            put(argument, on.into())
+        }
+        abi::TIOCSIG => {
+            let wanted = u32::try_from(argument).ok().and_then(Signal::new);
+            let allowed = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
+            let signal = wanted.filter(|signal| allowed.contains(signal));
+            terminal.signal_foreground(signal.ok_or(Errno::EINVAL)?);
+            Ok(0)
+        }
+        _ => Err(Errno::ENOTTY),
+    }
+}
+
+/// The caller is about to change how the terminal works, which stops it in the background.
+fn changes(terminal: &Terminal, side: Side) -> Result<(), Errno> {
+    if side == Side::Master {
+        return Ok(());
+    }
+    jobs::check(terminal, Signal::SIGTTOU)
+}
+
+fn settings(terminal: &Terminal, argument: u64, size: usize) -> SysResult {
+    let bytes = terminal.look(|line| line.termios().to_bytes());
+    uaccess::copy_out(argument, &bytes[..size])?;
+    Ok(0)
+}
+
+fn set(terminal: &Terminal, argument: u64, size: usize, when: When) -> SysResult {
+    // Also from the master: the settings are those of the program's side.
+    jobs::check(terminal, Signal::SIGTTOU)?;
+    let mut bytes = [0; NEW_BYTES];
+    uaccess::copy_in(&mut bytes[..size], argument)?;
+    let termios = Termios::from_bytes(&bytes);
+    terminal.change(|line| line.set_termios(termios, when));
+    Ok(0)
+}
+
+fn flush(terminal: &Terminal, side: Side, which: u64) -> SysResult {
+    const INPUT: u64 = 0;
+    const OUTPUT: u64 = 1;
+    const BOTH: u64 = 2;
+    changes(terminal, side)?;
+    if which > BOTH {
+        return Err(Errno::EINVAL);
+    }
+    terminal.change(|line| match side {
+        Side::Program => {
+            if which != OUTPUT {
+                line.flush_input();
+            }
+            if which != INPUT {
+                line.flush_output();
+            }
+        }
+        Side::Master => {
+            if which != OUTPUT {
+                line.flush_far();
+            }
+            if which != INPUT {
+                line.flush_backlog();
+            }
+        }
+    });
+    Ok(0)
+}
+
+/// `tcflow`. A master's own output cannot be held back.
+fn flow(terminal: &Terminal, side: Side, action: u64) -> SysResult {
+    const OUTPUT_OFF: u64 = 0;
+    const OUTPUT_ON: u64 = 1;
+    const INPUT_OFF: u64 = 2;
+    const INPUT_ON: u64 = 3;
+    changes(terminal, side)?;
+    if side == Side::Master {
+        return Err(Errno::EINVAL);
+    }
+    terminal.change(|line| match action {
+        OUTPUT_OFF => line.set_flow(Flow::Off),
+        OUTPUT_ON => line.set_flow(Flow::On),
+        INPUT_OFF | INPUT_ON => {
+            let which = if action == INPUT_OFF {
+                Characters::Stop
+            } else {
+                Characters::Start
+            };
+            let c = line.termios().character(which);
+            if c != 0 {
+                line.insert_output(c);
+            }
+        }
+        _ => {}
+    });
+    if action > INPUT_ON {
+        return Err(Errno::EINVAL);
+    }
+    Ok(0)
+}
+
+/// `TIOCSTI`: a byte as if it had come from the other side.
+fn insert(terminal: &Terminal, side: Side, argument: u64) -> SysResult {
+    let mut c = [0];
+    uaccess::copy_in(&mut c, argument)?;
+    match side {
+        Side::Program => {
+            terminal.type_bytes(&c);
+        }
+        Side::Master => terminal.change(|line| line.insert_output(c[0])),
+    }
+    Ok(0)
+}
