@@ -4,7 +4,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 /// Options of other tools that run programs, and what does the same here.
-const OPTIONS: [(&[&str], &str); 14] = [
+const OPTIONS: [(&[&str], &str); 13] = [
     (
         &["-e"],
         "`--env K=V` sets a variable of the program's environment",
@@ -26,10 +26,6 @@ const OPTIONS: [(&[&str], &str); 14] = [
         &["--volume", "--mount", "-/"],
         "guests write to no folder of the host: `--root DIR` shows one for reading, `--file SRC:/DEST` \
          packs a copy, `--out PATH` copies what comes of it",
-    ),
-    (
-        &["-i", "-t", "--interactive", "--tty"],
-        "leave it out: stdin is always connected, and a guest has no terminal",
     ),
     (
         &["-p", "--publish", "--network", "--net", "--dns", "--link"],
