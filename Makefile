@@ -85,6 +85,10 @@ runtimes-test: build ## what Python, Node, Java, Go and malloc give back of what
 root-test: build ## what it costs a guest to see the host's files
 	@scripts/root-test
 
+.PHONY: programs-test
+programs-test: build ## git, gcc, Python, Node, Java, PostgreSQL, tmux and others in a guest: do they print what they print here?
+	@scripts/programs-test
+
 .PHONY: python-test
 python-test: build ## Python's own tests in guests of both kernels: 30 minutes
 	@scripts/python-test
