@@ -45,7 +45,7 @@ fn a_shell_mounts_fills_and_unmounts() {
          full\n\
          none                      8192      8192         0 100% /mnt\n\
          none /mnt tmpfs rw,relatime,size=8192k 0 0\n\
-         11 1 0:11 / /mnt rw,relatime - tmpfs none rw,size=8192k\n\
+         12 1 0:12 / /mnt rw,relatime - tmpfs none rw,size=8192k\n\
          none on /mnt type tmpfs (rw,relatime,size=8192k)\n\
          busy\n\
          none                     16384      8192      8192  50% /mnt\n\
@@ -57,7 +57,7 @@ fn a_shell_mounts_fills_and_unmounts() {
 #[test]
 fn what_the_kernel_mounted_stays() {
     script(
-        "for m in / /tmp /dev /proc /sys; do umount -l $m 2> /dev/null || echo $m stays; done; \
+        "for m in / /tmp /dev /dev/pts /proc /sys; do umount -l $m 2> /dev/null || echo $m stays; done; \
          mount -t proc proc /proc 2> /dev/null || echo once; \
          mount -t tmpfs none / 2> /dev/null || echo not there; \
          mount -t tmpfs -o size=1m cgroup /sys/kernel && touch /sys/kernel/here && ls /sys/kernel; \
@@ -65,11 +65,11 @@ fn what_the_kernel_mounted_stays() {
          mount -t tmpfs 'a name' /tmp; tail -1 /proc/mounts; umount /tmp; \
          mkdir '/a b'; mount -t tmpfs x '/a b'; tail -1 /proc/mounts; umount '/a b'; \
          grep -c . /proc/mounts; grep tmpfs /proc/filesystems",
-        "/ stays\n/tmp stays\n/dev stays\n/proc stays\n/sys stays\nonce\nnot there\nhere\n\
+        "/ stays\n/tmp stays\n/dev stays\n/dev/pts stays\n/proc stays\n/sys stays\nonce\nnot there\nhere\n\
          /sys/kernel/mm\n\
          a\\040name /tmp tmpfs rw,relatime 0 0\n\
          x /a\\040b tmpfs rw,relatime 0 0\n\
-         5\nnodev\ttmpfs\nnodev\tdevtmpfs\n",
+         6\nnodev\ttmpfs\nnodev\tdevtmpfs\n",
     );
 }
 
