@@ -7,14 +7,13 @@ use super::node::NodeRef;
 use super::poll::{Notifier, PollMask};
 use super::watch::{self, Events, Listener, Watch};
 use crate::vm::uaccess;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
-use logic::events::{Event, Events as Queue};
+use logic::events::{Event, Events as Queue, Taken};
 use machine::memory::{self, PAGE_SIZE};
 use machine::sync::SpinLock;
 
@@ -114,7 +113,9 @@ impl Listener for Inotify {
             events
         };
         // Relaxed, here and below: a sum of its own.
-        let limit = if WAITING.load(Ordering::Relaxed) as u64 > ram_bytes() / WAITING_SHARE {
+        let full = WAITING.load(Ordering::Relaxed) as u64 > ram_bytes() / WAITING_SHARE;
+        // Under a lock nothing can be waited for.
+        let limit = if full || memory::is_scarce() {
             0
         } else {
             usize::try_from(LIMITS.events.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
@@ -216,7 +217,7 @@ impl InotifyFile {
     }
 
     /// The next event as it is read, if it fits into so many bytes.
-    fn take(&self, room: usize) -> Option<Result<Box<[u8]>, Errno>> {
+    fn take(&self, room: usize) -> Option<Result<Taken, Errno>> {
         let taken = self.0.queue.lock().take(room)?;
         if let Ok(event) = &taken {
             WAITING.fetch_sub(event.len(), Ordering::Relaxed);
