@@ -116,13 +116,18 @@ impl Found {
         if self.must_be_directory {
             return Err(Errno::ENOTDIR);
         }
-        self.parent.unlink(name)?;
-        if watch::active() {
-            watch::tell_node(node, Events::ATTRIB);
-            watch::unlinked(node);
-            let name: Box<[u8]> = name.into();
-            // Its end, if this is it, comes before the news of the name.
-            drop(self.node);
+        // Another may have taken the name since it was looked up.
+        let removed = self.parent.unlink(name)?;
+        let watched = watch::active_after_change();
+        if watched {
+            watch::tell_node(&removed, Events::ATTRIB);
+            watch::unlinked(&removed);
+        }
+        let name: Box<[u8]> = if watched { name.into() } else { Box::default() };
+        drop(self.node);
+        removed.release_if_last(1);
+        // Its end, if this is it, has come before the news of the name.
+        if watched {
             watch::tell_entry(&self.parent, &name, Events::DELETE, 0);
         }
         Ok(())
