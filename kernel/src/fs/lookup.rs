@@ -214,23 +214,22 @@ fn resolve_by(
     }
 }
 
-/// Whether what was found is below `root` still: others may have moved it meanwhile.
-fn check_end(rules: &Rules, root: &NodeRef, found: &Found) -> Result<(), Errno> {
+/// Whether a walk is below `root` still. Others may have moved the directory meanwhile, and then who walks
+/// may try again.
+fn check_inside(rules: &Rules, root: &NodeRef, here: &NodeRef) -> Result<(), Errno> {
     if !rules.scoped() {
         return Ok(());
     }
-    let directory = found
-        .node
-        .as_ref()
-        .filter(|n| n.kind() == FileKind::Directory);
-    let mut here = directory.unwrap_or(&found.parent).clone();
+    // The way up may be long, and there may be many of them in one path.
+    machine::sched::cond_resched();
+    let mut here = here.clone();
     for _ in 0..MAX_DEPTH {
         if same(&here, root) {
             return Ok(());
         }
-        here = here.parent().ok_or(Errno::EXDEV)?;
+        here = here.parent().ok_or(Errno::EAGAIN)?;
     }
-    Err(Errno::EXDEV)
+    Err(Errno::EAGAIN)
 }
 
 #[cold]
@@ -245,7 +244,11 @@ fn resolve_ruled(
         return Err(Errno::EXDEV);
     }
     let found = walk::<true>(root, start, path, last_link, rules)?;
-    check_end(rules, root, &found)?;
+    let directory = found
+        .node
+        .as_ref()
+        .filter(|n| n.kind() == FileKind::Directory);
+    check_inside(rules, root, directory.unwrap_or(&found.parent))?;
     Ok(found)
 }
 
@@ -307,6 +310,8 @@ fn walk<const RULED: bool>(
                 if !same(&here, root) {
                     let parent = here.parent();
                     if RULED && let Some(parent) = &parent {
+                        // First: of what is elsewhere nothing is told.
+                        check_inside(rules, root, parent)?;
                         rules.crossing(&here, parent)?;
                     }
                     here = parent.map_or(here, Cow::Owned);
