@@ -40,10 +40,7 @@ fn there_are_so_many_at_most_and_those_can_change() {
     let refused = all.set(numbered(MOST, 1), When::default());
     assert_eq!(refused.unwrap_err().0, Refused::TooMany);
     assert!(all.set(numbered(7, 5), When::default()).is_ok());
-    assert_eq!(
-        all.bytes_of(&7_usize.to_le_bytes()),
-        numbered(7, 5).bytes()
-    );
+    assert_eq!(all.bytes_of(&7_usize.to_le_bytes()), numbered(7, 5).bytes());
     assert!(all.remove(&7_usize.to_le_bytes()).is_some());
     assert_eq!(all.bytes_of(&7_usize.to_le_bytes()), 0);
     assert!(all.set(numbered(MOST, 1), When::default()).is_ok());

@@ -258,6 +258,10 @@ pub trait Node: Any + Send + Sync {
     fn hold(&self) -> Option<Hold> {
         None
     }
+    /// Whether its file system was mounted, and nobody uses it any more.
+    fn is_unmounted(&self) -> bool {
+        false
+    }
     /// The file system is unmounted and this was its root: frees what is below it, a little at a
     /// time, where the last drop would do it at once.
     fn dismantle(self: Arc<Self>) {}

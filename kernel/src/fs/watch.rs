@@ -251,10 +251,15 @@ fn change(
 /// Watches `node`, or changes what is watched of it; gives the watch's number.
 ///
 /// # Errors
-/// `EEXIST` for a watch that is there, if `asked` says so; `ENOMEM`, and what [`Listener::enter`] gives.
+/// `EEXIST` for a watch that is there, if `asked` says so; `ENOENT` if the file system is gone; `ENOMEM`, and what [`Listener::enter`] gives.
 pub fn add(node: &NodeRef, listener: &Arc<dyn Listener>, asked: Events) -> Result<i32, Errno> {
     let id = node.id();
     let bucket = bucket(id);
+    // Whoever takes the last use away ends what is watched then.
+    let _hold = node.hold();
+    if node.is_unmounted() {
+        return Err(Errno::ENOENT);
+    }
     if let Some(changed) = change(&bucket.watches.lock(), id, listener, asked) {
         return changed;
     }

@@ -151,11 +151,8 @@ impl<'a> Reservation<'a> {
             let Some(run) = ring.back() else { break };
             let count_now = count.min(run.length);
             // Between frames nothing faults.
-            let copied = FrameSource::new(page, at, count_now, NO_LIMIT).take_frame(
-                run.page,
-                run.offset,
-                count_now,
-            );
+            let copied = FrameSource::new(page, at, count_now, NO_LIMIT)
+                .take_frame(run.page, run.offset, count_now);
             let Ok(copied) = copied else { break };
             drop(ring.commit(copied));
             if copied == count {

@@ -698,6 +698,10 @@ impl Node for TmpNode {
         self.fs.volume.hold()
     }
 
+    fn is_unmounted(&self) -> bool {
+        self.fs.volume.is_gone()
+    }
+
     fn dismantle(self: Arc<Self>) {
         directory::free_trees(core::iter::once(self), |node| {
             if let Body::Regular(regular) = &node.body {
