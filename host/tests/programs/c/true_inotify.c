@@ -511,6 +511,26 @@ static void races(void)
 	rmdir("/tmp/races");
 }
 
+/* What is watched of a file system that stands nowhere any more ends with the last use of it. */
+static void detached(void)
+{
+	char path[64];
+	mkdir("/tmp/detached", 0755);
+	MUST(mount("none", "/tmp/detached", "tmpfs", 0, 0));
+	int f = MUST(open("/tmp/detached/f", O_RDWR | O_CREAT, 0600));
+	in = MUST(inotify_init1(IN_NONBLOCK));
+	TRY(umount2("/tmp/detached", MNT_DETACH));
+	snprintf(path, sizeof path, "/proc/self/fd/%d", f);
+	TRY(inotify_add_watch(in, path, IN_MODIFY));
+	TRY(write(f, "x", 1));
+	DRAIN("detached");
+	close(f);
+	sleep_ms(200);
+	DRAIN("not used");
+	close(in);
+	rmdir("/tmp/detached");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -522,5 +542,6 @@ int main(int argc, char **argv)
 	programs("/proc/self/exe");
 	many();
 	races();
+	detached();
 	return 0;
 }
