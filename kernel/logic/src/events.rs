@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Deref;
 
 /// `IN_Q_OVERFLOW`.
 const OVERFLOW: u32 = 0x4000;
@@ -49,13 +50,41 @@ impl Event<'_> {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge;
 
+/// What says that events were lost: of the watch -1, without a cookie and a name.
+static LOST: [u8; HEADER] = {
+    let [first, second, third, fourth] = OVERFLOW.to_le_bytes();
+    [
+        0xff, 0xff, 0xff, 0xff, first, second, third, fourth, 0, 0, 0, 0, 0, 0, 0, 0,
+    ]
+};
+
+/// The bytes of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// What happened.
+    Event(Box<[u8]>),
+    /// Events were lost.
+    Lost,
+}
+
+impl Deref for Taken {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Event(bytes) => bytes,
+            Self::Lost => &LOST,
+        }
+    }
+}
+
 /// The events, in the order of their coming.
 #[derive(Debug, Default)]
 pub struct Events {
     waiting: VecDeque<Box<[u8]>>,
     bytes: usize,
-    /// It is told that events were lost, and that has not been read.
-    lost: bool,
+    /// It is to be told that events were lost, behind so many others. That takes no memory.
+    lost: Option<usize>,
 }
 
 impl Events {
@@ -64,13 +93,13 @@ impl Events {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
-            lost: false,
+            lost: None,
         }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.lost.is_none()
     }
 
     /// Bytes of all of them.
@@ -81,7 +110,8 @@ impl Events {
     /// Adds one, unless `limit` of them wait: then it is told once that some were lost. What is like the
     /// last one, but for the cookie, is not added. Says whether there is something new to read.
     pub fn add(&mut self, event: &Event<'_>, limit: usize) -> bool {
-        if self.waiting.len() >= limit {
+        let told = usize::from(self.lost.is_some());
+        if self.waiting.len() + told >= limit {
             return self.lose();
         }
         let Some(bytes) = event.bytes() else {
@@ -91,7 +121,9 @@ impl Events {
             // Watch and mask; length and name.
             last.len() == bytes.len() && last[..8] == bytes[..8] && last[12..] == bytes[12..]
         };
-        if event.mask & IGNORED == 0 && self.waiting.back().is_some_and(|last| is_same(last)) {
+        let last = self.waiting.back();
+        let last = last.filter(|_| self.lost != Some(self.waiting.len()));
+        if event.mask & IGNORED == 0 && last.is_some_and(|last| is_same(last)) {
             return false;
         }
         if self.waiting.try_reserve(1).is_err() {
@@ -103,39 +135,36 @@ impl Events {
     }
 
     fn lose(&mut self) -> bool {
-        let told = Event {
-            watch: -1,
-            mask: OVERFLOW,
-            cookie: 0,
-            name: b"",
-        };
-        if self.lost || self.waiting.try_reserve(1).is_err() {
+        if self.lost.is_some() {
             return false;
         }
-        let Some(bytes) = told.bytes() else {
-            return false;
-        };
-        self.lost = true;
-        self.bytes += bytes.len();
-        self.waiting.push_back(bytes);
+        self.lost = Some(self.waiting.len());
+        self.bytes += HEADER;
         true
     }
 
     /// Takes the first one, if it has at most `room` bytes.
-    pub fn take(&mut self, room: usize) -> Option<Result<Box<[u8]>, TooLarge>> {
-        let first = self.waiting.front()?;
-        if first.len() > room {
+    pub fn take(&mut self, room: usize) -> Option<Result<Taken, TooLarge>> {
+        if self.lost == Some(0) {
+            if room < HEADER {
+                return Some(Err(TooLarge));
+            }
+            self.lost = None;
+            self.bytes -= HEADER;
+            return Some(Ok(Taken::Lost));
+        }
+        if self.waiting.front()?.len() > room {
             return Some(Err(TooLarge));
         }
         let event = self.waiting.pop_front()?;
         self.bytes -= event.len();
-        if event[4..8] == OVERFLOW.to_le_bytes() {
-            self.lost = false;
+        if let Some(before) = &mut self.lost {
+            *before -= 1;
         }
         if self.waiting.is_empty() {
             // Many may have waited.
             self.waiting = VecDeque::new();
         }
-        Some(Ok(event))
+        Some(Ok(Taken::Event(event)))
     }
 }

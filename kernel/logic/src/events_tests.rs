@@ -57,6 +57,26 @@ fn what_is_said_twice_in_a_row_is_kept_once() {
     }
 }
 
+#[test]
+fn loss_is_told_where_it_was_and_without_memory() {
+    let mut queue = Events::new();
+    // Nothing may wait, as where memory is short.
+    assert!(queue.add(&event(1, 2, b"a"), 0));
+    assert!(!queue.add(&event(1, 2, b"a"), 0));
+    assert!(!queue.is_empty());
+    assert_eq!(queue.take(HEADER - 1), Some(Err(TooLarge)));
+    assert_eq!(read(&mut queue), Some((-1, 0x4000, Vec::new())));
+    assert!(queue.add(&event(1, 2, b"a"), 9));
+    assert!(queue.add(&event(1, 2, b"b"), 0));
+    // Not the same as the last one: that is the loss.
+    assert!(queue.add(&event(1, 2, b"a"), 9));
+    assert_eq!(queue.bytes(), 2 * 32 + HEADER);
+    assert_eq!(read(&mut queue), Some((1, 2, b"a".to_vec())));
+    assert_eq!(read(&mut queue), Some((-1, 0x4000, Vec::new())));
+    assert_eq!(read(&mut queue), Some((1, 2, b"a".to_vec())));
+    assert_eq!(read(&mut queue), None);
+}
+
 proptest! {
     #[test]
     fn a_full_queue_says_so_once(count in 0_usize..40, limit in 0_usize..20) {

@@ -10,6 +10,10 @@ pub const VALUE_MAX: usize = 1 << 16;
 /// The longest list of names (`XATTR_LIST_MAX`).
 pub const LIST_MAX: usize = 1 << 16;
 
+/// The most attributes of a file: each call looks through their names. Linux has no such number, and lists no more than
+/// [`LIST_MAX`] bytes of names.
+pub const MOST: usize = 1024;
+
 /// Why an attribute cannot be set.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -17,6 +21,8 @@ pub enum Refused {
     Exists,
     /// It is not there, and was to be changed.
     Absent,
+    /// There are [`MOST`].
+    TooMany,
     /// Memory is short.
     NoMemory,
 }
@@ -63,6 +69,11 @@ impl Xattrs {
         self.find(name).map(|at| &*self.all[at].value)
     }
 
+    /// Bytes that an attribute takes, about.
+    pub fn bytes_of(&self, name: &[u8]) -> usize {
+        self.find(name).map_or(0, |at| self.all[at].bytes())
+    }
+
     /// Sets one; gives back the one that it replaces, or itself where it is refused.
     pub fn set(
         &mut self,
@@ -73,6 +84,7 @@ impl Xattrs {
             Some(_) if when.create => Err((Refused::Exists, new)),
             Some(at) => Ok(Some(core::mem::replace(&mut self.all[at], new))),
             None if when.replace => Err((Refused::Absent, new)),
+            None if self.all.len() >= MOST => Err((Refused::TooMany, new)),
             None => {
                 if self.all.try_reserve(1).is_err() {
                     return Err((Refused::NoMemory, new));

@@ -1,6 +1,6 @@
 //! Attributes are what was set last, whatever was refused meanwhile.
 
-use super::xattrs::{Attribute, Refused, When, Xattrs};
+use super::xattrs::{Attribute, MOST, Refused, When, Xattrs};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::prelude::v1::*;
@@ -25,6 +25,25 @@ fn the_youngest_name_comes_first_and_a_change_keeps_its_place() {
     all.set(attribute(b'b', 2), When::default()).unwrap();
     assert_eq!(all.names().collect::<Vec<_>>(), [b"c", b"b", b"a"]);
     assert_eq!(all.get(b"b"), Some(&[2, 2][..]));
+}
+
+#[test]
+fn there_are_so_many_at_most_and_those_can_change() {
+    let numbered = |n: usize, value: usize| Attribute {
+        name: n.to_le_bytes().into(),
+        value: vec![0; value].into(),
+    };
+    let mut all = Xattrs::default();
+    for n in 0..MOST {
+        assert!(all.set(numbered(n, 1), When::default()).is_ok());
+    }
+    let refused = all.set(numbered(MOST, 1), When::default());
+    assert_eq!(refused.unwrap_err().0, Refused::TooMany);
+    assert!(all.set(numbered(7, 5), When::default()).is_ok());
+    assert_eq!(all.bytes_of(&7_usize.to_le_bytes()), numbered(7, 5).bytes());
+    assert!(all.remove(&7_usize.to_le_bytes()).is_some());
+    assert_eq!(all.bytes_of(&7_usize.to_le_bytes()), 0);
+    assert!(all.set(numbered(MOST, 1), When::default()).is_ok());
 }
 
 proptest! {

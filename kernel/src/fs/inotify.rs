@@ -7,14 +7,13 @@ use super::node::NodeRef;
 use super::poll::{Notifier, PollMask};
 use super::watch::{self, Events, Listener, Watch};
 use crate::vm::uaccess;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use linux_raw_sys::ioctl::FIONREAD;
 use logic::errno::{Errno, SysResult};
-use logic::events::{Event, Events as Queue};
+use logic::events::{Event, Events as Queue, Taken};
 use machine::memory::{self, PAGE_SIZE};
 use machine::sync::SpinLock;
 
@@ -39,10 +38,8 @@ pub static LIMITS: Limits = Limits {
 impl Limits {
     /// How many watches there may be.
     pub fn watches(&self) -> u64 {
-        /// What Linux takes a watch for, with the node that it keeps.
-        const WATCH_BYTES: u64 = 1280;
         match self.watches.load(Ordering::Relaxed) {
-            0 => (ram_bytes() / 100 / WATCH_BYTES).clamp(8192, 1 << 20),
+            0 => (ram_bytes() / 100 / WATCH_BYTES).clamp(8192, MAX_WATCHES),
             more => more - 1,
         }
     }
@@ -59,6 +56,11 @@ impl Limits {
         Ok(())
     }
 }
+
+/// What Linux takes a watch for, with the node that it keeps.
+const WATCH_BYTES: u64 = 1280;
+/// More than so many there are not, whatever is asked for: lists of them are gone through under a lock.
+const MAX_WATCHES: u64 = 1 << 20;
 
 fn ram_bytes() -> u64 {
     memory::allocator().managed_frames() * PAGE_SIZE as u64
@@ -114,7 +116,9 @@ impl Listener for Inotify {
             events
         };
         // Relaxed, here and below: a sum of its own.
-        let limit = if WAITING.load(Ordering::Relaxed) as u64 > ram_bytes() / WAITING_SHARE {
+        let full = WAITING.load(Ordering::Relaxed) as u64 > ram_bytes() / WAITING_SHARE;
+        // Under a lock nothing can be waited for.
+        let limit = if full || memory::is_scarce() {
             0
         } else {
             usize::try_from(LIMITS.events.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
@@ -137,18 +141,25 @@ impl Listener for Inotify {
         }
     }
 
-    fn enter(&self, make: &mut dyn FnMut(i32) -> Arc<Watch>) -> Result<i32, Errno> {
-        if watch::count() as u64 >= LIMITS.watches() {
+    fn prepare(&self) -> Result<(), Errno> {
+        if watch::count() as u64 >= LIMITS.watches().min(MAX_WATCHES) {
             return Err(Errno::ENOSPC);
         }
+        watch::make_room(&self.watches, |watches| &mut watches.known)
+    }
+
+    fn enter(&self, watch: &Arc<Watch>) -> Result<Option<i32>, Errno> {
         let mut watches = self.watches.lock();
-        watches.known.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        if watches.known.len() == watches.known.capacity() {
+            return Ok(None);
+        }
         let number = watches.free_number().ok_or(Errno::ENOSPC)?;
         watches.next = number.checked_add(1).unwrap_or(1);
+        watch.set_number(number);
         if let Err(at) = watches.find(number) {
-            watches.known.insert(at, make(number));
+            watches.known.insert(at, watch.clone());
         }
-        Ok(number)
+        Ok(Some(number))
     }
 
     fn leave(&self, number: i32) -> Option<Arc<Watch>> {
@@ -216,25 +227,35 @@ impl InotifyFile {
     }
 
     /// The next event as it is read, if it fits into so many bytes.
-    fn take(&self, room: usize) -> Option<Result<Box<[u8]>, Errno>> {
+    fn take(&self, room: usize) -> Option<Result<Taken, Errno>> {
         let taken = self.0.queue.lock().take(room)?;
         if let Ok(event) = &taken {
             WAITING.fetch_sub(event.len(), Ordering::Relaxed);
         }
         Some(taken.map_err(|_| Errno::EINVAL))
     }
+
+    /// Ends one of the watches; false: there is none.
+    fn end_one(&self) -> bool {
+        // The last first, which costs least.
+        let last = self.0.watches.lock().known.last().cloned();
+        let Some(watch) = last else { return false };
+        watch::remove(&watch, false);
+        true
+    }
 }
 
 impl Drop for InotifyFile {
     fn drop(&mut self) {
-        loop {
-            // The last first, which costs least.
-            let last = self.0.watches.lock().known.last().cloned();
-            let Some(watch) = last else { break };
-            watch::remove(&watch, false);
-        }
-        WAITING.fetch_sub(self.0.queue.lock().bytes(), Ordering::Relaxed);
+        while self.end_one() {}
         INSTANCES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Inotify {
+    fn drop(&mut self) {
+        // Here, as who has a watch in hand may tell of an event still.
+        WAITING.fetch_sub(self.queue.lock().bytes(), Ordering::Relaxed);
     }
 }
 
@@ -267,6 +288,12 @@ impl File for InotifyFile {
             PollMask::empty()
         } else {
             PollMask::READABLE
+        }
+    }
+
+    fn last_close(&self) {
+        while self.end_one() {
+            machine::sched::cond_resched();
         }
     }
 

@@ -116,13 +116,18 @@ impl Found {
         if self.must_be_directory {
             return Err(Errno::ENOTDIR);
         }
-        self.parent.unlink(name)?;
-        if watch::active() {
-            watch::tell_node(node, Events::ATTRIB);
-            watch::unlinked(node);
-            let name: Box<[u8]> = name.into();
-            // Its end, if this is it, comes before the news of the name.
-            drop(self.node);
+        // Another may have taken the name since it was looked up.
+        let removed = self.parent.unlink(name)?;
+        let watched = watch::active_after_change();
+        if watched {
+            watch::tell_node(&removed, Events::ATTRIB);
+            watch::unlinked(&removed);
+        }
+        let name: Box<[u8]> = if watched { name.into() } else { Box::default() };
+        drop(self.node);
+        removed.release_if_last(1);
+        // Its end, if this is it, has come before the news of the name.
+        if watched {
             watch::tell_entry(&self.parent, &name, Events::DELETE, 0);
         }
         Ok(())
@@ -209,23 +214,22 @@ fn resolve_by(
     }
 }
 
-/// Whether what was found is below `root` still: others may have moved it meanwhile.
-fn check_end(rules: &Rules, root: &NodeRef, found: &Found) -> Result<(), Errno> {
+/// Whether a walk is below `root` still. Others may have moved the directory meanwhile, and then who walks
+/// may try again.
+fn check_inside(rules: &Rules, root: &NodeRef, here: &NodeRef) -> Result<(), Errno> {
     if !rules.scoped() {
         return Ok(());
     }
-    let directory = found
-        .node
-        .as_ref()
-        .filter(|n| n.kind() == FileKind::Directory);
-    let mut here = directory.unwrap_or(&found.parent).clone();
+    // The way up may be long, and there may be many of them in one path.
+    machine::sched::cond_resched();
+    let mut here = here.clone();
     for _ in 0..MAX_DEPTH {
         if same(&here, root) {
             return Ok(());
         }
-        here = here.parent().ok_or(Errno::EXDEV)?;
+        here = here.parent().ok_or(Errno::EAGAIN)?;
     }
-    Err(Errno::EXDEV)
+    Err(Errno::EAGAIN)
 }
 
 #[cold]
@@ -240,7 +244,11 @@ fn resolve_ruled(
         return Err(Errno::EXDEV);
     }
     let found = walk::<true>(root, start, path, last_link, rules)?;
-    check_end(rules, root, &found)?;
+    let directory = found
+        .node
+        .as_ref()
+        .filter(|n| n.kind() == FileKind::Directory);
+    check_inside(rules, root, directory.unwrap_or(&found.parent))?;
     Ok(found)
 }
 
@@ -302,6 +310,8 @@ fn walk<const RULED: bool>(
                 if !same(&here, root) {
                     let parent = here.parent();
                     if RULED && let Some(parent) = &parent {
+                        // First: of what is elsewhere nothing is told.
+                        check_inside(rules, root, parent)?;
                         rules.crossing(&here, parent)?;
                     }
                     here = parent.map_or(here, Cow::Owned);

@@ -207,22 +207,24 @@ pub trait Node: Any + Send + Sync {
     fn link(&self, _name: &[u8], _node: &NodeRef) -> Result<(), Errno> {
         Err(self.no_changes())
     }
-    /// Takes the name of a file away.
-    fn unlink(&self, _name: &[u8]) -> Result<(), Errno> {
+    /// Takes the name of a file away, which it gives back: the caller lets go of what else it has of it and then calls
+    /// [`Self::release_if_last`] on it.
+    fn unlink(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Removes an empty directory.
-    fn remove_directory(&self, _name: &[u8]) -> Result<(), Errno> {
+    /// Removes an empty directory, which it gives back.
+    fn remove_directory(&self, _name: &[u8]) -> Result<NodeRef, Errno> {
         Err(self.no_changes())
     }
-    /// Moves an entry to `to`/`new_name`, per `how`.
+    /// Moves an entry to `to`/`new_name`, per `how`; what it replaces is the caller's, as in [`Self::unlink`].
+    /// `None`: both are names of the same.
     fn rename(
         &self,
         _name: &[u8],
         _to: &NodeRef,
         _new_name: &[u8],
         _how: RenameMode,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<Renamed>, Errno> {
         Err(self.no_changes())
     }
     /// The directory that this directory is in, or was in when it was removed; `None` for a root,
@@ -256,6 +258,10 @@ pub trait Node: Any + Send + Sync {
     fn hold(&self) -> Option<Hold> {
         None
     }
+    /// Whether its file system was mounted, and nobody uses it any more.
+    fn is_unmounted(&self) -> bool {
+        false
+    }
     /// The file system is unmounted and this was its root: frees what is below it, a little at a
     /// time, where the last drop would do it at once.
     fn dismantle(self: Arc<Self>) {}
@@ -267,7 +273,7 @@ pub trait Node: Any + Send + Sync {
     /// Takes one [`Self::forbid_writing`] back.
     fn permit_writing(&self) {}
     /// An open file of the node is closed for the last time; so many references are those of who calls
-    /// and of who knows it anyway.
+    /// and of who knows it anyway. Content that nobody can reach goes in small steps then.
     fn release_if_last(self: Arc<Self>, _holders: usize) {}
     /// How the node is called where it has no path, as `pipe:[7]`.
     fn label(&self) -> Option<Vec<u8>> {
@@ -291,6 +297,15 @@ impl core::fmt::Debug for dyn Node {
             .field("kind", &self.kind())
             .finish()
     }
+}
+
+/// What a rename moved.
+#[derive(Debug)]
+pub struct Renamed {
+    /// What has the new name now.
+    pub moved: NodeRef,
+    /// What had it before; in an exchange it has the old name now.
+    pub other: Option<NodeRef>,
 }
 
 /// How `rename` treats a name that is taken.

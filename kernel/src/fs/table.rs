@@ -284,6 +284,21 @@ impl FileTable {
         Ok(())
     }
 
+    /// Closes `fd` if it still means `file`: other threads may have closed it, and opened something else.
+    pub fn close_same(&self, fd: i32, file: &Arc<OpenFile>) {
+        let mut slots = self.slots.lock();
+        let is_same = |found: &Descriptor| Arc::ptr_eq(&found.file, file);
+        let taken = match usize::try_from(fd) {
+            Ok(at) if slots.get(fd).is_ok_and(is_same) => slots.take(at),
+            _ => None,
+        };
+        let has_locks = self.may_have_locks();
+        drop(slots);
+        if let Some(descriptor) = taken {
+            self.let_go(descriptor.file, has_locks);
+        }
+    }
+
     /// Whether `fd` closes on exec.
     pub fn close_on_exec(&self, fd: i32) -> Result<bool, Errno> {
         self.slots

@@ -7,6 +7,7 @@
 use super::devices;
 use super::node::{Hold, NodeRef};
 use super::text::Text;
+use super::watch;
 use alloc::sync::{Arc, Weak};
 use bitflags::bitflags;
 use core::fmt;
@@ -63,13 +64,22 @@ impl Uses {
 
     /// Gives the root directory back.
     pub(super) fn into_top(self) -> NodeRef {
-        self.top
+        self.top.clone()
     }
 
     /// Marks it as idle; whether it was so marked before.
     pub(super) fn mark_idle(&self) -> bool {
         // Relaxed (both): a mark of its own.
         self.was_idle.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        // Who had it in use could still begin to watch something.
+        if watch::active_after_change() {
+            watch::unmounted(self.top.id().device);
+        }
     }
 }
 
@@ -180,6 +190,12 @@ impl Volume {
         let uses = self.uses.get()?.upgrade()?;
         uses.was_idle.store(false, Ordering::Relaxed);
         Some(uses)
+    }
+
+    /// Whether it was mounted, and nobody uses it any more.
+    pub(super) fn is_gone(&self) -> bool {
+        let uses = self.uses.get();
+        uses.is_some_and(|uses| uses.strong_count() == 0)
     }
 }
 

@@ -12,7 +12,7 @@ use super::node::{NodeId, NodeRef};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use bitflags::bitflags;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering, fence};
 use linux_raw_sys::general as raw;
 use logic::errno::Errno;
 use machine::sync::SpinLock;
@@ -80,9 +80,11 @@ impl Events {
 /// One watch.
 pub struct Watch {
     id: NodeId,
-    /// Its number among those of its listener.
-    number: i32,
+    /// Its number among those of its listener, from when it is known there.
+    number: AtomicI32,
     wanted: AtomicU32,
+    /// The one event that it was for has come: it waits to be taken out.
+    ended: AtomicBool,
     /// The node, until its last name goes.
     node: SpinLock<Option<NodeRef>>,
     listener: Arc<dyn Listener>,
@@ -96,22 +98,34 @@ impl Watch {
 
     /// Its number.
     pub fn number(&self) -> i32 {
-        self.number
+        // Relaxed, here and below: changed with the bucket locked.
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Gives it its number, before anybody else knows it.
+    pub fn set_number(&self, number: i32) {
+        self.number.store(number, Ordering::Relaxed);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// What it is to be told of.
     pub fn wanted(&self) -> Events {
-        // Relaxed: changed with the bucket locked.
         Events::from_bits_retain(self.wanted.load(Ordering::Relaxed))
     }
 }
 
-/// Is told of events. Both methods run with a bucket locked: they are quick and drop no node.
+/// Is told of events. All methods but the first run with a bucket locked: they are quick, take no
+/// memory and drop no node.
 pub trait Listener: Send + Sync {
+    /// Makes room for one watch more.
+    fn prepare(&self) -> Result<(), Errno>;
     /// Something happened, to the entry `name` of the watched directory if there is one.
     fn event(&self, watch: &Watch, events: Events, cookie: u32, name: &[u8]);
-    /// Adds a watch; gives its number.
-    fn enter(&self, make: &mut dyn FnMut(i32) -> Arc<Watch>) -> Result<i32, Errno>;
+    /// Adds a watch and gives it its number; `None`: there is no room any more.
+    fn enter(&self, watch: &Arc<Watch>) -> Result<Option<i32>, Errno>;
     /// The watch is gone.
     fn leave(&self, number: i32) -> Option<Arc<Watch>>;
 }
@@ -142,6 +156,12 @@ pub fn active() -> bool {
     WATCHES.load(Ordering::Relaxed) != 0
 }
 
+/// The same for who has just taken a name away: who begins to watch meanwhile sees that, or is seen.
+pub fn active_after_change() -> bool {
+    fence(Ordering::SeqCst);
+    active()
+}
+
 /// How many watches there are.
 pub fn count() -> usize {
     WATCHES.load(Ordering::Relaxed)
@@ -169,58 +189,111 @@ impl Bucket {
     }
 }
 
+/// Makes room for one more in a list behind a lock, with memory that is taken without the lock.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(super) fn make_room<S, T>(
+    lock: &SpinLock<S>,
+    list: impl Fn(&mut S) -> &mut Vec<T>,
+) -> Result<(), Errno> {
+    let length = {
+        let mut locked = lock.lock();
+        let list = list(&mut locked);
+        if list.len() < list.capacity() {
+            return Ok(());
+        }
+        list.len()
+    };
+    let mut larger = Vec::new();
+    larger
+        .try_reserve_exact((length * 2).max(4))
+        .map_err(|_| Errno::ENOMEM)?;
+    let mut locked = lock.lock();
+    let list = list(&mut locked);
+    // Others may have come meanwhile, or made it larger.
+    if list.len() == list.capacity() && list.len() < larger.capacity() {
+        larger.append(list);
+        core::mem::swap(list, &mut larger);
+    }
+    drop(locked);
+    Ok(())
+}
+
 fn same(a: &Arc<dyn Listener>, b: &Arc<dyn Listener>) -> bool {
     let address = |listener: &Arc<dyn Listener>| Arc::as_ptr(listener).cast::<()>();
     core::ptr::eq(address(a), address(b))
 }
 
+/// Changes the watch of `id` by `listener`, if there is one; gives its number.
+fn change(
+    watches: &[Arc<Watch>],
+    id: NodeId,
+    listener: &Arc<dyn Listener>,
+    asked: Events,
+) -> Option<Result<i32, Errno>> {
+    let watch = watches[range(watches, id)]
+        .iter()
+        .find(|watch| same(&watch.listener, listener) && !watch.has_ended())?;
+    if asked.contains(Events::MASK_CREATE) {
+        return Some(Err(Errno::EEXIST));
+    }
+    let before = if asked.contains(Events::MASK_ADD) {
+        watch.wanted()
+    } else {
+        Events::empty()
+    };
+    let wanted = before | asked & Events::KEPT;
+    watch.wanted.store(wanted.bits(), Ordering::Relaxed);
+    Some(Ok(watch.number()))
+}
+
 /// Watches `node`, or changes what is watched of it; gives the watch's number.
 ///
 /// # Errors
-/// `EEXIST` for a watch that is there, if `asked` says so; `ENOMEM`, and what [`Listener::enter`] gives.
+/// `EEXIST` for a watch that is there, if `asked` says so; `ENOENT` if the file system is gone; `ENOMEM`, and what [`Listener::enter`] gives.
 pub fn add(node: &NodeRef, listener: &Arc<dyn Listener>, asked: Events) -> Result<i32, Errno> {
     let id = node.id();
-    let metadata = node.metadata();
-    let has_name = metadata.links != 0 && !node.is_removed();
-    let kept = asked & Events::KEPT;
     let bucket = bucket(id);
-    let mut watches = bucket.watches.lock();
-    let range = range(&watches, id);
-    if let Some(watch) = watches[range.clone()]
-        .iter()
-        .find(|watch| same(&watch.listener, listener))
-    {
-        if asked.contains(Events::MASK_CREATE) {
-            return Err(Errno::EEXIST);
-        }
-        let before = if asked.contains(Events::MASK_ADD) {
-            watch.wanted()
-        } else {
-            Events::empty()
-        };
-        watch
-            .wanted
-            .store((before | kept).bits(), Ordering::Relaxed);
-        return Ok(watch.number);
+    // Whoever takes the last use away ends what is watched then.
+    let _hold = node.hold();
+    if node.is_unmounted() {
+        return Err(Errno::ENOENT);
     }
-    watches.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-    let mut made = None;
-    let number = listener.enter(&mut |number| {
-        let watch = Arc::new(Watch {
-            id,
-            number,
-            wanted: AtomicU32::new(kept.bits()),
-            node: SpinLock::new(has_name.then(|| node.clone())),
-            listener: listener.clone(),
-        });
-        made = Some(watch.clone());
-        watch
-    })?;
-    if let Some(watch) = made {
-        watches.insert(range.end, watch);
+    if let Some(changed) = change(&bucket.watches.lock(), id, listener, asked) {
+        return changed;
+    }
+    // All memory is taken before a lock is.
+    let watch = Arc::new(Watch {
+        id,
+        number: AtomicI32::new(0),
+        wanted: AtomicU32::new((asked & Events::KEPT).bits()),
+        ended: AtomicBool::new(false),
+        node: SpinLock::new(Some(node.clone())),
+        listener: listener.clone(),
+    });
+    let number = loop {
+        listener.prepare()?;
+        make_room(&bucket.watches, |watches| watches)?;
+        let mut watches = bucket.watches.lock();
+        if let Some(changed) = change(&watches, id, listener, asked) {
+            return changed;
+        }
+        if watches.len() == watches.capacity() {
+            continue;
+        }
+        let Some(number) = listener.enter(&watch)? else {
+            continue;
+        };
+        let end = range(&watches, id).end;
+        watches.insert(end, watch.clone());
         bucket.count.fetch_add(1, Ordering::Relaxed);
         WATCHES.fetch_add(1, Ordering::Relaxed);
-    }
+        break number;
+    };
+    // Whoever took the last name away before this may not have seen that there is a watch.
+    fence(Ordering::SeqCst);
+    unlinked(node);
     Ok(number)
 }
 
@@ -232,46 +305,57 @@ pub fn remove(watch: &Watch, tell: bool) -> bool {
     let Some(at) = range.find(|&at| core::ptr::eq(Arc::as_ptr(&watches[at]), watch)) else {
         return false;
     };
-    let taken = bucket.take(&mut watches, at);
-    let entry = watch.listener.leave(watch.number);
-    if tell {
+    let ended = watch.has_ended();
+    if tell && !ended {
         watch.listener.event(watch, Events::IGNORED, 0, b"");
     }
+    let taken = bucket.take(&mut watches, at);
+    let entry = watch.listener.leave(watch.number());
     drop(watches);
     // Both, and with them perhaps the node, go without a lock.
     drop((taken, entry));
-    true
+    !ended
 }
 
 /// Tells of an event at `id`, of which the caller holds the node.
-fn tell(id: NodeId, events: Events, cookie: u32, name: &[u8], unlinked: &dyn Fn() -> bool) {
+fn tell(id: NodeId, events: Events, cookie: u32, name: &[u8], unlinked: bool) {
     let bucket = bucket(id);
     // Relaxed: as in `active`.
     if bucket.count.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let mut watches = bucket.watches.lock();
-    let range = range(&watches, id);
-    let mut at = range.start;
-    let mut left = range.len();
-    while left > 0 {
-        left -= 1;
-        let watch = &watches[at];
+    let mut any_ended = false;
+    let watches = bucket.watches.lock();
+    for watch in &watches[range(&watches, id)] {
         let wanted = watch.wanted();
-        let excluded = wanted.contains(Events::EXCLUDE_UNLINKED) && unlinked();
-        if !wanted.intersects(events & Events::ALL) || excluded {
-            at += 1;
+        let excluded = wanted.contains(Events::EXCLUDE_UNLINKED) && unlinked;
+        if !wanted.intersects(events & Events::ALL) || excluded || watch.has_ended() {
             continue;
         }
         watch.listener.event(watch, events, cookie, name);
-        if !wanted.contains(Events::ONE_SHOT) {
-            at += 1;
-            continue;
+        if wanted.contains(Events::ONE_SHOT) {
+            watch.listener.event(watch, Events::IGNORED, 0, b"");
+            watch.ended.store(true, Ordering::Relaxed);
+            any_ended = true;
         }
+    }
+    drop(watches);
+    if any_ended {
+        take_ended(bucket, id);
+    }
+}
+
+/// Takes out the watches that have ended, each of which goes without a lock.
+#[cold]
+fn take_ended(bucket: &Bucket, id: NodeId) {
+    loop {
+        let mut watches = bucket.watches.lock();
+        let Some(at) = range(&watches, id).find(|&at| watches[at].has_ended()) else {
+            return;
+        };
         let watch = bucket.take(&mut watches, at);
-        let entry = watch.listener.leave(watch.number);
-        watch.listener.event(&watch, Events::IGNORED, 0, b"");
-        // The caller has the node, so this is not the end of it.
+        let entry = watch.listener.leave(watch.number());
+        drop(watches);
         drop((watch, entry));
     }
 }
@@ -287,7 +371,7 @@ fn of_kind(node: &NodeRef) -> Events {
 /// Tells of what happened to a node as such.
 #[cold]
 pub fn tell_node(node: &NodeRef, events: Events) {
-    tell(node.id(), events | of_kind(node), 0, b"", &|| false);
+    tell(node.id(), events | of_kind(node), 0, b"", false);
 }
 
 /// Tells of what happened to a node, and its directory of the same by its name there.
@@ -299,7 +383,7 @@ pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Event
         if let Some(parent) = node.parent().filter(|p| p.id().device == id.device) {
             // Before any bucket is locked: directories have locks of their own.
             let removed = open && node.is_removed();
-            tell(parent.id(), events, 0, &node.name(), &|| removed);
+            tell(parent.id(), events, 0, &node.name(), removed);
         }
     } else if let Some((parent, name)) = place {
         let unlinked = || {
@@ -309,7 +393,7 @@ pub fn tell_both(node: &NodeRef, place: Option<(&NodeRef, &[u8])>, events: Event
         };
         tell_of_child(parent, name, events, &unlinked);
     }
-    tell(id, events, 0, b"", &|| false);
+    tell(id, events, 0, b"", false);
 }
 
 /// As [`tell`]; whether the child is unlinked is looked at without a lock, and only if it matters.
@@ -327,13 +411,13 @@ fn tell_of_child(parent: &NodeRef, name: &[u8], events: Events, unlinked: &dyn F
             .any(|watch| watch.wanted().contains(Events::EXCLUDE_UNLINKED))
     };
     let unlinked = matters && unlinked();
-    tell(id, events, 0, name, &|| unlinked);
+    tell(id, events, 0, name, unlinked);
 }
 
 /// Tells a directory of what happened to its entry `name`.
 #[cold]
 pub fn tell_entry(parent: &NodeRef, name: &[u8], events: Events, cookie: u32) {
-    tell(parent.id(), events, cookie, name, &|| false);
+    tell(parent.id(), events, cookie, name, false);
 }
 
 /// Tells of the move of an entry.
@@ -372,19 +456,29 @@ pub fn gone(id: NodeId) {
 pub fn unmounted(device: u64) {
     let mut ids = Vec::new();
     for bucket in &TABLE {
-        let watches = bucket.watches.lock();
-        for watch in watches.iter().filter(|watch| watch.id.device == device) {
-            if ids.try_reserve(1).is_err() {
-                // Those that are left end with their nodes.
-                break;
-            }
-            ids.push(watch.id);
-        }
+        // Those for which there is no memory end with their nodes.
+        let _ = collect(bucket, device, &mut ids);
     }
     // What was made last goes first, as on Linux.
     ids.sort_unstable();
     for id in ids.into_iter().rev() {
         end(id, Events::UNMOUNT);
+        machine::sched::cond_resched();
+    }
+}
+
+/// Adds what is watched on a device to `ids`, which grows without the lock.
+fn collect(bucket: &Bucket, device: u64, ids: &mut Vec<NodeId>) -> Result<(), Errno> {
+    loop {
+        let watches = bucket.watches.lock();
+        let found = watches.iter().filter(|watch| watch.id.device == device);
+        let count = found.clone().count();
+        if count <= ids.capacity() - ids.len() {
+            ids.extend(found.map(|watch| watch.id));
+            return Ok(());
+        }
+        drop(watches);
+        ids.try_reserve(count).map_err(|_| Errno::ENOMEM)?;
     }
 }
 
@@ -396,16 +490,18 @@ fn end(id: NodeId, why: Events) {
     loop {
         let mut watches = bucket.watches.lock();
         let range = range(&watches, id);
-        if range.is_empty() {
+        let Some(watch) = watches.get(range.start).filter(|_| !range.is_empty()) else {
             return;
+        };
+        if !watch.has_ended() {
+            if watch.wanted().intersects(why) || why == Events::UNMOUNT {
+                let kind = watch.node.lock().as_ref().map_or(Events::empty(), of_kind);
+                watch.listener.event(watch, why | kind, 0, b"");
+            }
+            watch.listener.event(watch, Events::IGNORED, 0, b"");
         }
         let watch = bucket.take(&mut watches, range.start);
-        let entry = watch.listener.leave(watch.number);
-        if watch.wanted().intersects(why) || why == Events::UNMOUNT {
-            let kind = watch.node.lock().as_ref().map_or(Events::empty(), of_kind);
-            watch.listener.event(&watch, why | kind, 0, b"");
-        }
-        watch.listener.event(&watch, Events::IGNORED, 0, b"");
+        let entry = watch.listener.leave(watch.number());
         drop(watches);
         // With it, perhaps, the node.
         drop((watch, entry));

@@ -33,11 +33,13 @@ impl Extended {
     /// Sets an attribute; what comes back is to be dropped without a lock.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA`, `ENOMEM`, and `ENOSPC` where all take too much.
+    /// `EEXIST`, `ENODATA`, `ENOMEM`, and `ENOSPC` where there are too many or all take too much.
     pub fn set(&mut self, new: Attribute, when: When) -> (Option<Attribute>, Result<(), Errno>) {
         let bytes = new.bytes();
+        let more = bytes.saturating_sub(self.0.bytes_of(&new.name));
         let managed = usize::try_from(memory::allocator().managed_frames()).unwrap_or(usize::MAX);
-        if BYTES.load(Ordering::Relaxed).saturating_add(bytes) / PAGE_SIZE > managed / SHARE {
+        let all = BYTES.load(Ordering::Relaxed).saturating_add(more);
+        if more > 0 && all / PAGE_SIZE > managed / SHARE {
             return (Some(new), Err(Errno::ENOSPC));
         }
         match self.0.set(new, when) {
@@ -51,6 +53,7 @@ impl Extended {
                 let error = match why {
                     Refused::Exists => Errno::EEXIST,
                     Refused::Absent => Errno::ENODATA,
+                    Refused::TooMany => Errno::ENOSPC,
                     Refused::NoMemory => Errno::ENOMEM,
                 };
                 (Some(new), Err(error))

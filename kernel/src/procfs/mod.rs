@@ -18,7 +18,7 @@ pub fn mount(boot: &'static BootInfo) {
     }
 }
 
-pub use proc::process_of;
+pub use proc::{is_of_process, process_of};
 
 /// Does what needs all CPUs and the whole tree: `/sys`'s CPUs, and the boot line's knobs.
 pub fn finish() {

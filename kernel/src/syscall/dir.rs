@@ -3,7 +3,7 @@
 use super::Args;
 use super::at;
 use crate::fs::lookup::{self, Found, LastLink, LastName};
-use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode};
+use crate::fs::node::{DirEntry, LinkTarget, NewNode, RenameMode, Renamed};
 use crate::fs::watch::{self, Events};
 use crate::fs::{FileKind, NodeRef};
 use crate::process::caller;
@@ -178,11 +178,13 @@ fn remove_directory(fd: i32, path: u64) -> SysResult {
         // The root of a mounted file system.
         return Err(Errno::EBUSY);
     }
-    parent.remove_directory(&name)?;
-    if watch::active() {
-        watch::unlinked(&node);
+    // Another may have taken the name since it was looked up.
+    let removed = parent.remove_directory(&name)?;
+    drop(node);
+    if watch::active_after_change() {
+        watch::unlinked(&removed);
         // Its end, if this is it, comes before the news of the name.
-        drop(node);
+        drop(removed);
         watch::tell_entry(&parent, &name, Events::DELETE | Events::DIRECTORY, 0);
     }
     Ok(0)
@@ -234,28 +236,35 @@ fn rename_path(from: (i32, u64), to: (i32, u64), flags: u32) -> SysResult {
     if node.id().device != source.parent.id().device {
         return Err(Errno::EBUSY);
     }
-    source.parent.rename(name, &target.parent, new_name, how)?;
-    if watch::active() {
-        tell_renamed(&source, name, &target, new_name, how);
+    let renamed = source.parent.rename(name, &target.parent, new_name, how)?;
+    let Some(renamed) = renamed else { return Ok(0) };
+    if watch::active_after_change() {
+        tell_renamed(&source, name, &target, new_name, (&renamed, how));
+    }
+    drop((source, target));
+    if let Some(other) = renamed.other {
+        other.release_if_last(1);
     }
     Ok(0)
 }
 
 #[cold]
-fn tell_renamed(source: &Found, name: &[u8], target: &Found, new_name: &[u8], how: RenameMode) {
-    let Some(moved) = &source.node else { return };
-    let replaced = target.node.as_ref();
-    if replaced.is_some_and(|node| lookup::same(node, moved)) {
-        return;
-    }
+fn tell_renamed(
+    source: &Found,
+    name: &[u8],
+    target: &Found,
+    new_name: &[u8],
+    (renamed, how): (&Renamed, RenameMode),
+) {
     let (from, to) = ((&source.parent, name), (&target.parent, new_name));
+    let (moved, other) = (&renamed.moved, renamed.other.as_ref());
     watch::tell_move(from, to, moved);
-    if let Some(replaced) = replaced.filter(|_| how == RenameMode::Replace) {
+    if let Some(replaced) = other.filter(|_| how != RenameMode::Exchange) {
         watch::tell_node(replaced, Events::ATTRIB);
         watch::unlinked(replaced);
     }
     watch::tell_node(moved, Events::MOVE_SELF);
-    if let Some(other) = replaced.filter(|_| how == RenameMode::Exchange) {
+    if let Some(other) = other.filter(|_| how == RenameMode::Exchange) {
         watch::tell_move(to, from, other);
         watch::tell_node(other, Events::MOVE_SELF);
     }

@@ -6,6 +6,7 @@ use crate::fs::lookup::LastLink;
 use crate::fs::watch::Events;
 use crate::fs::{FileKind, OpenFlags, anonymous};
 use crate::process::caller;
+use crate::procfs;
 use alloc::sync::Arc;
 use linux_raw_sys::general::AT_FDCWD;
 use logic::errno::{Errno, SysResult};
@@ -50,6 +51,10 @@ pub fn inotify_add_watch(a: &Args) -> SysResult {
     let node = at::find(AT_FDCWD, a.addr(1), last_link)?.existing()?;
     if asked.contains(Events::ONLY_DIRECTORY) && node.kind() != FileKind::Directory {
         return Err(Errno::ENOTDIR);
+    }
+    if procfs::is_of_process(node.id()) {
+        // Its number says nothing once the process is gone.
+        return Err(Errno::EOPNOTSUPP);
     }
     let number = inotify.add(&node, asked)?;
     usize::try_from(number).map_err(|_| Errno::ENOSPC)

@@ -139,6 +139,24 @@ pub fn wait4(a: &Args) -> SysResult {
 
 /// `waitid(2)`.
 pub fn waitid(a: &Args) -> SysResult {
+    let waited = wait_for(a);
+    if let Ok(Some(waited)) = &waited {
+        write_rusage(a.addr(4), &waited.usage)?;
+    }
+    let info = a.addr(2);
+    if info != 0 {
+        let child = waited.as_ref().ok().and_then(Option::as_ref);
+        // As on Linux zeros are written after an error too, and nothing but the fields.
+        let bytes = child.map_or([0; SIGINFO_BYTES], child_bytes);
+        for field in [0..12, 16..28] {
+            uaccess::copy_out(info + field.start as u64, &bytes[field])?;
+        }
+    }
+    waited.map(|_| 0)
+}
+
+/// The child that `waitid` waits for; `None`: there is nothing to tell of any.
+fn wait_for(a: &Args) -> Result<Option<Waited>, Errno> {
     const ALLOWED: u32 = raw::WNOHANG
         | raw::WNOWAIT
         | raw::WSTOPPED
@@ -176,14 +194,7 @@ pub fn waitid(a: &Args) -> SysResult {
     if waited.is_none() && would_wait {
         return Err(Errno::EAGAIN);
     }
-    if a.addr(2) != 0 {
-        let info = waited.as_ref().map_or([0; SIGINFO_BYTES], child_bytes);
-        uaccess::copy_out(a.addr(2), &info)?;
-    }
-    if let Some(waited) = &waited {
-        write_rusage(a.addr(4), &waited.usage)?;
-    }
-    Ok(0)
+    Ok(waited)
 }
 
 fn child_bytes(waited: &Waited) -> [u8; SIGINFO_BYTES] {

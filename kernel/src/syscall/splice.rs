@@ -115,8 +115,7 @@ pub fn splice(a: &Args) -> SysResult {
         (None, Some(sink)) => {
             let mut position = Position::new(&from, read_at, count)?;
             let never_waits = nonblocking || to.flags().nonblocking();
-            let room = sink.wait_for_room(never_waits)?;
-            let moved = from_file(&mut position, sink, count.min(room), nonblocking)?;
+            let moved = from_file(&mut position, sink, count, nonblocking, never_waits)?;
             position.write_back()?;
             Ok(moved)
         }
@@ -175,29 +174,24 @@ fn from_file(
     sink: &Pipe,
     count: usize,
     nonblocking: bool,
+    pipe_waits_not: bool,
 ) -> SysResult {
     let from = position.file;
+    // Before anything is read: what a stream gave cannot be put back.
+    let room = sink.reserve(count, pipe_waits_not)?;
     has_bytes(from)?;
     let mut flags = from.flags();
     if nonblocking && from.node().kind() == FileKind::Socket {
         flags |= OpenFlags::NONBLOCK;
     }
-    let mut pages = Pages::new(count);
-    let moved = position.with(|at| -> SysResult {
-        let moved = from.file().read(&mut pages, at, flags)?;
-        sink.take_pages(&mut pages)?;
-        if from.file().seekable() {
-            // Another writer was faster: the rest is not read.
-            *at -= (pages.left() as u64).min(*at);
-            return Ok(moved - pages.left().min(moved));
-        }
-        Ok(moved)
-    })?;
-    // What a stream gave cannot be put back.
-    while !from.file().seekable() && pages.left() > 0 {
-        sink.wait_for_room(false)?;
-        sink.take_pages(&mut pages)?;
+    let mut pages = Pages::new(room.bytes());
+    let read = position.with(|at| from.file().read(&mut pages, at, flags));
+    let moved = pages.left();
+    if moved == 0 || read.is_err() && from.file().seekable() {
+        // What such a file gave is still there.
+        return read;
     }
+    room.fill(&mut pages);
     Ok(moved)
 }
 

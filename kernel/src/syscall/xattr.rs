@@ -115,16 +115,15 @@ fn set(target: Result<Target, Errno>, a: &Args) -> SysResult {
         name: name.into_boxed_slice(),
         value,
     });
-    let mut fresh = Some(Box::default());
+    let mut fresh: Slot = Some(Box::default());
     let mut result = Ok(());
     let mut old = None;
     target.node().change_extended(&mut |slot: &mut Slot| {
-        if let Some(new) = new.take() {
-            if slot.is_none() {
+        let place = slot.as_mut().or(fresh.as_mut());
+        if let (Some(new), Some(place)) = (new.take(), place) {
+            (old, result) = place.set(new, when);
+            if slot.is_none() && result.is_ok() {
                 *slot = fresh.take();
-            }
-            if let Some(slot) = slot {
-                (old, result) = slot.set(new, when);
             }
         }
     })?;

@@ -1,5 +1,6 @@
 /* What inotify tells of files in memory, and in what order. */
 #include "say.h"
+#include <sys/vfs.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
@@ -445,6 +446,91 @@ static void programs(char *self)
 	close(in);
 }
 
+/* Many watches that go together, and watches that end with their first event. */
+static void many(void)
+{
+	char path[64];
+	mkdir("/tmp/many", 0755);
+	in = MUST(inotify_init1(IN_NONBLOCK));
+	int other = MUST(inotify_init1(IN_NONBLOCK)), failed = 0;
+	for (int i = 0; i < 3000; i++) {
+		snprintf(path, sizeof path, "/tmp/many/%d", i);
+		close(MUST(open(path, O_WRONLY | O_CREAT, 0600)));
+		failed += inotify_add_watch(in, path, IN_OPEN | IN_DELETE_SELF) != i + 1;
+	}
+	say("%d failed", failed);
+	TRY(inotify_add_watch(other, "/tmp/many/7", IN_OPEN | IN_ONESHOT));
+	WATCH("/tmp/many/7", IN_OPEN | IN_ONESHOT);
+	close(MUST(open("/tmp/many/7", O_RDONLY)));
+	DRAIN("one");
+	drain_(other, "other");
+	TRY(inotify_rm_watch(other, 1));
+	TRY(inotify_add_watch(other, "/tmp/many/7", IN_OPEN | IN_ONESHOT));
+	WATCH("/tmp/many/7", IN_OPEN);
+	close(MUST(open("/tmp/many/7", O_RDONLY)));
+	DRAIN("one");
+	drain_(other, "other");
+	close(in);
+	for (int i = 0; i < 3000; i++) {
+		snprintf(path, sizeof path, "/tmp/many/%d", i);
+		MUST(unlink(path));
+	}
+	drain_(other, "other");
+	rmdir("/tmp/many");
+	close(other);
+}
+
+/* Who watches a file while it is removed keeps nothing of it, and who replaces one tells of the right one. */
+static void races(void)
+{
+	struct statfs before, after;
+	in = MUST(inotify_init1(IN_NONBLOCK));
+	mkdir("/tmp/races", 0755);
+	MUST(mount("none", "/tmp/races", "tmpfs", 0, 0));
+	MUST(statfs("/tmp/races", &before));
+	pid_t remover = MUST(fork());
+	if (remover == 0) {
+		for (int i = 0; i < 3000; i++) {
+			close(open("/tmp/races/f", O_WRONLY | O_CREAT, 0600));
+			close(open("/tmp/races/g", O_WRONLY | O_CREAT, 0600));
+			rename("/tmp/races/g", "/tmp/races/f");
+			unlink("/tmp/races/f");
+			mkdir("/tmp/races/d", 0700);
+			rmdir("/tmp/races/d");
+		}
+		_exit(0);
+	}
+	while (waitpid(remover, 0, WNOHANG) == 0) {
+		inotify_add_watch(in, "/tmp/races/f", IN_DELETE_SELF | IN_ATTRIB);
+		inotify_add_watch(in, "/tmp/races/d", IN_DELETE_SELF);
+	}
+	MUST(statfs("/tmp/races", &after));
+	say("%ld files are kept", (long)before.f_ffree - (long)after.f_ffree);
+	close(in);
+	MUST(umount("/tmp/races"));
+	rmdir("/tmp/races");
+}
+
+/* What is watched of a file system that stands nowhere any more ends with the last use of it. */
+static void detached(void)
+{
+	char path[64];
+	mkdir("/tmp/detached", 0755);
+	MUST(mount("none", "/tmp/detached", "tmpfs", 0, 0));
+	int f = MUST(open("/tmp/detached/f", O_RDWR | O_CREAT, 0600));
+	in = MUST(inotify_init1(IN_NONBLOCK));
+	TRY(umount2("/tmp/detached", MNT_DETACH));
+	snprintf(path, sizeof path, "/proc/self/fd/%d", f);
+	TRY(inotify_add_watch(in, path, IN_MODIFY));
+	TRY(write(f, "x", 1));
+	DRAIN("detached");
+	close(f);
+	sleep_ms(200);
+	DRAIN("not used");
+	close(in);
+	rmdir("/tmp/detached");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -454,5 +540,8 @@ int main(int argc, char **argv)
 	directories();
 	limits();
 	programs("/proc/self/exe");
+	many();
+	races();
+	detached();
 	return 0;
 }

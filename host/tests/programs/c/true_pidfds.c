@@ -132,9 +132,31 @@ static void signals(void)
 	close(fd); close(dir); close(status_file); close(tasks); close(path_only);
 }
 
+/* What stands where an answer goes, after an error. */
+static void zeros(void)
+{
+	siginfo_t got;
+	unsigned char *bytes = (void *)&got;
+	memset(&got, 0x55, sizeof got);
+	TRY(waitid(P_PIDFD, 999, &got, WEXITED));
+	int other = 0;
+	for (size_t i = 0; i < sizeof got; i++)
+		other += bytes[i] != 0x55;
+	say("%d bytes written, signal %d, code %d, pid %d, status %d", other, got.si_signo, got.si_code, got.si_pid,
+	    got.si_status);
+	memset(&got, 0x55, sizeof got);
+	TRY(waitid(P_ALL, 0, &got, WEXITED));
+	say("signal %d", got.si_signo);
+	memset(&got, 0x55, sizeof got);
+	TRY(waitid(P_ALL, 0, &got, 0));
+	say("signal %d", got.si_signo);
+	TRY(waitid(P_ALL, 0, (void *)8, WEXITED));
+}
+
 static void waits(void)
 {
 	siginfo_t got = { 0 };
+	zeros();
 	TRY(waitid(P_PIDFD, -1, &got, WEXITED));
 	TRY(waitid(P_PIDFD, 0, &got, WEXITED));
 	TRY(waitid(P_PIDFD, 999, &got, WEXITED));

@@ -290,6 +290,47 @@ static void sockets(void)
 	end(p);
 }
 
+/* Who waits for a stream has room already for what it will give. */
+static void kept_room(void)
+{
+	int p[2], s[2];
+	make(p, 0);
+	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, s));
+	MUST(write(p[1], "at an odd place", 15));
+	pid_t splicer = MUST(fork());
+	if (splicer == 0)
+		_exit(splice(s[1], 0, p[1], 0, 1 << 20, 0) == 20000 ? 0 : 1);
+	sleep_ms(100);
+	fill(big, 65536, 9);
+	pid_t writer = MUST(fork());
+	if (writer == 0)
+		_exit(write(p[1], big, 65536) == 65536 ? 0 : 1);
+	sleep_ms(100);
+	fill(big, 20000, 10);
+	MUST(write(s[0], big, 20000));
+	int status;
+	MUST(waitpid(splicer, &status, 0));
+	say_status("the splicer", status);
+	size_t n = 0;
+	while (n < 15 + 20000 + 65536)
+		n += MUST(read(p[0], big + n, 15 + 20000 + 65536 - n));
+	MUST(waitpid(writer, &status, 0));
+	say_status("the writer", status);
+	say("%.15s, %016lx, %016lx", big, (long)hash(big + 15, 20000), (long)hash(big + 15 + 20000, 65536));
+	/* An interrupted wait keeps nothing. */
+	splicer = MUST(fork());
+	if (splicer == 0) {
+		alarm(1);
+		splice(s[1], 0, p[1], 0, 1 << 20, 0);
+		_exit(0);
+	}
+	MUST(waitpid(splicer, &status, 0));
+	say_status("the interrupted", status);
+	TRY(write(p[1], big, 65536));
+	end(p);
+	end(s);
+}
+
 static void memory(void)
 {
 	int p[2];
@@ -389,6 +430,7 @@ int main(void)
 	between_pipes();
 	files();
 	sockets();
+	kept_room();
 	memory();
 	waiting();
 	return 0;

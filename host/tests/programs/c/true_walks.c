@@ -49,6 +49,38 @@ static void put(const char *path, const char *text)
 	close(f);
 }
 
+/* A directory that comes and goes while somebody walks through it and up again: never out of the root. */
+static void moved_away(void)
+{
+	mkdir("/t/out", 0755);
+	mkdir("/t/out/root", 0755);
+	mkdir("/t/out/root/x", 0755);
+	put("/t/out/secret", "secret");
+	int dir = MUST(open("/t/out/root", O_PATH | O_DIRECTORY)), wrong = 0;
+	pid_t mover = MUST(fork());
+	if (mover == 0)
+		for (;;) {
+			rename("/t/out/root/x", "/t/out/x");
+			rename("/t/out/x", "/t/out/root/x");
+		}
+	for (int i = 0; i < 20000; i++) {
+		static const uint64_t how[] = { RESOLVE_BENEATH, RESOLVE_IN_ROOT };
+		static const char *ways[] = { "x/../secret", "x/../secret/none", "x/../x/.." };
+		int f = open2(dir, ways[i % 3], O_PATH, 0, how[i / 3 % 2]);
+		struct stat st, own;
+		if (f >= 0 && (i % 3 != 2 || fstat(f, &st) || fstat(dir, &own) || st.st_ino != own.st_ino))
+			wrong++;
+		else if (f < 0 && errno != ENOENT && errno != EAGAIN)
+			wrong++;
+		if (f >= 0)
+			close(f);
+	}
+	kill(mover, SIGKILL);
+	MUST(waitpid(mover, 0, 0));
+	say("%d walks went wrong", wrong);
+	close(dir);
+}
+
 int main(void)
 {
 	mkdir("/t", 0755);
@@ -116,6 +148,7 @@ int main(void)
 	TRY(syscall(SYS_openat2, dir, "f", &large, 4097));
 	TRY(syscall(SYS_openat2, dir, "f", (void *)8, 24));
 	TRY(syscall(SYS_openat2, dir, (void *)8, &large, 24));
+	moved_away();
 	umount("/t/m");
 	return 0;
 }

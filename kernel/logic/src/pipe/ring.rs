@@ -19,6 +19,7 @@ pub struct Ring<P> {
     capacity: usize,
     head: usize,
     len: usize,
+    reserved: usize,
 }
 
 /// Memory for the slots is short.
@@ -44,6 +45,7 @@ impl<P> Ring<P> {
             capacity,
             head: 0,
             len: 0,
+            reserved: 0,
         })
     }
 
@@ -65,9 +67,26 @@ impl<P> Ring<P> {
         self.len == 0
     }
 
-    /// Bytes that still fit.
+    /// Bytes that still fit, beside those that have their place already.
     pub fn room(&self) -> usize {
-        self.capacity - self.len
+        self.capacity - self.len - self.reserved
+    }
+
+    /// Keeps the place for `count` bytes, at most [`Self::room`], from all others.
+    pub fn reserve(&mut self, count: usize) {
+        debug_assert!(count <= self.room());
+        self.reserved += count;
+    }
+
+    /// Takes that back.
+    pub fn release(&mut self, count: usize) {
+        debug_assert!(count <= self.reserved);
+        self.reserved -= count;
+    }
+
+    /// Bytes that places are kept for.
+    pub fn reserved(&self) -> usize {
+        self.reserved
     }
 
     fn slot(&self, position: usize) -> usize {
@@ -201,7 +220,8 @@ impl<P> Ring<P> {
 
     /// Changes the capacity, which must hold what is in it.
     pub fn resize(&mut self, capacity: usize) -> Result<(), NoMemory> {
-        debug_assert!(capacity >= self.len && capacity > 0 && capacity.is_multiple_of(PAGE));
+        debug_assert!(capacity >= self.len + self.reserved);
+        debug_assert!(capacity > 0 && capacity.is_multiple_of(PAGE));
         let mut slots = Self::empty_slots(capacity)?;
         let used = (self.head % PAGE + self.len).div_ceil(PAGE).max(1);
         for (n, slot) in slots.iter_mut().enumerate().take(used) {
@@ -233,6 +253,8 @@ mod tests {
         FailedWrite,
         TakePage,
         PutPage(usize),
+        Reserve(usize),
+        Release,
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -243,6 +265,8 @@ mod tests {
             1 => Just(Step::FailedWrite),
             1 => Just(Step::TakePage),
             1 => (1..=PAGE).prop_map(Step::PutPage),
+            1 => (0..9_000_usize).prop_map(Step::Reserve),
+            1 => Just(Step::Release),
         ]
     }
 
@@ -300,7 +324,7 @@ mod tests {
                         ring.consume(n);
                         count -= n;
                     },
-                    Step::Resize(pages) => if pages * PAGE >= ring.len() {
+                    Step::Resize(pages) => if pages * PAGE >= ring.len() + ring.reserved() {
                         ring.resize(pages * PAGE).unwrap();
                     },
                     Step::TakePage => {
@@ -322,6 +346,8 @@ mod tests {
                         }
                         ring.put_page(page, count);
                     },
+                    Step::Reserve(count) => ring.reserve(count.min(ring.room())),
+                    Step::Release => ring.release(ring.reserved()),
                     Step::FailedWrite => if ring.room() > 0 {
                         let fresh = ring.needs_page();
                         if fresh { ring.supply(RefCell::new([0; PAGE])); }
@@ -329,6 +355,7 @@ mod tests {
                     },
                 }
                 prop_assert_eq!(ring.len(), model.len());
+                prop_assert!(ring.len() + ring.reserved() + ring.room() == ring.capacity);
                 let mut seen = 0;
                 while let Some(run) = ring.run_at(seen) {
                     for at in run.offset..run.offset + run.length {

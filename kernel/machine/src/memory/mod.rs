@@ -120,6 +120,12 @@ pub fn is_short(wanted: u64) -> bool {
             .saturating_add(wanted)
 }
 
+/// Whether what is asked for under a lock would soon be of the reserve.
+pub fn is_scarce() -> bool {
+    let stats = allocator().stats();
+    stats.free_frames <= stats.watermarks.low
+}
+
 /// A frame for a page of a file that nobody would miss; does not wait.
 pub fn spare_file_frame() -> Option<FrameRef> {
     FrameRef::try_new(Kind::File, Mobility::Movable, Reserve::Keep).ok()

@@ -34,6 +34,8 @@ pub struct Pipe {
     ring: Mutex<Ring<FrameRef>>,
     /// Bytes in the ring, as of the last change under `ring`.
     used: AtomicUsize,
+    /// Bytes that have their place in the ring and are still to come, likewise.
+    reserved: AtomicUsize,
     capacity: AtomicUsize,
     /// A writer that had to wait goes on when so much is free, and then it polls as writable. Many
     /// writers at one pipe would else be woken by every read, for room that the first of them takes.
@@ -63,6 +65,7 @@ impl Pipe {
         Ok(Arc::new(Self {
             ring: Mutex::new(Ring::new(capacity).map_err(|_| Errno::ENOMEM)?),
             used: AtomicUsize::new(0),
+            reserved: AtomicUsize::new(0),
             capacity: AtomicUsize::new(capacity),
             writable_room,
             ends: Ends::default(),
@@ -77,7 +80,7 @@ impl Pipe {
     fn room(&self) -> usize {
         self.capacity
             .load(Ordering::SeqCst)
-            .saturating_sub(self.used())
+            .saturating_sub(self.used() + self.reserved.load(Ordering::SeqCst))
     }
 
     /// Moves what is there to `to`; 0 if nothing is.
@@ -248,7 +251,7 @@ impl Pipe {
         }
         let capacity = wanted.max(1).next_power_of_two().max(PAGE_SIZE);
         let mut ring = self.ring.lock();
-        if ring.len() > capacity {
+        if ring.len() + ring.reserved() > capacity {
             return Err(Errno::EBUSY);
         }
         ring.resize(capacity).map_err(|_| Errno::ENOMEM)?;

@@ -2,7 +2,7 @@
 
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, NO_LIMIT, SliceSource};
 use alloc::vec::Vec;
-use logic::errno::SysResult;
+use logic::errno::{Errno, SysResult};
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
 
 /// Takes what a file gives, up to a count that is bounded by the size of pipes.
@@ -52,16 +52,22 @@ impl Pages {
         self.passed += count;
     }
 
+    fn add_page(&mut self) -> Result<(), Errno> {
+        self.pages.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+        let page = memory::alloc_frame(Mobility::Unmovable)?;
+        self.pages.push(Some(page));
+        Ok(())
+    }
+
     fn fill(&mut self, from: &mut dyn ByteSource) -> SysResult {
         let mut done = 0;
         while from.left() > 0 && self.room() > 0 {
             let at = self.filled % PAGE_SIZE;
-            if at == 0 {
-                self.pages
-                    .try_reserve(1)
-                    .map_err(|_| logic::errno::Errno::ENOMEM)?;
-                self.pages
-                    .push(Some(memory::alloc_frame(Mobility::Unmovable)?));
+            if at == 0 && self.add_page().is_err() {
+                if done > 0 {
+                    break;
+                }
+                return Err(Errno::ENOMEM);
             }
             let Some(Some(page)) = self.pages.last() else {
                 break;

@@ -7,6 +7,7 @@ use super::pages::Pages;
 use super::{PIPE_BUF, Pipe};
 use crate::fs::io::{ByteSink, ByteSource, FrameSource, NO_LIMIT};
 use crate::fs::poll::PollMask;
+use core::sync::atomic::Ordering::SeqCst;
 use logic::errno::{Errno, SysResult};
 use logic::pipe::ring::Ring;
 use machine::memory::{self, FrameRef, Mobility, PAGE_SIZE};
@@ -61,9 +62,8 @@ impl<'a> Change<'a> {
     fn end(self) -> Told<'a> {
         let (pipe, ring) = (self.pipe, self.ring);
         // SeqCst, as in `ends`.
-        let before = pipe
-            .used
-            .swap(ring.len(), core::sync::atomic::Ordering::SeqCst);
+        let before = pipe.used.swap(ring.len(), SeqCst);
+        pipe.reserved.store(ring.reserved(), SeqCst);
         let is_full = ring.room() < pipe.writable_room;
         Told {
             pipe,
@@ -115,6 +115,73 @@ fn append(ring: &mut Ring<FrameRef>, from: &mut FrameSource<'_>) -> SysResult {
     Ok(done)
 }
 
+/// Room in a pipe that no other writer gets: what is read for it fits, whatever happens meanwhile.
+#[derive(Debug)]
+pub struct Reservation<'a> {
+    pipe: &'a Pipe,
+    bytes: usize,
+    /// A page more than the bytes need, as they may begin within one.
+    spare: Option<FrameRef>,
+}
+
+impl<'a> Reservation<'a> {
+    /// How much it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Puts `pages`, which have no more bytes than this, into the pipe.
+    pub fn fill(mut self, pages: &mut Pages) {
+        let mut change = self.release();
+        let ring = &mut change.ring;
+        while let Some((page, at, count)) = pages.next() {
+            if at == 0 && ring.takes_page(count) {
+                if let Some(page) = pages.take() {
+                    drop(ring.put_page(page, count));
+                }
+                continue;
+            }
+            if ring.needs_page() {
+                // There is one: each of `pages` that is copied to its end is the next.
+                let Some(spare) = self.spare.take() else {
+                    break;
+                };
+                ring.supply(spare);
+            }
+            let Some(run) = ring.back() else { break };
+            let count_now = count.min(run.length);
+            // Between frames nothing faults.
+            let copied = FrameSource::new(page, at, count_now, NO_LIMIT)
+                .take_frame(run.page, run.offset, count_now);
+            let Ok(copied) = copied else { break };
+            drop(ring.commit(copied));
+            if copied == count {
+                self.spare = pages.take();
+            } else {
+                pages.pass(copied);
+            }
+        }
+        debug_assert!(pages.left() == 0);
+        let told = change.end();
+        told.tell();
+    }
+
+    fn release(&mut self) -> Change<'a> {
+        let mut change = Change::begin(self.pipe);
+        change.ring.release(core::mem::take(&mut self.bytes));
+        change
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if self.bytes != 0 {
+            let told = self.release().end();
+            told.tell();
+        }
+    }
+}
+
 impl Pipe {
     /// Waits until there is something in it; false: nobody will write any more.
     ///
@@ -131,18 +198,17 @@ impl Pipe {
         Ok(self.used() > 0)
     }
 
-    /// Waits until a page has room, and says how many bytes have: whole pages.
+    /// Waits until a page has room.
     ///
     /// # Errors
     /// `BROKEN_PIPE`: nobody reads. `EAGAIN` instead of waiting; `ERESTARTSYS`.
-    pub fn wait_for_room(&self, nonblocking: bool) -> SysResult {
+    fn wait_for_room(&self, nonblocking: bool) -> Result<(), Errno> {
         loop {
             if !self.ends.has_readers() {
                 return Err(Errno::BROKEN_PIPE);
             }
-            let room = self.room();
-            if room >= PIPE_BUF {
-                return Ok(room / PAGE_SIZE * PAGE_SIZE);
+            if self.room() >= PIPE_BUF {
+                return Ok(());
             }
             if nonblocking {
                 return Err(Errno::EAGAIN);
@@ -171,31 +237,29 @@ impl Pipe {
         }
     }
 
-    /// Takes what fits of `pages`, now.
-    pub fn take_pages(&self, pages: &mut Pages) -> SysResult {
-        let mut change = Change::begin(self);
-        let ring = &mut change.ring;
-        let before = pages.left();
-        while let Some((page, at, count)) = pages.next()
-            && ring.room() > 0
-        {
-            if at == 0 && ring.takes_page(count) {
-                if let Some(page) = pages.take() {
-                    drop(ring.put_page(page, count));
-                }
+    /// Waits for room as [`Self::wait_for_room`] does, and keeps as much of it as `count` bytes need.
+    ///
+    /// # Errors
+    /// As there; `ENOMEM`.
+    pub fn reserve(&self, count: usize, nonblocking: bool) -> Result<Reservation<'_>, Errno> {
+        // What was taken from a file must not wait for memory either.
+        let spare = memory::alloc_frame(Mobility::Unmovable)?;
+        loop {
+            self.wait_for_room(nonblocking)?;
+            let mut ring = self.ring.lock();
+            if ring.room() < PIPE_BUF {
+                // Another writer was faster.
                 continue;
             }
-            let mut rest = FrameSource::new(page, at, count, NO_LIMIT);
-            match append(ring, &mut rest) {
-                Ok(0) => break,
-                Ok(moved) => pages.pass(moved),
-                Err(_) if pages.left() < before => break,
-                Err(error) => return Err(error),
-            }
+            let bytes = count.min(ring.room() / PAGE_SIZE * PAGE_SIZE);
+            ring.reserve(bytes);
+            self.reserved.store(ring.reserved(), SeqCst);
+            return Ok(Reservation {
+                pipe: self,
+                bytes,
+                spare: Some(spare),
+            });
         }
-        let told = change.end();
-        told.tell();
-        Ok(before - pages.left())
     }
 
     /// Carries up to `count` bytes, at least one, to another pipe.

@@ -5,7 +5,7 @@
 //! one lock never waits for a second.
 
 use super::super::directory::Listing;
-use super::super::node::{DirEntry, Node, NodeRef, RenameMode, downcast};
+use super::super::node::{DirEntry, Node, NodeRef, RenameMode, Renamed, downcast};
 use super::below::Below;
 use super::{Body, TmpNode};
 use crate::fs::FileKind;
@@ -387,7 +387,7 @@ pub(super) fn rename(
     to: &TmpNode,
     new_name: &[u8],
     how: RenameMode,
-) -> Result<(), Errno> {
+) -> Result<Option<Renamed>, Errno> {
     let (source_dir, target_dir) = (from.directory()?, to.directory()?);
     let several = SEVERAL.lock();
     let source = source_dir.get(name).ok_or(Errno::ENOENT)?;
@@ -409,7 +409,7 @@ pub(super) fn rename(
         .as_ref()
         .is_some_and(|target| Arc::ptr_eq(target, &source))
     {
-        return Ok(());
+        return Ok(None);
     }
     let target_is_dir = target
         .as_ref()
@@ -421,7 +421,11 @@ pub(super) fn rename(
         if target_is_dir && lies_in(from, &target) {
             return Err(Errno::EINVAL);
         }
-        return exchange(from, name, to, new_name, &source, &target);
+        exchange(from, name, to, new_name, &source, &target)?;
+        return Ok(Some(Renamed {
+            moved: source,
+            other: Some(target),
+        }));
     }
     if let Some(target) = &target {
         if target_is_dir && lies_in(from, target) {
@@ -461,7 +465,10 @@ pub(super) fn rename(
     moved.add_links(0);
     from.touch_modified();
     to.touch_modified();
-    Ok(())
+    Ok(Some(Renamed {
+        moved,
+        other: replaced.map(|node| -> NodeRef { node }),
+    }))
 }
 
 /// Swaps two entries; `SEVERAL` is held.

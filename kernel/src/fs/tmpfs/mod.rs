@@ -27,7 +27,7 @@ use super::file::File;
 use super::flags::{FileKind, OpenFlags};
 use super::node::{
     AttributeChange, FsStats, Hold, LinkTarget, Metadata, NewNode, Node, NodeId, NodeRef,
-    RenameMode, Timestamp, downcast,
+    RenameMode, Renamed, Timestamp, downcast,
 };
 use super::pipe::{self, Pipe};
 use super::volume::{MountFlags, Volume};
@@ -613,17 +613,16 @@ impl Node for TmpNode {
         Ok(())
     }
 
-    fn unlink(&self, name: &[u8]) -> Result<(), Errno> {
+    fn unlink(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
         self.fetch_to_remove(name)?;
         let removed = self.directory()?.remove_file(name)?;
         removed.add_links(-1);
-        removed.release_if_last(1);
         self.touch_modified();
-        Ok(())
+        Ok(removed)
     }
 
-    fn remove_directory(&self, name: &[u8]) -> Result<(), Errno> {
+    fn remove_directory(&self, name: &[u8]) -> Result<NodeRef, Errno> {
         self.fs.volume.check_writable()?;
         self.fetch_to_remove(name)?;
         // Another turn is due when another directory came to that name meanwhile.
@@ -637,7 +636,7 @@ impl Node for TmpNode {
         removed.add_links(-2);
         self.add_links(-1);
         self.touch_modified();
-        Ok(())
+        Ok(removed)
     }
 
     fn rename(
@@ -646,7 +645,7 @@ impl Node for TmpNode {
         to: &NodeRef,
         new_name: &[u8],
         how: RenameMode,
-    ) -> Result<(), Errno> {
+    ) -> Result<Option<Renamed>, Errno> {
         self.directory()?;
         let to = downcast::<TmpNode>(to.clone()).ok_or(Errno::EXDEV)?;
         if !Arc::ptr_eq(&self.fs, &to.fs) {
@@ -697,6 +696,10 @@ impl Node for TmpNode {
 
     fn hold(&self) -> Option<Hold> {
         self.fs.volume.hold()
+    }
+
+    fn is_unmounted(&self) -> bool {
+        self.fs.volume.is_gone()
     }
 
     fn dismantle(self: Arc<Self>) {

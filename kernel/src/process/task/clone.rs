@@ -4,7 +4,8 @@
 
 use super::process::Resources;
 use super::task::{NewTask, UserState};
-use super::{Process, Task, limits, owner, table};
+use super::{Process, Task, WaitStatus, limits, owner, table};
+use crate::fs::OpenFile;
 use crate::fs::table::FilesOfProcess;
 use crate::process::signal::Signal;
 use crate::process::{self, TaskRef, caller, pidfd};
@@ -146,8 +147,8 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
     if let Err(error) = enter(request, parent, &task) {
         table::lock().unreserve(tid);
         discard(&task);
-        if let Some(fd) = pidfd {
-            let _ = parent.files().close(fd);
+        if let Some((fd, file)) = pidfd {
+            parent.files().close_same(fd, &file);
         }
         return Err(error);
     }
@@ -163,14 +164,14 @@ pub(crate) fn clone(request: &CloneRequest, frame: &UserFrame) -> Result<u32, Er
 }
 
 /// Gives the parent a descriptor of the child, whose number goes to `address`.
-fn install_pidfd(address: u64, task: &Task) -> Result<i32, Errno> {
+fn install_pidfd(address: u64, task: &Task) -> Result<(i32, Arc<OpenFile>), Errno> {
     let file = pidfd::open(task.process().clone(), false);
-    let fd = caller::install(file, true)?;
+    let fd = caller::install(file.clone(), true)?;
     let fd = i32::try_from(fd).unwrap_or(-1);
     uaccess::copy_out(address, &fd.to_ne_bytes()).inspect_err(|_| {
-        let _ = caller::files().close(fd);
+        caller::files().close_same(fd, &file);
     })?;
-    Ok(fd)
+    Ok((fd, file))
 }
 
 /// Makes the task, and its process, with copies or shares of what the parent has. Nobody knows
@@ -372,5 +373,8 @@ fn discard(task: &Arc<Task>) {
         drop(tasks);
         let resources = core::mem::take(&mut *task.process().resources.lock());
         drop(resources);
+        // Others may have a descriptor of it already, and wait.
+        task.process().relations.lock().zombie = Some(WaitStatus(0));
+        task.process().tell_end_readers();
     }
 }

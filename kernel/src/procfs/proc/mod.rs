@@ -21,6 +21,7 @@ use logic::errno::Errno;
 use machine::arch::BootInfo;
 
 pub use pid::process_of;
+pub use subject::is_of_process;
 pub use sysctl::apply_boot_line;
 pub use system::boot_line;
 

@@ -1,11 +1,18 @@
 //! Whom a directory of `/proc` is about, and what it lists.
 
+use crate::fs::devices;
+use crate::fs::node::NodeId;
 use crate::process::task::{self, Process, Task};
 use alloc::sync::Arc;
 use logic::errno::Errno;
 
 /// Inode numbers of processes' files start here: `PID << PID_SHIFT | file`.
 pub(super) const PID_SHIFT: u32 = 32;
+
+/// Whether a node is about a process or a thread, and lasts no longer.
+pub fn is_of_process(id: NodeId) -> bool {
+    id.device == devices::PROC && id.inode >> PID_SHIFT != 0
+}
 
 /// A process or thread number as the name of a directory: no sign, no leading zero.
 pub(super) fn parse_number(name: &[u8]) -> Option<u32> {

@@ -143,7 +143,7 @@ pub fn process_of(node: &NodeRef) -> Result<Arc<Process>, Errno> {
     let directory = downcast::<Directory>(node.clone())
         .filter(|directory| directory.kind == Kind::Top && directory.subject.tid.is_none())
         .ok_or(Errno::EBADF)?;
-    directory.subject.process()
+    directory.process.upgrade().ok_or(Errno::ESRCH)
 }
 
 struct Directory {
@@ -151,32 +151,41 @@ struct Directory {
     subject: Subject,
     kind: Kind,
     above: NodeRef,
+    /// The process as it was found: its number may have been given to another since.
+    process: Weak<Process>,
     this: Weak<Self>,
 }
 
 /// The directory of the process or, as on Linux without being listed, of the thread with this number.
 pub(super) fn directory(fs: &Arc<Synthetic>, above: NodeRef, number: u32) -> Option<NodeRef> {
-    let subject = match task::find(number) {
-        Some(_) => Subject {
-            pid: number,
-            tid: None,
-        },
-        None => Subject {
-            pid: task::table::find_task(number)?.process().pid(),
-            tid: Some(number),
-        },
+    let (process, tid) = match task::find(number) {
+        Some(process) => (process, None),
+        None => {
+            let task = task::table::find_task(number)?;
+            (task.process().clone(), Some(number))
+        }
     };
-    Some(Directory::new(fs, subject, Kind::Top, above))
+    let pid = process.pid();
+    let process = Arc::downgrade(&process);
+    let subject = Subject { pid, tid };
+    Some(Directory::new(fs, subject, Kind::Top, above, process))
 }
 
 impl Directory {
-    fn new(fs: &Arc<Synthetic>, subject: Subject, kind: Kind, above: NodeRef) -> Arc<Self> {
+    fn new(
+        fs: &Arc<Synthetic>,
+        subject: Subject,
+        kind: Kind,
+        above: NodeRef,
+        process: Weak<Process>,
+    ) -> Arc<Self> {
         let fs = fs.clone();
         Arc::new_cyclic(|this| Self {
             fs,
             subject,
             kind,
             above,
+            process,
             this: this.clone(),
         })
     }
@@ -216,7 +225,14 @@ impl Directory {
         let kind = *kinds
             .find(|kind| kind.name().as_bytes() == name)
             .ok_or(Errno::ENOENT)?;
-        Ok(Self::new(&self.fs, self.subject, kind, self.this()?))
+        let process = self.process.clone();
+        Ok(Self::new(
+            &self.fs,
+            self.subject,
+            kind,
+            self.this()?,
+            process,
+        ))
     }
 
     fn list_top(&self, offset: &mut u64, emit: &mut dyn FnMut(&DirEntry<'_>) -> bool) {
@@ -316,7 +332,9 @@ impl Node for Directory {
                 tid: Some(number),
                 ..self.subject
             };
-            return Ok(Self::new(&self.fs, subject, Kind::Top, self.this()?));
+            let process = Arc::downgrade(&process);
+            let above = self.this()?;
+            return Ok(Self::new(&self.fs, subject, Kind::Top, above, process));
         }
         descriptors::lookup(&self.fs, self.subject, self.kind, &process, number)
     }
