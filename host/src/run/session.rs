@@ -20,16 +20,16 @@ use crate::qemu::{Spec, Vm};
 use crate::reclaim::{self, Asked, FreeMemory, Means};
 use crate::registry::{Facts as GuestFacts, Known, Mapper, Published, Registration};
 use crate::streams::{Control, feed, input_is_empty};
-use crate::text::raw::Raw;
+use crate::text::raw::{Closing, Raw};
 use crate::text::{Log, Terminal};
 use ebb_wire::port::OutputPort;
 use signal_hook::consts::SIGKILL;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::thread::JoinHandle;
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Lines of the kernel's log and of QEMU's messages in an error.
 const CONSOLE_LINES: usize = 20;
@@ -62,6 +62,8 @@ pub(crate) fn run(
         .as_deref()
         .map(RecordFile::create)
         .transpose()?;
+    // However this ends.
+    let _closing = Closing;
     let mut session = Session::new(options, plan, choice)?;
     let spec = &plan.spec;
     let patience = plan.kernel.patience(spec.memory, spec.cpus, spec.icount);
@@ -109,6 +111,28 @@ pub(crate) fn run(
         }
         (result, Ok(())) => result,
     }
+}
+
+/// The user's terminal while a guest has it.
+struct Held {
+    raw: Receiver<Raw>,
+    /// There as long as the guest is.
+    run: Arc<()>,
+}
+
+/// How often it is looked whether the program runs.
+const RUNNING_TICK: Duration = Duration::from_millis(5);
+
+/// Waits until the guest's program runs; false if it has ended, or the guest has.
+fn wait_until_running(guest: &dyn Guest, run: &Weak<()>) -> bool {
+    while run.strong_count() > 0 {
+        match guest.stage() {
+            Some(Stage::Running) => return true,
+            Some(Stage::Exited(_) | Stage::Panicked) => return false,
+            Some(Stage::Booting) | None => thread::sleep(RUNNING_TICK),
+        }
+    }
+    false
 }
 
 /// What outlives an attempt to run the guest.
@@ -214,14 +238,19 @@ impl<'a> Session<'a> {
     }
 
     /// Feeds the guest with ebb's standard input, once it is up. Where the program has the user's terminal, that is
-    /// raw from then on; what holds it so comes by the channel.
+    /// raw while it runs, so that Ctrl-C ends a guest that is not that far; what holds it so comes by the channel.
     fn start_stdin(
         &self,
         stdio: &UnixStream,
         control: &Arc<Control>,
         guest: &Arc<dyn Guest>,
-    ) -> Result<Receiver<Raw>, Failure> {
-        let (holder, held) = mpsc::channel();
+    ) -> Result<Held, Failure> {
+        let (holder, raw) = mpsc::channel();
+        let held = Held {
+            raw,
+            run: Arc::new(()),
+        };
+        let watched = Arc::downgrade(&held.run);
         let (has_terminal, is_fed) = (self.options.tty, self.options.interactive);
         // The guest knows of an empty one from its command line, and one that has a terminal without -i never
         // reads ours.
@@ -240,6 +269,9 @@ impl<'a> Session<'a> {
                 return;
             }
             if has_terminal {
+                if !wait_until_running(&*ready, &watched) {
+                    return;
+                }
                 terminal.give_up_line();
                 match Raw::enter() {
                     Ok(raw) => {
@@ -259,12 +291,12 @@ impl<'a> Session<'a> {
     }
 
     /// The user's terminal is the user's again.
-    fn leave_terminal(&self, raw: Receiver<Raw>) {
+    fn leave_terminal(&self, held: Held) {
         // One that comes later finds nobody who receives it.
-        while let Ok(raw) = raw.try_recv() {
+        while let Ok(raw) = held.raw.try_recv() {
             drop(raw);
         }
-        drop(raw);
+        drop(held);
         self.terminal.set_raw(false);
     }
 

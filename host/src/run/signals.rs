@@ -176,7 +176,7 @@ pub(crate) fn forward(signals: &mut Signals, shared: &Arc<Signalled>, grace: Dur
             continue;
         }
         if shared.ended.load(Ordering::Relaxed) {
-            raw::leave();
+            raw::close();
             std::process::exit(128 + signal);
         }
         let Some(target) = target else {

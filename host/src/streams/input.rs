@@ -1,8 +1,8 @@
 //! The program's stdin, carried to its port.
 
 use super::control::Control;
-use crate::text::Terminal;
-use rustix::event::{PollFd, PollFlags, poll};
+use crate::text::{Terminal, raw};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, major, minor};
 use rustix::io::Errno;
@@ -33,6 +33,11 @@ pub(crate) fn input_is_terminal() -> bool {
 
 /// How often a job in the background looks whether it is in the foreground again.
 const BACKGROUND_TICK: Duration = Duration::from_millis(200);
+/// The same for `poll`.
+const TICK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
 
 /// Waits until stdin has something, or has ended, for us. We read ahead of the program, and a job
 /// in the background that reads its terminal is stopped: so the program would be stopped for
@@ -40,7 +45,12 @@ const BACKGROUND_TICK: Duration = Duration::from_millis(200);
 fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
     let terminal = termios::isatty(stdin);
     loop {
-        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], None) {
+        let tick = raw::is_used().then_some(&TICK);
+        match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], tick) {
+            Ok(0) => {
+                let _ = raw::make_raw();
+                continue;
+            }
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error),
@@ -48,6 +58,8 @@ fn wait_for_input(stdin: BorrowedFd<'_>) -> Result<(), Errno> {
         let background = terminal
             && termios::tcgetpgrp(stdin).is_ok_and(|group| group != rustix::process::getpgrp());
         if !background {
+            // What is typed counts even where the terminal cannot be set.
+            let _ = raw::make_raw();
             return Ok(());
         }
         thread::sleep(BACKGROUND_TICK);

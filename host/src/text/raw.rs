@@ -5,14 +5,37 @@
 //! when it panics. Nothing can be done about SIGKILL; `stty sane` helps then.
 
 use rustix::io::Errno;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// The settings from before.
-static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
+/// How the terminal is set, as far as it is up to ebb.
+#[derive(Debug)]
+enum State {
+    /// As it was found.
+    Own,
+    /// Raw; with the settings from before.
+    Raw(Termios),
+    /// The same, for a while: ebb is stopped, or in the background.
+    Cooked(Termios),
+    /// As it was found, and it stays so.
+    Closed,
+}
 
-fn before() -> MutexGuard<'static, Option<Termios>> {
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Held while the terminal is set.
+static STATE: Mutex<State> = Mutex::new(State::Own);
+
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the terminal is another job's: who sets it in the background is stopped for that.
+fn in_background() -> bool {
+    // A terminal that does not control this process knows no foreground.
+    tcgetpgrp(rustix::stdio::stdin()).is_ok_and(|group| group != rustix::process::getpgrp())
+}
+
+fn set(settings: &Termios) -> Result<(), Errno> {
+    tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, settings)
 }
 
 /// The terminal is raw as long as this exists.
@@ -20,19 +43,23 @@ fn before() -> MutexGuard<'static, Option<Termios>> {
 pub(crate) struct Raw(());
 
 impl Raw {
-    /// Makes the terminal on stdin raw.
+    /// Makes the terminal on stdin raw, in the background as soon as [`make_raw`] finds it in the foreground.
+    /// After [`close`] it stays as it is.
     pub(crate) fn enter() -> Result<Self, Errno> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let usual = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                cook();
+                close();
                 usual(panic);
             }));
         });
-        let stdin = rustix::stdio::stdin();
-        let settings = tcgetattr(stdin)?;
-        *before() = Some(settings);
+        {
+            let mut state = lock();
+            if matches!(*state, State::Own) {
+                *state = State::Cooked(tcgetattr(rustix::stdio::stdin())?);
+            }
+        }
         make_raw()?;
         Ok(Self(()))
     }
@@ -40,31 +67,70 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        leave();
+        end(State::Own);
     }
 }
 
-/// Makes the terminal raw once more, after [`cook`].
+/// Makes the terminal raw once more, after [`cook`], unless ebb is in the background.
 pub(crate) fn make_raw() -> Result<(), Errno> {
-    let Some(mut settings) = before().clone() else {
-        return Ok(());
-    };
-    settings.make_raw();
-    tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &settings)
+    let mut state = lock();
+    if let State::Cooked(before) = &*state
+        && !in_background()
+    {
+        let before = before.clone();
+        let mut settings = before.clone();
+        settings.make_raw();
+        set(&settings)?;
+        *state = State::Raw(before);
+    }
+    Ok(())
+}
+
+/// Whether the terminal is to be raw in the foreground.
+pub(crate) fn is_used() -> bool {
+    matches!(*lock(), State::Raw(_) | State::Cooked(_))
 }
 
 /// Puts the settings from before back, for a while.
 pub(crate) fn cook() {
-    if let Some(settings) = before().as_ref() {
-        // A terminal that is gone has no settings.
-        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, settings);
+    let mut state = lock();
+    if let State::Raw(before) = &*state {
+        let before = before.clone();
+        restore(&before);
+        *state = State::Cooked(before);
+    }
+}
+
+/// A terminal that is gone has no settings, and that of another job has the job's.
+fn restore(before: &Termios) {
+    if !in_background() {
+        let _ = set(before);
+    }
+}
+
+fn end(last: State) {
+    let mut state = lock();
+    if let State::Raw(before) = &*state {
+        restore(before);
+    }
+    if !matches!(*state, State::Closed) {
+        *state = last;
     }
 }
 
 /// Puts the settings from before back, for good.
-pub(crate) fn leave() {
-    cook();
-    *before() = None;
+pub(crate) fn close() {
+    end(State::Closed);
+}
+
+/// Does that when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Closing;
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        close();
+    }
 }
 
 /// Rows and columns of the terminal, if there is one; stdin is asked first, then stdout.

@@ -103,3 +103,25 @@ fn a_terminal_without_input_needs_none_here() {
     assert!(seen.contains("/dev/hvc0"), "{seen}");
     assert!(seen.contains("iutf8"), "{seen}");
 }
+
+#[test]
+fn who_writes_to_a_terminal_that_nobody_sees_is_hung_up() {
+    let seen =
+        shown("(EBB --timeout 60 -t -- yes; echo status=$? >&2) < /dev/null | head -1; echo over");
+    assert!(seen.contains("status=129"), "{seen}");
+    assert!(seen.contains("over"), "{seen}");
+}
+
+#[test]
+fn in_the_background_the_terminal_stays_as_it_is() {
+    let ebb = "EBB --timeout 60 -it -- sh -c 'sleep 1; echo done'";
+    let seen = shown(&format!(
+        r#"sh -mc "{ebb} & wait \$!; echo status=\$?"{AFTER}"#
+    ));
+    assert!(seen.contains("done"), "{seen}");
+    assert!(seen.contains("status=0"), "{seen}");
+    let (_, after) = seen.split_once("after=0").expect("the shell ends");
+    for set in ["\nisig icanon", " echo ", "\nopost", " icrnl"] {
+        assert!(after.contains(set), "{set}: {after}");
+    }
+}

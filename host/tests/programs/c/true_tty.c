@@ -1,6 +1,7 @@
 /* What terminals answer: pseudo-terminals, lines and their editing, sessions and jobs, ends. */
 #include "say.h"
 #include <poll.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/sysmacros.h>
@@ -377,6 +378,46 @@ static void output(void)
 	done();
 }
 
+/* What two write stays apart; a long write yields, and ends when a signal comes. */
+static void long_writes(void)
+{
+	enum { LINE = 3000, LINES = 30 };
+	static char bytes[LINE * LINES * 2];
+	fresh();
+	set((struct change){ .l_off = ECHO, .o_off = OPOST });
+	for (int i = 0; i < 2; i++) {
+		if (!MUST(fork())) {
+			memset(bytes, 'a' + i, LINE);
+			for (int n = 0; n < LINES; n++)
+				MUST(write(line, bytes, LINE));
+			_exit(0);
+		}
+	}
+	int got = 0, torn = 0;
+	while (got < (int)sizeof bytes)
+		got += MUST(read(master, bytes + got, sizeof bytes - got));
+	for (int i = 1; i < got; i++)
+		torn += i % LINE && bytes[i] != bytes[i - 1];
+	say("two writers: %d bytes, %d torn", got, torn);
+	wait(NULL);
+	wait(NULL);
+	/* Bytes that are dropped: the write would go on for minutes. */
+	enum { MUCH = 1 << 30 };
+	char *much = MUST(mmap(NULL, MUCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+	pid_t pid = MUST(fork());
+	if (!pid) {
+		ssize_t r = write(master, much, MUCH);
+		_exit(r == MUCH ? 1 : 2);
+	}
+	usleep(5 * SETTLE);
+	MUST(kill(pid, SIGKILL));
+	int status;
+	MUST(waitpid(pid, &status, 0));
+	say_status("a long writer", status);
+	munmap(much, MUCH);
+	done();
+}
+
 static long since(struct timespec *t)
 {
 	struct timespec now;
@@ -683,6 +724,15 @@ static void sessions(void)
 		TRY(tcsetpgrp(line, 1));
 		TRY(tcsetpgrp(line, 4000000));
 		TRY(tcsetpgrp(line, -1));
+		pid_t p = MUST(fork());
+		if (!p)
+			for (;;)
+				pause();
+		TRY(tcsetpgrp(line, p));
+		kill(p, SIGKILL);
+		wait(NULL);
+		TRY(tcsetpgrp(line, p));
+		TRY(tcsetpgrp(line, getpgrp()));
 		signal(SIGHUP, SIG_IGN);
 		signal(SIGCONT, SIG_IGN);
 		TRY(ioctl(line, TIOCNOTTY));
@@ -804,6 +854,20 @@ static void changes_size(void)
 	say_seen("window");
 }
 
+static void *reads_apart(void *arg)
+{
+	reads();
+	return arg;
+}
+
+/* Not the first thread reads: whichever is told of the signal, the call goes on after the stop. */
+static void reads_in_a_thread(void)
+{
+	pthread_t t;
+	pthread_create(&t, NULL, reads_apart, NULL);
+	pthread_join(t, NULL);
+}
+
 static void shell(void)
 {
 	pid_t pid;
@@ -812,8 +876,9 @@ static void shell(void)
 	signal(SIGTTOU, SIG_IGN);
 	struct { const char *name; void (*body)(void); } jobs[] = {
 		{ "a reader", reads }, { "a setter", sets }, { "a job for the front", comes_to_front },
+		{ "a thread that reads", reads_in_a_thread },
 	};
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		pid = job(0, jobs[i].body);
 		say_wait(jobs[i].name, pid);
 		type("line\n");
@@ -1019,6 +1084,8 @@ int main(void)
 	long_lines();
 	say("--- output");
 	output();
+	say("--- long writes");
+	long_writes();
 	say("--- patience");
 	patience();
 	say("--- packets");

@@ -12,6 +12,8 @@ pub const OUTPUT_ROOM: usize = 12 << 10;
 const TAKEN: usize = CAPACITY - 1;
 /// Typed bytes at most for which there is no room in the buffer yet.
 const BACKLOG: usize = 8 << 10;
+/// Typed bytes at most that one call takes: one may have a whole line shown again.
+const STEP: usize = 256;
 /// Bytes of echo at most that are held back; more are not shown.
 const HELD: usize = 4096;
 
@@ -107,12 +109,12 @@ impl Discipline {
 
     // Input.
 
-    /// Somebody types; gives how many bytes were taken.
+    /// Somebody types; gives how many bytes were taken. Some may wait for [`Self::catch_up`].
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
-        self.drain_backlog();
+        let most = STEP - self.drain_backlog();
         let mut done = 0;
         if self.backlog.is_empty() {
-            while done < bytes.len() && self.make_room() {
+            while done < bytes.len().min(most) && self.make_room() {
                 self.take(bytes[done]);
                 done += 1;
             }
@@ -135,32 +137,48 @@ impl Discipline {
     /// Whether the buffer takes a byte. Where a line is typed that nobody can read yet it always does: what is
     /// too much goes in the last place, so that the line can be ended.
     fn make_room(&mut self) -> bool {
-        let doubled = self.termios.input.contains(Input::PARMRK);
-        let free = CAPACITY - self.buffer.len();
-        let usable = if doubled { free.div_ceil(3) } else { free };
-        if usable > 1 {
-            return true;
-        }
-        if !self.is_canonical() || self.buffer.has_line() {
-            return false;
-        }
-        if usable == 0 {
+        let has_room = self.has_room();
+        if has_room && self.usable() == 0 {
             self.buffer.pop();
         }
-        true
+        has_room
     }
 
-    fn drain_backlog(&mut self) {
-        while !self.backlog.is_empty() && self.make_room() {
+    fn has_room(&self) -> bool {
+        self.usable() > 1 || self.is_canonical() && !self.buffer.has_line()
+    }
+
+    fn usable(&self) -> usize {
+        let doubled = self.termios.input.contains(Input::PARMRK);
+        let free = CAPACITY - self.buffer.len();
+        if doubled { free.div_ceil(3) } else { free }
+    }
+
+    /// Whether bytes were typed that could be looked at, and were not yet.
+    pub fn is_behind(&self) -> bool {
+        !self.backlog.is_empty() && self.has_room()
+    }
+
+    /// Looks at some of them.
+    pub fn catch_up(&mut self) {
+        self.drain_backlog();
+    }
+
+    /// Looks at typed bytes for which there was no room; gives how many.
+    fn drain_backlog(&mut self) -> usize {
+        let mut done = 0;
+        while done < STEP && !self.backlog.is_empty() && self.make_room() {
             if let Some(c) = self.backlog.pop_front() {
                 self.take(c);
             }
+            done += 1;
         }
         if self.backlog.is_empty() {
             // What a burst took goes back.
             self.backlog = VecDeque::new();
         }
         self.release_held();
+        done
     }
 
     /// The keys that were typed since this was asked.
@@ -278,6 +296,11 @@ impl Discipline {
         if self.held.len() + bytes.len() <= HELD && self.held.try_reserve(bytes.len()).is_ok() {
             self.held.extend(bytes);
         }
+    }
+
+    /// Whether echo would not be shown any more.
+    pub(super) fn is_screen_full(&self) -> bool {
+        self.held.len() + LONGEST > HELD && (self.is_held() || self.output.len() >= OUTPUT_ROOM)
     }
 
     /// Held echo goes out, as much as there is room for.

@@ -16,6 +16,14 @@ fn with(change: impl FnOnce(&mut Termios)) -> Discipline {
 fn typed(d: &mut Discipline, text: &[u8]) {
     assert_eq!(d.receive(text), text.len());
     d.check();
+    catch_up(d);
+}
+
+fn catch_up(d: &mut Discipline) {
+    while d.is_behind() {
+        d.catch_up();
+        d.check();
+    }
 }
 
 /// What the screen got since this was asked.
@@ -33,6 +41,7 @@ fn screen(d: &mut Discipline) -> String {
 fn read(d: &mut Discipline, most: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; most];
     let count = d.read(&mut bytes)?;
+    catch_up(d);
     bytes.truncate(count);
     Some(bytes)
 }
@@ -238,7 +247,15 @@ fn the_longest_line_can_be_ended() {
 #[test]
 fn whoever_types_too_much_waits() {
     let mut d = with(|t| t.local -= Local::ECHO | Local::ICANON);
-    let taken = d.receive(&[b'a'; 100_000]);
+    let mut taken = 0;
+    loop {
+        let count = d.receive(&[b'a'; 100_000]);
+        taken += count;
+        if count == 0 {
+            break;
+        }
+        catch_up(&mut d);
+    }
     assert_eq!(taken, 4095 + 8192);
     assert!(!d.has_input_room());
     assert_eq!(d.readable_bytes(), 4095);
@@ -322,4 +339,40 @@ fn a_far_side_that_does_not_watch_stops_the_writer() {
     d.consume_output(OUTPUT_ROOM);
     d.check();
     assert!(d.output_bytes() > 0);
+}
+
+#[test]
+fn what_waits_is_looked_at_in_bounded_steps() {
+    let mut d = with(|termios| termios.local = Local::empty());
+    let mut left = 4095 + 4096;
+    while left > 0 {
+        left -= d.receive(&vec![b'x'; left.min(200)]);
+        while d.is_behind() {
+            d.catch_up();
+        }
+    }
+    assert!(!d.is_behind());
+    let before = d.readable_bytes();
+    let mut bytes = vec![0; 4096];
+    let count = d.read(&mut bytes).expect("bytes");
+    // A step of the rest was taken with the read, no more.
+    assert_eq!(d.readable_bytes(), before - count + 256);
+    let mut steps = 0;
+    while d.is_behind() {
+        d.catch_up();
+        steps += 1;
+    }
+    assert_eq!((steps, d.readable_bytes()), (15, 4095));
+}
+
+#[test]
+fn a_line_is_shown_again_only_while_there_is_room() {
+    let mut d = usual();
+    for _ in 0..15 {
+        typed(&mut d, &[b'x'; 250]);
+    }
+    // Each would show 3,750 bytes.
+    typed(&mut d, &[0o22; 250]);
+    assert!(d.is_screen_full());
+    d.check();
 }

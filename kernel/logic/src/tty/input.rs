@@ -208,6 +208,9 @@ impl Discipline {
         let mut n = 0;
         // At most the buffer's capacity.
         while let Some(c) = self.buffer.nth_of_line(n) {
+            if self.is_screen_full() {
+                break;
+            }
             self.echo(c);
             n += 1;
         }

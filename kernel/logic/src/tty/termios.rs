@@ -142,12 +142,14 @@ pub type Bytes = [u8; NEW_BYTES];
 /// Input and output speed in baud, where nothing else is said.
 const USUAL_SPEED: u32 = 38_400;
 
-/// When new settings hold. Output of these terminals is gone at once, so nothing waits for it.
+/// When new settings hold. Who sets them waits for output.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum When {
     /// Now.
     Now,
-    /// Now, and what was typed and not read is forgotten.
+    /// Once output is gone.
+    Drained,
+    /// The same, and what was typed and not read is forgotten.
     Flush,
 }
 

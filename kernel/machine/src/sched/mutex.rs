@@ -114,6 +114,17 @@ impl<T: ?Sized> Mutex<T> {
         }
         Ok(MutexGuard { mutex: self })
     }
+
+    /// Takes the lock, waiting until it is free.
+    ///
+    /// # Errors
+    /// [`Interrupted`]: a signal came.
+    pub fn lock_interruptible(&self) -> Result<MutexGuard<'_, T>, Interrupted> {
+        if !self.take() && !self.take_soon() {
+            self.queue.wait(|| self.take())?;
+        }
+        Ok(MutexGuard { mutex: self })
+    }
 }
 
 impl<T> Lock for Mutex<T> {

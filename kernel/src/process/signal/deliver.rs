@@ -130,7 +130,8 @@ pub(crate) fn deliver(task: TaskRef, frame: &mut UserFrame) {
             DefaultAction::Stop => {
                 if signal == Signal::SIGSTOP || !is_of_orphans(task) {
                     stop::begin_stop(task, signal);
-                    // The caller sees the STOP bit, and comes back here afterwards.
+                    // The caller sees the STOP bit, and comes back here afterwards, if only to start the call again.
+                    task.add_work(work::RESTART);
                     return;
                 }
             }

@@ -146,24 +146,30 @@ fn end_process(process: &Arc<Process>, task: TaskRef) -> Option<Arc<Task>> {
 
     let mut table = table::lock();
     let gone = table.remove_task(task.tid());
-    let stopped = terminal::stopped_groups(&table, process.session());
-    hand_on_children(process);
+    let orphans = hand_on_children(process);
     process.relations.lock().zombie = Some(status);
-    let tell_orphans = terminal::newly_orphaned(&table, stopped);
+    let own_orphans = terminal::own_orphans(&table, process);
     let reaped = tell_parent(&mut table, process, status);
     drop(table);
     drop(reaped);
     process.tell_end_readers();
-    tell_orphans();
+    terminal::tell_orphans(own_orphans, orphans);
     gone
 }
 
 /// Gives the children of a process that ends to the nearest ancestor that asked for them, or to
-/// init. The table is locked.
-fn hand_on_children(process: &Arc<Process>) {
-    let Some(first) = process.relations.lock().first_child.take() else {
-        return;
+/// init. The table is locked. Says whether there are some whose groups may need to hear of it.
+fn hand_on_children(process: &Arc<Process>) -> bool {
+    let (first, group, session) = {
+        let mut relations = process.relations.lock();
+        let first = relations.first_child.take();
+        (first, relations.group, relations.session)
     };
+    let Some(first) = first else {
+        return false;
+    };
+    let any_stopped = signal::any_stopped();
+    let mut lost = false;
     let heir = find_heir(process);
     let mut child = first.clone();
     let mut zombies = false;
@@ -172,6 +178,10 @@ fn hand_on_children(process: &Arc<Process>) {
         let next = {
             let mut relations = child.relations.lock();
             relations.parent = Some(heir.clone());
+            if any_stopped && relations.group != group && relations.session == session {
+                relations.lost_parent = true;
+                lost = true;
+            }
             zombies |= relations.zombie.is_some();
             relations.exit_signal = Signal::SIGCHLD.number();
             relations.next_sibling.clone()
@@ -193,6 +203,7 @@ fn hand_on_children(process: &Arc<Process>) {
     if zombies {
         heir.child_events.wake_all();
     }
+    lost
 }
 
 fn find_heir(process: &Arc<Process>) -> Arc<Process> {

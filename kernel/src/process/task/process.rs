@@ -198,6 +198,9 @@ pub(crate) struct Relations {
     pub(crate) has_execed: bool,
     /// The terminal that controls it.
     pub(crate) terminal: Option<Arc<Terminal>>,
+    /// Its parent, of another group in the same session, ended: its group may have nobody any more who could
+    /// let it go on.
+    pub(crate) lost_parent: bool,
     /// Of a leader whose terminal was hung up: the group that was in the foreground; else 0.
     pub(crate) hung_group: u32,
 }
@@ -327,6 +330,7 @@ impl Process {
                 children_usage: Usage::default(),
                 has_execed: false,
                 terminal: None,
+                lost_parent: false,
                 hung_group: 0,
             }),
             resources: SpinLock::new(resources),

@@ -12,17 +12,27 @@ use crate::fs::poll::PollMask;
 use crate::fs::{self, File, OpenFile, OpenFlags, stdio};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use ebb_wire::terminal::{Size, WORD};
 use logic::errno::Errno;
 use logic::tty::{Input, Termios};
 use machine::arch::BootInfo;
-use machine::sync::{Once, SpinLock};
+use machine::arch::clock::{self, Nanos};
+use machine::sched;
+use machine::sync::{Once, SpinLock, WaitQueue};
 
 /// Its number, as Linux has a virtio console: `hvc0`.
 pub(super) const DEVICE: u64 = number(229, 0);
 /// Its path.
 const PATH: &[u8] = b"/dev/hvc0";
+
+/// How long to wait where there is no memory.
+const RETRY: Nanos = Nanos(10_000_000);
+
+/// There was no memory to send what is shown.
+static STALLED: AtomicBool = AtomicBool::new(false);
+/// Waits for that, and for the end of whoever looks.
+static TENDED: WaitQueue = WaitQueue::new();
 
 static TERMINAL: Once<Arc<Terminal>> = Once::new();
 
@@ -62,9 +72,13 @@ pub fn start(boot: &BootInfo) {
             send_output(terminal);
             terminal.near.notify(PollMask::WRITABLE);
         }
+        if port::stdio().is_closed() {
+            TENDED.wake_all();
+        }
     }));
     crate::drivers::control::set_resize(resize);
-    machine::sched::spawn_kernel("kttyd", carry_input);
+    sched::spawn_kernel("kttyd", carry_input);
+    sched::spawn_kernel("ktty_output", tend_output);
 }
 
 fn window(size: Size) -> super::device::Window {
@@ -100,7 +114,7 @@ pub(super) fn send_output(terminal: &Terminal) {
     static SENDING: SpinLock<()> = SpinLock::new(());
     let port = port::stdio();
     let mut buffer = [0; CHUNK];
-    let mut sent = false;
+    let (mut sent, mut stalled) = (false, false);
     {
         let _alone = SENDING.lock();
         loop {
@@ -112,6 +126,10 @@ pub(super) fn send_output(terminal: &Terminal) {
             let taken = match port.write(&buffer[..count], true, true) {
                 Err(Errno::EPIPE) => count,
                 Ok(taken) if taken > 0 => taken,
+                Err(Errno::ENOMEM) => {
+                    stalled = true;
+                    break;
+                }
                 _ => break,
             };
             sent = true;
@@ -122,6 +140,30 @@ pub(super) fn send_output(terminal: &Terminal) {
     if sent {
         terminal.near.notify(PollMask::WRITABLE);
     }
+    if stalled {
+        STALLED.store(true, Ordering::SeqCst);
+        TENDED.wake_all();
+    }
+}
+
+fn wait_for_memory() {
+    sched::sleep_until(clock::now().saturating_add(RETRY));
+}
+
+/// Sends again what there was no memory to send, and hangs the terminal up once nobody sees it any more.
+fn tend_output() {
+    let Some(terminal) = terminal() else { return };
+    let is_closed = || port::stdio().is_closed();
+    while !is_closed() {
+        // SeqCst (also above): set before the wake-up, and looked at after the waiter has registered.
+        TENDED.wait_uninterruptible(|| is_closed() || STALLED.load(Ordering::SeqCst));
+        if STALLED.swap(false, Ordering::SeqCst) {
+            wait_for_memory();
+            send_output(terminal);
+        }
+    }
+    terminal.master_gone.store(true, Ordering::SeqCst);
+    terminal.hang_up();
 }
 
 fn carry_input() {
@@ -134,18 +176,23 @@ fn carry_input() {
             Ok(count) => count,
             Err(_) => {
                 // Kernel threads have no signals; whatever it was, ask again.
-                machine::sched::yield_now();
+                wait_for_memory();
                 continue;
             }
         };
         let mut rest = &buffer[..count];
-        while !rest.is_empty() {
+        // What is typed at a terminal that nobody sees is for nobody.
+        while !rest.is_empty() && !terminal.is_master_gone() {
             let taken = terminal.type_bytes(rest);
             rest = &rest[taken..];
-            if taken == 0 {
-                let room = || terminal.look(|line| line.has_input_room());
-                terminal.far.queue().wait_uninterruptible(room);
+            let has_room = || terminal.look(|line| line.has_input_room());
+            if taken == 0 && has_room() {
+                wait_for_memory();
+            } else if taken == 0 {
+                let ready = || has_room() || terminal.is_master_gone();
+                terminal.far.queue().wait_uninterruptible(ready);
             }
+            sched::cond_resched();
         }
     }
     // The host's terminal is gone.

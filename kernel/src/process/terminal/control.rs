@@ -18,8 +18,8 @@ const N_TTY: u32 = 0;
 /// Which side of the terminal a call came from.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Where the program is.
-    Program,
+    /// Where the program is; how often the terminal was hung up when it was opened.
+    Program(u32),
     /// The other one.
     Master,
 }
@@ -59,9 +59,11 @@ pub(super) fn ioctl(
     match command {
         abi::TCGETS => settings(terminal, argument, OLD_BYTES),
         abi::TCGETS2 => settings(terminal, argument, NEW_BYTES),
-        abi::TCSETS | abi::TCSETSW => set(terminal, argument, OLD_BYTES, When::Now),
+        abi::TCSETS => set(terminal, argument, OLD_BYTES, When::Now),
+        abi::TCSETSW => set(terminal, argument, OLD_BYTES, When::Drained),
         abi::TCSETSF => set(terminal, argument, OLD_BYTES, When::Flush),
-        abi::TCSETS2 | abi::TCSETSW2 => set(terminal, argument, NEW_BYTES, When::Now),
+        abi::TCSETS2 => set(terminal, argument, NEW_BYTES, When::Now),
+        abi::TCSETSW2 => set(terminal, argument, NEW_BYTES, When::Drained),
         abi::TCSETSF2 => set(terminal, argument, NEW_BYTES, When::Flush),
         abi::TIOCGWINSZ => {
             UserPtr::<[u16; 4]>::new(argument).write(&terminal.window())?;
@@ -73,18 +75,18 @@ pub(super) fn ioctl(
         }
         abi::TIOCINQ => {
             let count = terminal.look(|line| match side {
-                Side::Program => line.readable_bytes(),
+                Side::Program(_) => line.readable_bytes(),
                 Side::Master => line.far_readable_bytes(),
             });
             put_count(argument, count)
         }
-        // What was written is the far side's at once.
-        abi::TIOCOUTQ => put(argument, 0),
+        abi::TIOCOUTQ => put_count(argument, terminal.unsent()),
         abi::TCFLSH => flush(terminal, side, argument),
         abi::TCXONC => flow(terminal, side, argument),
-        // Output is gone at once, and there is no line that could break.
+        // There is no line that could break.
         abi::TCSBRK | abi::TCSBRKP | abi::TIOCSBRK => {
             changes(terminal, side)?;
+            terminal.drain().map_err(|_| Errno::EINTR)?;
             Ok(0)
         }
         abi::TIOCCBRK => {
@@ -112,7 +114,7 @@ pub(super) fn ioctl(
         abi::TIOCGDEV => {
             // Both numbers are small.
             let device = match side {
-                Side::Program => terminal.device(),
+                Side::Program(_) => terminal.device(),
                 Side::Master => devpts::MASTER,
             };
             put(argument, u32::try_from(device).unwrap_or(0))
@@ -127,10 +129,16 @@ pub(super) fn ioctl(
 
 /// The calls about sessions and jobs.
 fn session_call(terminal: &Arc<Terminal>, side: Side, command: u32, argument: u64) -> SysResult {
-    let unseen = side == Side::Program && !jobs::is_own(terminal);
+    let unseen = side != Side::Master && !jobs::is_own(terminal);
     match command {
-        abi::TIOCSCTTY => jobs::acquire(terminal, argument == 1),
-        abi::TIOCNOTTY if side == Side::Program => jobs::give_up(terminal),
+        abi::TIOCSCTTY => {
+            let generation = match side {
+                Side::Program(generation) => generation,
+                Side::Master => terminal.generation(),
+            };
+            jobs::acquire(terminal, generation, argument == 1)
+        }
+        abi::TIOCNOTTY if side != Side::Master => jobs::give_up(terminal),
         abi::TIOCGPGRP if !unseen => put(argument, terminal.foreground()),
         abi::TIOCSPGRP => {
             match jobs::check(terminal, Signal::SIGTTOU) {
@@ -211,6 +219,9 @@ fn set(terminal: &Terminal, argument: u64, size: usize, when: When) -> SysResult
     let mut bytes = [0; NEW_BYTES];
     uaccess::copy_in(&mut bytes[..size], argument)?;
     let termios = Termios::from_bytes(&bytes);
+    if when != When::Now {
+        terminal.drain()?;
+    }
     terminal.change(|line| line.set_termios(termios, when));
     Ok(0)
 }
@@ -224,7 +235,7 @@ fn flush(terminal: &Terminal, side: Side, which: u64) -> SysResult {
         return Err(Errno::EINVAL);
     }
     terminal.change(|line| match side {
-        Side::Program => {
+        Side::Program(_) => {
             if which != OUTPUT {
                 line.flush_input();
             }
@@ -281,7 +292,7 @@ fn insert(terminal: &Terminal, side: Side, argument: u64) -> SysResult {
     let mut c = [0];
     uaccess::copy_in(&mut c, argument)?;
     match side {
-        Side::Program => {
+        Side::Program(_) => {
             terminal.type_bytes(&c);
         }
         Side::Master => terminal.change(|line| line.insert_output(c[0])),

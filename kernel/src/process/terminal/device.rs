@@ -8,10 +8,14 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use logic::errno::Errno;
 use logic::tty::{Discipline, Keys, Termios};
-use machine::sync::SpinLock;
+use machine::sched::cond_resched;
+use machine::sync::{Mutex, MutexGuard, SpinLock};
 
 /// Bytes that one hold of a terminal's lock serves: a byte may have a whole line shown again.
 pub(super) const CHUNK: usize = 256;
+
+/// Holds of the lock at most after which all is looked at that was typed before the first.
+const CATCHING_UP: usize = 64;
 
 /// Who is on the far side.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,31 @@ pub(super) enum Kind {
 
 /// Rows, columns, and the same in pixels: `struct winsize`.
 pub(super) type Window = [u16; 4];
+
+/// Takes the turn to write.
+///
+/// # Errors
+/// `EAGAIN`: another call writes, and this one does not wait; `ERESTARTSYS`: a signal came.
+pub(super) fn take_turn(turn: &Mutex<()>, nonblocking: bool) -> Result<MutexGuard<'_, ()>, Errno> {
+    match turn.try_lock() {
+        Some(guard) => Ok(guard),
+        None if nonblocking => Err(Errno::EAGAIN),
+        None => Ok(turn.lock_interruptible()?),
+    }
+}
+
+/// Between two pieces of a long write.
+///
+/// # Errors
+/// `ERESTARTSYS`: a signal waits.
+pub(super) fn breathe() -> Result<(), Errno> {
+    cond_resched();
+    if machine::sched::current().signal_pending() {
+        Err(Errno::ERESTARTSYS)
+    } else {
+        Ok(())
+    }
+}
 
 /// Who has the program's side open.
 #[derive(Copy, Clone, Debug, Default)]
@@ -44,6 +73,10 @@ pub struct Terminal {
     pub(super) near: Arc<Notifier>,
     /// The far side.
     pub(super) far: Arc<Notifier>,
+    /// Held by who writes, so that what one call writes stays together: on the program's side, and on the
+    /// master's.
+    pub(super) writing: Mutex<()>,
+    pub(super) typing: Mutex<()>,
     window: SpinLock<Window>,
     opens: SpinLock<Opens>,
     /// How often it was hung up: who opened it before has nothing of it any more.
@@ -80,6 +113,8 @@ impl Terminal {
             line: SpinLock::new(Discipline::new(termios).map_err(|_| Errno::ENOMEM)?),
             near: Arc::new(Notifier::new()),
             far: Arc::new(Notifier::new()),
+            writing: Mutex::new(()),
+            typing: Mutex::new(()),
             window: SpinLock::new([0; 4]),
             opens: SpinLock::new(Opens::default()),
             generation: AtomicU32::new(0),
@@ -127,6 +162,19 @@ impl Terminal {
             (result, line.take_keys())
         };
         self.tell(keys);
+        // Whoever types meanwhile does the same, so nothing is left.
+        for _ in 0..CATCHING_UP {
+            let keys = {
+                let mut line = self.line.lock();
+                if !line.is_behind() {
+                    break;
+                }
+                line.catch_up();
+                line.take_keys()
+            };
+            self.tell(keys);
+            cond_resched();
+        }
         result
     }
 
@@ -155,6 +203,24 @@ impl Terminal {
         }
         self.near.notify(ready);
         self.far.notify(far_ready);
+    }
+
+    /// Bytes of output that are not the far side's yet. A master has them at once.
+    pub(super) fn unsent(&self) -> usize {
+        match self.kind {
+            Kind::Pseudo(_) => 0,
+            Kind::Console => self.look(Discipline::output_bytes),
+        }
+    }
+
+    /// Waits until there are none.
+    ///
+    /// # Errors
+    /// `ERESTARTSYS`: a signal came.
+    pub(super) fn drain(&self) -> Result<(), Errno> {
+        let generation = self.generation();
+        let gone = || self.unsent() == 0 || self.generation() != generation;
+        Ok(self.near.queue().wait(gone)?)
     }
 
     /// Somebody at the far side types; gives how many bytes were taken.

@@ -11,9 +11,6 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use logic::errno::{Errno, SysResult};
 
-/// Stopped groups at most that are looked at when a process ends.
-const STOPPED_GROUPS: usize = 32;
-
 /// Sends a signal to the members of a process group in this session.
 pub(super) fn signal_group(session: u32, group: u32, signal: Signal) {
     let mut next = next_process(1);
@@ -81,9 +78,14 @@ pub(super) fn check(terminal: &Terminal, signal: Signal) -> Result<(), Errno> {
 }
 
 /// A terminal is opened by whoever may want it as its own: the leader of a session without one.
-pub(super) fn offer(terminal: &Arc<Terminal>) {
+/// Not if the terminal was hung up since it had that `generation`.
+pub(super) fn offer(terminal: &Arc<Terminal>, generation: u32) {
     let process = process::current().process().clone();
     let _table = table::lock();
+    // Who hangs it up counts that first and takes it from its session then, under this lock.
+    if terminal.generation() != generation {
+        return;
+    }
     // Relaxed (all of `session`, `foreground` here): changed under the table's lock.
     if terminal.session.load(Ordering::Relaxed) != 0 {
         return;
@@ -100,9 +102,13 @@ pub(super) fn offer(terminal: &Arc<Terminal>) {
 }
 
 /// `TIOCSCTTY`: the terminal becomes the session's, with `steal` another session loses it.
-pub(super) fn acquire(terminal: &Arc<Terminal>, steal: bool) -> SysResult {
+pub(super) fn acquire(terminal: &Arc<Terminal>, generation: u32, steal: bool) -> SysResult {
     let process = process::current().process().clone();
     let table = table::lock();
+    // As in `offer`.
+    if terminal.generation() != generation {
+        return Err(Errno::EIO);
+    }
     let (session, group, has_one) = {
         let relations = process.relations.lock();
         let has_one = relations.terminal.is_some();
@@ -139,60 +145,58 @@ fn forget(table: &table::Table, session: u32) {
     }
 }
 
-/// A session loses its terminal; says which groups hear of it: that in the foreground.
-fn release(terminal: &Terminal) -> u32 {
-    let table = table::lock();
-    let session = terminal.session.swap(0, Ordering::Relaxed);
-    let group = terminal.foreground.swap(0, Ordering::Relaxed);
-    if session != 0 {
-        forget(&table, session);
+/// A session loses its terminal; says which group hears of it: that in the foreground. Another's stays (0).
+fn release(table: &table::Table, terminal: &Terminal, session: u32) -> u32 {
+    if terminal.session.load(Ordering::Relaxed) != session {
+        return 0;
     }
-    group
+    terminal.session.store(0, Ordering::Relaxed);
+    forget(table, session);
+    terminal.foreground.swap(0, Ordering::Relaxed)
 }
 
 /// `TIOCNOTTY`: the calling process gives its terminal up; a leader for its session.
 pub(super) fn give_up(terminal: &Arc<Terminal>) -> SysResult {
-    if !is_own(terminal) {
-        return Err(Errno::ENOTTY);
-    }
     let process = process::current().process().clone();
-    let session = process.session();
-    if session == process.pid() {
-        let group = release(terminal);
-        if group != 0 {
-            signal_group(session, group, Signal::SIGHUP);
-            signal_group(session, group, Signal::SIGCONT);
+    let (session, group) = {
+        let table = table::lock();
+        if !is_own(terminal) {
+            return Err(Errno::ENOTTY);
         }
-    } else {
-        let _table = table::lock();
-        process.relations.lock().terminal = None;
+        let session = process.session();
+        if session == process.pid() {
+            (session, release(&table, terminal, session))
+        } else {
+            // The caller has it, so nothing ends here.
+            process.relations.lock().terminal = None;
+            return Ok(0);
+        }
+    };
+    if group != 0 {
+        signal_group(session, group, Signal::SIGHUP);
+        signal_group(session, group, Signal::SIGCONT);
     }
     Ok(0)
 }
 
 /// `TIOCSPGRP`: another job comes to the foreground.
 pub(super) fn set_foreground(terminal: &Terminal, group: i32) -> SysResult {
-    let group = u32::try_from(group).map_err(|_| Errno::EINVAL)?;
-    let own = is_own(terminal);
     let session = process::current().process().session();
     let table = table::lock();
-    if !own || terminal.session.load(Ordering::Relaxed) != session {
+    if !is_own(terminal) || terminal.session.load(Ordering::Relaxed) != session {
         return Err(Errno::ENOTTY);
     }
-    let mut exists = false;
-    let mut in_session = false;
-    for process in table.processes() {
-        let relations = process.relations.lock();
-        if relations.group == group {
-            exists = true;
-            in_session |= relations.session == session;
-        }
-    }
-    if !exists {
-        return Err(Errno::ESRCH);
-    }
-    if !in_session {
-        return Err(Errno::EPERM);
+    let group = u32::try_from(group).map_err(|_| Errno::EINVAL)?;
+    let named = if table.group_exists(group) {
+        table.processes().find(|process| process.pgid() == group)
+    } else {
+        // A process that may lead one later.
+        table.process(group)
+    };
+    match named {
+        Some(process) if process.session() == session => {}
+        None if table.task(group).is_none() => return Err(Errno::ESRCH),
+        _ => return Err(Errno::EPERM),
     }
     terminal.foreground.store(group, Ordering::Relaxed);
     Ok(0)
@@ -232,73 +236,83 @@ pub fn hang_up_own() {
 /// A process has ended: if it led a session, that has no terminal any more, and the jobs in the foreground
 /// hear of it.
 pub(crate) fn end_of_leader(process: &Process) {
-    let (session, terminal, hung_group) = {
-        let relations = process.relations.lock();
-        let terminal = relations.terminal.clone();
-        (relations.session, terminal, relations.hung_group)
-    };
-    if session != process.pid() {
+    if process.session() != process.pid() {
         return;
     }
-    let Some(terminal) = terminal else {
-        if hung_group != 0 {
-            signal_group(session, hung_group, Signal::SIGHUP);
-            signal_group(session, hung_group, Signal::SIGCONT);
-        }
-        return;
+    let (session, terminal, hung_group, group) = {
+        let table = table::lock();
+        let (session, terminal, hung_group) = {
+            let relations = process.relations.lock();
+            let terminal = relations.terminal.clone();
+            (relations.session, terminal, relations.hung_group)
+        };
+        let released = terminal.as_ref().map(|own| release(&table, own, session));
+        // The terminal is dropped without the lock.
+        (session, terminal, hung_group, released.unwrap_or(0))
     };
-    let group = release(&terminal);
+    if terminal.is_none() && hung_group != 0 {
+        signal_group(session, hung_group, Signal::SIGHUP);
+        signal_group(session, hung_group, Signal::SIGCONT);
+    }
     if group != 0 {
         signal_group(session, group, Signal::SIGHUP);
     }
 }
 
-/// Process groups of a session that have stopped members, and whom somebody could let go on.
-#[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct StoppedGroups {
-    session: u32,
-    groups: [u32; STOPPED_GROUPS],
-    count: usize,
+/// A process group whose parent in the session ended: its number, and the session's.
+pub(crate) type Orphans = (u32, u32);
+
+/// Whether the group has a stopped member, and nobody could let it go on.
+fn is_stuck(table: &table::Table, (group, session): Orphans) -> bool {
+    let mut members = table.processes().filter(|process| process.pgid() == group);
+    members.any(|member| member.is_stopped()) && signal::is_orphaned(table, group, session)
 }
 
-/// The stopped jobs of a session, before one of its processes ends.
-pub(crate) fn stopped_groups(table: &table::Table, session: u32) -> StoppedGroups {
-    let mut found = StoppedGroups {
-        session,
-        ..StoppedGroups::default()
-    };
+/// The group of a process that has just ended, if it was the last one with a parent who could let the group
+/// go on, and somebody stopped there.
+pub(crate) fn own_orphans(table: &table::Table, process: &Process) -> Option<Orphans> {
     if !signal::any_stopped() {
-        return found;
+        return None;
     }
-    for process in table.processes() {
-        if process.session() != session || !process.is_stopped() {
-            continue;
-        }
-        let group = process.pgid();
-        let known = found.groups[..found.count].contains(&group);
-        if !known && found.count < STOPPED_GROUPS && !signal::is_orphaned(table, group, session) {
-            found.groups[found.count] = group;
-            found.count += 1;
-        }
-    }
-    found
+    let (group, session, parent) = {
+        let relations = process.relations.lock();
+        (relations.group, relations.session, relations.parent.clone())
+    };
+    let counted = {
+        let parent = parent.as_ref()?.relations.lock();
+        parent.group != group && parent.session == session
+    };
+    (counted && is_stuck(table, (group, session))).then_some((group, session))
 }
 
-/// Those of them that nobody could let go on any more, now that the process has ended: they are told, and go
-/// on. What comes back is called without the table's lock.
-pub(crate) fn newly_orphaned(table: &table::Table, before: StoppedGroups) -> impl FnOnce() + use<> {
-    let mut orphaned = before;
-    orphaned.count = 0;
-    for &group in &before.groups[..before.count] {
-        if signal::is_orphaned(table, group, before.session) {
-            orphaned.groups[orphaned.count] = group;
-            orphaned.count += 1;
-        }
+/// Tells stopped jobs that nobody could let go on any more, now that a process has ended: they go on. `own` is
+/// the process's group, if it is such a one; with `children` those are looked for whose parent it was.
+/// The table is not locked.
+pub(crate) fn tell_orphans(own: Option<Orphans>, children: bool) {
+    if let Some(orphans) = own {
+        hang_up_orphans(orphans);
     }
-    move || {
-        for &group in &orphaned.groups[..orphaned.count] {
-            signal_group(orphaned.session, group, Signal::SIGHUP);
-            signal_group(orphaned.session, group, Signal::SIGCONT);
+    let mut next = if children { next_process(1) } else { None };
+    // Once through the table.
+    while let Some(process) = next {
+        let orphans = {
+            let table = table::lock();
+            let orphans = {
+                let mut relations = process.relations.lock();
+                let lost = core::mem::take(&mut relations.lost_parent);
+                lost.then_some((relations.group, relations.session))
+            };
+            orphans.filter(|&orphans| is_stuck(&table, orphans))
+        };
+        if let Some(orphans) = orphans {
+            hang_up_orphans(orphans);
         }
+        machine::sched::cond_resched();
+        next = next_process(process.pid() + 1);
     }
+}
+
+fn hang_up_orphans((group, session): Orphans) {
+    signal_group(session, group, Signal::SIGHUP);
+    signal_group(session, group, Signal::SIGCONT);
 }

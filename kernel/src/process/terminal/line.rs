@@ -1,7 +1,7 @@
 //! The program's side of a terminal, as a file.
 
 use super::control;
-use super::device::Terminal;
+use super::device::{Terminal, breathe, take_turn};
 use super::jobs;
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
@@ -44,8 +44,9 @@ impl Line {
     /// # Errors
     /// As [`Terminal::enter`].
     pub(super) fn open(terminal: Arc<Terminal>, free: bool) -> Result<Arc<Self>, Errno> {
-        terminal.enter()?;
+        // Before it is looked whether the master is gone: if it goes now, this is hung up with it.
         let generation = terminal.generation();
+        terminal.enter()?;
         Ok(Arc::new(Self {
             terminal,
             generation,
@@ -63,7 +64,7 @@ impl Line {
     ) -> Result<Arc<dyn File>, Errno> {
         let line = Self::open(terminal.clone(), false)?;
         if flags.readable() && !flags.contains(OpenFlags::NO_CTTY) {
-            jobs::offer(terminal);
+            jobs::offer(terminal, line.generation);
         }
         Ok(line)
     }
@@ -196,13 +197,14 @@ impl File for Line {
         if stops && !self.free {
             jobs::check(&self.terminal, Signal::SIGTTOU)?;
         }
+        let _turn = take_turn(&self.terminal.writing, flags.nonblocking())?;
         let mut buffer = buffer(from.left())?;
         let mut done = 0;
         while from.left() > 0 {
-            let end = match from.take(&mut buffer) {
-                Ok(taken) => self.put(&buffer[..taken], flags, &mut done),
-                Err(error) => Err(error),
-            };
+            let end = from
+                .take(&mut buffer)
+                .and_then(|taken| self.put(&buffer[..taken], flags, &mut done))
+                .and_then(|()| breathe());
             match end {
                 Ok(()) => {}
                 Err(error) if done == 0 => return Err(error),
@@ -233,6 +235,11 @@ impl File for Line {
         if self.is_hung_up() {
             return Err(control::of_hung_up(command));
         }
-        control::ioctl(&self.terminal, control::Side::Program, command, argument)
+        control::ioctl(
+            &self.terminal,
+            control::Side::Program(self.generation),
+            command,
+            argument,
+        )
     }
 }

@@ -1,7 +1,7 @@
 //! The master of a pseudo-terminal: its far side, as a file.
 
 use super::control;
-use super::device::{CHUNK, Terminal};
+use super::device::{CHUNK, Terminal, breathe, take_turn};
 use crate::fs::io::{ByteSink, ByteSource};
 use crate::fs::poll::{Notifier, PollMask};
 use crate::fs::{File, OpenFlags};
@@ -72,6 +72,7 @@ impl File for Master {
     }
 
     fn write(&self, from: &mut dyn ByteSource, _: &mut u64, flags: OpenFlags) -> SysResult {
+        let _turn = take_turn(&self.0.typing, flags.nonblocking())?;
         let mut buffer = [0; CHUNK];
         let mut done = 0;
         while from.left() > 0 {
@@ -106,6 +107,10 @@ impl File for Master {
                     Err(error) if done == 0 => return Err(error),
                     Err(_) => return Ok(done),
                 }
+            }
+            // Something is done, which is what it gives then.
+            if breathe().is_err() {
+                break;
             }
         }
         Ok(done)

@@ -15,5 +15,5 @@ mod master;
 pub use console::{open_for_program, start};
 pub use device::Terminal;
 pub use devpts::mount;
-pub(crate) use jobs::{end_of_leader, newly_orphaned, stopped_groups};
+pub(crate) use jobs::{end_of_leader, own_orphans, tell_orphans};
 pub use jobs::{hang_up_own, numbers};
