@@ -269,10 +269,10 @@ impl<'a> Session<'a> {
                 return;
             }
             if has_terminal {
+                terminal.give_up_line();
                 if !wait_until_running(&*ready, &watched) {
                     return;
                 }
-                terminal.give_up_line();
                 match Raw::enter() {
                     Ok(raw) => {
                         terminal.set_raw(true);
