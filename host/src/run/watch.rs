@@ -36,8 +36,8 @@ const TICKS_AN_OVERHEAD: u64 = 10;
 /// The kernel looks at every page of the guest's to tell QEMU's part in them: no more than this part of the time.
 const PSS_SHARE: u32 = 200;
 /// What somebody at a terminal does not see of a program that reads from it.
-const READS: &str = "ebb: the program reads what you type here, line by line; a guest has no terminal \
-yet, so shells show no prompt (Ctrl-D ends the input)";
+const READS: &str = "ebb: the program reads what you type here, line by line, and shells show no \
+prompt (Ctrl-D ends the input); `ebb run -it` gives it a terminal";
 /// A guest that is through and has nothing more to write ends within this, or is ended.
 const LINGER: Duration = Duration::from_secs(5);
 
