@@ -38,11 +38,11 @@ install: ## install the command built before, its manual pages and completions: 
 	@[ -x $(EBB) ] || { echo "there is no $(EBB): run \`make build\` first" >&2; exit 1; }
 	install -D -m 755 $(EBB) $(DESTDIR)$(PREFIX)/bin/ebb
 	$(EBB) pages $(SHARE)
-	gzip -9nf $(SHARE)/man/man1/ebb*.1
+	gzip -9nf $(SHARE)/man/man1/ebb.1 $(SHARE)/man/man1/ebb-*.1
 	install -d $(SHARE)/doc/ebb
 	install -m 644 README.md CHANGELOG.md docs/*.md $(SHARE)/doc/ebb
 uninstall: ## remove what install has installed
-	rm -f $(DESTDIR)$(PREFIX)/bin/ebb $(SHARE)/man/man1/ebb*.1.gz $(SHARE)/bash-completion/completions/ebb \
+	rm -f $(DESTDIR)$(PREFIX)/bin/ebb $(SHARE)/man/man1/ebb.1.gz $(SHARE)/man/man1/ebb-*.1.gz $(SHARE)/bash-completion/completions/ebb \
 	    $(SHARE)/fish/vendor_completions.d/ebb.fish $(SHARE)/zsh/vendor-completions/_ebb
 	rm -rf $(SHARE)/doc/ebb
 deb: build ## make a Debian package, in target/deb
