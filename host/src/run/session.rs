@@ -269,7 +269,6 @@ impl<'a> Session<'a> {
                 return;
             }
             if has_terminal {
-                terminal.give_up_line();
                 if !wait_until_running(&*ready, &watched) {
                     return;
                 }

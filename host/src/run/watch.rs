@@ -128,7 +128,9 @@ impl<'a> Watch<'a> {
             sampler,
             trace: Trace::new(),
             timeline,
-            line: (terminal.interactive() && !options.quiet).then(Style::from_environment),
+            // Under `-t` the whole screen is the program's.
+            line: (terminal.interactive() && !options.quiet && !options.tty)
+                .then(Style::from_environment),
             typed: input_is_terminal(),
             terminal,
             memory,

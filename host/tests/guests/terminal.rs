@@ -64,9 +64,11 @@ fn the_terminal_is_the_guests_with_its_keys_and_jobs() {
         &[
             ("", "# "),
             ("tty; stty size\r", "30 100"),
-            ("echo a$((6 * 7)); cat > /dev/null\r", "a42"),
+            // What speaks is in the foreground already and forks no more: a signal that comes while dash makes a
+            // child by vfork is lost, or stops the child alone, on Linux too.
+            ("sh -c 'echo a$((6 * 7)); exec cat > /dev/null'\r", "a42"),
             ("\x03", "# "),
-            ("sh -c 'echo z$((1 + 1)); sleep 1000'\r", "z2"),
+            ("sh -c 'echo z$((1 + 1)); exec sleep 1000'\r", "z2"),
             ("\x1a", "Stopped"),
             ("kill %1; fg > /dev/null; echo b$((5 + 5))\r", "b10"),
             ("echo c$((2 + 2)) > /dev/tty; cat\r", "c4"),
